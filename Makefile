@@ -1,0 +1,53 @@
+# `make demo` runs it, `make test` tests it; both fetch what they need.
+
+# The system's OpenSSL if its headers are there, else one built along.
+FEATURES := $(shell pkg-config --exists openssl 2>/dev/null || echo --features vendored-openssl)
+CARGO ?= cargo
+IMAGE ?= ghcr.io/kubevirt/ifo-apiserver:latest
+BINDIR ?= $(HOME)/.local/bin
+CONTROL_PLANE = $$(tests/control-plane/build)
+
+.PHONY: help build demo test test-e2e setup-test-e2e cleanup-test-e2e lint fmt manifests bench docker-build install-plugin
+
+help: ## List the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
+
+build: ## Build both binaries (release)
+	$(CARGO) build --locked --release $(FEATURES) --bins
+
+demo: ## Run the demo: no cluster needed
+	$(CARGO) run --locked --release $(FEATURES) --bin ifo-apiserver -- demo
+
+test: ## Run all tests, end-to-end ones on a real kube-apiserver included
+	$(CARGO) test --locked $(FEATURES)
+
+test-e2e: ## Run the end-to-end tests alone
+	$(CARGO) test --locked $(FEATURES) --test e2e
+
+setup-test-e2e: ## Start the test control plane and print its kubeconfig
+	@$(CONTROL_PLANE) run --detach
+
+cleanup-test-e2e: ## Stop what setup-test-e2e started
+	@$(CONTROL_PLANE) stop
+
+lint: ## rustfmt, clippy, cargo-deny and gofmt/vet
+	$(CARGO) fmt --check
+	$(CARGO) clippy --locked $(FEATURES) --all-targets -- -D warnings
+	$(CARGO) deny --config .deny.toml check bans licenses sources
+	cd tests/control-plane && test -z "$$(gofmt -l .)" && go vet -tags external ./...
+
+fmt: ## Format the code
+	$(CARGO) fmt
+
+manifests: ## Generate the CRD's YAML from the Rust types
+	$(CARGO) run --locked $(FEATURES) --example manifests
+
+bench: ## Run the benchmarks
+	$(CARGO) bench --locked $(FEATURES)
+
+docker-build: ## Build the image
+	docker build -t $(IMAGE) .
+
+install-plugin: ## Install kubectl-ifo into BINDIR
+	$(CARGO) build --locked --release $(FEATURES) --bin kubectl-ifo
+	install -D -m 0755 "$$($(CARGO) metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/release/kubectl-ifo" "$(BINDIR)/kubectl-ifo"
