@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// runDetached starts a control plane that outlives this process, and returns
+// when it is ready. When there is one in dir already, that is enough.
+func runDetached(dir string, audit bool) error {
+	if dir == "" {
+		dir = defaultDir()
+	}
+	deadline := time.Now().Add(readyTimeout)
+	for {
+		lock, err := claimDir(&dir)
+		if err == nil {
+			return startBackground(dir, audit, lock)
+		}
+		if !errors.Is(err, errClaimed) {
+			return err
+		}
+		// It may be about to start, or to end.
+		if state, err := os.ReadFile(stateFile(dir)); err == nil {
+			_, err = os.Stdout.Write(state)
+			return err
+		}
+		if time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(readyInterval)
+	}
+}
+
+// startBackground starts this program again, in a session of its own. The new
+// process inherits the lock, so that dir never is without owner.
+func startBackground(dir string, audit bool, lock *dirLock) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	logPath := filepath.Join(dir, "launcher.log")
+	log, err := os.Create(logPath)
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(self, "run", "--background", "--dir", dir, fmt.Sprintf("--audit=%t", audit))
+	cmd.Stderr = log
+	cmd.ExtraFiles = []*os.File{lock.File}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	lock.Close()
+	state, err := bufio.NewReader(stdout).ReadBytes('\n')
+	if errors.Is(err, io.EOF) {
+		_ = cmd.Wait()
+		return fmt.Errorf("the launcher ended (%s):\n%s", cmd.ProcessState, tail(logPath))
+	}
+	if err != nil {
+		return err
+	}
+	_, err = os.Stdout.Write(state)
+	return err
+}
+
+// runBackground is the process that startBackground starts.
+func runBackground(dir string, audit bool) error {
+	lock := &dirLock{os.NewFile(3, lockName)}
+	syscall.CloseOnExec(3) // the components must not hold the lock
+	defer lock.Close()
+	if err := lock.sign(); err != nil {
+		return err
+	}
+	lifeline, err := newLifeline()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := untilSignal()
+	defer cancel()
+	_, err = run(ctx, dir, audit, lifeline, nil)
+	return err
+}
+
+// stopDetached ends the control plane in dir, if it runs, and removes dir.
+func stopDetached(dir string) error {
+	deadline := time.Now().Add(stopTimeout)
+	for told := 0; ; time.Sleep(readyInterval) {
+		lock, err := lockDir(dir)
+		if err == nil {
+			defer lock.Close()
+			return os.RemoveAll(dir)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if !errors.Is(err, errClaimed) || time.Now().After(deadline) {
+			return err
+		}
+		// A launcher that has just begun has not signed yet.
+		if pid, err := lockHolder(dir); err == nil && pid != told {
+			if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+				return err
+			}
+			told = pid
+		}
+	}
+}

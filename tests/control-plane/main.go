@@ -1,0 +1,127 @@
+// Command control-plane runs a real Kubernetes control plane (etcd,
+// kube-apiserver and kube-controller-manager, without nodes) on loopback ports,
+// for tests that need to see an aggregated API server the way a cluster sees it.
+//
+// The components are linked into this binary, at the versions in go.mod, so
+// that a checkout and a Go toolchain are all that is needed. Each of them keeps
+// process-wide registries (feature gates, flags, metrics), so they cannot share
+// a process: the launcher starts this same binary once for each of them.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+)
+
+const usage = `Usage:
+  control-plane run [--dir DIR] [--detach] [--audit]
+  control-plane stop [--dir DIR]
+  control-plane kubectl ARGS...
+
+Run starts a control plane, prints one line of JSON that says where it is, and
+ends it when standard input ends, or on SIGTERM, SIGINT or SIGHUP. Meanwhile it
+reads commands from standard input and answers each with one line of JSON:
+
+  stop kube-apiserver      ask it to end, and wait until it has
+  start kube-apiserver     start it again: same port, data and certificates
+  restart kube-apiserver   stop, then start
+  kill kube-apiserver      SIGKILL it
+  quit                     end everything
+
+  --dir DIR   keep all files in DIR, and leave them there at the end, to be
+              removed by stop; default: a temporary folder, removed at the end
+              (with --detach and for stop: %s)
+  --detach    return when ready, and leave the control plane running until stop
+  --audit     log token reviews, access reviews and all other writes
+`
+
+func main() {
+	// Invoked through a link named after a component (kubectl, say), the binary
+	// is that component.
+	if name := filepath.Base(os.Args[0]); isComponent(name) {
+		exit(runComponent(name, os.Args[1:]))
+	}
+	if len(os.Args) < 2 {
+		fmt.Fprintf(os.Stderr, usage, defaultDir())
+		os.Exit(2)
+	}
+	command, args := os.Args[1], os.Args[2:]
+	switch {
+	case command == "run":
+		exit(runMain(args))
+	case command == "stop":
+		exit(stopMain(args))
+	case isComponent(command):
+		exit(runComponent(command, args))
+	case command == "help" || command == "-h" || command == "--help":
+		fmt.Printf(usage, defaultDir())
+	default:
+		fmt.Fprintf(os.Stderr, usage, defaultDir())
+		os.Exit(2)
+	}
+}
+
+func runMain(args []string) error {
+	flags := newFlagSet("run")
+	dir := flags.String("dir", "", "")
+	detach := flags.Bool("detach", false, "")
+	audit := flags.Bool("audit", false, "")
+	// Set by --detach on the process that it leaves behind.
+	background := flags.Bool("background", false, "")
+	if err := parse(flags, args); err != nil {
+		return err
+	}
+	// The kernel kills the components when the thread that started them ends
+	// (see dieWithParent), not when the launcher does. Go ends the thread of a
+	// goroutine that is locked to it only with that goroutine, and the main
+	// goroutine, which does all the starting, lasts as long as the launcher.
+	runtime.LockOSThread()
+	switch {
+	case *detach:
+		return runDetached(*dir, *audit)
+	case *background:
+		return runBackground(*dir, *audit)
+	default:
+		return runForeground(*dir, *audit)
+	}
+}
+
+func stopMain(args []string) error {
+	flags := newFlagSet("stop")
+	dir := flags.String("dir", defaultDir(), "")
+	if err := parse(flags, args); err != nil {
+		return err
+	}
+	return stopDetached(*dir)
+}
+
+func newFlagSet(name string) *flag.FlagSet {
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	return flags
+}
+
+func parse(flags *flag.FlagSet, args []string) error {
+	err := flags.Parse(args)
+	if err == nil && flags.NArg() > 0 {
+		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Printf(usage, defaultDir())
+		os.Exit(0)
+	}
+	return err
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "control-plane:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
