@@ -1,0 +1,145 @@
+//! The labels of an operation, and the syntax of Kubernetes labels.
+
+use sha2::{Digest, Sha256};
+use std::fmt::Write as _;
+
+/// Prefix of every label that the server sets itself.
+pub const PREFIX: &str = "ifo.kubevirt.io/";
+
+/// Suffixes under [`PREFIX`] that belong to rule authors.
+pub const AUTHOR_SUFFIXES: [&str; 2] = ["correlation-group", "correlation-role"];
+
+/// Longest label value, in bytes (Kubernetes' validation.LabelValueMaxLength).
+pub const MAX_VALUE: usize = 63;
+
+/// Whether `value` is a valid label value: empty, or at most 63 characters of
+/// `[A-Za-z0-9_.-]` that begin and end with a letter or digit.
+pub fn is_value(value: &str) -> bool {
+    value.is_empty() || (value.len() <= MAX_VALUE && is_name(value))
+}
+
+/// Whether `key` is a qualified name: `[prefix/]name`, the prefix a DNS subdomain.
+pub fn is_key(key: &str) -> bool {
+    let (prefix, name) = match key.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, key),
+    };
+    prefix.is_none_or(is_subdomain) && name.len() <= MAX_VALUE && is_name(name)
+}
+
+/// Whether `text` is a DNS subdomain as RFC 1123 has it, of at most 253 characters.
+pub fn is_subdomain(text: &str) -> bool {
+    text.len() <= 253
+        && text.split('.').all(|label| {
+            !label.is_empty()
+                && label
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+        })
+}
+
+fn is_name(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else {
+        return false;
+    };
+    first.is_ascii_alphanumeric()
+        && last.is_ascii_alphanumeric()
+        && bytes.iter().all(|b| is_value_byte(*b))
+}
+
+fn is_value_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
+}
+
+/// `text` as a label value. What fits is kept; anything else is cut or has its other
+/// characters replaced, and gets a hash of the whole text, so that different texts
+/// keep different values.
+pub fn to_value(text: &str) -> String {
+    if is_value(text) {
+        return text.to_owned();
+    }
+    let hash = short_hash(text.as_bytes());
+    let mut value: String = text
+        .bytes()
+        .map(|b| if is_value_byte(b) { char::from(b) } else { '-' })
+        .take(MAX_VALUE - 1 - hash.len())
+        .collect();
+    let start = value.len()
+        - value
+            .trim_start_matches(|c: char| !c.is_ascii_alphanumeric())
+            .len();
+    value.drain(..start);
+    if value.is_empty() {
+        return hash;
+    }
+    value.push('-');
+    value.push_str(&hash);
+    value
+}
+
+/// The first 8 hexadecimal characters of the SHA-256 of `bytes`.
+pub fn short_hash(bytes: &[u8]) -> String {
+    let mut hash = String::with_capacity(8);
+    for byte in &Sha256::digest(bytes)[..4] {
+        write!(hash, "{byte:02x}").expect("writing to a String cannot fail");
+    }
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn valid_values_are_kept() {
+        for value in ["", "a", "Migrating", "a.b_c-d", &"x".repeat(63)] {
+            assert_eq!(to_value(value), value);
+        }
+    }
+
+    #[test]
+    fn other_texts_become_different_valid_values() {
+        let texts = [
+            "a/b",
+            "a b",
+            "-a",
+            "a-",
+            "é",
+            "…",
+            &"x".repeat(64),
+            &"x".repeat(65),
+        ];
+        let mut values: Vec<String> = texts.iter().map(|text| to_value(text)).collect();
+        assert!(
+            values
+                .iter()
+                .all(|value| is_value(value) && !value.is_empty()),
+            "{values:?}"
+        );
+        values.sort();
+        values.dedup();
+        assert_eq!(values.len(), texts.len());
+    }
+
+    #[test]
+    fn keys_follow_the_rules_of_qualified_names() {
+        for key in ["a", "a.b/c", "ifo.kubevirt.io/operation", "A_1"] {
+            assert!(is_key(key), "{key}");
+        }
+        for key in [
+            "",
+            "/a",
+            "a/",
+            "a/b/c",
+            "A.b/c",
+            "-a",
+            &"x".repeat(64),
+            "a..b/c",
+        ] {
+            assert!(!is_key(key), "{key}");
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! `ifo.kubevirt.io/v1alpha1` `OperationRuleSet`: what operations look like on one resource.
+//!
+//! The CRD under `deploy/crd/` is generated from these types (`make manifests`). Its schema
+//! refuses everything that can be refused without compiling an expression or asking
+//! discovery; what is left is told in [`OperationRuleSetStatus::conditions`]. Limits on
+//! sizes serve two ends: they bound what one rule set can cost the server, and they keep
+//! the validation rules inside the cost budget that the kube-apiserver estimates for them.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Kind of the rule sets.
+pub const KIND: &str = "OperationRuleSet";
+/// Plural of the rule sets.
+pub const PLURAL: &str = "operationrulesets";
+
+/// Most rules in one rule set. Each is evaluated on every event of the target.
+pub const MAX_RULES: usize = 64;
+/// Most characters in one expression. The longest that ships has some 700.
+pub const MAX_EXPRESSION: usize = 4096;
+/// Most namespaces that one rule set names. Each may need a watch of its own.
+pub const MAX_NAMESPACES: usize = 64;
+/// Most static labels, and most computed ones: every operation carries them all.
+pub const MAX_LABELS: usize = 32;
+
+/// A label value that is not empty (Kubernetes' `IsValidLabelValue`).
+const VALUE: &str = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$";
+/// A label value, or nothing.
+const OPTIONAL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$";
+/// A DNS label (RFC 1123), which is what a namespace's name is.
+const DNS_LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+/// A DNS label that begins with a letter (RFC 1035): versions and resources.
+const DNS_1035_LABEL: &str = "^[a-z]([-a-z0-9]*[a-z0-9])?$";
+/// A DNS subdomain, or nothing for the core group.
+const GROUP: &str = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$";
+
+/// Longest qualified name: a DNS subdomain of 253 characters, a slash, a name of 63.
+const MAX_KEY: usize = 317;
+/// CEL that is true when every string of the list or map `self` is a qualified name.
+const KEYS_ARE_QUALIFIED: &str = "self.all(key, key.indexOf('/') <= 253 && key.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))";
+/// CEL that is true when no key of the map `self` is one that the server sets.
+const KEYS_ARE_FREE: &str = "self.all(key, !key.startsWith('ifo.kubevirt.io/') || key in ['ifo.kubevirt.io/correlation-group', 'ifo.kubevirt.io/correlation-role'])";
+/// [`KEYS_ARE_QUALIFIED`] for one string.
+const KEY_IS_QUALIFIED: &str = "self.indexOf('/') <= 253 && self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$')";
+/// [`KEYS_ARE_FREE`] for one string.
+const KEY_IS_FREE: &str = "!self.startsWith('ifo.kubevirt.io/') || self in ['ifo.kubevirt.io/correlation-group', 'ifo.kubevirt.io/correlation-role']";
+
+const NOT_QUALIFIED: &str = "a label key must be a qualified name: an optional DNS subdomain and a slash, then at most 63 letters, digits, '-', '_' or '.', with a letter or digit first and last";
+const NOT_FREE: &str = "keys under ifo.kubevirt.io/ are set by the server; only ifo.kubevirt.io/correlation-group and ifo.kubevirt.io/correlation-role are free for rule sets";
+const FEEDS_BACK: &str = "the groups ifo.kubevirt.io and live.ifo.kubevirt.io cannot be targets: operations would be detected on operations";
+
+/// What operations look like on one resource. The server watches the resource, evaluates
+/// the rules on every change of an object, and shows an `InFlightOperation`
+/// (`live.ifo.kubevirt.io`) for as long as a rule finds its operation under way.
+#[allow(
+    clippy::duplicated_attributes,
+    reason = "columns of one type repeat the attribute that says so"
+)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource)]
+#[kube(
+    group = "ifo.kubevirt.io",
+    version = "v1alpha1",
+    kind = "OperationRuleSet",
+    plural = "operationrulesets",
+    shortname = "ors",
+    status = "OperationRuleSetStatus",
+    derive = "PartialEq",
+    doc = "OperationRuleSet says what operations look like on one resource. The server watches the resource, evaluates the rules on every change of an object, and shows an InFlightOperation (live.ifo.kubevirt.io) for as long as a rule finds its operation under way.",
+    printcolumn(
+        name = "Component",
+        type_ = "string",
+        description = "The component that owns these rules.",
+        json_path = ".spec.component"
+    ),
+    printcolumn(
+        name = "Target",
+        type_ = "string",
+        description = "The resource that is watched.",
+        json_path = ".spec.target.resource"
+    ),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        description = "Whether the rules are valid and their target is watched.",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+    ),
+    printcolumn(
+        name = "Watch Active",
+        type_ = "boolean",
+        description = "Whether the target is being watched for this rule set.",
+        json_path = ".status.watchActive"
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        description = "Time since the rule set was created.",
+        json_path = ".metadata.creationTimestamp"
+    ),
+    printcolumn(
+        name = "Group",
+        type_ = "string",
+        description = "API group of the resource that is watched; empty is the core group.",
+        json_path = ".spec.target.group",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        description = "Why the rule set is ready, or is not.",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
+        priority = 1
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct OperationRuleSetSpec {
+    /// The component that owns these rules, such as `kubevirt`. It becomes the value of
+    /// the label `ifo.kubevirt.io/component`, so it must be a label value: at most 63
+    /// letters, digits, `-`, `_` or `.`, with a letter or digit first and last.
+    #[schemars(length(min = 1, max = 63), regex(pattern = VALUE))]
+    pub component: String,
+    /// The resource that is watched.
+    #[schemars(extend("x-kubernetes-validations" = [
+        {"rule": "!(self.group in ['ifo.kubevirt.io', 'live.ifo.kubevirt.io'])", "message": FEEDS_BACK, "fieldPath": ".group", "reason": "FieldValueForbidden"}
+    ]))]
+    pub target: Target,
+    /// The operations, each with the expression that detects it. At least one, at most
+    /// 64, and each operation at most once.
+    #[schemars(
+        length(min = 1, max = MAX_RULES),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["operation"])
+    )]
+    pub rules: Vec<Rule>,
+    /// Namespaces to look at, at most 64; none means all. Names a cluster-scoped
+    /// target ignores.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = MAX_NAMESPACES),
+        inner(length(min = 1, max = 63), regex(pattern = DNS_LABEL)),
+        extend("x-kubernetes-list-type" = "set")
+    )]
+    pub namespaces: Vec<String>,
+    /// Labels that every operation of this rule set gets, at most 32. Of the keys under
+    /// `ifo.kubevirt.io/` only `correlation-group` and `correlation-role` may be used:
+    /// the server sets the others.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend(
+        "maxProperties" = MAX_LABELS,
+        "additionalProperties" = {"type": "string", "maxLength": 63, "pattern": OPTIONAL_VALUE},
+        "x-kubernetes-validations" = [
+            {"rule": KEYS_ARE_QUALIFIED, "message": NOT_QUALIFIED},
+            {"rule": KEYS_ARE_FREE, "message": NOT_FREE, "reason": "FieldValueForbidden"}
+        ]
+    ))]
+    pub labels: BTreeMap<String, String>,
+    /// Labels whose values are computed from the subject, at most 32, each key at most
+    /// once. A key that is also in `labels` keeps the value it has there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = MAX_LABELS),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key"])
+    )]
+    pub label_expressions: Vec<LabelExpression>,
+}
+
+/// The resource that a rule set watches, as discovery names it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Target {
+    /// API group, such as `kubevirt.io`; `""` is the core group. The groups
+    /// `ifo.kubevirt.io` and `live.ifo.kubevirt.io` are refused, since operations would
+    /// be detected on operations.
+    #[schemars(length(max = 253), regex(pattern = GROUP))]
+    pub group: String,
+    /// API version, such as `v1`.
+    #[schemars(length(min = 1, max = 63), regex(pattern = DNS_1035_LABEL))]
+    pub version: String,
+    /// Plural resource name in lower case, such as `virtualmachines`. Subresources cannot
+    /// be watched.
+    #[schemars(length(min = 1, max = 63), regex(pattern = DNS_1035_LABEL))]
+    pub resource: String,
+}
+
+/// One operation and what it looks like.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Rule {
+    /// Name of the operation, such as `Migrating`. It becomes the value of the label
+    /// `ifo.kubevirt.io/operation`, so it must be a label value: at most 63 letters,
+    /// digits, `-`, `_` or `.`, with a letter or digit first and last.
+    #[schemars(length(min = 1, max = 63), regex(pattern = VALUE))]
+    pub operation: String,
+    /// CEL expression on `object` that is true while the operation is under way, of at
+    /// most 4096 characters. A field that the object does not have means "not under
+    /// way"; any other failure leaves the operation as it was.
+    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
+    pub expression: String,
+}
+
+/// A label whose value is computed from the subject.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LabelExpression {
+    /// The label's key, a qualified name. Of the keys under `ifo.kubevirt.io/` only
+    /// `correlation-group` and `correlation-role` may be used: the server sets the
+    /// others.
+    #[schemars(
+        length(min = 1, max = MAX_KEY),
+        extend("x-kubernetes-validations" = [
+            {"rule": KEY_IS_QUALIFIED, "message": NOT_QUALIFIED},
+            {"rule": KEY_IS_FREE, "message": NOT_FREE, "reason": "FieldValueForbidden"}
+        ])
+    )]
+    pub key: String,
+    /// CEL expression on `object` that yields a string, of at most 4096 characters. If
+    /// it fails, the operation goes without this label.
+    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
+    pub expression: String,
+}
+
+/// What the server found out about a rule set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OperationRuleSetStatus {
+    /// `Ready` is always there; `Validated` once the rules were compiled; `InvalidRule`,
+    /// `InvalidTarget` and `WatchFailed` only while they apply.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// Whether the target is being watched for this rule set.
+    #[serde(default)]
+    pub watch_active: bool,
+    /// When the rules were last evaluated; refreshed with other changes, and alone at
+    /// most once per requeue interval (60 s by default).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_evaluation_time: Option<Time>,
+    /// metadata.generation of the rule set that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}

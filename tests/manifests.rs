@@ -1,0 +1,157 @@
+//! The manifests that are checked in: what is generated is up to date, what is written
+//! by hand is complete and fits together.
+
+use ifo::api::ruleset::OperationRuleSet;
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+#[path = "../examples/manifests.rs"]
+#[allow(
+    dead_code,
+    reason = "its main writes the files; the test only compares"
+)]
+mod generator;
+
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The YAML files below `folder`, without those of kustomize.
+fn manifests(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(manifests(&path));
+        } else if path
+            .extension()
+            .is_some_and(|extension| extension == "yaml")
+            && !path.ends_with("kustomization.yaml")
+        {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+fn documents(path: &Path) -> Vec<Value> {
+    read(path)
+        .split("\n---\n")
+        .map(|text| {
+            serde_saphyr::from_str(text)
+                .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+        })
+        .collect()
+}
+
+/// The rule sets that ship, by file.
+fn rule_sets() -> Vec<(PathBuf, OperationRuleSet)> {
+    let all: Vec<_> = manifests(&repository().join("rules"))
+        .into_iter()
+        .map(|path| {
+            let set = serde_saphyr::from_str(&read(&path))
+                .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            (path, set)
+        })
+        .collect();
+    assert!(!all.is_empty());
+    all
+}
+
+#[test]
+fn generated_manifests_are_what_the_types_generate() {
+    for (path, generated) in generator::manifests().unwrap() {
+        let found = fs::read_to_string(repository().join(path)).unwrap_or_default();
+        assert!(
+            found == generated,
+            "{path} differs from what src/api/ generates: run `make manifests`"
+        );
+    }
+}
+
+#[test]
+fn every_manifest_is_installed_by_its_kustomization() {
+    for folder in ["apiservice", "deploy", "rules"] {
+        let folder = repository().join(folder);
+        let kustomization = &documents(&folder.join("kustomization.yaml"))[0];
+        let listed: BTreeSet<PathBuf> = kustomization["resources"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|resource| folder.join(resource.as_str().unwrap()))
+            .filter(|path| !path.is_dir())
+            .collect();
+        let found: BTreeSet<PathBuf> = manifests(&folder).into_iter().collect();
+        assert_eq!(listed, found, "{}", folder.display());
+    }
+}
+
+#[test]
+fn shipped_rule_sets_use_only_fields_that_exist_and_names_that_are_free() {
+    let mut names = BTreeSet::new();
+    for (path, set) in rule_sets() {
+        let written = &documents(&path)[0];
+        let understood = serde_json::to_value(&set).unwrap();
+        assert_eq!(*written, understood, "{}", path.display());
+        assert!(
+            names.insert(set.metadata.name.clone()),
+            "{} is not the first of its name",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn the_server_may_read_the_target_of_every_shipped_rule_set() {
+    let role = documents(&repository().join("deploy/rbac/targets.yaml"))
+        .into_iter()
+        .find(|object| object["metadata"]["name"] == "ifo-targets-default")
+        .expect("deploy/rbac/targets.yaml has the default targets");
+    let role: ClusterRole = serde_json::from_value(role).unwrap();
+    for (path, set) in rule_sets() {
+        let target = &set.spec.target;
+        let granted = role.rules.iter().flatten().any(|rule| {
+            let has = |list: &Option<Vec<String>>, item: &str| {
+                list.iter().flatten().any(|entry| entry == item)
+            };
+            has(&rule.api_groups, &target.group)
+                && has(&rule.resources, &target.resource)
+                && ["get", "list", "watch"]
+                    .iter()
+                    .all(|verb| rule.verbs.iter().any(|granted| granted == verb))
+        });
+        assert!(
+            granted,
+            "{}: {}.{} is not in ifo-targets-default",
+            path.display(),
+            target.resource,
+            target.group
+        );
+    }
+}
+
+#[test]
+fn no_secret_is_readable_as_a_target() {
+    let roles: Vec<ClusterRole> = documents(&repository().join("deploy/rbac/targets.yaml"))
+        .into_iter()
+        .filter(|object| object["kind"] == "ClusterRole")
+        .map(|object| serde_json::from_value(object).unwrap())
+        .collect();
+    assert_eq!(roles.len(), 2);
+    for rule in roles.into_iter().filter_map(|role| role.rules).flatten() {
+        for resource in rule.resources.into_iter().flatten() {
+            assert!(resource != "secrets" && resource != "*", "{resource}");
+        }
+        for group in rule.api_groups.into_iter().flatten() {
+            assert_ne!(group, "*");
+        }
+    }
+}
