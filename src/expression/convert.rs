@@ -1,0 +1,280 @@
+//! Conversions and arithmetic, with cel-go's results and its complaints.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+
+use super::Budget;
+use super::op::{Arith, Function};
+use super::time::{Instant, ParseTime, format_duration, parse_duration};
+use super::value::{Bytes, Fault, Text, V, charge, steps, truncate_int, truncate_uint};
+
+/// Bytes that one step copies: a step then makes at most as much as an element of a
+/// list takes, so that the budget bounds memory.
+const COPIED: usize = 64;
+
+type Outcome<'e> = Result<V<'e>, Fault<'e>>;
+
+/// `int(..)`, `string(..)` and the other functions named like types.
+pub(super) fn convert<'e>(to: Function, value: V<'e>, budget: &mut Budget) -> Outcome<'e> {
+    match to {
+        Function::Bool => to_bool(value),
+        Function::Bytes => to_bytes(value, budget),
+        Function::Double => to_double(value),
+        Function::Duration => to_duration(value),
+        Function::Int => to_int(value),
+        Function::String => to_string(value, budget),
+        Function::Timestamp => to_timestamp(value),
+        Function::Uint => to_uint(value),
+        _ => Err(Fault::no_overload()),
+    }
+}
+
+fn unconvertible<'e>(value: &V<'_>, to: &'static str) -> Fault<'e> {
+    Fault::Error(Cow::Owned(format!(
+        "type conversion error from '{}' to '{to}'",
+        value.type_name()
+    )))
+}
+
+fn to_bool(value: V<'_>) -> Outcome<'_> {
+    match &value {
+        V::Bool(_) => Ok(value),
+        V::Str(text) => match &**text {
+            "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(V::Bool(true)),
+            "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(V::Bool(false)),
+            _ => Err(unconvertible(&value, "bool")),
+        },
+        _ => Err(Fault::no_overload()),
+    }
+}
+
+fn to_bytes<'e>(value: V<'e>, budget: &mut Budget) -> Outcome<'e> {
+    match value {
+        V::Bytes(_) => Ok(value),
+        V::Str(Text::Ref(text)) => Ok(V::Bytes(Bytes::Ref(text.as_bytes()))),
+        V::Str(Text::Own(text)) => {
+            charge(budget, steps(text.len(), COPIED))?;
+            Ok(V::Bytes(Bytes::Own(text.as_bytes().into())))
+        }
+        _ => Err(Fault::no_overload()),
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // What converting to a double means.
+fn to_double(value: V<'_>) -> Outcome<'_> {
+    match &value {
+        V::Double(_) => Ok(value),
+        V::Int(int) => Ok(V::Double(*int as f64)),
+        V::Uint(uint) => Ok(V::Double(*uint as f64)),
+        V::Str(text) => match text.parse::<f64>() {
+            // Go calls a number that is too large an error.
+            Ok(double) if double.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
+                Err(unconvertible(&value, "double"))
+            }
+            Ok(double) => Ok(V::Double(double)),
+            Err(_) => Err(unconvertible(&value, "double")),
+        },
+        _ => Err(Fault::no_overload()),
+    }
+}
+
+fn to_duration(value: V<'_>) -> Outcome<'_> {
+    match &value {
+        V::Duration(_) => Ok(value),
+        V::Str(text) => parse_duration(text)
+            .map(V::Duration)
+            .ok_or_else(|| unconvertible(&value, "google.protobuf.Duration")),
+        _ => Err(Fault::no_overload()),
+    }
+}
+
+fn to_int(value: V<'_>) -> Outcome<'_> {
+    let overflow = || Fault::error("integer overflow");
+    match &value {
+        V::Int(_) => Ok(value),
+        V::Uint(uint) => i64::try_from(*uint).map(V::Int).map_err(|_| overflow()),
+        V::Double(double) => truncate_int(*double).map(V::Int).ok_or_else(overflow),
+        V::Duration(nanoseconds) => Ok(V::Int(*nanoseconds)),
+        V::Time(time) => Ok(V::Int(time.second())),
+        V::Str(text) => text
+            .parse()
+            .map(V::Int)
+            .map_err(|_| unconvertible(&value, "int")),
+        _ => Err(Fault::no_overload()),
+    }
+}
+
+fn to_uint(value: V<'_>) -> Outcome<'_> {
+    let overflow = || Fault::error("unsigned integer overflow");
+    match &value {
+        V::Uint(_) => Ok(value),
+        V::Int(int) => u64::try_from(*int).map(V::Uint).map_err(|_| overflow()),
+        V::Double(double) => truncate_uint(*double).map(V::Uint).ok_or_else(overflow),
+        // Go takes no sign here, Rust does.
+        V::Str(text) if text.starts_with('+') => Err(unconvertible(&value, "uint")),
+        V::Str(text) => text
+            .parse()
+            .map(V::Uint)
+            .map_err(|_| unconvertible(&value, "uint")),
+        _ => Err(Fault::no_overload()),
+    }
+}
+
+fn to_timestamp(value: V<'_>) -> Outcome<'_> {
+    let overflow = || Fault::error("timestamp overflow");
+    match &value {
+        V::Time(_) => Ok(value),
+        V::Int(second) => Instant::at(*second).map(V::Time).ok_or_else(overflow),
+        V::Str(text) => match Instant::parse(text) {
+            Ok(time) => Ok(V::Time(time)),
+            Err(ParseTime::Range) => Err(overflow()),
+            Err(ParseTime::Syntax) => Err(unconvertible(&value, "google.protobuf.Timestamp")),
+        },
+        _ => Err(Fault::no_overload()),
+    }
+}
+
+fn to_string<'e>(value: V<'e>, budget: &mut Budget) -> Outcome<'e> {
+    Ok(V::text(&match &value {
+        V::Str(_) => return Ok(value),
+        V::Bool(value) => return Ok(V::Str(Text::Ref(if *value { "true" } else { "false" }))),
+        V::Int(value) => value.to_string(),
+        V::Uint(value) => value.to_string(),
+        V::Double(value) => format_double(*value),
+        V::Bytes(bytes) => {
+            charge(budget, steps(bytes.len(), COPIED))?;
+            let text = std::str::from_utf8(bytes)
+                .map_err(|_| Fault::error("invalid UTF-8 in bytes, cannot convert to string"))?;
+            text.to_owned()
+        }
+        V::Duration(nanoseconds) => format_duration(*nanoseconds),
+        V::Time(time) => time.to_string(),
+        _ => return Err(Fault::no_overload()),
+    }))
+}
+
+/// A double as Go's `%g` prints it.
+fn format_double(value: f64) -> String {
+    if value.is_nan() {
+        return "NaN".to_owned();
+    }
+    if value.is_infinite() {
+        return if value > 0.0 { "+Inf" } else { "-Inf" }.to_owned();
+    }
+    let scientific = format!("{value:e}");
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or_default();
+    // Where the shortest digits are asked for, Go counts a precision of 6.
+    if (-4..6).contains(&exponent) {
+        return format!("{value}");
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{mantissa}e{sign}{:02}", exponent.abs())
+}
+
+/// `+ - * / %`.
+pub(super) fn arithmetic<'e>(
+    op: Arith,
+    left: V<'e>,
+    right: V<'e>,
+    budget: &mut Budget,
+) -> Outcome<'e> {
+    match (left, right) {
+        (V::Int(a), V::Int(b)) => int(op, a, b),
+        (V::Uint(a), V::Uint(b)) => uint(op, a, b),
+        (V::Double(a), V::Double(b)) => match op {
+            Arith::Add => Ok(V::Double(a + b)),
+            Arith::Sub => Ok(V::Double(a - b)),
+            Arith::Mul => Ok(V::Double(a * b)),
+            Arith::Div => Ok(V::Double(a / b)),
+            Arith::Mod => Err(Fault::no_overload()),
+        },
+        (left, right) => match op {
+            Arith::Add => add(&left, &right, budget),
+            Arith::Sub => subtract(&left, &right),
+            _ => Err(Fault::no_overload()),
+        },
+    }
+}
+
+fn int<'e>(op: Arith, a: i64, b: i64) -> Outcome<'e> {
+    match op {
+        Arith::Add => a.checked_add(b),
+        Arith::Sub => a.checked_sub(b),
+        Arith::Mul => a.checked_mul(b),
+        Arith::Div if b == 0 => return Err(Fault::error("division by zero")),
+        Arith::Div => a.checked_div(b),
+        Arith::Mod if b == 0 => return Err(Fault::error("modulus by zero")),
+        Arith::Mod => a.checked_rem(b),
+    }
+    .map(V::Int)
+    .ok_or(Fault::error("integer overflow"))
+}
+
+fn uint<'e>(op: Arith, a: u64, b: u64) -> Outcome<'e> {
+    match op {
+        Arith::Add => a.checked_add(b),
+        Arith::Sub => a.checked_sub(b),
+        Arith::Mul => a.checked_mul(b),
+        Arith::Div if b == 0 => return Err(Fault::error("division by zero")),
+        Arith::Div => a.checked_div(b),
+        Arith::Mod if b == 0 => return Err(Fault::error("modulus by zero")),
+        Arith::Mod => a.checked_rem(b),
+    }
+    .map(V::Uint)
+    .ok_or(Fault::error("unsigned integer overflow"))
+}
+
+fn add<'e>(left: &V<'e>, right: &V<'e>, budget: &mut Budget) -> Outcome<'e> {
+    let later = |time: Instant, nanoseconds| {
+        time.plus(nanoseconds)
+            .map(V::Time)
+            .ok_or(Fault::error("timestamp overflow"))
+    };
+    match (left, right) {
+        (V::Str(a), V::Str(b)) => {
+            charge(budget, steps(a.len() + b.len(), COPIED))?;
+            let mut text = String::with_capacity(a.len() + b.len());
+            text.push_str(a);
+            text.push_str(b);
+            Ok(V::Str(Text::Own(text.into())))
+        }
+        (V::Bytes(a), V::Bytes(b)) => {
+            charge(budget, steps(a.len() + b.len(), COPIED))?;
+            Ok(V::Bytes(Bytes::Own([&**a, &**b].concat().into())))
+        }
+        (V::Duration(a), V::Duration(b)) => a
+            .checked_add(*b)
+            .map(V::Duration)
+            .ok_or(Fault::error("integer overflow")),
+        (V::Time(time), V::Duration(nanoseconds)) | (V::Duration(nanoseconds), V::Time(time)) => {
+            later(*time, *nanoseconds)
+        }
+        _ if left.is_list() && right.is_list() => {
+            let len = left.len() + right.len();
+            charge(budget, steps(len, 1))?;
+            let items: Rc<[V<'e>]> = (0..left.len())
+                .filter_map(|index| left.element(index))
+                .chain((0..right.len()).filter_map(|index| right.element(index)))
+                .collect();
+            Ok(V::List(items))
+        }
+        _ => Err(Fault::no_overload()),
+    }
+}
+
+fn subtract<'e>(left: &V<'e>, right: &V<'e>) -> Outcome<'e> {
+    match (left, right) {
+        (V::Duration(a), V::Duration(b)) => a.checked_sub(*b).map(V::Duration),
+        (V::Time(a), V::Time(b)) => a.since(*b).map(V::Duration),
+        (V::Time(time), V::Duration(nanoseconds)) => {
+            return nanoseconds
+                .checked_neg()
+                .and_then(|nanoseconds| time.plus(nanoseconds))
+                .map(V::Time)
+                .ok_or(Fault::error("timestamp overflow"));
+        }
+        _ => return Err(Fault::no_overload()),
+    }
+    .ok_or(Fault::error("integer overflow"))
+}

@@ -1,0 +1,446 @@
+//! The fields of one object. Enters: its JSON and a projection. Leaves: a tree in one
+//! arena, strings borrowed from the JSON where they hold no escapes. What the
+//! projection does not name is skipped unread; numbers are integers if they fit
+//! `i64`, else doubles; of a repeated key the last one counts.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::project::{Need, Projection};
+
+/// Bytes of JSON: twenty times what etcd accepts for one object by default.
+const MAX_BYTES: usize = 32 << 20;
+
+/// Values kept of one object (56 bytes each): an object at etcd's limit of 1.5 MiB
+/// has fewer even if it is one list of single digits.
+const MAX_VALUES: usize = 1_000_000;
+
+/// Members up to which looking at each is faster than a binary search.
+const LINEAR: usize = 8;
+
+/// The projected fields of one object, borrowed from its JSON where possible.
+pub struct Doc<'a> {
+    entries: Vec<Entry<'a>>,
+    root: Item<'a>,
+}
+
+/// Text that is not the JSON of an object, or too deep or too large.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct DocError(pub String);
+
+struct Entry<'a> {
+    /// Empty in a list.
+    key: Cow<'a, str>,
+    item: Item<'a>,
+}
+
+pub(super) enum Item<'a> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Double(f64),
+    Str(Cow<'a, str>),
+    List(Span),
+    /// Its members are sorted by key.
+    Map(Span),
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Span {
+    start: usize,
+    len: usize,
+}
+
+impl<'a> Doc<'a> {
+    /// Decodes the fields that `projection` names; the rest is skipped.
+    ///
+    /// # Errors
+    /// If `json` is not the JSON of an object, nests deeper than 127, or is larger
+    /// than 32 MiB or a million needed values.
+    pub fn parse(json: &'a [u8], projection: &Projection) -> Result<Doc<'a>, DocError> {
+        let doc = Self::parse_value(json, projection)?;
+        match doc.root {
+            Item::Map(_) => Ok(doc),
+            _ => Err(DocError("not a JSON object".to_owned())),
+        }
+    }
+
+    /// As [`Self::parse`], for any JSON value.
+    pub(super) fn parse_value(
+        json: &'a [u8],
+        projection: &Projection,
+    ) -> Result<Doc<'a>, DocError> {
+        if json.len() > MAX_BYTES {
+            return Err(DocError(format!("larger than {MAX_BYTES} bytes")));
+        }
+        decode(json, &projection.root).or_else(|error| match repair(json) {
+            // Go replaces what is not valid text; serde_json refuses it.
+            Some(repaired) => decode(repaired.as_bytes(), &projection.root)
+                .map(Doc::into_owned)
+                .map_err(|_| error),
+            None => Err(error),
+        })
+    }
+
+    /// The root.
+    pub fn root(&self) -> Node<'_> {
+        Node {
+            entries: &self.entries,
+            item: &self.root,
+        }
+    }
+
+    fn into_owned(self) -> Doc<'static> {
+        Doc {
+            entries: self
+                .entries
+                .into_iter()
+                .map(|entry| Entry {
+                    key: Cow::Owned(entry.key.into_owned()),
+                    item: entry.item.into_owned(),
+                })
+                .collect(),
+            root: self.root.into_owned(),
+        }
+    }
+}
+
+impl Item<'_> {
+    fn into_owned(self) -> Item<'static> {
+        match self {
+            Item::Null => Item::Null,
+            Item::Bool(value) => Item::Bool(value),
+            Item::Int(value) => Item::Int(value),
+            Item::Double(value) => Item::Double(value),
+            Item::Str(value) => Item::Str(Cow::Owned(value.into_owned())),
+            Item::List(span) => Item::List(span),
+            Item::Map(span) => Item::Map(span),
+        }
+    }
+}
+
+impl fmt::Debug for Doc<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Doc")
+            .field("values", &self.entries.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// One value in a [`Doc`].
+#[derive(Clone, Copy)]
+pub struct Node<'d> {
+    entries: &'d [Entry<'d>],
+    item: &'d Item<'d>,
+}
+
+impl<'d> Node<'d> {
+    /// The member `name` of an object.
+    pub fn get(self, name: &str) -> Option<Node<'d>> {
+        let Item::Map(span) = self.item else {
+            return None;
+        };
+        let members = self.span(*span);
+        let entry = if members.len() <= LINEAR {
+            members.iter().find(|entry| entry.key == name)
+        } else {
+            members
+                .binary_search_by(|entry| (*entry.key).cmp(name))
+                .ok()
+                .and_then(|at| members.get(at))
+        };
+        entry.map(|entry| self.at(entry))
+    }
+
+    /// A string.
+    pub fn as_str(self) -> Option<&'d str> {
+        match self.item {
+            Item::Str(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// An integer.
+    pub fn as_i64(self) -> Option<i64> {
+        match self.item {
+            Item::Int(value) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// A boolean.
+    pub fn as_bool(self) -> Option<bool> {
+        match self.item {
+            Item::Bool(value) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// The elements of a list, none for anything else.
+    pub fn elements(self) -> impl Iterator<Item = Node<'d>> {
+        let elements = match self.item {
+            Item::List(span) => self.span(*span),
+            _ => &[],
+        };
+        elements.iter().map(move |entry| self.at(entry))
+    }
+
+    pub(super) fn item(self) -> &'d Item<'d> {
+        self.item
+    }
+
+    /// Members or elements.
+    pub(super) fn len(self) -> usize {
+        match self.item {
+            Item::List(span) | Item::Map(span) => span.len,
+            _ => 0,
+        }
+    }
+
+    /// The `index`th member or element, with its key.
+    pub(super) fn nth(self, index: usize) -> Option<(&'d str, Node<'d>)> {
+        let (Item::List(span) | Item::Map(span)) = self.item else {
+            return None;
+        };
+        let entry = self.span(*span).get(index)?;
+        Some((&entry.key, self.at(entry)))
+    }
+
+    fn span(self, span: Span) -> &'d [Entry<'d>] {
+        self.entries
+            .get(span.start..span.start + span.len)
+            .unwrap_or_default()
+    }
+
+    fn at(self, entry: &'d Entry<'d>) -> Node<'d> {
+        Node {
+            entries: self.entries,
+            item: &entry.item,
+        }
+    }
+}
+
+fn decode<'a>(json: &'a [u8], need: &Need) -> Result<Doc<'a>, DocError> {
+    // What rules commonly need of an object, in one allocation each.
+    let mut arena = Arena {
+        closed: Vec::with_capacity(32),
+        open: Vec::with_capacity(16),
+    };
+    let mut input = serde_json::Deserializer::from_slice(json);
+    let root = input
+        .deserialize_any(Value {
+            arena: &mut arena,
+            need,
+        })
+        .and_then(|root| input.end().map(|()| root))
+        .map_err(|error| DocError(error.to_string()))?;
+    Ok(Doc {
+        entries: arena.closed,
+        root,
+    })
+}
+
+struct Arena<'a> {
+    /// The contents of finished containers, each contiguous.
+    closed: Vec<Entry<'a>>,
+    /// The contents so far of the containers around the current value.
+    open: Vec<Entry<'a>>,
+}
+
+impl<'a> Arena<'a> {
+    fn push<E: Error>(&mut self, key: Cow<'a, str>, item: Item<'a>) -> Result<(), E> {
+        if self.closed.len() + self.open.len() >= MAX_VALUES {
+            return Err(E::custom(format!("more than {MAX_VALUES} values")));
+        }
+        self.open.push(Entry { key, item });
+        Ok(())
+    }
+
+    /// Ends the container whose contents begin at `from`.
+    fn close(&mut self, from: usize) -> Span {
+        let start = self.closed.len();
+        self.closed.extend(self.open.drain(from..));
+        Span {
+            start,
+            len: self.closed.len() - start,
+        }
+    }
+
+    /// Sorts the members from `from` on, and keeps the last of equal keys.
+    fn sort(&mut self, from: usize) {
+        let members = self.open.get_mut(from..).unwrap_or_default();
+        if members.is_sorted_by(|a, b| a.key < b.key) {
+            return;
+        }
+        members.sort_by(|a, b| a.key.cmp(&b.key));
+        let mut kept = from;
+        for at in from..self.open.len() {
+            let repeated = self
+                .open
+                .get(at + 1)
+                .is_some_and(|next| next.key == self.open[at].key);
+            if !repeated {
+                self.open.swap(kept, at);
+                kept += 1;
+            }
+        }
+        self.open.truncate(kept);
+    }
+}
+
+struct Value<'b, 'a, 'p> {
+    arena: &'b mut Arena<'a>,
+    need: &'p Need,
+}
+
+impl<'a> DeserializeSeed<'a> for Value<'_, 'a, '_> {
+    type Value = Item<'a>;
+
+    fn deserialize<D: Deserializer<'a>>(self, input: D) -> Result<Item<'a>, D::Error> {
+        if self.need.is_existence() {
+            input.deserialize_ignored_any(IgnoredAny)?;
+            return Ok(Item::Null);
+        }
+        input.deserialize_any(self)
+    }
+}
+
+impl<'a> Visitor<'a> for Value<'_, 'a, '_> {
+    type Value = Item<'a>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Item<'a>, E> {
+        Ok(Item::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Item<'a>, E> {
+        Ok(Item::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Item<'a>, E> {
+        Ok(Item::Int(value))
+    }
+
+    #[allow(clippy::cast_precision_loss)] // What Go's JSON decoder does.
+    fn visit_u64<E>(self, value: u64) -> Result<Item<'a>, E> {
+        Ok(i64::try_from(value).map_or(Item::Double(value as f64), Item::Int))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Item<'a>, E> {
+        Ok(Item::Double(value))
+    }
+
+    fn visit_borrowed_str<E>(self, value: &'a str) -> Result<Item<'a>, E> {
+        Ok(Item::Str(Cow::Borrowed(value)))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Item<'a>, E> {
+        Ok(Item::Str(Cow::Owned(value.to_owned())))
+    }
+
+    fn visit_seq<A: SeqAccess<'a>>(self, mut elements: A) -> Result<Item<'a>, A::Error> {
+        let arena = self.arena;
+        let from = arena.open.len();
+        match self.need.element() {
+            Some(need) => {
+                while let Some(item) = elements.next_element_seed(Value { arena, need })? {
+                    arena.push(Cow::Borrowed(""), item)?;
+                }
+            }
+            None => while elements.next_element::<IgnoredAny>()?.is_some() {},
+        }
+        Ok(Item::List(arena.close(from)))
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, mut members: A) -> Result<Item<'a>, A::Error> {
+        let (arena, need) = (self.arena, self.need);
+        let from = arena.open.len();
+        while let Some(key) = members.next_key_seed(Key(need))? {
+            match key {
+                Some((key, need)) => {
+                    let item = members.next_value_seed(Value { arena, need })?;
+                    arena.push(key, item)?;
+                }
+                None => {
+                    members.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        arena.sort(from);
+        Ok(Item::Map(arena.close(from)))
+    }
+}
+
+/// Decodes a key to itself and what is needed under it.
+struct Key<'p>(&'p Need);
+
+impl<'a, 'p> DeserializeSeed<'a> for Key<'p> {
+    type Value = Option<(Cow<'a, str>, &'p Need)>;
+
+    fn deserialize<D: Deserializer<'a>>(self, input: D) -> Result<Self::Value, D::Error> {
+        input.deserialize_str(self)
+    }
+}
+
+impl<'a, 'p> Visitor<'a> for Key<'p> {
+    type Value = Option<(Cow<'a, str>, &'p Need)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_borrowed_str<E>(self, key: &'a str) -> Result<Self::Value, E> {
+        Ok(self.0.member(key).map(|need| (Cow::Borrowed(key), need)))
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
+        Ok(self
+            .0
+            .member(key)
+            .map(|need| (Cow::Owned(key.to_owned()), need)))
+    }
+}
+
+/// `json` with every byte that is not UTF-8 and every escaped lone surrogate replaced
+/// by U+FFFD, if there is any.
+fn repair(json: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(json);
+    let mut out = String::with_capacity(text.len());
+    let mut rest = &*text;
+    let mut changed = matches!(text, Cow::Owned(_));
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let len = match (escaped_unit(rest), rest.get(6..).and_then(escaped_unit)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
+            (Some(0xd800..=0xdfff), _) => {
+                out.push_str("\\ufffd");
+                rest = &rest[6..];
+                changed = true;
+                continue;
+            }
+            // An escaped character may itself be a backslash.
+            _ => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
+        };
+        out.push_str(&rest[..len]);
+        rest = &rest[len..];
+    }
+    out.push_str(rest);
+    changed.then_some(out)
+}
+
+/// The UTF-16 unit of a leading `\uXXXX`.
+fn escaped_unit(text: &str) -> Option<u16> {
+    let digits = text.strip_prefix("\\u")?.get(..4)?;
+    if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        u16::from_str_radix(digits, 16).ok()
+    } else {
+        None
+    }
+}

@@ -1,0 +1,468 @@
+//! Walks an op tree. Errors are values until an operator that needs its operand meets
+//! them: `&&` and `||` absorb those of either side, a spent budget excepted. Nothing
+//! here allocates for paths, comparisons, predicates, `in` and quantifiers.
+
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+
+use super::Budget;
+use super::convert::{arithmetic, convert};
+use super::doc::Node;
+use super::op::{Const, Fold, FoldKind, Function, Op, Order, Part};
+use super::pattern::{Pattern, remembered};
+use super::time::duration_part;
+use super::value::{Fault, V, charge, equal, exact_int, order, same_key, steps};
+
+/// Bytes that one step compares or searches.
+const SEARCHED: usize = 1024;
+
+/// Bytes that one step matches: a regular expression is slower than a search.
+const MATCHED: usize = 64;
+
+/// Steps of compiling a regular expression, about a millisecond at worst.
+const COMPILE: u64 = 5_000;
+
+/// What an evaluation sees and spends.
+pub(super) struct Context<'e, 'b> {
+    pub root: Node<'e>,
+    pub now: Timestamp,
+    pub read_now: bool,
+    pub budget: &'b mut Budget,
+    /// The variables of the comprehensions around the current op.
+    pub vars: Vec<V<'e>>,
+}
+
+type Outcome<'e> = Result<V<'e>, Fault<'e>>;
+
+impl<'e> Context<'e, '_> {
+    // Small, and every arm that needs locals is a function of its own: deep trees are
+    // walked on stacks of 2 MiB.
+    pub(super) fn eval(&mut self, op: &'e Op) -> Outcome<'e> {
+        match op {
+            Op::Const(value) => Ok(value.value()),
+            Op::Object => Ok(V::of(self.root)),
+            Op::Now => Ok(self.read_now()),
+            Op::Var(slot) => self.var(*slot),
+            Op::Path(base, fields) => self.path(base, fields),
+            Op::Has(base, field) => self.has(base, field),
+            Op::Index(pair) => self.index(pair),
+            Op::List(items) => self.list(items),
+            Op::Map(entries) => self.map(entries),
+            Op::Not(operand) => self.not(operand),
+            Op::Neg(operand) => self.negate(operand),
+            Op::And(terms) => self.logic(terms, false),
+            Op::Or(terms) => self.logic(terms, true),
+            Op::Cond(parts) => self.condition(parts),
+            Op::Equal(pair, wanted) => self.equality(pair, *wanted),
+            Op::Order(pair, op) => self.ordering(pair, *op),
+            Op::Arith(pair, op) => {
+                let (left, right) = self.pair(pair)?;
+                arithmetic(*op, left, right, self.budget)
+            }
+            Op::In(pair) => self.contained(pair),
+            Op::InSet(operand, set) => self.in_set(operand, set),
+            Op::Matches(operand, pattern) => self.matches(operand, pattern),
+            Op::Call(function, args) => self.call(*function, args),
+            Op::Fold(fold) => self.fold(fold),
+        }
+    }
+
+    #[inline(never)]
+    fn read_now(&mut self) -> V<'e> {
+        self.read_now = true;
+        V::Time(self.now.into())
+    }
+
+    #[inline(never)]
+    fn var(&self, slot: usize) -> Outcome<'e> {
+        // Always there: lowering numbers the comprehensions around each variable.
+        self.vars
+            .get(slot)
+            .cloned()
+            .ok_or(Fault::error("no such attribute"))
+    }
+
+    fn pair(&mut self, pair: &'e (Op, Op)) -> Result<(V<'e>, V<'e>), Fault<'e>> {
+        let left = self.eval(&pair.0);
+        if matches!(left, Err(Fault::Budget)) {
+            return Err(Fault::Budget);
+        }
+        Ok((left?, self.eval(&pair.1)?))
+    }
+
+    #[inline(never)]
+    fn path(&mut self, base: &'e Op, fields: &'e [Box<str>]) -> Outcome<'e> {
+        let mut value = self.eval(base)?;
+        if let V::Node(mut node) = value {
+            // Most paths stay in the document: values are made of their ends only.
+            for field in fields {
+                match node.get(field) {
+                    Some(member) => node = member,
+                    None => return select(&V::of(node), field),
+                }
+            }
+            return Ok(V::of(node));
+        }
+        for field in fields {
+            value = select(&value, field)?;
+        }
+        Ok(value)
+    }
+
+    #[inline(never)]
+    fn has(&mut self, base: &'e Op, field: &'e str) -> Outcome<'e> {
+        let value = self.eval(base)?;
+        if value.is_list() {
+            return Err(Fault::error("unsupported index type 'string' in list"));
+        }
+        Ok(V::Bool(value.field(field).is_some()))
+    }
+
+    #[inline(never)]
+    fn index(&mut self, pair: &'e (Op, Op)) -> Outcome<'e> {
+        let (value, index) = self.pair(pair)?;
+        if value.is_list() {
+            let at = match &index {
+                V::Int(int) => *int,
+                V::Uint(uint) => i64::try_from(*uint).unwrap_or(-1),
+                V::Double(double) => exact_int(*double).ok_or(Fault::Error(Cow::Owned(
+                    format!("unsupported index value {double} in list"),
+                )))?,
+                other => {
+                    return Err(Fault::Error(Cow::Owned(format!(
+                        "unsupported index type '{}' in list",
+                        other.type_name()
+                    ))));
+                }
+            };
+            return usize::try_from(at)
+                .ok()
+                .and_then(|at| value.element(at))
+                .ok_or(Fault::Missing(index));
+        }
+        match index {
+            V::Bool(_) | V::Int(_) | V::Uint(_) | V::Double(_) | V::Str(_) => {
+                charge(self.budget, value.find_cost())?;
+                value.find(&index).ok_or(Fault::Missing(index))
+            }
+            other => Err(Fault::Error(Cow::Owned(format!(
+                "invalid qualifier type: {}",
+                other.type_name()
+            )))),
+        }
+    }
+
+    #[inline(never)]
+    fn list(&mut self, items: &'e [Op]) -> Outcome<'e> {
+        let mut values = Vec::with_capacity(items.len());
+        for item in items {
+            values.push(self.eval(item)?);
+        }
+        Ok(V::List(values.into()))
+    }
+
+    #[inline(never)]
+    fn map(&mut self, entries: &'e [(Op, Op)]) -> Outcome<'e> {
+        // Each key is compared with those before it.
+        charge(self.budget, steps(entries.len() * entries.len(), 256))?;
+        let mut map: Vec<(V<'e>, V<'e>)> = Vec::with_capacity(entries.len());
+        for (key, value) in entries {
+            let (key, value) = (self.eval(key)?, self.eval(value)?);
+            match map.iter_mut().find(|(own, _)| same_key(own, &key)) {
+                Some((_, own)) => *own = value,
+                None => map.push((key, value)),
+            }
+        }
+        Ok(V::Map(map.into()))
+    }
+
+    #[inline(never)]
+    fn not(&mut self, operand: &'e Op) -> Outcome<'e> {
+        match self.eval(operand)? {
+            V::Bool(value) => Ok(V::Bool(!value)),
+            _ => Err(Fault::no_overload()),
+        }
+    }
+
+    #[inline(never)]
+    fn negate(&mut self, operand: &'e Op) -> Outcome<'e> {
+        let overflow = Fault::error("integer overflow");
+        match self.eval(operand)? {
+            V::Int(value) => value.checked_neg().map(V::Int).ok_or(overflow),
+            V::Double(value) => Ok(V::Double(-value)),
+            V::Duration(value) => value.checked_neg().map(V::Duration).ok_or(overflow),
+            _ => Err(Fault::no_overload()),
+        }
+    }
+
+    /// `&&`, decided by the first false, or `||`, decided by the first true term.
+    #[inline(never)]
+    fn logic(&mut self, terms: &'e [Op], decides: bool) -> Outcome<'e> {
+        let mut failed = None;
+        for term in terms {
+            match self.eval(term) {
+                Ok(V::Bool(value)) if value == decides => return Ok(V::Bool(decides)),
+                Ok(V::Bool(_)) => {}
+                Err(Fault::Budget) => return Err(Fault::Budget),
+                Ok(_) => failed = failed.or(Some(Fault::no_overload())),
+                Err(fault) => failed = failed.or(Some(fault)),
+            }
+        }
+        failed.map_or(Ok(V::Bool(!decides)), Err)
+    }
+
+    #[inline(never)]
+    fn condition(&mut self, parts: &'e (Op, Op, Op)) -> Outcome<'e> {
+        match self.eval(&parts.0)? {
+            V::Bool(true) => self.eval(&parts.1),
+            V::Bool(false) => self.eval(&parts.2),
+            _ => Err(Fault::no_overload()),
+        }
+    }
+
+    #[inline(never)]
+    fn equality(&mut self, pair: &'e (Op, Op), wanted: bool) -> Outcome<'e> {
+        let (left, right) = self.pair(pair)?;
+        Ok(V::Bool(equal(&left, &right, self.budget)? == wanted))
+    }
+
+    #[inline(never)]
+    fn ordering(&mut self, pair: &'e (Op, Op), op: Order) -> Outcome<'e> {
+        let (left, right) = self.pair(pair)?;
+        let order = order(&left, &right, self.budget)?;
+        Ok(V::Bool(match op {
+            Order::Less => order.is_lt(),
+            Order::LessEqual => order.is_le(),
+            Order::Greater => order.is_gt(),
+            Order::GreaterEqual => order.is_ge(),
+        }))
+    }
+
+    #[inline(never)]
+    fn contained(&mut self, pair: &'e (Op, Op)) -> Outcome<'e> {
+        let (value, range) = self.pair(pair)?;
+        if range.is_map() {
+            charge(self.budget, range.find_cost())?;
+            return Ok(V::Bool(range.find(&value).is_some()));
+        }
+        if !range.is_list() {
+            return Err(Fault::no_overload());
+        }
+        for index in 0..range.len() {
+            charge(self.budget, u64::from(index % 16 == 15))?;
+            if let Some(element) = range.element(index)
+                && equal(&value, &element, self.budget)?
+            {
+                return Ok(V::Bool(true));
+            }
+        }
+        Ok(V::Bool(false))
+    }
+
+    #[inline(never)]
+    fn in_set(&mut self, operand: &'e Op, set: &'e [Const]) -> Outcome<'e> {
+        let value = self.eval(operand)?;
+        for element in set {
+            if equal(&value, &element.value(), self.budget)? {
+                return Ok(V::Bool(true));
+            }
+        }
+        Ok(V::Bool(false))
+    }
+
+    #[inline(never)]
+    fn matches(&mut self, operand: &'e Op, pattern: &Result<Pattern, String>) -> Outcome<'e> {
+        let V::Str(text) = self.eval(operand)? else {
+            return Err(Fault::no_overload());
+        };
+        match pattern {
+            Ok(pattern) => self.search(pattern, &text).map(V::Bool),
+            Err(message) => Err(Fault::Error(Cow::Owned(message.clone()))),
+        }
+    }
+
+    fn search(&mut self, pattern: &Pattern, text: &str) -> Result<bool, Fault<'e>> {
+        let cost = steps(text.len(), MATCHED).saturating_mul(pattern.weight());
+        charge(self.budget, cost)?;
+        Ok(pattern.matches(text))
+    }
+
+    #[inline(never)]
+    fn call(&mut self, function: Function, args: &'e [Op]) -> Outcome<'e> {
+        // The check allows one or two.
+        let first = args
+            .first()
+            .map_or(Err(Fault::no_overload()), |op| self.eval(op))?;
+        match args.get(1) {
+            None => self.unary(function, first),
+            Some(op) => {
+                let second = self.eval(op)?;
+                self.binary(function, &first, &second)
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn unary(&mut self, function: Function, value: V<'e>) -> Outcome<'e> {
+        match function {
+            Function::Size => self.size(&value),
+            Function::Type => Ok(V::Type(value.type_name())),
+            Function::Dyn => Ok(value),
+            Function::Get(part) => get(part, &value, None),
+            _ => convert(function, value, self.budget),
+        }
+    }
+
+    fn size(&mut self, value: &V<'e>) -> Outcome<'e> {
+        let len = match value {
+            V::Str(text) => {
+                charge(self.budget, steps(text.len(), SEARCHED))?;
+                text.chars().count()
+            }
+            V::Bytes(bytes) => bytes.len(),
+            V::Node(_) | V::List(_) | V::Map(_) => value.len(),
+            _ => return Err(Fault::no_overload()),
+        };
+        Ok(V::Int(i64::try_from(len).unwrap_or(i64::MAX)))
+    }
+
+    #[inline(never)]
+    fn binary(&mut self, function: Function, left: &V<'e>, right: &V<'e>) -> Outcome<'e> {
+        let (text, V::Str(argument)) = (left, right) else {
+            return Err(Fault::no_overload());
+        };
+        if let Function::Get(part) = function {
+            return get(part, text, Some(argument));
+        }
+        let V::Str(text) = text else {
+            return Err(Fault::no_overload());
+        };
+        charge(self.budget, steps(text.len(), SEARCHED))?;
+        Ok(V::Bool(match function {
+            Function::Contains => text.contains(&**argument),
+            Function::StartsWith => text.starts_with(&**argument),
+            Function::EndsWith => text.ends_with(&**argument),
+            Function::Matches => {
+                charge(self.budget, steps(argument.len(), MATCHED))?;
+                let (pattern, compiled) = remembered(argument);
+                charge(self.budget, if compiled { COMPILE } else { 1 })?;
+                let pattern = pattern.map_err(|message| Fault::Error(Cow::Owned(message)))?;
+                self.search(&pattern, text)?
+            }
+            _ => return Err(Fault::no_overload()),
+        }))
+    }
+
+    #[inline(never)]
+    fn fold(&mut self, fold: &'e Fold) -> Outcome<'e> {
+        let range = self.eval(&fold.range)?;
+        if !range.is_list() && !range.is_map() {
+            return Err(Fault::Error(Cow::Owned(format!(
+                "got '{}', expected iterable type",
+                range.type_name()
+            ))));
+        }
+        let depth = self.vars.len();
+        let result = match fold.kind {
+            FoldKind::All => self.quantify(fold, &range, false),
+            FoldKind::Exists => self.quantify(fold, &range, true),
+            FoldKind::ExistsOne => self.exists_one(fold, &range),
+            FoldKind::Filter | FoldKind::Map => self.collect(fold, &range),
+        };
+        self.vars.truncate(depth);
+        result
+    }
+
+    /// Binds the `index`th item of the range at `depth`, at a price.
+    fn bind(
+        &mut self,
+        fold: &Fold,
+        range: &V<'e>,
+        depth: usize,
+        index: usize,
+    ) -> Result<(), Fault<'e>> {
+        charge(self.budget, fold.weight)?;
+        self.vars.truncate(depth);
+        self.vars.extend(range.item(index));
+        Ok(())
+    }
+
+    /// `exists`, decided by the first true, or `all`, decided by the first false.
+    #[inline(never)]
+    fn quantify(&mut self, fold: &'e Fold, range: &V<'e>, decides: bool) -> Outcome<'e> {
+        let depth = self.vars.len();
+        let mut failed = None;
+        for index in 0..range.len() {
+            self.bind(fold, range, depth, index)?;
+            match self.eval(&fold.body) {
+                Ok(V::Bool(value)) if value == decides => return Ok(V::Bool(decides)),
+                Ok(V::Bool(_)) => {}
+                Err(Fault::Budget) => return Err(Fault::Budget),
+                Ok(_) => failed = failed.or(Some(Fault::no_overload())),
+                Err(fault) => failed = failed.or(Some(fault)),
+            }
+        }
+        failed.map_or(Ok(V::Bool(!decides)), Err)
+    }
+
+    fn test(&mut self, op: &'e Op) -> Result<bool, Fault<'e>> {
+        match self.eval(op)? {
+            V::Bool(value) => Ok(value),
+            _ => Err(Fault::no_overload()),
+        }
+    }
+
+    #[inline(never)]
+    fn exists_one(&mut self, fold: &'e Fold, range: &V<'e>) -> Outcome<'e> {
+        let depth = self.vars.len();
+        let mut found = 0;
+        for index in 0..range.len() {
+            self.bind(fold, range, depth, index)?;
+            found += usize::from(self.test(&fold.body)?);
+        }
+        Ok(V::Bool(found == 1))
+    }
+
+    #[inline(never)]
+    fn collect(&mut self, fold: &'e Fold, range: &V<'e>) -> Outcome<'e> {
+        let depth = self.vars.len();
+        let mut items = Vec::new();
+        for index in 0..range.len() {
+            self.bind(fold, range, depth, index)?;
+            if let Some(test) = &fold.test
+                && !self.test(test)?
+            {
+                continue;
+            }
+            if fold.kind == FoldKind::Map {
+                items.push(self.eval(&fold.body)?);
+            } else if self.test(&fold.body)? {
+                items.extend(range.item(index));
+            }
+        }
+        Ok(V::List(items.into()))
+    }
+}
+
+/// A field of a map. Of a scalar it is missing too, as cel-go has it.
+fn select<'e>(value: &V<'e>, field: &'e str) -> Outcome<'e> {
+    match value.field(field) {
+        Some(value) => Ok(value),
+        None if value.is_list() => Err(Fault::error("unsupported index type 'string' in list")),
+        None => Err(Fault::MissingField(field)),
+    }
+}
+
+fn get<'e>(part: Part, value: &V<'e>, zone: Option<&str>) -> Outcome<'e> {
+    match value {
+        V::Time(time) => time
+            .part(part, zone)
+            .map(V::Int)
+            .ok_or(Fault::error("unknown time zone")),
+        V::Duration(nanoseconds) if zone.is_none() => duration_part(*nanoseconds, part)
+            .map(V::Int)
+            .ok_or(Fault::no_overload()),
+        _ => Err(Fault::no_overload()),
+    }
+}

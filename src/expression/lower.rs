@@ -1,0 +1,462 @@
+//! From the parser's tree to the op tree, checking on the way. Macros arrive as plain
+//! calls and are made ops of their own here.
+
+use cel::IdedExpr;
+use cel::common::ast::{CallExpr, EntryExpr, Expr, LiteralValue, MapExpr, SelectExpr, operators};
+
+use super::check::{Ty, resolve};
+use super::op::{Arith, Const, Fold, FoldKind, Function, Op, Order};
+use super::pattern::Pattern;
+
+/// Ops that one step pays for: a step is then some 300 ns at most.
+const OPS_PER_STEP: u64 = 16;
+
+/// The names that the accumulator of a comprehension had.
+const ACCUMULATORS: [&str; 2] = ["__result__", "@result"];
+
+/// A complaint about a node of the parser's tree.
+#[derive(Debug)]
+pub(super) struct Complaint {
+    pub node: u64,
+    pub message: String,
+}
+
+/// What lowering found and made.
+pub(super) struct Lowered {
+    pub op: Op,
+    pub ty: Ty,
+    /// Steps of one evaluation, comprehensions aside.
+    pub weight: u64,
+    /// Macros that are called wrongly: worse than the rest, since the types of what
+    /// stands in their place mean nothing.
+    pub misused: Vec<Complaint>,
+    pub mistyped: Vec<Complaint>,
+}
+
+pub(super) fn lower(root: &IdedExpr) -> Lowered {
+    let mut lowering = Lowering::default();
+    let (op, ty) = lowering.expr(root);
+    Lowered {
+        op,
+        ty,
+        weight: weight(lowering.ops),
+        misused: lowering.misused,
+        mistyped: lowering.mistyped,
+    }
+}
+
+fn weight(ops: u64) -> u64 {
+    1 + ops / OPS_PER_STEP
+}
+
+#[derive(Default)]
+struct Lowering {
+    /// The comprehension variables in scope; an op names one by its position.
+    vars: Vec<(String, Ty)>,
+    ops: u64,
+    misused: Vec<Complaint>,
+    mistyped: Vec<Complaint>,
+}
+
+/// Stands for what was complained about.
+fn nothing() -> (Op, Ty) {
+    (Op::Const(Const::Null), Ty::Error)
+}
+
+impl Lowering {
+    fn mistyped(&mut self, node: u64, message: String) -> (Op, Ty) {
+        self.mistyped.push(Complaint { node, message });
+        nothing()
+    }
+
+    fn misused(&mut self, node: u64, message: &str) -> (Op, Ty) {
+        self.misused.push(Complaint {
+            node,
+            message: message.to_owned(),
+        });
+        nothing()
+    }
+
+    fn undeclared(&mut self, node: u64, name: &str) -> (Op, Ty) {
+        self.mistyped(
+            node,
+            format!("undeclared reference to '{name}' (in container '')"),
+        )
+    }
+
+    fn expr(&mut self, node: &IdedExpr) -> (Op, Ty) {
+        self.ops += 1;
+        match &node.expr {
+            Expr::Literal(value) => literal(value),
+            Expr::Ident(name) => self.ident(node.id, name),
+            Expr::Select(select) => self.select(node, select),
+            Expr::Call(call) => self.call(node.id, call),
+            Expr::List(list) => self.list(&list.elements),
+            Expr::Map(map) => self.map(map),
+            Expr::Struct(message) => self.undeclared(node.id, &message.type_name),
+            // The parser expands no macros, and leaves no gap without an error.
+            Expr::Comprehension(_) | Expr::Unspecified => {
+                self.misused(node.id, "unsupported expression")
+            }
+        }
+    }
+
+    fn ident(&mut self, node: u64, name: &str) -> (Op, Ty) {
+        let global = name.strip_prefix('.');
+        if global.is_none()
+            && let Some(slot) = self.vars.iter().rposition(|(var, _)| var == name)
+        {
+            return (Op::Var(slot), self.vars[slot].1.clone());
+        }
+        let name = global.unwrap_or(name);
+        match name {
+            "object" => (Op::Object, Ty::Dyn),
+            "now" => (Op::Now, Ty::Timestamp),
+            _ => match type_named(name) {
+                Some((name, ty)) => (Op::Const(Const::Type(name)), Ty::Type(Box::new(ty))),
+                None => self.undeclared(node, name),
+            },
+        }
+    }
+
+    fn select(&mut self, node: &IdedExpr, select: &SelectExpr) -> (Op, Ty) {
+        if let Some((name, ty)) = self.qualified_type(select) {
+            return (Op::Const(Const::Type(name)), Ty::Type(Box::new(ty)));
+        }
+        let (operand, ty) = self.field_of(node.id, select);
+        (path(operand, &select.field), ty)
+    }
+
+    /// The operand of a selection and the type of the field.
+    fn field_of(&mut self, node: u64, select: &SelectExpr) -> (Op, Ty) {
+        let (operand, ty) = self.expr(&select.operand);
+        let field = match ty {
+            Ty::Map(_, value) => *value,
+            ty if ty.is_dynamic() => Ty::Dyn,
+            ty => {
+                self.mistyped(
+                    node,
+                    format!("type '{ty}' does not support field selection"),
+                );
+                Ty::Dyn
+            }
+        };
+        (operand, field)
+    }
+
+    /// `google.protobuf.Timestamp` and `.Duration` spell types.
+    fn qualified_type(&self, select: &SelectExpr) -> Option<(&'static str, Ty)> {
+        let Expr::Select(outer) = &select.operand.expr else {
+            return None;
+        };
+        let Expr::Ident(root) = &outer.operand.expr else {
+            return None;
+        };
+        let hidden = self.vars.iter().any(|(var, _)| var == root);
+        let google = root == "google" || root == ".google";
+        if hidden || !google || outer.field != "protobuf" {
+            return None;
+        }
+        match select.field.as_str() {
+            "Timestamp" => Some(("google.protobuf.Timestamp", Ty::Timestamp)),
+            "Duration" => Some(("google.protobuf.Duration", Ty::Duration)),
+            _ => None,
+        }
+    }
+
+    fn list(&mut self, elements: &[IdedExpr]) -> (Op, Ty) {
+        let mut joined = Ty::Free;
+        let mut ops = Vec::with_capacity(elements.len());
+        for element in elements {
+            let (op, ty) = self.expr(element);
+            joined = joined.join(&ty);
+            ops.push(op);
+        }
+        (Op::List(ops), Ty::list(joined))
+    }
+
+    fn map(&mut self, map: &MapExpr) -> (Op, Ty) {
+        let (mut keys, mut values) = (Ty::Free, Ty::Free);
+        let mut ops = Vec::with_capacity(map.entries.len());
+        for entry in &map.entries {
+            let EntryExpr::MapEntry(entry) = &entry.expr else {
+                continue;
+            };
+            let (key, key_ty) = self.expr(&entry.key);
+            let (value, value_ty) = self.expr(&entry.value);
+            keys = keys.join(&key_ty);
+            values = values.join(&value_ty);
+            ops.push((key, value));
+        }
+        (Op::Map(ops), Ty::map(keys, values))
+    }
+
+    fn call(&mut self, node: u64, call: &CallExpr) -> (Op, Ty) {
+        let name = call.func_name.trim_start_matches('.');
+        match (&call.target, &*call.args) {
+            (None, [argument]) if name == operators::HAS => self.has(argument),
+            (None, _) if name == operators::LOGICAL_AND || name == operators::LOGICAL_OR => {
+                self.logic(call)
+            }
+            (None, args) => {
+                let (ops, types) = self.arguments(None, args);
+                self.apply(node, name, ops, &types, false)
+            }
+            (Some(target), args) => {
+                if let Some(kind) = quantifier(name, args.len()) {
+                    return self.fold(node, kind, target, args);
+                }
+                let (ops, types) = self.arguments(Some(target), args);
+                self.apply(node, name, ops, &types, true)
+            }
+        }
+    }
+
+    fn arguments(&mut self, target: Option<&IdedExpr>, args: &[IdedExpr]) -> (Vec<Op>, Vec<Ty>) {
+        target
+            .into_iter()
+            .chain(args)
+            .map(|arg| self.expr(arg))
+            .unzip()
+    }
+
+    fn has(&mut self, argument: &IdedExpr) -> (Op, Ty) {
+        let Expr::Select(select) = &argument.expr else {
+            return self.misused(argument.id, "invalid argument to has() macro");
+        };
+        let (operand, _) = self.field_of(argument.id, select);
+        let op = Op::Has(Box::new(operand), select.field.as_str().into());
+        (op, Ty::Bool)
+    }
+
+    fn logic(&mut self, call: &CallExpr) -> (Op, Ty) {
+        let mut terms = Vec::new();
+        self.terms(call, &mut terms);
+        let op = if call.func_name == operators::LOGICAL_AND {
+            Op::And(terms)
+        } else {
+            Op::Or(terms)
+        };
+        (op, Ty::Bool)
+    }
+
+    /// The parser balances chains of one operator; here they are flat.
+    fn terms(&mut self, call: &CallExpr, terms: &mut Vec<Op>) {
+        for arg in &call.args {
+            match &arg.expr {
+                Expr::Call(inner)
+                    if inner.func_name == call.func_name && inner.target.is_none() =>
+                {
+                    self.terms(inner, terms);
+                }
+                _ => terms.push(self.boolean(arg)),
+            }
+        }
+    }
+
+    fn boolean(&mut self, node: &IdedExpr) -> Op {
+        let (op, ty) = self.expr(node);
+        if !ty.fits(&Ty::Bool) {
+            self.mistyped(node.id, format!("expected type 'bool' but found '{ty}'"));
+        }
+        op
+    }
+
+    fn apply(
+        &mut self,
+        node: u64,
+        name: &str,
+        ops: Vec<Op>,
+        types: &[Ty],
+        member: bool,
+    ) -> (Op, Ty) {
+        let function = Function::named(name);
+        if function.is_none() && !is_operator(name) {
+            return self.undeclared(node, name);
+        }
+        let ty = match resolve(name, types, member) {
+            Ok(ty) => ty,
+            Err(message) => return self.mistyped(node, message),
+        };
+        let op = match (function, <[Op; 2]>::try_from(ops)) {
+            (Some(Function::Matches), Ok([text, Op::Const(Const::Str(pattern))])) => {
+                Op::Matches(Box::new(text), Pattern::new(&pattern))
+            }
+            (Some(function), Ok(args)) => Op::Call(function, args.into()),
+            (Some(function), Err(args)) => Op::Call(function, args),
+            (None, Ok([left, right])) => binary(name, left, right),
+            (None, Err(args)) => match <[Op; 3]>::try_from(args) {
+                Ok([test, yes, no]) => Op::Cond(Box::new((test, yes, no))),
+                Err(mut args) => match args.pop() {
+                    Some(operand) if name == operators::NEGATE => Op::Neg(Box::new(operand)),
+                    Some(operand) => Op::Not(Box::new(operand)),
+                    None => return nothing(),
+                },
+            },
+        };
+        (op, ty)
+    }
+
+    fn fold(
+        &mut self,
+        node: u64,
+        kind: FoldKind,
+        target: &IdedExpr,
+        args: &[IdedExpr],
+    ) -> (Op, Ty) {
+        let [var, tests @ .., body] = args else {
+            return nothing();
+        };
+        let Expr::Ident(name) = &var.expr else {
+            return self.misused(var.id, "argument must be a simple name");
+        };
+        if name.starts_with('.') {
+            return self.misused(var.id, "argument must be a simple name");
+        }
+        if ACCUMULATORS.contains(&name.as_str()) {
+            return self.misused(var.id, "iteration variable overwrites accumulator variable");
+        }
+        let (range, range_ty) = self.expr(target);
+        let element = match range_ty {
+            Ty::List(of) | Ty::Map(of, _) => *of,
+            ty if ty.is_dynamic() => Ty::Dyn,
+            ty => {
+                self.mistyped(
+                    target.id,
+                    format!(
+                        "expression of type '{ty}' cannot be range of a comprehension (must be \
+                         list, map, or dynamic)"
+                    ),
+                );
+                Ty::Error
+            }
+        };
+        let before = self.ops;
+        self.vars.push((name.clone(), element.clone()));
+        let test = tests.first().map(|test| self.expr(test));
+        let quantified = matches!(kind, FoldKind::All | FoldKind::Exists);
+        let (body, body_ty) = if quantified {
+            (self.boolean(body), Ty::Bool)
+        } else {
+            self.expr(body)
+        };
+        self.vars.pop();
+        // `filter`, `exists_one` and the test of `map` expand to a conditional.
+        let (tested, result) = match kind {
+            FoldKind::All | FoldKind::Exists => (None, Ty::Bool),
+            FoldKind::ExistsOne => (Some((&body_ty, Ty::Int)), Ty::Bool),
+            FoldKind::Filter => (
+                Some((&body_ty, Ty::list(element.clone()))),
+                Ty::list(element),
+            ),
+            FoldKind::Map => (
+                test.as_ref().map(|(_, ty)| (ty, Ty::list(body_ty.clone()))),
+                Ty::list(body_ty.clone()),
+            ),
+        };
+        if let Some((ty, branch)) = tested {
+            let types = [ty.clone(), branch.clone(), branch];
+            if let Err(message) = resolve(operators::CONDITIONAL, &types, false) {
+                self.mistyped(node, message);
+            }
+        }
+        let op = Op::Fold(Box::new(Fold {
+            kind,
+            range,
+            test: test.map(|(op, _)| op),
+            body,
+            weight: weight(self.ops - before),
+        }));
+        (op, result)
+    }
+}
+
+fn quantifier(name: &str, args: usize) -> Option<FoldKind> {
+    match (name, args) {
+        (operators::ALL, 2) => Some(FoldKind::All),
+        (operators::EXISTS, 2) => Some(FoldKind::Exists),
+        (operators::EXISTS_ONE, 2) => Some(FoldKind::ExistsOne),
+        (operators::FILTER, 2) => Some(FoldKind::Filter),
+        (operators::MAP, 2 | 3) => Some(FoldKind::Map),
+        _ => None,
+    }
+}
+
+fn literal(value: &LiteralValue) -> (Op, Ty) {
+    let (value, ty) = match value {
+        LiteralValue::Null => (Const::Null, Ty::Null),
+        LiteralValue::Boolean(value) => (Const::Bool(*value.inner()), Ty::Bool),
+        LiteralValue::Int(value) => (Const::Int(*value.inner()), Ty::Int),
+        LiteralValue::UInt(value) => (Const::Uint(*value.inner()), Ty::Uint),
+        LiteralValue::Double(value) => (Const::Double(*value.inner()), Ty::Double),
+        LiteralValue::String(value) => (Const::Str(value.inner().into()), Ty::String),
+        LiteralValue::Bytes(value) => (Const::Bytes(value.inner().into()), Ty::Bytes),
+    };
+    (Op::Const(value), ty)
+}
+
+fn type_named(name: &str) -> Option<(&'static str, Ty)> {
+    Some(match name {
+        "bool" => ("bool", Ty::Bool),
+        "int" => ("int", Ty::Int),
+        "uint" => ("uint", Ty::Uint),
+        "double" => ("double", Ty::Double),
+        "string" => ("string", Ty::String),
+        "bytes" => ("bytes", Ty::Bytes),
+        "list" => ("list", Ty::list(Ty::Dyn)),
+        "map" => ("map", Ty::map(Ty::Dyn, Ty::Dyn)),
+        "null_type" => ("null_type", Ty::Null),
+        "type" => ("type", Ty::Type(Box::new(Ty::Dyn))),
+        _ => return None,
+    })
+}
+
+fn is_operator(name: &str) -> bool {
+    name.starts_with(['_', '!', '-', '@'])
+        && (name.contains('_') || name == operators::IN)
+        && !name
+            .chars()
+            .any(|c| c.is_ascii_alphanumeric() && name != operators::IN)
+}
+
+fn path(base: Op, field: &str) -> Op {
+    match base {
+        Op::Path(base, mut fields) => {
+            fields.push(field.into());
+            Op::Path(base, fields)
+        }
+        base => Op::Path(Box::new(base), vec![field.into()]),
+    }
+}
+
+fn binary(name: &str, left: Op, right: Op) -> Op {
+    let pair = |left, right| Box::new((left, right));
+    match name {
+        operators::EQUALS => Op::Equal(pair(left, right), true),
+        operators::NOT_EQUALS => Op::Equal(pair(left, right), false),
+        operators::LESS => Op::Order(pair(left, right), Order::Less),
+        operators::LESS_EQUALS => Op::Order(pair(left, right), Order::LessEqual),
+        operators::GREATER => Op::Order(pair(left, right), Order::Greater),
+        operators::GREATER_EQUALS => Op::Order(pair(left, right), Order::GreaterEqual),
+        operators::SUBSTRACT => Op::Arith(pair(left, right), Arith::Sub),
+        operators::MULTIPLY => Op::Arith(pair(left, right), Arith::Mul),
+        operators::DIVIDE => Op::Arith(pair(left, right), Arith::Div),
+        operators::MODULO => Op::Arith(pair(left, right), Arith::Mod),
+        operators::INDEX => match right {
+            // Indexing by a string is selecting, for maps and for everything else.
+            Op::Const(Const::Str(field)) => path(left, &field),
+            right => Op::Index(pair(left, right)),
+        },
+        operators::IN => match right {
+            Op::List(items) if items.iter().all(|item| matches!(item, Op::Const(_))) => {
+                let set = items.into_iter().filter_map(|item| match item {
+                    Op::Const(value) => Some(value),
+                    _ => None,
+                });
+                Op::InSet(Box::new(left), set.collect())
+            }
+            right => Op::In(pair(left, right)),
+        },
+        _ => Op::Arith(pair(left, right), Arith::Add),
+    }
+}

@@ -1,0 +1,169 @@
+//! The op tree that compiling makes and evaluating walks. It is immutable, shared
+//! between threads, and at most [`super::compile::DEPTH`] deep.
+
+use super::pattern::Pattern;
+use super::value::{Bytes, Text, V};
+
+#[derive(Debug)]
+pub(super) enum Op {
+    Const(Const),
+    Object,
+    Now,
+    /// A comprehension variable, by the number of comprehensions around it.
+    Var(usize),
+    /// Field selections, fused so that a long chain is a loop.
+    Path(Box<Op>, Vec<Box<str>>),
+    Has(Box<Op>, Box<str>),
+    Index(Box<(Op, Op)>),
+    List(Vec<Op>),
+    Map(Vec<(Op, Op)>),
+    Not(Box<Op>),
+    Neg(Box<Op>),
+    And(Vec<Op>),
+    Or(Vec<Op>),
+    Cond(Box<(Op, Op, Op)>),
+    /// `==`, or `!=` where the flag is false.
+    Equal(Box<(Op, Op)>, bool),
+    Order(Box<(Op, Op)>, Order),
+    Arith(Box<(Op, Op)>, Arith),
+    In(Box<(Op, Op)>),
+    /// `in` a list of literals.
+    InSet(Box<Op>, Vec<Const>),
+    /// `matches` with a literal pattern; a faulty one is an error when evaluated.
+    Matches(Box<Op>, Result<Pattern, String>),
+    Call(Function, Vec<Op>),
+    Fold(Box<Fold>),
+}
+
+#[derive(Debug)]
+pub(super) enum Const {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    Str(Box<str>),
+    Bytes(Box<[u8]>),
+    Type(&'static str),
+}
+
+impl Const {
+    pub(super) fn value(&self) -> V<'_> {
+        match self {
+            Self::Null => V::Null,
+            Self::Bool(value) => V::Bool(*value),
+            Self::Int(value) => V::Int(*value),
+            Self::Uint(value) => V::Uint(*value),
+            Self::Double(value) => V::Double(*value),
+            Self::Str(value) => V::Str(Text::Ref(value)),
+            Self::Bytes(value) => V::Bytes(Bytes::Ref(value)),
+            Self::Type(name) => V::Type(name),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Order {
+    Less,
+    LessEqual,
+    Greater,
+    GreaterEqual,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Arith {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Mod,
+}
+
+/// A comprehension.
+#[derive(Debug)]
+pub(super) struct Fold {
+    pub kind: FoldKind,
+    pub range: Op,
+    /// The filter of `map` with three arguments.
+    pub test: Option<Op>,
+    pub body: Op,
+    /// Steps that one element costs.
+    pub weight: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FoldKind {
+    All,
+    Exists,
+    ExistsOne,
+    Filter,
+    Map,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Function {
+    Size,
+    Contains,
+    StartsWith,
+    EndsWith,
+    Matches,
+    Type,
+    Dyn,
+    Bool,
+    Bytes,
+    Double,
+    Duration,
+    Int,
+    String,
+    Timestamp,
+    Uint,
+    Get(Part),
+}
+
+/// What a getter of timestamps and durations returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    FullYear,
+    Month,
+    DayOfYear,
+    DayOfMonth,
+    Date,
+    DayOfWeek,
+    Hours,
+    Minutes,
+    Seconds,
+    Milliseconds,
+}
+
+impl Function {
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "size" => Self::Size,
+            "contains" => Self::Contains,
+            "startsWith" => Self::StartsWith,
+            "endsWith" => Self::EndsWith,
+            "matches" => Self::Matches,
+            "type" => Self::Type,
+            "dyn" => Self::Dyn,
+            "bool" => Self::Bool,
+            "bytes" => Self::Bytes,
+            "double" => Self::Double,
+            "duration" => Self::Duration,
+            "int" => Self::Int,
+            "string" => Self::String,
+            "timestamp" => Self::Timestamp,
+            "uint" => Self::Uint,
+            "getFullYear" => Self::Get(Part::FullYear),
+            "getMonth" => Self::Get(Part::Month),
+            "getDayOfYear" => Self::Get(Part::DayOfYear),
+            "getDayOfMonth" => Self::Get(Part::DayOfMonth),
+            "getDate" => Self::Get(Part::Date),
+            "getDayOfWeek" => Self::Get(Part::DayOfWeek),
+            "getHours" => Self::Get(Part::Hours),
+            "getMinutes" => Self::Get(Part::Minutes),
+            "getSeconds" => Self::Get(Part::Seconds),
+            "getMilliseconds" => Self::Get(Part::Milliseconds),
+            _ => return None,
+        })
+    }
+}

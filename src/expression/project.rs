@@ -1,0 +1,229 @@
+//! What a program reads. Enters: an op tree, or paths. Leaves: the [`Projection`] that
+//! decoding follows, always a superset of what evaluating can touch.
+
+use super::op::{Fold, FoldKind, Function, Op};
+
+/// A union of field paths.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Projection {
+    pub(super) root: Need,
+}
+
+impl Projection {
+    /// Adds one path of field names; the whole subtree under it is kept. `"*"` is
+    /// every element of a list (and every member of an object).
+    pub fn add(&mut self, path: &[&str]) {
+        let need = path.iter().rev().fold(Need::whole(), |need, name| {
+            if *name == "*" {
+                Need::every(need)
+            } else {
+                Need::named(name, need)
+            }
+        });
+        self.root.merge(need);
+    }
+
+    /// Adds all paths of `other`.
+    pub fn merge(&mut self, other: &Projection) {
+        self.root.merge(other.root.clone());
+    }
+
+    /// What evaluating `op` can read of `object`.
+    pub(super) fn of(op: &Op) -> Self {
+        let mut reader = Reader::default();
+        reader.read(op, Need::whole());
+        Self {
+            root: reader.object,
+        }
+    }
+}
+
+/// How much of one value is needed. Without any part, that it exists.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Need {
+    whole: bool,
+    named: Vec<(Box<str>, Need)>,
+    every: Option<Box<Need>>,
+}
+
+static WHOLE: Need = Need {
+    whole: true,
+    named: Vec::new(),
+    every: None,
+};
+
+impl Need {
+    pub(super) fn whole() -> Self {
+        WHOLE.clone()
+    }
+
+    fn named(name: &str, need: Need) -> Self {
+        Self {
+            named: vec![(name.into(), need)],
+            ..Self::default()
+        }
+    }
+
+    fn every(need: Need) -> Self {
+        Self {
+            every: Some(Box::new(need)),
+            ..Self::default()
+        }
+    }
+
+    /// Nothing but that the value is there.
+    pub(super) fn is_existence(&self) -> bool {
+        !self.whole && self.named.is_empty() && self.every.is_none()
+    }
+
+    /// What is needed of the member `name`.
+    pub(super) fn member(&self, name: &str) -> Option<&Need> {
+        if self.whole {
+            return Some(&WHOLE);
+        }
+        self.named
+            .iter()
+            .find_map(|(key, need)| (**key == *name).then_some(need))
+            .or(self.every.as_deref())
+    }
+
+    /// What is needed of each element of a list.
+    pub(super) fn element(&self) -> Option<&Need> {
+        if self.whole {
+            Some(&WHOLE)
+        } else {
+            self.every.as_deref()
+        }
+    }
+
+    fn into_element(mut self) -> Need {
+        if self.whole {
+            return Self::whole();
+        }
+        self.every.take().map(|need| *need).unwrap_or_default()
+    }
+
+    pub(super) fn merge(&mut self, other: Need) {
+        if self.whole {
+            return;
+        }
+        if other.whole {
+            *self = Self::whole();
+            return;
+        }
+        for (name, need) in other.named {
+            match self.named.iter_mut().find(|(key, _)| *key == name) {
+                Some((_, own)) => own.merge(need),
+                None => self.named.push((name, need)),
+            }
+        }
+        if let Some(need) = other.every {
+            self.every.get_or_insert_default().merge(*need);
+        }
+        // A named member needs what every member needs too. Copying that under each
+        // name grows as 2^depth, so a value read in both ways is kept whole.
+        if !self.named.is_empty() && self.every.as_ref().is_some_and(|need| !need.is_existence()) {
+            *self = Self::whole();
+        }
+    }
+}
+
+/// Collects needs from the root of an op tree to its leaves.
+#[derive(Default)]
+struct Reader {
+    object: Need,
+    /// What is needed of each comprehension variable in scope.
+    vars: Vec<Need>,
+}
+
+impl Reader {
+    fn read(&mut self, op: &Op, want: Need) {
+        match op {
+            Op::Const(_) | Op::Now => {}
+            Op::Object => self.object.merge(want),
+            Op::Var(slot) => {
+                if let Some(var) = self.vars.get_mut(*slot) {
+                    var.merge(want);
+                }
+            }
+            Op::Path(base, fields) => {
+                let need = fields
+                    .iter()
+                    .rev()
+                    .fold(want, |need, field| Need::named(field, need));
+                self.read(base, need);
+            }
+            Op::Has(base, field) => self.read(base, Need::named(field, Need::default())),
+            Op::Index(pair) => {
+                self.read(&pair.0, Need::every(want));
+                self.read(&pair.1, Need::whole());
+            }
+            Op::List(items) => {
+                let element = want.into_element();
+                for item in items {
+                    self.read(item, element.clone());
+                }
+            }
+            Op::Map(entries) => {
+                for (key, value) in entries {
+                    self.read(key, Need::whole());
+                    self.read(value, Need::whole());
+                }
+            }
+            Op::Not(operand) | Op::Neg(operand) | Op::InSet(operand, _) => {
+                self.read(operand, Need::whole());
+            }
+            Op::Matches(operand, _) => self.read(operand, Need::whole()),
+            Op::And(terms) | Op::Or(terms) => self.all(terms),
+            Op::Cond(parts) => {
+                self.read(&parts.0, Need::whole());
+                self.read(&parts.1, want.clone());
+                self.read(&parts.2, want);
+            }
+            Op::Equal(pair, _) | Op::Order(pair, _) | Op::Arith(pair, _) | Op::In(pair) => {
+                self.read(&pair.0, Need::whole());
+                self.read(&pair.1, Need::whole());
+            }
+            Op::Call(Function::Size, args) => {
+                for arg in args {
+                    self.read(arg, Need::every(Need::default()));
+                }
+            }
+            Op::Call(Function::Dyn, args) => {
+                for arg in args {
+                    self.read(arg, want.clone());
+                }
+            }
+            Op::Call(_, args) => self.all(args),
+            Op::Fold(fold) => self.fold(fold, want),
+        }
+    }
+
+    fn all(&mut self, ops: &[Op]) {
+        for op in ops {
+            self.read(op, Need::whole());
+        }
+    }
+
+    fn fold(&mut self, fold: &Fold, want: Need) {
+        let element = want.into_element();
+        self.vars.push(Need::default());
+        if let Some(test) = &fold.test {
+            self.read(test, Need::whole());
+        }
+        match fold.kind {
+            FoldKind::Map => self.read(&fold.body, element),
+            FoldKind::Filter => {
+                self.read(&fold.body, Need::whole());
+                if let Some(var) = self.vars.last_mut() {
+                    var.merge(element);
+                }
+            }
+            FoldKind::All | FoldKind::Exists | FoldKind::ExistsOne => {
+                self.read(&fold.body, Need::whole());
+            }
+        }
+        let var = self.vars.pop().unwrap_or_default();
+        self.read(&fold.range, Need::every(var));
+    }
+}

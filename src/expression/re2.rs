@@ -1,0 +1,462 @@
+//! RE2's syntax in the regex crate's. Both know the same words, but some mean other
+//! things (`\d` is every script's, `&&` in a class an operator), so a pattern is read
+//! here as Go reads it and written out again in terms on which both agree.
+
+use std::fmt::Write;
+
+/// Go's limit on repetition, nested ones multiplied.
+const MAX_REPEAT: u64 = 1000;
+
+/// Rewrites RE2 syntax as the regex crate's and estimates its states, or says as Go
+/// does what is wrong.
+pub(super) fn translate(source: &str) -> Result<(String, u64), String> {
+    let mut translator = Translator {
+        rest: source,
+        out: String::with_capacity(source.len() * 2),
+        groups: vec![Group::default()],
+    };
+    translator.run()?;
+    if translator.groups.len() > 1 {
+        return Err(format!("missing closing ): `{source}`"));
+    }
+    let states = translator.groups.pop().map_or(0, |group| group.states);
+    Ok((translator.out, states))
+}
+
+struct Translator<'p> {
+    rest: &'p str,
+    out: String,
+    groups: Vec<Group>,
+}
+
+/// An open group: its repetitions so far, multiplied where they nest.
+#[derive(Default)]
+struct Group {
+    most: u64,
+    states: u64,
+    /// The last atom's repetitions, if there is an atom to repeat.
+    atom: Option<Atom>,
+}
+
+#[derive(Clone, Copy)]
+struct Atom {
+    repeats: u64,
+    states: u64,
+    repeated: bool,
+}
+
+impl Translator<'_> {
+    fn run(&mut self) -> Result<(), String> {
+        while let Some(c) = self.rest.chars().next() {
+            match c {
+                '(' => self.open()?,
+                ')' => self.close()?,
+                '|' => {
+                    self.skip(1);
+                    self.finish_atom();
+                    self.out.push('|');
+                }
+                '[' => {
+                    let from = self.out.len();
+                    self.class()?;
+                    let states = class_states(self.out.get(from..).unwrap_or_default());
+                    self.atom(1, states);
+                }
+                '\\' => self.escape()?,
+                '*' | '+' | '?' => {
+                    let repeat = &self.rest[..1];
+                    self.skip(1);
+                    self.repeat(repeat, 1)?;
+                }
+                '{' => self.braces()?,
+                '^' | '$' | '.' => {
+                    self.skip(1);
+                    self.out.push(c);
+                    self.atom(1, 1);
+                }
+                _ => {
+                    self.skip(c.len_utf8());
+                    self.literal(c);
+                }
+            }
+        }
+        self.finish_atom();
+        Ok(())
+    }
+
+    fn skip(&mut self, bytes: usize) {
+        self.rest = self.rest.get(bytes..).unwrap_or_default();
+    }
+
+    fn group(&mut self) -> Option<&mut Group> {
+        self.groups.last_mut()
+    }
+
+    fn finish_atom(&mut self) {
+        if let Some(group) = self.group()
+            && let Some(atom) = group.atom.take()
+        {
+            group.most = group.most.max(atom.repeats);
+            group.states = group.states.saturating_add(atom.states);
+        }
+    }
+
+    fn atom(&mut self, repeats: u64, states: u64) {
+        self.finish_atom();
+        if let Some(group) = self.group() {
+            group.atom = Some(Atom {
+                repeats,
+                states,
+                repeated: false,
+            });
+        }
+    }
+
+    fn literal(&mut self, c: char) {
+        push_literal(&mut self.out, c);
+        self.atom(1, 1);
+    }
+
+    fn open(&mut self) -> Result<(), String> {
+        let whole = self.rest;
+        if let Some(after) = whole.strip_prefix("(?") {
+            let named = after.strip_prefix("P<").or_else(|| after.strip_prefix('<'));
+            if let Some(named) = named {
+                let name = named.split('>').next().unwrap_or_default();
+                let valid = !name.is_empty()
+                    && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+                    && named.len() > name.len();
+                if !valid {
+                    return Err(format!("invalid named capture: `{whole}`"));
+                }
+                // Matching needs no names, and the crate is stricter about them.
+                self.out.push_str("(?:");
+                self.rest = &named[name.len() + 1..];
+            } else {
+                let flags = after.split([':', ')']).next().unwrap_or_default();
+                let (on, off) = flags.split_once('-').unwrap_or((flags, ""));
+                let end = after.as_bytes().get(flags.len()).copied();
+                let valid = end.is_some()
+                    && on.chars().chain(off.chars()).all(|c| "imsU".contains(c))
+                    && !(flags.ends_with('-') || (flags.is_empty() && end == Some(b')')));
+                if !valid {
+                    return Err(format!("invalid or unsupported Perl syntax: `(?{flags}`"));
+                }
+                self.finish_atom();
+                let len = 2 + flags.len() + 1;
+                self.out.push_str(&whole[..len]);
+                self.skip(len);
+                if end == Some(b')') {
+                    return Ok(());
+                }
+            }
+        } else {
+            self.out.push_str("(?:");
+            self.skip(1);
+        }
+        self.groups.push(Group::default());
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), String> {
+        self.finish_atom();
+        if self.groups.len() < 2 {
+            return Err(format!("unexpected ): `{}`", self.rest));
+        }
+        let group = self.groups.pop().unwrap_or_default();
+        self.skip(1);
+        self.out.push(')');
+        self.atom(group.most.max(1), group.states);
+        Ok(())
+    }
+
+    /// `operator` after the last atom, at most `times`.
+    fn repeat(&mut self, operator: &str, times: u64) -> Result<(), String> {
+        let lazy = self.rest.starts_with('?');
+        let Some(atom) = self.groups.last_mut().and_then(|group| group.atom.as_mut()) else {
+            return Err(format!(
+                "missing argument to repetition operator: `{operator}`"
+            ));
+        };
+        if atom.repeated {
+            return Err(format!("invalid nested repetition operator: `{operator}`"));
+        }
+        atom.repeated = true;
+        atom.repeats = atom.repeats.saturating_mul(times.max(1));
+        atom.states = atom.states.saturating_mul(times.max(1));
+        if atom.repeats > MAX_REPEAT {
+            return Err(format!("invalid repeat count: `{operator}`"));
+        }
+        self.out.push_str(operator);
+        if lazy {
+            self.skip(1);
+            self.out.push('?');
+        }
+        Ok(())
+    }
+
+    fn braces(&mut self) -> Result<(), String> {
+        let Some((operator, low, high)) = counted(self.rest) else {
+            self.skip(1);
+            self.literal('{');
+            return Ok(());
+        };
+        self.skip(operator.len());
+        if low > MAX_REPEAT || high.is_some_and(|high| high > MAX_REPEAT || high < low) {
+            return Err(format!("invalid repeat count: `{operator}`"));
+        }
+        self.repeat(operator, high.unwrap_or(low))
+    }
+
+    fn escape(&mut self) -> Result<(), String> {
+        let mut ahead = self.rest.chars().skip(1);
+        match ahead.next() {
+            Some('A') => self.emit(2, r"\A"),
+            Some('z') => self.emit(2, r"\z"),
+            Some('b') => self.emit(2, r"(?-u:\b)"),
+            Some('B') => self.emit(2, r"(?-u:\B)"),
+            Some('Q') => {
+                let quoted = self.rest.get(2..).unwrap_or_default();
+                let (text, rest) = quoted.split_once(r"\E").unwrap_or((quoted, ""));
+                for c in text.chars() {
+                    self.literal(c);
+                }
+                self.rest = rest;
+            }
+            _ => {
+                if let Some(class) = self.class_escape()? {
+                    let _ = write!(self.out, "[{class}]");
+                    self.atom(1, class_states(&class));
+                } else {
+                    let c = self.escaped_char()?;
+                    self.literal(c);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn emit(&mut self, len: usize, text: &str) {
+        self.skip(len);
+        self.out.push_str(text);
+        self.atom(1, 1);
+    }
+
+    /// `\d`, `\pL` and their like, as what stands inside brackets.
+    fn class_escape(&mut self) -> Result<Option<String>, String> {
+        let Some(c) = self.rest.chars().nth(1) else {
+            return Err(r"trailing backslash at end of expression: ``".to_owned());
+        };
+        let class = match c {
+            'd' => "0-9",
+            'D' => "[^0-9]",
+            's' => r"\t\n\f\r ",
+            'S' => r"[^\t\n\f\r ]",
+            'w' => "0-9A-Za-z_",
+            'W' => "[^0-9A-Za-z_]",
+            'p' | 'P' => return self.unicode_class(c == 'P').map(Some),
+            _ => return Ok(None),
+        };
+        self.skip(2);
+        Ok(Some(class.to_owned()))
+    }
+
+    fn unicode_class(&mut self, mut negated: bool) -> Result<String, String> {
+        let whole = self.rest;
+        let invalid = || format!("invalid character class range: `{whole}`");
+        let after = whole.get(2..).unwrap_or_default();
+        let (name, len) = if let Some(braced) = after.strip_prefix('{') {
+            let (name, _) = braced.split_once('}').ok_or_else(invalid)?;
+            (name, name.len() + 2)
+        } else {
+            let len = after.chars().next().map_or(0, char::len_utf8);
+            (&after[..len], len)
+        };
+        let bare = name.strip_prefix('^').unwrap_or(name);
+        negated ^= bare.len() != name.len();
+        if bare.is_empty() || !bare.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+            return Err(invalid());
+        }
+        self.skip(2 + len);
+        Ok(format!("\\{}{{{bare}}}", if negated { 'P' } else { 'p' }))
+    }
+
+    /// An escape that stands for one character.
+    fn escaped_char(&mut self) -> Result<char, String> {
+        let whole = self.rest;
+        let mut ahead = whole.char_indices().skip(1);
+        let invalid = |len: usize| {
+            let end = whole
+                .char_indices()
+                .nth(len)
+                .map_or(whole.len(), |(at, _)| at);
+            format!("invalid escape sequence: `{}`", &whole[..end])
+        };
+        let Some((_, c)) = ahead.next() else {
+            return Err("trailing backslash at end of expression: ``".to_owned());
+        };
+        let octal = |text: &str, most: usize| {
+            let len = text
+                .bytes()
+                .take(most)
+                .take_while(|b| (b'0'..=b'7').contains(b))
+                .count();
+            (u32::from_str_radix(&text[..len], 8).ok(), len)
+        };
+        let (value, len) = match c {
+            'a' => ('\u{7}', 2),
+            'f' => ('\u{c}', 2),
+            't' => ('\t', 2),
+            'n' => ('\n', 2),
+            'r' => ('\r', 2),
+            'v' => ('\u{b}', 2),
+            '0'..='7' => {
+                let (value, len) = octal(&whole[1..], 3);
+                // One digit but zero is a backreference, which RE2 does not have.
+                match value.and_then(char::from_u32) {
+                    Some(value) if c == '0' || len > 1 => (value, 1 + len),
+                    _ => return Err(invalid(2)),
+                }
+            }
+            'x' => {
+                let after = &whole[2..];
+                let (digits, len) = match after.strip_prefix('{') {
+                    Some(braced) => {
+                        let digits = braced.split('}').next().unwrap_or_default();
+                        let closed = digits.len() < braced.len();
+                        (digits, if closed { digits.len() + 4 } else { 0 })
+                    }
+                    None => (after.get(..2).unwrap_or_default(), 4),
+                };
+                let valid = len > 0 && digits.bytes().all(|b| b.is_ascii_hexdigit());
+                let value = valid
+                    .then(|| {
+                        u32::from_str_radix(digits, 16)
+                            .ok()
+                            .and_then(char::from_u32)
+                    })
+                    .flatten();
+                match value {
+                    Some(value) => (value, len),
+                    None => return Err(invalid(2)),
+                }
+            }
+            c if c.is_ascii_punctuation() || c == ' ' || c.is_ascii_control() => (c, 2),
+            _ => return Err(invalid(2)),
+        };
+        self.skip(len);
+        Ok(value)
+    }
+
+    fn class(&mut self) -> Result<(), String> {
+        let whole = self.rest;
+        let missing = || format!("missing closing ]: `{whole}`");
+        self.skip(1);
+        self.finish_atom();
+        self.out.push('[');
+        if let Some(rest) = self.rest.strip_prefix('^') {
+            self.rest = rest;
+            self.out.push('^');
+        }
+        let mut first = true;
+        loop {
+            let c = self.rest.chars().next().ok_or_else(missing)?;
+            if c == ']' && !first {
+                self.skip(1);
+                self.out.push(']');
+                return Ok(());
+            }
+            first = false;
+            if self.rest.starts_with("[:")
+                && let Some(end) = self.rest[2..].find(":]").map(|end| end + 2)
+            {
+                let name = &self.rest[..end + 2];
+                let bare = &name[2..end];
+                let bare = bare.strip_prefix('^').unwrap_or(bare);
+                if !POSIX.contains(&bare) {
+                    return Err(format!("invalid character class range: `{name}`"));
+                }
+                self.out.push_str(name);
+                self.skip(end + 2);
+                continue;
+            }
+            if c == '\\'
+                && let Some(class) = self.class_escape()?
+            {
+                self.out.push_str(&class);
+                continue;
+            }
+            let start = self.rest;
+            let low = self.class_char().ok_or_else(missing)??;
+            let mut high = low;
+            let range = self.rest.strip_prefix('-');
+            if let Some(rest) = range.filter(|rest| !rest.starts_with(']') && !rest.is_empty()) {
+                self.rest = rest;
+                high = self.class_char().ok_or_else(missing)??;
+                if high < low {
+                    let text = &start[..start.len() - self.rest.len()];
+                    return Err(format!("invalid character class range: `{text}`"));
+                }
+            }
+            push_literal(&mut self.out, low);
+            if high != low {
+                self.out.push('-');
+                push_literal(&mut self.out, high);
+            }
+        }
+    }
+
+    fn class_char(&mut self) -> Option<Result<char, String>> {
+        let c = self.rest.chars().next()?;
+        if c == '\\' {
+            return Some(self.escaped_char());
+        }
+        self.skip(c.len_utf8());
+        Some(Ok(c))
+    }
+}
+
+const POSIX: [&str; 14] = [
+    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct",
+    "space", "upper", "word", "xdigit",
+];
+
+/// The states of a class: many if it names a part of Unicode.
+fn class_states(class: &str) -> u64 {
+    if class.contains("\\p{") || class.contains("\\P{") {
+        64
+    } else {
+        1
+    }
+}
+
+/// Writes `c` so that no context gives it another meaning.
+fn push_literal(out: &mut String, c: char) {
+    if c.is_ascii_alphanumeric() || !c.is_ascii() {
+        out.push(c);
+    } else {
+        // A write to a string cannot fail.
+        let _ = write!(out, r"\x{{{:x}}}", u32::from(c));
+    }
+}
+
+/// A leading `{n}`, `{n,}` or `{n,m}`; anything else in braces is text.
+fn counted(text: &str) -> Option<(&str, u64, Option<u64>)> {
+    let (inner, _) = text.strip_prefix('{')?.split_once('}')?;
+    let number = |digits: &str| {
+        let decimal = !digits.is_empty()
+            && digits.bytes().all(|b| b.is_ascii_digit())
+            && (digits.len() == 1 || !digits.starts_with('0'));
+        // Too many digits for a number are too many repetitions.
+        decimal.then(|| digits.parse().unwrap_or(u64::MAX))
+    };
+    let (low, high) = match inner.split_once(',') {
+        None => {
+            let count = number(inner)?;
+            (count, Some(count))
+        }
+        Some((low, "")) => (number(low)?, None),
+        Some((low, high)) => (number(low)?, Some(number(high)?)),
+    };
+    Some((&text[..inner.len() + 2], low, high))
+}

@@ -1,0 +1,117 @@
+//! The room as a whole against cel-go's recorded answers, and against abuse.
+
+use serde::Deserialize;
+
+use super::compile::Compiled;
+use super::time::Instant;
+use super::*;
+
+mod abuse;
+mod golden;
+mod scope;
+
+/// Compiles `source` whatever it yields.
+fn any(source: &str) -> Result<Compiled, CompileError> {
+    compile::compile(source, None)
+}
+
+/// Evaluates, and prints the value as the golden file does.
+fn answer(compiled: &Compiled, doc: &Doc<'_>, budget: &mut Budget) -> Result<String, Failure> {
+    charge(budget, compiled.weight)?;
+    let mut context = Context {
+        root: doc.root(),
+        now: Timestamp::UNIX_EPOCH,
+        read_now: false,
+        budget,
+        vars: Vec::new(),
+    };
+    let value = context.eval(&compiled.op).map_err(Failure::from)?;
+    Ok(print(&value))
+}
+
+fn print(value: &V<'_>) -> String {
+    match value {
+        V::Null => "null".to_owned(),
+        V::Bool(value) => format!("bool:{value}"),
+        V::Int(value) => format!("int:{value}"),
+        V::Uint(value) => format!("uint:{value}"),
+        V::Double(value) => format!("double:{:016x}", value.to_bits()),
+        V::Str(text) => format!("string:{}", go_json(text)),
+        V::Bytes(bytes) => {
+            let hex: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("bytes:{}", hex.concat())
+        }
+        V::Duration(nanoseconds) => format!("duration:{nanoseconds}"),
+        V::Time(time) => {
+            let nanoseconds = time.since(Instant::at(time.second()).unwrap()).unwrap();
+            format!("timestamp:{}.{nanoseconds:09}", time.second())
+        }
+        V::Type(name) => format!("type:{name}"),
+        _ if value.is_list() => {
+            let items: Vec<_> = (0..value.len())
+                .map(|index| print(&value.item(index).unwrap()))
+                .collect();
+            format!("[{}]", items.join(","))
+        }
+        _ => {
+            let mut entries: Vec<_> = (0..value.len())
+                .map(|index| {
+                    let key = value.item(index).unwrap();
+                    let member = value.find(&key).unwrap();
+                    format!("{}={}", print(&key), print(&member))
+                })
+                .collect();
+            entries.sort();
+            format!("{{{}}}", entries.join(","))
+        }
+    }
+}
+
+/// A JSON string as Go writes it, safe to stand in HTML.
+fn go_json(text: &str) -> String {
+    serde_json::to_string(text)
+        .unwrap()
+        .replace('&', "\\u0026")
+        .replace('<', "\\u003c")
+        .replace('>', "\\u003e")
+}
+
+#[derive(Deserialize)]
+struct Golden {
+    objects: Vec<String>,
+    cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    expr: String,
+    object: usize,
+    phase: String,
+    v: String,
+}
+
+impl Golden {
+    fn load() -> Self {
+        serde_json::from_str(include_str!("../../tests/golden/cel-golden.json")).unwrap()
+    }
+
+    /// The JSON of a case's object; an unset one is null.
+    fn json(&self, case: &Case) -> &[u8] {
+        match self.objects[case.object].as_bytes() {
+            b"" => b"null",
+            json => json,
+        }
+    }
+}
+
+fn whole() -> Projection {
+    let mut projection = Projection::default();
+    projection.add(&[]);
+    projection
+}
+
+fn full() -> Budget {
+    Budget {
+        left: STEPS_PER_OBJECT,
+    }
+}

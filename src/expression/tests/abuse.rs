@@ -1,0 +1,371 @@
+use std::thread;
+
+use super::*;
+
+/// What a tokio worker has.
+const WORKER_STACK: usize = 2 << 20;
+
+/// Compiles and evaluates on the stack of a worker; whether it compiled.
+fn survive(source: &str) -> bool {
+    thread::scope(|scope| {
+        thread::Builder::new()
+            .stack_size(WORKER_STACK)
+            .spawn_scoped(scope, || {
+                let Ok(program) = any(source) else {
+                    return false;
+                };
+                let json = br#"{"a":{"a":{"a":1}},"l":[1,2,3],"s":"text"}"#;
+                let doc = Doc::parse(json, &program.projection).unwrap();
+                let _ = answer(&program, &doc, &mut full());
+                true
+            })
+            .unwrap()
+            .join()
+            .unwrap()
+    })
+}
+
+/// `open`, repeated, around `inner`.
+fn nest(open: &str, inner: &str, close: &str, times: usize) -> String {
+    format!("{}{inner}{}", open.repeat(times), close.repeat(times))
+}
+
+/// Shapes that the parser or the evaluator recurses on, as functions of their length.
+fn shapes(times: usize) -> Vec<String> {
+    vec![
+        format!("1{}", "+1".repeat(times)),
+        format!("1{}", " + 1".repeat(times)),
+        format!("1{}", "==1".repeat(times)),
+        format!("true{}", "&&true".repeat(times)),
+        format!("object{}", ".a".repeat(times)),
+        format!("object{}", "[0]".repeat(times)),
+        format!("object{}", ".f()".repeat(times)),
+        format!("'a'{}", ".size()".repeat(times)),
+        format!("object{}", ".l.map(x,x)".repeat(times)),
+        nest("(", "1", ")", times),
+        nest("[", "", "]", times),
+        nest("{1:", "1", "}", times),
+        nest("!", "true", "", times),
+        nest("-", "1", "", times),
+        nest("- ", "1", "", times),
+        nest("!(", "true", ")", times),
+        nest("-(", "1", ")", times),
+        nest("true?1:", "1", "", times),
+        nest("true?(", "1", "):1", times),
+        nest("dyn(", "1", ")", times),
+        nest("type(", "1", ")", times),
+        nest("1 in [", "1", "]", times),
+        nest("[1].exists(x,", "true", ")", times),
+        nest("[1].map(x,", "x", ")", times),
+        nest("has(object.a)&&(", "true", ")", times),
+        nest("object[", "0", "]", times),
+        "(".repeat(times),
+        "[".repeat(times),
+        "{".repeat(times),
+        "!".repeat(times),
+        "a?".repeat(times),
+        "'\\".repeat(times),
+        "a.b(".repeat(times),
+    ]
+}
+
+#[test]
+fn deep_expressions_end_in_an_answer_or_an_error_and_never_the_process() {
+    // Twice the cap of the source, and as much as just fits below it.
+    for length in [8192, compile::SOURCE] {
+        for shape in shapes(1) {
+            let unit = shapes(2)
+                .iter()
+                .zip(shapes(1))
+                .find_map(|(two, one)| (one == shape).then(|| two.len() - one.len()))
+                .unwrap();
+            let times = length / unit;
+            let index = shapes(1).iter().position(|one| *one == shape).unwrap();
+            let mut source = shapes(times).swap_remove(index);
+            if length == compile::SOURCE && source.len() > length {
+                source = shapes(times - shape.len().div_ceil(unit)).swap_remove(index);
+                assert!(source.len() <= length);
+            }
+            survive(&source);
+        }
+    }
+}
+
+#[test]
+fn the_deepest_expressions_that_compile_evaluate_on_a_worker_stack() {
+    for index in 0..shapes(1).len() {
+        let mut deepest = 0;
+        for times in [20, 60, 100, 120, 124, 200, 240, 247, 248, 249, 250] {
+            if survive(&shapes(times).swap_remove(index)) {
+                deepest = times;
+            }
+        }
+        // The last ones are no expressions at any length.
+        let source = shapes(20).swap_remove(index);
+        let valid = any(&source).is_ok();
+        assert_eq!(deepest > 0, valid, "{source}");
+    }
+}
+
+#[test]
+fn long_sources_are_refused() {
+    let source = format!("'{}' == ''", "a".repeat(compile::SOURCE));
+    let error = any(&source).unwrap_err();
+    assert!(error.message.contains("limit 4096"), "{error}");
+}
+
+#[test]
+fn nested_comprehensions_stop_when_the_budget_is_spent() {
+    let digits = "[0,1,2,3,4,5,6,7,8,9]";
+    let mut source = "true".to_owned();
+    for depth in 0..9 {
+        source = format!("{digits}.all(v{depth}, {source})");
+    }
+    let program = any(&source).unwrap();
+    let doc = Doc::parse(b"{}", &program.projection).unwrap();
+    assert_eq!(answer(&program, &doc, &mut full()), Err(Failure::Budget));
+}
+
+#[test]
+fn a_spent_budget_is_not_absorbed() {
+    let json = format!("{{\"l\":[{}1]}}", "1,".repeat(999));
+    let spend = "object.l.all(x, object.l.all(y, true))";
+    for source in [
+        format!("{spend} || true"),
+        format!("true && ({spend} || true)"),
+        format!("!({spend}) && false"),
+        format!("[1].exists(x, {spend}) || true"),
+        format!("[1].all(x, {spend}) && false"),
+        format!("has({{'a': {spend}}}.a) || true"),
+        format!("({spend} ? 1 : 2) == 1 || true"),
+        format!("({spend}) == true || true"),
+    ] {
+        let program = any(&source).unwrap();
+        let doc = Doc::parse(json.as_bytes(), &program.projection).unwrap();
+        let mut budget = full();
+        assert_eq!(
+            answer(&program, &doc, &mut budget),
+            Err(Failure::Budget),
+            "{source}"
+        );
+        assert_eq!(budget.left, 0);
+    }
+}
+
+#[test]
+fn the_budget_bounds_what_is_copied() {
+    let json = format!(
+        "{{\"s\":\"{}\",\"l\":[{}1]}}",
+        "x".repeat(1 << 20),
+        "1,".repeat(999)
+    );
+    for source in [
+        "object.l.map(x, object.s + object.s)",
+        "object.l.map(x, object.l + object.l)",
+        "object.l.map(x, bytes(object.s + 'x'))",
+        "object.l.all(x, !object.s.matches('y'))",
+        "object.l.all(x, object.s.contains('y') || true)",
+        "object.l.all(x, object.s.matches('y' + string(x)) || true)",
+        "object.l.all(x, !object.s.matches('y') || true)",
+        "!object.s.matches('(([x]?){100}z){10}')",
+        "object.l.all(x, object.l.map(y, y) == object.l)",
+        "object.l.all(x, !('a' in object.l) && !('b' in object.l) && !(2 in object.l))",
+    ] {
+        let program = any(source).unwrap();
+        let doc = Doc::parse(json.as_bytes(), &program.projection).unwrap();
+        let mut budget = full();
+        let outcome = answer(&program, &doc, &mut budget);
+        assert!(
+            outcome == Err(Failure::Budget) || budget.left < STEPS_PER_OBJECT - 50_000,
+            "{source}: {} left",
+            budget.left
+        );
+    }
+}
+
+#[test]
+fn patterns_compile_within_bounds() {
+    for pattern in [
+        r"\\pL{1000}",
+        r"(\\pL{100}){10}",
+        "((((((((((a{2}){2}){2}){2}){2}){2}){2}){2}){2}){2}",
+        "(a*)*b",
+        "[[:alpha:]]{1000}",
+        "(?i)\\\\w{500}",
+    ] {
+        for literal in [
+            format!("'aaaa'.matches('{pattern}')"),
+            format!("'aaaa'.matches('' + '{pattern}')"),
+        ] {
+            assert!(survive(&literal), "{literal}");
+        }
+    }
+}
+
+/// A small generator of pseudo-random numbers, the same on every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % u64::try_from(bound).unwrap()).unwrap()
+    }
+}
+
+#[test]
+fn mutated_patterns_do_not_panic() {
+    let pieces = [
+        "(",
+        ")",
+        "[",
+        "]",
+        "{",
+        "}",
+        "[:",
+        ":]",
+        "[:alpha:]",
+        "^",
+        "$",
+        ".",
+        "*",
+        "+",
+        "?",
+        "|",
+        "-",
+        ",",
+        "\\",
+        "\\p",
+        "\\pL",
+        "\\Q",
+        "\\E",
+        "\\x",
+        "\\d",
+        "\\W",
+        "\\b",
+        "(?",
+        "(?i)",
+        "(?P<",
+        ">",
+        ":",
+        "a",
+        "é",
+        "1",
+        "2",
+        "0",
+        "7",
+        "9",
+        "🎉",
+        " ",
+        "\n",
+    ];
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut compiled = 0;
+    for _ in 0..20_000 {
+        let pattern: String = (0..=random.below(8))
+            .map(|_| pieces[random.below(pieces.len())])
+            .collect();
+        if let Ok(pattern) = pattern::Pattern::new(&pattern) {
+            compiled += 1;
+            pattern.matches("aé-19 \n");
+        }
+    }
+    assert!(compiled > 2_000, "{compiled} compiled");
+}
+
+#[test]
+fn mutated_expressions_neither_panic_nor_hang() {
+    let golden = Golden::load();
+    let whole = whole();
+    let doc = Doc::parse(golden.objects[4].as_bytes(), &whole).unwrap();
+    let seeds: Vec<&str> = golden.cases.iter().map(|case| &*case.expr).collect();
+    let pieces = [
+        "(",
+        ")",
+        "[",
+        "]",
+        "{",
+        "}",
+        ".",
+        ",",
+        ":",
+        "?",
+        "'",
+        "\"",
+        "\\",
+        "!",
+        "-",
+        "+",
+        "*",
+        "/",
+        "%",
+        "==",
+        "<",
+        "&&",
+        "||",
+        " in ",
+        "object",
+        "now",
+        "x",
+        "1",
+        "1u",
+        "1.5",
+        "'a'",
+        "null",
+        "é",
+        "\n",
+        "has(",
+        ".map(x,",
+        ".all(x,",
+        ".exists_one(x,",
+        ".matches(",
+        "timestamp(",
+        "duration(",
+        "`",
+        "9223372036854775807",
+        "-9223372036854775808",
+        ".size()",
+        "//",
+        "b'",
+        "r'",
+        "\u{0}",
+    ];
+    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let mut compiled = 0;
+    for _ in 0..3_000 {
+        let seed = seeds[random.below(seeds.len())];
+        let mut text: Vec<char> = seed.chars().take(300).collect();
+        for _ in 0..=random.below(3) {
+            let at = random.below(text.len() + 1);
+            match random.below(4) {
+                0 if at < text.len() => {
+                    text.remove(at);
+                }
+                1 => {
+                    let other: Vec<char> = seeds[random.below(seeds.len())].chars().collect();
+                    let from = random.below(other.len());
+                    let to = (from + random.below(12)).min(other.len());
+                    text.splice(at..at, other[from..to].iter().copied());
+                }
+                2 if at < text.len() => text.truncate(at),
+                _ => {
+                    let piece = pieces[random.below(pieces.len())];
+                    text.splice(at..at, piece.chars());
+                }
+            }
+        }
+        let source: String = text.into_iter().collect();
+        if let Ok(program) = any(&source) {
+            compiled += 1;
+            let projected = Doc::parse(golden.objects[4].as_bytes(), &program.projection).unwrap();
+            let expected = answer(&program, &doc, &mut full());
+            assert_eq!(
+                answer(&program, &projected, &mut full()),
+                expected,
+                "{source}"
+            );
+        }
+    }
+    assert!(compiled > 300, "{compiled} compiled");
+}

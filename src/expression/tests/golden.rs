@@ -1,0 +1,155 @@
+use super::*;
+
+/// Syntax errors that the crate's parser words or places otherwise than cel-go's, by
+/// how they begin.
+const WORDED_OTHERWISE: [&str; 5] = [
+    // A dot before, for the identifier itself.
+    "object.`metadata`.name",
+    "object.metadata.labels.`a/b`",
+    // "no viable alternative" for "mismatched input".
+    "object.null",
+    // At the same place, but with all that may follow an operand, not just the colon.
+    "1 ? 2",
+    "true ? true ? true ? ",
+];
+
+#[test]
+fn answers_equal_those_of_cel_go() {
+    let golden = Golden::load();
+    let mut wrong = Vec::new();
+    for case in &golden.cases {
+        let (phase, value) = phase_and_value(&golden, case, None);
+        let same = match &*phase {
+            "ok" => case.phase == "ok" && value == case.v,
+            "missing" => case.phase == "eval-err" && is_missing(&case.v),
+            "eval-err" => case.phase == "eval-err" && !is_missing(&case.v),
+            _ => phase == case.phase,
+        };
+        if !same {
+            wrong.push(format!(
+                "{} [{}]\n  cel-go: {} {}\n  here:   {phase} {value}",
+                case.expr, case.object, case.phase, case.v,
+            ));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} differ\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn compile_errors_are_those_of_cel_go_in_word_and_place() {
+    let golden = Golden::load();
+    let mut wrong = Vec::new();
+    for case in &golden.cases {
+        if case.phase != "compile-err" || is_worded_otherwise(&case.expr) {
+            continue;
+        }
+        let error = any(&case.expr).expect_err(&case.expr);
+        // The golden file has the first line.
+        let text = format!("ERROR: <input>:{error}");
+        if text.lines().next() != Some(&case.v) {
+            wrong.push(format!(
+                "{}\n  cel-go: {}\n  here:   {text}",
+                case.expr, case.v
+            ));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} differ\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn projected_and_whole_documents_give_the_same_answers() {
+    let golden = Golden::load();
+    let whole = whole();
+    for case in golden.cases.iter().filter(|case| case.phase != "badobj") {
+        assert_eq!(
+            phase_and_value(&golden, case, None),
+            phase_and_value(&golden, case, Some(&whole)),
+            "{} [{}]",
+            case.expr,
+            case.object
+        );
+    }
+}
+
+#[test]
+fn every_expression_answers_the_same_on_every_object_projected_or_whole() {
+    let golden = Golden::load();
+    let whole = whole();
+    let programs: Vec<_> = golden
+        .cases
+        .iter()
+        .filter_map(|case| any(&case.expr).ok())
+        .collect();
+    let mut merged = Projection::default();
+    for program in &programs {
+        // What reads all of an object would hide what the others project.
+        if program.projection != whole {
+            merged.merge(&program.projection);
+        }
+    }
+    for json in golden.objects.iter().filter(|json| !json.is_empty()) {
+        let Ok(all) = Doc::parse(json.as_bytes(), &whole) else {
+            continue;
+        };
+        for program in &programs {
+            let expected = answer(program, &all, &mut full());
+            let own = Doc::parse(json.as_bytes(), &program.projection).unwrap();
+            assert_eq!(
+                answer(program, &own, &mut full()),
+                expected,
+                "{}",
+                program.source
+            );
+            if program.projection != whole {
+                let shared = Doc::parse(json.as_bytes(), &merged).unwrap();
+                assert_eq!(
+                    answer(program, &shared, &mut full()),
+                    expected,
+                    "{}",
+                    program.source
+                );
+            }
+        }
+    }
+}
+
+fn is_worded_otherwise(source: &str) -> bool {
+    WORDED_OTHERWISE
+        .iter()
+        .any(|start| source.starts_with(start))
+}
+
+fn is_missing(message: &str) -> bool {
+    message.starts_with("no such key") || message.starts_with("index out of bounds")
+}
+
+fn phase_and_value(
+    golden: &Golden,
+    case: &Case,
+    projection: Option<&Projection>,
+) -> (String, String) {
+    let program = match any(&case.expr) {
+        Ok(program) => program,
+        Err(error) => return ("compile-err".to_owned(), error.to_string()),
+    };
+    let projection = projection.unwrap_or(&program.projection);
+    let doc = match Doc::parse_value(golden.json(case), projection) {
+        Ok(doc) => doc,
+        Err(error) => return ("badobj".to_owned(), error.to_string()),
+    };
+    match answer(&program, &doc, &mut full()) {
+        Ok(value) => ("ok".to_owned(), value),
+        Err(Failure::Missing(what)) => ("missing".to_owned(), what),
+        Err(failure) => ("eval-err".to_owned(), failure.to_string()),
+    }
+}

@@ -1,0 +1,506 @@
+use super::*;
+
+const JSON: &[u8] = br#"{
+    "metadata": {"name": "vm", "labels": {"a/b": "x"}},
+    "spec": {"replicas": 2, "nothing": null, "flag": true, "list": [1, 2]},
+    "status": {"phase": "Running", "started": "2026-11-21T07:59:46Z"}
+}"#;
+
+fn now() -> Timestamp {
+    "2026-11-21T08:00:00Z".parse().unwrap()
+}
+
+fn test(source: &str) -> (Result<bool, Failure>, bool) {
+    let program = compile(source, Kind::Bool).unwrap();
+    let doc = Doc::parse(JSON, program.projection()).unwrap();
+    let mut scope = Scope {
+        doc: &doc,
+        now: now(),
+        budget: &mut full(),
+        read_now: false,
+    };
+    let outcome = program.test(&mut scope);
+    (outcome, scope.read_now)
+}
+
+fn text(source: &str) -> Result<String, Failure> {
+    let program = compile(source, Kind::String).unwrap();
+    let doc = Doc::parse(JSON, program.projection()).unwrap();
+    program.text(&mut Scope {
+        doc: &doc,
+        now: now(),
+        budget: &mut full(),
+        read_now: false,
+    })
+}
+
+fn value(source: &str) -> Result<String, Failure> {
+    let program = any(source).unwrap();
+    let doc = Doc::parse(JSON, &program.projection).unwrap();
+    answer(&program, &doc, &mut full())
+}
+
+fn complaint(source: &str, kind: Kind) -> String {
+    compile(source, kind).unwrap_err().to_string()
+}
+
+#[test]
+fn a_program_remembers_its_source() {
+    let program = compile("object.a == 1", Kind::Bool).unwrap();
+    assert_eq!(program.source(), "object.a == 1");
+}
+
+#[test]
+fn now_is_the_time_of_evaluation_and_reading_it_shows() {
+    let after = "now - timestamp(object.status.started) > duration('10s')";
+    assert_eq!(test(after), (Ok(true), true));
+    assert_eq!(text("string(now)"), Ok("2026-11-21T08:00:00Z".to_owned()));
+}
+
+#[test]
+fn now_before_1970_counts_up() {
+    let time: Timestamp = "1969-12-31T23:59:58.5Z".parse().unwrap();
+    assert_eq!(
+        time::Instant::from(time).to_string(),
+        "1969-12-31T23:59:58.5Z"
+    );
+}
+
+#[test]
+fn now_that_is_not_reached_is_not_read() {
+    let unread = "object.status.phase == 'Running' || now > timestamp(0)";
+    assert_eq!(test(unread), (Ok(true), false));
+}
+
+#[test]
+fn a_failed_evaluation_still_shows_that_now_was_read() {
+    let failing = "now > timestamp(0) && object.nowhere == 1";
+    assert_eq!(
+        test(failing),
+        (Err(Failure::Missing("nowhere".to_owned())), true)
+    );
+}
+
+#[test]
+fn what_is_not_there_is_missing() {
+    for (source, what) in [
+        ("object.nowhere == 1", "nowhere"),
+        ("object.nowhere.deeper == 1", "nowhere"),
+        ("object.spec.nothing.x == 1", "x"),
+        ("object.spec.flag.x == 1", "x"),
+        ("object.metadata.labels['b'] == 'x'", "b"),
+        ("object.spec.list[2] == 1", "2"),
+        ("object.spec.list[-1] == 1", "-1"),
+        ("has(object.nowhere.deeper)", "nowhere"),
+        ("[1, 2][5] == 1", "5"),
+        ("{'a': 1}['b'] == 1", "b"),
+        ("object.spec.list.exists(x, x.y == 1)", "y"),
+    ] {
+        assert_eq!(
+            test(source).0,
+            Err(Failure::Missing(what.to_owned())),
+            "{source}"
+        );
+    }
+}
+
+#[test]
+fn any_other_failure_is_an_error() {
+    for source in [
+        "object.spec.replicas + 'a' == 'b'",
+        "object.spec.replicas / 0 == 1",
+        "object.spec.nothing > 1",
+        "int(object.status.phase) == 1",
+        "object.spec.list.name == 1",
+        "object.spec.list['a'] == 1",
+        "has(object.spec.list.name)",
+        "object.status.phase",
+        "object.spec.nothing.all(x, true)",
+        "object.status.phase.matches('(')",
+    ] {
+        assert!(matches!(test(source).0, Err(Failure::Error(_))), "{source}");
+    }
+}
+
+#[test]
+fn either_side_absorbs_the_failure_of_the_other() {
+    for failing in ["object.nowhere", "1 / 0 == 1", "object.status.phase"] {
+        assert_eq!(test(&format!("({failing}) || true")).0, Ok(true));
+        assert_eq!(test(&format!("true || ({failing})")).0, Ok(true));
+        assert_eq!(test(&format!("({failing}) && false")).0, Ok(false));
+        assert_eq!(test(&format!("false && ({failing})")).0, Ok(false));
+        assert!(test(&format!("({failing}) || false")).0.is_err());
+        assert!(test(&format!("({failing}) && true")).0.is_err());
+    }
+}
+
+#[test]
+fn a_result_that_cannot_be_of_the_kind_is_refused() {
+    assert_eq!(
+        complaint("1", Kind::Bool),
+        "1:1: expected type 'bool' but found 'int'"
+    );
+    assert_eq!(
+        complaint("'a' == 'b'", Kind::String),
+        "1:5: expected type 'string' but found 'bool'"
+    );
+    assert!(compile("object.x", Kind::Bool).is_ok());
+    assert!(compile("object.x", Kind::String).is_ok());
+}
+
+#[test]
+fn errors_carry_line_and_column_in_characters() {
+    for (source, line, column) in [
+        ("true &&\n  foo", 2, 3),
+        ("'é🎉' == foo", 1, 9),
+        ("'é'\n== 'é🎉' + bar", 2, 11),
+        ("object.a ==", 1, 12),
+        ("\n\n  (1", 3, 5),
+    ] {
+        let error = compile(source, Kind::Bool).unwrap_err();
+        assert_eq!(
+            (error.line, error.column),
+            (line, column),
+            "{source}: {error}"
+        );
+    }
+}
+
+#[test]
+fn rules_of_one_object_share_its_budget() {
+    let program = compile("object.spec.list.all(x, x > 0)", Kind::Bool).unwrap();
+    let doc = Doc::parse(JSON, program.projection()).unwrap();
+    let mut budget = Budget { left: 5 };
+    let mut run = || {
+        program.test(&mut Scope {
+            doc: &doc,
+            now: now(),
+            budget: &mut budget,
+            read_now: false,
+        })
+    };
+    // Three steps each: the program and two elements.
+    assert_eq!(run(), Ok(true));
+    assert_eq!(run(), Err(Failure::Budget));
+    assert_eq!(run(), Err(Failure::Budget));
+}
+
+#[test]
+fn timestamps_read_and_print_as_in_go() {
+    for (source, expected) in [
+        (
+            "string(timestamp('2026-11-21T07:59:46+02:00'))",
+            "2026-11-21T07:59:46+02:00",
+        ),
+        (
+            "string(timestamp('2026-11-21T07:59:46.120Z'))",
+            "2026-11-21T07:59:46.12Z",
+        ),
+        (
+            "string(timestamp('2026-11-21T7:59:46Z'))",
+            "2026-11-21T07:59:46Z",
+        ),
+        (
+            "string(timestamp('2024-02-29T00:00:00Z') + duration('24h'))",
+            "2024-03-01T00:00:00Z",
+        ),
+        (
+            "string(timestamp('2024-03-01T00:00:00Z') - duration('1ns'))",
+            "2024-02-29T23:59:59.999999999Z",
+        ),
+        ("string(timestamp(-1))", "1969-12-31T23:59:59Z"),
+        (
+            "string(timestamp('0001-01-01T00:00:00Z'))",
+            "0001-01-01T00:00:00Z",
+        ),
+        ("string(duration('1h30m'))", "5400s"),
+        ("string(duration('-1.5s'))", "-1.5s"),
+        ("string(duration('1µs'))", "0.000001s"),
+    ] {
+        assert_eq!(text(source), Ok(expected.to_owned()), "{source}");
+    }
+}
+
+#[test]
+fn getters_count_as_in_go() {
+    let time = "timestamp('2024-12-31T23:30:15.250Z')";
+    for (call, expected) in [
+        ("getFullYear()", 2024),
+        ("getMonth()", 11),
+        ("getDate()", 31),
+        ("getDayOfMonth()", 30),
+        ("getDayOfYear()", 365),
+        ("getDayOfWeek()", 2),
+        ("getHours()", 23),
+        ("getMinutes()", 30),
+        ("getSeconds()", 15),
+        ("getMilliseconds()", 250),
+        ("getFullYear('+01:00')", 2025),
+        ("getHours('-01:30')", 22),
+        ("getHours('Europe/Berlin')", 0),
+        ("getHours('UTC')", 23),
+    ] {
+        assert_eq!(
+            value(&format!("{time}.{call}")),
+            Ok(format!("int:{expected}")),
+            "{call}"
+        );
+    }
+    assert_eq!(
+        value("duration('90m').getMinutes()"),
+        Ok("int:90".to_owned())
+    );
+    assert!(value(&format!("{time}.getHours('Nowhere/Else')")).is_err());
+    assert!(value(&format!("{time}.getHours('+01:75')")).is_err());
+}
+
+#[test]
+fn what_is_no_duration_or_timestamp_is_an_error() {
+    for source in [
+        "duration('')",
+        "duration('-')",
+        "duration('.s')",
+        "duration('1 s')",
+        "duration('9223372036854775808ns')",
+        "timestamp('2026-02-29T00:00:00Z')",
+        "timestamp('2026-13-01T00:00:00Z')",
+        "timestamp('2026-11-21T24:00:00Z')",
+        "timestamp('2026-11-21T07:59:46')",
+        "timestamp('2026-11-21T07:59:46Zx')",
+        "timestamp('')",
+        "timestamp(253402300800)",
+    ] {
+        assert!(matches!(value(source), Err(Failure::Error(_))), "{source}");
+    }
+    assert_eq!(
+        value("duration('-9223372036854775808ns')"),
+        Ok("duration:-9223372036854775808".to_owned())
+    );
+}
+
+#[test]
+fn patterns_mean_what_they_mean_in_re2() {
+    for (text, pattern, expected) in [
+        ("é", r"^\w$", false),
+        ("٣", r"^\d$", false),
+        ("\u{a0}", r"^\s$", false),
+        ("\u{b}", r"^\s$", false),
+        ("a-b", "[a&&b]", true),
+        ("&", "^[a&&b]$", true),
+        ("-", "^[+--]$", true),
+        ("[x]", r"^[\[a]x\]$", true),
+        ("[]", "^[a[][]]$", true),
+        ("]", "^[]a]$", true),
+        ("-", "^[a-]$", true),
+        ("-", r"^[\w-]$", true),
+        ("é", r"^[^\w]$", true),
+        ("a.b", r"^\Qa.b\E$", true),
+        ("axb", r"^\Qa.b\E$", false),
+        ("a{", "^a{$", true),
+        ("a{,2}", "^a{,2}$", true),
+        ("aa", "^a{2}$", true),
+        ("A", r"^\101$", true),
+        ("A", r"^\x41\x{42}?$", true),
+        ("é x", r"é\b x", false),
+        ("ab", r"a\Bb", true),
+        ("K", "^(?i)k$", true),
+        ("a\nb", "a.b", false),
+        ("a\nb", "(?s:a.b)", true),
+        ("b\na", "(?m)^a$", true),
+        ("b\na", "^a$", false),
+        ("xay", r"(?P<n>a)", true),
+        ("xay", r"(?<n>a)", true),
+        ("λ", r"^\p{Greek}$", true),
+        ("λ", r"^\pL$", true),
+        ("λ", r"^[[:alpha:]]$", false),
+        ("1", r"^[^[:alpha:]]$", true),
+        ("aab", "^a+?ab$", true),
+        ("#", "^(?U)#$", true),
+    ] {
+        let matched = pattern::Pattern::new(pattern).map(|pattern| pattern.matches(text));
+        assert_eq!(matched, Ok(expected), "{text:?} against {pattern}");
+    }
+}
+
+#[test]
+fn patterns_that_re2_refuses_are_refused() {
+    for pattern in [
+        "(",
+        ")",
+        "[",
+        "a)",
+        "[b-a]",
+        r"(a)\1",
+        r"\8",
+        r"\u0041",
+        "a**",
+        "*",
+        "a{1001}",
+        "a{2,1}",
+        "(a{100}){100}",
+        "(?x)a",
+        "(?=a)",
+        "(?!a)",
+        "(?<=a)",
+        r"\Z",
+        r"\",
+        r"\x{110000}",
+        r"\x4",
+        "[[:nope:]]",
+        r"\p{Nope}",
+        "(?P<>a)",
+        "(?",
+        "(?i",
+        r"\<",
+        "a{2}{3}",
+        r"[\b]",
+    ] {
+        // `\<` is an escaped `<` in RE2.
+        let refused = pattern::Pattern::new(pattern).is_err();
+        assert_eq!(refused, pattern != r"\<", "{pattern}");
+    }
+}
+
+#[test]
+fn a_document_has_the_fields_that_are_projected() {
+    let mut projection = Projection::default();
+    projection.add(&["metadata", "name"]);
+    projection.add(&["items", "*", "id"]);
+    let json = br#"{"metadata":{"name":"n","uid":"u"},"items":[{"id":1,"x":2},{"id":2}],"z":[1]}"#;
+    let doc = Doc::parse(json, &projection).unwrap();
+    let root = doc.root();
+    let metadata = root.get("metadata").unwrap();
+    assert_eq!(metadata.get("name").and_then(Node::as_str), Some("n"));
+    assert!(metadata.get("uid").is_none());
+    assert!(root.get("z").is_none());
+    let items = root.get("items").unwrap();
+    let ids: Vec<_> = items
+        .elements()
+        .map(|item| item.get("id").and_then(Node::as_i64))
+        .collect();
+    assert_eq!(ids, [Some(1), Some(2)]);
+    assert!(items.elements().all(|item| item.get("x").is_none()));
+}
+
+#[test]
+fn strings_without_escapes_are_borrowed() {
+    let json = br#"{"a":"plain"}"#;
+    let doc = Doc::parse(json, &whole()).unwrap();
+    let text = doc.root().get("a").and_then(Node::as_str).unwrap();
+    assert!(json.as_ptr_range().contains(&text.as_ptr()));
+}
+
+#[test]
+fn numbers_are_integers_if_they_fit() {
+    let json = br#"{"a":9223372036854775807,"b":9223372036854775808,"c":1.0,"d":true}"#;
+    let doc = Doc::parse(json, &whole()).unwrap();
+    let get = |name| doc.root().get(name).unwrap();
+    assert_eq!(get("a").as_i64(), Some(i64::MAX));
+    assert_eq!(get("b").as_i64(), None);
+    assert_eq!(get("c").as_i64(), None);
+    assert_eq!(get("d").as_bool(), Some(true));
+}
+
+#[test]
+fn the_last_of_equal_keys_counts_among_few_and_many() {
+    let many: Vec<_> = (0..40).map(|n| format!("\"k{}\":{n}", n % 20)).collect();
+    let json = format!("{{\"z\":1,\"a\":2,\"z\":3,\"m\":{{{}}}}}", many.join(","));
+    let doc = Doc::parse(json.as_bytes(), &whole()).unwrap();
+    let root = doc.root();
+    assert_eq!(root.get("z").and_then(Node::as_i64), Some(3));
+    assert_eq!(root.get("a").and_then(Node::as_i64), Some(2));
+    let members = root.get("m").unwrap();
+    assert_eq!(members.len(), 20);
+    for n in 0..20 {
+        assert_eq!(
+            members.get(&format!("k{n}")).and_then(Node::as_i64),
+            Some(n + 20)
+        );
+    }
+}
+
+#[test]
+fn lone_surrogates_are_skipped_where_unread_and_replaced_where_read() {
+    let json = br#"{"a":"\ud800","b":"x\udc00\ud83c\udf89\\ud800","c":"y"}"#;
+    let mut projection = Projection::default();
+    projection.add(&["c"]);
+    let doc = Doc::parse(json, &projection).unwrap();
+    assert_eq!(doc.root().get("c").and_then(Node::as_str), Some("y"));
+    let doc = Doc::parse(json, &whole()).unwrap();
+    assert_eq!(doc.root().get("a").and_then(Node::as_str), Some("\u{fffd}"));
+    let b = doc.root().get("b").and_then(Node::as_str);
+    assert_eq!(b, Some("x\u{fffd}🎉\\ud800"));
+}
+
+#[test]
+fn what_is_not_an_object_or_too_much_is_refused() {
+    let refused = |json: &[u8]| Doc::parse(json, &whole()).unwrap_err().0;
+    for json in [
+        "",
+        "[]",
+        "1",
+        "null",
+        "{",
+        "{}x",
+        "{\"a\":1e400}",
+        "{\"a\":\"\\x\"}",
+    ] {
+        refused(json.as_bytes());
+    }
+    let deep = format!("{{\"a\":{}1{}}}", "[".repeat(200), "]".repeat(200));
+    refused(deep.as_bytes());
+    let many = format!("{{\"a\":[{}1]}}", "1,".repeat(1_000_000));
+    assert!(refused(many.as_bytes()).contains("more than 1000000 values"));
+    let large = format!("{{\"a\":\"{}\"}}", "a".repeat(32 << 20));
+    assert!(refused(large.as_bytes()).contains("larger than"));
+}
+
+#[test]
+fn a_value_read_by_name_and_by_any_name_is_kept_whole() {
+    // Each level doubles what a naive union keeps.
+    let named = format!("object{}", ".a".repeat(60));
+    let indexed = format!("object{}", "[object.k]".repeat(60));
+    let program = any(&format!("[{named}, {indexed}]")).unwrap();
+    assert_eq!(program.projection, whole());
+}
+
+#[test]
+fn existence_reads_no_value() {
+    let program = any("has(object.a.b)").unwrap();
+    let doc = Doc::parse(br#"{"a":{"b":"\ud800","c":1}}"#, &program.projection).unwrap();
+    let a = doc.root().get("a").unwrap();
+    assert_eq!(a.len(), 1);
+    assert_eq!(a.get("b").and_then(Node::as_str), None);
+    assert_eq!(
+        answer(&program, &doc, &mut full()),
+        Ok("bool:true".to_owned())
+    );
+}
+
+#[test]
+fn maps_find_numbers_of_any_type_and_iterate_their_keys() {
+    for (source, expected) in [
+        ("{1: 'a'}[dyn(1u)]", "string:\"a\""),
+        ("{1: 'a'}[dyn(1.0)]", "string:\"a\""),
+        ("{1u: 'a'}[dyn(1)]", "string:\"a\""),
+        ("dyn(1.0) in {1: 'a'}", "bool:true"),
+        ("{'b': 1, 'a': 2}.map(k, k)", "[string:\"b\",string:\"a\"]"),
+        (
+            "object.metadata.labels.map(k, object.metadata.labels[k])",
+            "[string:\"x\"]",
+        ),
+        (
+            "object.metadata == {'name': 'vm', 'labels': {'a/b': 'x'}}",
+            "bool:true",
+        ),
+        (
+            "{'name': 'vm', 'labels': {'a/b': 'x'}} == object.metadata",
+            "bool:true",
+        ),
+        ("[1, 2] == object.spec.list", "bool:true"),
+        ("object.spec.list == [1u, 2.0]", "bool:true"),
+        ("type(now) == google.protobuf.Timestamp", "bool:true"),
+    ] {
+        assert_eq!(value(source), Ok(expected.to_owned()), "{source}");
+    }
+}

@@ -1,0 +1,371 @@
+//! Timestamps and durations, as Go reads, prints and splits them.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use super::op::Part;
+
+const DAY: i64 = 86_400;
+const BILLION: i64 = 1_000_000_000;
+
+/// 0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z: what CEL's timestamps span.
+const MIN_SECOND: i64 = -62_135_596_800;
+const MAX_SECOND: i64 = 253_402_300_799;
+
+/// A point in time. Its own type, since jiff's ends a day before CEL's and a
+/// timestamp prints with the offset it was read with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Instant {
+    /// Seconds since 1970.
+    second: i64,
+    nanosecond: u32,
+    /// Seconds east of UTC, for printing only.
+    offset: i32,
+}
+
+impl PartialEq for Instant {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Instant {}
+
+impl PartialOrd for Instant {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Instant {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.second, self.nanosecond).cmp(&(other.second, other.nanosecond))
+    }
+}
+
+impl From<Timestamp> for Instant {
+    fn from(time: Timestamp) -> Self {
+        // Before 1970 jiff counts both parts down.
+        let nanosecond = i64::from(time.subsec_nanosecond());
+        Self {
+            second: time.as_second() + nanosecond.div_euclid(BILLION),
+            nanosecond: u32::try_from(nanosecond.rem_euclid(BILLION)).unwrap_or(0),
+            offset: 0,
+        }
+    }
+}
+
+impl Instant {
+    /// From seconds since 1970; none outside CEL's range.
+    pub(super) fn at(second: i64) -> Option<Self> {
+        (MIN_SECOND..=MAX_SECOND).contains(&second).then_some(Self {
+            second,
+            nanosecond: 0,
+            offset: 0,
+        })
+    }
+
+    pub(super) fn second(self) -> i64 {
+        self.second
+    }
+
+    /// None outside CEL's range.
+    pub(super) fn plus(self, nanoseconds: i64) -> Option<Self> {
+        let sum = i64::from(self.nanosecond) + nanoseconds.rem_euclid(BILLION);
+        let second = self.second + nanoseconds.div_euclid(BILLION) + sum / BILLION;
+        Some(Self {
+            nanosecond: u32::try_from(sum % BILLION).unwrap_or(0),
+            offset: self.offset,
+            ..Self::at(second)?
+        })
+    }
+
+    /// Nanoseconds from `other` to this; none past `i64`, 292 years.
+    pub(super) fn since(self, other: Self) -> Option<i64> {
+        (self.second - other.second)
+            .checked_mul(BILLION)?
+            .checked_add(i64::from(self.nanosecond) - i64::from(other.nanosecond))
+    }
+
+    /// Reads RFC 3339, as strictly and as loosely as Go's `time.Parse` does: `T` and
+    /// `Z` in capitals, no leap second, but an hour may have one digit.
+    pub(super) fn parse(text: &str) -> Result<Self, ParseTime> {
+        let mut input = Digits(text.as_bytes());
+        let read = |input: &mut Digits| {
+            let year = input.number(4)?;
+            input.byte(b'-')?;
+            let month = input.number(2)?;
+            input.byte(b'-')?;
+            let day = input.number(2)?;
+            input.byte(b'T')?;
+            let hour = input.number(2).or_else(|| input.number(1))?;
+            input.byte(b':')?;
+            let minute = input.number(2)?;
+            input.byte(b':')?;
+            let second = input.number(2)?;
+            let nanosecond = input.fraction();
+            let offset = input.offset()?;
+            let valid = (1..=12).contains(&month)
+                && (1..=days_in(year, month)).contains(&day)
+                && hour < 24
+                && minute < 60
+                && second < 60
+                && input.0.is_empty();
+            valid.then(|| {
+                let local = days(year, month, day) * DAY + hour * 3600 + minute * 60 + second;
+                (local - i64::from(offset), nanosecond, offset)
+            })
+        };
+        let (second, nanosecond, offset) = read(&mut input).ok_or(ParseTime::Syntax)?;
+        Ok(Self {
+            nanosecond,
+            offset,
+            ..Self::at(second).ok_or(ParseTime::Range)?
+        })
+    }
+
+    /// The value of a getter, in `zone` or UTC; none for a zone that is none.
+    pub(super) fn part(self, part: Part, zone: Option<&str>) -> Option<i64> {
+        let offset = zone.map_or(Some(0), |zone| self.zone_offset(zone))?;
+        let local = self.second + offset;
+        let (year, month, day) = civil(local.div_euclid(DAY));
+        let second = local.rem_euclid(DAY);
+        Some(match part {
+            Part::FullYear => year,
+            Part::Month => month - 1,
+            Part::DayOfYear => local.div_euclid(DAY) - days(year, 1, 1),
+            Part::DayOfMonth => day - 1,
+            Part::Date => day,
+            // 1970-01-01 was a Thursday.
+            Part::DayOfWeek => (local.div_euclid(DAY) + 4).rem_euclid(7),
+            Part::Hours => second / 3600,
+            Part::Minutes => second / 60 % 60,
+            Part::Seconds => second % 60,
+            Part::Milliseconds => i64::from(self.nanosecond / 1_000_000),
+        })
+    }
+
+    /// Seconds east of UTC in `zone`: a name, or hours and minutes.
+    fn zone_offset(self, zone: &str) -> Option<i64> {
+        if let Some((hours, minutes)) = zone.split_once(':') {
+            let hours: i64 = hours
+                .parse()
+                .ok()
+                .filter(|hours| (-99..=99).contains(hours))?;
+            let minutes: i64 = minutes.parse().ok().filter(|m| (0..60).contains(m))?;
+            let minutes = if zone.starts_with('-') {
+                -minutes
+            } else {
+                minutes
+            };
+            return Some((hours * 60 + minutes) * 60);
+        }
+        if zone.is_empty() || zone == "UTC" {
+            return Some(0);
+        }
+        let zone = TimeZone::get(zone).ok()?;
+        let second = self
+            .second
+            .clamp(Timestamp::MIN.as_second(), Timestamp::MAX.as_second());
+        let time = Timestamp::from_second(second).ok()?;
+        Some(i64::from(zone.to_offset(time).seconds()))
+    }
+}
+
+impl std::fmt::Display for Instant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let local = self.second + i64::from(self.offset);
+        let (year, month, day) = civil(local.div_euclid(DAY));
+        let second = local.rem_euclid(DAY);
+        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+        write!(
+            f,
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
+        )?;
+        if self.nanosecond != 0 {
+            let digits = format!("{:09}", self.nanosecond);
+            write!(f, ".{}", digits.trim_end_matches('0'))?;
+        }
+        if self.offset == 0 {
+            return f.write_str("Z");
+        }
+        let sign = if self.offset < 0 { '-' } else { '+' };
+        let minutes = self.offset.abs() / 60;
+        write!(f, "{sign}{:02}:{:02}", minutes / 60, minutes % 60)
+    }
+}
+
+/// Why a text is no timestamp.
+pub(super) enum ParseTime {
+    Syntax,
+    Range,
+}
+
+struct Digits<'t>(&'t [u8]);
+
+impl Digits<'_> {
+    fn byte(&mut self, byte: u8) -> Option<()> {
+        self.0 = self.0.strip_prefix(&[byte])?;
+        Some(())
+    }
+
+    fn number(&mut self, len: usize) -> Option<i64> {
+        let (digits, rest) = self.0.split_at_checked(len)?;
+        let mut number = 0;
+        for digit in digits {
+            number = number * 10 + i64::from(char::from(*digit).to_digit(10)?);
+        }
+        self.0 = rest;
+        Some(number)
+    }
+
+    /// Nanoseconds; digits after the ninth do not count.
+    fn fraction(&mut self) -> u32 {
+        let Some((b'.' | b',', rest)) = self.0.split_first() else {
+            return 0;
+        };
+        let len = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        if len == 0 {
+            return 0;
+        }
+        let mut nanosecond = 0;
+        for at in 0..9 {
+            let digit = rest.get(at).filter(|_| at < len);
+            nanosecond = nanosecond * 10 + digit.map_or(0, |digit| u32::from(digit - b'0'));
+        }
+        self.0 = rest.get(len..).unwrap_or_default();
+        nanosecond
+    }
+
+    fn offset(&mut self) -> Option<i32> {
+        if self.byte(b'Z').is_some() {
+            return Some(0);
+        }
+        let sign = match self.byte(b'+') {
+            Some(()) => 1,
+            None => self.byte(b'-').map(|()| -1)?,
+        };
+        let hours = self.number(2)?;
+        self.byte(b':')?;
+        let minutes = self.number(2)?;
+        // Go takes offsets of 24 hours and of 60 minutes.
+        (hours <= 24 && minutes <= 60)
+            .then(|| i32::try_from(sign * (hours * 60 + minutes) * 60).ok())
+            .flatten()
+    }
+}
+
+/// Days from 1970-01-01 to a date of the proleptic Gregorian calendar.
+fn days(year: i64, month: i64, day: i64) -> i64 {
+    // Years begin in March, so that a leap day is their last.
+    let year = if month <= 2 { year - 1 } else { year };
+    let month = (month + 9) % 12;
+    let leaps = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
+    365 * year + leaps + (153 * month + 2) / 5 + day - 1 - 719_468
+}
+
+/// The date that is `days` from 1970-01-01.
+fn civil(days: i64) -> (i64, i64, i64) {
+    // Estimate the year (from March), then correct it: it is off by one at most.
+    let shifted = days + 719_468;
+    let mut year = shifted.div_euclid(146_097) * 400 + shifted.rem_euclid(146_097) * 400 / 146_097;
+    let start =
+        |year: i64| 365 * year + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
+    while start(year) > shifted {
+        year -= 1;
+    }
+    while start(year + 1) <= shifted {
+        year += 1;
+    }
+    let day_of_year = shifted - start(year);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (if month <= 2 { year + 1 } else { year }, month, day)
+}
+
+fn days_in(year: i64, month: i64) -> i64 {
+    match month {
+        2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+/// Reads a duration as Go's `time.ParseDuration` does, in nanoseconds.
+pub(super) fn parse_duration(text: &str) -> Option<i64> {
+    let (negative, mut rest) = match text.as_bytes().first()? {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    if rest == "0" {
+        return Some(0);
+    }
+    if rest.is_empty() {
+        return None;
+    }
+    // Up to 2^63: the smallest duration has no positive counterpart.
+    let limit = i128::from(i64::MAX) + 1;
+    let mut total: i128 = 0;
+    while !rest.is_empty() {
+        let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+        let (whole, after) = rest.split_at(digits(rest));
+        let (fraction, after) = match after.strip_prefix('.') {
+            Some(after) => after.split_at(digits(after)),
+            None => ("", after),
+        };
+        if whole.is_empty() && fraction.is_empty() {
+            return None;
+        }
+        let end = after
+            .find(|c: char| c == '.' || c.is_ascii_digit())
+            .unwrap_or(after.len());
+        let (unit, after) = after.split_at(end);
+        let unit: i128 = match unit {
+            "ns" => 1,
+            "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
+            _ => return None,
+        };
+        if !whole.is_empty() {
+            let whole: u64 = whole.parse().ok()?;
+            total += i128::from(whole) * unit;
+        }
+        // More digits than an hour has nanoseconds change nothing.
+        let mut part: i128 = 0;
+        let mut divisor: i128 = 1;
+        for digit in fraction.bytes().take(18) {
+            part = part * 10 + i128::from(digit - b'0');
+            divisor *= 10;
+        }
+        total += part * unit / divisor;
+        if total > limit {
+            return None;
+        }
+        rest = after;
+    }
+    i64::try_from(if negative { -total } else { total }).ok()
+}
+
+/// A duration in seconds, as Go prints the double that it is.
+#[allow(clippy::cast_precision_loss)] // Go's `Duration.Seconds` is a double.
+pub(super) fn format_duration(nanoseconds: i64) -> String {
+    let seconds = (nanoseconds / BILLION) as f64 + (nanoseconds % BILLION) as f64 / 1e9;
+    format!("{seconds}s")
+}
+
+/// The value of a getter of durations, which count in whole: `getMinutes` of `1h` is 60.
+pub(super) fn duration_part(nanoseconds: i64, part: Part) -> Option<i64> {
+    Some(match part {
+        Part::Hours => nanoseconds / (3600 * BILLION),
+        Part::Minutes => nanoseconds / (60 * BILLION),
+        Part::Seconds => nanoseconds / BILLION,
+        Part::Milliseconds => nanoseconds / 1_000_000,
+        _ => return None,
+    })
+}

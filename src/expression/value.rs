@@ -1,0 +1,414 @@
+//! Values while evaluating. Scalars and what is borrowed from the document or the
+//! program cost nothing to copy; what evaluating makes is counted by reference.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::ops::Deref;
+use std::rc::Rc;
+
+use super::doc::{Item, Node};
+use super::time::Instant;
+use super::{Budget, Failure};
+
+#[derive(Clone)]
+pub(super) enum V<'e> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    Str(Text<'e>),
+    Bytes(Bytes<'e>),
+    /// Nanoseconds.
+    Duration(i64),
+    Time(Instant),
+    Type(&'static str),
+    /// A list or map of the document, nothing else.
+    Node(Node<'e>),
+    List(Rc<[V<'e>]>),
+    Map(Rc<[(V<'e>, V<'e>)]>),
+}
+
+#[derive(Clone)]
+pub(super) enum Text<'e> {
+    Ref(&'e str),
+    Own(Rc<str>),
+}
+
+impl Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match self {
+            Self::Ref(text) => text,
+            Self::Own(text) => text,
+        }
+    }
+}
+
+#[derive(Clone)]
+pub(super) enum Bytes<'e> {
+    Ref(&'e [u8]),
+    Own(Rc<[u8]>),
+}
+
+impl Deref for Bytes<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Ref(bytes) => bytes,
+            Self::Own(bytes) => bytes,
+        }
+    }
+}
+
+/// Why an evaluation has no answer, made without allocation on the common paths:
+/// `||` absorbs most of them.
+pub(super) enum Fault<'e> {
+    /// A field, key or index that is not there.
+    Missing(V<'e>),
+    MissingField(&'e str),
+    Error(Cow<'static, str>),
+    Budget,
+}
+
+impl Fault<'_> {
+    pub(super) fn no_overload() -> Self {
+        Self::Error(Cow::Borrowed("no such overload"))
+    }
+
+    pub(super) fn error(message: &'static str) -> Self {
+        Self::Error(Cow::Borrowed(message))
+    }
+}
+
+impl From<Fault<'_>> for Failure {
+    fn from(fault: Fault<'_>) -> Self {
+        match fault {
+            Fault::Missing(key) => Self::Missing(match key {
+                V::Str(text) => text.to_string(),
+                V::Bool(value) => value.to_string(),
+                V::Int(value) => value.to_string(),
+                V::Uint(value) => value.to_string(),
+                V::Double(value) => value.to_string(),
+                other => other.type_name().to_owned(),
+            }),
+            Fault::MissingField(name) => Self::Missing(name.to_owned()),
+            Fault::Error(message) => Self::Error(message.into_owned()),
+            Fault::Budget => Self::Budget,
+        }
+    }
+}
+
+/// Takes `steps` from what may still be spent.
+pub(super) fn charge<'e>(budget: &mut Budget, steps: u64) -> Result<(), Fault<'e>> {
+    let left = budget.left.checked_sub(steps);
+    budget.left = left.unwrap_or_default();
+    left.map(|_| ()).ok_or(Fault::Budget)
+}
+
+/// The steps of work that is proportional to `len`, `per` of which cost one.
+pub(super) fn steps(len: usize, per: usize) -> u64 {
+    u64::try_from(len / per).unwrap_or(u64::MAX)
+}
+
+impl<'e> V<'e> {
+    pub(super) fn of(node: Node<'e>) -> Self {
+        match node.item() {
+            Item::Null => Self::Null,
+            Item::Bool(value) => Self::Bool(*value),
+            Item::Int(value) => Self::Int(*value),
+            Item::Double(value) => Self::Double(*value),
+            Item::Str(value) => Self::Str(Text::Ref(value)),
+            Item::List(_) | Item::Map(_) => Self::Node(node),
+        }
+    }
+
+    pub(super) fn text(text: &str) -> Self {
+        Self::Str(Text::Own(text.into()))
+    }
+
+    pub(super) fn type_name(&self) -> &'static str {
+        match self {
+            Self::Null => "null_type",
+            Self::Bool(_) => "bool",
+            Self::Int(_) => "int",
+            Self::Uint(_) => "uint",
+            Self::Double(_) => "double",
+            Self::Str(_) => "string",
+            Self::Bytes(_) => "bytes",
+            Self::Duration(_) => "google.protobuf.Duration",
+            Self::Time(_) => "google.protobuf.Timestamp",
+            Self::Type(_) => "type",
+            Self::Node(_) if self.is_list() => "list",
+            Self::List(_) => "list",
+            Self::Node(_) | Self::Map(_) => "map",
+        }
+    }
+
+    pub(super) fn is_list(&self) -> bool {
+        match self {
+            Self::Node(node) => matches!(node.item(), Item::List(_)),
+            Self::List(_) => true,
+            _ => false,
+        }
+    }
+
+    pub(super) fn is_map(&self) -> bool {
+        match self {
+            Self::Node(node) => matches!(node.item(), Item::Map(_)),
+            Self::Map(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Elements of a list, entries of a map.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Node(node) => node.len(),
+            Self::List(items) => items.len(),
+            Self::Map(entries) => entries.len(),
+            _ => 0,
+        }
+    }
+
+    /// The `index`th element of a list.
+    pub(super) fn element(&self, index: usize) -> Option<V<'e>> {
+        match self {
+            Self::Node(node) if self.is_list() => node.nth(index).map(|(_, node)| V::of(node)),
+            Self::List(items) => items.get(index).cloned(),
+            _ => None,
+        }
+    }
+
+    /// The `index`th entry of a map.
+    fn entry(&self, index: usize) -> Option<(V<'e>, V<'e>)> {
+        match self {
+            Self::Node(node) if self.is_map() => node
+                .nth(index)
+                .map(|(key, node)| (V::Str(Text::Ref(key)), V::of(node))),
+            Self::Map(entries) => entries.get(index).cloned(),
+            _ => None,
+        }
+    }
+
+    /// What a comprehension's variable is the `index`th time: an element or a key.
+    pub(super) fn item(&self, index: usize) -> Option<V<'e>> {
+        if self.is_list() {
+            self.element(index)
+        } else {
+            self.entry(index).map(|(key, _)| key)
+        }
+    }
+
+    /// The value of `key` in a map. Numbers of different types find each other.
+    pub(super) fn find(&self, key: &V<'e>) -> Option<V<'e>> {
+        match (self, key) {
+            (Self::Node(node), Self::Str(name)) => node.get(name).map(V::of),
+            (Self::Map(entries), _) => {
+                let at = |key: &V<'e>| {
+                    entries
+                        .iter()
+                        .find_map(|(own, value)| same_key(own, key).then(|| value.clone()))
+                };
+                at(key).or_else(|| {
+                    match *key {
+                        Self::Int(int) => [u64::try_from(int).ok().map(V::Uint), None],
+                        Self::Uint(uint) => [i64::try_from(uint).ok().map(V::Int), None],
+                        Self::Double(double) => [
+                            exact_int(double).map(V::Int),
+                            exact_uint(double).map(V::Uint),
+                        ],
+                        _ => [None, None],
+                    }
+                    .iter()
+                    .flatten()
+                    .find_map(at)
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// Steps of [`Self::find`]: maps made by evaluating are searched from end to end.
+    pub(super) fn find_cost(&self) -> u64 {
+        match self {
+            Self::Map(entries) => steps(entries.len(), 16),
+            _ => 0,
+        }
+    }
+
+    /// The member `name` of a map.
+    pub(super) fn field(&self, name: &'e str) -> Option<V<'e>> {
+        match self {
+            Self::Node(node) => node.get(name).map(V::of),
+            Self::Map(_) => self.find(&V::Str(Text::Ref(name))),
+            _ => None,
+        }
+    }
+}
+
+/// Whether two keys of a map literal are one: of one type and equal.
+pub(super) fn same_key(a: &V<'_>, b: &V<'_>) -> bool {
+    match (a, b) {
+        (V::Null, V::Null) => true,
+        (V::Bool(a), V::Bool(b)) => a == b,
+        (V::Int(a), V::Int(b)) | (V::Duration(a), V::Duration(b)) => a == b,
+        (V::Uint(a), V::Uint(b)) => a == b,
+        (V::Double(a), V::Double(b)) => a.partial_cmp(b) == Some(Ordering::Equal),
+        (V::Str(a), V::Str(b)) => **a == **b,
+        (V::Time(a), V::Time(b)) => a == b,
+        (V::Type(a), V::Type(b)) => a == b,
+        _ => false,
+    }
+}
+
+/// 2^63 and 2^64: the first doubles past `i64` and `u64`.
+const TWO_63: f64 = 9_223_372_036_854_775_808.0;
+const TWO_64: f64 = 18_446_744_073_709_551_616.0;
+
+/// The integer that a double is exactly, if it is one.
+#[allow(clippy::cast_possible_truncation)] // Inside the range and without a fraction.
+pub(super) fn exact_int(value: f64) -> Option<i64> {
+    (value.fract() == 0.0 && (-TWO_63..TWO_63).contains(&value)).then_some(value as i64)
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // As above.
+fn exact_uint(value: f64) -> Option<u64> {
+    (value.fract() == 0.0 && (0.0..TWO_64).contains(&value)).then_some(value as u64)
+}
+
+/// The integer part of a double, where cel-go converts it.
+#[allow(clippy::cast_possible_truncation)] // Inside the range.
+pub(super) fn truncate_int(value: f64) -> Option<i64> {
+    (value > -TWO_63 && value < TWO_63).then_some(value as i64)
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Inside the range.
+pub(super) fn truncate_uint(value: f64) -> Option<u64> {
+    (0.0..TWO_64).contains(&value).then_some(value as u64)
+}
+
+/// NaN has no order.
+struct Unordered;
+
+/// Numeric order across types; none if one is not a number.
+#[allow(clippy::cast_precision_loss)] // As cel-go compares them: as doubles.
+fn numeric_order(a: &V<'_>, b: &V<'_>) -> Option<Result<Ordering, Unordered>> {
+    let int_double = |int: i64, double: f64| {
+        if double < -TWO_63 {
+            Some(Ordering::Greater)
+        } else if double > TWO_63 {
+            Some(Ordering::Less)
+        } else {
+            (int as f64).partial_cmp(&double)
+        }
+    };
+    let uint_double = |uint: u64, double: f64| {
+        if double < 0.0 {
+            Some(Ordering::Greater)
+        } else if double > TWO_64 {
+            Some(Ordering::Less)
+        } else {
+            (uint as f64).partial_cmp(&double)
+        }
+    };
+    let int_uint =
+        |int: i64, uint: u64| u64::try_from(int).map_or(Ordering::Less, |int| int.cmp(&uint));
+    let order = match (a, b) {
+        (V::Int(a), V::Int(b)) => Some(a.cmp(b)),
+        (V::Uint(a), V::Uint(b)) => Some(a.cmp(b)),
+        (V::Double(a), V::Double(b)) => a.partial_cmp(b),
+        (V::Int(a), V::Uint(b)) => Some(int_uint(*a, *b)),
+        (V::Uint(a), V::Int(b)) => Some(int_uint(*b, *a).reverse()),
+        (V::Int(a), V::Double(b)) => int_double(*a, *b),
+        (V::Double(a), V::Int(b)) => int_double(*b, *a).map(Ordering::reverse),
+        (V::Uint(a), V::Double(b)) => uint_double(*a, *b),
+        (V::Double(a), V::Uint(b)) => uint_double(*b, *a).map(Ordering::reverse),
+        _ => return None,
+    };
+    Some(order.ok_or(Unordered))
+}
+
+/// The order of two values of comparable types.
+pub(super) fn order<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<Ordering, Fault<'e>> {
+    if let Some(order) = numeric_order(a, b) {
+        return order.map_err(|Unordered| Fault::error("NaN values cannot be ordered"));
+    }
+    match (a, b) {
+        (V::Bool(a), V::Bool(b)) => Ok(a.cmp(b)),
+        (V::Str(a), V::Str(b)) => {
+            charge(budget, steps(a.len().min(b.len()), 1024))?;
+            Ok((**a).cmp(b))
+        }
+        (V::Bytes(a), V::Bytes(b)) => {
+            charge(budget, steps(a.len().min(b.len()), 1024))?;
+            Ok((**a).cmp(b))
+        }
+        (V::Duration(a), V::Duration(b)) => Ok(a.cmp(b)),
+        (V::Time(a), V::Time(b)) => Ok(a.cmp(b)),
+        _ => Err(Fault::no_overload()),
+    }
+}
+
+/// Whether two values are equal; those of different types are not, numbers excepted.
+pub(super) fn equal<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<bool, Fault<'e>> {
+    if let Some(order) = numeric_order(a, b) {
+        return Ok(matches!(order, Ok(Ordering::Equal)));
+    }
+    Ok(match (a, b) {
+        (V::Null, V::Null) => true,
+        (V::Bool(a), V::Bool(b)) => a == b,
+        (V::Str(a), V::Str(b)) => {
+            if a.len() != b.len() {
+                return Ok(false);
+            }
+            charge(budget, steps(a.len(), 1024))?;
+            **a == **b
+        }
+        (V::Bytes(a), V::Bytes(b)) => {
+            charge(budget, steps(a.len().min(b.len()), 1024))?;
+            **a == **b
+        }
+        (V::Duration(a), V::Duration(b)) => a == b,
+        (V::Time(a), V::Time(b)) => a == b,
+        (V::Type(a), V::Type(b)) => a == b,
+        _ if a.is_list() && b.is_list() => return equal_lists(a, b, budget),
+        _ if a.is_map() && b.is_map() => return equal_maps(a, b, budget),
+        _ => false,
+    })
+}
+
+fn equal_lists<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<bool, Fault<'e>> {
+    if a.len() != b.len() {
+        return Ok(false);
+    }
+    for index in 0..a.len() {
+        charge(budget, u64::from(index % 16 == 0))?;
+        let (Some(a), Some(b)) = (a.element(index), b.element(index)) else {
+            return Ok(false);
+        };
+        if !equal(&a, &b, budget)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn equal_maps<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<bool, Fault<'e>> {
+    if a.len() != b.len() {
+        return Ok(false);
+    }
+    for index in 0..a.len() {
+        charge(budget, u64::from(index % 16 == 0) + b.find_cost())?;
+        let Some((key, a)) = a.entry(index) else {
+            return Ok(false);
+        };
+        match b.find(&key) {
+            Some(b) if equal(&a, &b, budget)? => {}
+            _ => return Ok(false),
+        }
+    }
+    Ok(true)
+}

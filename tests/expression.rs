@@ -1,0 +1,113 @@
+//! The public face of the expression room against cel-go's recorded answers: every
+//! golden case that yields a boolean or a string, fails, or is refused.
+
+use ifo::expression::{Budget, Doc, Failure, Kind, STEPS_PER_OBJECT, Scope, compile};
+use jiff::Timestamp;
+use serde_json::Value;
+
+struct Case {
+    source: String,
+    json: String,
+    phase: String,
+    answer: String,
+}
+
+fn cases() -> Vec<Case> {
+    let golden: Value = serde_json::from_str(include_str!("golden/cel-golden.json")).unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let cases = golden["cases"].as_array().unwrap();
+    cases
+        .iter()
+        .map(|case| Case {
+            source: text(&case["expr"]),
+            json: text(
+                &golden["objects"][usize::try_from(case["object"].as_u64().unwrap()).unwrap()],
+            ),
+            phase: text(&case["phase"]),
+            answer: text(&case["v"]),
+        })
+        .collect()
+}
+
+/// What the whole room makes of a case, as the golden file writes it.
+fn run(case: &Case, kind: Kind) -> Result<String, Failure> {
+    let program = compile(&case.source, kind).unwrap_or_else(|e| panic!("{}: {e}", case.source));
+    let doc = Doc::parse(case.json.as_bytes(), program.projection()).unwrap();
+    let mut scope = Scope {
+        doc: &doc,
+        now: Timestamp::UNIX_EPOCH,
+        budget: &mut Budget {
+            left: STEPS_PER_OBJECT,
+        },
+        read_now: false,
+    };
+    let answer = match kind {
+        Kind::Bool => program
+            .test(&mut scope)
+            .map(|answer| format!("bool:{answer}")),
+        Kind::String => program
+            .text(&mut scope)
+            .map(|answer| format!("string:{}", serde_json::to_string(&answer).unwrap())),
+    };
+    assert!(!scope.read_now, "{}", case.source);
+    answer
+}
+
+#[test]
+fn booleans_and_strings_equal_those_of_cel_go() {
+    let mut compared = 0;
+    for case in cases() {
+        // An unset object is no document, and is tested beside the code.
+        if case.phase != "ok" || case.json.is_empty() {
+            continue;
+        }
+        let kind = match case.answer.split_once(':') {
+            Some(("bool", _)) => Kind::Bool,
+            Some(("string", _)) => Kind::String,
+            _ => continue,
+        };
+        // Go writes `&` in JSON as an escape.
+        let expected = case.answer.replace("\\u0026", "&");
+        assert_eq!(run(&case, kind), Ok(expected), "{}", case.source);
+        compared += 1;
+    }
+    assert!(compared > 140, "{compared} compared");
+}
+
+#[test]
+fn what_cel_go_refuses_is_refused_for_either_kind() {
+    for case in cases().iter().filter(|case| case.phase == "compile-err") {
+        assert!(
+            compile(&case.source, Kind::Bool).is_err(),
+            "{}",
+            case.source
+        );
+        assert!(
+            compile(&case.source, Kind::String).is_err(),
+            "{}",
+            case.source
+        );
+    }
+}
+
+#[test]
+fn what_fails_in_cel_go_fails_and_a_missing_field_is_told_apart() {
+    let mut compared = 0;
+    for case in cases().iter().filter(|case| case.phase == "eval-err") {
+        if compile(&case.source, Kind::Bool).is_err() {
+            continue;
+        }
+        let missing = ["no such key", "index out of bounds"]
+            .iter()
+            .any(|start| case.answer.starts_with(start));
+        let failure = run(case, Kind::Bool).expect_err(&case.source);
+        assert_eq!(
+            matches!(failure, Failure::Missing(_)),
+            missing,
+            "{}",
+            case.source
+        );
+        compared += 1;
+    }
+    assert!(compared > 30, "{compared} compared");
+}
