@@ -1,0 +1,186 @@
+//! Rule sets. Enters: OperationRuleSets, what discovery says of their targets, what
+//! the feeds report. Leaves: one [`RuleBook`] per target, compiled and numbered, and
+//! the status that each rule set's author reads.
+
+mod compile;
+mod controller;
+mod registry;
+mod status;
+
+pub use compile::{Invalid, compile};
+pub use controller::{Controller, Inputs, Outputs, Resolve, RuleSetEvent, StatusSink, StatusWrite};
+pub use registry::{Feedback, Publication};
+
+use crate::api::Gvr;
+use crate::expression::{Program, Projection};
+use jiff::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// All compiled rule sets of one target, as of one generation. What was evaluated
+/// under an older generation than the newest one published is worth nothing.
+#[derive(Debug)]
+pub struct RuleBook {
+    /// Rises with every publication, over all targets.
+    pub generation: u64,
+    /// The resource that is watched.
+    pub target: Gvr,
+    /// Kind of the target's objects, from discovery.
+    pub kind: String,
+    /// Whether the target's objects live in namespaces.
+    pub namespaced: bool,
+    /// The rule sets, by name.
+    pub rule_sets: Vec<Arc<RuleSet>>,
+    /// The fields that rules and the identity of a subject need.
+    pub projection: Projection,
+    /// The same, and the times of managedFields: for what a feed lists at its start.
+    pub initial_projection: Projection,
+}
+
+impl RuleBook {
+    /// A book of `rule_sets` on one target.
+    pub fn new(
+        generation: u64,
+        target: Gvr,
+        kind: String,
+        namespaced: bool,
+        mut rule_sets: Vec<Arc<RuleSet>>,
+    ) -> Self {
+        rule_sets.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut projection = Projection::default();
+        for path in crate::evaluate::IDENTITY_PATHS {
+            projection.add(path);
+        }
+        for rule_set in &rule_sets {
+            for program in rule_set.programs() {
+                projection.merge(program.projection());
+            }
+        }
+        let mut initial_projection = projection.clone();
+        initial_projection.add(crate::evaluate::MANAGED_TIME_PATH);
+        Self {
+            generation,
+            target,
+            kind,
+            namespaced,
+            rule_sets,
+            projection,
+            initial_projection,
+        }
+    }
+
+    /// The namespaces to watch: None is all of them.
+    pub fn namespaces(&self) -> Option<BTreeSet<&str>> {
+        let mut union = BTreeSet::new();
+        for rule_set in &self.rule_sets {
+            union.extend(rule_set.namespaces.as_ref()?.iter().map(String::as_str));
+        }
+        Some(union)
+    }
+
+    /// Whether a rule of this book still is about `operation` of subjects in `namespace`.
+    pub fn has_rule(&self, operation: &str, namespace: Option<&str>) -> bool {
+        self.rule_sets
+            .iter()
+            .any(|rule_set| rule_set.covers(namespace) && rule_set.has_rule(operation))
+    }
+}
+
+/// One OperationRuleSet, compiled.
+#[derive(Debug)]
+pub struct RuleSet {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The component it belongs to.
+    pub component: Arc<str>,
+    /// The namespaces it looks at; None is all of them.
+    pub namespaces: Option<BTreeSet<String>>,
+    /// Labels with fixed values.
+    pub labels: BTreeMap<String, String>,
+    /// Labels whose values are computed.
+    pub label_expressions: Vec<(String, Program)>,
+    /// The rules, in the order of the list.
+    pub rules: Vec<Rule>,
+    /// What has happened to it.
+    pub activity: Activity,
+}
+
+/// One rule, compiled.
+#[derive(Debug)]
+pub struct Rule {
+    /// The operation it detects.
+    pub operation: Arc<str>,
+    /// True while the operation is under way.
+    pub expression: Program,
+}
+
+impl RuleSet {
+    /// Whether it looks at subjects in `namespace` (None: cluster-scoped ones).
+    pub fn covers(&self, namespace: Option<&str>) -> bool {
+        match (&self.namespaces, namespace) {
+            (None, _) => true,
+            (Some(namespaces), Some(namespace)) => namespaces.contains(namespace),
+            (Some(_), None) => false,
+        }
+    }
+
+    /// Whether one of its rules is about `operation`.
+    pub fn has_rule(&self, operation: &str) -> bool {
+        self.rules.iter().any(|rule| &*rule.operation == operation)
+    }
+
+    fn programs(&self) -> impl Iterator<Item = &Program> {
+        let rules = self.rules.iter().map(|rule| &rule.expression);
+        rules.chain(self.label_expressions.iter().map(|(_, program)| program))
+    }
+}
+
+/// What has happened to a rule set since it was compiled: written by the feeds, read
+/// by the controller when it makes the status.
+#[derive(Debug, Default)]
+pub struct Activity {
+    evaluated: AtomicI64,
+    failure: Mutex<Option<EvaluationFailure>>,
+}
+
+/// The last time that a rule failed, for its author.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EvaluationFailure {
+    /// When.
+    pub at: Timestamp,
+    /// The rule's operation, or the label's key.
+    pub what: String,
+    /// `namespace/name` of the subject.
+    pub subject: String,
+    /// What went wrong.
+    pub message: String,
+}
+
+impl Activity {
+    /// The rules were evaluated at `now`.
+    pub fn evaluated(&self, now: Timestamp) {
+        self.evaluated.store(now.as_second(), Ordering::Relaxed);
+    }
+
+    /// When the rules were last evaluated, in whole seconds.
+    pub fn last_evaluation(&self) -> Option<Timestamp> {
+        match self.evaluated.load(Ordering::Relaxed) {
+            0 => None,
+            seconds => Timestamp::from_second(seconds).ok(),
+        }
+    }
+
+    /// A rule failed.
+    pub fn failed(&self, failure: EvaluationFailure) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+    }
+
+    /// The last failure, if there was one.
+    pub fn last_failure(&self) -> Option<EvaluationFailure> {
+        self.failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
