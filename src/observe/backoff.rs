@@ -1,0 +1,76 @@
+//! How long to wait before the next attempt.
+//!
+//! Exponential with jitter: all feeds lose a restarting API server in the same moment and
+//! must not come back in the same moment.
+
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The first delay; the next ones double.
+const FIRST: Duration = Duration::from_millis(250);
+
+/// An attempt that lasted this long was a success, whatever ended it: one that ends
+/// sooner counts as a failure even if it ended cleanly, so nothing can spin.
+const STABLE: Duration = Duration::from_secs(10);
+
+/// Counts failed attempts in a row.
+#[derive(Debug, Default)]
+pub(super) struct Backoff {
+    failures: u32,
+}
+
+impl Backoff {
+    /// Takes note that an attempt ended which began at `began`.
+    pub(super) fn ended(&mut self, began: Instant) {
+        if began.elapsed() >= STABLE {
+            self.failures = 0;
+        }
+    }
+
+    /// The delay before the next attempt: half to all of a doubling step, at most `cap`.
+    pub(super) fn next(&mut self, cap: Duration) -> Duration {
+        // 250 ms · 2^16 is 4.5 h; no cap is longer, and the product cannot overflow.
+        let step = (FIRST * 2_u32.pow(self.failures.min(16))).min(cap);
+        self.failures = self.failures.saturating_add(1);
+        step.mul_f64(0.5 + fastrand::f64() / 2.0)
+    }
+
+    /// As [`Backoff::next`], but the first attempt after a stable one is free.
+    pub(super) fn next_after_clean_end(&mut self, cap: Duration) -> Duration {
+        if self.failures == 0 {
+            self.failures = 1;
+            return Duration::ZERO;
+        }
+        self.next(cap)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_double_with_jitter_up_to_the_cap() {
+        let cap = Duration::from_secs(5);
+        let mut backoff = Backoff::default();
+        let delays: Vec<_> = (0..40).map(|_| backoff.next(cap)).collect();
+        for (n, delay) in delays.iter().enumerate() {
+            let step = (FIRST * 2_u32.pow(u32::try_from(n).unwrap().min(16))).min(cap);
+            assert!(*delay >= step / 2 && *delay <= step, "{n}: {delay:?}");
+        }
+        assert!(delays[30..].iter().any(|d| d != &delays[30]), "no jitter");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_stable_attempt_makes_the_next_one_free() {
+        let cap = Duration::from_secs(5);
+        let mut backoff = Backoff::default();
+        assert_eq!(backoff.next_after_clean_end(cap), Duration::ZERO);
+        backoff.ended(Instant::now());
+        assert!(backoff.next_after_clean_end(cap) > Duration::ZERO);
+        let began = Instant::now();
+        tokio::time::advance(STABLE).await;
+        backoff.ended(began);
+        assert_eq!(backoff.next_after_clean_end(cap), Duration::ZERO);
+    }
+}

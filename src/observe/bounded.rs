@@ -1,0 +1,227 @@
+//! A connector and a service with deadlines.
+//!
+//! A call that has a limit ends within it, its body included, whatever the server does.
+//! A watch has none: it may last for minutes, and whoever reads it looks after its
+//! silences.
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{HeaderValue, Request, Response, Uri, header};
+use http_body::{Frame, SizeHint};
+use kube::client::Body;
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
+use tower::{BoxError, Service};
+
+/// A connection (TCP, proxy, TLS) is made within a time, or not at all.
+#[derive(Clone, Debug)]
+pub(super) struct ConnectWithin<C> {
+    pub(super) connector: C,
+    pub(super) limit: Duration,
+}
+
+impl<C> Service<Uri> for ConnectWithin<C>
+where
+    C: Service<Uri>,
+    C::Error: Into<BoxError>,
+    C::Future: Send + 'static,
+{
+    type Response = C::Response;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<C::Response, BoxError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.connector.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let limit = self.limit;
+        let connecting = self.connector.call(uri);
+        Box::pin(async move {
+            match timeout(limit, connecting).await {
+                Ok(connected) => connected.map_err(Into::into),
+                Err(_) => Err(format!("no connection within {limit:?}").into()),
+            }
+        })
+    }
+}
+
+/// Every call but a watch is answered in full within a time. Also says who is calling.
+#[derive(Clone, Debug)]
+pub(super) struct Bounded<S> {
+    pub(super) service: S,
+    pub(super) limit: Duration,
+}
+
+impl<S, B> Service<Request<Body>> for Bounded<S>
+where
+    S: Service<Request<Body>, Response = Response<B>>,
+    S::Error: Into<BoxError>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Deadline<B>>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.service.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        request
+            .headers_mut()
+            .entry(header::USER_AGENT)
+            .or_insert(HeaderValue::from_static(concat!(
+                "ifo-apiserver/",
+                env!("CARGO_PKG_VERSION")
+            )));
+        let limit = (!is_watch(request.uri())).then_some(self.limit);
+        let calling = self.service.call(request);
+        Box::pin(async move {
+            let Some(limit) = limit else {
+                let response = calling.await.map_err(Into::into)?;
+                return Ok(response.map(|body| Deadline { body, limit: None }));
+            };
+            let until = Instant::now() + limit;
+            match timeout_at(until, calling).await {
+                Ok(response) => Ok(response.map_err(Into::into)?.map(|body| Deadline {
+                    body,
+                    limit: Some((limit, Box::pin(sleep_until(until)))),
+                })),
+                Err(_) => Err(late(limit)),
+            }
+        })
+    }
+}
+
+fn late(limit: Duration) -> BoxError {
+    format!("no complete answer within {limit:?}").into()
+}
+
+/// Whether the request is a watch. The API server takes any value but `0` and `false`
+/// for true; clients write one of these.
+fn is_watch(uri: &Uri) -> bool {
+    uri.query().is_some_and(|query| {
+        query
+            .split('&')
+            .any(|pair| matches!(pair, "watch=1" | "watch=true"))
+    })
+}
+
+/// A body that fails when it is not complete in time.
+#[derive(Debug)]
+pub(super) struct Deadline<B> {
+    body: B,
+    limit: Option<(Duration, Pin<Box<Sleep>>)>,
+}
+
+impl<B> http_body::Body for Deadline<B>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        let Some((limit, sleep)) = &mut self.limit else {
+            return Poll::Pending;
+        };
+        sleep.as_mut().poll(cx).map(|()| Some(Err(late(*limit))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::{StreamExt as _, stream};
+    use http_body_util::{BodyExt as _, StreamBody};
+    use std::{convert::Infallible, future::pending};
+    use tower::{ServiceExt as _, service_fn};
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    fn request(uri: &str) -> Request<Body> {
+        Request::get(uri).body(Body::empty()).unwrap()
+    }
+
+    fn silent_body()
+    -> Response<StreamBody<impl futures::Stream<Item = Result<Frame<Bytes>, Infallible>> + Unpin>>
+    {
+        let first = stream::iter([Ok(Frame::data(Bytes::from_static(b"x")))]);
+        Response::new(StreamBody::new(first.chain(stream::pending())))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_without_an_answer_ends_in_time() {
+        let never = service_fn(|_| pending::<Result<Response<Body>, Infallible>>());
+        let error = Bounded {
+            service: never,
+            limit: LIMIT,
+        }
+        .oneshot(request("/api"))
+        .await
+        .unwrap_err();
+        assert_eq!(error.to_string(), "no complete answer within 30s");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_stalls_ends_in_time_unless_it_is_a_watch() {
+        let service = Bounded {
+            service: service_fn(async |_| Ok::<_, Infallible>(silent_body())),
+            limit: LIMIT,
+        };
+        let body = service
+            .clone()
+            .oneshot(request("/api/v1/pods"))
+            .await
+            .unwrap()
+            .into_body();
+        assert!(body.collect().await.is_err());
+        for uri in ["/api/v1/pods?watch=1", "/api/v1/pods?limit=5&watch=true"] {
+            let body = service
+                .clone()
+                .oneshot(request(uri))
+                .await
+                .unwrap()
+                .into_body();
+            assert!(
+                timeout(LIMIT * 10, body.collect()).await.is_err(),
+                "{uri} was ended"
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_is_not_made_ends_in_time() {
+        let never = service_fn(|_: Uri| pending::<Result<(), BoxError>>());
+        let connector = ConnectWithin {
+            connector: never,
+            limit: LIMIT,
+        };
+        assert!(
+            connector
+                .oneshot(Uri::from_static("https://127.0.0.1"))
+                .await
+                .is_err()
+        );
+    }
+}

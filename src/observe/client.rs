@@ -1,0 +1,481 @@
+//! The connection to a cluster: a kubeconfig in, clients out.
+//!
+//! The clients have kube's layers (server address, credentials that refresh themselves,
+//! headers) on a hyper client of our own. kube's default one speaks HTTP/1.1 and keeps up
+//! to 417 KB of buffer for each watch; this one offers HTTP/2 and small windows.
+//!
+//! hyper keeps one HTTP/2 connection for a host and lets requests beyond the server's
+//! limit of concurrent streams (100 in Kubernetes) wait in silence until another one
+//! ends, which for a watch is minutes. So watches are spread over lanes, each with a
+//! connection of its own, and calls have one to themselves.
+
+use super::{
+    bounded::{Bounded, ConnectWithin},
+    lines::chain,
+};
+use http::Uri;
+use hyper_util::{
+    client::{
+        legacy::{
+            Builder,
+            connect::{HttpConnector, proxy::Tunnel},
+        },
+        proxy::matcher::Matcher,
+    },
+    rt::{TokioExecutor, TokioTimer},
+};
+use kube::{
+    Client, Config,
+    client::{
+        Body, ConfigExt as _,
+        middleware::{AuthLayer, ExtraHeadersLayer},
+        retry::RetryPolicy,
+    },
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use std::{
+    fmt,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tower::{BoxError, Service, ServiceBuilder, retry::RetryLayer};
+
+/// Watches on one connection: below the 100 concurrent streams that a kube-apiserver
+/// allows, with room for those that are just ending.
+const WATCHES_PER_LANE: usize = 80;
+
+/// HTTP/2 window of one stream, in bytes: what the server may send ahead of a reader
+/// that is busy. At a round trip of 1 ms that still is 128 MB/s.
+const STREAM_WINDOW: u32 = 128 << 10;
+
+/// HTTP/2 window of a connection: room for every stream's, so that one busy reader does
+/// not hold up the others.
+const CONNECTION_WINDOW: u32 = STREAM_WINDOW * 80;
+
+/// Read buffer of an HTTP/1.1 connection (plain `kubectl proxy`, odd load balancers).
+const HTTP1_BUFFER: usize = 64 << 10;
+
+/// How often to ask a silent HTTP/2 peer whether it is still there, and how long to wait
+/// for the answer. A peer that is gone without a word is noticed after the sum of both.
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_WAIT: Duration = Duration::from_secs(15);
+
+/// The longest time for TCP, proxy and TLS to be set up, as in client-go.
+const CONNECT: Duration = Duration::from_secs(30);
+
+/// Where the cluster is, and how long to wait for it.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// The kubeconfig to use. None: `KUBECONFIG` or `~/.kube/config` if there is one,
+    /// else the Pod's service account.
+    pub kubeconfig: Option<PathBuf>,
+    /// Bound of each call, answer included (`K8S_API_TIMEOUT`). Watches have none.
+    pub api_timeout: Duration,
+}
+
+/// Why there is no client. One line, which names the kubeconfig.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The kubeconfig cannot be read or used.
+    #[error("kubeconfig {path}: {reason}")]
+    Kubeconfig {
+        /// Its path, or where it was looked for.
+        path: String,
+        /// What is wrong, with the causes.
+        reason: String,
+    },
+    /// There is neither a kubeconfig nor a Pod's service account.
+    #[error("no cluster: kubeconfig {path}: {kubeconfig}; in-cluster: {in_cluster}")]
+    NoCluster {
+        /// Where the kubeconfig was looked for.
+        path: String,
+        /// Why there is none.
+        kubeconfig: String,
+        /// Why there is no in-cluster configuration.
+        in_cluster: String,
+    },
+}
+
+/// A cluster: clients that share its address and credentials. Cheap to clone.
+#[derive(Clone)]
+pub struct Connection {
+    /// For everything but the feeds' watches. Each call is bounded by
+    /// [`ConnectOptions::api_timeout`]; a watch through it is not.
+    pub client: Client,
+    lanes: Arc<Lanes>,
+}
+
+/// Clients for watches, each with a connection of its own.
+struct Lanes {
+    make: Box<dyn Fn() -> Client + Send + Sync>,
+    /// A client and its seat; each [`Lane`] given out holds a clone of the seat.
+    open: Mutex<Vec<(Client, Arc<()>)>>,
+}
+
+/// A place for one watch at a time, given back when it is dropped.
+pub(super) struct Lane {
+    pub(super) client: Client,
+    _seat: Arc<()>,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    /// A connection on which everything goes through `client`, for servers that are not
+    /// reached by a kubeconfig.
+    pub fn through(client: Client) -> Self {
+        let every = client.clone();
+        Self::new(client, Box::new(move || every.clone()))
+    }
+
+    fn new(client: Client, make: Box<dyn Fn() -> Client + Send + Sync>) -> Self {
+        Self {
+            client,
+            lanes: Arc::new(Lanes {
+                make,
+                open: Mutex::default(),
+            }),
+        }
+    }
+
+    /// A client with room for one more watch.
+    pub(super) fn lane(&self) -> Lane {
+        let mut open = self
+            .lanes
+            .open
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let free = open
+            .iter()
+            .find(|(_, seat)| Arc::strong_count(seat) <= WATCHES_PER_LANE);
+        let (client, seat) = if let Some((client, seat)) = free {
+            (client.clone(), Arc::clone(seat))
+        } else {
+            let (client, seat) = ((self.lanes.make)(), Arc::new(()));
+            open.push((client.clone(), Arc::clone(&seat)));
+            (client, seat)
+        };
+        Lane {
+            client,
+            _seat: seat,
+        }
+    }
+}
+
+/// Reads the configuration and builds the clients. Does not talk to the cluster: that it
+/// is away must not keep the server from starting.
+///
+/// Must be called within a Tokio runtime.
+///
+/// # Errors
+///
+/// No kubeconfig, or one that cannot be used.
+pub async fn connect(options: &ConnectOptions) -> Result<Connection, ConnectError> {
+    let path = options.kubeconfig.as_ref().map_or_else(
+        || std::env::var("KUBECONFIG").unwrap_or_else(|_| "~/.kube/config".into()),
+        |path| path.display().to_string(),
+    );
+    let fail = |error: &dyn std::error::Error| ConnectError::Kubeconfig {
+        path: path.clone(),
+        reason: chain(error),
+    };
+
+    let read = match &options.kubeconfig {
+        Some(path) => Kubeconfig::read_from(path),
+        None => Kubeconfig::read(),
+    };
+    let (config, proxy) = match read {
+        Ok(kubeconfig) => {
+            let mut config =
+                Config::from_custom_kubeconfig(kubeconfig.clone(), &KubeConfigOptions::default())
+                    .await
+                    .map_err(|e| fail(&e))?;
+            config.apply_debug_overrides();
+            let proxy = proxy(&kubeconfig, &config.cluster_url);
+            (config, proxy)
+        }
+        Err(error) if options.kubeconfig.is_some() => return Err(fail(&error)),
+        Err(error) => {
+            let config = Config::incluster().map_err(|in_cluster| ConnectError::NoCluster {
+                path: path.clone(),
+                kubeconfig: chain(&error),
+                in_cluster: chain(&in_cluster),
+            })?;
+            (config, None)
+        }
+    };
+
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    let stack = Stack::new(&config, options.api_timeout).map_err(|e| fail(&e))?;
+    match proxy {
+        None => Ok(stack.connection(tcp)),
+        Some(proxy) if proxy.uri().scheme_str() == Some("http") => {
+            let mut tunnel = Tunnel::new(proxy.uri().clone(), tcp);
+            if let Some(auth) = proxy.basic_auth() {
+                tunnel = tunnel.with_auth(auth.clone());
+            }
+            Ok(stack.connection(tunnel))
+        }
+        Some(proxy) => Err(ConnectError::Kubeconfig {
+            path,
+            reason: format!(
+                "the proxy {} is not an http:// one; others are not supported",
+                proxy.uri()
+            ),
+        }),
+    }
+}
+
+/// The proxy for `server`: the kubeconfig's, else the environment's as curl reads it,
+/// `NO_PROXY` included. Never for a server on the loopback interface.
+fn proxy(
+    kubeconfig: &Kubeconfig,
+    server: &Uri,
+) -> Option<hyper_util::client::proxy::matcher::Intercept> {
+    let current = kubeconfig.current_context.as_deref()?;
+    let context = kubeconfig
+        .contexts
+        .iter()
+        .find(|c| c.name == current)?
+        .context
+        .as_ref()?;
+    let cluster = kubeconfig
+        .clusters
+        .iter()
+        .find(|c| c.name == context.cluster)?
+        .cluster
+        .as_ref()?;
+    if let Some(explicit) = cluster.proxy_url.as_ref().filter(|url| !url.is_empty()) {
+        return Matcher::builder()
+            .all(explicit.clone())
+            .build()
+            .intercept(server);
+    }
+    let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
+    let loopback = host == "localhost"
+        || host
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|ip| ip.is_loopback());
+    if loopback {
+        None
+    } else {
+        Matcher::from_env().intercept(server)
+    }
+}
+
+/// What all clients of a connection have in common.
+struct Stack {
+    config: Config,
+    tls: rustls::ClientConfig,
+    server_name: Option<rustls::pki_types::ServerName<'static>>,
+    /// One layer for all clients, so a token is refreshed once for all of them.
+    auth: Option<AuthLayer>,
+    headers: ExtraHeadersLayer,
+    limit: Duration,
+}
+
+impl Stack {
+    fn new(config: &Config, limit: Duration) -> Result<Self, kube::Error> {
+        let server_name = match &config.tls_server_name {
+            Some(name) => Some(
+                rustls::pki_types::ServerName::try_from(name.clone()).map_err(|e| {
+                    kube::Error::Service(format!("tls-server-name {name:?}: {e}").into())
+                })?,
+            ),
+            None => None,
+        };
+        Ok(Self {
+            config: config.clone(),
+            tls: config.rustls_client_config()?,
+            server_name,
+            auth: config.auth_layer()?,
+            headers: config.extra_headers_layer()?,
+            limit,
+        })
+    }
+
+    fn connection<C>(self, connector: C) -> Connection
+    where
+        C: Service<Uri> + Clone + Send + Sync + 'static,
+        C::Response: hyper::rt::Read
+            + hyper::rt::Write
+            + hyper_util::client::legacy::connect::Connection
+            + Unpin
+            + Send
+            + 'static,
+        C::Future: Send + 'static,
+        C::Error: Into<BoxError>,
+    {
+        let calls = self.client(connector.clone(), true);
+        Connection::new(
+            calls,
+            Box::new(move || self.client(connector.clone(), false)),
+        )
+    }
+
+    /// A client with a connection pool of its own. With `retry`, calls that the server
+    /// answers with 429, 503 or 504 are tried again, within the limit; feeds have their
+    /// own way to do that.
+    fn client<C>(&self, connector: C, retry: bool) -> Client
+    where
+        C: Service<Uri> + Clone + Send + Sync + 'static,
+        C::Response: hyper::rt::Read
+            + hyper::rt::Write
+            + hyper_util::client::legacy::connect::Connection
+            + Unpin
+            + Send
+            + 'static,
+        C::Future: Send + 'static,
+        C::Error: Into<BoxError>,
+    {
+        let mut https = hyper_rustls::HttpsConnectorBuilder::new()
+            .with_tls_config(self.tls.clone())
+            .https_or_http();
+        if let Some(name) = &self.server_name {
+            https = https.with_server_name_resolver(hyper_rustls::FixedServerNameResolver::new(
+                name.clone(),
+            ));
+        }
+        let connector = ConnectWithin {
+            connector: https.enable_all_versions().wrap_connector(connector),
+            limit: CONNECT,
+        };
+        let http: hyper_util::client::legacy::Client<_, Body> = Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .http1_max_buf_size(HTTP1_BUFFER)
+            .http2_initial_stream_window_size(STREAM_WINDOW)
+            .http2_initial_connection_window_size(CONNECTION_WINDOW)
+            .http2_keep_alive_interval(PING_EVERY)
+            .http2_keep_alive_timeout(PING_WAIT)
+            .build(connector);
+        let service = ServiceBuilder::new()
+            .layer(self.config.base_uri_layer())
+            .option_layer(retry.then(|| RetryLayer::new(RetryPolicy::server_retry())))
+            .option_layer(self.auth.as_ref().map(ByRef))
+            .layer(self.headers.clone())
+            .map_err(BoxError::from)
+            .service(http);
+        Client::new(
+            Bounded {
+                service,
+                limit: self.limit,
+            },
+            self.config.default_namespace.clone(),
+        )
+    }
+}
+
+/// A layer by reference: kube's cannot be cloned.
+struct ByRef<'a, L>(&'a L);
+
+impl<S, L: tower::Layer<S>> tower::Layer<S> for ByRef<'_, L> {
+    type Service = L::Service;
+
+    fn layer(&self, inner: S) -> L::Service {
+        self.0.layer(inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
+    use tower::service_fn;
+
+    fn options(path: impl Into<PathBuf>) -> ConnectOptions {
+        ConnectOptions {
+            kubeconfig: Some(path.into()),
+            api_timeout: Duration::from_secs(30),
+        }
+    }
+
+    fn kubeconfig(server: &str, more: &str) -> String {
+        format!(
+            "{{apiVersion: v1, kind: Config, current-context: c, contexts: [{{name: c, context: {{cluster: k, user: u}}}}], \
+             clusters: [{{name: k, cluster: {{server: \"{server}\"{more}}}}}], users: [{{name: u, user: {{token: secret}}}}]}}"
+        )
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_cannot_be_used_is_named_on_one_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let socks = kubeconfig(
+            "https://192.0.2.1",
+            ", proxy-url: \"socks5://192.0.2.2:1080\"",
+        );
+        for (name, text) in [
+            ("missing", None),
+            ("broken", Some("a: [")),
+            ("empty", Some("{}")),
+            ("socks", Some(&socks)),
+        ] {
+            let path = dir.path().join(name);
+            if let Some(text) = text {
+                std::fs::write(&path, text).unwrap();
+            }
+            let error = connect(&options(&path)).await.unwrap_err().to_string();
+            assert!(
+                error.starts_with(&format!("kubeconfig {}: ", path.display())),
+                "{error}"
+            );
+            assert!(!error.contains('\n'), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn requests_go_to_the_server_with_credentials_and_a_name() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = format!("http://{}/prefix", listener.local_addr().unwrap());
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config");
+        std::fs::write(&path, kubeconfig(&server, "")).unwrap();
+        let connection = connect(&options(&path)).await.unwrap();
+        let lane = connection.lane();
+        for client in [&connection.client, &lane.client] {
+            let request = Request::get("/version").body(Body::empty()).unwrap();
+            let (response, heard) = tokio::join!(client.send(request), async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut heard = Vec::new();
+                while !heard.ends_with(b"\r\n\r\n") {
+                    heard.push(stream.read_u8().await.unwrap());
+                }
+                stream
+                    .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                    .await
+                    .unwrap();
+                String::from_utf8(heard).unwrap()
+            });
+            assert_eq!(response.unwrap().status(), 200);
+            assert!(heard.starts_with("GET /prefix/version HTTP/1.1"), "{heard}");
+            assert!(heard.contains("authorization: Bearer secret"), "{heard}");
+            assert!(heard.contains("user-agent: ifo-apiserver/"), "{heard}");
+        }
+    }
+
+    #[tokio::test]
+    async fn watches_are_spread_so_that_none_waits_for_a_stream() {
+        let never =
+            service_fn(|_| std::future::pending::<Result<http::Response<Body>, BoxError>>());
+        let connection = Connection::through(Client::new(never, "default"));
+        let open = || connection.lanes.open.lock().unwrap().len();
+        let mut lanes: Vec<_> = (0..WATCHES_PER_LANE).map(|_| connection.lane()).collect();
+        assert_eq!(open(), 1);
+        lanes.push(connection.lane());
+        assert_eq!(open(), 2);
+        lanes.clear();
+        lanes.extend((0..2 * WATCHES_PER_LANE).map(|_| connection.lane()));
+        assert_eq!(open(), 2, "places are used again");
+    }
+}

@@ -1,0 +1,595 @@
+//! The state machine against a scripted API server. Time is paused: waiting costs nothing.
+
+use super::*;
+use crate::api::Gvr;
+use bytes::Bytes;
+use futures::{StreamExt as _, future, stream};
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use kube::client::Body;
+use std::{collections::VecDeque, convert::Infallible, sync::Mutex};
+use tower::service_fn;
+
+/// What the server does with one request.
+enum Answer {
+    /// Status and body; the connection ends cleanly.
+    Says(u16, String),
+    /// 200 with these lines, then silence.
+    Stays(Vec<String>),
+    /// 200 with these lines, then the connection breaks.
+    Breaks(Vec<String>),
+    /// Never answers.
+    Hangs,
+}
+
+struct Server {
+    script: Mutex<VecDeque<Answer>>,
+    asked: Mutex<Vec<String>>,
+}
+
+impl Server {
+    fn new(script: impl IntoIterator<Item = Answer>) -> Arc<Self> {
+        Arc::new(Self {
+            script: Mutex::new(script.into_iter().collect()),
+            asked: Mutex::default(),
+        })
+    }
+
+    /// The queries so far, without the random length of watches.
+    fn asked(&self) -> Vec<String> {
+        let asked = self.asked.lock().unwrap();
+        asked
+            .iter()
+            .map(|q| q.split("&timeoutSeconds=").next().unwrap().to_owned())
+            .collect()
+    }
+
+    async fn answer(
+        self: Arc<Self>,
+        request: Request<Body>,
+    ) -> Result<Response<Reply>, std::io::Error> {
+        assert_eq!(
+            request.uri().path(),
+            "/apis/example.org/v1/namespaces/shop/things"
+        );
+        assert_eq!(request.headers()["accept-encoding"], "identity");
+        self.asked
+            .lock()
+            .unwrap()
+            .push(request.uri().query().unwrap_or_default().to_owned());
+        let answer = self.script.lock().unwrap().pop_front();
+        match answer {
+            Some(Answer::Says(code, text)) => {
+                Ok(Response::builder().status(code).body(whole(text)).unwrap())
+            }
+            Some(Answer::Stays(lines)) => Ok(Response::new(streamed(lines, None))),
+            Some(Answer::Breaks(lines)) => {
+                Ok(Response::new(streamed(lines, Some("reset by peer"))))
+            }
+            Some(Answer::Hangs) => future::pending().await,
+            None => Err(std::io::Error::other("connection refused")),
+        }
+    }
+}
+
+type Reply = UnsyncBoxBody<Bytes, std::io::Error>;
+
+fn whole(text: String) -> Reply {
+    Full::new(Bytes::from(text))
+        .map_err(|never: Infallible| match never {})
+        .boxed_unsync()
+}
+
+fn streamed(lines: Vec<String>, fault: Option<&'static str>) -> Reply {
+    let frames = lines.into_iter().map(|l| Ok(Frame::data(Bytes::from(l))));
+    let frames = stream::iter(frames).chain(match fault {
+        Some(fault) => stream::iter([Err(std::io::Error::other(fault))]).left_stream(),
+        None => stream::pending().right_stream(),
+    });
+    BodyExt::boxed_unsync(StreamBody::new(frames))
+}
+
+fn event(kind: &str, name: &str, version: u32) -> String {
+    format!(
+        "{{\"type\":\"{kind}\",\"object\":{}}}\n",
+        object(name, version)
+    )
+}
+
+fn object(name: &str, version: u32) -> String {
+    format!(r#"{{"kind":"Thing","metadata":{{"name":"{name}","resourceVersion":"{version}"}}}}"#)
+}
+
+fn bookmark(version: u32) -> String {
+    format!(
+        "{{\"type\":\"BOOKMARK\",\"object\":{{\"metadata\":{{\"resourceVersion\":\"{version}\"}}}}}}\n"
+    )
+}
+
+fn end(version: u32) -> String {
+    format!(
+        "{{\"type\":\"BOOKMARK\",\"object\":{{\"metadata\":{{\"resourceVersion\":\"{version}\",\"annotations\":{{\"k8s.io/initial-events-end\":\"true\"}}}}}}}}\n"
+    )
+}
+
+fn page(objects: &[(&str, u32)], version: u32, next: &str) -> Answer {
+    let items: Vec<_> = objects
+        .iter()
+        .map(|(name, version)| object(name, *version))
+        .collect();
+    Answer::Says(
+        200,
+        format!(
+            r#"{{"metadata":{{"resourceVersion":"{version}","continue":"{next}"}},"items":[{}]}}"#,
+            items.join(",")
+        ),
+    )
+}
+
+fn status(code: u16, reason: &str, message: &str) -> Answer {
+    Answer::Says(
+        code,
+        format!(r#"{{"kind":"Status","code":{code},"reason":"{reason}","message":"{message}"}}"#),
+    )
+}
+
+fn expired() -> String {
+    "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"message\":\"too old resource version: 1 (220)\",\"reason\":\"Expired\",\"code\":410}}\n".into()
+}
+
+/// The state `a` at version 5, by `WatchList`, and then `more`.
+fn state(more: &[String]) -> Vec<String> {
+    [&[event("ADDED", "a", 3), end(5)], more].concat()
+}
+
+fn follow(server: &Arc<Server>) -> BoxStream<'static, Raw> {
+    let server = Arc::clone(server);
+    let client = kube::Client::new(
+        service_fn(move |request| Arc::clone(&server).answer(request)),
+        "default",
+    );
+    let metrics = Arc::new(Metrics::new());
+    Cluster::new(Connection::through(client), Duration::from_mins(1), metrics).follow(Source {
+        target: Arc::new(Gvr {
+            group: "example.org".into(),
+            version: "v1".into(),
+            resource: "things".into(),
+        }),
+        namespace: Some("shop".into()),
+    })
+}
+
+/// The next `n` messages, as words.
+async fn heard(feed: &mut BoxStream<'static, Raw>, n: usize) -> Vec<String> {
+    let hour = Duration::from_hours(1);
+    let mut words = Vec::new();
+    for _ in 0..n {
+        let Ok(raw) = tokio::time::timeout(hour, feed.next()).await else {
+            words.push("silence".into());
+            return words;
+        };
+        let name = |json: &Bytes| {
+            let value: serde_json::Value = serde_json::from_slice(json).unwrap();
+            format!(
+                "{}{}",
+                value["metadata"]["name"].as_str().unwrap(),
+                value["metadata"]["resourceVersion"].as_str().unwrap()
+            )
+        };
+        words.push(match raw.expect("a feed never ends") {
+            Raw::Reset => "reset".into(),
+            Raw::Synced => "synced".into(),
+            Raw::Applied(json) => format!("+{}", name(&json)),
+            Raw::Deleted(json) => format!("-{}", name(&json)),
+            Raw::Lost(lost) => format!("lost: {lost}"),
+        });
+    }
+    words
+}
+
+const WATCH_LIST: &str =
+    "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+
+fn watch_from(version: u32) -> String {
+    format!("watch=1&resourceVersion={version}&allowWatchBookmarks=true")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_list_gives_the_state_and_then_its_changes() {
+    let server = Server::new([Answer::Stays(state(&[
+        event("MODIFIED", "a", 6),
+        event("DELETED", "a", 7),
+    ]))]);
+    let mut feed = follow(&server);
+    assert_eq!(
+        heard(&mut feed, 5).await,
+        ["reset", "+a3", "synced", "+a6", "-a7"]
+    );
+    assert_eq!(server.asked(), [WATCH_LIST]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_watch_list_is_refused_the_state_is_listed_in_pages() {
+    for code in [400, 422] {
+        let server = Server::new([
+            status(code, "Invalid", "sendInitialEvents is forbidden for watch"),
+            page(&[("a", 1), ("b", 2)], 9, "n+xt"),
+            page(&[("c", 3)], 9, ""),
+            Answer::Stays(vec![event("DELETED", "a", 10)]),
+        ]);
+        let mut feed = follow(&server);
+        assert_eq!(
+            heard(&mut feed, 6).await,
+            ["reset", "+a1", "+b2", "+c3", "synced", "-a10"]
+        );
+        assert_eq!(
+            server.asked(),
+            [
+                WATCH_LIST,
+                "limit=100",
+                "limit=100&continue=n%2Bxt",
+                &watch_from(9)
+            ]
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_ignores_send_initial_events_is_listed() {
+    // One says nothing after the state, one sends a periodic bookmark.
+    for more in [vec![], vec![bookmark(4)]] {
+        let server = Server::new([
+            Answer::Stays([vec![event("ADDED", "a", 3)], more].concat()),
+            page(&[("a", 3)], 9, ""),
+            Answer::Stays(vec![event("ADDED", "b", 10)]),
+        ]);
+        let mut feed = follow(&server);
+        assert_eq!(
+            heard(&mut feed, 6).await,
+            ["reset", "+a3", "reset", "+a3", "synced", "+b10"]
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_token_that_expired_starts_the_list_again() {
+    let server = Server::new([
+        status(422, "Invalid", "no"),
+        page(&[("a", 1)], 9, "next"),
+        status(410, "Expired", "The provided continue parameter is too old"),
+        page(&[("a", 12)], 12, ""),
+        Answer::Stays(vec![]),
+    ]);
+    let mut feed = follow(&server);
+    assert_eq!(
+        heard(&mut feed, 5).await,
+        ["reset", "+a1", "reset", "+a12", "synced"]
+    );
+    assert_eq!(server.asked()[3], "limit=500");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_without_an_end_is_given_up() {
+    let pages = (0..3).map(|_| page(&[("a", 1)], 9, "same"));
+    let server = Server::new([status(422, "Invalid", "no")].into_iter().chain(pages));
+    let mut feed = follow(&server);
+    let heard = heard(&mut feed, 4).await;
+    assert_eq!(heard[..3], ["reset", "+a1", "+a1"]);
+    assert!(heard[3].starts_with("lost: unintelligible"), "{heard:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_clean_end_the_watch_continues_from_the_last_event_or_bookmark() {
+    let first = [event("ADDED", "a", 3), end(5), event("MODIFIED", "a", 6)].concat();
+    let server = Server::new([
+        Answer::Says(200, first),
+        Answer::Says(200, bookmark(8)),
+        Answer::Stays(vec![event("MODIFIED", "a", 9)]),
+    ]);
+    let mut feed = follow(&server);
+    assert_eq!(
+        heard(&mut feed, 5).await,
+        ["reset", "+a3", "synced", "+a6", "+a9"],
+        "no gap is reported"
+    );
+    assert_eq!(server.asked(), [WATCH_LIST, &watch_from(6), &watch_from(8)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_initial_state_that_breaks_off_is_read_again() {
+    let server = Server::new([
+        Answer::Says(200, event("ADDED", "a", 30)),
+        Answer::Stays(state(&[])),
+    ]);
+    let mut feed = follow(&server);
+    let heard = heard(&mut feed, 6).await;
+    assert_eq!(heard[..2], ["reset", "+a30"]);
+    assert!(heard[2].starts_with("lost: unreachable"), "{heard:?}");
+    assert_eq!(heard[3..], ["reset", "+a3", "synced"]);
+    assert_eq!(server.asked(), [WATCH_LIST, WATCH_LIST]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_old_a_version_brings_the_state_again_so_missed_deletes_are_noticed() {
+    let again = vec![event("ADDED", "b", 20), end(25)];
+    for gone in [
+        Answer::Says(200, expired()),
+        status(410, "Expired", "too old"),
+    ] {
+        let server = Server::new([
+            Answer::Says(200, state(&[]).concat()),
+            gone,
+            Answer::Stays(again.clone()),
+        ]);
+        let mut feed = follow(&server);
+        // `a` was deleted in between: it is not in the second state.
+        assert_eq!(
+            heard(&mut feed, 6).await,
+            ["reset", "+a3", "synced", "reset", "+b20", "synced"]
+        );
+        assert_eq!(server.asked(), [WATCH_LIST, &watch_from(5), WATCH_LIST]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gap_that_is_bridged_ends_with_synced_alone() {
+    let quiet = Answer::Stays(vec![]);
+    let busy = Answer::Stays(vec![event("DELETED", "a", 7)]);
+    for (resumed, more) in [(quiet, None), (busy, Some("-a7"))] {
+        let server = Server::new([Answer::Breaks(state(&[])), resumed]);
+        let mut feed = follow(&server);
+        let mut expected = vec![
+            "reset",
+            "+a3",
+            "synced",
+            "lost: unreachable: reset by peer",
+            "synced",
+        ];
+        expected.extend(more);
+        let heard = heard(&mut feed, expected.len()).await;
+        assert!(heard[3].starts_with("lost: unreachable"), "{heard:?}");
+        expected.remove(3);
+        let others: Vec<_> = heard
+            .iter()
+            .filter(|word| !word.starts_with("lost"))
+            .collect();
+        assert_eq!(others, expected.iter().collect::<Vec<_>>());
+        assert_eq!(server.asked(), [WATCH_LIST, &watch_from(5)]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gap_that_is_too_long_is_not_called_over_before_the_state_is_there() {
+    let server = Server::new([
+        Answer::Breaks(state(&[])),
+        Answer::Stays(vec![expired()]),
+        Answer::Stays(vec![end(9)]),
+    ]);
+    let mut feed = follow(&server);
+    let heard = heard(&mut feed, 6).await;
+    assert_eq!(heard[..3], ["reset", "+a3", "synced"]);
+    assert!(heard[3].starts_with("lost"), "{heard:?}");
+    assert_eq!(heard[4..], ["reset", "synced"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn garbage_is_skipped_and_the_state_is_read_again_when_the_watch_ends() {
+    let lines = [
+        "<html>oops</html>\n".to_owned(),
+        event("ADDED", "b", 6),
+        "{\"type\":\"ADDED\",\"object\":7}\n".to_owned(),
+    ];
+    let server = Server::new([
+        Answer::Says(200, state(&lines).concat()),
+        Answer::Stays(vec![end(9)]),
+    ]);
+    let mut feed = follow(&server);
+    assert_eq!(
+        heard(&mut feed, 6).await,
+        ["reset", "+a3", "synced", "+b6", "reset", "synced"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_much_garbage_is_a_gap() {
+    let garbage = vec!["nonsense\n".to_owned(); 20];
+    let server = Server::new([Answer::Stays(state(&garbage)), Answer::Stays(vec![end(9)])]);
+    let mut feed = follow(&server);
+    let heard = heard(&mut feed, 6).await;
+    assert!(heard[3].starts_with("lost: unintelligible"), "{heard:?}");
+    assert_eq!(heard[4..], ["reset", "synced"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_over_long_line_is_skipped() {
+    let long = format!(
+        "{{\"type\":\"ADDED\",\"object\":{{\"x\":\"{}\"}}}}\n",
+        "x".repeat(17 << 20)
+    );
+    let server = Server::new([Answer::Stays(state(&[long, event("ADDED", "b", 6)]))]);
+    let mut feed = follow(&server);
+    assert_eq!(heard(&mut feed, 4).await, ["reset", "+a3", "synced", "+b6"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_reported_with_its_reason_until_it_is_lifted() {
+    let forbidden = || status(403, "Forbidden", "things is forbidden: User x cannot list");
+    let server = Server::new([
+        forbidden(),
+        forbidden(),
+        status(401, "Unauthorized", "Unauthorized"),
+        Answer::Says(404, "404 page not found\n".into()),
+        status(429, "TooManyRequests", "storage is (re)initializing"),
+        Answer::Stays(state(&[])),
+    ]);
+    let mut feed = follow(&server);
+    let expected = [
+        "lost: forbidden: things is forbidden: User x cannot list",
+        "lost: forbidden: things is forbidden: User x cannot list",
+        "lost: unauthorized: Unauthorized",
+        "lost: not found: 404 page not found",
+        "lost: refused with 429: storage is (re)initializing",
+        "reset",
+        "+a3",
+        "synced",
+    ];
+    assert_eq!(heard(&mut feed, expected.len()).await, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_away_is_asked_again_and_again_but_not_without_pause() {
+    let server = Server::new([]);
+    let mut feed = follow(&server);
+    let began = tokio::time::Instant::now();
+    for word in heard(&mut feed, 20).await {
+        assert!(word.starts_with("lost: unreachable"), "{word}");
+    }
+    let each = began.elapsed() / 20;
+    assert!(
+        each > Duration::from_secs(2) && each < Duration::from_secs(5),
+        "{each:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_ends_every_watch_at_once_is_not_asked_without_pause() {
+    let script = [Answer::Says(200, state(&[]).concat())]
+        .into_iter()
+        .chain((0..50).map(|_| Answer::Says(200, String::new())));
+    let server = Server::new(script);
+    let mut feed = follow(&server);
+    assert_eq!(heard(&mut feed, 3).await, ["reset", "+a3", "synced"]);
+    let _ = tokio::time::timeout(Duration::from_mins(1), async {
+        while feed.next().await.is_some() {}
+    })
+    .await;
+    let asked = server.asked().len();
+    assert!((5..40).contains(&asked), "{asked} requests in a minute");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_goes_silent_is_opened_again_without_a_gap() {
+    let server = Server::new([
+        Answer::Stays(state(&[event("MODIFIED", "a", 6)])),
+        Answer::Stays(vec![event("MODIFIED", "a", 7)]),
+    ]);
+    let mut feed = follow(&server);
+    assert_eq!(
+        heard(&mut feed, 5).await,
+        ["reset", "+a3", "synced", "+a6", "+a7"]
+    );
+    assert_eq!(server.asked(), [WATCH_LIST, &watch_from(6)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resumed_watch_without_even_a_bookmark_is_not_trusted() {
+    // As after etcd went back to a backup: our version lies in the future.
+    let server = Server::new([
+        Answer::Breaks(state(&[])),
+        Answer::Stays(vec![]),
+        Answer::Stays(vec![end(2)]),
+    ]);
+    let mut feed = follow(&server);
+    let heard = heard(&mut feed, 7).await;
+    assert_eq!(heard[4..], ["synced", "reset", "synced"], "{heard:?}");
+    assert_eq!(server.asked(), [WATCH_LIST, &watch_from(5), WATCH_LIST]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_does_not_open_is_a_gap_before_it_fails() {
+    let server = Server::new([
+        Answer::Says(200, state(&[]).concat()),
+        Answer::Hangs,
+        Answer::Stays(vec![]),
+    ]);
+    let mut feed = follow(&server);
+    let heard = heard(&mut feed, 6).await;
+    assert_eq!(heard[3], "lost: unreachable: no answer yet");
+    assert!(
+        heard[4].starts_with("lost: unreachable: no answer within"),
+        "{heard:?}"
+    );
+    assert_eq!(heard[5], "synced");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_reader_holds_back_the_server_and_loses_nothing() {
+    let many: Vec<_> = (10..2_010).map(|n| event("MODIFIED", "a", n)).collect();
+    let server = Server::new([Answer::Stays(state(&many))]);
+    let mut feed = follow(&server);
+    assert_eq!(heard(&mut feed, 3).await, ["reset", "+a3", "synced"]);
+    for n in 10..2_010 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(heard(&mut feed, 1).await, [format!("+a{n}")]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_that_are_too_large_are_made_smaller() {
+    let large = format!(
+        r#"{{"metadata":{{"resourceVersion":"9"}},"items":[{{"x":"{}"}}]}}"#,
+        "x".repeat(65 << 20)
+    );
+    let server = Server::new([
+        status(422, "Invalid", "no"),
+        Answer::Says(200, large),
+        page(&[("a", 1)], 9, "next"),
+        page(&[("b", 2)], 9, ""),
+        Answer::Stays(vec![]),
+    ]);
+    let mut feed = follow(&server);
+    assert_eq!(heard(&mut feed, 4).await, ["reset", "+a1", "+b2", "synced"]);
+    assert_eq!(
+        server.asked()[1..4],
+        ["limit=100", "limit=10", "limit=10&continue=next"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_cannot_be_read_is_a_gap() {
+    for answer in ["<html>", "{}", r#"{"metadata":{},"items":[]}"#] {
+        let server = Server::new([
+            status(422, "Invalid", "no"),
+            Answer::Says(200, answer.into()),
+        ]);
+        let mut feed = follow(&server);
+        let words = heard(&mut feed, 2).await;
+        assert!(
+            words
+                .iter()
+                .any(|word| word.starts_with("lost: unintelligible")),
+            "{words:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_in_the_initial_state_leads_to_a_list() {
+    // As a kube-apiserver on an etcd without progress notifications does.
+    let fault = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"message\":\"required storage feature RequestWatchProgress is disabled\",\"code\":500}}\n";
+    let server = Server::new([
+        Answer::Stays(vec![fault.into()]),
+        page(&[("a", 1)], 9, ""),
+        Answer::Stays(vec![]),
+    ]);
+    let mut feed = follow(&server);
+    assert_eq!(
+        heard(&mut feed, 4).await,
+        ["reset", "reset", "+a1", "synced"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_a_feed_ends_its_watch_and_frees_its_place() {
+    let server = Server::new([Answer::Stays(state(&[]))]);
+    let mut feed = follow(&server);
+    assert_eq!(heard(&mut feed, 3).await.len(), 3);
+    drop(feed);
+    tokio::task::yield_now().await;
+    assert_eq!(
+        Arc::strong_count(&server),
+        1,
+        "something still holds the connection"
+    );
+}

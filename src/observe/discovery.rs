@@ -1,0 +1,265 @@
+//! What a cluster serves: a GVR in, whether it can be watched out.
+//!
+//! Operations end when their resource is gone for certain, so only a clean answer of a
+//! server that is ready counts as that.
+
+use super::{
+    Connection, Lost,
+    client::Lane,
+    request::{self, ReadError, Refusal},
+};
+use crate::api::{Gvr, Resolution};
+use crate::rules::Resolve;
+use bytes::Bytes;
+use futures::{
+    FutureExt as _, Stream, StreamExt as _,
+    future::{self, BoxFuture},
+    stream::{self, BoxStream},
+};
+use k8s_openapi::{
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    kube_aggregator::pkg::apis::apiregistration::v1::APIService,
+};
+use kube::{
+    Api, Client,
+    core::PartialObjectMeta,
+    runtime::{
+        WatchStreamExt as _,
+        watcher::{self, Event},
+    },
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use std::{fmt, time::Duration};
+use tokio::time::{Instant, sleep, timeout_at};
+use tracing::debug;
+
+/// Bytes of a group version's resource list; the largest groups have some 100 KiB.
+const MAX_DISCOVERY: usize = 4 << 20;
+
+/// Changes within this time count as one: installing an operator brings dozens of CRDs.
+const COALESCE: Duration = Duration::from_millis(300);
+
+/// Discovery lags behind the CRD that it is made from, so a change is announced again.
+const ECHO: Duration = Duration::from_secs(3);
+
+/// Looks resources up in a cluster's discovery.
+pub struct Discovery {
+    client: Client,
+    lane: Lane,
+    retry_interval: Duration,
+}
+
+impl fmt::Debug for Discovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Discovery").finish_non_exhaustive()
+    }
+}
+
+#[derive(Deserialize)]
+struct ResourceList {
+    #[serde(default)]
+    resources: Option<Vec<Resource>>,
+}
+
+#[derive(Deserialize)]
+struct Resource {
+    name: String,
+    kind: String,
+    #[serde(default)]
+    namespaced: bool,
+    #[serde(default)]
+    verbs: Option<Vec<String>>,
+}
+
+impl Discovery {
+    /// Discovery through `connection`. Where CRDs and `APIServices` may not be watched,
+    /// [`Resolve::changes`] fires every `retry_interval` instead.
+    pub fn new(connection: &Connection, retry_interval: Duration) -> Self {
+        Self {
+            client: connection.client.clone(),
+            // Not the client for calls: that one tries again for as long as it may when a
+            // server is away, and the answer sought here is that it is away.
+            lane: connection.lane(),
+            retry_interval,
+        }
+    }
+
+    async fn look_up(&self, gvr: &Gvr) -> Resolution {
+        let path = match request::group_version_path(gvr) {
+            Ok(path) => path,
+            Err(message) => return Resolution::NotServed { message },
+        };
+        let first = self.ask(&path, gvr).await;
+        if !matches!(first, Resolution::NotServed { .. }) {
+            return first;
+        }
+        // A kube-apiserver that is starting answers before it knows all its CRDs. When
+        // it is ready, and then gives the same answer, that is one.
+        match self.fetch("/readyz").await {
+            Err(Refusal::Lost(Lost::Refused { code, .. }, _)) => Resolution::Unknown {
+                message: format!("the API server is not ready (/readyz: {code})"),
+            },
+            Err(Refusal::Lost(lost @ Lost::Unreachable(_), _)) => Resolution::Unknown {
+                message: lost.to_string(),
+            },
+            _ => self.ask(&path, gvr).await,
+        }
+    }
+
+    async fn ask(&self, path: &str, gvr: &Gvr) -> Resolution {
+        let body = match self.fetch(path).await {
+            Ok(body) => body,
+            Err(Refusal::Lost(Lost::NotFound { .. }, _)) => {
+                return Resolution::NotServed {
+                    message: format!("{} is not served", gvr.api_version()),
+                };
+            }
+            Err(Refusal::Lost(lost, _)) => {
+                return Resolution::Unknown {
+                    message: lost.to_string(),
+                };
+            }
+            Err(Refusal::Invalid(message)) => return Resolution::Unknown { message },
+            Err(Refusal::Expired) => {
+                return Resolution::Unknown {
+                    message: "410 Gone".into(),
+                };
+            }
+        };
+        let list: ResourceList = match serde_json::from_slice(&body) {
+            Ok(list) => list,
+            Err(error) => {
+                return Resolution::Unknown {
+                    message: format!("discovery of {path}: {error}"),
+                };
+            }
+        };
+        let found = list
+            .resources
+            .into_iter()
+            .flatten()
+            .find(|r| r.name == gvr.resource);
+        let Some(Resource {
+            kind,
+            namespaced,
+            verbs,
+            ..
+        }) = found
+        else {
+            return Resolution::NotServed {
+                message: format!("{} has no resource {}", gvr.api_version(), gvr.resource),
+            };
+        };
+        let verbs = verbs.unwrap_or_default();
+        if ["list", "watch"]
+            .iter()
+            .all(|verb| verbs.iter().any(|v| v == verb))
+        {
+            Resolution::Served { kind, namespaced }
+        } else {
+            Resolution::NotServed {
+                message: format!("{gvr} cannot be listed and watched"),
+            }
+        }
+    }
+
+    async fn fetch(&self, path: &str) -> Result<Bytes, Refusal> {
+        let unreachable = |why| Refusal::Lost(Lost::Unreachable(why), None);
+        let request = request::get(path).map_err(unreachable)?;
+        let body = request::send(&self.lane.client, request).await?.into_body();
+        request::read(body, MAX_DISCOVERY)
+            .await
+            .map_err(|error| match error {
+                ReadError::Broken(why) => unreachable(why),
+                ReadError::TooLarge => {
+                    unreachable(format!("an answer of more than {MAX_DISCOVERY} bytes"))
+                }
+            })
+    }
+}
+
+impl Resolve for Discovery {
+    fn resolve<'a>(&'a self, gvr: &'a Gvr) -> BoxFuture<'a, Resolution> {
+        self.look_up(gvr).boxed()
+    }
+
+    fn changes(&self) -> BoxStream<'static, ()> {
+        let crds = changes_of::<CustomResourceDefinition>(&self.client, self.retry_interval);
+        let services = changes_of::<APIService>(&self.client, self.retry_interval);
+        coalesce(stream::select(crds, services)).boxed()
+    }
+}
+
+/// Fires when an object of kind `K` changes, and every `poll` while that cannot be seen.
+fn changes_of<K>(client: &Client, poll: Duration) -> impl Stream<Item = ()> + Send + use<K>
+where
+    K: kube::Resource<DynamicType = ()>
+        + Clone
+        + DeserializeOwned
+        + fmt::Debug
+        + Send
+        + Sync
+        + 'static,
+{
+    // Metadata only: the schemas in CRDs are large, and of no interest here.
+    let api: Api<PartialObjectMeta<K>> = Api::all(client.clone());
+    let events = watcher::watcher(api, watcher::Config::default())
+        .default_backoff()
+        .boxed();
+    stream::unfold(
+        (events, None::<Instant>),
+        move |(mut events, mut blind)| async move {
+            loop {
+                // While blind, wait no longer than to the next poll.
+                let next = match blind {
+                    Some(until) => match timeout_at(until, events.next()).await {
+                        Ok(next) => next,
+                        Err(_) => return Some(((), (events, Some(Instant::now() + poll)))),
+                    },
+                    None => events.next().await,
+                };
+                match next {
+                    Some(Ok(Event::Init | Event::InitApply(_))) => {}
+                    // The end of a list counts: there may have been changes before it.
+                    Some(Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_))) => {
+                        return Some(((), (events, None)));
+                    }
+                    Some(Err(error)) => {
+                        debug!(kind = %K::kind(&()), %error, "changes cannot be watched; polling");
+                        blind = blind.or_else(|| Some(Instant::now() + poll));
+                    }
+                    // watcher() does not end; should it, polling goes on without it.
+                    None => future::pending().await,
+                }
+            }
+        },
+    )
+}
+
+/// One for many that come close together, and a second one later.
+fn coalesce(changes: impl Stream<Item = ()> + Send + 'static) -> impl Stream<Item = ()> + Send {
+    stream::unfold(
+        (changes.boxed(), None::<Instant>),
+        |(mut changes, echo)| async move {
+            if let Some(at) = echo {
+                if timeout_at(at, changes.next()).await.is_err() {
+                    return Some(((), (changes, None)));
+                }
+            } else {
+                changes.next().await?;
+            }
+            let quiet = sleep(COALESCE);
+            tokio::pin!(quiet);
+            loop {
+                tokio::select! {
+                    () = &mut quiet => return Some(((), (changes, Some(Instant::now() + ECHO)))),
+                    Some(()) = changes.next() => {}
+                }
+            }
+        },
+    )
+}
+
+#[cfg(test)]
+#[path = "discovery_tests.rs"]
+mod tests;

@@ -1,0 +1,186 @@
+//! Discovery against a scripted API server. Time is paused: waiting costs nothing.
+
+use super::*;
+use http::{Request, Response};
+use kube::client::Body;
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex},
+};
+use tower::service_fn;
+
+const LIST: &str = r#"{"kind":"APIResourceList","resources":[
+    {"name":"cows","kind":"Cow","namespaced":true,"verbs":["get","list","watch"]},
+    {"name":"cows/status","kind":"Cow","namespaced":true,"verbs":["get"]},
+    {"name":"barns","kind":"Barn","namespaced":false,"verbs":["list","watch"]},
+    {"name":"milkings","kind":"Milking","namespaced":true,"verbs":["create"]}]}"#;
+
+/// A server that answers by path and number of the request.
+fn discovery(
+    answer: impl Fn(&str, usize) -> (u16, &'static str) + Send + Sync + 'static,
+) -> (Discovery, Arc<Mutex<Vec<String>>>) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&asked);
+    let answer = Arc::new(answer);
+    let client = Client::new(
+        service_fn(move |request: Request<Body>| {
+            let path = request.uri().path().to_owned();
+            let mut log = log.lock().unwrap();
+            let (code, text) = answer(&path, log.len());
+            log.push(path);
+            let response = Response::builder()
+                .status(code)
+                .body(Body::from(text.as_bytes().to_vec()))
+                .unwrap();
+            future::ready(Ok::<_, Infallible>(response))
+        }),
+        "default",
+    );
+    (
+        Discovery::new(&Connection::through(client), Duration::from_mins(1)),
+        asked,
+    )
+}
+
+fn gvr(resource: &str) -> Gvr {
+    Gvr {
+        group: "farm.io".into(),
+        version: "v1".into(),
+        resource: resource.into(),
+    }
+}
+
+#[tokio::test]
+async fn what_is_served_is_told_with_kind_and_scope() {
+    let (discovery, asked) = discovery(|_, _| (200, LIST));
+    let served = |kind: &str, namespaced| Resolution::Served {
+        kind: kind.into(),
+        namespaced,
+    };
+    assert_eq!(discovery.resolve(&gvr("cows")).await, served("Cow", true));
+    assert_eq!(
+        discovery.resolve(&gvr("barns")).await,
+        served("Barn", false)
+    );
+    assert_eq!(asked.lock().unwrap()[0], "/apis/farm.io/v1");
+}
+
+#[tokio::test]
+async fn what_a_ready_server_does_not_serve_is_not_served() {
+    for (code, resource) in [
+        (200, "pigs"),
+        (200, "milkings"),
+        (200, "cows/status/x"),
+        (404, "cows"),
+    ] {
+        let (discovery, asked) = discovery(move |path, _| {
+            if path == "/readyz" {
+                (200, "ok")
+            } else {
+                (code, LIST)
+            }
+        });
+        let resolution = discovery.resolve(&gvr(resource)).await;
+        assert!(
+            matches!(resolution, Resolution::NotServed { .. }),
+            "{resource}: {resolution:?}"
+        );
+        assert_eq!(
+            *asked.lock().unwrap(),
+            ["/apis/farm.io/v1", "/readyz", "/apis/farm.io/v1"]
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_ready_does_not_know_what_it_serves() {
+    let (starting, _) = discovery(|path, _| {
+        if path == "/readyz" {
+            (500, "poststarthook failed")
+        } else {
+            (404, "")
+        }
+    });
+    assert!(matches!(
+        starting.resolve(&gvr("cows")).await,
+        Resolution::Unknown { .. }
+    ));
+    // It becomes ready between the two looks.
+    let (ready, _) = discovery(|path, n| {
+        if n == 0 {
+            (404, "")
+        } else if path == "/readyz" {
+            (200, "ok")
+        } else {
+            (200, LIST)
+        }
+    });
+    assert!(matches!(
+        ready.resolve(&gvr("cows")).await,
+        Resolution::Served { .. }
+    ));
+}
+
+#[tokio::test]
+async fn only_a_clean_answer_counts() {
+    for (code, text) in [
+        (403, ""),
+        (401, ""),
+        (429, ""),
+        (500, ""),
+        (503, "not available"),
+        (200, "<html>"),
+        (400, ""),
+        (410, ""),
+    ] {
+        let (discovery, asked) = discovery(move |_, _| (code, text));
+        let resolution = discovery.resolve(&gvr("cows")).await;
+        assert!(
+            matches!(resolution, Resolution::Unknown { .. }),
+            "{code}: {resolution:?}"
+        );
+        assert_eq!(asked.lock().unwrap().len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_crds_cannot_be_watched_there_is_a_slow_poll() {
+    let (discovery, _) = discovery(|_, _| {
+        (
+            403,
+            r#"{"kind":"Status","code":403,"reason":"Forbidden","message":"no","status":"Failure"}"#,
+        )
+    });
+    let mut changes = discovery.changes();
+    let began = Instant::now();
+    changes.next().await.expect("changes never end");
+    assert!(
+        began.elapsed() >= Duration::from_mins(1),
+        "{:?}",
+        began.elapsed()
+    );
+    let mut more = 0;
+    let _ = tokio::time::timeout(Duration::from_mins(10), async {
+        while changes.next().await.is_some() {
+            more += 1;
+        }
+    })
+    .await;
+    assert!((8..30).contains(&more), "{more} in ten minutes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_that_come_together_are_one_and_its_echo() {
+    let (send, changes) = futures::channel::mpsc::unbounded();
+    let mut coalesced = Box::pin(coalesce(changes));
+    for _ in 0..50 {
+        send.unbounded_send(()).unwrap();
+    }
+    let began = Instant::now();
+    coalesced.next().await.unwrap();
+    assert_eq!(began.elapsed(), COALESCE);
+    coalesced.next().await.unwrap();
+    assert_eq!(began.elapsed(), COALESCE + ECHO);
+    let third = tokio::time::timeout(Duration::from_mins(10), coalesced.next()).await;
+    assert!(third.is_err(), "one echo only");
+}

@@ -1,0 +1,236 @@
+//! The feed of a folder of manifests: no cluster needed.
+//!
+//! The folder stands for the cluster's state: an object that appears in a file is added,
+//! one that changes is modified, one that is gone from all files is deleted.
+
+use super::{
+    Feed, Raw, inline,
+    scan::{Content, Scanner},
+};
+use crate::api::{Gvr, Resolution, Source};
+use crate::rules::Resolve;
+use crate::telemetry::Metrics;
+use futures::{
+    FutureExt as _, SinkExt as _, StreamExt as _,
+    channel::mpsc,
+    future::{self, BoxFuture},
+    stream::{self, BoxStream},
+};
+use notify::{EventKind, RecursiveMode, Watcher as _, event::AccessKind, event::AccessMode};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    sync::{Notify, watch},
+    time::{sleep, timeout},
+};
+use tokio_util::task::AbortOnDropHandle;
+use tracing::{info, warn};
+
+/// How long to wait after a change for the others that belong to it.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+
+/// How often to look without having been told of a change: network file systems and
+/// some container mounts tell nothing. Costs one stat for each file.
+const POLL: Duration = Duration::from_secs(5);
+
+/// A folder of manifests, followed as its files change. Cheap to clone; followed until
+/// the last clone and the last stream are dropped.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    dir: PathBuf,
+    content: watch::Receiver<Arc<Content>>,
+    metrics: Arc<Metrics>,
+    _following: AbortOnDropHandle<()>,
+}
+
+/// Why a folder cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// It cannot be read, or holds too much.
+    #[error("{0}")]
+    Unreadable(String),
+}
+
+impl Folder {
+    /// Reads the manifests (`.yaml`, `.yml`, `.json`) in `dir` and the folders in it, and
+    /// follows their changes. A file that cannot be understood is logged and skipped.
+    ///
+    /// # Errors
+    ///
+    /// The folder itself cannot be read, or holds more than is meant for this.
+    pub async fn open(dir: &Path, metrics: Arc<Metrics>) -> Result<Self, FolderError> {
+        let dirty = Arc::new(Notify::new());
+        // Before the first look, so that no change falls between the two.
+        let watcher = watcher(dir, Arc::clone(&dirty));
+        let (scanner, first) = scan(Scanner::new(dir)).await;
+        let content = first.map_err(FolderError::Unreadable)?.unwrap_or_default();
+        let (publish, content) = watch::channel(Arc::new(content));
+        let following = tokio::spawn(async move {
+            let _watcher = watcher;
+            follow_changes(scanner, &dirty, &publish).await;
+        });
+        Ok(Self {
+            inner: Arc::new(Inner {
+                dir: dir.to_owned(),
+                content,
+                metrics,
+                _following: AbortOnDropHandle::new(following),
+            }),
+        })
+    }
+}
+
+/// Tells `dirty` of changes in `dir`; none if the system cannot.
+fn watcher(dir: &Path, dirty: Arc<Notify>) -> Option<notify::RecommendedWatcher> {
+    let tell = move |event: notify::Result<notify::Event>| {
+        // Reading is an event, too: looking because of it would never end.
+        let relevant = event.map_or(true, |event| match event.kind {
+            EventKind::Access(access) => access == AccessKind::Close(AccessMode::Write),
+            _ => true,
+        });
+        if relevant {
+            dirty.notify_one();
+        }
+    };
+    notify::recommended_watcher(tell)
+        .and_then(|mut watcher| {
+            watcher
+                .watch(dir, RecursiveMode::Recursive)
+                .map(|()| watcher)
+        })
+        .inspect_err(
+            |error| warn!(%error, "no notice of changes in the folder; looking every {POLL:?}"),
+        )
+        .ok()
+}
+
+/// Scans on a thread on which that may take its time.
+async fn scan(mut scanner: Scanner) -> (Scanner, Result<Option<Content>, String>) {
+    tokio::task::spawn_blocking(move || {
+        let result = scanner.scan();
+        (scanner, result)
+    })
+    .await
+    .expect("scanning a folder does not panic and is not cancelled")
+}
+
+async fn follow_changes(
+    mut scanner: Scanner,
+    dirty: &Notify,
+    publish: &watch::Sender<Arc<Content>>,
+) {
+    let mut failed = false;
+    loop {
+        if timeout(POLL, dirty.notified()).await.is_ok() {
+            sleep(DEBOUNCE).await;
+        }
+        let (back, result) = scan(scanner).await;
+        scanner = back;
+        match result {
+            Ok(Some(content)) => {
+                publish.send_replace(Arc::new(content));
+            }
+            Ok(None) => {}
+            // Said once, not every few seconds.
+            Err(why) if !failed => {
+                warn!("{why}; its objects stay as they were");
+                failed = true;
+                continue;
+            }
+            Err(_) => continue,
+        }
+        failed = false;
+    }
+}
+
+impl Feed for Folder {
+    fn follow(&self, source: Source) -> BoxStream<'static, Raw> {
+        let inner = Arc::clone(&self.inner);
+        inline(|out| tell(inner, source, out))
+    }
+}
+
+/// Tells what is there, and then what changed, forever.
+async fn tell(inner: Arc<Inner>, source: Source, mut out: mpsc::Sender<Raw>) {
+    let target = source.target.to_string();
+    let mut content = inner.content.clone();
+    let mut told = BTreeMap::new();
+    inner.metrics.feed_relist(&target);
+    // The reader being gone is no error: this future goes with it.
+    let _ = out.send(Raw::Reset).await;
+    let mut synced = false;
+    loop {
+        let now = content
+            .borrow_and_update()
+            .objects(&source.target, source.namespace.as_deref());
+        for (_, json) in told.iter().filter(|(key, _)| !now.contains_key(key)) {
+            inner.metrics.feed_event(&target);
+            let _ = out.send(Raw::Deleted(bytes::Bytes::clone(json))).await;
+        }
+        for (_, json) in now.iter().filter(|(key, json)| told.get(key) != Some(json)) {
+            inner.metrics.feed_event(&target);
+            let _ = out.send(Raw::Applied(json.clone())).await;
+        }
+        if !std::mem::replace(&mut synced, true) {
+            info!(%source, "up to date");
+            inner.metrics.feed_state(&target, "watching");
+            let _ = out.send(Raw::Synced).await;
+        }
+        told = now;
+        if content.changed().await.is_err() {
+            future::pending::<()>().await;
+        }
+    }
+}
+
+impl Resolve for Folder {
+    fn resolve<'a>(&'a self, gvr: &'a Gvr) -> BoxFuture<'a, Resolution> {
+        let content = Arc::clone(&self.inner.content.borrow());
+        let resolution = match content.kind(gvr) {
+            Some((kind, names)) => Resolution::Served {
+                kind: kind.to_owned(),
+                namespaced: names.namespaced,
+            },
+            None => Resolution::NotServed {
+                message: format!("{} holds no object of {gvr}", self.inner.dir.display()),
+            },
+        };
+        future::ready(resolution).boxed()
+    }
+
+    fn changes(&self) -> BoxStream<'static, ()> {
+        let inner = Arc::clone(&self.inner);
+        let content = inner.content.clone();
+        let kinds = Arc::clone(&content.borrow());
+        stream::unfold(
+            (inner, content, kinds),
+            |(inner, mut content, mut seen)| async move {
+                loop {
+                    if content.changed().await.is_err() {
+                        future::pending::<()>().await;
+                    }
+                    let now = Arc::clone(&content.borrow_and_update());
+                    let changed = now.kinds != seen.kinds;
+                    seen = now;
+                    if changed {
+                        return Some(((), (inner, content, seen)));
+                    }
+                }
+            },
+        )
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+#[path = "files_tests.rs"]
+mod tests;

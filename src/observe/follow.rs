@@ -1,0 +1,396 @@
+//! The state machine of one source in a cluster: requests out, [`Raw`] out.
+//!
+//! ```text
+//!   no version ──WatchList──▶ initial events ──bookmark──▶ Synced ─▶ events, bookmarks
+//!       │ 400/422, silence                                             │ end of the watch
+//!       └──▶ pages of a list ──▶ Synced ──▶ watch from its version ◀───┘ from the last version
+//!                                                │ 410
+//!                                                └──▶ no version
+//! ```
+//!
+//! kube's own watcher is not used: it decodes whole objects, starts a `WatchList` at
+//! resourceVersion 0, which may be an older state than the last one seen, and has no way
+//! out where `WatchList` is refused.
+
+use super::{
+    Connection, Lost, Raw,
+    backoff::Backoff,
+    envelope::{self, Event},
+    lines::{self, Line, Lines, MAX_LINE},
+    request::{self, Ask, Refusal},
+};
+use crate::{api::Source, telemetry::Metrics};
+use bytes::Bytes;
+use futures::{SinkExt as _, channel::mpsc};
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use std::{sync::Arc, time::Duration};
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{debug, info, warn};
+
+/// The longest silence of a watch. Bookmarks come every 60 s; two may get lost.
+const IDLE: Duration = Duration::from_secs(150);
+
+/// The longest silence before a `WatchList`'s initial state is complete. A server that
+/// does not know `sendInitialEvents` sends the state, and then never says that it ended.
+const INITIAL_IDLE: Duration = Duration::from_secs(30);
+
+/// How long a watch that was resumed after a gap must not be refused for the gap to be
+/// over. "Too old" comes as the first line, at once; a good watch may say nothing for
+/// the 60 s until its first bookmark.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// How long a watch may take to open before that counts as a gap.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Unintelligible lines in one watch before the state is read again.
+const MAX_GARBAGE: u64 = 10;
+
+/// The largest object kept until its resourceVersion is needed, in bytes; that of a
+/// larger one is read at once.
+const KEEP: usize = 16 << 10;
+
+/// The longest wait for a server that is away. It is asked more often than one that
+/// answers but refuses, because its coming back is awaited.
+const AWAY: Duration = Duration::from_secs(5);
+
+mod list;
+
+/// Follows one source, forever.
+pub(super) struct Follower {
+    connection: Connection,
+    source: Source,
+    target: String,
+    retry_interval: Duration,
+    metrics: Arc<Metrics>,
+    out: mpsc::Sender<Raw>,
+    backoff: Backoff,
+    /// Whether to ask for a `WatchList`: until the server says that it knows none.
+    watch_list: bool,
+    /// Whether the reader was told that it is up to date, and nothing else since.
+    synced: bool,
+    /// The resourceVersion to continue from; none: the whole state must be read.
+    version: Option<String>,
+    /// The object of the last event since `version` was set.
+    last: Option<Bytes>,
+    /// How many objects to ask for in one page.
+    page: u32,
+}
+
+/// Why an attempt ended.
+#[derive(Debug)]
+enum End {
+    /// The watch ended as watches do.
+    Closed,
+    /// What was missed is not known: the whole state must be read.
+    Expired,
+    /// A `WatchList` does not work; for good if the server said so.
+    NoWatchList { for_good: bool },
+    /// Anything else, with the time that the server wants to be left alone.
+    Failed(Lost, Option<Duration>),
+}
+
+impl From<Refusal> for End {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Expired => Self::Expired,
+            Refusal::Invalid(message) => Self::Failed(Lost::Refused { code: 400, message }, None),
+            Refusal::Lost(lost, retry_after) => Self::Failed(lost, retry_after),
+        }
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.metrics.feed_state(&self.target, "stopped");
+    }
+}
+
+impl Follower {
+    pub(super) fn new(
+        connection: Connection,
+        source: Source,
+        retry_interval: Duration,
+        metrics: Arc<Metrics>,
+        out: mpsc::Sender<Raw>,
+    ) -> Self {
+        Self {
+            connection,
+            target: source.target.to_string(),
+            source,
+            retry_interval,
+            metrics,
+            out,
+            backoff: Backoff::default(),
+            watch_list: true,
+            synced: false,
+            version: None,
+            last: None,
+            page: list::PAGE,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        let lane = self.connection.lane();
+        loop {
+            let began = Instant::now();
+            let end = self.attempt(&lane.client).await;
+            self.backoff.ended(began);
+            debug!(source = %self.source, ?end, "watch ended");
+            let away = AWAY.min(self.retry_interval);
+            let wait = match end {
+                End::Closed => self.backoff.next_after_clean_end(away),
+                End::Expired | End::NoWatchList { .. } => {
+                    self.forget();
+                    self.backoff.next_after_clean_end(away)
+                }
+                End::Failed(lost, retry_after) => {
+                    let refused = matches!(
+                        lost,
+                        Lost::Unauthorized { .. }
+                            | Lost::Forbidden { .. }
+                            | Lost::NotFound { .. }
+                            | Lost::Garbled(_)
+                    );
+                    self.lost(lost).await;
+                    let cap = if refused { self.retry_interval } else { away };
+                    self.backoff.next(cap).max(retry_after.unwrap_or_default())
+                }
+            };
+            if self.synced && wait > PATIENCE {
+                self.lost(Lost::Unreachable(
+                    "the server ends every watch at once".into(),
+                ))
+                .await;
+            }
+            sleep(wait).await;
+        }
+    }
+
+    /// The state if it is needed, then its changes, until the watch ends.
+    async fn attempt(&mut self, client: &kube::Client) -> End {
+        if let Some(last) = self.last.take() {
+            self.version = envelope::resource_version(&last);
+        }
+        if self.version.is_none() {
+            self.metrics.feed_state(&self.target, "listing");
+            if self.watch_list {
+                match self.watch_state(client).await {
+                    End::NoWatchList { for_good } => {
+                        debug!(source = %self.source, "no WatchList here; listing");
+                        self.forget();
+                        self.watch_list = !for_good;
+                    }
+                    end => return end,
+                }
+            }
+            if let Err(end) = self.list(client).await {
+                return end;
+            }
+        }
+        self.resume(client).await
+    }
+
+    /// The state and its changes in one watch (KEP-3157).
+    async fn watch_state(&mut self, client: &kube::Client) -> End {
+        match self
+            .open(
+                client,
+                Ask::WatchList {
+                    seconds: watch_seconds(),
+                },
+            )
+            .await
+        {
+            Ok(body) => {
+                self.reset().await;
+                self.read(body, true).await
+            }
+            Err(Refusal::Invalid(_) | Refusal::Expired) => End::NoWatchList { for_good: true },
+            Err(refusal) => refusal.into(),
+        }
+    }
+
+    /// The changes after the version that is known.
+    async fn resume(&mut self, client: &kube::Client) -> End {
+        let Some(version) = self.version.clone() else {
+            return End::Expired;
+        };
+        match self
+            .open(
+                client,
+                Ask::Watch {
+                    version: &version,
+                    seconds: watch_seconds(),
+                },
+            )
+            .await
+        {
+            Ok(body) => self.read(body, false).await,
+            Err(refusal) => refusal.into(),
+        }
+    }
+
+    /// Sends a request; says that there is a gap if the answer takes its time.
+    async fn open(&mut self, client: &kube::Client, ask: Ask<'_>) -> Result<Body, Refusal> {
+        let answer = request::send(client, request::build(&self.source, ask)?);
+        tokio::pin!(answer);
+        if self.synced {
+            if let Ok(answer) = timeout(PATIENCE, &mut answer).await {
+                return answer.map(http::Response::into_body);
+            }
+            self.lost(Lost::Unreachable("no answer yet".into())).await;
+        }
+        match timeout(IDLE, answer).await {
+            Ok(answer) => answer.map(http::Response::into_body),
+            Err(_) => Err(Refusal::Lost(
+                Lost::Unreachable(format!("no answer within {IDLE:?}")),
+                None,
+            )),
+        }
+    }
+
+    /// Reads a watch to its end. `initial`: the state comes first.
+    async fn read(&mut self, body: Body, mut initial: bool) -> End {
+        let mut lines = Lines::new(body.into_data_stream(), MAX_LINE);
+        let (mut heard, mut garbage) = (false, 0_u64);
+        loop {
+            let in_grace = !initial && !self.synced;
+            let idle = match (initial, in_grace) {
+                (true, _) => INITIAL_IDLE,
+                (_, true) => GRACE,
+                _ => IDLE,
+            };
+            let problem = match lines.next(idle).await {
+                Ok(Line::TooLong(length)) => format!("a line of {length} bytes"),
+                Ok(Line::Whole(line)) => match envelope::read(&line) {
+                    Ok(event) => {
+                        heard = true;
+                        if let Err(end) = self.event(event, &mut initial).await {
+                            return end;
+                        }
+                        continue;
+                    }
+                    Err(why) => why,
+                },
+                Err(lines::End::Idle) if in_grace => {
+                    self.synced().await;
+                    continue;
+                }
+                Err(lines::End::Idle) if initial => return End::NoWatchList { for_good: false },
+                // Not even a bookmark: a version from the future, as after etcd was
+                // restored from a backup, is served in silence until it is reached.
+                Err(lines::End::Idle) if !heard => return End::Expired,
+                Err(lines::End::Closed) if initial => {
+                    let why = "the watch ended before its initial state was complete";
+                    return End::Failed(Lost::Unreachable(why.into()), None);
+                }
+                // What an unintelligible line said is not known, so neither is the state.
+                Err(lines::End::Idle | lines::End::Closed) if garbage > 0 => return End::Expired,
+                Err(lines::End::Idle | lines::End::Closed) => return End::Closed,
+                Err(lines::End::Broken(why)) => return End::Failed(Lost::Unreachable(why), None),
+            };
+            garbage += 1;
+            warn!(source = %self.source, problem, "unintelligible line in a watch; skipped");
+            if garbage > MAX_GARBAGE {
+                self.forget();
+                return End::Failed(Lost::Garbled(problem), None);
+            }
+        }
+    }
+
+    /// Passes an event on. `Err` when the watch cannot go on.
+    async fn event(&mut self, event: Event, initial: &mut bool) -> Result<(), End> {
+        match event {
+            Event::Error(status) if status.is_expired() => return Err(End::Expired),
+            Event::Error(_) if *initial => return Err(End::NoWatchList { for_good: false }),
+            Event::Error(status) => return Err(request::refusal(status.code, &status, None).into()),
+            // A periodic bookmark cannot come before the end of the state: the server
+            // does not know `sendInitialEvents`.
+            Event::Bookmark {
+                initial_end: false, ..
+            } if *initial => {
+                return Err(End::NoWatchList { for_good: true });
+            }
+            _ => {}
+        }
+        if !*initial && !self.synced {
+            self.synced().await;
+        }
+        match event {
+            Event::Applied(object) => {
+                self.keep(&object, *initial);
+                self.applied(object).await;
+            }
+            Event::Deleted(object) => {
+                self.keep(&object, *initial);
+                self.metrics.feed_event(&self.target);
+                self.say(Raw::Deleted(object)).await;
+            }
+            Event::Bookmark { version, .. } => {
+                self.version = Some(version);
+                self.last = None;
+                if std::mem::replace(initial, false) {
+                    self.synced().await;
+                }
+            }
+            Event::Error(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Remembers where to continue. Objects of the initial state have their own versions,
+    /// in no order.
+    fn keep(&mut self, object: &Bytes, initial: bool) {
+        if initial {
+            return;
+        }
+        if object.len() <= KEEP {
+            self.last = Some(object.clone());
+        } else {
+            self.last = None;
+            self.version = envelope::resource_version(object);
+        }
+    }
+
+    fn forget(&mut self) {
+        self.version = None;
+        self.last = None;
+    }
+
+    async fn applied(&mut self, object: Bytes) {
+        self.metrics.feed_event(&self.target);
+        self.say(Raw::Applied(object)).await;
+    }
+
+    async fn reset(&mut self) {
+        self.synced = false;
+        self.metrics.feed_relist(&self.target);
+        self.say(Raw::Reset).await;
+    }
+
+    async fn synced(&mut self) {
+        self.synced = true;
+        self.metrics.feed_state(&self.target, "watching");
+        info!(source = %self.source, "up to date");
+        self.say(Raw::Synced).await;
+    }
+
+    async fn lost(&mut self, lost: Lost) {
+        self.synced = false;
+        self.metrics.feed_state(&self.target, "lost");
+        warn!(source = %self.source, reason = %lost, "gap");
+        self.say(Raw::Lost(lost)).await;
+    }
+
+    async fn say(&mut self, raw: Raw) {
+        // The reader being gone is no error: this future goes with it.
+        let _ = self.out.send(raw).await;
+    }
+}
+
+/// A watch's length: long enough to be cheap, and random, so that feeds which started
+/// together do not all reconnect together.
+fn watch_seconds() -> u64 {
+    fastrand::u64(300..=600)
+}

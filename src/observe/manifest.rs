@@ -1,0 +1,194 @@
+//! A manifest's text in, its objects out.
+//!
+//! YAML or JSON, several documents in one file, `List` kinds taken apart. Each object has
+//! `apiVersion`, `kind` and `metadata.name`, or the file is refused as a whole with the
+//! place of the fault, as kubectl does.
+
+use serde_json::{Map, Value};
+
+/// Objects in one file, the contents of lists included: what a kubectl dump of a large
+/// cluster holds of one kind.
+const MAX_OBJECTS: usize = 100_000;
+
+/// An object of a manifest.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Object {
+    /// As in the manifest.
+    pub(super) api_version: String,
+    /// As in the manifest.
+    pub(super) kind: String,
+    /// `metadata.namespace`, if it is there and not empty.
+    pub(super) namespace: Option<String>,
+    /// `metadata.name`.
+    pub(super) name: String,
+    /// All of it.
+    pub(super) json: Value,
+}
+
+impl Object {
+    /// The group part of `apiVersion`.
+    pub(super) fn group(&self) -> &str {
+        self.api_version
+            .split_once('/')
+            .map_or("", |(group, _)| group)
+    }
+}
+
+/// Reads a file's text; `json` if its name says so. `Err` says what is wrong, with the
+/// line where that is known.
+pub(super) fn read(text: &str, json: bool) -> Result<Vec<Object>, String> {
+    let documents: Vec<Value> = if json {
+        // A JSON file may hold several documents one after the other, too.
+        serde_json::Deserializer::from_str(text)
+            .into_iter()
+            .collect::<Result<_, _>>()
+            .map_err(|e| e.to_string())?
+    } else {
+        serde_saphyr::from_multiple(text).map_err(|error| {
+            let line = error
+                .location()
+                .map(|at| format!("line {}, column {}: ", at.line(), at.column()));
+            let text = error.to_string();
+            format!(
+                "{}{}",
+                line.unwrap_or_default(),
+                text.lines().next().unwrap_or_default()
+            )
+        })?
+    };
+    let mut objects = Vec::new();
+    for (n, document) in documents.into_iter().enumerate() {
+        take(document, &mut objects).map_err(|why| format!("document {}: {why}", n + 1))?;
+    }
+    Ok(objects)
+}
+
+fn take(document: Value, objects: &mut Vec<Object>) -> Result<(), String> {
+    let mut document = match document {
+        // An empty document, as between two separators.
+        Value::Null => return Ok(()),
+        Value::Object(document) => document,
+        _ => return Err("not an object".into()),
+    };
+    let kind = text(&document, "kind").ok_or("kind is missing")?;
+    let api_version = text(&document, "apiVersion").ok_or("apiVersion is missing")?;
+    if kind.ends_with("List")
+        && let Some(Value::Array(items)) = document.get_mut("items")
+    {
+        for (n, mut item) in std::mem::take(items).into_iter().enumerate() {
+            // The items of a typed list, as the API server writes it, may lack these.
+            if let (Some(item), Some(of)) = (
+                item.as_object_mut(),
+                kind.strip_suffix("List").filter(|k| !k.is_empty()),
+            ) {
+                item.entry("kind").or_insert_with(|| of.into());
+                item.entry("apiVersion")
+                    .or_insert_with(|| api_version.clone().into());
+            }
+            one(item, objects).map_err(|why| format!("item {n}: {why}"))?;
+        }
+        return Ok(());
+    }
+    one(Value::Object(document), objects)
+}
+
+fn one(value: Value, objects: &mut Vec<Object>) -> Result<(), String> {
+    let object = value.as_object().ok_or("not an object")?;
+    let kind = text(object, "kind").ok_or("kind is missing")?;
+    let api_version = text(object, "apiVersion").ok_or("apiVersion is missing")?;
+    let metadata = object
+        .get("metadata")
+        .and_then(Value::as_object)
+        .ok_or_else(|| format!("{kind} without metadata"))?;
+    let name = text(metadata, "name").ok_or_else(|| format!("{kind} without metadata.name"))?;
+    let namespace = text(metadata, "namespace");
+    if objects.len() >= MAX_OBJECTS {
+        return Err(format!("more than {MAX_OBJECTS} objects in one file"));
+    }
+    objects.push(Object {
+        api_version,
+        kind,
+        namespace,
+        name,
+        json: value,
+    });
+    Ok(())
+}
+
+fn text(object: &Map<String, Value>, key: &str) -> Option<String> {
+    object
+        .get(key)?
+        .as_str()
+        .filter(|text| !text.is_empty())
+        .map(Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt::Write as _;
+
+    fn names(text: &str, json: bool) -> Vec<String> {
+        let objects = read(text, json).unwrap();
+        objects
+            .iter()
+            .map(|o| format!("{} {} {}", o.api_version, o.kind, o.name))
+            .collect()
+    }
+
+    #[test]
+    fn documents_and_lists_are_taken_apart() {
+        let yaml = "---\n# nothing\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: apps/v1, kind: Deployment, metadata: {name: b}}\n";
+        assert_eq!(names(yaml, false), ["v1 Pod a", "apps/v1 Deployment b"]);
+        let json = r#"{"apiVersion":"v1","kind":"PodList","items":[{"metadata":{"name":"c"}}]} {"apiVersion":"v1","kind":"Pod","metadata":{"name":"d"}}"#;
+        assert_eq!(names(json, true), ["v1 Pod c", "v1 Pod d"]);
+    }
+
+    #[test]
+    fn a_kind_that_only_ends_like_a_list_is_an_object() {
+        assert_eq!(
+            names(
+                "{apiVersion: x/v1, kind: AllowList, metadata: {name: a}}",
+                false
+            ),
+            ["x/v1 AllowList a"]
+        );
+    }
+
+    #[test]
+    fn faults_are_told_with_their_place() {
+        for (text, json, expected) in [
+            ("a: b\nc: [", false, "line "),
+            (
+                "apiVersion: v1\nkind: Pod\n---\napiVersion: v1\n",
+                false,
+                "document 1: Pod without metadata",
+            ),
+            (
+                "apiVersion: v1\nkind: Pod\nmetadata: {}\n",
+                false,
+                "Pod without metadata.name",
+            ),
+            (
+                "{apiVersion: v1, kind: List, items: [7]}",
+                false,
+                "document 1: item 0: not an object",
+            ),
+            ("{\n\"a\": }", true, "line 2"),
+            ("just text", false, "document 1: not an object"),
+        ] {
+            let error = read(text, json).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn aliases_cannot_make_a_file_explode() {
+        let mut bomb = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
+        for n in 1..12 {
+            let before = vec![format!("*a{}", n - 1); 10].join(",");
+            writeln!(bomb, "a{n}: &a{n} [{before}]").unwrap();
+        }
+        assert!(read(&bomb, false).is_err());
+    }
+}

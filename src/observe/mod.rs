@@ -1,0 +1,134 @@
+//! What goes on in a cluster, or in a folder of manifests, as a stream of raw JSON.
+//!
+//! In: a [`Source`], which names a resource and perhaps one namespace. Out: a stream of
+//! [`Raw`], which carries the JSON of one object at a time and says when the whole state
+//! has been read, when there is a gap, and why. Nothing is decoded here beyond the
+//! envelope, and nothing is stored but the resourceVersion to continue from.
+//!
+//! Promises: a feed never ends by itself, never loses a change without saying so
+//! ([`Raw::Lost`]), never panics on what a server or a file says, and holds a bounded
+//! amount of memory however slow its reader is (the reader's pace is the connection's).
+
+mod client;
+mod cluster;
+mod discovery;
+mod files;
+mod supervise;
+
+mod backoff;
+mod bounded;
+mod envelope;
+mod follow;
+mod kinds;
+mod lines;
+mod manifest;
+mod page;
+mod request;
+mod scan;
+
+pub use client::{ConnectError, ConnectOptions, Connection, connect};
+pub use cluster::Cluster;
+pub use discovery::Discovery;
+pub use files::{Folder, FolderError};
+pub use supervise::Supervisor;
+
+use crate::api::Source;
+use bytes::Bytes;
+use futures::{
+    FutureExt as _, StreamExt as _,
+    channel::mpsc,
+    future,
+    stream::{self, BoxStream},
+};
+use std::fmt;
+
+/// One message of a feed. The order in which they come:
+///
+/// ```text
+/// Reset (Applied | Deleted)* Synced (Applied | Deleted)*      the state, then its changes
+///   … Lost Synced (Applied | Deleted)*                        a gap; nothing was missed
+///   … Lost Reset … Synced …    … Reset … Synced …             what happened is not known: state again
+/// ```
+///
+/// A `Reset` or `Lost` before `Synced` makes what came since the `Reset` before it void:
+/// a new `Reset` follows. Several `Lost` may follow each other as the reason changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Raw {
+    /// The whole state comes now, up to [`Raw::Synced`]. What is not in it was deleted.
+    Reset,
+    /// The JSON of an object that is there now: it was listed, added or modified.
+    /// It may lack `apiVersion` and `kind`, and may be anything if the server is broken:
+    /// only the envelope around it was looked at.
+    Applied(Bytes),
+    /// The last known JSON of an object that was deleted.
+    Deleted(Bytes),
+    /// After [`Raw::Reset`]: the state is complete. Alone, after [`Raw::Lost`]: the gap is
+    /// over and nothing was missed; every change made during it follows.
+    Synced,
+    /// From here on the state may be out of date, until the next [`Raw::Synced`].
+    /// The feed goes on trying.
+    Lost(Lost),
+}
+
+/// Why a feed has a gap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// 401: the server does not know who we are.
+    Unauthorized {
+        /// The server's message.
+        message: String,
+    },
+    /// 403: list or watch is not allowed.
+    Forbidden {
+        /// The server's message, which names the user, verb and resource.
+        message: String,
+    },
+    /// 404: the resource is not served (or no longer, or not yet).
+    NotFound {
+        /// The server's message.
+        message: String,
+    },
+    /// 429, 5xx or another answer that means: not now.
+    Refused {
+        /// The HTTP status, or the code of the Status object in an ERROR event.
+        code: u16,
+        /// The server's message.
+        message: String,
+    },
+    /// There was no answer, or the connection broke.
+    Unreachable(String),
+    /// The server sent what is not a watch event, a list or an object, again and again.
+    Garbled(String),
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unauthorized { message } => write!(f, "unauthorized: {message}"),
+            Self::Forbidden { message } => write!(f, "forbidden: {message}"),
+            Self::NotFound { message } => write!(f, "not found: {message}"),
+            Self::Refused { code, message } => write!(f, "refused with {code}: {message}"),
+            Self::Unreachable(message) => write!(f, "unreachable: {message}"),
+            Self::Garbled(message) => write!(f, "unintelligible: {message}"),
+        }
+    }
+}
+
+/// Where subjects come from: a cluster, a folder of manifests, a scenario.
+pub trait Feed: Send + Sync + 'static {
+    /// Follows `source` from its whole state on. The stream never ends by itself; it
+    /// works only while it is polled and stops when it is dropped.
+    fn follow(&self, source: Source) -> BoxStream<'static, Raw>;
+}
+
+/// A stream of what a future, which never ends, sends: the future runs inside the stream
+/// and not as a task, so it works only while it is polled and is gone when it is dropped.
+fn inline<F: Future<Output = ()> + Send + 'static>(
+    run: impl FnOnce(mpsc::Sender<Raw>) -> F,
+) -> BoxStream<'static, Raw> {
+    // No slots but the sender's own: what waits here is one message, everything else
+    // waits where it comes from.
+    let (out, messages) = mpsc::channel(0);
+    let running = run(out).into_stream().filter_map(|()| future::ready(None));
+    stream::select(messages, running).boxed()
+}

@@ -1,0 +1,264 @@
+//! The requests of a feed and of discovery, and what an answer other than 200 means.
+
+use super::{Lost, envelope::Status, lines::chain};
+use crate::api::{Gvr, Source};
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Limited};
+use kube::client::Body;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use std::time::Duration;
+
+/// What stands for itself in a path segment or query value (RFC 3986, unreserved).
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// Bytes of an error's body that are read; a Status is far smaller.
+const MAX_ERROR: usize = 64 << 10;
+
+/// Characters of an error's message that are kept: it ends in conditions and logs.
+const MAX_MESSAGE: usize = 512;
+
+/// The longest that a server's `Retry-After` is honoured.
+const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
+
+/// What to ask for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ask<'a> {
+    /// The state, its end marked by a bookmark, then its changes.
+    WatchList { seconds: u64 },
+    /// A page of the state.
+    Page { limit: u32, token: Option<&'a str> },
+    /// The changes after a resourceVersion.
+    Watch { version: &'a str, seconds: u64 },
+}
+
+/// An answer that is not the one asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// 410: the resourceVersion or continue token is too old.
+    Expired,
+    /// 400, 422: the server does not understand the question.
+    Invalid(String),
+    /// Anything else, with the time the server wants to be left alone.
+    Lost(Lost, Option<Duration>),
+}
+
+/// `/apis/group/version`, or `/api/version` for the core group.
+pub(super) fn group_version_path(gvr: &Gvr) -> Result<String, String> {
+    let version = segment(&gvr.version)?;
+    Ok(if gvr.group.is_empty() {
+        format!("/api/{version}")
+    } else {
+        format!("/apis/{}/{version}", segment(&gvr.group)?)
+    })
+}
+
+fn segment(text: &str) -> Result<String, String> {
+    // A dot segment would be resolved, and name something else.
+    if text.is_empty() || text == "." || text == ".." {
+        return Err(format!("{text:?} cannot be part of a resource's path"));
+    }
+    Ok(utf8_percent_encode(text, ESCAPED).to_string())
+}
+
+/// The request for `ask` on `source`.
+pub(super) fn build(source: &Source, ask: Ask<'_>) -> Result<Request<Body>, Refusal> {
+    let path = path(source).map_err(|message| Refusal::Lost(Lost::NotFound { message }, None))?;
+    let query = match ask {
+        Ask::WatchList { seconds } => format!(
+            "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds={seconds}"
+        ),
+        Ask::Page { limit, token: None } => format!("limit={limit}"),
+        Ask::Page {
+            limit,
+            token: Some(token),
+        } => {
+            format!(
+                "limit={limit}&continue={}",
+                utf8_percent_encode(token, ESCAPED)
+            )
+        }
+        Ask::Watch { version, seconds } => format!(
+            "watch=1&resourceVersion={}&allowWatchBookmarks=true&timeoutSeconds={seconds}",
+            utf8_percent_encode(version, ESCAPED)
+        ),
+    };
+    get(&format!("{path}?{query}"))
+        .map_err(|message| Refusal::Lost(Lost::NotFound { message }, None))
+}
+
+fn path(source: &Source) -> Result<String, String> {
+    let mut path = group_version_path(&source.target)?;
+    if let Some(namespace) = &source.namespace {
+        path.push_str("/namespaces/");
+        path.push_str(&segment(namespace)?);
+    }
+    path.push('/');
+    path.push_str(&segment(&source.target.resource)?);
+    Ok(path)
+}
+
+/// A GET that wants plain, uncompressed JSON.
+pub(super) fn get(uri: &str) -> Result<Request<Body>, String> {
+    Request::get(uri)
+        .header(header::ACCEPT, "application/json")
+        .header(header::ACCEPT_ENCODING, "identity")
+        .body(Body::empty())
+        .map_err(|e| e.to_string())
+}
+
+/// Sends it; only a 200 is `Ok`.
+pub(super) async fn send(
+    client: &kube::Client,
+    request: Request<Body>,
+) -> Result<Response<Body>, Refusal> {
+    let response = client.send(request).await.map_err(|error| {
+        let why = match error {
+            // What the connection says, without kube's "ServiceError: " before it.
+            kube::Error::Service(error) => chain(error.as_ref()),
+            error => chain(&error),
+        };
+        Refusal::Lost(Lost::Unreachable(why), None)
+    })?;
+    if response.status() == StatusCode::OK {
+        return Ok(response);
+    }
+    let code = response.status();
+    let retry_after = response
+        .headers()
+        .get(header::RETRY_AFTER)
+        .and_then(|value| value.to_str().ok()?.parse().ok())
+        .map(|seconds| Duration::from_secs(seconds).min(MAX_RETRY_AFTER));
+    let body = read(response.into_body(), MAX_ERROR)
+        .await
+        .unwrap_or_default();
+    let status = serde_json::from_slice::<Status>(&body).unwrap_or_else(|_| Status {
+        message: String::from_utf8_lossy(&body).trim().to_owned(),
+        ..Status::default()
+    });
+    Err(refusal(code.as_u16(), &status, retry_after))
+}
+
+/// What an HTTP status, or the Status of an ERROR event, means.
+pub(super) fn refusal(code: u16, status: &Status, retry_after: Option<Duration>) -> Refusal {
+    let canonical = || {
+        let code = StatusCode::from_u16(code).ok();
+        code.and_then(|code| code.canonical_reason())
+            .unwrap_or("no reason given")
+    };
+    let message: String = match status.message.as_str() {
+        "" => canonical().into(),
+        message => message.chars().take(MAX_MESSAGE).collect(),
+    };
+    if code == 410 || status.is_expired() {
+        return Refusal::Expired;
+    }
+    let lost = match code {
+        400 | 422 => return Refusal::Invalid(message),
+        401 => Lost::Unauthorized { message },
+        403 => Lost::Forbidden { message },
+        404 => Lost::NotFound { message },
+        code => Lost::Refused { code, message },
+    };
+    Refusal::Lost(lost, retry_after)
+}
+
+/// All of a body, if it has at most `max` bytes.
+pub(super) async fn read(body: Body, max: usize) -> Result<Bytes, ReadError> {
+    match Limited::new(body, max).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(ReadError::TooLarge),
+        Err(error) => Err(ReadError::Broken(chain(error.as_ref()))),
+    }
+}
+
+/// Why a body could not be read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ReadError {
+    /// It is longer than allowed.
+    TooLarge,
+    /// The connection broke.
+    Broken(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(group: &str, namespace: Option<&str>) -> Source {
+        Source {
+            target: std::sync::Arc::new(Gvr {
+                group: group.into(),
+                version: "v1".into(),
+                resource: "things".into(),
+            }),
+            namespace: namespace.map(Into::into),
+        }
+    }
+
+    #[test]
+    fn paths_name_group_namespace_and_resource() {
+        assert_eq!(path(&source("", None)).unwrap(), "/api/v1/things");
+        assert_eq!(
+            path(&source("a.b", Some("ns"))).unwrap(),
+            "/apis/a.b/v1/namespaces/ns/things"
+        );
+    }
+
+    #[test]
+    fn a_hostile_name_cannot_leave_its_place_in_the_path() {
+        assert_eq!(
+            path(&source("a/../b?x#y", None)).unwrap(),
+            "/apis/a%2F..%2Fb%3Fx%23y/v1/things"
+        );
+        for name in ["", ".", ".."] {
+            assert!(path(&source("a", Some(name))).is_err(), "{name}");
+            assert!(
+                build(
+                    &source("a", Some(name)),
+                    Ask::Page {
+                        limit: 1,
+                        token: None
+                    }
+                )
+                .is_err()
+            );
+        }
+    }
+
+    #[test]
+    fn codes_mean_what_kubernetes_means_by_them() {
+        let status = |reason: &str| Status {
+            reason: reason.into(),
+            message: "why".into(),
+            code: 0,
+        };
+        assert_eq!(refusal(410, &status(""), None), Refusal::Expired);
+        assert_eq!(refusal(500, &status("Expired"), None), Refusal::Expired);
+        assert_eq!(
+            refusal(422, &status(""), None),
+            Refusal::Invalid("why".into())
+        );
+        assert_eq!(
+            refusal(403, &status(""), None),
+            Refusal::Lost(
+                Lost::Forbidden {
+                    message: "why".into()
+                },
+                None
+            )
+        );
+        let refused = Lost::Refused {
+            code: 503,
+            message: "Service Unavailable".into(),
+        };
+        assert_eq!(
+            refusal(503, &Status::default(), None),
+            Refusal::Lost(refused, None)
+        );
+    }
+}

@@ -1,0 +1,315 @@
+//! A folder in, what its manifests say out.
+//!
+//! A file is read again when its time or size changes. One that cannot be read is
+//! reported once with the place of the fault, and what it said last stays: an editor that
+//! is halfway through saving must not end operations.
+
+use super::{
+    kinds::{self, GroupKind, Names},
+    manifest::{self, Object},
+};
+use crate::api::Gvr;
+use bytes::Bytes;
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    fs, io,
+    io::Read as _,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+use tracing::warn;
+use uuid::Uuid;
+
+/// Files in a folder. A folder with more is hardly one of manifests; a mistaken `/` must
+/// not be read for minutes.
+const MAX_FILES: usize = 10_000;
+
+/// Folders within folders; no layout of manifests is deeper.
+const MAX_DEPTH: usize = 16;
+
+/// Bytes of one file: a dump of some ten thousand objects.
+const MAX_FILE: u64 = 16 << 20;
+
+/// Bytes of all files, since what they say is held in memory.
+const MAX_TOTAL: u64 = 256 << 20;
+
+/// What tells two objects apart.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
+    uid: String,
+}
+
+/// What the folder says at one moment.
+#[derive(Debug, Default)]
+pub(super) struct Content {
+    objects: BTreeMap<Key, Bytes>,
+    /// By `apiVersion` and kind: those that have objects or a `CustomResourceDefinition`.
+    pub(super) kinds: BTreeMap<(String, String), Names>,
+}
+
+impl Content {
+    /// The kind of `gvr`, if it is known.
+    pub(super) fn kind(&self, gvr: &Gvr) -> Option<(&str, &Names)> {
+        let api_version = gvr.api_version();
+        self.kinds
+            .iter()
+            .filter(|((version, _), _)| *version == api_version)
+            .find(|((_, kind), names)| match &names.plural {
+                Some(plural) => *plural == gvr.resource,
+                None => kinds::is_plural(&gvr.resource, kind),
+            })
+            .map(|((_, kind), names)| (kind.as_str(), names))
+    }
+
+    /// The objects of `gvr`, in one namespace or in all.
+    pub(super) fn objects(&self, gvr: &Gvr, namespace: Option<&str>) -> BTreeMap<Key, Bytes> {
+        let Some((kind, _)) = self.kind(gvr) else {
+            return BTreeMap::new();
+        };
+        let api_version = gvr.api_version();
+        self.objects
+            .iter()
+            .filter(|(key, _)| key.api_version == api_version && key.kind == kind)
+            .filter(|(key, _)| namespace.is_none() || key.namespace.as_deref() == namespace)
+            .map(|(key, json)| (key.clone(), json.clone()))
+            .collect()
+    }
+
+    fn of<'a>(files: impl Iterator<Item = (&'a Path, &'a Object)> + Clone) -> Self {
+        let mut declared = HashMap::new();
+        let mut kinds = BTreeMap::new();
+        let mut with_namespace = HashSet::new();
+        for (_, object) in files.clone() {
+            if let Some((kind, versions, names)) = declaration(object) {
+                for version in versions {
+                    kinds.insert(
+                        (format!("{}/{version}", kind.0), kind.1.clone()),
+                        names.clone(),
+                    );
+                }
+                declared.insert(kind, names);
+            }
+            if object.namespace.is_some() {
+                with_namespace.insert((object.group(), object.kind.as_str()));
+            }
+        }
+        let mut objects: BTreeMap<Key, Bytes> = BTreeMap::new();
+        for (path, object) in files {
+            let group_kind: GroupKind = (object.group().to_owned(), object.kind.clone());
+            let has = with_namespace.contains(&(object.group(), object.kind.as_str()));
+            let names = kinds
+                .entry((object.api_version.clone(), object.kind.clone()))
+                .or_insert_with(|| kinds::names(&group_kind, &declared, has));
+            let (key, json) = completed(object, names.namespaced);
+            if objects.insert(key, json).is_some() {
+                warn!(file = %path.display(), kind = object.kind, name = object.name, "object is there twice; the later file counts");
+            }
+        }
+        Self { objects, kinds }
+    }
+}
+
+/// What a `CustomResourceDefinition` declares.
+fn declaration(object: &Object) -> Option<(GroupKind, Vec<String>, Names)> {
+    if object.kind != "CustomResourceDefinition" || object.group() != "apiextensions.k8s.io" {
+        return None;
+    }
+    let spec = object.json.get("spec")?;
+    let names = spec.get("names")?;
+    let text = |value: &Value, key: &str| Some(value.get(key)?.as_str()?.to_owned());
+    let versions = spec.get("versions")?.as_array()?;
+    Some((
+        (text(spec, "group")?, text(names, "kind")?),
+        versions
+            .iter()
+            .filter_map(|version| text(version, "name"))
+            .collect(),
+        Names {
+            plural: text(names, "plural"),
+            namespaced: text(spec, "scope")? == "Namespaced",
+        },
+    ))
+}
+
+/// The object as a server would have it: with a namespace, if its kind has one, and a uid.
+fn completed(object: &Object, namespaced: bool) -> (Key, Bytes) {
+    let mut json = object.json.clone();
+    let mut namespace = object.namespace.clone();
+    let mut uid = String::new();
+    if let Some(metadata) = json.get_mut("metadata").and_then(Value::as_object_mut) {
+        if namespaced && namespace.is_none() {
+            // As kubectl does where the context names no other.
+            namespace = Some("default".into());
+            metadata.insert("namespace".into(), "default".into());
+        }
+        let given = metadata
+            .get("uid")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        uid = if given.is_empty() {
+            derived_uid(object, namespace.as_deref())
+        } else {
+            given.to_owned()
+        };
+        metadata.insert("uid".into(), uid.clone().into());
+    }
+    let key = Key {
+        api_version: object.api_version.clone(),
+        kind: object.kind.clone(),
+        namespace,
+        name: object.name.clone(),
+        uid,
+    };
+    (key, Bytes::from(json.to_string()))
+}
+
+/// The same uid for the same object, however often it is read.
+fn derived_uid(object: &Object, namespace: Option<&str>) -> String {
+    let space = Uuid::new_v5(&Uuid::NAMESPACE_DNS, b"manifests.ifo.kubevirt.io");
+    let name = [
+        &object.api_version,
+        &object.kind,
+        namespace.unwrap_or_default(),
+        &object.name,
+    ]
+    .join("/");
+    Uuid::new_v5(&space, name.as_bytes()).to_string()
+}
+
+/// Reads a folder, again and again.
+#[derive(Debug)]
+pub(super) struct Scanner {
+    dir: PathBuf,
+    /// By path, so that the order in which files count is theirs.
+    files: BTreeMap<PathBuf, File>,
+}
+
+#[derive(Debug)]
+struct File {
+    stamp: Stamp,
+    objects: Vec<Object>,
+}
+
+type Stamp = (Option<SystemTime>, u64);
+
+impl Scanner {
+    pub(super) fn new(dir: &Path) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            files: BTreeMap::new(),
+        }
+    }
+
+    /// What the folder says now; none if nothing changed since the last time.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be read, or holds too much. What was known of it stays.
+    pub(super) fn scan(&mut self) -> Result<Option<Content>, String> {
+        let mut found = BTreeMap::new();
+        walk(&self.dir, 0, &mut found).map_err(|e| format!("{}: {e}", self.dir.display()))?;
+        let total: u64 = found.values().map(|stamp| stamp.1.min(MAX_FILE)).sum();
+        if total > MAX_TOTAL {
+            return Err(format!(
+                "{}: the manifests have {total} bytes; at most {MAX_TOTAL}",
+                self.dir.display()
+            ));
+        }
+        let before: BTreeSet<PathBuf> = self.files.keys().cloned().collect();
+        self.files.retain(|path, _| found.contains_key(path));
+        let mut changed = self.files.len() != before.len();
+        for (path, stamp) in found {
+            if self
+                .files
+                .get(&path)
+                .is_some_and(|file| file.stamp == stamp)
+            {
+                continue;
+            }
+            changed = true;
+            let objects = match read(&path) {
+                Ok(objects) => objects,
+                Err(why) => {
+                    let last = self
+                        .files
+                        .remove(&path)
+                        .map(|file| file.objects)
+                        .unwrap_or_default();
+                    warn!(file = %path.display(), "{why}; skipped, with {} objects as they were before", last.len());
+                    last
+                }
+            };
+            self.files.insert(path, File { stamp, objects });
+        }
+        Ok(changed.then(|| self.content()))
+    }
+
+    fn content(&self) -> Content {
+        Content::of(
+            self.files
+                .iter()
+                .flat_map(|(path, file)| file.objects.iter().map(move |o| (path.as_path(), o))),
+        )
+    }
+}
+
+fn walk(dir: &Path, depth: usize, found: &mut BTreeMap<PathBuf, Stamp>) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        // Also keeps out the `..data` of a mounted ConfigMap, whose files are linked to.
+        if entry.file_name().as_encoded_bytes().starts_with(b".") {
+            continue;
+        }
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            if depth < MAX_DEPTH {
+                match walk(&path, depth + 1, found) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    walked => walked?,
+                }
+            }
+            continue;
+        }
+        if !is_manifest(&path) {
+            continue;
+        }
+        // Follows links to files; a link to a folder is not followed, so there is no loop.
+        match fs::metadata(&path) {
+            Ok(metadata) if metadata.is_file() => {
+                if found.len() >= MAX_FILES {
+                    return Err(io::Error::other(format!("more than {MAX_FILES} manifests")));
+                }
+                found.insert(path, (metadata.modified().ok(), metadata.len()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn is_manifest(path: &Path) -> bool {
+    path.extension().is_some_and(|end| {
+        ["yaml", "yml", "json"]
+            .iter()
+            .any(|known| end.eq_ignore_ascii_case(known))
+    })
+}
+
+fn read(path: &Path) -> Result<Vec<Object>, String> {
+    let mut text = String::new();
+    fs::File::open(path)
+        .and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text))
+        .map_err(|e| e.to_string())?;
+    if text.len() as u64 > MAX_FILE {
+        return Err(format!("more than {MAX_FILE} bytes"));
+    }
+    let json = path
+        .extension()
+        .is_some_and(|end| end.eq_ignore_ascii_case("json"));
+    manifest::read(&text, json)
+}

@@ -1,0 +1,265 @@
+//! Runs the feeds: one for each target and, where all of its rule sets name
+//! namespaces, for each of those. Decodes and evaluates what they bring, inline, and
+//! hands it to the tracker.
+
+use super::{Feed, Lost, Raw};
+use crate::api::Source;
+use crate::evaluate::{self, Subject};
+use crate::expression::{Doc, Projection};
+use crate::rules::{Feedback, Publication, RuleBook};
+use crate::telemetry::Metrics;
+use crate::track::{Event, Message};
+use bytes::Bytes;
+use futures::StreamExt;
+use jiff::Timestamp;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
+
+/// Subjects of one feed whose rules read `now` and that are therefore kept for
+/// evaluating them again. One more is evaluated on its changes alone.
+const TIMED: usize = 1_000;
+
+/// Starts and stops feeds as books are published.
+pub struct Supervisor {
+    /// Where objects come from.
+    pub feed: Arc<dyn Feed>,
+    /// Where evaluations go.
+    pub tracker: mpsc::Sender<Message>,
+    /// Where the state of the feeds goes.
+    pub feedback: mpsc::Sender<Feedback>,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// How often what depends on the time is evaluated again.
+    pub resync: Duration,
+}
+
+impl Supervisor {
+    /// Runs until there are no more publications, and then ends all feeds.
+    pub async fn run(self, mut publications: mpsc::Receiver<Publication>) {
+        let mut running: HashMap<Arc<crate::api::Gvr>, Vec<Ended>> = HashMap::new();
+        while let Some(Publication {
+            target,
+            book,
+            removed,
+        }) = publications.recv().await
+        {
+            // The old feeds are gone for sure before the tracker hears of new rules, so
+            // that nothing they sent comes after it.
+            for mut feed in running.remove(&target).unwrap_or_default() {
+                feed.0.abort();
+                let _ = (&mut feed.0).await;
+            }
+            let message = Message::Rules {
+                target: target.clone(),
+                book: book.clone(),
+                removed,
+            };
+            if self.tracker.send(message).await.is_err() {
+                return;
+            }
+            let Some(book) = book else {
+                self.metrics.feed_state(&target.to_string(), "stopped");
+                continue;
+            };
+            let namespaces: Vec<Option<Arc<str>>> = match book.namespaces() {
+                Some(namespaces) => namespaces
+                    .into_iter()
+                    .map(|namespace| Some(namespace.into()))
+                    .collect(),
+                None => vec![None],
+            };
+            let feeds = namespaces.into_iter().map(|namespace| {
+                let source = Source {
+                    target: target.clone(),
+                    namespace,
+                };
+                let follower = Follower {
+                    name: target.to_string(),
+                    source,
+                    book: book.clone(),
+                    tracker: self.tracker.clone(),
+                    feedback: self.feedback.clone(),
+                    metrics: self.metrics.clone(),
+                    listing: true,
+                    interesting: HashSet::new(),
+                    timed: HashMap::new(),
+                };
+                Ended(tokio::spawn(follower.run(self.feed.clone(), self.resync)))
+            });
+            let feeds = feeds.collect();
+            running.insert(target, feeds);
+        }
+    }
+}
+
+/// A task that ends when this is dropped.
+struct Ended(JoinHandle<()>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// One feed, and the rules it is evaluated with.
+struct Follower {
+    name: String,
+    source: Source,
+    book: Arc<RuleBook>,
+    tracker: mpsc::Sender<Message>,
+    feedback: mpsc::Sender<Feedback>,
+    metrics: Arc<Metrics>,
+    /// Between `Reset` and `Synced`.
+    listing: bool,
+    /// Subjects for which something was found; of all others, the tracker does not
+    /// need to know that nothing was found again.
+    interesting: HashSet<Arc<str>>,
+    /// Subjects whose evaluation read `now`.
+    timed: HashMap<Arc<str>, Bytes>,
+}
+
+impl Follower {
+    async fn run(mut self, feed: Arc<dyn Feed>, resync: Duration) {
+        let mut events = feed.follow(self.source.clone());
+        let mut resync = tokio::time::interval(resync);
+        resync.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let goes_on = tokio::select! {
+                event = events.next() => match event {
+                    Some(event) => self.event(event).await,
+                    None => false,
+                },
+                _ = resync.tick(), if !self.timed.is_empty() && !self.listing => {
+                    let mut goes_on = true;
+                    for object in self.timed.values().cloned().collect::<Vec<_>>() {
+                        goes_on = goes_on && self.applied(object, Instant::now()).await;
+                    }
+                    goes_on
+                }
+            };
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    /// False when nobody listens any more.
+    async fn event(&mut self, event: Raw) -> bool {
+        let read = Instant::now();
+        match event {
+            Raw::Reset => {
+                self.listing = true;
+                self.interesting.clear();
+                self.timed.clear();
+                self.tell(Event::Reset).await
+            }
+            Raw::Applied(object) => {
+                self.metrics.feed_event(&self.name);
+                self.applied(object, read).await
+            }
+            Raw::Deleted(object) => {
+                self.metrics.feed_event(&self.name);
+                self.deleted(&object, read).await
+            }
+            Raw::Synced => {
+                self.listing = false;
+                self.tell(Event::Synced).await && self.report(None).await
+            }
+            Raw::Lost(lost) => self.tell(Event::Lost).await && self.report(Some(lost)).await,
+        }
+    }
+
+    async fn applied(&mut self, object: Bytes, read: Instant) -> bool {
+        let book = self.book.clone();
+        let projection = if self.listing {
+            &book.initial_projection
+        } else {
+            &book.projection
+        };
+        let evaluation = match Doc::parse(&object, projection) {
+            Ok(doc) => evaluate::evaluate(&book, &doc, Timestamp::now(), &self.metrics),
+            // The rules cannot be asked, but the object is there: operations on it stay
+            // as they were, and a listing does not take it for gone.
+            Err(error) => {
+                tracing::warn!(gvr = %self.source.target, %error, "an object could not be decoded");
+                match identity(&object) {
+                    Some(subject) => Ok(evaluate::undecided(
+                        &book,
+                        subject,
+                        &error.to_string(),
+                        &self.metrics,
+                    )),
+                    None => return true,
+                }
+            }
+        };
+        let evaluation = match evaluation {
+            Ok(evaluation) => evaluation,
+            Err(error) => {
+                tracing::warn!(gvr = %self.source.target, %error, "an object was left out");
+                return true;
+            }
+        };
+        let identity = evaluation.subject.identity(&self.source.target);
+        if !evaluation.read_now {
+            self.timed.remove(&identity);
+        } else if self.timed.len() < TIMED || self.timed.contains_key(&identity) {
+            // A copy, since the bytes are part of the buffer that was read.
+            self.timed
+                .insert(identity.clone(), Bytes::copy_from_slice(&object));
+        }
+        let was_interesting = if evaluation.findings.is_empty() {
+            self.interesting.remove(&identity)
+        } else {
+            self.interesting.insert(identity);
+            true
+        };
+        if !was_interesting && !self.listing {
+            return true;
+        }
+        self.tell(Event::Evaluated { evaluation, read }).await
+    }
+
+    async fn deleted(&mut self, object: &Bytes, read: Instant) -> bool {
+        let Some(subject) = identity(object) else {
+            tracing::warn!(gvr = %self.source.target, "a deleted object could not be decoded");
+            return true;
+        };
+        let identity = subject.identity(&self.source.target);
+        self.interesting.remove(&identity);
+        self.timed.remove(&identity);
+        self.tell(Event::Deleted { subject, read }).await
+    }
+
+    async fn tell(&self, event: Event) -> bool {
+        let message = Message::Feed {
+            source: self.source.clone(),
+            generation: self.book.generation,
+            event,
+        };
+        self.tracker.send(message).await.is_ok()
+    }
+
+    async fn report(&self, lost: Option<Lost>) -> bool {
+        let feedback = Feedback {
+            source: self.source.clone(),
+            generation: self.book.generation,
+            failure: lost.map(|lost| lost.to_string()),
+        };
+        self.feedback.send(feedback).await.is_ok()
+    }
+}
+
+/// Reads nothing but what tells the object from others.
+fn identity(object: &Bytes) -> Option<Subject> {
+    let mut projection = Projection::default();
+    for path in evaluate::IDENTITY_PATHS {
+        projection.add(path);
+    }
+    let doc = Doc::parse(object, &projection).ok()?;
+    Subject::read(&doc).ok()
+}
