@@ -1,0 +1,762 @@
+//! The life of operations, with time that the tests move.
+
+use super::*;
+use crate::api::live::{InFlightOperation, Phase, State};
+use crate::api::ruleset::{OperationRuleSetSpec, Rule, Target};
+use crate::evaluate::{Finding, Says};
+use crate::index::{self, At, Bounds, Cursor, Layout, Reader, Scope};
+use crate::rules::compile;
+use crate::telemetry::Metrics;
+use jiff::Timestamp;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+static LAYOUT: Layout = Layout { paths: &[] };
+
+const DEBOUNCE: Duration = Duration::from_secs(30);
+
+struct World {
+    tracker: Tracker,
+    writer: Writer,
+    reader: Reader,
+    cursor: Cursor,
+    now: Now,
+    target: Arc<Gvr>,
+    book: Arc<RuleBook>,
+    generation: u64,
+}
+
+fn world() -> World {
+    world_with(Settings {
+        debounce: DEBOUNCE,
+        retain: false,
+        cluster_namespace: "ifo-system".into(),
+    })
+}
+
+fn world_with(settings: Settings) -> World {
+    let (writer, reader) = index::index(
+        &LAYOUT,
+        Bounds {
+            bytes: 1 << 22,
+            age: Duration::from_secs(600),
+        },
+    );
+    let cursor = reader
+        .follow(reader.head(), Scope::All)
+        .expect("the head can be followed");
+    let target = Arc::new(Gvr {
+        group: "kubevirt.io".into(),
+        version: "v1".into(),
+        resource: "virtualmachines".into(),
+    });
+    let mut world = World {
+        tracker: Tracker::new(settings, Arc::new(Metrics::new())),
+        writer,
+        reader,
+        cursor,
+        now: Now {
+            wall: "2026-11-21T10:00:00Z".parse().expect("a time"),
+            steady: Instant::now(),
+        },
+        book: book(&target, 0, &[]),
+        target,
+        generation: 0,
+    };
+    world.rules(&[("vm-rules", &["Migrating", "Stopping"])]);
+    world.feed(Event::Reset);
+    world.feed(Event::Synced);
+    world
+}
+
+fn book(target: &Arc<Gvr>, generation: u64, sets: &[(&str, &[&str])]) -> Arc<RuleBook> {
+    let sets = sets.iter().map(|(name, operations)| {
+        let spec = OperationRuleSetSpec {
+            component: "kubevirt".into(),
+            target: Target {
+                group: target.group.clone(),
+                version: target.version.clone(),
+                resource: target.resource.clone(),
+            },
+            rules: operations
+                .iter()
+                .map(|operation| Rule {
+                    operation: (*operation).into(),
+                    expression: "true".into(),
+                })
+                .collect(),
+            namespaces: Vec::new(),
+            labels: BTreeMap::new(),
+            label_expressions: Vec::new(),
+        };
+        Arc::new(compile(name, &spec).expect("valid rules"))
+    });
+    Arc::new(RuleBook::new(
+        generation,
+        (**target).clone(),
+        "VirtualMachine".into(),
+        true,
+        sets.collect(),
+    ))
+}
+
+fn subject(name: &str) -> Subject {
+    Subject {
+        uid: Some(format!("uid-{name}").into()),
+        name: name.into(),
+        namespace: Some("ns".into()),
+        generation: Some(7),
+        ..Subject::default()
+    }
+}
+
+impl World {
+    fn rules(&mut self, sets: &[(&str, &[&str])]) {
+        self.generation += 1;
+        self.book = book(&self.target, self.generation, sets);
+        let message = Message::Rules {
+            target: self.target.clone(),
+            book: Some(self.book.clone()),
+            removed: false,
+        };
+        self.message(message);
+    }
+
+    fn no_rules(&mut self, removed: bool) {
+        self.message(Message::Rules {
+            target: self.target.clone(),
+            book: None,
+            removed,
+        });
+    }
+
+    fn message(&mut self, message: Message) {
+        self.tracker.advance(message, self.now);
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        self.tracker.expire(self.now);
+        self.tracker.commit(&mut self.writer, Stamp::Mint, &[]);
+    }
+
+    fn feed(&mut self, event: Event) {
+        let source = Source {
+            target: self.target.clone(),
+            namespace: None,
+        };
+        self.message(Message::Feed {
+            source,
+            generation: self.generation,
+            event,
+        });
+    }
+
+    /// `what` are operations of the first rule set, or `set:operation`; `!` in front: the rule failed.
+    fn sees(&mut self, subject: Subject, what: &[&str]) {
+        let findings = what.iter().map(|what| {
+            let (failed, what) = what
+                .strip_prefix('!')
+                .map_or((false, *what), |what| (true, what));
+            let (set, operation) = match what.split_once(':') {
+                Some((set, operation)) => (
+                    self.book
+                        .rule_sets
+                        .iter()
+                        .find(|own| &*own.name == set)
+                        .expect("a rule set"),
+                    operation,
+                ),
+                None => (&self.book.rule_sets[0], what),
+            };
+            Finding {
+                rule_set: set.clone(),
+                operation: operation.into(),
+                says: (!failed).then(Says::default),
+            }
+        });
+        let evaluation = Evaluation {
+            subject,
+            findings: findings.collect(),
+            read_now: false,
+        };
+        self.feed(Event::Evaluated {
+            evaluation,
+            read: Instant::now(),
+        });
+    }
+
+    fn vm(&mut self, what: &[&str]) {
+        self.sees(subject("vm"), what);
+    }
+
+    fn after(&mut self, duration: Duration) {
+        self.now.wall += duration;
+        self.now.steady += duration;
+        self.flush();
+    }
+
+    fn shown(&self) -> Vec<InFlightOperation> {
+        let (_, entries) = self
+            .reader
+            .list(&Scope::All, At::Latest)
+            .expect("the latest is always there");
+        entries
+            .iter()
+            .map(|entry| serde_json::from_slice(entry.json()).expect("an operation"))
+            .collect()
+    }
+
+    fn one(&self) -> InFlightOperation {
+        let mut shown = self.shown();
+        assert_eq!(shown.len(), 1, "{shown:#?}");
+        shown.remove(0)
+    }
+
+    /// What a watcher saw since the last call, as `+` added, `~` modified, `-` deleted, with the state.
+    fn seen(&mut self) -> Vec<String> {
+        let changes = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .expect("a runtime")
+            .block_on(async {
+                tokio::time::timeout(Duration::ZERO, self.cursor.next())
+                    .await
+                    .map(|changes| changes.expect("in the ring"))
+            });
+        let Ok(changes) = changes else {
+            return Vec::new();
+        };
+        let describe = |change: &index::Change| {
+            let entry = change
+                .after
+                .as_ref()
+                .or(change.before.as_ref())
+                .expect("one side");
+            let object: InFlightOperation =
+                serde_json::from_slice(entry.json()).expect("an operation");
+            let sign = match (&change.before, &change.after) {
+                (None, _) => '+',
+                (_, None) => '-',
+                _ => '~',
+            };
+            format!(
+                "{sign}{} {:?} {}",
+                object.spec.operation, object.status.state, object.status.reason
+            )
+        };
+        changes.iter().map(describe).collect()
+    }
+}
+
+fn condition(object: &InFlightOperation, type_: &str) -> (String, String) {
+    let condition = object
+        .status
+        .conditions
+        .iter()
+        .find(|condition| condition.type_ == type_)
+        .expect("it is there");
+    (condition.status.clone(), condition.reason.clone())
+}
+
+#[test]
+fn detected_operation_is_shown_with_its_subject() {
+    let mut world = world();
+    world.vm(&["Migrating"]);
+    let object = world.one();
+    assert!(
+        object
+            .metadata
+            .name
+            .as_deref()
+            .is_some_and(|name| name.starts_with("vm-migrating-"))
+    );
+    assert_eq!(object.metadata.namespace.as_deref(), Some("ns"));
+    assert_eq!(object.spec.rule_set, "vm-rules");
+    assert_eq!(object.spec.subject.kind, "VirtualMachine");
+    assert_eq!(object.status.phase, Phase::Active);
+    assert_eq!(object.status.state, State::Progressing);
+    assert_eq!(object.status.reason, "Migrating");
+    assert_eq!(object.status.detected_by, ["vm-rules"]);
+    assert_eq!(object.status.subject_generation, Some(7));
+    assert_eq!(condition(&object, "Progressing").0, "True");
+    assert_eq!(condition(&object, "Detected").0, "True");
+    assert_eq!(condition(&object, "Completed").0, "False");
+    let owner = &object.metadata.owner_references.expect("an owner")[0];
+    assert_eq!(
+        (
+            owner.name.as_str(),
+            owner.controller,
+            owner.block_owner_deletion
+        ),
+        ("vm", Some(true), Some(false))
+    );
+    let labels = object.metadata.labels.expect("labels");
+    assert_eq!(labels["ifo.kubevirt.io/operation"], "Migrating");
+    assert_eq!(labels["ifo.kubevirt.io/subject-uid"], "uid-vm");
+}
+
+#[test]
+fn operation_survives_flap_within_debounce() {
+    let mut world = world();
+    world.vm(&["Migrating"]);
+    let before = world.one();
+    world.after(Duration::from_secs(5));
+    world.vm(&[]);
+    let settling = world.one();
+    assert_eq!(settling.status.state, State::Settling);
+    assert_eq!(
+        condition(&settling, "Detected"),
+        ("False".into(), "Settling".into())
+    );
+    world.after(DEBOUNCE - Duration::from_secs(1));
+    world.vm(&["Migrating"]);
+    world.after(DEBOUNCE * 2);
+    let after = world.one();
+    assert_eq!(after.metadata.uid, before.metadata.uid);
+    assert_eq!(
+        after.metadata.creation_timestamp,
+        before.metadata.creation_timestamp
+    );
+    assert_eq!(after.status.state, State::Progressing);
+}
+
+#[test]
+fn operation_completes_once_the_debounce_is_over_and_is_then_deleted() {
+    let mut world = world();
+    world.vm(&["Migrating"]);
+    world.after(Duration::from_secs(5));
+    let stopped = world.now.wall;
+    world.vm(&[]);
+    world.after(DEBOUNCE);
+    assert!(world.shown().is_empty());
+    assert_eq!(
+        world.seen(),
+        [
+            "+Migrating Progressing Migrating",
+            "~Migrating Settling Migrating",
+            "~Migrating Ended NotDetected",
+            "-Migrating Ended NotDetected"
+        ]
+    );
+    let _ = stopped;
+}
+
+#[test]
+fn completed_time_is_when_detection_stopped() {
+    let settings = Settings {
+        debounce: DEBOUNCE,
+        retain: true,
+        cluster_namespace: "ifo-system".into(),
+    };
+    let mut world = world_with(settings);
+    world.vm(&["Migrating"]);
+    world.after(Duration::from_secs(5));
+    let stopped = world.now.wall;
+    world.vm(&[]);
+    world.after(DEBOUNCE * 2);
+    let object = world.one();
+    assert_eq!(object.status.phase, Phase::Completed);
+    assert_eq!(
+        object.status.completed.as_ref().map(|time| time.0),
+        Some(stopped)
+    );
+    assert_eq!(
+        condition(&object, "Completed"),
+        ("True".into(), "NotDetected".into())
+    );
+    assert_eq!(condition(&object, "Progressing").0, "False");
+    world.message(Message::NamespaceGone("other".into()));
+    assert_eq!(world.shown().len(), 1);
+    world.message(Message::NamespaceGone("ns".into()));
+    assert!(
+        world.shown().is_empty(),
+        "a namespace made again must not show what was in the old one"
+    );
+}
+
+#[test]
+fn retained_operations_are_bounded_by_age() {
+    let settings = Settings {
+        debounce: Duration::ZERO,
+        retain: true,
+        cluster_namespace: "ifo-system".into(),
+    };
+    let mut world = world_with(settings);
+    world.vm(&["Migrating"]);
+    world.vm(&[]);
+    assert_eq!(world.one().status.phase, Phase::Completed);
+    world.after(Duration::from_secs(24 * 60 * 60));
+    assert!(world.shown().is_empty());
+}
+
+#[test]
+fn heartbeat_that_changes_nothing_visible_makes_no_change() {
+    let mut world = world();
+    world.vm(&["Migrating"]);
+    world.seen();
+    let version = world.reader.head();
+    for generation in 8..20 {
+        world.after(Duration::from_secs(1));
+        let subject = Subject {
+            generation: Some(generation),
+            ..subject("vm")
+        };
+        world.sees(subject, &["Migrating"]);
+    }
+    assert_eq!(world.reader.head(), version);
+    assert!(world.seen().is_empty());
+    // The next visible change carries the newest generation.
+    world.sees(
+        Subject {
+            generation: Some(20),
+            ..subject("vm")
+        },
+        &[],
+    );
+    assert_eq!(world.one().status.subject_generation, Some(20));
+}
+
+#[test]
+fn deleted_subject_ends_its_operations_at_once() {
+    let mut world = world();
+    world.vm(&["Migrating", "Stopping"]);
+    world.seen();
+    world.feed(Event::Deleted {
+        subject: subject("vm"),
+        read: Instant::now(),
+    });
+    assert!(world.shown().is_empty());
+    assert_eq!(
+        world
+            .seen()
+            .iter()
+            .filter(|line| line.contains("Ended SubjectDeleted"))
+            .count(),
+        4
+    );
+}
+
+#[test]
+fn subject_that_a_relist_does_not_show_was_deleted() {
+    let mut world = world();
+    world.sees(subject("a"), &["Migrating"]);
+    world.sees(subject("b"), &["Migrating"]);
+    world.sees(subject("c"), &["Migrating"]);
+    world.feed(Event::Lost);
+    world.feed(Event::Reset);
+    world.sees(subject("b"), &["Migrating"]);
+    world.sees(subject("c"), &[]);
+    world.feed(Event::Synced);
+    let names: Vec<_> = world
+        .shown()
+        .into_iter()
+        .map(|object| (object.spec.subject.name, object.status.state))
+        .collect();
+    assert_eq!(
+        names,
+        [
+            ("b".to_owned(), State::Progressing),
+            ("c".to_owned(), State::Settling)
+        ]
+    );
+}
+
+#[test]
+fn gap_shows_unknown_and_ends_nothing_until_the_feed_is_back() {
+    let mut world = world();
+    world.sees(subject("a"), &["Migrating"]);
+    world.sees(subject("b"), &["Migrating"]);
+    world.sees(subject("b"), &[]);
+    world.feed(Event::Lost);
+    for object in world.shown() {
+        assert_eq!(
+            condition(&object, "Detected"),
+            ("Unknown".into(), "WatchGap".into())
+        );
+    }
+    world.after(DEBOUNCE * 10);
+    assert_eq!(
+        world.shown().len(),
+        2,
+        "a debounce that runs out in a gap waits"
+    );
+    world.feed(Event::Synced);
+    let object = world.one();
+    assert_eq!(object.spec.subject.name, "a");
+    assert_eq!(condition(&object, "Detected").0, "True");
+}
+
+#[test]
+fn failed_rule_leaves_its_operation_as_it_was() {
+    let mut world = world();
+    world.vm(&["Migrating", "Stopping"]);
+    world.vm(&["!Migrating"]);
+    world.after(DEBOUNCE);
+    assert_eq!(world.one().spec.operation, "Migrating");
+    world.vm(&["!Stopping", "Migrating"]);
+    assert_eq!(
+        world.one().spec.operation,
+        "Migrating",
+        "a failure starts nothing"
+    );
+}
+
+#[test]
+fn operation_of_a_cluster_scoped_subject_is_shown_in_the_servers_namespace() {
+    let mut world = world();
+    world.sees(
+        Subject {
+            namespace: None,
+            ..subject("version")
+        },
+        &["Migrating"],
+    );
+    let object = world.one();
+    assert_eq!(object.metadata.namespace.as_deref(), Some("ifo-system"));
+    assert_eq!(object.spec.subject.namespace, None);
+}
+
+#[test]
+fn several_rule_sets_make_one_object_and_the_first_by_name_speaks() {
+    let mut world = world();
+    world.rules(&[
+        ("b-rules", &["Migrating"]),
+        ("a-rules", &["Migrating"]),
+        ("c-rules", &["Migrating"]),
+    ]);
+    world.feed(Event::Synced);
+    world.vm(&["b-rules:Migrating", "c-rules:Migrating"]);
+    assert_eq!(world.one().spec.rule_set, "b-rules");
+    world.vm(&["a-rules:Migrating", "b-rules:Migrating"]);
+    let object = world.one();
+    assert_eq!(
+        object.spec.rule_set, "b-rules",
+        "the first speaker stays while it detects"
+    );
+    assert_eq!(object.status.detected_by, ["a-rules", "b-rules"]);
+    world.vm(&["a-rules:Migrating", "c-rules:Migrating"]);
+    assert_eq!(world.one().spec.rule_set, "a-rules");
+}
+
+#[test]
+fn removed_rule_ends_its_operation_and_no_other() {
+    let mut world = world();
+    world.vm(&["Migrating", "Stopping"]);
+    world.seen();
+    world.rules(&[("vm-rules", &["Stopping"])]);
+    assert_eq!(world.one().spec.operation, "Stopping");
+    assert!(
+        world
+            .seen()
+            .contains(&"~Migrating Ended RuleRemoved".to_owned())
+    );
+    world.no_rules(false);
+    assert!(world.shown().is_empty());
+}
+
+#[test]
+fn removed_target_ends_its_operations() {
+    let mut world = world();
+    world.vm(&["Migrating"]);
+    world.no_rules(true);
+    assert!(
+        world
+            .seen()
+            .contains(&"~Migrating Ended TargetRemoved".to_owned())
+    );
+}
+
+#[test]
+fn result_of_older_rules_is_dropped() {
+    let mut world = world();
+    let old = world.generation;
+    world.rules(&[("vm-rules", &["Stopping"])]);
+    let finding = Finding {
+        rule_set: world.book.rule_sets[0].clone(),
+        operation: "Migrating".into(),
+        says: Some(Says::default()),
+    };
+    let evaluation = Evaluation {
+        subject: subject("vm"),
+        findings: vec![finding],
+        read_now: false,
+    };
+    let event = Event::Evaluated {
+        evaluation,
+        read: Instant::now(),
+    };
+    let source = Source {
+        target: world.target.clone(),
+        namespace: None,
+    };
+    world.message(Message::Feed {
+        source,
+        generation: old,
+        event,
+    });
+    assert!(world.shown().is_empty());
+}
+
+#[test]
+fn what_was_under_way_before_the_first_sync_starts_at_the_newest_managed_time() {
+    let mut world = world();
+    world.rules(&[("vm-rules", &["Migrating"])]);
+    world.feed(Event::Reset);
+    let earlier: Timestamp = "2026-11-21T08:00:00Z".parse().expect("a time");
+    let later = world.now.wall + Duration::from_secs(3600);
+    world.sees(
+        Subject {
+            managed: Some(earlier),
+            ..subject("a")
+        },
+        &["Migrating"],
+    );
+    world.sees(
+        Subject {
+            managed: Some(later),
+            ..subject("b")
+        },
+        &["Migrating"],
+    );
+    world.feed(Event::Synced);
+    world.sees(
+        Subject {
+            managed: Some(earlier),
+            ..subject("c")
+        },
+        &["Migrating"],
+    );
+    let starts: Vec<_> = world
+        .shown()
+        .into_iter()
+        .map(|object| object.metadata.creation_timestamp.expect("a start").0)
+        .collect();
+    assert_eq!(
+        starts,
+        [earlier, world.now.wall, world.now.wall],
+        "never later than now, and only at the first sync"
+    );
+}
+
+#[test]
+fn successor_within_the_same_second_is_another_object() {
+    let mut world = world_with(Settings {
+        debounce: Duration::ZERO,
+        retain: true,
+        cluster_namespace: "ifo-system".into(),
+    });
+    world.vm(&["Migrating"]);
+    world.vm(&[]);
+    world.vm(&["Migrating"]);
+    let shown = world.shown();
+    let starts: BTreeSet<_> = shown
+        .iter()
+        .map(|object| {
+            object
+                .metadata
+                .creation_timestamp
+                .clone()
+                .expect("a start")
+                .0
+        })
+        .collect();
+    assert_eq!(shown.len(), 2);
+    assert_eq!(starts.len(), 2);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Sees(u8, u8),
+    Deletes(u8),
+    Waits(u8),
+    Lost,
+    Synced,
+    Relist(Vec<(u8, u8)>),
+    Rules(u8),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => (0..3_u8, 0..4_u8).prop_map(|(vm, what)| Step::Sees(vm, what)),
+        1 => (0..3_u8).prop_map(Step::Deletes),
+        3 => (0..40_u8).prop_map(Step::Waits),
+        1 => Just(Step::Lost),
+        1 => Just(Step::Synced),
+        1 => proptest::collection::vec((0..3_u8, 0..4_u8), 0..3).prop_map(Step::Relist),
+        1 => (0..4_u8).prop_map(Step::Rules),
+    ];
+    proptest::collection::vec(step, 1..60)
+}
+
+fn operations(what: u8) -> Vec<&'static str> {
+    let mut all = Vec::new();
+    if what & 1 != 0 {
+        all.push("Migrating");
+    }
+    if what & 2 != 0 {
+        all.push("Stopping");
+    }
+    all
+}
+
+proptest! {
+    /// Whatever the order of events: once everything is quiet, what is shown is what was
+    /// last seen, nothing is left over, and versions only rose.
+    #[test]
+    fn no_end_is_lost_in_any_order_of_events(steps in steps()) {
+        let mut world = world();
+        let mut last: BTreeMap<u8, u8> = BTreeMap::new();
+        let mut rules = 3;
+        let mut head = world.reader.head();
+        for step in steps {
+            match step {
+                Step::Sees(vm, what) => {
+                    let what = what & rules;
+                    last.insert(vm, what);
+                    if rules != 0 { world.sees(subject(&vm.to_string()), &operations(what)); }
+                }
+                Step::Deletes(vm) => {
+                    last.remove(&vm);
+                    world.feed(Event::Deleted { subject: subject(&vm.to_string()), read: Instant::now() });
+                }
+                Step::Waits(seconds) => world.after(Duration::from_secs(seconds.into())),
+                Step::Lost => world.feed(Event::Lost),
+                Step::Synced => world.feed(Event::Synced),
+                Step::Relist(state) => {
+                    last.clear();
+                    world.feed(Event::Reset);
+                    for (vm, what) in state {
+                        let what = what & rules;
+                        last.insert(vm, what);
+                        if rules != 0 { world.sees(subject(&vm.to_string()), &operations(what)); }
+                    }
+                    world.feed(Event::Synced);
+                }
+                Step::Rules(new) => {
+                    rules = new;
+                    if new == 0 { world.no_rules(false) } else { world.rules(&[("vm-rules", &operations(new))]) }
+                    last.clear();
+                    world.feed(Event::Reset);
+                    world.feed(Event::Synced);
+                }
+            }
+            prop_assert!(world.reader.head() >= head);
+            head = world.reader.head();
+        }
+        world.feed(Event::Synced);
+        world.after(DEBOUNCE);
+        let shown: BTreeSet<_> = world
+            .shown()
+            .into_iter()
+            .map(|object| (object.spec.subject.name, object.spec.operation))
+            .collect();
+        let expected: BTreeSet<_> = last
+            .iter()
+            .flat_map(|(vm, what)| operations(*what & rules).into_iter().map(|operation| (vm.to_string(), operation.to_owned())))
+            .collect();
+        prop_assert_eq!(shown, expected);
+        prop_assert!(world.tracker.next_deadline().is_none(), "no timer is left over");
+    }
+}
