@@ -1,0 +1,191 @@
+//! What lists, commits and watches cost, at named sizes.
+
+use bytes::Bytes;
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use ifo::index::{At, Bounds, Cursor, Key, Layout, Reader, Scope, Stamp, Write, Writer, index};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+/// About what the table of the live resource needs.
+static LAYOUT: Layout = Layout {
+    paths: &[
+        &["metadata", "name"],
+        &["metadata", "creationTimestamp"],
+        &["spec", "operation"],
+        &["spec", "component"],
+        &["spec", "ruleSet"],
+        &["spec", "item"],
+        &["spec", "subject", "kind"],
+        &["spec", "subject", "name"],
+        &["status", "phase"],
+        &["status", "state"],
+        &["status", "reason"],
+        &["status", "message"],
+        &["status", "progress"],
+        &["status", "completed"],
+    ],
+};
+/// The server's.
+const BOUNDS: Bounds = Bounds {
+    bytes: 4 << 20,
+    age: Duration::from_mins(5),
+};
+const SIZES: [(&str, u64); 3] = [("1k", 1_000), ("10k", 10_000), ("100k", 100_000)];
+/// Objects in one namespace, whatever the size.
+const NAMESPACE: u64 = 100;
+
+/// An operation of about 1.4 KB, as an encoder writes it.
+fn object(namespace: &str, name: &str, progress: u64) -> Vec<u8> {
+    let condition = |kind: &str| {
+        format!(
+            r#"{{"lastTransitionTime":"2026-01-02T03:04:05Z","message":"copying memory to node-17","observedGeneration":7,"reason":"Migrating","status":"True","type":"{kind}"}}"#
+        )
+    };
+    let conditions = ["Progressing", "Detected", "Completed"]
+        .map(condition)
+        .join(",");
+    format!(
+        r#"{{"apiVersion":"live.ifo.kubevirt.io/v1alpha1","kind":"InFlightOperation","metadata":{{"creationTimestamp":"2026-01-02T03:04:05Z","generation":1,"labels":{{"ifo.kubevirt.io/component":"kubevirt","ifo.kubevirt.io/operation":"Migrating","ifo.kubevirt.io/subject-kind":"VirtualMachine"}},"name":"{name}","namespace":"{namespace}","ownerReferences":[{{"apiVersion":"kubevirt.io/v1","blockOwnerDeletion":false,"controller":true,"kind":"VirtualMachine","name":"{name}","uid":"6f1de7a0-5f8f-4b0e-a7f0-3a0f5f4f9d61"}}],"uid":"6f1de7a0-5f8f-4b0e-a7f0-3a0f5f4f9d62"}},"spec":{{"operation":"Migrating","ruleSet":"vm-lifecycle-rules","component":"kubevirt","subject":{{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachine","name":"{name}","namespace":"{namespace}","uid":"6f1de7a0-5f8f-4b0e-a7f0-3a0f5f4f9d61"}}}},"status":{{"phase":"Active","state":"Progressing","reason":"Migrating","message":"copying memory to node-17","progress":{progress},"startTimeSource":"Expression","lastDetected":"2026-01-02T03:04:05Z","detectedBy":["vm-lifecycle-rules"],"subjectGeneration":7,"conditions":[{conditions}]}}}}"#
+    )
+    .into_bytes()
+}
+
+fn key(n: u64) -> Key {
+    Key::new(
+        format!("team-{}", n / NAMESPACE),
+        format!("my-vm-{n}-migrating-3f9c2a1b"),
+    )
+}
+
+fn put(n: u64, progress: u64) -> Write {
+    let key = key(n);
+    let json = object(&key.namespace, &key.name, progress);
+    Write::Put { key, json }
+}
+
+fn filled(size: u64) -> (Writer, Reader) {
+    let (mut writer, reader) = index(&LAYOUT, BOUNDS);
+    let batch = (0..size).map(|n| put(n, 0)).collect();
+    writer
+        .commit(batch, Stamp::Mint)
+        .expect("the objects are well formed");
+    (writer, reader)
+}
+
+fn list(c: &mut Criterion) {
+    let mut group = c.benchmark_group("list");
+    for (name, size) in SIZES {
+        let (_writer, reader) = filled(size);
+        group.throughput(Throughput::Elements(size));
+        group.bench_function(BenchmarkId::new("all", name), |b| {
+            b.iter(|| reader.list(&Scope::All, At::Latest));
+        });
+        let scope = Scope::Namespace("team-3".into());
+        group.throughput(Throughput::Elements(NAMESPACE));
+        group.bench_function(BenchmarkId::new("namespace of 100", name), |b| {
+            b.iter(|| reader.list(&scope, At::Latest));
+        });
+    }
+    group.finish();
+}
+
+/// The pages after the first: a version that the whole ring has to be undone for.
+fn list_exact(c: &mut Criterion) {
+    let mut group = c.benchmark_group("list of the oldest version in the ring");
+    for (name, size) in SIZES {
+        let (mut writer, reader) = filled(size);
+        for n in 0..5_000 {
+            let write = put(n % size, 1 + n);
+            writer
+                .commit(vec![write], Stamp::Mint)
+                .expect("the object is well formed");
+        }
+        group.bench_function(name, |b| {
+            b.iter(|| reader.list(&Scope::All, At::Exact(reader.oldest())));
+        });
+    }
+    group.finish();
+}
+
+fn commit(c: &mut Criterion) {
+    let mut group = c.benchmark_group("commit");
+    for (name, size) in SIZES {
+        let (mut writer, _reader) = filled(size);
+        let mut n = 0;
+        group.bench_function(BenchmarkId::new("one", name), |b| {
+            b.iter_batched(
+                || {
+                    n += 1;
+                    vec![put(n % size, n)]
+                },
+                |batch| writer.commit(batch, Stamp::Mint),
+                BatchSize::SmallInput,
+            );
+        });
+        group.bench_function(BenchmarkId::new("one that changes nothing", name), |b| {
+            let there = writer.get(&key(7)).expect("all were put in");
+            b.iter_batched(
+                || {
+                    let (key, json) = (there.key().clone(), there.json().to_vec());
+                    vec![Write::Put { key, json }]
+                },
+                |batch| writer.commit(batch, Stamp::Mint),
+                BatchSize::SmallInput,
+            );
+        });
+    }
+    group.finish();
+}
+
+/// From a commit until the last of many watchers, each a task, has its change.
+fn fan_out(c: &mut Criterion) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("threads can be had");
+    let mut group = c.benchmark_group("fan-out");
+    for (name, watchers) in [("1 cursor", 1_usize), ("1k cursors", 1_000)] {
+        let (mut writer, reader) = filled(1_000);
+        let (told, mut heard) = tokio::sync::mpsc::channel::<Bytes>(watchers);
+        for _ in 0..watchers {
+            let cursor = reader
+                .follow(reader.head(), Scope::All)
+                .expect("the head is always there");
+            runtime.spawn(deliver(cursor, told.clone()));
+        }
+        let mut n = 0;
+        group.bench_function(name, |b| {
+            b.iter_custom(|times| {
+                let mut took = Duration::ZERO;
+                for _ in 0..times {
+                    n += 1;
+                    let batch = vec![put(n % 1_000, n)];
+                    let start = Instant::now();
+                    writer
+                        .commit(batch, Stamp::Mint)
+                        .expect("the object is well formed");
+                    for _ in 0..watchers {
+                        black_box(heard.blocking_recv());
+                    }
+                    took += start.elapsed();
+                }
+                took
+            });
+        });
+    }
+    group.finish();
+}
+
+async fn deliver(mut cursor: Cursor, told: tokio::sync::mpsc::Sender<Bytes>) {
+    while let Ok(changes) = cursor.next().await {
+        for entry in changes.into_iter().filter_map(|change| change.after) {
+            if told.send(entry.json().clone()).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+criterion_group!(benches, list, list_exact, commit, fan_out);
+criterion_main!(benches);

@@ -1,0 +1,129 @@
+//! How cursors wait, wake, are cut short and fall off.
+
+use crate::index::*;
+use futures::FutureExt;
+use std::time::{Duration, Instant};
+
+static LAYOUT: Layout = Layout { paths: &[] };
+const BOUNDS: Bounds = Bounds {
+    bytes: 1 << 20,
+    age: Duration::from_mins(1),
+};
+
+fn put(namespace: &str, name: &str, n: u64) -> Write {
+    Write::Put {
+        key: Key::new(namespace, name),
+        json: format!(r#"{{"metadata":{{}},"n":{n}}}"#).into_bytes(),
+    }
+}
+
+fn commit(writer: &mut Writer, namespace: &str, n: u64) -> Rv {
+    let write = put(namespace, "x", n);
+    writer.commit(vec![write], Stamp::Mint).unwrap()
+}
+
+#[tokio::test]
+async fn a_waiting_cursor_is_woken_by_a_change_of_its_scope_alone() {
+    let (mut writer, reader) = index(&LAYOUT, BOUNDS);
+    let mut cursor = reader
+        .follow(reader.head(), Scope::Namespace("a".into()))
+        .unwrap();
+    let waiting = tokio::spawn(async move { (cursor.next().await, cursor) });
+    tokio::task::yield_now().await;
+    let other = commit(&mut writer, "b", 1);
+    tokio::task::yield_now().await;
+    assert!(!waiting.is_finished());
+    let ours = commit(&mut writer, "a", 1);
+    let (changes, cursor) = waiting.await.unwrap();
+    let changes = changes.unwrap();
+    assert_eq!((changes.len(), changes[0].rv), (1, ours));
+    assert_eq!(cursor.rv(), ours);
+    assert!(ours > other);
+}
+
+#[tokio::test]
+async fn a_cursor_tells_how_far_it_has_looked_outside_its_scope() {
+    let (mut writer, reader) = index(&LAYOUT, BOUNDS);
+    let head = reader.head();
+    let mut cursor = reader.follow(head, Scope::Namespace("a".into())).unwrap();
+    let other = commit(&mut writer, "b", 1);
+    assert_eq!(cursor.rv(), head);
+    assert!(cursor.next().now_or_never().is_none());
+    assert_eq!(cursor.rv(), other);
+    let both = vec![put("a", "x", 1), put("b", "x", 2)];
+    let last = writer.commit(both, Stamp::Mint).unwrap();
+    let changes = cursor.next().await.unwrap();
+    assert_eq!(changes.len(), 1);
+    assert!(cursor.rv() == last && last > changes[0].rv);
+}
+
+#[tokio::test]
+async fn a_wait_that_is_cut_short_loses_nothing() {
+    let (mut writer, reader) = index(&LAYOUT, BOUNDS);
+    let mut cursor = reader.follow(reader.head(), Scope::All).unwrap();
+    let mut seen = Vec::new();
+    let mut made = Vec::new();
+    for n in 0..50 {
+        // Polled once, then dropped, before the change and after it.
+        if let Some(changes) = cursor.next().now_or_never() {
+            seen.extend(changes.unwrap().iter().map(|change| change.rv));
+        }
+        {
+            let cut = cursor.next();
+            tokio::pin!(cut);
+            assert!(futures::poll!(&mut cut).is_pending());
+            made.push(commit(&mut writer, "a", n));
+        }
+    }
+    seen.extend(cursor.next().await.unwrap().iter().map(|change| change.rv));
+    assert_eq!(seen, made);
+}
+
+#[tokio::test]
+async fn a_cursor_that_falls_off_the_ring_is_told_each_time() {
+    let (mut writer, reader) = index(&LAYOUT, BOUNDS);
+    let start = reader.head();
+    let mut slow = reader.follow(start, Scope::Namespace("b".into())).unwrap();
+    let mut quick = reader.follow(start, Scope::Namespace("b".into())).unwrap();
+    let head = commit(&mut writer, "a", 1);
+    assert!(quick.next().now_or_never().is_none());
+    writer.trim(Instant::now() + BOUNDS.age * 2);
+    let gone = Gone {
+        asked: start,
+        oldest: head,
+    };
+    // Nothing is lost for one that had looked that far.
+    assert!(quick.next().now_or_never().is_none());
+    assert_eq!(slow.next().await.unwrap_err(), gone);
+    commit(&mut writer, "b", 1);
+    assert_eq!(slow.next().await.unwrap_err(), gone);
+    assert_eq!(quick.next().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_cursor_delivers_the_rest_when_the_writer_is_gone_and_then_waits() {
+    let (mut writer, reader) = index(&LAYOUT, BOUNDS);
+    let mut cursor = reader.follow(reader.head(), Scope::All).unwrap();
+    commit(&mut writer, "a", 1);
+    drop(writer);
+    assert_eq!(cursor.next().await.unwrap().len(), 1);
+    assert!(cursor.next().now_or_never().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_is_waited_for_until_the_limit() {
+    let (mut writer, reader) = index(&LAYOUT, BOUNDS);
+    let limit = Duration::from_secs(3);
+    assert!(reader.reached(reader.head(), limit).await);
+    assert!(!reader.reached(Rv(reader.head().0 + 1), limit).await);
+    let next = Rv(reader.head().0 + 1);
+    let waiting = tokio::spawn({
+        let reader = reader.clone();
+        async move { reader.reached(next, limit).await }
+    });
+    tokio::task::yield_now().await;
+    commit(&mut writer, "a", 1);
+    assert!(waiting.await.unwrap());
+    drop(writer);
+    assert!(!reader.reached(Rv(u64::MAX), limit).await);
+}

@@ -1,0 +1,131 @@
+//! Where an object is, and which part of the index a reader means.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::Arc;
+
+/// Where an object is. Ordered as the bytes of `namespace/name`, like etcd's keys, so
+/// that namespace `a-b` comes before `a`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// Namespace; empty for a cluster-scoped object.
+    pub namespace: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+}
+
+impl Key {
+    /// The key of an object; `namespace` is empty for a cluster-scoped one.
+    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+
+    /// The bytes that give the order.
+    fn path(&self) -> impl Iterator<Item = u8> {
+        prefix(&self.namespace).chain(self.name.bytes())
+    }
+}
+
+/// What the keys of a namespace begin with: `namespace/`, or nothing.
+fn prefix(namespace: &str) -> impl Iterator<Item = u8> {
+    let slash: &[u8] = if namespace.is_empty() { b"" } else { b"/" };
+    namespace.bytes().chain(slash.iter().copied())
+}
+
+/// Orders namespaces as the keys in them are ordered.
+pub(super) fn compare_namespaces(a: &str, b: &str) -> Ordering {
+    prefix(a).cmp(prefix(b))
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        if self.namespace == other.namespace {
+            return self.name.cmp(&other.name);
+        }
+        // Two different keys may have the same bytes only where a name has a slash in
+        // it, which Kubernetes forbids; the second comparison keeps Ord lawful anyway.
+        self.path()
+            .cmp(other.path())
+            .then_with(|| self.namespace.cmp(&other.namespace))
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// `namespace/name`, or the name alone.
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.namespace.is_empty() {
+            write!(f, "{}/", self.namespace)?;
+        }
+        f.write_str(&self.name)
+    }
+}
+
+/// What part of the index a reader means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All namespaces.
+    All,
+    /// One namespace.
+    Namespace(Arc<str>),
+    /// One object.
+    Object(Key),
+}
+
+impl Scope {
+    /// Whether the object at `key` is in it.
+    pub fn contains(&self, key: &Key) -> bool {
+        match self {
+            Self::All => true,
+            Self::Namespace(namespace) => *namespace == key.namespace,
+            Self::Object(object) => object == key,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_ordered_as_the_bytes_of_namespace_and_name() {
+        let mut keys = [
+            Key::new("a", "x"),
+            Key::new("a0", "a"),
+            Key::new("", "a.b"),
+            Key::new("a-b", "z"),
+            Key::new("a", "b"),
+            Key::new("", "a"),
+            Key::new("b", "a"),
+        ];
+        keys.sort();
+        let paths: Vec<String> = keys.iter().map(ToString::to_string).collect();
+        assert_eq!(paths, ["a", "a-b/z", "a.b", "a/b", "a/x", "a0/a", "b/a"]);
+        assert!(paths.is_sorted());
+    }
+
+    #[test]
+    fn namespaces_are_ordered_as_their_keys_are() {
+        assert_eq!(compare_namespaces("a-b", "a"), Ordering::Less);
+        assert_eq!(compare_namespaces("a", "a0"), Ordering::Less);
+        assert_eq!(compare_namespaces("a", "a"), Ordering::Equal);
+    }
+
+    #[test]
+    fn a_scope_contains_its_keys_and_no_others() {
+        let key = Key::new("a", "x");
+        assert!(Scope::All.contains(&key));
+        assert!(Scope::Namespace("a".into()).contains(&key));
+        assert!(!Scope::Namespace("a-b".into()).contains(&key));
+        assert!(Scope::Object(key.clone()).contains(&key));
+        assert!(!Scope::Object(Key::new("b", "x")).contains(&key));
+    }
+}

@@ -1,0 +1,204 @@
+//! The operations, as encoded objects, at exact versions. Enters: batches of changes
+//! from the one writer. Leaves: lists that are exactly the state at their
+//! resourceVersion, and cursors that deliver exactly what came after.
+//!
+//! ```text
+//! Writer::commit ──▶ ring of changes ──▶ map, by namespace ──▶ publish the version
+//!                        │                    │                      │
+//!                        │ undo what is newer │ scan                 │ read first, wakes
+//!                        ▼                    ▼                      ▼
+//!                   Cursor::next         Reader::list            both of them
+//! ```
+//!
+//! The map is no snapshot: while a reader walks it, it changes. But the writer tells
+//! the ring first, so whatever a reader finds in the map that is newer than the version
+//! it set out with, the ring can take back. And what the writer has not published yet
+//! is newer than any reader's version, so nobody sees half a batch.
+//!
+//! The writer waits for no client. It shares two locks with readers, the ring's and that
+//! of the map's part it changes, and readers hold each only for as long as it takes to
+//! copy references.
+
+mod cursor;
+mod entry;
+mod key;
+mod reader;
+mod ring;
+mod scan;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub use cursor::Cursor;
+pub use entry::{Entry, Layout};
+pub use key::{Key, Scope};
+pub use reader::Reader;
+pub use scan::Malformed;
+pub use writer::Writer;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A resourceVersion: microseconds since 1970, at least the last one plus one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Rv(pub u64);
+
+impl Rv {
+    /// No version reaches this: clients that read numbers as IEEE 754 doubles count
+    /// without gaps up to 2^53. In microseconds it is the year 2255.
+    pub const LIMIT: Rv = Rv(1 << 53);
+
+    /// The version that a clock gives now; 0 when it is set before 1970 or past
+    /// [`Rv::LIMIT`], where it is of no use.
+    fn of_clock(clock: SystemTime) -> Rv {
+        let micros = clock
+            .duration_since(UNIX_EPOCH)
+            .ok()
+            .and_then(|since| u64::try_from(since.as_micros()).ok());
+        Rv(micros.filter(|&rv| rv < Self::LIMIT.0).unwrap_or(0))
+    }
+}
+
+/// Decimal, as Kubernetes writes it.
+impl fmt::Display for Rv {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// A change that the writer commits.
+#[derive(Clone, Debug)]
+pub enum Write {
+    /// Adds or replaces; `json` is a whole object, any resourceVersion in it is replaced.
+    /// One that differs from what is there in nothing else changes nothing.
+    Put {
+        /// Where; nobody compares it with the names inside `json`.
+        key: Key,
+        /// The object.
+        json: Vec<u8>,
+    },
+    /// Removes. What is not there stays away, without a change.
+    Delete {
+        /// Where.
+        key: Key,
+    },
+}
+
+/// Which version a batch gets.
+#[derive(Clone, Copy, Debug)]
+pub enum Stamp {
+    /// A new one for each write of the batch.
+    Mint,
+    /// Exactly this one, for each write (a mirror of another index). It must be above
+    /// the head. A `Put` of what is there already gets it too, since an object of a
+    /// mirror has the version it has in the original.
+    Exact(Rv),
+}
+
+/// A change, as cursors deliver it. `before` and `after` are None where there was or is nothing.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// Version of the change.
+    pub rv: Rv,
+    /// The object before it.
+    pub before: Option<Arc<Entry>>,
+    /// The object after it.
+    pub after: Option<Arc<Entry>>,
+}
+
+impl Change {
+    /// Where the change is.
+    ///
+    /// # Panics
+    ///
+    /// If both sides are None: that changes nothing, and no cursor delivers it.
+    pub fn key(&self) -> &Key {
+        let side = self.after.as_ref().or(self.before.as_ref());
+        side.expect("a change has an object before it or after it")
+            .key()
+    }
+}
+
+/// Which state a reader means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// The newest.
+    Latest,
+    /// Exactly the one of this version.
+    Exact(Rv),
+}
+
+/// The version asked for is not in the ring any more, or never was a version, or is
+/// above the head (whoever asks for such a one waits for it first: [`Reader::reached`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("resourceVersion {asked} is gone; the oldest is {oldest}")]
+pub struct Gone {
+    /// What was asked for.
+    pub asked: Rv,
+    /// The ring's lower boundary.
+    pub oldest: Rv,
+}
+
+/// Why a batch was not committed. Nothing of it was.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The JSON of a `Put` is not that of an object with metadata.
+    #[error("cannot index {key}: {source}")]
+    Malformed {
+        /// Of which object.
+        key: Key,
+        /// What is wrong with it.
+        #[source]
+        source: Malformed,
+    },
+    /// A mirror's version is not above the head.
+    #[error("resourceVersion {asked} is not above {head}")]
+    NotAbove {
+        /// The version of the batch.
+        asked: Rv,
+        /// The published version.
+        head: Rv,
+    },
+    /// The next version would not be below [`Rv::LIMIT`].
+    #[error("there is no resourceVersion above {head}")]
+    Exhausted {
+        /// The published version.
+        head: Rv,
+    },
+}
+
+/// How much of the past the ring keeps.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Bytes that only the ring still holds: the objects that were replaced or removed,
+    /// and its own slots.
+    pub bytes: usize,
+    /// Age of the oldest change.
+    pub age: Duration,
+}
+
+/// Makes an empty index. Its first version is the clock's, so it is above all that a
+/// server before it has issued.
+///
+/// # Panics
+///
+/// As [`index_from`].
+pub fn index(layout: &'static Layout, bounds: Bounds) -> (Writer, Reader) {
+    index_from(layout, bounds, Rv::of_clock(SystemTime::now()))
+}
+
+/// Makes an empty index whose head and lower boundary is `start`: for a mirror, which
+/// begins below the versions that it mirrors.
+///
+/// # Panics
+///
+/// If the layout has more than [`Layout::MOST`] paths.
+pub fn index_from(layout: &'static Layout, bounds: Bounds, start: Rv) -> (Writer, Reader) {
+    assert!(
+        layout.paths.len() <= Layout::MOST,
+        "a layout has at most {} paths",
+        Layout::MOST
+    );
+    writer::pair(layout, bounds, start)
+}

@@ -1,0 +1,252 @@
+//! Views of the index. Enters: a scope and a version. Leaves: the objects of the one
+//! exactly as of the other, or a cursor that goes on from there.
+
+use super::ring::Ring;
+use super::{At, Bounds, Cursor, Entry, Gone, Key, Rv, Scope, key};
+use dashmap::DashMap;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// How often a list of the newest state starts over when the ring has dropped what it
+/// must undo, before it makes the writer wait for it: that takes a writer that fills the
+/// ring within the time of one scan, and a second such time in a row is rare.
+const TRIES: usize = 3;
+
+/// The entries of one namespace. In the order of their names, so a list need not sort
+/// them.
+pub(super) type Names = BTreeMap<Arc<str>, Arc<Entry>>;
+
+/// What the writer and the readers share. Nobody takes one of the two locks, the ring's
+/// and that of a part of the map, for writing while holding the other.
+pub(super) struct Shared {
+    pub map: DashMap<Arc<str>, Names>,
+    pub len: AtomicUsize,
+    ring: RwLock<Ring>,
+}
+
+impl fmt::Debug for Shared {
+    /// Without what is in it, which is much and takes locks.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(super) fn new(bounds: Bounds, start: Rv) -> Self {
+        Self {
+            map: DashMap::new(),
+            len: AtomicUsize::new(0),
+            ring: RwLock::new(Ring::new(bounds, start)),
+        }
+    }
+
+    pub(super) fn ring(&self) -> RwLockReadGuard<'_, Ring> {
+        self.ring.read().expect("nothing panics that holds it")
+    }
+
+    pub(super) fn ring_mut(&self) -> RwLockWriteGuard<'_, Ring> {
+        self.ring.write().expect("nothing panics that holds it")
+    }
+
+    /// What the map has at `key`.
+    pub(super) fn get(&self, key: &Key) -> Option<Arc<Entry>> {
+        self.map
+            .get(&*key.namespace)
+            .and_then(|names| names.get(&*key.name).cloned())
+    }
+
+    /// What the map has in `scope`, in order: no state that ever was, if the writer is
+    /// at work.
+    pub(super) fn scan(&self, scope: &Scope) -> Vec<Arc<Entry>> {
+        let mut found = Vec::new();
+        match scope {
+            Scope::Object(key) => found.extend(self.get(key)),
+            Scope::Namespace(namespace) => self.scan_namespace(namespace, &mut found),
+            Scope::All => {
+                let mut namespaces: Vec<Arc<str>> =
+                    self.map.iter().map(|names| names.key().clone()).collect();
+                namespaces.sort_unstable_by(|a, b| key::compare_namespaces(a, b));
+                found.reserve(self.len.load(Relaxed));
+                for namespace in &namespaces {
+                    self.scan_namespace(namespace, &mut found);
+                }
+                // Names without a namespace lie between those with one.
+                if namespaces.len() > 1 && namespaces.iter().any(|name| name.is_empty()) {
+                    found.sort_by(|a, b| a.key().cmp(b.key()));
+                }
+            }
+        }
+        found
+    }
+
+    fn scan_namespace(&self, namespace: &str, found: &mut Vec<Arc<Entry>>) {
+        if let Some(names) = self.map.get(namespace) {
+            found.extend(names.values().cloned());
+        }
+    }
+}
+
+/// Turns what a scan has found into the state at `rv`, with what [`Ring::old`] gave
+/// after it. Usually that is little, so it costs no comparison for each entry.
+pub(super) fn undo(
+    rv: Rv,
+    mut found: Vec<Arc<Entry>>,
+    mut old: Vec<Arc<Entry>>,
+) -> Vec<Arc<Entry>> {
+    found.retain(|entry| entry.rv() <= rv);
+    if old.is_empty() {
+        return found;
+    }
+    old.sort_unstable_by(|a, b| a.key().cmp(b.key()));
+    let mut state = Vec::with_capacity(found.len() + old.len());
+    let mut rest = found.into_iter();
+    for entry in old {
+        let ahead = rest.as_slice();
+        let smaller = ahead.partition_point(|other| other.key() < entry.key());
+        // The scan may have come by before the change did.
+        let there = ahead
+            .get(smaller)
+            .is_some_and(|next| Arc::ptr_eq(next, &entry));
+        state.extend(rest.by_ref().take(smaller));
+        if !there {
+            state.push(entry);
+        }
+    }
+    state.extend(rest);
+    state
+}
+
+/// A shared view. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    shared: Arc<Shared>,
+    head: watch::Receiver<Rv>,
+}
+
+impl Reader {
+    pub(super) fn new(shared: Arc<Shared>, head: watch::Receiver<Rv>) -> Self {
+        Self { shared, head }
+    }
+
+    /// The published version.
+    pub fn head(&self) -> Rv {
+        *self.head.borrow()
+    }
+
+    /// The ring's lower boundary: a watch may start there, or at any later change.
+    pub fn oldest(&self) -> Rv {
+        self.shared.ring().floor()
+    }
+
+    /// Waits until the published version is at least `rv`; false when `limit` ran out,
+    /// or the writer is gone.
+    pub async fn reached(&self, rv: Rv, limit: Duration) -> bool {
+        let mut head = self.head.clone();
+        let reached = head.wait_for(|&head| head >= rv);
+        matches!(tokio::time::timeout(limit, reached).await, Ok(Ok(_)))
+    }
+
+    /// The objects of `scope`, in the order of their keys, exactly as of the version
+    /// returned: for [`At::Exact`] that very one, which may lie between two changes.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`] for an exact version below the ring's lower boundary, and for one above
+    /// the head: who wants that waits for it with [`Reader::reached`] first.
+    pub fn list(&self, scope: &Scope, at: At) -> Result<(Rv, Vec<Arc<Entry>>), Gone> {
+        match at {
+            At::Latest => Ok(self.latest(scope)),
+            At::Exact(rv) => {
+                if rv > self.head() || rv < self.oldest() {
+                    return Err(self.shared.ring().gone(rv));
+                }
+                Ok((rv, self.state(scope, rv)?))
+            }
+        }
+    }
+
+    /// One object, now, with the version as of which that is so.
+    pub fn get(&self, key: &Key) -> (Rv, Option<Arc<Entry>>) {
+        let (rv, mut found) = self.latest(&Scope::Object(key.clone()));
+        (rv, found.pop())
+    }
+
+    /// Changes of `scope` after `rv`, which must be a change's version or the lower
+    /// boundary; the head always is one of the two.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`] for any other version.
+    pub fn follow(&self, rv: Rv, scope: Scope) -> Result<Cursor, Gone> {
+        let head = self.head();
+        let ring = self.shared.ring();
+        // A change above the head is in the ring before it is published.
+        if rv > head || !ring.knows(rv) {
+            return Err(ring.gone(rv));
+        }
+        Ok(Cursor::new(
+            self.shared.clone(),
+            self.head.clone(),
+            scope,
+            rv,
+        ))
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.shared.len.load(Relaxed)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes that only the ring keeps in memory, as [`Bounds::bytes`] counts them.
+    pub fn ring_bytes(&self) -> usize {
+        self.shared.ring().bytes()
+    }
+
+    /// Age of the oldest change in the ring; zero if there is none.
+    pub fn ring_age(&self) -> Duration {
+        self.shared.ring().age(Instant::now())
+    }
+
+    #[cfg(test)]
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// The state of `scope` at `rv`, a version from the lower boundary to the head.
+    fn state(&self, scope: &Scope, rv: Rv) -> Result<Vec<Arc<Entry>>, Gone> {
+        let found = self.shared.scan(scope);
+        let old = self.shared.ring().old(scope, rv)?;
+        Ok(undo(rv, found, old))
+    }
+
+    fn latest(&self, scope: &Scope) -> (Rv, Vec<Arc<Entry>>) {
+        for _ in 0..TRIES {
+            let head = self.head();
+            if let Ok(found) = self.state(scope, head) {
+                return (head, found);
+            }
+        }
+        // Nothing enters the ring or leaves it for so long. What the writer does to the
+        // map meanwhile is in the ring already.
+        let ring = self.shared.ring();
+        let head = self.head();
+        let found = self.shared.scan(scope);
+        let old = ring
+            .old(scope, head)
+            .expect("the lower boundary is not above the head, and neither moves down");
+        drop(ring);
+        (head, undo(head, found, old))
+    }
+}

@@ -1,0 +1,442 @@
+//! What can be seen only from inside: that lists need the undo, and how the ring counts.
+
+use super::reader::undo;
+use super::*;
+use futures::FutureExt;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Instant;
+
+static LAYOUT: Layout = Layout {
+    paths: &[&["n"], &["spec", "operation"], &["metadata", "name"]],
+};
+const MANY: Bounds = Bounds {
+    bytes: 64 << 20,
+    age: Duration::from_hours(1),
+};
+
+fn put(namespace: &str, name: &str, n: u64) -> Write {
+    Write::Put {
+        key: Key::new(namespace, name),
+        json: format!(r#"{{"metadata":{{"name":"{name}"}},"n":{n}}}"#).into_bytes(),
+    }
+}
+
+fn delete(namespace: &str, name: &str) -> Write {
+    Write::Delete {
+        key: Key::new(namespace, name),
+    }
+}
+
+/// What a list shows: keys, versions and the number that `put` took.
+fn shown(entries: &[Arc<Entry>]) -> Vec<(String, Rv, String)> {
+    let number = |entry: &Entry| String::from_utf8(entry.value(0).unwrap().to_vec()).unwrap();
+    entries
+        .iter()
+        .map(|entry| (entry.key().to_string(), entry.rv(), number(entry)))
+        .collect()
+}
+
+/// All that a cursor has without waiting.
+fn ready(mut cursor: Cursor) -> Vec<Change> {
+    let mut all = Vec::new();
+    while let Some(changes) = cursor.next().now_or_never() {
+        all.extend(changes.unwrap());
+    }
+    all
+}
+
+#[test]
+fn scans_beside_a_writer_at_full_speed_need_the_undo_and_get_it() {
+    let (mut writer, reader) = index(&LAYOUT, MANY);
+    let mut at = reader.head();
+    let done = Arc::new(AtomicBool::new(false));
+    let (log, states) = mpsc::channel();
+    let worker = std::thread::spawn({
+        let done = done.clone();
+        move || {
+            // Pairs that always have the same number at a published version.
+            for n in 0_u64.. {
+                if done.load(Ordering::Relaxed) {
+                    return;
+                }
+                let pair = (n % 50).to_string();
+                let batch = if n % 7 == 0 {
+                    vec![delete("a", &pair), delete("z", &pair)]
+                } else {
+                    vec![put("a", &pair, n), put("z", &pair, n)]
+                };
+                let rv = writer.commit(batch, Stamp::Mint).unwrap();
+                let number = (n % 7 != 0).then(|| n.to_string());
+                // Nobody listens any more once the test is over.
+                if log.send((rv, pair, number)).is_err() {
+                    return;
+                }
+            }
+        }
+    });
+
+    let mut model = BTreeMap::new();
+    let mut needed = 0;
+    for _ in 0..200_000 {
+        let rv = reader.head();
+        let scanned = reader.shared().scan(&Scope::All);
+        let old = reader.shared().ring().old(&Scope::All, rv).unwrap();
+        let listed = undo(rv, scanned.clone(), old);
+
+        while at < rv {
+            let (then, pair, n) = states.recv().unwrap();
+            match n {
+                Some(n) => model.insert(pair, n),
+                None => model.remove(&pair),
+            };
+            at = then;
+        }
+        assert_eq!(at, rv, "a version in the middle of a batch was published");
+        let expected: Vec<_> = ["a", "z"]
+            .iter()
+            .flat_map(|ns| {
+                model
+                    .iter()
+                    .map(move |(k, v)| (format!("{ns}/{k}"), v.clone()))
+            })
+            .collect();
+        let seen: Vec<_> = shown(&listed).into_iter().map(|(k, _, n)| (k, n)).collect();
+        assert_eq!(seen, expected, "as of {rv}");
+        let raw: Vec<_> = shown(&scanned)
+            .into_iter()
+            .map(|(k, _, n)| (k, n))
+            .collect();
+        needed += usize::from(raw != expected);
+        if needed >= 20 {
+            break;
+        }
+    }
+    done.store(true, Ordering::Relaxed);
+    drop(states);
+    worker.join().unwrap();
+    assert!(needed > 0, "no scan saw the writer at work");
+}
+
+/// A ring holds this much for an object that `put` made and that was replaced.
+fn replaced_weight(writer: &mut Writer, reader: &Reader) -> usize {
+    let empty = reader.ring_bytes();
+    writer.commit(vec![put("w", "w", 1)], Stamp::Mint).unwrap();
+    let added = reader.ring_bytes();
+    writer.commit(vec![put("w", "w", 2)], Stamp::Mint).unwrap();
+    let replaced = reader.ring_bytes();
+    assert!(added - empty < 100, "an object that the map holds counts");
+    replaced - added
+}
+
+#[test]
+fn the_ring_counts_what_it_alone_holds_and_stays_within_its_bytes() {
+    let (mut writer, reader) = index(&LAYOUT, MANY);
+    let one = replaced_weight(&mut writer, &reader);
+    let json = reader.get(&Key::new("w", "w")).1.unwrap().json().len();
+    assert!(one > json && one < json + 500);
+
+    let bytes = 10 * one;
+    let (mut writer, reader) = index(&LAYOUT, Bounds { bytes, ..MANY });
+    let first = reader.head();
+    for n in 0..100 {
+        writer
+            .commit(vec![put("w", "w", n % 9)], Stamp::Mint)
+            .unwrap();
+        assert!(reader.ring_bytes() <= bytes);
+    }
+    assert!(
+        reader.ring_bytes() > bytes - one,
+        "more is dropped than need be"
+    );
+    assert!(reader.oldest() > first);
+    let kept = reader.follow(reader.oldest(), Scope::All).unwrap();
+    assert_eq!(ready(kept).len(), 10);
+}
+
+#[test]
+fn the_ring_drops_what_is_too_old_and_keeps_the_state() {
+    let age = Duration::from_mins(1);
+    let (mut writer, reader) = index(&LAYOUT, Bounds { age, ..MANY });
+    assert_eq!(reader.ring_age(), Duration::ZERO);
+    let first = writer.commit(vec![put("a", "x", 1)], Stamp::Mint).unwrap();
+    let second = writer.commit(vec![put("a", "x", 2)], Stamp::Mint).unwrap();
+    assert!(reader.ring_age() > Duration::ZERO);
+
+    writer.trim(Instant::now());
+    assert!(reader.list(&Scope::All, At::Exact(first)).is_ok());
+    writer.trim(Instant::now() + age + Duration::from_secs(1));
+    assert_eq!((reader.oldest(), reader.head()), (second, second));
+    assert_eq!(
+        (reader.ring_bytes(), reader.ring_age()),
+        (0, Duration::ZERO)
+    );
+    assert!(reader.list(&Scope::All, At::Exact(first)).is_err());
+    let (rv, entries) = reader.list(&Scope::All, At::Exact(second)).unwrap();
+    assert_eq!(shown(&entries), [("a/x".into(), rv, "2".into())]);
+    assert_eq!(ready(reader.follow(second, Scope::All).unwrap()).len(), 0);
+}
+
+#[test]
+fn an_empty_index_is_listed_and_followed_from_its_first_version() {
+    let (mut writer, reader) = index_from(&LAYOUT, MANY, Rv(7));
+    assert_eq!((reader.head(), reader.oldest()), (Rv(7), Rv(7)));
+    for at in [At::Latest, At::Exact(Rv(7))] {
+        let (rv, entries) = reader.list(&Scope::All, at).unwrap();
+        assert_eq!((rv, entries.len()), (Rv(7), 0));
+    }
+    let cursor = reader.follow(Rv(7), Scope::All).unwrap();
+    writer
+        .commit(vec![put("a", "x", 1)], Stamp::Exact(Rv(9)))
+        .unwrap();
+    let changes = ready(cursor);
+    assert_eq!(changes.len(), 1);
+    assert_eq!((changes[0].rv, changes[0].before.is_none()), (Rv(9), true));
+}
+
+#[test]
+fn versions_between_changes_are_listed_but_not_followed() {
+    let (mut writer, reader) = index_from(&LAYOUT, MANY, Rv(10));
+    for rv in [20, 30] {
+        writer
+            .commit(vec![put("a", "x", rv)], Stamp::Exact(Rv(rv)))
+            .unwrap();
+    }
+    let listed = |rv| reader.list(&Scope::All, At::Exact(Rv(rv)));
+    let followed = |rv| {
+        reader
+            .follow(Rv(rv), Scope::All)
+            .map(|cursor| ready(cursor).len())
+    };
+    let gone = |rv| Gone {
+        asked: Rv(rv),
+        oldest: Rv(10),
+    };
+    assert_eq!(listed(9).unwrap_err(), gone(9));
+    assert_eq!(listed(31).unwrap_err(), gone(31));
+    assert_eq!(
+        shown(&listed(29).unwrap().1),
+        [("a/x".into(), Rv(20), "20".into())]
+    );
+    assert_eq!(shown(&listed(19).unwrap().1), []);
+    for (rv, changes) in [(10, 2), (20, 1), (30, 0)] {
+        assert_eq!(followed(rv), Ok(changes));
+    }
+    for rv in [0, 9, 11, 19, 29, 31] {
+        assert_eq!(followed(rv), Err(gone(rv)));
+    }
+}
+
+#[test]
+fn an_object_deleted_and_made_again_is_undone_to_what_it_was() {
+    let (mut writer, reader) = index(&LAYOUT, MANY);
+    let key = Key::new("a", "x");
+    let rv = writer.commit(vec![put("a", "x", 1)], Stamp::Mint).unwrap();
+    let last = writer
+        .commit(
+            vec![
+                delete("a", "x"),
+                put("a", "x", 2),
+                delete("a", "x"),
+                put("a", "x", 1),
+            ],
+            Stamp::Mint,
+        )
+        .unwrap();
+    let (_, then) = reader.list(&Scope::All, At::Exact(rv)).unwrap();
+    assert_eq!(shown(&then), [("a/x".into(), rv, "1".into())]);
+    // The steps of a batch have versions of their own, in the order of the batch.
+    let changes = ready(reader.follow(rv, Scope::Object(key.clone())).unwrap());
+    let versions: Vec<_> = changes.iter().map(|change| change.rv).collect();
+    assert!(versions.is_sorted_by(|a, b| a < b));
+    assert_eq!((changes.len(), versions[3]), (4, last));
+    for (change, objects) in changes.iter().zip([0, 1, 0, 1]) {
+        let (_, then) = reader.list(&Scope::All, At::Exact(change.rv)).unwrap();
+        assert_eq!(then.len(), objects);
+    }
+    let (rv, now) = reader.get(&key);
+    let now = now.unwrap();
+    assert_eq!((rv, now.rv()), (last, last));
+    assert!(Arc::ptr_eq(&now, &writer.get(&key).unwrap()));
+}
+
+#[test]
+fn a_write_that_changes_nothing_has_no_version() {
+    let (mut writer, reader) = index(&LAYOUT, MANY);
+    let head = writer.commit(vec![put("a", "x", 1)], Stamp::Mint).unwrap();
+    let there = reader.get(&Key::new("a", "x")).1.unwrap();
+    let again = Write::Put {
+        key: there.key().clone(),
+        json: there.json().to_vec(),
+    };
+    let bytes = reader.ring_bytes();
+    let nothing = vec![put("a", "x", 1), delete("a", "y"), delete("b", "x"), again];
+    assert_eq!(writer.commit(nothing, Stamp::Mint).unwrap(), head);
+    assert_eq!(
+        writer.commit(vec![], Stamp::Exact(Rv(head.0 + 1))).unwrap(),
+        head
+    );
+    assert_eq!((reader.head(), reader.ring_bytes()), (head, bytes));
+}
+
+#[test]
+fn a_batch_with_a_malformed_write_changes_nothing() {
+    let (mut writer, reader) = index(&LAYOUT, MANY);
+    let head = writer.commit(vec![put("a", "x", 1)], Stamp::Mint).unwrap();
+    let bad = Write::Put {
+        key: Key::new("a", "bad"),
+        json: b"{}".to_vec(),
+    };
+    let error = writer.commit(vec![put("a", "y", 1), delete("a", "x"), bad], Stamp::Mint);
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "cannot index a/bad: no object metadata at byte 0"
+    );
+    assert_eq!((reader.head(), reader.len()), (head, 1));
+    assert_eq!(ready(reader.follow(head, Scope::All).unwrap()).len(), 0);
+}
+
+#[test]
+fn versions_follow_the_clock_and_never_go_back() {
+    let start = Rv::of_clock(SystemTime::now());
+    let (mut writer, _) = index(&LAYOUT, MANY);
+    assert!(writer.head() >= start);
+    let rv = writer.commit(vec![put("a", "x", 1)], Stamp::Mint).unwrap();
+    assert!(rv > start && rv <= Rv(Rv::of_clock(SystemTime::now()).0 + 1));
+
+    // A clock set back: the head is ahead of it.
+    let ahead = Rv(rv.0 + 3_600_000_000);
+    let (mut writer, _) = index_from(&LAYOUT, MANY, ahead);
+    let two = vec![put("a", "x", 1), put("a", "y", 1)];
+    assert_eq!(writer.commit(two, Stamp::Mint).unwrap(), Rv(ahead.0 + 2));
+    let past = writer.commit(vec![delete("a", "x")], Stamp::Exact(ahead));
+    assert!(matches!(past, Err(Error::NotAbove { asked, .. }) if asked == ahead));
+    let same = writer.commit(vec![], Stamp::Exact(writer.head()));
+    assert!(matches!(same, Err(Error::NotAbove { .. })));
+
+    // And one that is no use at all.
+    assert_eq!(Rv::of_clock(UNIX_EPOCH - Duration::from_secs(1)), Rv(0));
+    assert_eq!(
+        Rv::of_clock(UNIX_EPOCH + Duration::from_secs(1 << 40)),
+        Rv(0)
+    );
+}
+
+#[test]
+fn versions_end_below_what_a_double_counts() {
+    let (mut writer, reader) = index_from(&LAYOUT, MANY, Rv(Rv::LIMIT.0 - 2));
+    let last = writer.commit(vec![put("a", "x", 1)], Stamp::Mint).unwrap();
+    assert_eq!(last, Rv(Rv::LIMIT.0 - 1));
+    for stamp in [
+        Stamp::Mint,
+        Stamp::Exact(Rv::LIMIT),
+        Stamp::Exact(Rv(u64::MAX)),
+    ] {
+        let error = writer.commit(vec![put("a", "x", 2)], stamp).unwrap_err();
+        assert!(matches!(error, Error::Exhausted { head } if head == last));
+    }
+    assert_eq!(reader.head(), last);
+}
+
+#[test]
+fn a_mirrors_put_of_what_is_there_gets_its_version() {
+    let (mut writer, reader) = index_from(&LAYOUT, MANY, Rv(1));
+    for rv in [5, 6] {
+        writer
+            .commit(vec![put("a", "x", 1)], Stamp::Exact(Rv(rv)))
+            .unwrap();
+    }
+    let (rv, entry) = reader.get(&Key::new("a", "x"));
+    assert_eq!((rv, entry.unwrap().rv()), (Rv(6), Rv(6)));
+}
+
+#[test]
+fn changes_of_one_version_are_seen_together_or_not_at_all() {
+    let (mut writer, reader) = index_from(&LAYOUT, Bounds { bytes: 900, ..MANY }, Rv(1));
+    for rv in 2..9 {
+        let batch = vec![put("a", "x", rv), put("a", "y", rv)];
+        let previous = reader.head();
+        writer.commit(batch, Stamp::Exact(Rv(rv))).unwrap();
+        if let Ok(cursor) = reader.follow(previous, Scope::All) {
+            assert_eq!(ready(cursor).len(), 2);
+        }
+        let from_oldest = ready(reader.follow(reader.oldest(), Scope::All).unwrap());
+        assert_eq!(from_oldest.len() % 2, 0);
+    }
+    assert!(reader.oldest() > Rv(1));
+}
+
+#[test]
+fn a_namespace_leaves_nothing_behind_and_shares_its_name() {
+    let (mut writer, reader) = index(&LAYOUT, MANY);
+    let batch = vec![put("a", "x", 1), put("a", "y", 1)];
+    writer.commit(batch, Stamp::Mint).unwrap();
+    writer.commit(vec![put("a", "z", 1)], Stamp::Mint).unwrap();
+    let (_, entries) = reader.list(&Scope::All, At::Latest).unwrap();
+    for entry in &entries {
+        assert!(Arc::ptr_eq(
+            &entry.key().namespace,
+            &entries[0].key().namespace
+        ));
+    }
+    let gone = ["x", "y", "z"].map(|name| delete("a", name));
+    writer.commit(gone.into(), Stamp::Mint).unwrap();
+    assert_eq!(reader.shared().map.len(), 0);
+    assert!(reader.is_empty());
+}
+
+#[test]
+fn lists_come_to_an_end_beside_a_writer_that_empties_the_ring_at_once() {
+    let (mut writer, reader) = index(&LAYOUT, Bounds { bytes: 0, ..MANY });
+    let fill: Vec<_> = (0..200).map(|n| put("a", &n.to_string(), 0)).collect();
+    writer.commit(fill, Stamp::Mint).unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let worker = std::thread::spawn({
+        let done = done.clone();
+        move || {
+            for n in 1_u64.. {
+                if done.load(Ordering::Relaxed) {
+                    return;
+                }
+                let both = vec![put("a", "1", n), put("a", "99", n)];
+                writer.commit(both, Stamp::Mint).unwrap();
+            }
+        }
+    });
+    for _ in 0..500 {
+        let (_, entries) = reader.list(&Scope::All, At::Latest).unwrap();
+        let of = |name: &str| {
+            entries
+                .iter()
+                .find(|e| &*e.key().name == name)
+                .unwrap()
+                .value(0)
+        };
+        assert_eq!(entries.len(), 200);
+        assert_eq!(of("1"), of("99"), "half a batch");
+    }
+    done.store(true, Ordering::Relaxed);
+    worker.join().unwrap();
+}
+
+#[test]
+fn a_change_that_is_not_published_yet_is_not_seen() {
+    let (mut writer, reader) = index_from(&LAYOUT, MANY, Rv(1));
+    writer
+        .commit(vec![put("a", "x", 1)], Stamp::Exact(Rv(5)))
+        .unwrap();
+    let mut cursor = reader.follow(Rv(1), Scope::All).unwrap();
+    let mut change = cursor.next().now_or_never().unwrap().unwrap().remove(0);
+    // As in the middle of a commit.
+    change.rv = Rv(7);
+    reader.shared().ring_mut().push(change, Instant::now());
+    let gone = Gone {
+        asked: Rv(7),
+        oldest: Rv(1),
+    };
+    assert_eq!(reader.follow(Rv(7), Scope::All).unwrap_err(), gone);
+    let listed = reader.list(&Scope::All, At::Exact(Rv(7)));
+    assert_eq!(listed.unwrap_err(), gone);
+    assert_eq!(ready(reader.follow(Rv(1), Scope::All).unwrap()).len(), 1);
+}

@@ -1,0 +1,358 @@
+//! The index as its users see it: lists and watches beside a writer at full speed, and
+//! any sequence of operations against a model that does everything the slow way.
+
+use futures::FutureExt;
+use ifo::index::{
+    At, Bounds, Change, Cursor, Entry, Gone, Key, Layout, Reader, Rv, Scope, Stamp, Write, Writer,
+    index,
+};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+static LAYOUT: Layout = Layout { paths: &[&["n"]] };
+
+/// What a log keeps of a write: which object, and its number, or None for a delete.
+type Step = (Key, Option<u64>);
+
+fn put(key: &Key, n: u64) -> Write {
+    let Key { namespace, name } = key;
+    let json = format!(r#"{{"metadata":{{"namespace":"{namespace}","name":"{name}"}},"n":{n}}}"#);
+    Write::Put {
+        key: key.clone(),
+        json: json.into_bytes(),
+    }
+}
+
+fn write((key, n): &Step) -> Write {
+    match n {
+        Some(n) => put(key, *n),
+        None => Write::Delete { key: key.clone() },
+    }
+}
+
+fn number(entry: &Entry) -> u64 {
+    let digits = std::str::from_utf8(entry.value(0).unwrap()).unwrap();
+    digits.parse().unwrap()
+}
+
+/// Number `n` of an endless row of numbers that look random.
+fn scramble(n: u64) -> u64 {
+    let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    n ^ (n >> 31)
+}
+
+const NAMESPACES: [&str; 5] = ["a", "a-b", "b", "c.d", "e"];
+
+fn key(number: u64) -> Key {
+    let namespace = usize::try_from(number % 5).unwrap();
+    Key::new(NAMESPACES[namespace], format!("vm-{}", number / 5 % 20))
+}
+
+/// Commits batches at full speed until `done`. Returns what each version published:
+/// only the steps that change something.
+fn write_until(done: &AtomicBool, writer: &mut Writer) -> Vec<(Rv, Vec<Step>)> {
+    let mut log: Vec<(Rv, Vec<Step>)> = Vec::new();
+    let mut now: BTreeMap<Key, u64> = BTreeMap::new();
+    for n in 1_u64.. {
+        if done.load(Ordering::Relaxed) {
+            break;
+        }
+        let random = scramble(n);
+        let mut steps = Vec::new();
+        for i in 0..=random % 4 {
+            let key = key(scramble(random + i));
+            let step = if scramble(random + i + 99).is_multiple_of(3) {
+                now.remove(&key).map(|_| (key, None))
+            } else {
+                now.insert(key.clone(), n * 4 + i);
+                Some((key, Some(n * 4 + i)))
+            };
+            steps.extend(step);
+        }
+        let rv = writer
+            .commit(steps.iter().map(write).collect(), Stamp::Mint)
+            .unwrap();
+        if !steps.is_empty() {
+            log.push((rv, steps));
+        }
+    }
+    log
+}
+
+/// What a reader saw: a list at a version, and the start of a watch from there.
+struct Seen {
+    scope: Scope,
+    rv: Rv,
+    listed: Vec<(Key, u64)>,
+    watched: Vec<Step>,
+}
+
+#[test]
+fn lists_and_watches_beside_a_writer_at_full_speed_are_exact() {
+    const LISTS: usize = 3_000;
+    let (mut writer, reader) = index(
+        &LAYOUT,
+        Bounds {
+            bytes: 64 << 20,
+            age: Duration::from_mins(10),
+        },
+    );
+    let done = Arc::new(AtomicBool::new(false));
+    let worker = std::thread::spawn({
+        let done = done.clone();
+        move || write_until(&done, &mut writer)
+    });
+
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let mut seen = Vec::new();
+    let mut overtaken = 0;
+    while seen.len() < LISTS {
+        let (scope, want) = match seen.len() % 3 {
+            0 => (Scope::All, 60),
+            1 => (Scope::Namespace(NAMESPACES[seen.len() % 5].into()), 20),
+            _ => (Scope::Object(key(scramble(seen.len() as u64))), 2),
+        };
+        let (rv, listed) = reader.list(&scope, At::Latest).unwrap();
+        let listed = listed
+            .iter()
+            .map(|entry| {
+                assert!(entry.rv() <= rv);
+                (entry.key().clone(), number(entry))
+            })
+            .collect();
+        match runtime.block_on(watch(&reader, rv, &scope, want)) {
+            Ok(watched) => seen.push(Seen {
+                scope,
+                rv,
+                listed,
+                watched,
+            }),
+            // This thread slept for as long as the writer takes to fill the ring.
+            Err(_) => overtaken += 1,
+        }
+        assert!(overtaken < LISTS, "the ring keeps nothing");
+    }
+    done.store(true, Ordering::Relaxed);
+    let log = worker.join().unwrap();
+
+    seen.sort_by_key(|seen| seen.rv);
+    let mut model: BTreeMap<Key, u64> = BTreeMap::new();
+    let mut batches = log.iter();
+    let mut at = 0;
+    for seen in &seen {
+        while at < log.len() && log[at].0 <= seen.rv {
+            for (key, n) in &batches.next().unwrap().1 {
+                match n {
+                    Some(n) => model.insert(key.clone(), *n),
+                    None => model.remove(key),
+                };
+            }
+            at += 1;
+        }
+        let state: Vec<_> = model
+            .iter()
+            .filter(|(key, _)| seen.scope.contains(key))
+            .map(|(key, n)| (key.clone(), *n))
+            .collect();
+        assert_eq!(seen.listed, state, "{:?} at {}", seen.scope, seen.rv);
+        let after: Vec<_> = log[at..]
+            .iter()
+            .flat_map(|(_, steps)| steps)
+            .filter(|(key, _)| seen.scope.contains(key))
+            .take(seen.watched.len())
+            .cloned()
+            .collect();
+        assert_eq!(seen.watched, after, "{:?} after {}", seen.scope, seen.rv);
+    }
+}
+
+/// The first changes of the scope after `rv`, at least `want` of them.
+async fn watch(reader: &Reader, rv: Rv, scope: &Scope, want: usize) -> Result<Vec<Step>, Gone> {
+    let mut cursor = reader.follow(rv, scope.clone())?;
+    let mut watched = Vec::new();
+    let mut last = rv;
+    while watched.len() < want {
+        for change in cursor.next().await? {
+            assert!(change.rv > last, "{} after {last}", change.rv);
+            last = change.rv;
+            watched.push((change.key().clone(), change.after.as_deref().map(number)));
+        }
+        assert!(cursor.rv() >= last);
+    }
+    Ok(watched)
+}
+
+/// The index, told the slow way: every state there ever was.
+struct Model {
+    past: Vec<Past>,
+}
+
+/// A version, the step that led to it, the state then.
+struct Past {
+    rv: Rv,
+    step: Option<Step>,
+    state: BTreeMap<Key, (Rv, u64)>,
+}
+
+impl Model {
+    fn last(&self) -> &Past {
+        self.past.last().expect("it begins with the empty state")
+    }
+
+    fn state(&self, rv: Rv) -> &BTreeMap<Key, (Rv, u64)> {
+        let after = self.past.partition_point(|past| past.rv <= rv);
+        &self.past[after - 1].state
+    }
+
+    /// The steps that change something. A put of what is there is one in a mirror.
+    fn changing(&self, steps: &[Step], mirror: bool) -> Vec<Step> {
+        let last = self.last().state.iter();
+        let mut now: BTreeMap<Key, u64> = last.map(|(key, (_, n))| (key.clone(), *n)).collect();
+        let changes = |(key, n): &&Step| match n {
+            Some(n) => now.insert(key.clone(), *n) != Some(*n) || mirror,
+            None => now.remove(key).is_some(),
+        };
+        steps.iter().filter(changes).cloned().collect()
+    }
+
+    fn record(&mut self, rv: Rv, step: Step) {
+        let mut state = self.last().state.clone();
+        match &step {
+            (key, Some(n)) => state.insert(key.clone(), (rv, *n)),
+            (key, None) => state.remove(key),
+        };
+        let step = Some(step);
+        self.past.push(Past { rv, step, state });
+    }
+
+    /// Compares all that a reader can ask about a scope.
+    fn check(&self, reader: &Reader, scope: &Scope) {
+        let expected = |rv: Rv| -> Vec<_> {
+            let state = self.state(rv).iter();
+            let scoped = state.filter(|(key, _)| scope.contains(key));
+            scoped.map(|(key, value)| (key.clone(), *value)).collect()
+        };
+        let seen = |entries: Vec<Arc<Entry>>| -> Vec<_> {
+            let one = |e: &Arc<Entry>| (e.key().clone(), (e.rv(), number(e)));
+            entries.iter().map(one).collect()
+        };
+        let (rv, entries) = reader.list(scope, At::Latest).unwrap();
+        assert_eq!(rv, self.last().rv);
+        assert_eq!(seen(entries), expected(rv));
+
+        for (i, past) in self.past.iter().enumerate() {
+            let next = self.past.get(i + 1);
+            if next.is_some_and(|next| next.rv == past.rv) {
+                continue;
+            }
+            let before_next = next.map_or(past.rv, |next| Rv(next.rv.0 - 1));
+            for at in [past.rv, before_next] {
+                let oldest = reader.oldest();
+                match reader.list(scope, At::Exact(at)) {
+                    Ok((told, entries)) => {
+                        assert!(at >= oldest);
+                        assert_eq!(told, at);
+                        assert_eq!(seen(entries), expected(at), "at {at}");
+                    }
+                    Err(gone) => {
+                        assert!(at < oldest);
+                        assert_eq!(gone, Gone { asked: at, oldest });
+                    }
+                }
+                match reader.follow(at, scope.clone()) {
+                    Ok(cursor) => {
+                        assert!(at >= oldest && (at == past.rv || at == oldest));
+                        self.check_changes(i + 1, scope, cursor);
+                    }
+                    Err(gone) => {
+                        assert!(at < oldest || at != past.rv);
+                        assert_eq!(gone, Gone { asked: at, oldest });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Compares what a cursor delivers with the past from number `from` on.
+    fn check_changes(&self, from: usize, scope: &Scope, cursor: Cursor) {
+        let ours = |past: &&Past| scope.contains(&past.step.as_ref().unwrap().0);
+        let mut expected = self.past[from..].iter().filter(ours);
+        for change in ready(cursor) {
+            let past = expected.next().expect("no more changes than there were");
+            let (key, n) = past.step.as_ref().unwrap();
+            assert_eq!((change.rv, change.key()), (past.rv, key));
+            assert_eq!(change.after.as_deref().map(number), *n);
+            let at = self.past.iter().position(|p| std::ptr::eq(p, past));
+            let before = self.past[at.unwrap() - 1].state.get(key).copied();
+            let told = change.before.as_deref().map(|old| (old.rv(), number(old)));
+            assert_eq!(told, before);
+        }
+        assert!(expected.next().is_none(), "a change is missing");
+    }
+}
+
+/// All that a cursor has without waiting.
+fn ready(mut cursor: Cursor) -> Vec<Change> {
+    let mut all = Vec::new();
+    while let Some(changes) = cursor.next().now_or_never() {
+        all.extend(changes.unwrap());
+    }
+    all
+}
+
+fn batches() -> impl Strategy<Value = Vec<Vec<Step>>> {
+    let namespace = prop_oneof![Just(""), Just("a"), Just("a-b"), Just("b")];
+    let step = (namespace, 0..4_u8, prop::option::weighted(0.7, 0..3_u64))
+        .prop_map(|(namespace, name, n)| (Key::new(namespace, format!("n{name}")), n));
+    prop::collection::vec(prop::collection::vec(step, 0..5), 0..20)
+}
+
+proptest! {
+    #[test]
+    fn any_sequence_of_batches_reads_as_in_a_model(
+        batches in batches(),
+        bytes in prop_oneof![Just(usize::MAX), 0..5_000_usize],
+        mirror in any::<bool>(),
+    ) {
+        let bounds = Bounds { bytes, age: Duration::from_mins(10) };
+        let (mut writer, reader) = index(&LAYOUT, bounds);
+        let empty = Past { rv: reader.head(), step: None, state: BTreeMap::new() };
+        let mut model = Model { past: vec![empty] };
+        model.check(&reader, &Scope::All);
+        for steps in batches {
+            let head = writer.head();
+            let changing = model.changing(&steps, mirror);
+            let stamp = if mirror { Stamp::Exact(Rv(head.0 + 10)) } else { Stamp::Mint };
+            let last = writer.commit(steps.iter().map(write).collect(), stamp).unwrap();
+            prop_assert_eq!(last, reader.head());
+            let count = changing.len() as u64;
+            if count == 0 {
+                prop_assert_eq!(last, head);
+            } else if mirror {
+                prop_assert_eq!(last, Rv(head.0 + 10));
+            } else {
+                prop_assert!(last.0 >= head.0 + count);
+            }
+            for (i, step) in (1..).zip(changing) {
+                // The versions of a batch follow on each other.
+                model.record(if mirror { last } else { Rv(last.0 - count + i) }, step);
+            }
+            prop_assert!(reader.ring_bytes() <= bytes);
+            prop_assert_eq!(reader.len(), model.last().state.len());
+        }
+        for scope in [
+            Scope::All,
+            Scope::Namespace("a".into()),
+            Scope::Namespace("".into()),
+            Scope::Object(Key::new("a-b", "n1")),
+        ] {
+            model.check(&reader, &scope);
+        }
+    }
+}
