@@ -1,0 +1,163 @@
+//! Finds out who asks, in a cluster. Enters: what the peer presented in the handshake,
+//! and the request's headers. Leaves: a user, with `system:authenticated` among the
+//! groups, or `system:anonymous`, or a refusal.
+//!
+//! The order, and what counts as no credential and what as a bad one, is that of
+//! Kubernetes' delegated authentication: front proxy, client certificate, bearer token;
+//! the first that knows the user decides, and a bad credential refuses the request
+//! only if none does.
+
+use super::reviews::{Reviews, digest};
+use super::{Authenticate, PeerCertificates, Trust, Unauthenticated, User};
+use arc_swap::ArcSwap;
+use futures::future::BoxFuture;
+use http::{HeaderMap, header};
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use std::sync::Arc;
+use std::time::Duration;
+
+const ANONYMOUS: &str = "system:anonymous";
+const AUTHENTICATED: &str = "system:authenticated";
+const UNAUTHENTICATED: &str = "system:unauthenticated";
+
+/// How long a token's user is kept; upstream's `CacheTTL` of delegated authentication.
+/// A revoked token is good for so much longer at most.
+const KEEP_TOKEN: Duration = Duration::from_secs(10);
+
+/// How many tokens are kept, bad ones included. Nearly all requests come through the
+/// front proxy and have none; the few clients with tokens (metrics scrapers) are tens.
+/// What made-up tokens can push out costs one review each.
+const MAX_TOKENS: usize = 1024;
+
+/// Asks the cluster who a client is.
+#[derive(Debug)]
+pub struct ClusterAuthenticator {
+    trust: Arc<ArcSwap<Trust>>,
+    tokens: Arc<Api<TokenReview>>,
+    /// `None`: the token is not valid.
+    reviews: Reviews<Option<User>>,
+}
+
+impl ClusterAuthenticator {
+    /// Verifies certificates against what `trust` holds when a request comes, and
+    /// tokens with `client`.
+    pub fn new(client: Client, trust: Arc<ArcSwap<Trust>>) -> Self {
+        Self {
+            trust,
+            tokens: Arc::new(Api::all(client)),
+            reviews: Reviews::new(KEEP_TOKEN, MAX_TOKENS),
+        }
+    }
+
+    async fn find_user(
+        &self,
+        peer: &PeerCertificates,
+        headers: &HeaderMap,
+    ) -> Result<Option<User>, Unauthenticated> {
+        let mut bad_certificate = false;
+        if !peer.0.is_empty() {
+            let trust = self.trust.load();
+            let verdict = trust.verdict(peer);
+            if verdict.is_proxy
+                && let Some(names) = trust.headers()
+                && let Some(user) = names.user(headers)?
+            {
+                return Ok(Some(user));
+            }
+            if let Some(user) = &verdict.user {
+                return Ok(Some(user.clone()));
+            }
+            bad_certificate = true;
+        }
+        match bearer_token(headers) {
+            Some(token) => self.review(token).await.map(Some),
+            None if bad_certificate => Err(Unauthenticated),
+            None => Ok(None),
+        }
+    }
+
+    async fn review(&self, token: &[u8]) -> Result<User, Unauthenticated> {
+        // A token goes into JSON, so it must be text; no real one is not.
+        let token = str::from_utf8(token).map_err(|_| Unauthenticated)?;
+        let question = TokenReview {
+            spec: TokenReviewSpec {
+                token: Some(token.to_owned()),
+                ..TokenReviewSpec::default()
+            },
+            ..TokenReview::default()
+        };
+        let api = Arc::clone(&self.tokens);
+        let ask = move || {
+            let (api, question) = (Arc::clone(&api), question.clone());
+            async move {
+                let answer = api.create(&PostParams::default(), &question).await?;
+                Ok(user_of(answer))
+            }
+        };
+        match self.reviews.ask(digest([token.as_bytes()]), ask).await {
+            Ok(user) => user.ok_or(Unauthenticated),
+            Err(why) => {
+                tracing::warn!(error = %why.0, "token could not be reviewed");
+                Err(Unauthenticated)
+            }
+        }
+    }
+}
+
+impl Authenticate for ClusterAuthenticator {
+    fn authenticate<'a>(
+        &'a self,
+        peer: &'a PeerCertificates,
+        headers: &'a HeaderMap,
+    ) -> BoxFuture<'a, Result<User, Unauthenticated>> {
+        Box::pin(async move {
+            let user = self.find_user(peer, headers).await?;
+            Ok(user.map_or_else(anonymous, in_authenticated))
+        })
+    }
+}
+
+pub(super) fn anonymous() -> User {
+    User {
+        name: ANONYMOUS.to_owned(),
+        groups: vec![UNAUTHENTICATED.to_owned()],
+        ..User::default()
+    }
+}
+
+/// Adds the group of all who are known. The front proxy sends it for users, but not for
+/// itself; and it hands the anonymous on as such, who stay so.
+fn in_authenticated(mut user: User) -> User {
+    let said = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
+    if user.name != ANONYMOUS && !user.groups.iter().any(said) {
+        user.groups.push(AUTHENTICATED.to_owned());
+    }
+    user
+}
+
+/// The token of an `Authorization: Bearer` header. Another scheme is no credential, nor
+/// is a token after two spaces; that is how Kubernetes' `bearertoken` reads it.
+pub(super) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
+    let value = headers.get(header::AUTHORIZATION)?.as_bytes().trim_ascii();
+    let mut parts = value.splitn(3, |&byte| byte == b' ');
+    let scheme = parts.next()?;
+    let token = parts.next()?;
+    (scheme.eq_ignore_ascii_case(b"bearer") && !token.is_empty()).then_some(token)
+}
+
+/// The user in an answer, unless the token is not valid.
+fn user_of(answer: TokenReview) -> Option<User> {
+    let status = answer.status?;
+    if status.authenticated != Some(true) {
+        return None;
+    }
+    let user = status.user?;
+    Some(User {
+        name: user.username.filter(|name| !name.is_empty())?,
+        uid: user.uid.filter(|uid| !uid.is_empty()),
+        groups: user.groups.unwrap_or_default(),
+        extra: user.extra.unwrap_or_default(),
+    })
+}

@@ -1,0 +1,153 @@
+//! Certificates of clients and of the CAs that vouch for them. Enters: PEM bundles and
+//! the chain a peer presented. Leaves: whether a CA of the bundle vouches for it now,
+//! and who it names.
+
+use super::User;
+use openssl::asn1::{Asn1StringRef, Asn1Time};
+use openssl::nid::Nid;
+use openssl::x509::X509;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, crypto::CryptoProvider};
+use sha2::{Digest as _, Sha256};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+/// Under this key a user's extra names the certificate, as kube-apiserver does it.
+const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+
+/// The subject attribute that holds a user's UID (Kubernetes' own OID; read by
+/// kube-apiserver since 1.33, feature `AllowParsingUserUIDFromCertAuth`).
+const UID: &str = "1.3.6.1.4.1.57683.2";
+
+/// At most so many CAs in a bundle. Clusters have one or two, in a rotation a few more;
+/// each costs a signature check when a certificate is verified.
+const MAX_AUTHORITIES: usize = 256;
+
+/// CAs that may vouch for clients.
+#[derive(Clone)]
+pub(super) struct Authorities {
+    known: Vec<(CertificateDer<'static>, X509)>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl std::fmt::Debug for Authorities {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} authorities", self.known.len())
+    }
+}
+
+impl Authorities {
+    /// Reads a bundle. `Err` says what is wrong with it: every certificate must be
+    /// readable, and there must be one.
+    pub(super) fn from_pem(bundle: &str) -> Result<Self, String> {
+        let mut known = Vec::new();
+        for der in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
+            if known.len() == MAX_AUTHORITIES {
+                return Err(format!("more than {MAX_AUTHORITIES} certificates"));
+            }
+            let nth = known.len() + 1;
+            let der = der.map_err(|error| format!("certificate {nth}: {error}"))?;
+            let parsed =
+                X509::from_der(&der).map_err(|error| format!("certificate {nth}: {error}"))?;
+            RootCertStore::empty()
+                .add(der.clone())
+                .map_err(|error| format!("certificate {nth}: {error}"))?;
+            known.push((der, parsed));
+        }
+        if known.is_empty() {
+            return Err("no certificate in it".to_owned());
+        }
+        Ok(Self {
+            known,
+            provider: Arc::new(rustls::crypto::ring::default_provider()),
+        })
+    }
+
+    /// Whether one of the authorities vouches for `chain` (leaf first) as a client, now.
+    pub(super) fn vouch_for(&self, chain: &[CertificateDer<'static>]) -> bool {
+        let Some((leaf, intermediates)) = chain.split_first() else {
+            return false;
+        };
+        let mut roots = RootCertStore::empty();
+        for (der, parsed) in &self.known {
+            // webpki does not look at the life of a trust anchor; Go does.
+            if in_force(parsed) {
+                // It was added once before, when the bundle was read.
+                let _ = roots.add(der.clone());
+            }
+        }
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&self.provider))
+            .build()
+            .is_ok_and(|verifier| {
+                verifier
+                    .verify_client_cert(leaf, intermediates, UnixTime::now())
+                    .is_ok()
+            })
+    }
+}
+
+fn in_force(certificate: &X509) -> bool {
+    Asn1Time::days_from_now(0).is_ok_and(|now| {
+        certificate.not_before() <= now.as_ref() && certificate.not_after() >= now.as_ref()
+    })
+}
+
+/// What the subject of a leaf certificate says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Subject {
+    pub(super) common_name: String,
+    organizations: Vec<String>,
+    uid: Option<String>,
+    fingerprint: String,
+}
+
+impl Subject {
+    /// Reads `leaf`; `None` if it is no certificate, or a name in it is no plain text.
+    pub(super) fn of(leaf: &CertificateDer<'_>) -> Option<Self> {
+        let certificate = X509::from_der(leaf).ok()?;
+        let name = certificate.subject_name();
+        let mut subject = Self::default();
+        // Of several common names the last counts, as in Go's crypto/x509: what
+        // kube-apiserver and this server make of a certificate must be the same user.
+        if let Some(entry) = name.entries_by_nid(Nid::COMMONNAME).last() {
+            subject.common_name = text(entry.data())?;
+        }
+        for entry in name.entries_by_nid(Nid::ORGANIZATIONNAME) {
+            subject.organizations.push(text(entry.data())?);
+        }
+        for entry in name.entries() {
+            if entry.object().to_string() == UID {
+                let uid = text(entry.data())?;
+                if uid.is_empty() || subject.uid.replace(uid).is_some() {
+                    return None;
+                }
+            }
+        }
+        for byte in Sha256::digest(leaf) {
+            let _ = write!(subject.fingerprint, "{byte:02x}");
+        }
+        Some(subject)
+    }
+
+    /// The user it names, or `None` without a common name.
+    pub(super) fn user(&self) -> Option<User> {
+        (!self.common_name.is_empty()).then(|| User {
+            name: self.common_name.clone(),
+            uid: self.uid.clone(),
+            groups: self.organizations.clone(),
+            extra: [(
+                CREDENTIAL_ID.to_owned(),
+                vec![format!("X509SHA256={}", self.fingerprint)],
+            )]
+            .into(),
+        })
+    }
+}
+
+/// The text of a name, whatever its string type. None with a NUL in it: that has cut
+/// names short in more than one library.
+fn text(value: &Asn1StringRef) -> Option<String> {
+    value.to_string().ok().filter(|text| !text.contains('\0'))
+}

@@ -1,0 +1,271 @@
+//! A kube-apiserver without anything behind it.
+
+use bytes::Bytes;
+use futures::StreamExt;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, StreamBody, combinators::BoxBody};
+use hyper::body::Frame;
+use kube::Client;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use tokio::sync::broadcast;
+
+/// A request that the [`Cluster`] saw.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) body: Value,
+}
+
+/// The code of an answer that never comes.
+const NEVER: u16 = 0;
+
+type Body = BoxBody<Bytes, Infallible>;
+type Review = dyn Fn(&Value) -> (u16, Value) + Send + Sync;
+
+#[derive(Default)]
+struct State {
+    objects: BTreeMap<String, Value>,
+    version: u64,
+    seen: Vec<Seen>,
+    /// Answers of the next requests with this method and a path that ends so.
+    refused: Vec<(Method, String, u16)>,
+}
+
+/// A kube-apiserver that keeps what it is given: get, list, watch, create, replace and
+/// merge patch of any path, with resourceVersion conflicts; reviews by a function.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    state: Arc<Mutex<State>>,
+    events: broadcast::Sender<(String, Value)>,
+    review: Arc<Review>,
+}
+
+impl Cluster {
+    pub(crate) fn new() -> Self {
+        Self::reviewing(|_| (500, json!({})))
+    }
+
+    /// `review` gets what is posted to a `…reviews` resource and gives the answer's
+    /// code and, for 201, its status.
+    pub(crate) fn reviewing(
+        review: impl Fn(&Value) -> (u16, Value) + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            state: Arc::default(),
+            events: broadcast::Sender::new(64),
+            review: Arc::new(review),
+        }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        let cluster = self.clone();
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let cluster = cluster.clone();
+            async move { Ok::<_, Infallible>(cluster.answer(request).await) }
+        });
+        Client::new(service, "default")
+    }
+
+    /// Puts an object, as another client would.
+    pub(crate) fn put(&self, path: &str, mut object: Value) {
+        let mut state = self.state.lock().unwrap();
+        state.version += 1;
+        let (collection, name) = path.rsplit_once('/').unwrap();
+        object["metadata"]["name"] = json!(name);
+        object["metadata"]["resourceVersion"] = json!(state.version.to_string());
+        let kind = if state
+            .objects
+            .insert(path.to_owned(), object.clone())
+            .is_some()
+        {
+            "MODIFIED"
+        } else {
+            "ADDED"
+        };
+        let event = json!({"type": kind, "object": object});
+        // Nobody watches: fine.
+        let _ = self.events.send((collection.to_owned(), event));
+    }
+
+    pub(crate) fn delete(&self, path: &str) {
+        let object = self.state.lock().unwrap().objects.remove(path).unwrap();
+        let collection = path.rsplit_once('/').unwrap().0.to_owned();
+        let event = json!({"type": "DELETED", "object": object});
+        let _ = self.events.send((collection, event));
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Option<Value> {
+        self.state.lock().unwrap().objects.get(path).cloned()
+    }
+
+    /// What was asked with this method.
+    pub(crate) fn seen(&self, method: &Method) -> Vec<Seen> {
+        let state = self.state.lock().unwrap();
+        let of = |seen: &&Seen| seen.method == method;
+        state.seen.iter().filter(of).cloned().collect()
+    }
+
+    /// Refuses the next request like this with `code`.
+    pub(crate) fn refuse(&self, method: Method, path_end: &str, code: u16) {
+        let refusal = (method, path_end.to_owned(), code);
+        self.state.lock().unwrap().refused.push(refusal);
+    }
+
+    /// Never answers the next request like this.
+    pub(crate) fn hang(&self, method: Method, path_end: &str) {
+        self.refuse(method, path_end, NEVER);
+    }
+
+    async fn answer(&self, request: Request<kube::client::Body>) -> Response<Body> {
+        let (parts, body) = request.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let path = parts.uri.path().to_owned();
+        let query = parts.uri.query().unwrap_or_default().to_owned();
+        let refused = {
+            let mut state = self.state.lock().unwrap();
+            state.seen.push(Seen {
+                method: parts.method.clone(),
+                path: path.clone(),
+                body: body.clone(),
+            });
+            let refused = state
+                .refused
+                .iter()
+                .position(|(method, end, _)| *method == parts.method && path.ends_with(end));
+            refused.map(|at| state.refused.remove(at).2)
+        };
+        match refused {
+            Some(NEVER) => std::future::pending().await,
+            Some(code) => return failure(code),
+            None => {}
+        }
+        match parts.method {
+            Method::POST if path.ends_with("reviews") => {
+                let (code, status) = (self.review)(&body);
+                if code == 201 {
+                    let mut answer = body;
+                    answer["status"] = status;
+                    success(&answer)
+                } else {
+                    failure(code)
+                }
+            }
+            Method::POST => {
+                let name = body["metadata"]["name"].as_str().unwrap().to_owned();
+                let path = format!("{path}/{name}");
+                if self.get(&path).is_some() {
+                    return failure(409);
+                }
+                self.put(&path, body);
+                success(&self.get(&path).unwrap())
+            }
+            Method::PUT => {
+                let current = self.get(&path);
+                let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+                match current {
+                    None => failure(404),
+                    Some(current) if version(&current) != version(&body) => failure(409),
+                    Some(_) => {
+                        self.put(&path, body);
+                        success(&self.get(&path).unwrap())
+                    }
+                }
+            }
+            Method::PATCH => {
+                let Some(mut object) = self.get(&path) else {
+                    return failure(404);
+                };
+                assert_eq!(
+                    parts.headers["content-type"],
+                    "application/merge-patch+json"
+                );
+                merge(&mut object, &body);
+                self.put(&path, object);
+                success(&self.get(&path).unwrap())
+            }
+            _ if query.contains("watch=true") => self.watch(path),
+            _ if query.contains("fieldSelector") => self.list(&path),
+            _ => self
+                .get(&path)
+                .map_or_else(|| failure(404), |found| success(&found)),
+        }
+    }
+
+    fn list(&self, path: &str) -> Response<Body> {
+        let state = self.state.lock().unwrap();
+        let prefix = format!("{path}/");
+        let of = |(at, _): &(&String, &Value)| at.starts_with(&prefix);
+        let items: Vec<_> = state.objects.iter().filter(of).map(|(_, it)| it).collect();
+        success(&json!({
+            "metadata": {"resourceVersion": (state.version + 1).to_string()},
+            "items": items,
+        }))
+    }
+
+    fn watch(&self, path: String) -> Response<Body> {
+        let events = tokio_stream::wrappers::BroadcastStream::new(self.events.subscribe());
+        let lines = events.filter_map(move |event| {
+            let line = event.ok().and_then(|(collection, event)| {
+                (collection == path).then(|| Ok(Frame::data(Bytes::from(format!("{event}\n")))))
+            });
+            std::future::ready(line)
+        });
+        Response::new(BodyExt::boxed(StreamBody::new(SyncStream(Mutex::new(
+            Box::pin(lines),
+        )))))
+    }
+}
+
+/// A stream behind a lock, since a `BoxBody` must be `Sync`.
+struct SyncStream<S>(Mutex<std::pin::Pin<Box<S>>>);
+
+impl<S: futures::Stream> futures::Stream for SyncStream<S> {
+    type Item = S::Item;
+
+    fn poll_next(
+        self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<S::Item>> {
+        self.0.lock().unwrap().as_mut().poll_next(context)
+    }
+}
+
+fn success(object: &Value) -> Response<Body> {
+    Response::new(Full::from(object.to_string()).boxed())
+}
+
+fn failure(code: u16) -> Response<Body> {
+    let reason = match code {
+        403 => "Forbidden",
+        404 => "NotFound",
+        409 => "Conflict",
+        _ => "InternalError",
+    };
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure",
+        "code": code, "message": format!("refused with {code}"), "reason": reason,
+    });
+    let mut response = Response::new(Full::from(status.to_string()).boxed());
+    *response.status_mut() = StatusCode::from_u16(code).unwrap();
+    response
+}
+
+/// RFC 7386.
+fn merge(target: &mut Value, patch: &Value) {
+    if let Value::Object(fields) = patch {
+        for (key, value) in fields {
+            if value.is_null() {
+                target.as_object_mut().unwrap().remove(key);
+            } else {
+                merge(&mut target[key], value);
+            }
+        }
+    } else {
+        *target = patch.clone();
+    }
+}

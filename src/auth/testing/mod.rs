@@ -1,0 +1,21 @@
+//! What the tests of this room and of `certs` stand on: a CA that issues whatever is
+//! asked of it, and a kube-apiserver that keeps objects in a map.
+
+mod cluster;
+mod pair;
+
+pub(crate) use cluster::Cluster;
+pub(crate) use pair::{Pair, ca, ca_living};
+
+use std::time::Duration;
+
+/// Waits until `done`, and fails after 20 s (on whichever clock the test runs).
+pub(crate) async fn eventually(what: &str, done: impl Fn() -> bool) {
+    for _ in 0..2000 {
+        if done() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("never came: {what}");
+}

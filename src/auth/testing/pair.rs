@@ -1,0 +1,167 @@
+//! Certificates, good and bad.
+
+use crate::auth::PeerCertificates;
+use openssl::asn1::Asn1Time;
+use openssl::bn::{BigNum, MsbOption};
+use openssl::ec::{EcGroup, EcKey};
+use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
+use openssl::pkey::{PKey, Private};
+use openssl::x509::extension::{BasicConstraints, ExtendedKeyUsage, KeyUsage};
+use openssl::x509::{X509, X509Builder, X509NameBuilder};
+use rustls::pki_types::CertificateDer;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A certificate with its key.
+pub(crate) struct Pair {
+    pub(crate) certificate: X509,
+    pub(crate) key: PKey<Private>,
+}
+
+impl Pair {
+    pub(crate) fn pem(&self) -> String {
+        String::from_utf8(self.certificate.to_pem().unwrap()).unwrap()
+    }
+
+    pub(crate) fn key_pem(&self) -> Vec<u8> {
+        self.key.private_key_to_pem_pkcs8().unwrap()
+    }
+
+    pub(crate) fn der(&self) -> CertificateDer<'static> {
+        self.certificate.to_der().unwrap().into()
+    }
+
+    /// As the handshake hands it on.
+    pub(crate) fn peer(&self) -> PeerCertificates {
+        PeerCertificates(Arc::new([self.der()]))
+    }
+
+    fn sign(template: Template<'_>, issuer: Option<&Self>) -> Self {
+        let curve = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
+        let key = PKey::from_ec_key(EcKey::generate(&curve).unwrap()).unwrap();
+        let mut name = X509NameBuilder::new().unwrap();
+        for (field, value) in template.subject {
+            name.append_entry_by_text(field, value).unwrap();
+        }
+        let name = name.build();
+        let mut builder = X509Builder::new().unwrap();
+        builder.set_version(2).unwrap();
+        let mut serial = BigNum::new().unwrap();
+        serial.rand(64, MsbOption::MAYBE_ZERO, false).unwrap();
+        builder
+            .set_serial_number(&serial.to_asn1_integer().unwrap())
+            .unwrap();
+        builder.set_subject_name(&name).unwrap();
+        builder
+            .set_issuer_name(issuer.map_or(&name, |ca| ca.certificate.subject_name()))
+            .unwrap();
+        builder.set_pubkey(&key).unwrap();
+        let now = i64::try_from(
+            SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap()
+                .as_secs(),
+        )
+        .unwrap();
+        let (from, to) = template.life;
+        builder
+            .set_not_before(&Asn1Time::from_unix(now + from).unwrap())
+            .unwrap();
+        builder
+            .set_not_after(&Asn1Time::from_unix(now + to).unwrap())
+            .unwrap();
+        if template.ca {
+            builder
+                .append_extension(BasicConstraints::new().critical().ca().build().unwrap())
+                .unwrap();
+            builder
+                .append_extension(KeyUsage::new().critical().key_cert_sign().build().unwrap())
+                .unwrap();
+        } else if template.server {
+            builder
+                .append_extension(ExtendedKeyUsage::new().server_auth().build().unwrap())
+                .unwrap();
+        } else {
+            builder
+                .append_extension(ExtendedKeyUsage::new().client_auth().build().unwrap())
+                .unwrap();
+        }
+        builder
+            .sign(issuer.map_or(&key, |ca| &ca.key), MessageDigest::sha256())
+            .unwrap();
+        Self {
+            certificate: builder.build(),
+            key,
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Template<'a> {
+    subject: &'a [(&'a str, &'a str)],
+    /// Seconds from now.
+    life: (i64, i64),
+    ca: bool,
+    server: bool,
+}
+
+/// An hour ago to an hour from now.
+const LIFE: (i64, i64) = (-3600, 3600);
+
+/// A self-signed CA.
+pub(crate) fn ca(name: &str) -> Pair {
+    ca_living(name, LIFE)
+}
+
+/// A self-signed CA with a life, in seconds from now.
+pub(crate) fn ca_living(name: &str, life: (i64, i64)) -> Pair {
+    let subject = [("CN", name)];
+    let template = Template {
+        subject: &subject,
+        life,
+        ca: true,
+        server: false,
+    };
+    Pair::sign(template, None)
+}
+
+impl Pair {
+    /// A client certificate, such as `&[("CN", "jane"), ("O", "dev")]`.
+    pub(crate) fn client(&self, subject: &[(&str, &str)]) -> Self {
+        self.client_living(subject, LIFE)
+    }
+
+    /// A client certificate with a life, in seconds from now.
+    pub(crate) fn client_living(&self, subject: &[(&str, &str)], life: (i64, i64)) -> Self {
+        let template = Template {
+            subject,
+            life,
+            ca: false,
+            server: false,
+        };
+        Self::sign(template, Some(self))
+    }
+
+    /// A certificate for servers only.
+    pub(crate) fn server(&self, name: &str) -> Self {
+        let template = Template {
+            subject: &[("CN", name)],
+            life: LIFE,
+            ca: false,
+            server: true,
+        };
+        Self::sign(template, Some(self))
+    }
+
+    /// A CA under this one.
+    pub(crate) fn intermediate(&self, name: &str) -> Self {
+        let template = Template {
+            subject: &[("CN", name)],
+            life: LIFE,
+            ca: true,
+            server: false,
+        };
+        Self::sign(template, Some(self))
+    }
+}

@@ -1,0 +1,201 @@
+//! What is asked of the cluster, and how often.
+
+use super::super::testing::Cluster;
+use super::super::{Attributes, Authorize, ClusterAuthorizer, Decision, Requirement, User};
+use http::Method;
+use serde_json::json;
+use std::time::Duration;
+
+fn jane() -> User {
+    User {
+        name: "jane".to_owned(),
+        uid: Some("7".to_owned()),
+        groups: vec!["dev".to_owned(), "system:authenticated".to_owned()],
+        extra: [("scope".to_owned(), vec!["a".to_owned()])].into(),
+    }
+}
+
+fn list(namespace: &str) -> Attributes {
+    Attributes::Resource {
+        verb: "list".to_owned(),
+        group: "live.ifo.kubevirt.io".to_owned(),
+        version: "v1alpha1".to_owned(),
+        resource: "inflightoperations".to_owned(),
+        subresource: String::new(),
+        namespace: namespace.to_owned(),
+        name: String::new(),
+        fields: Vec::new(),
+        labels: Vec::new(),
+    }
+}
+
+fn path(path: &str) -> Attributes {
+    Attributes::NonResource {
+        path: path.to_owned(),
+        verb: "get".to_owned(),
+    }
+}
+
+/// Allows `ns`, and nothing else.
+fn cluster() -> Cluster {
+    Cluster::reviewing(|question| {
+        if question["spec"]["resourceAttributes"]["namespace"] == "ns" {
+            (201, json!({"allowed": true}))
+        } else {
+            (201, json!({"allowed": false, "reason": "no role"}))
+        }
+    })
+}
+
+#[tokio::test]
+async fn the_review_says_all_there_is_to_say() {
+    let cluster = cluster();
+    let authorizer = ClusterAuthorizer::new(cluster.client());
+    let mut what = list("ns");
+    if let Attributes::Resource { fields, labels, .. } = &mut what {
+        fields.push(Requirement {
+            key: "spec.operation".to_owned(),
+            operator: "In",
+            values: vec!["Migrating".to_owned()],
+        });
+        labels.push(Requirement {
+            key: "app".to_owned(),
+            operator: "Exists",
+            values: Vec::new(),
+        });
+    }
+    let decision = authorizer.authorize(&jane(), &what).await.unwrap();
+    assert_eq!(decision, Decision::Allow);
+    let asked = cluster.seen(&Method::POST);
+    assert_eq!(
+        asked[0].path,
+        "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    );
+    assert_eq!(
+        asked[0].body["spec"],
+        json!({
+            "user": "jane", "uid": "7",
+            "groups": ["dev", "system:authenticated"],
+            "extra": {"scope": ["a"]},
+            "resourceAttributes": {
+                "verb": "list", "group": "live.ifo.kubevirt.io", "version": "v1alpha1",
+                "resource": "inflightoperations", "namespace": "ns",
+                "fieldSelector": {"requirements": [
+                    {"key": "spec.operation", "operator": "In", "values": ["Migrating"]}]},
+                "labelSelector": {"requirements": [{"key": "app", "operator": "Exists"}]},
+            },
+        })
+    );
+}
+
+#[tokio::test]
+async fn a_denial_carries_the_reason() {
+    let authorizer = ClusterAuthorizer::new(cluster().client());
+    for what in [list("elsewhere"), list(""), path("/metrics")] {
+        let decision = authorizer.authorize(&jane(), &what).await.unwrap();
+        let reason = "no role".to_owned();
+        assert_eq!(decision, Decision::Deny { reason });
+    }
+}
+
+#[tokio::test]
+async fn denied_wins_over_allowed() {
+    let cluster = Cluster::reviewing(|_| (201, json!({"allowed": true, "denied": true})));
+    let authorizer = ClusterAuthorizer::new(cluster.client());
+    let decision = authorizer.authorize(&jane(), &list("ns")).await.unwrap();
+    assert!(matches!(decision, Decision::Deny { .. }));
+}
+
+#[tokio::test]
+async fn masters_and_probes_pass_without_a_review() {
+    let cluster = cluster();
+    let authorizer = ClusterAuthorizer::new(cluster.client());
+    let mut admin = jane();
+    admin.groups.push("system:masters".to_owned());
+    let allowed = authorizer.authorize(&admin, &list("elsewhere")).await;
+    assert_eq!(allowed.unwrap(), Decision::Allow);
+    for probe in ["/healthz", "/livez", "/readyz"] {
+        let allowed = authorizer.authorize(&jane(), &path(probe)).await;
+        assert_eq!(allowed.unwrap(), Decision::Allow);
+    }
+    assert!(cluster.seen(&Method::POST).is_empty());
+    let child = authorizer.authorize(&jane(), &path("/readyz/ping")).await;
+    assert!(matches!(child.unwrap(), Decision::Deny { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_is_kept_for_ten_seconds_allowed_or_not() {
+    let cluster = cluster();
+    let authorizer = ClusterAuthorizer::new(cluster.client());
+    for what in [list("ns"), list("elsewhere")] {
+        let before = cluster.seen(&Method::POST).len();
+        for _ in 0..3 {
+            authorizer.authorize(&jane(), &what).await.unwrap();
+        }
+        assert_eq!(cluster.seen(&Method::POST).len(), before + 1);
+        tokio::time::advance(Duration::from_secs(10)).await;
+        authorizer.authorize(&jane(), &what).await.unwrap();
+        assert_eq!(cluster.seen(&Method::POST).len(), before + 2);
+    }
+}
+
+#[tokio::test]
+async fn a_decision_is_not_shared_between_different_questions() {
+    let cluster = cluster();
+    let authorizer = ClusterAuthorizer::new(cluster.client());
+    let mut other = jane();
+    other.extra.clear();
+    let mut third = jane();
+    third.groups.pop();
+    for user in [jane(), other, third] {
+        authorizer.authorize(&user, &list("ns")).await.unwrap();
+    }
+    authorizer.authorize(&jane(), &list("")).await.unwrap();
+    assert_eq!(cluster.seen(&Method::POST).len(), 4);
+}
+
+#[tokio::test]
+async fn those_who_ask_the_same_at_once_share_one_review() {
+    let cluster = cluster();
+    let authorizer = ClusterAuthorizer::new(cluster.client());
+    let (user, what) = (jane(), list("ns"));
+    let all = (0..50).map(|_| authorizer.authorize(&user, &what));
+    for decision in futures::future::join_all(all).await {
+        assert_eq!(decision.unwrap(), Decision::Allow);
+    }
+    assert_eq!(cluster.seen(&Method::POST).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_apiserver_is_asked_again() {
+    let cluster = cluster();
+    for code in [503, 429, 500] {
+        cluster.refuse(Method::POST, "subjectaccessreviews", code);
+    }
+    let authorizer = ClusterAuthorizer::new(cluster.client());
+    let decision = authorizer.authorize(&jane(), &list("ns")).await.unwrap();
+    assert_eq!(decision, Decision::Allow);
+    assert_eq!(cluster.seen(&Method::POST).len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_an_answer_there_is_no_decision_and_none_is_kept() {
+    let cluster = cluster();
+    cluster.refuse(Method::POST, "subjectaccessreviews", 403);
+    let authorizer = ClusterAuthorizer::new(cluster.client());
+    let (user, what) = (jane(), list("ns"));
+    assert!(authorizer.authorize(&user, &what).await.is_err());
+    assert!(authorizer.authorize(&user, &what).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_apiserver_that_hangs_is_given_up_after_ten_seconds() {
+    let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
+        std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>(
+        )
+    });
+    let authorizer = ClusterAuthorizer::new(kube::Client::new(service, "default"));
+    let start = tokio::time::Instant::now();
+    assert!(authorizer.authorize(&jane(), &list("ns")).await.is_err());
+    assert_eq!(start.elapsed().as_secs(), 10);
+}

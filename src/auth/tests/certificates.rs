@@ -1,0 +1,88 @@
+//! Users who present a certificate of their own.
+
+use super::super::Attributes;
+use super::super::certificate::Subject;
+use super::super::{AdministratorsOnly, Authorize, Decision, TokenHolder};
+use super::*;
+
+#[tokio::test]
+async fn a_certificate_names_user_groups_and_itself() {
+    let house = House::new();
+    let user = house.ask(&house.jane(), &[]).await.unwrap();
+    assert_eq!(user.name, "jane");
+    assert_eq!(user.uid, None);
+    assert_eq!(user.groups, ["dev", "ops", "system:authenticated"]);
+    let ids = &user.extra["authentication.kubernetes.io/credential-id"];
+    assert_eq!(ids.len(), 1);
+    let digest = ids[0].strip_prefix("X509SHA256=").unwrap();
+    assert_eq!(digest.len(), 64);
+}
+
+#[tokio::test]
+async fn the_last_of_several_common_names_counts() {
+    let house = House::new();
+    let peer = house.client_ca.client(&[("CN", "admin"), ("CN", "jane")]);
+    assert_eq!(house.name(&peer.peer(), &[]).await, "jane");
+}
+
+#[tokio::test]
+async fn a_certificate_without_a_common_name_is_no_user() {
+    let house = House::new();
+    let peer = house.client_ca.client(&[("O", "dev")]).peer();
+    assert_eq!(house.name(&peer, &[]).await, "401");
+}
+
+#[test]
+fn a_uid_in_the_subject_is_read_and_two_are_refused() {
+    let ca = ca("ca");
+    let one = ca.client(&[("CN", "jane"), ("1.3.6.1.4.1.57683.2", "u-1")]);
+    let user = Subject::of(&one.der()).unwrap().user().unwrap();
+    assert_eq!(user.uid.as_deref(), Some("u-1"));
+    let two = ca.client(&[
+        ("1.3.6.1.4.1.57683.2", "u-1"),
+        ("CN", "jane"),
+        ("1.3.6.1.4.1.57683.2", "u-2"),
+    ]);
+    assert_eq!(Subject::of(&two.der()), None);
+}
+
+#[tokio::test]
+async fn a_cluster_without_a_client_ca_knows_no_certificate() {
+    let house = House::changed(|data| {
+        data.remove("client-ca-file");
+    });
+    assert_eq!(house.name(&house.jane(), &[]).await, "401");
+    let headers = [("X-Remote-User", "bob")];
+    assert_eq!(house.name(&house.proxy(), &headers).await, "bob");
+}
+
+#[tokio::test]
+async fn the_demo_lets_nobody_in_but_the_holder_of_its_token() {
+    let holder = TokenHolder::of("secret");
+    let what = Attributes::NonResource {
+        path: "/metrics".to_owned(),
+        verb: "get".to_owned(),
+    };
+    let user = |header: &'static str| {
+        let holder = holder.clone();
+        async move {
+            let headers = map(&[("Authorization", header), ("X-Remote-User", "y")]);
+            holder.authenticate(&nobody(), &headers).await
+        }
+    };
+    let demo = user("Bearer secret").await.unwrap();
+    assert_eq!(
+        AdministratorsOnly.authorize(&demo, &what).await.unwrap(),
+        Decision::Allow
+    );
+    assert!(user("Bearer other").await.is_err());
+    let anonymous = user("Basic c2VjcmV0").await.unwrap();
+    assert_eq!(anonymous.name, "system:anonymous");
+    assert!(matches!(
+        AdministratorsOnly
+            .authorize(&anonymous, &what)
+            .await
+            .unwrap(),
+        Decision::Deny { .. }
+    ));
+}

@@ -1,0 +1,123 @@
+//! Tests of this room against a fake cluster and real certificates.
+
+mod authorizing;
+mod certificates;
+mod following;
+mod handshakes;
+mod proxied;
+mod remembering;
+mod tokens;
+
+use super::testing::{Cluster, Pair, ca};
+use super::{Authenticate, ClusterAuthenticator, PeerCertificates, Trust, Unauthenticated, User};
+use arc_swap::ArcSwap;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A cluster's CAs, and a server that trusts them.
+struct House {
+    client_ca: Pair,
+    proxy_ca: Pair,
+    trust: Arc<ArcSwap<Trust>>,
+    authenticator: ClusterAuthenticator,
+    cluster: Cluster,
+}
+
+/// The data of the `ConfigMap`, as kube-apiserver writes it.
+fn data(client_ca: &Pair, proxy_ca: &Pair) -> BTreeMap<String, String> {
+    [
+        ("client-ca-file", client_ca.pem()),
+        ("requestheader-client-ca-file", proxy_ca.pem()),
+        (
+            "requestheader-username-headers",
+            json!(["X-Remote-User", "X-Other-User"]).to_string(),
+        ),
+        (
+            "requestheader-group-headers",
+            json!(["X-Remote-Group"]).to_string(),
+        ),
+        (
+            "requestheader-extra-headers-prefix",
+            json!(["X-Remote-Extra-"]).to_string(),
+        ),
+        (
+            "requestheader-allowed-names",
+            json!(["front-proxy"]).to_string(),
+        ),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .into()
+}
+
+impl House {
+    fn new() -> Self {
+        Self::changed(|_| {})
+    }
+
+    /// With other data in the `ConfigMap`.
+    fn changed(change: impl FnOnce(&mut BTreeMap<String, String>)) -> Self {
+        let cluster = Cluster::reviewing(|question| {
+            if question["spec"]["token"] == "good" {
+                let user = json!({"username": "tess", "uid": "7", "groups": ["testers"],
+                                  "extra": {"scope": ["a", "b"]}});
+                (201, json!({"authenticated": true, "user": user}))
+            } else {
+                (201, json!({"error": "invalid bearer token"}))
+            }
+        });
+        let (client_ca, proxy_ca) = (ca("client-ca"), ca("proxy-ca"));
+        let mut data = data(&client_ca, &proxy_ca);
+        change(&mut data);
+        let trust = Arc::new(ArcSwap::from_pointee(Trust::parse(data).unwrap()));
+        Self {
+            authenticator: ClusterAuthenticator::new(cluster.client(), Arc::clone(&trust)),
+            client_ca,
+            proxy_ca,
+            trust,
+            cluster,
+        }
+    }
+
+    fn proxy(&self) -> PeerCertificates {
+        self.proxy_ca.client(&[("CN", "front-proxy")]).peer()
+    }
+
+    fn jane(&self) -> PeerCertificates {
+        self.client_ca
+            .client(&[("CN", "jane"), ("O", "dev"), ("O", "ops")])
+            .peer()
+    }
+
+    async fn ask(
+        &self,
+        peer: &PeerCertificates,
+        headers: &[(&str, &str)],
+    ) -> Result<User, Unauthenticated> {
+        self.authenticator.authenticate(peer, &map(headers)).await
+    }
+
+    /// The name of the user, or `401`.
+    async fn name(&self, peer: &PeerCertificates, headers: &[(&str, &str)]) -> String {
+        self.ask(peer, headers)
+            .await
+            .map_or_else(|Unauthenticated| "401".to_owned(), |user| user.name)
+    }
+}
+
+fn map(headers: &[(&str, &str)]) -> HeaderMap {
+    headers
+        .iter()
+        .map(|(name, value)| {
+            (
+                name.parse::<HeaderName>().unwrap(),
+                HeaderValue::from_bytes(value.as_bytes()).unwrap(),
+            )
+        })
+        .collect()
+}
+
+fn nobody() -> PeerCertificates {
+    PeerCertificates::default()
+}

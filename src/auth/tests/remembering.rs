@@ -1,0 +1,49 @@
+//! The cache below reviews and verdicts.
+
+use super::super::reviews::{Recent, digest};
+use std::time::Duration;
+
+fn key(number: u32) -> [u8; 32] {
+    digest([number.to_be_bytes().as_slice()])
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_never_holds_more_than_its_bound_and_drops_the_oldest() {
+    let recent = Recent::new(Duration::from_secs(10), 100);
+    for number in 0..1000 {
+        recent.insert(key(number), number);
+        assert!(recent.len() <= 100);
+    }
+    let kept = |number| recent.get(&key(number)) == Some(number);
+    assert!(kept(999));
+    assert!(kept(901));
+    assert!(!kept(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn replacing_one_entry_for_ever_pushes_out_no_more_than_the_bound() {
+    let recent = Recent::new(Duration::from_secs(10), 100);
+    for number in 0..1000 {
+        recent.insert(key(7), number);
+        assert_eq!(recent.len(), 1);
+    }
+    assert_eq!(recent.get(&key(7)), Some(999));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_old_goes_with_the_next_insertion() {
+    let recent = Recent::new(Duration::from_secs(10), 100);
+    for number in 0..50 {
+        recent.insert(key(number), number);
+    }
+    tokio::time::advance(Duration::from_secs(10)).await;
+    recent.insert(key(50), 50);
+    assert_eq!(recent.len(), 1);
+}
+
+#[test]
+fn parts_of_a_digest_do_not_run_into_each_other() {
+    let parts = |parts: &[&'static str]| digest(parts.iter().map(|part| part.as_bytes()));
+    assert_ne!(parts(&["ab", "c"]), parts(&["a", "bc"]));
+    assert_ne!(parts(&["ab"]), parts(&["ab", ""]));
+}
