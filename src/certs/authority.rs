@@ -1,0 +1,291 @@
+//! Our own CA: makes itself, and serving certificates. Enters: names. Leaves: PEM.
+//! No I/O but OpenSSL's random numbers.
+
+use super::{CertsError, now, unix_time};
+use openssl::asn1::{Asn1Integer, Asn1Time};
+use openssl::bn::{BigNum, MsbOption};
+use openssl::ec::{EcGroup, EcKey};
+use openssl::error::ErrorStack;
+use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
+use openssl::pkey::{PKey, PKeyRef, Private};
+use openssl::stack::Stack;
+use openssl::x509::extension::{
+    AuthorityKeyIdentifier, BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAlternativeName,
+    SubjectKeyIdentifier,
+};
+use openssl::x509::store::X509StoreBuilder;
+use openssl::x509::verify::X509VerifyFlags;
+use openssl::x509::{
+    X509, X509Builder, X509Name, X509NameBuilder, X509StoreContext, X509StoreContextRef,
+};
+use std::net::IpAddr;
+
+const DAY: i64 = 86_400;
+
+/// Life of a CA, in seconds: ten years, as kubeadm's CAs.
+const CA_LIFE: i64 = 3650 * DAY;
+
+/// Life of a serving certificate, in seconds: a year, as kubeadm's.
+const SERVING_LIFE: i64 = 365 * DAY;
+
+/// A CA with less than this left, in seconds, is replaced: twice the life of a serving
+/// certificate, so that every one it issued has its full life, and the old CA is in the
+/// bundle beside the new one for as long.
+const CA_NEAR_END: i64 = 2 * SERVING_LIFE;
+
+/// Certificates are valid from so many seconds before they are made, for clients whose
+/// clock is late.
+const BACKDATED: i64 = 300;
+
+/// At most so many certificates are read from a bundle: one for each CA that has not
+/// expired, which is two with our lives; the rest is for what people put there.
+const MAX_BUNDLE: usize = 64;
+
+/// A CA that can issue, and the bundle by which what it issues is known.
+#[derive(Clone)]
+pub struct Authority {
+    certificate: X509,
+    key: PKey<Private>,
+    /// CAs before this one that have not expired.
+    former: Vec<X509>,
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authority")
+            .field("subject", &self.certificate.subject_name())
+            .field("former", &self.former.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A serving certificate with its key.
+#[derive(Clone)]
+pub struct Certified {
+    /// PEM, leaf first; the CA itself is not in it.
+    pub chain: Vec<u8>,
+    /// PEM, PKCS #8. Secret.
+    pub key: Vec<u8>,
+    /// Seconds since 1970 when two thirds of its life are over and it should be renewed.
+    pub renew_at: i64,
+}
+
+impl std::fmt::Debug for Certified {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Certified")
+            .field("renew_at", &self.renew_at)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Authority {
+    /// A new CA with an ECDSA P-256 key, good for ten years.
+    pub fn create() -> Result<Self, CertsError> {
+        Self::create_until(now() + CA_LIFE)
+    }
+
+    /// A new CA that ends at `not_after`, in seconds since 1970.
+    pub(super) fn create_until(not_after: i64) -> Result<Self, CertsError> {
+        let key = new_key()?;
+        // The time tells two CAs apart for whoever reads the bundle.
+        let name = format!("ifo-apiserver-ca@{}", now());
+        let (mut builder, name) = builder(&name, &key, not_after)?;
+        builder.set_issuer_name(&name)?;
+        builder.append_extension(BasicConstraints::new().critical().ca().pathlen(0).build()?)?;
+        builder.append_extension(
+            KeyUsage::new()
+                .critical()
+                .digital_signature()
+                .key_cert_sign()
+                .crl_sign()
+                .build()?,
+        )?;
+        let id = SubjectKeyIdentifier::new().build(&builder.x509v3_context(None, None))?;
+        builder.append_extension(id)?;
+        builder.sign(&key, MessageDigest::sha256())?;
+        Ok(Self {
+            certificate: builder.build(),
+            key,
+            former: Vec::new(),
+        })
+    }
+
+    /// Reads a CA from PEM: `certificates` holds its certificate and then those of its
+    /// predecessors. Predecessors that have expired are left out; whether the CA itself
+    /// has is for [`Self::is_near_end`] to say.
+    pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, CertsError> {
+        let bad = |why: &str| CertsError::BadAuthority(why.to_owned());
+        let mut read = X509::stack_from_pem(certificates)
+            .map_err(|_| bad("the certificate is not PEM"))?
+            .into_iter();
+        let certificate = read.next().ok_or_else(|| bad("there is no certificate"))?;
+        let key =
+            PKey::private_key_from_pem(key).map_err(|_| bad("the key is not PEM of a key"))?;
+        if !certificate.public_key()?.public_eq(&key) {
+            return Err(bad("the key is not that of the first certificate"));
+        }
+        let now = now();
+        let former = read
+            .take(MAX_BUNDLE)
+            .filter(|one| unix_time(one.not_after()).is_ok_and(|end| end > now))
+            .collect();
+        let authority = Self {
+            certificate,
+            key,
+            former,
+        };
+        if !authority.can_issue()? {
+            return Err(bad("the certificate is not that of a CA"));
+        }
+        Ok(authority)
+    }
+
+    /// Whether what it issues verifies, its life aside.
+    fn can_issue(&self) -> Result<bool, CertsError> {
+        let trial = self.sign_leaf(&["trial.invalid".to_owned()], &[])?.0;
+        let mut store = X509StoreBuilder::new()?;
+        store.add_cert(self.certificate.clone())?;
+        store.set_flags(X509VerifyFlags::NO_CHECK_TIME | X509VerifyFlags::PARTIAL_CHAIN)?;
+        let (store, none) = (store.build(), Stack::new()?);
+        Ok(X509StoreContext::new()?.init(
+            &store,
+            &trial,
+            &none,
+            X509StoreContextRef::verify_cert,
+        )?)
+    }
+
+    /// A new CA that keeps this one, and those before it, in its bundle.
+    pub(super) fn succeed(&self) -> Result<Self, CertsError> {
+        let mut next = Self::create()?;
+        let now = now();
+        next.former = std::iter::once(&self.certificate)
+            .chain(&self.former)
+            .filter(|one| unix_time(one.not_after()).is_ok_and(|end| end > now))
+            .cloned()
+            .collect();
+        Ok(next)
+    }
+
+    /// Whether it is time for a successor: less than two years are left.
+    pub fn is_near_end(&self) -> bool {
+        unix_time(self.certificate.not_after()).is_ok_and(|end| end - now() < CA_NEAR_END)
+    }
+
+    /// Whether nothing that it issues is valid any more.
+    pub(super) fn has_expired(&self) -> bool {
+        unix_time(self.certificate.not_after()).is_ok_and(|end| end <= now())
+    }
+
+    /// Its certificate and those of its predecessors that have not expired, as PEM.
+    pub fn bundle(&self) -> Result<String, CertsError> {
+        let mut bundle = Vec::new();
+        for one in std::iter::once(&self.certificate).chain(&self.former) {
+            bundle.extend(one.to_pem()?);
+        }
+        String::from_utf8(bundle).map_err(|error| CertsError::BadAuthority(error.to_string()))
+    }
+
+    /// The bundle of this CA with `other`'s certificate: while the server still shows
+    /// a certificate of `other`.
+    pub(super) fn bundle_with(&self, other: &Self) -> Result<String, CertsError> {
+        let mut both = self.clone();
+        if !self.is(other) && !self.former.contains(&other.certificate) {
+            both.former.push(other.certificate.clone());
+        }
+        both.bundle()
+    }
+
+    /// Whether `other` is the same CA.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.certificate == other.certificate
+    }
+
+    /// Its key as PEM, PKCS #8. Secret.
+    pub fn key_pem(&self) -> Result<Vec<u8>, CertsError> {
+        Ok(self.key.private_key_to_pem_pkcs8()?)
+    }
+
+    /// A serving certificate for these names, with a new key; good for a year.
+    pub fn issue(&self, dns_names: &[String], ips: &[IpAddr]) -> Result<Certified, CertsError> {
+        let (leaf, key) = self.sign_leaf(dns_names, ips)?;
+        let (start, end) = (unix_time(leaf.not_before())?, unix_time(leaf.not_after())?);
+        Ok(Certified {
+            chain: leaf.to_pem()?,
+            key: key.private_key_to_pem_pkcs8()?,
+            renew_at: start + (end - start) / 3 * 2,
+        })
+    }
+
+    fn sign_leaf(
+        &self,
+        dns_names: &[String],
+        ips: &[IpAddr],
+    ) -> Result<(X509, PKey<Private>), CertsError> {
+        if dns_names.is_empty() && ips.is_empty() {
+            return Err(CertsError::NoName);
+        }
+        let key = new_key()?;
+        let end = unix_time(self.certificate.not_after())?.min(now() + SERVING_LIFE);
+        // Clients read the alternative names; a common name holds but 64 characters.
+        let (mut builder, _) = builder("ifo-apiserver", &key, end)?;
+        builder.set_issuer_name(self.certificate.subject_name())?;
+        let mut names = SubjectAlternativeName::new();
+        for name in dns_names {
+            names.dns(name);
+        }
+        for ip in ips {
+            names.ip(&ip.to_string());
+        }
+        builder.append_extension(BasicConstraints::new().critical().build()?)?;
+        builder.append_extension(KeyUsage::new().critical().digital_signature().build()?)?;
+        builder.append_extension(ExtendedKeyUsage::new().server_auth().build()?)?;
+        let extensions = {
+            let context = builder.x509v3_context(Some(&self.certificate), None);
+            let mut extensions = vec![
+                names.build(&context)?,
+                SubjectKeyIdentifier::new().build(&context)?,
+            ];
+            // A CA that somebody else made may have no key identifier to point to.
+            if self.certificate.subject_key_id().is_some() {
+                extensions.push(AuthorityKeyIdentifier::new().keyid(true).build(&context)?);
+            }
+            extensions
+        };
+        for extension in extensions {
+            builder.append_extension(extension)?;
+        }
+        builder.sign(&self.key, MessageDigest::sha256())?;
+        Ok((builder.build(), key))
+    }
+}
+
+fn new_key() -> Result<PKey<Private>, ErrorStack> {
+    let curve = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1)?;
+    PKey::from_ec_key(EcKey::generate(&curve)?)
+}
+
+/// What every certificate has: version, serial number, subject, key and life.
+fn builder(
+    common_name: &str,
+    key: &PKeyRef<Private>,
+    not_after: i64,
+) -> Result<(X509Builder, X509Name), ErrorStack> {
+    let mut name = X509NameBuilder::new()?;
+    name.append_entry_by_nid(Nid::COMMONNAME, common_name)?;
+    let name = name.build();
+    let mut builder = X509Builder::new()?;
+    // The field holds the version less one: this is v3.
+    builder.set_version(2)?;
+    // Random and positive, at most 20 octets (RFC 5280, 4.1.2.2).
+    let mut serial = BigNum::new()?;
+    serial.rand(159, MsbOption::MAYBE_ZERO, false)?;
+    let serial: Asn1Integer = serial.to_asn1_integer()?;
+    builder.set_serial_number(&serial)?;
+    builder.set_subject_name(&name)?;
+    builder.set_pubkey(key)?;
+    builder.set_not_before(Asn1Time::from_unix(now() - BACKDATED)?.as_ref())?;
+    builder.set_not_after(Asn1Time::from_unix(not_after)?.as_ref())?;
+    Ok((builder, name))
+}

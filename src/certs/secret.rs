@@ -1,0 +1,131 @@
+//! Where our own CA lives between runs: a Secret of type `kubernetes.io/tls` in the
+//! server's namespace. Enters: the Secret, if there is one. Leaves: a CA that has years
+//! left.
+//!
+//! `tls.crt` holds the CA's certificate and then its predecessors that have not
+//! expired, so the key is the bundle as well; `tls.key` the key of the first.
+
+use super::{Authority, CertsError, FIELD_MANAGER};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
+use std::collections::BTreeMap;
+
+/// The Secret that holds the CA, unless configured otherwise.
+pub const SECRET_NAME: &str = "ifo-apiserver-ca";
+
+const TYPE: &str = "kubernetes.io/tls";
+const CERTIFICATE: &str = "tls.crt";
+const KEY: &str = "tls.key";
+
+/// How often a lost race is run again: each loss means that another replica wrote, and
+/// it writes once.
+const TRIES: usize = 5;
+
+/// The CA in the Secret. Without the Secret one is made and stored; a CA that is near
+/// its end gets a successor, or is used as it is if that cannot be stored and it has not
+/// expired. If others do the same at the same time, theirs is taken.
+///
+/// `Err` also when the Secret holds something that is no CA: it is not overwritten.
+pub async fn load_or_create(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Authority, CertsError> {
+    let api = Api::<Secret>::namespaced(client.clone(), namespace);
+    let failed = |doing, source| CertsError::Secret {
+        doing,
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        source: Box::new(source),
+    };
+    let params = PostParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PostParams::default()
+    };
+    for _ in 0..TRIES {
+        let found = api
+            .get_opt(name)
+            .await
+            .map_err(|error| failed("read", error))?;
+        let (authority, written) = if let Some(secret) = found {
+            let authority = read(&secret).map_err(|why| CertsError::BadSecret {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                why,
+            })?;
+            if !authority.is_near_end() {
+                return Ok(authority);
+            }
+            let next = authority.succeed()?;
+            // Its resourceVersion makes the write fail if it changed since.
+            let secret = Secret {
+                data: Some(data(&next)?),
+                ..secret
+            };
+            let written = api.replace(name, &params, &secret).await;
+            match written {
+                // It may be immutable, or RBAC lets us read it only: good while it lasts.
+                Err(error) if !is_race(&error) && !authority.has_expired() => {
+                    let error = failed("update", error);
+                    tracing::warn!(%error, "going on with a CA that is near its end");
+                    return Ok(authority);
+                }
+                written => (next, written.map_err(|error| ("update", error))),
+            }
+        } else {
+            let new = Authority::create()?;
+            let secret = Secret {
+                metadata: ObjectMeta {
+                    name: Some(name.to_owned()),
+                    namespace: Some(namespace.to_owned()),
+                    ..ObjectMeta::default()
+                },
+                type_: Some(TYPE.to_owned()),
+                data: Some(data(&new)?),
+                ..Secret::default()
+            };
+            let written = api.create(&params, &secret).await;
+            (new, written.map_err(|error| ("create", error)))
+        };
+        match written {
+            Ok(_) => {
+                tracing::info!(namespace, name, "made a new CA for the serving certificate");
+                return Ok(authority);
+            }
+            Err((_, error)) if is_race(&error) => {}
+            Err((doing, error)) => return Err(failed(doing, error)),
+        }
+    }
+    Err(CertsError::Contended {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    })
+}
+
+/// Whether another was faster: the Secret exists or was changed (409), or is gone (404).
+fn is_race(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
+}
+
+fn read(secret: &Secret) -> Result<Authority, String> {
+    let value = |key| {
+        secret
+            .data
+            .as_ref()
+            .and_then(|data| data.get(key))
+            .ok_or_else(|| format!("it has no {key}"))
+    };
+    Authority::from_pem(&value(CERTIFICATE)?.0, &value(KEY)?.0).map_err(|error| error.to_string())
+}
+
+fn data(authority: &Authority) -> Result<BTreeMap<String, ByteString>, CertsError> {
+    Ok(BTreeMap::from([
+        (
+            CERTIFICATE.to_owned(),
+            ByteString(authority.bundle()?.into_bytes()),
+        ),
+        (KEY.to_owned(), ByteString(authority.key_pem()?)),
+    ]))
+}

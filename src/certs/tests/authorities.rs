@@ -1,0 +1,162 @@
+//! What our CA makes.
+
+use super::super::authority::Authority;
+use super::super::{CertsError, now, unix_time};
+use crate::auth::testing;
+use openssl::stack::Stack;
+use openssl::x509::store::X509StoreBuilder;
+use openssl::x509::verify::X509VerifyParam;
+use openssl::x509::{X509, X509PurposeId, X509Ref, X509StoreContext};
+use std::net::IpAddr;
+
+const YEAR: i64 = 365 * 86_400;
+
+fn bundle(authority: &Authority) -> Vec<X509> {
+    X509::stack_from_pem(authority.bundle().unwrap().as_bytes()).unwrap()
+}
+
+/// Whether a client that knows `roots` takes `leaf` for the server `name`.
+fn accepts(roots: &[X509], leaf: &X509Ref, name: &str) -> bool {
+    let mut store = X509StoreBuilder::new().unwrap();
+    for root in roots {
+        store.add_cert(root.clone()).unwrap();
+    }
+    store.set_purpose(X509PurposeId::SSL_SERVER).unwrap();
+    let mut param = X509VerifyParam::new().unwrap();
+    match name.parse::<IpAddr>() {
+        Ok(ip) => param.set_ip(ip).unwrap(),
+        Err(_) => param.set_host(name).unwrap(),
+    }
+    store.set_param(&param).unwrap();
+    X509StoreContext::new()
+        .unwrap()
+        .init(&store.build(), leaf, &Stack::new().unwrap(), |context| {
+            context.verify_cert()
+        })
+        .unwrap()
+}
+
+#[test]
+fn a_new_ca_lives_ten_years_and_may_only_sign_leaves() {
+    let authority = Authority::create().unwrap();
+    let certificate = &bundle(&authority)[0];
+    let end = unix_time(certificate.not_after()).unwrap();
+    assert!((end - now() - 10 * YEAR).abs() < 100);
+    let start = unix_time(certificate.not_before()).unwrap();
+    assert!((now() - start - 300).abs() < 100);
+    assert_eq!(certificate.pathlen(), Some(0));
+    assert_eq!(certificate.version(), 2);
+    assert!(!authority.is_near_end());
+}
+
+#[test]
+fn what_it_issues_is_accepted_for_its_names_alone() {
+    let authority = Authority::create().unwrap();
+    let names = ["ifo-apiserver.ifo-system.svc", "localhost"].map(str::to_owned);
+    let ips = ["127.0.0.1".parse().unwrap(), "::1".parse().unwrap()];
+    let issued = authority.issue(&names, &ips).unwrap();
+    let leaf = X509::from_pem(&issued.chain).unwrap();
+    let roots = bundle(&authority);
+    for name in [
+        "ifo-apiserver.ifo-system.svc",
+        "localhost",
+        "127.0.0.1",
+        "::1",
+    ] {
+        assert!(accepts(&roots, &leaf, name), "{name}");
+    }
+    assert!(!accepts(&roots, &leaf, "example.com"));
+    assert!(!accepts(&roots, &leaf, "10.0.0.1"));
+    let other = Authority::create().unwrap();
+    assert!(!accepts(&bundle(&other), &leaf, "localhost"));
+}
+
+#[test]
+fn a_serving_certificate_lives_a_year_and_is_renewed_after_two_thirds() {
+    let authority = Authority::create().unwrap();
+    let issued = authority.issue(&["a".to_owned()], &[]).unwrap();
+    let leaf = X509::from_pem(&issued.chain).unwrap();
+    let end = unix_time(leaf.not_after()).unwrap();
+    assert!((end - now() - YEAR).abs() < 100);
+    assert!((issued.renew_at - now() - YEAR / 3 * 2).abs() < 400);
+    let id = |leaf: &X509Ref| leaf.authority_key_id().unwrap().as_slice().to_vec();
+    let ca = &bundle(&authority)[0];
+    assert_eq!(id(&leaf), ca.subject_key_id().unwrap().as_slice());
+    assert_ne!(
+        leaf.subject_key_id().unwrap().as_slice(),
+        ca.subject_key_id().unwrap().as_slice()
+    );
+    let again = authority.issue(&["a".to_owned()], &[]).unwrap();
+    let again = X509::from_pem(&again.chain).unwrap();
+    let serial = |leaf: &X509Ref| leaf.serial_number().to_bn().unwrap();
+    assert_ne!(serial(&leaf), serial(&again));
+    assert!(!serial(&leaf).is_negative());
+}
+
+#[test]
+fn a_certificate_does_not_outlive_its_ca() {
+    let authority = Authority::create_until(now() + 1000).unwrap();
+    assert!(authority.is_near_end());
+    let issued = authority.issue(&["a".to_owned()], &[]).unwrap();
+    let leaf = X509::from_pem(&issued.chain).unwrap();
+    assert!(unix_time(leaf.not_after()).unwrap() <= now() + 1000);
+}
+
+#[test]
+fn a_long_name_is_no_trouble_and_no_name_is_an_error() {
+    let authority = Authority::create().unwrap();
+    let long = format!("{}.{}.svc", "a".repeat(63), "b".repeat(63));
+    let issued = authority.issue(std::slice::from_ref(&long), &[]).unwrap();
+    let leaf = X509::from_pem(&issued.chain).unwrap();
+    assert!(accepts(&bundle(&authority), &leaf, &long));
+    assert!(matches!(authority.issue(&[], &[]), Err(CertsError::NoName)));
+}
+
+#[test]
+fn a_ca_survives_pem() {
+    let authority = Authority::create().unwrap();
+    let read = Authority::from_pem(
+        authority.bundle().unwrap().as_bytes(),
+        &authority.key_pem().unwrap(),
+    )
+    .unwrap();
+    assert!(read.is(&authority));
+    let issued = read.issue(&["a".to_owned()], &[]).unwrap();
+    let leaf = X509::from_pem(&issued.chain).unwrap();
+    assert!(accepts(&bundle(&authority), &leaf, "a"));
+}
+
+#[test]
+fn a_successors_bundle_knows_what_both_issued_but_not_the_expired() {
+    let expired = Authority::create_until(now() - 10).unwrap();
+    let old = Authority::create_until(now() + 1000).unwrap();
+    let chained = [expired.succeed().unwrap(), old.succeed().unwrap()];
+    assert_eq!(bundle(&chained[0]).len(), 1);
+    let roots = bundle(&chained[1]);
+    assert_eq!(roots.len(), 2);
+    for authority in [&old, &chained[1]] {
+        let issued = authority.issue(&["a".to_owned()], &[]).unwrap();
+        let leaf = X509::from_pem(&issued.chain).unwrap();
+        assert!(accepts(&roots, &leaf, "a"));
+    }
+}
+
+#[test]
+fn what_is_no_ca_is_not_read_as_one() {
+    let ca = testing::ca("other");
+    let leaf = ca.client(&[("CN", "leaf")]);
+    let good = Authority::create().unwrap();
+    let good_pem = good.bundle().unwrap().into_bytes();
+    let good_key = good.key_pem().unwrap();
+    let cases = [
+        (b"".to_vec(), good_key.clone(), "no certificate"),
+        (good_pem.clone(), b"".to_vec(), "key is not PEM"),
+        (good_pem, ca.key_pem(), "not that of the first certificate"),
+        (leaf.pem().into_bytes(), leaf.key_pem(), "not that of a CA"),
+    ];
+    for (certificate, key, expected) in cases {
+        let error = Authority::from_pem(&certificate, &key).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+    assert!(Authority::from_pem(ca.pem().as_bytes(), &ca.key_pem()).is_ok());
+}

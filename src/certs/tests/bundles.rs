@@ -1,0 +1,133 @@
+//! The `APIService`'s caBundle.
+
+use super::super::CaBundle;
+use crate::auth::testing::{Cluster, eventually};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use http::Method;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+const NAME: &str = "v1alpha1.live.ifo.kubevirt.io";
+const PATH: &str = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
+
+fn service(bundle: Option<&str>) -> Value {
+    let mut object = json!({
+        "metadata": {"annotations": {"who": "admin"}},
+        "spec": {
+            "group": "live.ifo.kubevirt.io", "version": "v1alpha1",
+            "groupPriorityMinimum": 2000, "versionPriority": 100,
+            "service": {"name": "ifo-apiserver", "namespace": "ifo-system"},
+        },
+    });
+    if let Some(bundle) = bundle {
+        object["spec"]["caBundle"] = json!(BASE64_STANDARD.encode(bundle));
+    }
+    object
+}
+
+fn keep(cluster: &Cluster) -> (watch::Sender<Arc<str>>, tokio::task::JoinHandle<()>) {
+    let (sender, receiver) = watch::channel(Arc::from("one"));
+    let keeping = CaBundle::new(cluster.client(), NAME, receiver).keep();
+    (sender, tokio::spawn(keeping))
+}
+
+fn bundle(cluster: &Cluster) -> Option<String> {
+    let found = cluster.get(PATH)?["spec"]["caBundle"].as_str()?.to_owned();
+    Some(String::from_utf8(BASE64_STANDARD.decode(found).unwrap()).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_set_when_the_apiservice_appears_changes_or_the_bundle_does() {
+    let cluster = Cluster::new();
+    let (sender, keeping) = keep(&cluster);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(cluster.seen(&Method::PATCH).is_empty());
+
+    cluster.put(PATH, service(None));
+    let is = |expected: &str| bundle(&cluster).as_deref() == Some(expected);
+    eventually("the first bundle", || is("one")).await;
+
+    cluster.put(PATH, service(Some("someone else's")));
+    eventually("the bundle again", || is("one")).await;
+
+    sender.send("two".into()).unwrap();
+    eventually("the second bundle", || is("two")).await;
+
+    cluster.delete(PATH);
+    cluster.put(PATH, service(None));
+    eventually("the bundle of the next one", || is("two")).await;
+
+    // The issuer may go; the last bundle is still right.
+    drop(sender);
+    cluster.put(PATH, service(None));
+    eventually("the bundle without its source", || is("two")).await;
+
+    // Nothing but that one field was ever written.
+    for seen in cluster.seen(&Method::PATCH) {
+        assert_eq!(seen.path, PATH);
+        let spec = seen.body["spec"].as_object().unwrap();
+        assert_eq!(seen.body.as_object().unwrap().len(), 1);
+        assert_eq!(spec.keys().collect::<Vec<_>>(), ["caBundle"]);
+    }
+    let mut rest = cluster.get(PATH).unwrap();
+    rest["spec"].as_object_mut().unwrap().remove("caBundle");
+    assert_eq!(rest["spec"], service(None)["spec"]);
+    keeping.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_right_one_is_not_written() {
+    let cluster = Cluster::new();
+    cluster.put(PATH, service(Some("one")));
+    let (_sender, keeping) = keep(&cluster);
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    assert!(cluster.seen(&Method::GET).len() > 5, "it was never read");
+    assert!(cluster.seen(&Method::PATCH).is_empty());
+    keeping.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_forbidden_is_tried_again_but_seldom() {
+    let cluster = Cluster::new();
+    cluster.put(PATH, service(None));
+    for _ in 0..3 {
+        cluster.refuse(Method::PATCH, NAME, 403);
+    }
+    let (_sender, keeping) = keep(&cluster);
+    // The start makes one or two tries; after that it is one a minute.
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(bundle(&cluster), None);
+    assert!(cluster.seen(&Method::PATCH).len() <= 2);
+    tokio::time::sleep(Duration::from_mins(3)).await;
+    assert_eq!(bundle(&cluster).as_deref(), Some("one"));
+    assert_eq!(cluster.seen(&Method::PATCH).len(), 4);
+    keeping.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_apiserver_that_hangs_is_asked_again() {
+    let cluster = Cluster::new();
+    cluster.put(PATH, service(None));
+    // The first read is never answered.
+    cluster.hang(Method::GET, NAME);
+    let (_sender, keeping) = keep(&cluster);
+    tokio::time::sleep(Duration::from_mins(3)).await;
+    assert_eq!(bundle(&cluster).as_deref(), Some("one"));
+    keeping.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_right_to_watch_it_is_still_kept() {
+    let cluster = Cluster::new();
+    for _ in 0..1000 {
+        cluster.refuse(Method::GET, "/apiservices", 403);
+    }
+    let (_sender, keeping) = keep(&cluster);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    cluster.put(PATH, service(None));
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert_eq!(bundle(&cluster).as_deref(), Some("one"));
+    keeping.abort();
+}

@@ -1,0 +1,7 @@
+//! Tests of this room, with real certificates and a fake cluster.
+
+mod authorities;
+mod bundles;
+mod owning;
+mod secrets;
+mod servings;

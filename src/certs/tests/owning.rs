@@ -1,0 +1,93 @@
+//! Our own certificate over the server's life.
+
+use super::super::{Authority, OwnCertificate, SECRET_NAME, ServingCertificate, now};
+use super::secrets::secret;
+use super::servings::{der, shown};
+use crate::auth::testing::Cluster;
+use openssl::x509::X509;
+use std::sync::Arc;
+use std::time::Duration;
+
+const PATH: &str = "/api/v1/namespaces/ifo-system/secrets/ifo-apiserver-ca";
+
+async fn own(cluster: &Cluster) -> (OwnCertificate, Arc<ServingCertificate>) {
+    let names = vec!["a".to_owned()];
+    let own = OwnCertificate::load(
+        cluster.client(),
+        "ifo-system",
+        SECRET_NAME,
+        names,
+        Vec::new(),
+    )
+    .await
+    .unwrap();
+    let first = own.certified();
+    let serving = ServingCertificate::new(&first.chain, &first.key, Arc::default()).unwrap();
+    (own, Arc::new(serving))
+}
+
+/// Whether a client with this bundle knows what is shown.
+fn known(bundle: &str, leaf: &[u8]) -> bool {
+    let leaf = X509::from_der(leaf).unwrap();
+    let roots = X509::stack_from_pem(bundle.as_bytes()).unwrap();
+    roots
+        .iter()
+        .any(|root| leaf.verify(&root.public_key().unwrap()).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_ca_in_the_secret_is_taken_over_and_no_client_is_ever_at_a_loss() {
+    let cluster = Cluster::new();
+    let (own, serving) = own(&cluster).await;
+    let bundle = own.bundle();
+    let first = shown(&serving);
+    let keeping = tokio::spawn(own.keep(Arc::clone(&serving)));
+
+    let other = Authority::create().unwrap();
+    cluster.put(PATH, secret(&other));
+    let mut swapped = false;
+    for _ in 0..120 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let (leaf, roots) = (shown(&serving), bundle.borrow().clone());
+        assert!(known(&roots, &leaf));
+        swapped |= leaf != first;
+    }
+    assert!(swapped);
+    assert_eq!(**bundle.borrow(), *other.bundle().unwrap());
+    keeping.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_is_deleted_is_made_again_and_one_that_is_spoilt_is_not() {
+    let cluster = Cluster::new();
+    let (own, serving) = own(&cluster).await;
+    let first = shown(&serving);
+    let keeping = tokio::spawn(own.keep(Arc::clone(&serving)));
+    cluster.put(PATH, serde_json::json!({"data": {}}));
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert_eq!(shown(&serving), first);
+    assert_eq!(cluster.get(PATH).unwrap()["data"], serde_json::json!({}));
+    cluster.delete(PATH);
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert_ne!(shown(&serving), first);
+    assert!(cluster.get(PATH).unwrap()["data"]["tls.crt"].is_string());
+    keeping.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_certificate_is_renewed_when_it_is_time_even_without_the_secret() {
+    let cluster = Cluster::new();
+    let (mut own, serving) = own(&cluster).await;
+    let (first, bundle) = (shown(&serving), own.bundle());
+    assert_eq!(first, der(&own.certified().chain));
+    own.certified.renew_at = now() - 1;
+    cluster.refuse(http::Method::GET, SECRET_NAME, 403);
+    let keeping = tokio::spawn(own.keep(Arc::clone(&serving)));
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    let second = shown(&serving);
+    assert_ne!(second, first);
+    assert!(known(&bundle.borrow(), &second));
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    assert_eq!(shown(&serving), second, "renewed again for nothing");
+    keeping.abort();
+}

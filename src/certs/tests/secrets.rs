@@ -1,0 +1,129 @@
+//! The CA between runs.
+
+use super::super::{Authority, CertsError, SECRET_NAME, load_or_create, now};
+use crate::auth::testing::Cluster;
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use http::Method;
+use openssl::x509::X509;
+use serde_json::{Value, json};
+
+const PATH: &str = "/api/v1/namespaces/ifo-system/secrets/ifo-apiserver-ca";
+
+async fn load(cluster: &Cluster) -> Result<Authority, CertsError> {
+    load_or_create(&cluster.client(), "ifo-system", SECRET_NAME).await
+}
+
+pub(super) fn secret(authority: &Authority) -> Value {
+    json!({"type": "kubernetes.io/tls", "data": {
+        "tls.crt": BASE64_STANDARD.encode(authority.bundle().unwrap()),
+        "tls.key": BASE64_STANDARD.encode(authority.key_pem().unwrap()),
+    }})
+}
+
+#[tokio::test]
+async fn the_first_makes_it_and_the_next_reads_it() {
+    let cluster = Cluster::new();
+    let first = load(&cluster).await.unwrap();
+    let secret = cluster.get(PATH).unwrap();
+    assert_eq!(secret["type"], "kubernetes.io/tls");
+    let second = load(&cluster).await.unwrap();
+    assert!(first.is(&second));
+    assert_eq!(cluster.seen(&Method::POST).len(), 1);
+    assert!(cluster.seen(&Method::PUT).is_empty());
+}
+
+#[tokio::test]
+async fn all_who_start_at_once_have_the_same_ca() {
+    let cluster = Cluster::new();
+    let all = futures::future::join_all((0..8).map(|_| load(&cluster))).await;
+    let kept = load(&cluster).await.unwrap();
+    for one in all {
+        assert!(one.unwrap().is(&kept));
+    }
+    assert!(cluster.seen(&Method::POST).len() > 1, "there was no race");
+}
+
+#[tokio::test]
+async fn a_ca_near_its_end_is_succeeded_and_stays_in_the_bundle() {
+    let cluster = Cluster::new();
+    let old = Authority::create_until(now() + 1000).unwrap();
+    let mut object = secret(&old);
+    object["metadata"] = json!({"labels": {"ours": "no"}});
+    cluster.put(PATH, object);
+    let new = load(&cluster).await.unwrap();
+    assert!(!new.is(&old));
+    let bundle = X509::stack_from_pem(new.bundle().unwrap().as_bytes()).unwrap();
+    assert_eq!(bundle.len(), 2);
+    assert_eq!(
+        bundle[1].to_pem().unwrap(),
+        old.bundle().unwrap().into_bytes()
+    );
+    let stored = cluster.get(PATH).unwrap();
+    assert_eq!(stored["metadata"]["labels"], json!({"ours": "no"}));
+    assert!(load(&cluster).await.unwrap().is(&new));
+}
+
+#[tokio::test]
+async fn two_who_succeed_it_at_once_agree() {
+    let cluster = Cluster::new();
+    let old = Authority::create_until(now() + 1000).unwrap();
+    cluster.put(PATH, secret(&old));
+    let (one, other) = futures::join!(load(&cluster), load(&cluster));
+    assert!(one.unwrap().is(&other.unwrap()));
+}
+
+#[tokio::test]
+async fn what_is_no_ca_is_named_and_left_alone() {
+    let good = secret(&Authority::create().unwrap());
+    let mut without_key = good.clone();
+    without_key["data"]
+        .as_object_mut()
+        .unwrap()
+        .remove("tls.key");
+    let mut garbage = good.clone();
+    garbage["data"]["tls.crt"] = json!(BASE64_STANDARD.encode("garbage"));
+    let mut mixed = good.clone();
+    mixed["data"]["tls.key"] = secret(&Authority::create().unwrap())["data"]["tls.key"].clone();
+    for object in [json!({}), without_key, garbage, mixed] {
+        let cluster = Cluster::new();
+        cluster.put(PATH, object);
+        let before = cluster.get(PATH);
+        let error = load(&cluster).await.unwrap_err();
+        assert!(matches!(error, CertsError::BadSecret { .. }));
+        let text = error.to_string();
+        assert!(text.contains("ifo-system/ifo-apiserver-ca"), "{text}");
+        assert_eq!(cluster.get(PATH), before);
+        assert!(cluster.seen(&Method::PUT).is_empty());
+    }
+}
+
+#[tokio::test]
+async fn what_rbac_forbids_is_said() {
+    for (method, doing) in [(Method::GET, "read"), (Method::POST, "create")] {
+        let cluster = Cluster::new();
+        let end = if doing == "read" {
+            SECRET_NAME
+        } else {
+            "secrets"
+        };
+        cluster.refuse(method, end, 403);
+        let error = load(&cluster).await.unwrap_err().to_string();
+        let expected = format!("cannot {doing} Secret ifo-system/ifo-apiserver-ca");
+        assert!(error.contains(&expected), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_ca_near_its_end_that_may_not_be_replaced_is_used_until_it_has_expired() {
+    for (left, used) in [(1000, true), (-10, false)] {
+        let cluster = Cluster::new();
+        let old = Authority::create_until(now() + left).unwrap();
+        cluster.put(PATH, secret(&old));
+        cluster.refuse(Method::PUT, SECRET_NAME, 403);
+        match load(&cluster).await {
+            Ok(loaded) => assert!(used && loaded.is(&old)),
+            Err(error) => assert!(!used, "{error}"),
+        }
+        assert_eq!(cluster.seen(&Method::PUT).len(), 1);
+    }
+}

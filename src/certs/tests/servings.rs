@@ -1,0 +1,116 @@
+//! The certificate that clients see, from files.
+
+use super::super::{Authority, Certified, CertsError, ServingCertificate};
+use crate::auth::testing::{self, eventually};
+use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode};
+use rustls::ServerConnection;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// The leaf, as DER, that a handshake shows now.
+pub(super) fn shown(serving: &Arc<ServingCertificate>) -> Vec<u8> {
+    let verifier = crate::auth::client_certificate_verifier();
+    let config = super::super::server_config(Arc::clone(serving) as _, verifier);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut server = ServerConnection::new(Arc::new(config)).unwrap();
+        server.complete_io(&mut stream).unwrap();
+    });
+    let mut connector = SslConnector::builder(SslMethod::tls_client()).unwrap();
+    connector.set_verify(SslVerifyMode::NONE);
+    let stream = std::net::TcpStream::connect(address).unwrap();
+    let stream = connector.build().connect("a", stream).unwrap();
+    let leaf = stream.ssl().peer_certificate().unwrap().to_der().unwrap();
+    server.join().unwrap();
+    leaf
+}
+
+pub(super) fn der(chain: &[u8]) -> Vec<u8> {
+    let leaf = openssl::x509::X509::from_pem(chain).unwrap();
+    leaf.to_der().unwrap()
+}
+
+fn issue() -> Certified {
+    let authority = Authority::create().unwrap();
+    authority.issue(&["a".to_owned()], &[]).unwrap()
+}
+
+fn write(folder: &TempDir, pair: &Certified) {
+    std::fs::write(folder.path().join("tls.crt"), &pair.chain).unwrap();
+    std::fs::write(folder.path().join("tls.key"), &pair.key).unwrap();
+}
+
+#[tokio::test]
+async fn a_changed_pair_is_shown_and_a_bad_one_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let (certificate, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
+    let first = issue();
+    write(&folder, &first);
+    let serving = ServingCertificate::load(&certificate, &key, Arc::default())
+        .await
+        .unwrap();
+    let serving = Arc::new(serving);
+    assert_eq!(shown(&serving), der(&first.chain));
+    let following = tokio::spawn({
+        let (serving, certificate, key) = (Arc::clone(&serving), certificate.clone(), key.clone());
+        async move {
+            serving
+                .follow(certificate, key, Duration::from_millis(5))
+                .await;
+        }
+    });
+
+    // The certificate without its key, nothing, and then the key as well.
+    let second = issue();
+    std::fs::write(&certificate, &second.chain).unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(shown(&serving), der(&first.chain));
+    std::fs::remove_file(&key).unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(shown(&serving), der(&first.chain));
+    write(&folder, &second);
+    eventually("the second pair", || shown(&serving) == der(&second.chain)).await;
+    following.abort();
+}
+
+#[test]
+fn what_cannot_be_shown_is_an_error_and_never_replaces() {
+    let (good, other) = (issue(), issue());
+    let serving = ServingCertificate::new(&good.chain, &good.key, Arc::default()).unwrap();
+    for (chain, key) in [
+        (b"".as_slice(), good.key.as_slice()),
+        (&good.chain, b""),
+        (&good.chain, &other.key),
+        (
+            b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+            &good.key,
+        ),
+    ] {
+        let error = serving.replace(chain, key).unwrap_err();
+        assert!(matches!(error, CertsError::BadServing(_)), "{error}");
+        assert!(ServingCertificate::new(chain, key, Arc::default()).is_err());
+    }
+    assert_eq!(shown(&Arc::new(serving)), der(&good.chain));
+}
+
+#[test]
+fn a_whole_chain_is_read() {
+    let ca = testing::ca("ca");
+    let between = ca.intermediate("between");
+    let leaf = between.server("a");
+    let chain = leaf.pem() + &between.pem();
+    let serving = ServingCertificate::new(chain.as_bytes(), &leaf.key_pem(), Arc::default());
+    assert_eq!(shown(&Arc::new(serving.unwrap())), leaf.der().to_vec());
+}
+
+#[tokio::test]
+async fn a_file_that_is_missing_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("none");
+    let error = ServingCertificate::load(&path, &path, Arc::default()).await;
+    let text = error.unwrap_err().to_string();
+    assert!(text.contains(path.to_str().unwrap()), "{text}");
+}
