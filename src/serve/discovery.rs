@@ -1,0 +1,294 @@
+//! Discovery: which groups, versions and resources there are. Enters: the descriptions
+//! of the resources, once. Leaves: `/api`, `/apis`, `/apis/G` and `/apis/G/V`, computed
+//! once and answered at any time, before anything is synced: an aggregated API whose
+//! discovery fails holds up the deletion of every namespace in the cluster.
+
+use super::document::{Clause, Document, accepted};
+use super::resource::Resource;
+use axum::Router;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use http::header::{CACHE_CONTROL, VARY};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde_json::{Value, json};
+
+/// Media type of aggregated discovery since Kubernetes 1.30.
+const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+/// The same before that, from 1.26.
+const V2_BETA1: &str = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
+/// Media type of everything else here.
+const JSON: &str = "application/json";
+/// What upstream answers in this case, with the media types that we have.
+const NOT_ACCEPTABLE: &str = "only the following media types are accepted: application/json";
+
+/// What `/api`, the root of the core group, answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CoreGroup {
+    /// 404, as every aggregated server does: the kube-apiserver serves the core group.
+    Absent,
+    /// A core group without versions, for a server that clients talk to directly.
+    Empty,
+}
+
+/// The routes of discovery for `resources`. Several may share a group or a version; the
+/// version that comes first in a group is its preferred one.
+pub fn routes(resources: &[Resource], core: CoreGroup) -> Router {
+    let groups = groups(resources);
+    let list: Vec<Value> = groups.iter().map(Group::describe).collect();
+    let mut router = serve_root(
+        Router::new(),
+        "/apis",
+        &json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": list}),
+        &groups.iter().map(Group::aggregate).collect::<Vec<_>>(),
+    );
+    if core == CoreGroup::Empty {
+        let versions = json!({
+            "kind": "APIVersions",
+            "versions": [],
+            "serverAddressByClientCIDRs": [],
+        });
+        router = serve_root(router, "/api", &versions, &[]);
+    }
+    for group in &groups {
+        let mut description = group.describe();
+        description["kind"] = "APIGroup".into();
+        description["apiVersion"] = "v1".into();
+        router = serve(router, &format!("/apis/{}", group.name), &description);
+        for version in &group.versions {
+            router = serve(
+                router,
+                &format!("/apis/{}/{}", group.name, version.name),
+                &version.describe(group.name),
+            );
+        }
+    }
+    router
+}
+
+/// Adds `path`, which answers `plain` or, to those who ask, the aggregated `items`.
+fn serve_root(router: Router, path: &str, plain: &Value, items: &[Value]) -> Router {
+    let aggregated = |version: &str, content_type| {
+        let list = json!({
+            "kind": "APIGroupDiscoveryList",
+            "apiVersion": format!("apidiscovery.k8s.io/{version}"),
+            "metadata": {},
+            "items": items,
+        });
+        Document::json(&list, content_type)
+    };
+    let root = Root {
+        plain: Document::json(plain, JSON),
+        v2: aggregated("v2", V2),
+        v2_beta1: aggregated("v2beta1", V2_BETA1),
+    };
+    add(router, path, move |headers| root.answer(headers))
+}
+
+/// Adds `path`, which answers `value`.
+fn serve(router: Router, path: &str, value: &Value) -> Router {
+    let document = Document::json(value, JSON);
+    add(router, path, move |headers| {
+        match accepted(headers, |clause| plain_json(clause).then_some(())) {
+            Some(()) => document.answer(headers),
+            None => not_acceptable(),
+        }
+    })
+}
+
+/// Adds `path`, which `answer` answers from the request's headers.
+fn add<F>(router: Router, path: &str, answer: F) -> Router
+where
+    F: Fn(&HeaderMap) -> Response + Clone + Send + Sync + 'static,
+{
+    router.route(path, get(async move |headers: HeaderMap| answer(&headers)))
+}
+
+/// `/apis` or `/api` in its three forms.
+#[derive(Clone, Debug)]
+struct Root {
+    plain: Document,
+    v2: Document,
+    v2_beta1: Document,
+}
+
+impl Root {
+    /// The first form that the request accepts. Parameters that we do not know, such as
+    /// `profile`, are ignored as upstream ignores them.
+    fn answer(&self, request: &HeaderMap) -> Response {
+        let choice = accepted(request, |clause| {
+            if clause.parameter("g") == Some("apidiscovery.k8s.io")
+                && clause.parameter("as") == Some("APIGroupDiscoveryList")
+                && clause.takes_json()
+            {
+                return match clause.parameter("v") {
+                    Some("v2") => Some(&self.v2),
+                    Some("v2beta1") => Some(&self.v2_beta1),
+                    _ => None,
+                };
+            }
+            plain_json(clause).then_some(&self.plain)
+        });
+        let Some(document) = choice else {
+            return not_acceptable();
+        };
+        let mut response = document.answer(request);
+        response
+            .headers_mut()
+            .insert(VARY, HeaderValue::from_static("Accept"));
+        if !std::ptr::eq(document, &raw const self.plain) {
+            response
+                .headers_mut()
+                .insert(CACHE_CONTROL, HeaderValue::from_static("public"));
+        }
+        response
+    }
+}
+
+/// Whether the clause takes JSON that is not transformed into something else.
+fn plain_json(clause: Clause<'_>) -> bool {
+    clause.takes_json() && clause.parameter("as").is_none()
+}
+
+fn not_acceptable() -> Response {
+    let status = json!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": NOT_ACCEPTABLE,
+        "reason": "NotAcceptable",
+        "code": 406,
+    });
+    let document = Document::json(&status, JSON);
+    let mut response = document.answer(&HeaderMap::new());
+    response.headers_mut().remove(http::header::ETAG);
+    (StatusCode::NOT_ACCEPTABLE, response).into_response()
+}
+
+/// A group with its versions, in the order in which the resources name them.
+struct Group<'a> {
+    name: &'static str,
+    versions: Vec<Version<'a>>,
+}
+
+struct Version<'a> {
+    name: &'static str,
+    resources: Vec<&'a Resource>,
+}
+
+fn groups(resources: &[Resource]) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for resource in resources {
+        let group = match groups.iter().position(|group| group.name == resource.group) {
+            Some(at) => &mut groups[at],
+            None => groups.push_mut(Group {
+                name: resource.group,
+                versions: Vec::new(),
+            }),
+        };
+        match group
+            .versions
+            .iter_mut()
+            .find(|version| version.name == resource.version)
+        {
+            Some(version) => version.resources.push(resource),
+            None => group.versions.push(Version {
+                name: resource.version,
+                resources: vec![resource],
+            }),
+        }
+    }
+    groups
+}
+
+impl Group<'_> {
+    /// `APIGroup`, without kind and apiVersion.
+    fn describe(&self) -> Value {
+        let versions: Vec<Value> = self
+            .versions
+            .iter()
+            .map(|version| {
+                json!({
+                    "groupVersion": format!("{}/{}", self.name, version.name),
+                    "version": version.name,
+                })
+            })
+            .collect();
+        // A group is made with its first version.
+        let preferred = versions.first().cloned().unwrap_or_default();
+        json!({"name": self.name, "versions": versions, "preferredVersion": preferred})
+    }
+
+    /// `APIGroupDiscovery`.
+    fn aggregate(&self) -> Value {
+        let versions: Vec<Value> = self.versions.iter().map(Version::aggregate).collect();
+        json!({"metadata": {"name": self.name}, "versions": versions})
+    }
+}
+
+impl Version<'_> {
+    /// `APIResourceList`.
+    fn describe(&self, group: &str) -> Value {
+        let resources: Vec<Value> = self
+            .resources
+            .iter()
+            .map(|resource| {
+                let mut description = json!({
+                    "name": resource.plural,
+                    "singularName": resource.singular,
+                    "namespaced": resource.namespaced,
+                    "kind": resource.kind,
+                    "verbs": VERBS,
+                });
+                add_aliases(&mut description, resource);
+                description
+            })
+            .collect();
+        json!({
+            "kind": "APIResourceList",
+            "apiVersion": "v1",
+            "groupVersion": format!("{group}/{}", self.name),
+            "resources": resources,
+        })
+    }
+
+    /// `APIVersionDiscovery`.
+    fn aggregate(&self) -> Value {
+        let resources: Vec<Value> = self
+            .resources
+            .iter()
+            .map(|resource| {
+                let mut description = json!({
+                    "resource": resource.plural,
+                    "responseKind": {
+                        "group": resource.group,
+                        "version": resource.version,
+                        "kind": resource.kind,
+                    },
+                    "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+                    "singularResource": resource.singular,
+                    "verbs": VERBS,
+                });
+                add_aliases(&mut description, resource);
+                description
+            })
+            .collect();
+        json!({"version": self.name, "resources": resources, "freshness": "Current"})
+    }
+}
+
+/// What can be done with a resource of a read-only server.
+const VERBS: [&str; 3] = ["get", "list", "watch"];
+
+/// Adds the other names of a resource, which are left out where there are none.
+fn add_aliases(description: &mut Value, resource: &Resource) {
+    if !resource.short_names.is_empty() {
+        description["shortNames"] = json!(resource.short_names);
+    }
+    if !resource.categories.is_empty() {
+        description["categories"] = json!(resource.categories);
+    }
+}
+
+#[cfg(test)]
+mod tests;

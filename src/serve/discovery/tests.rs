@@ -1,0 +1,203 @@
+use super::*;
+use crate::index;
+use crate::serve::resource::{LIVE_LAYOUT, inflight_operations, operation_rule_sets};
+use axum::body::Body;
+use http::header::{ACCEPT, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use std::time::Duration;
+use tower::ServiceExt as _;
+
+const LIVE: &str = "live.ifo.kubevirt.io";
+
+fn resources() -> Vec<Resource> {
+    let bounds = index::Bounds {
+        bytes: 1 << 20,
+        age: Duration::from_mins(1),
+    };
+    let (_, live) = index::index(&LIVE_LAYOUT, bounds);
+    let (_, rules) = index::index(&LIVE_LAYOUT, bounds);
+    vec![inflight_operations(live), operation_rule_sets(rules)]
+}
+
+async fn ask(core: CoreGroup, path: &str, headers: &[(http::HeaderName, &str)]) -> Response<Body> {
+    let mut request = Request::get(path);
+    for (name, value) in headers {
+        request = request.header(name, *value);
+    }
+    routes(&resources(), core)
+        .oneshot(request.body(Body::empty()).unwrap())
+        .await
+        .unwrap()
+}
+
+async fn body(response: Response<Body>) -> Value {
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    assert!(bytes.ends_with(b"\n"));
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+async fn json_of(path: &str) -> Value {
+    let response = ask(CoreGroup::Absent, path, &[]).await;
+    assert_eq!(response.status(), StatusCode::OK, "{path}");
+    assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
+    body(response).await
+}
+
+#[tokio::test]
+async fn every_resource_is_found_by_walking_down_from_the_groups() {
+    let groups = json_of("/apis").await;
+    assert_eq!(groups["kind"], "APIGroupList");
+    let names: Vec<_> = groups["groups"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|group| group["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, [LIVE, "ifo.kubevirt.io"]);
+
+    let group = json_of(&format!("/apis/{LIVE}")).await;
+    assert_eq!(group["kind"], "APIGroup");
+    assert_eq!(group["preferredVersion"], group["versions"][0]);
+    assert_eq!(
+        group["preferredVersion"]["groupVersion"],
+        format!("{LIVE}/v1alpha1")
+    );
+
+    let list = json_of(&format!("/apis/{LIVE}/v1alpha1")).await;
+    assert_eq!(
+        list,
+        json!({
+            "kind": "APIResourceList",
+            "apiVersion": "v1",
+            "groupVersion": format!("{LIVE}/v1alpha1"),
+            "resources": [{
+                "name": "inflightoperations",
+                "singularName": "inflightoperation",
+                "namespaced": true,
+                "kind": "InFlightOperation",
+                "verbs": ["get", "list", "watch"],
+                "shortNames": ["ifo", "ifos"],
+            }],
+        })
+    );
+
+    let rules = json_of("/apis/ifo.kubevirt.io/v1alpha1").await;
+    assert_eq!(rules["resources"][0]["namespaced"], false);
+}
+
+#[tokio::test]
+async fn aggregated_discovery_tells_everything_in_one_answer() {
+    for (version, accept) in [("v2", V2), ("v2beta1", V2_BETA1)] {
+        let accept = format!("{accept};profile=nopeer,application/json");
+        let response = ask(CoreGroup::Absent, "/apis", &[(ACCEPT, &accept)]).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        let headers = response.headers();
+        assert_eq!(
+            headers[CONTENT_TYPE],
+            format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList")
+        );
+        assert_eq!(headers[VARY], "Accept");
+        assert_eq!(headers[CACHE_CONTROL], "public");
+        let list = body(response).await;
+        assert_eq!(list["kind"], "APIGroupDiscoveryList");
+        assert_eq!(list["apiVersion"], format!("apidiscovery.k8s.io/{version}"));
+        assert_eq!(
+            list["items"][0],
+            json!({
+                "metadata": {"name": LIVE},
+                "versions": [{
+                    "version": "v1alpha1",
+                    "freshness": "Current",
+                    "resources": [{
+                        "resource": "inflightoperations",
+                        "responseKind": {
+                            "group": LIVE,
+                            "version": "v1alpha1",
+                            "kind": "InFlightOperation",
+                        },
+                        "scope": "Namespaced",
+                        "singularResource": "inflightoperation",
+                        "verbs": ["get", "list", "watch"],
+                        "shortNames": ["ifo", "ifos"],
+                    }],
+                }],
+            })
+        );
+        assert_eq!(
+            list["items"][1]["versions"][0]["resources"][0]["scope"],
+            "Cluster"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_first_acceptable_form_wins() {
+    let both = format!(
+        "text/html, application/json;v=v3;g=apidiscovery.k8s.io;as=APIGroupDiscoveryList,{V2_BETA1},{V2}"
+    );
+    let response = ask(CoreGroup::Absent, "/apis", &[(ACCEPT, &both)]).await;
+    assert_eq!(response.headers()[CONTENT_TYPE], V2_BETA1);
+
+    let response = ask(
+        CoreGroup::Absent,
+        "/apis",
+        &[(ACCEPT, &format!("*/*,{V2}"))],
+    )
+    .await;
+    assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
+    assert_eq!(response.headers()[VARY], "Accept");
+    assert!(response.headers().get(CACHE_CONTROL).is_none());
+}
+
+#[tokio::test]
+async fn a_client_that_has_the_document_gets_304_with_its_tag() {
+    let first = ask(CoreGroup::Absent, "/apis", &[(ACCEPT, V2)]).await;
+    let etag = first.headers()[ETAG].to_str().unwrap().to_owned();
+    for known in [etag.clone(), format!("\"other\", W/{etag}"), "*".to_owned()] {
+        let again = ask(
+            CoreGroup::Absent,
+            "/apis",
+            &[(ACCEPT, V2), (IF_NONE_MATCH, &known)],
+        )
+        .await;
+        assert_eq!(again.status(), StatusCode::NOT_MODIFIED, "{known}");
+        assert_eq!(again.headers()[ETAG], etag);
+        let bytes = again.into_body().collect().await.unwrap().to_bytes();
+        assert!(bytes.is_empty());
+    }
+    // Another form is another document.
+    let plain = ask(
+        CoreGroup::Absent,
+        "/apis",
+        &[(IF_NONE_MATCH, etag.as_str())],
+    )
+    .await;
+    assert_eq!(plain.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn what_cannot_be_served_as_json_is_not_acceptable() {
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    for path in ["/apis", "/apis/live.ifo.kubevirt.io/v1alpha1"] {
+        for accept in ["application/vnd.kubernetes.protobuf", table, "text/html"] {
+            let response = ask(CoreGroup::Absent, path, &[(ACCEPT, accept)]).await;
+            assert_eq!(response.status(), StatusCode::NOT_ACCEPTABLE, "{accept}");
+            assert!(response.headers().get(ETAG).is_none());
+            assert_eq!(body(response).await["reason"], "NotAcceptable");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_core_group_exists_only_where_clients_come_directly() {
+    let absent = ask(CoreGroup::Absent, "/api", &[]).await;
+    assert_eq!(absent.status(), StatusCode::NOT_FOUND);
+
+    let empty = ask(CoreGroup::Empty, "/api", &[]).await;
+    assert_eq!(empty.status(), StatusCode::OK);
+    assert_eq!(body(empty).await["versions"], json!([]));
+
+    let aggregated = ask(CoreGroup::Empty, "/api", &[(ACCEPT, V2)]).await;
+    assert_eq!(body(aggregated).await["items"], json!([]));
+}

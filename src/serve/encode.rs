@@ -1,0 +1,262 @@
+//! Objects, lists and events in the form that was negotiated, spliced from the bytes
+//! that the index holds. Nothing is decoded here.
+
+use super::negotiate::{Form, Include};
+use super::resource::Resource;
+use super::table;
+use crate::index::{Entry, Rv};
+use bytes::Bytes;
+use jiff::Timestamp;
+use std::borrow::Cow;
+use std::io::Write as _;
+
+/// An entry as it is shown: at its own version, or at that of its deletion.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'a> {
+    /// The object.
+    pub entry: &'a Entry,
+    /// The version to show instead of its own.
+    pub at: Option<Rv>,
+}
+
+impl<'a> Shown<'a> {
+    /// At its own version.
+    pub fn own(entry: &'a Entry) -> Self {
+        Self { entry, at: None }
+    }
+
+    fn rv(self) -> Rv {
+        self.at.unwrap_or_else(|| self.entry.rv())
+    }
+
+    /// The whole object.
+    pub fn json(self) -> Bytes {
+        match self.at {
+            Some(rv) => self.entry.json_at(rv),
+            None => self.entry.json().clone(),
+        }
+    }
+
+    /// The JSON of `metadata`.
+    fn metadata(self) -> Cow<'a, [u8]> {
+        let own = self.entry.metadata();
+        let Some(rv) = self.at else {
+            return Cow::Borrowed(own);
+        };
+        // Metadata is a part of the object and holds all that changes with the version,
+        // so it starts at the same place and grows or shrinks with the whole.
+        let json = self.entry.json();
+        let start = (own.as_ptr() as usize).saturating_sub(json.as_ptr() as usize);
+        let other = self.entry.json_at(rv);
+        let end = (start + own.len() + other.len()).saturating_sub(json.len());
+        Cow::Owned(other.get(start..end).unwrap_or(own).to_vec())
+    }
+
+    /// Writes a `PartialObjectMetadata`.
+    pub fn partial(self, version: &str, out: &mut Vec<u8>) {
+        write!(
+            out,
+            "{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":"
+        )
+        .expect("writing to a Vec cannot fail");
+        out.extend_from_slice(&self.metadata());
+        out.push(b'}');
+    }
+}
+
+/// The metadata of a list.
+#[derive(Clone, Debug)]
+pub struct ListMeta {
+    /// Version of the state that the list shows.
+    pub rv: Rv,
+    /// Token for the next page, or empty.
+    pub resume: String,
+    /// How many objects come after this page.
+    pub remaining: Option<usize>,
+}
+
+/// Writes objects of one resource in one form.
+#[derive(Clone, Copy, Debug)]
+pub struct Encoder<'a> {
+    /// The resource.
+    pub resource: &'a Resource,
+    /// The form.
+    pub form: Form,
+    /// What ages are counted to.
+    pub now: Timestamp,
+}
+
+impl Encoder<'_> {
+    /// Writes the answer to a get, or the object of an event.
+    pub fn object(&self, shown: Shown<'_>, columns: bool, out: &mut Vec<u8>) {
+        match self.form {
+            Form::Whole => out.extend_from_slice(&shown.json()),
+            Form::Metadata { version } => shown.partial(version, out),
+            Form::Table { version, include } => {
+                self.table(version, shown.rv(), columns, out);
+                table::row(
+                    self.resource.columns,
+                    shown,
+                    version,
+                    include,
+                    self.now,
+                    out,
+                );
+                out.extend_from_slice(b"]}");
+            }
+        }
+    }
+
+    /// Writes one item of a list.
+    pub fn item(&self, entry: &Entry, out: &mut Vec<u8>) {
+        let shown = Shown::own(entry);
+        match self.form {
+            Form::Whole => out.extend_from_slice(entry.json()),
+            Form::Metadata { version } => shown.partial(version, out),
+            Form::Table { version, include } => {
+                table::row(
+                    self.resource.columns,
+                    shown,
+                    version,
+                    include,
+                    self.now,
+                    out,
+                );
+            }
+        }
+    }
+
+    /// Writes what comes before the items of a list.
+    pub fn list_head(&self, meta: &ListMeta, out: &mut Vec<u8>) {
+        match self.form {
+            Form::Whole => write!(
+                out,
+                "{{\"apiVersion\":\"{}\",\"items\":[",
+                self.resource.api_version()
+            ),
+            Form::Metadata { version } => write!(
+                out,
+                "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/{version}\",\
+                 \"metadata\":{},\"items\":[",
+                meta_json(meta)
+            ),
+            Form::Table { version, .. } => {
+                write!(
+                    out,
+                    "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":{},\
+                     \"columnDefinitions\":",
+                    meta_json(meta)
+                )
+                .expect("writing to a Vec cannot fail");
+                table::definitions(self.resource.columns, out);
+                write!(out, ",\"rows\":[")
+            }
+        }
+        .expect("writing to a Vec cannot fail");
+    }
+
+    /// Writes what comes after the items of a list, end of line included.
+    pub fn list_tail(&self, meta: &ListMeta, out: &mut Vec<u8>) {
+        match self.form {
+            Form::Whole => {
+                let remaining = meta
+                    .remaining
+                    .map(|count| format!("\"remainingItemCount\":{count},"))
+                    .unwrap_or_default();
+                write!(
+                    out,
+                    "],\"kind\":\"{}\",\"metadata\":{{\"continue\":\"{}\",{remaining}\
+                     \"resourceVersion\":\"{}\"}}}}",
+                    self.resource.list_kind, meta.resume, meta.rv.0
+                )
+                .expect("writing to a Vec cannot fail");
+            }
+            Form::Metadata { .. } | Form::Table { .. } => out.extend_from_slice(b"]}"),
+        }
+        out.push(b'\n');
+    }
+
+    /// Writes the line of one event. A table's columns come with the first one only.
+    pub fn event(&self, kind: &str, shown: Shown<'_>, columns: bool, out: &mut Vec<u8>) {
+        write!(out, "{{\"type\":\"{kind}\",\"object\":").expect("writing to a Vec cannot fail");
+        self.object(shown, columns, out);
+        out.extend_from_slice(b"}\n");
+    }
+
+    /// Writes the line of a bookmark; `initial_end` marks the one after the initial events.
+    pub fn bookmark(&self, rv: Rv, initial_end: bool, columns: bool, out: &mut Vec<u8>) {
+        let annotations = if initial_end {
+            "\"annotations\":{\"k8s.io/initial-events-end\":\"true\"},"
+        } else {
+            ""
+        };
+        let metadata = format!("{{{annotations}\"resourceVersion\":\"{}\"}}", rv.0);
+        out.extend_from_slice(b"{\"type\":\"BOOKMARK\",\"object\":");
+        match self.form {
+            Form::Whole => write!(
+                out,
+                "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{metadata}}}",
+                self.resource.kind,
+                self.resource.api_version()
+            ),
+            Form::Metadata { version } => write!(
+                out,
+                "{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/{version}\",\
+                 \"metadata\":{metadata}}}"
+            ),
+            Form::Table { version, include } => {
+                self.table(version, rv, columns, out);
+                // The end of the initial events is told by an annotation, so that one has
+                // an object even where rows are to come without.
+                let object = if include == Include::None && !initial_end {
+                    "null".to_owned()
+                } else {
+                    let (kind, group_version) = if include == Include::Object {
+                        (self.resource.kind, self.resource.api_version())
+                    } else {
+                        ("PartialObjectMetadata", format!("meta.k8s.io/{version}"))
+                    };
+                    format!(
+                        "{{\"kind\":\"{kind}\",\"apiVersion\":\"{group_version}\",\"metadata\":{metadata}}}"
+                    )
+                };
+                table::empty_row(self.resource.columns, object.as_bytes(), out);
+                write!(out, "]}}")
+            }
+        }
+        .expect("writing to a Vec cannot fail");
+        out.extend_from_slice(b"}\n");
+    }
+
+    fn table(&self, version: &str, rv: Rv, columns: bool, out: &mut Vec<u8>) {
+        write!(
+            out,
+            "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":\
+             {{\"resourceVersion\":\"{}\"}},\"columnDefinitions\":",
+            rv.0
+        )
+        .expect("writing to a Vec cannot fail");
+        if columns {
+            table::definitions(self.resource.columns, out);
+        } else {
+            out.extend_from_slice(b"null");
+        }
+        out.extend_from_slice(b",\"rows\":[");
+    }
+}
+
+fn meta_json(meta: &ListMeta) -> String {
+    let resume = if meta.resume.is_empty() {
+        String::new()
+    } else {
+        format!(",\"continue\":\"{}\"", meta.resume)
+    };
+    let remaining = meta
+        .remaining
+        .map(|count| format!(",\"remainingItemCount\":{count}"))
+        .unwrap_or_default();
+    format!(
+        "{{\"resourceVersion\":\"{}\"{resume}{remaining}}}",
+        meta.rv.0
+    )
+}

@@ -1,0 +1,46 @@
+//! Get: one object, now.
+
+use super::encode::{Encoder, Shown};
+use super::list::FRESH_WAIT;
+use super::negotiate::{Shape, negotiate};
+use super::request::{Query, Request};
+use super::resource::Resource;
+use super::respond;
+use super::status::Failure;
+use crate::index::{Key, Rv};
+use axum::response::Response;
+use http::HeaderMap;
+use jiff::Timestamp;
+use std::sync::Arc;
+
+/// Answers a get. Of the options only `resourceVersion` (at least that one) and those of
+/// the form count.
+pub async fn get(
+    resource: &Resource,
+    request: &Request,
+    query: &Query,
+    headers: &HeaderMap,
+) -> Result<Response, Failure> {
+    let wanted = negotiate(headers, query, Shape::Object, resource.list_kind)?;
+    if let Some(rv) = query.resource_version()?
+        && !resource.reader.reached(Rv(rv), FRESH_WAIT).await
+    {
+        return Err(Failure::too_large(rv, resource.reader.head().0));
+    }
+    let key = Key {
+        namespace: Arc::from(request.namespace.as_str()),
+        name: Arc::from(request.name.as_str()),
+    };
+    let (_, entry) = resource.reader.get(&key);
+    let entry =
+        entry.ok_or_else(|| Failure::no_object(resource.group, resource.plural, &request.name))?;
+    let mut body = Vec::with_capacity(entry.json().len() + 1);
+    let encoder = Encoder {
+        resource,
+        form: wanted.form,
+        now: Timestamp::now(),
+    };
+    encoder.object(Shown::own(&entry), true, &mut body);
+    body.push(b'\n');
+    Ok(respond::whole(body, wanted.syntax))
+}

@@ -1,0 +1,288 @@
+//! HTTP: the operations as Kubernetes objects. Enters: requests, and a reader of the
+//! index for each resource. Leaves: discovery, `OpenAPI`, get, list and watch, as
+//! kube-apiserver answers them for a CRD, read-only.
+//!
+//! ```text
+//! listen ─▶ access (authenticate, authorize, limits) ─▶ probes │ discovery │ openapi
+//!                                                     └▶ get │ list │ watch
+//! request · negotiate · select: what was asked        encode · table · status: the answer
+//! ```
+//!
+//! Promises: discovery answers from the first moment and to everybody; a list is exactly
+//! the state at its version; a watch delivers exactly what came after; a slow client
+//! costs nobody else anything; nothing a client sends makes a handler panic.
+
+mod access;
+pub mod discovery;
+mod document;
+mod encode;
+mod get;
+mod list;
+pub mod listen;
+mod negotiate;
+pub mod openapi;
+mod probes;
+mod request;
+pub mod resource;
+mod respond;
+mod select;
+mod status;
+mod table;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+pub use resource::Resource;
+
+use crate::auth::{Authenticate, Authorize};
+use crate::telemetry::Metrics;
+use access::Admitted;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Router};
+use http::{HeaderMap, StatusCode};
+use request::{Asked, Request};
+use respond::{indent, plain};
+use status::Failure;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tower::util::MapRequest;
+
+/// Longest time until a request is answered (kube-apiserver's `--request-timeout`).
+const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// All that the router needs.
+pub struct Server {
+    /// What is served.
+    pub resources: Vec<Resource>,
+    /// Finds out who asks.
+    pub authenticate: Arc<dyn Authenticate>,
+    /// Decides whether they may.
+    pub authorize: Arc<dyn Authorize>,
+    /// Whether there is anything to serve yet, or still.
+    pub health: Arc<Health>,
+    /// Where requests are counted, and what `/metrics` shows.
+    pub metrics: Arc<Metrics>,
+    /// What `/version` shows.
+    pub version: VersionInfo,
+    /// What `/api` answers.
+    pub core: discovery::CoreGroup,
+    /// Ends all watches when cancelled; the same as [`listen::serve`] gets.
+    pub shutdown: CancellationToken,
+    /// How much at once.
+    pub limits: Limits,
+}
+
+/// How much is answered at once; what is more gets a 429.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Requests other than watches.
+    pub requests: usize,
+    /// Watches.
+    pub watches: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            // kube-apiserver's `--max-requests-inflight`.
+            requests: 400,
+            // Each may hold a stream's send buffer of 64 KiB.
+            watches: 4000,
+        }
+    }
+}
+
+/// Whether there is anything to serve yet, or still.
+#[derive(Debug, Default)]
+pub struct Health {
+    synced: AtomicBool,
+    draining: AtomicBool,
+}
+
+impl Health {
+    /// Nothing synced, not draining.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// From now on data requests are answered, and `informer-sync` passes.
+    pub fn set_synced(&self) {
+        self.synced.store(true, Ordering::Release);
+    }
+
+    /// Whether data requests are answered.
+    pub fn synced(&self) -> bool {
+        self.synced.load(Ordering::Acquire)
+    }
+
+    /// From now on `/readyz` fails, so that no new requests are sent here.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    /// Whether the server is about to stop.
+    pub fn draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+}
+
+/// What `/version` shows.
+#[derive(Clone, Debug, Default)]
+pub struct VersionInfo {
+    /// Semantic version, with or without a leading `v`.
+    pub version: String,
+    /// Commit it was built from, or empty.
+    pub commit: String,
+    /// When it was built, RFC 3339, or empty.
+    pub built: String,
+}
+
+/// The server, and what its requests share.
+struct Shared {
+    server: Server,
+    resources: Vec<Arc<Resource>>,
+    requests: Arc<Semaphore>,
+    watches: Arc<Semaphore>,
+}
+
+impl Shared {
+    /// The resource that a request names, if it is served.
+    fn resource(&self, request: &Request) -> Option<&Arc<Resource>> {
+        self.resources.iter().find(|resource| {
+            resource.group == request.group
+                && resource.version == request.version
+                && resource.plural == request.resource
+        })
+    }
+}
+
+/// All routes, with the way in before them.
+pub fn router(server: Server) -> Router {
+    let discovery = discovery::routes(&server.resources, server.core).with_state(());
+    let openapi = openapi::routes(&server.resources).with_state(());
+    let shared = Arc::new(Shared {
+        resources: server.resources.iter().cloned().map(Arc::new).collect(),
+        requests: Arc::new(Semaphore::new(server.limits.requests)),
+        watches: Arc::new(Semaphore::new(server.limits.watches)),
+        server,
+    });
+    let routes = Router::new()
+        .merge(probes::routes())
+        .merge(discovery)
+        .merge(openapi)
+        .fallback(answer)
+        .with_state(Arc::clone(&shared))
+        .layer(axum::middleware::from_fn_with_state(shared, access::admit));
+    // Around the routes and not a layer of theirs, which would run after the choice.
+    Router::new().fallback_service(MapRequest::new(routes, without_slash))
+}
+
+/// The request without slashes at the end of its path, which upstream tolerates too.
+fn without_slash(mut request: http::Request<Body>) -> http::Request<Body> {
+    let path = request.uri().path();
+    let trimmed = path.trim_end_matches('/');
+    if trimmed.len() < path.len() && !trimmed.is_empty() {
+        let query = request.uri().query();
+        let target = query.map_or_else(|| trimmed.to_owned(), |query| format!("{trimmed}?{query}"));
+        let mut parts = request.uri().clone().into_parts();
+        parts.path_and_query = target.parse().ok();
+        if let Ok(uri) = http::Uri::from_parts(parts) {
+            *request.uri_mut() = uri;
+        }
+    }
+    request
+}
+
+/// Answers what is not a fixed path.
+async fn answer(
+    State(shared): State<Arc<Shared>>,
+    Extension(admitted): Extension<Admitted>,
+    headers: HeaderMap,
+) -> Response {
+    match &admitted.asked {
+        Asked::Path(path) if path.starts_with("/api") => Failure::no_resource().into_response(),
+        Asked::Path(_) => unknown_path(&shared),
+        Asked::Resource(request) => resource(&shared, request, &admitted, &headers)
+            .await
+            .unwrap_or_else(IntoResponse::into_response),
+    }
+}
+
+async fn resource(
+    shared: &Shared,
+    request: &Request,
+    admitted: &Admitted,
+    headers: &HeaderMap,
+) -> Result<Response, Failure> {
+    let resource = shared
+        .resource(request)
+        .filter(|resource| fits(resource, request))
+        .ok_or_else(Failure::no_resource)?;
+    match request.verb {
+        "get" | "list" | "watch" if !shared.server.health.synced() => Err(Failure::initializing()),
+        "get" => get::get(resource, request, &admitted.query, headers).await,
+        "list" => list::list(resource, request, &admitted.query, headers).await,
+        "watch" => watch::watch(
+            resource,
+            request,
+            &admitted.query,
+            headers,
+            shared.server.shutdown.clone(),
+            admitted.seat.clone(),
+        ),
+        "" => Err(Failure::method_not_allowed()),
+        verb => Err(Failure::not_supported(
+            verb,
+            resource.group,
+            resource.plural,
+        )),
+    }
+}
+
+/// Whether the path has the form that the resource's scope asks for.
+fn fits(resource: &Resource, request: &Request) -> bool {
+    let in_scope = if resource.namespaced {
+        request.name.is_empty() || !request.namespace.is_empty()
+    } else {
+        request.namespace.is_empty()
+    };
+    in_scope && request.subresource.is_empty()
+}
+
+/// 404 with the paths that there are.
+fn unknown_path(shared: &Shared) -> Response {
+    let mut paths = vec!["/apis".to_owned()];
+    for resource in &shared.resources {
+        paths.push(format!("/apis/{}", resource.group));
+        paths.push(format!("/apis/{}", resource.api_version()));
+    }
+    paths.extend(
+        [
+            "/healthz",
+            "/livez",
+            "/metrics",
+            "/openapi/v2",
+            "/openapi/v3",
+            "/readyz",
+            "/version",
+        ]
+        .map(str::to_owned),
+    );
+    paths.sort();
+    paths.dedup();
+    let json = serde_json::json!({ "paths": paths }).to_string();
+    let mut response = plain(
+        StatusCode::NOT_FOUND,
+        String::from_utf8_lossy(&indent(json.as_bytes())),
+    );
+    response.headers_mut().insert(
+        http::header::CONTENT_TYPE,
+        http::HeaderValue::from_static("application/json"),
+    );
+    response
+}

@@ -1,0 +1,121 @@
+//! `OpenAPI`: what the objects look like, for `kubectl explain` and for clients that
+//! validate or generate code. Enters: the descriptions of the resources, once; their
+//! schemas come from the Rust types. Leaves: `/openapi/v2` and `/openapi/v3`, computed
+//! once. Paths and schemas are written in the form of version 3; version 2 is derived.
+
+mod paths;
+mod schemas;
+mod v2;
+
+use super::document::{Document, accepted};
+use super::resource::Resource;
+use axum::Router;
+use axum::extract::RawQuery;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use http::header::{CACHE_CONTROL, VARY};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde_json::{Map, Value, json};
+
+const JSON: &str = "application/json";
+
+/// Where schemas stand in a document of version 3.
+const SCHEMAS_V3: &str = "#/components/schemas/";
+
+/// The routes of both versions of `OpenAPI` for `resources`.
+pub fn routes(resources: &[Resource]) -> Router {
+    let mut index = Map::new();
+    let mut router = Router::new();
+    let mut all_paths = Map::new();
+    let mut all_schemas = Map::new();
+    for group_version in group_versions(resources) {
+        let of_version: Vec<&Resource> = resources
+            .iter()
+            .filter(|resource| resource.api_version() == group_version)
+            .collect();
+        let paths = paths::describe(&of_version);
+        let schemas = schemas::describe(&of_version);
+        let document = Document::json(
+            &json!({
+                "openapi": "3.0.0",
+                "info": info(),
+                "paths": paths,
+                "components": {"schemas": schemas},
+            }),
+            JSON,
+        );
+        all_paths.extend(paths);
+        all_schemas.extend(schemas);
+        let name = format!("apis/{group_version}");
+        let path = format!("/openapi/v3/{name}");
+        let url = format!("{path}?hash={}", document.hash());
+        index.insert(name, json!({"serverRelativeURL": url}));
+        router = router.route(
+            &path,
+            get(async move |RawQuery(query): RawQuery, headers: HeaderMap| {
+                group_version_document(&document, query.as_deref(), &headers)
+            }),
+        );
+    }
+    let index = Document::json(&json!({"paths": index}), JSON);
+    let v2 = Document::json(&v2::document(&info(), &all_paths, &all_schemas), JSON);
+    router
+        .route(
+            "/openapi/v3",
+            get(async move |headers: HeaderMap| document(&index, &headers)),
+        )
+        .route(
+            "/openapi/v2",
+            get(async move |headers: HeaderMap| document(&v2, &headers)),
+        )
+}
+
+/// Each `group/version`, once.
+fn group_versions(resources: &[Resource]) -> Vec<String> {
+    let mut all: Vec<String> = resources.iter().map(Resource::api_version).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+fn info() -> Value {
+    json!({"title": "ifo", "version": concat!("v", env!("CARGO_PKG_VERSION"))})
+}
+
+/// The document, 304, or 406 without a body, which is what upstream answers to those who
+/// do not take JSON (kube-aggregator and kubectl do).
+fn document(document: &Document, request: &HeaderMap) -> Response {
+    let json = accepted(request, |clause| {
+        (clause.takes_json() && clause.parameter("as").is_none()).then_some(())
+    });
+    if json.is_none() {
+        return StatusCode::NOT_ACCEPTABLE.into_response();
+    }
+    let mut response = document.answer(request);
+    response
+        .headers_mut()
+        .insert(VARY, HeaderValue::from_static("Accept"));
+    response
+}
+
+/// A document of one group-version. Under the hash that the index names it never
+/// changes. Upstream redirects from a wrong hash to the right one; the aggregator turns
+/// redirects into 502, so the document is answered here, too, but not for ever.
+fn group_version_document(this: &Document, query: Option<&str>, request: &HeaderMap) -> Response {
+    let mut response = document(this, request);
+    let hash = form_urlencoded::parse(query.unwrap_or_default().as_bytes())
+        .find_map(|(key, value)| (key == "hash").then_some(value));
+    if response.status() != StatusCode::NOT_ACCEPTABLE
+        && hash.is_some_and(|hash| hash == this.hash())
+    {
+        // One year, as upstream's Expires has it.
+        response.headers_mut().insert(
+            CACHE_CONTROL,
+            HeaderValue::from_static("public, immutable, max-age=31536000"),
+        );
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! The paths of `OpenAPI`: get, list and watch of each resource. Enters: descriptions of
+//! resources. Leaves: path items in the form of version 3.
+
+use super::schemas::{group_version_kind, list_name, object_name, reference};
+use crate::serve::resource::Resource;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use schemars::JsonSchema as _;
+use serde_json::{Map, Value, json};
+
+/// Media types of a single answer.
+pub(super) const SINGLE: &[&str] = &["application/json", "application/yaml"];
+/// Media types of a list, which may also be a watch.
+const LIST: &[&str] = &[
+    "application/json",
+    "application/yaml",
+    "application/json;stream=watch",
+];
+
+/// The path items of `resources`, by path.
+pub(super) fn describe(resources: &[&Resource]) -> Map<String, Value> {
+    let mut paths = Map::new();
+    for resource in resources {
+        let root = format!("/apis/{}/{}", resource.group, resource.version);
+        let plural = resource.plural;
+        let collection = if resource.namespaced {
+            format!("{root}/namespaces/{{namespace}}/{plural}")
+        } else {
+            format!("{root}/{plural}")
+        };
+        if resource.namespaced {
+            paths.insert(format!("{root}/{plural}"), list(resource, true));
+        }
+        paths.insert(format!("{collection}/{{name}}"), get(resource));
+        paths.insert(collection, list(resource, false));
+    }
+    paths
+}
+
+/// List and watch, in one namespace or across all of them.
+fn list(resource: &Resource, across: bool) -> Value {
+    let kind = resource.kind;
+    let (id, text) = if across {
+        (
+            format!("list{}{kind}ForAllNamespaces", tag(resource)),
+            format!("list or watch objects of kind {kind} in all namespaces"),
+        )
+    } else {
+        (
+            operation_id("list", resource),
+            format!("list or watch objects of kind {kind}"),
+        )
+    };
+    let mut parameters = list_parameters();
+    parameters.push(pretty());
+    if resource.namespaced && !across {
+        parameters.push(namespace());
+    }
+    json!({
+        "get": operation(resource, "list", &id, &text, LIST, &list_name(resource)),
+        "parameters": parameters,
+    })
+}
+
+/// One object.
+fn get(resource: &Resource) -> Value {
+    let kind = resource.kind;
+    let mut parameters = vec![
+        parameter("name", "path", "string", &format!("name of the {kind}")),
+        pretty(),
+    ];
+    if resource.namespaced {
+        parameters.push(namespace());
+    }
+    let id = operation_id("read", resource);
+    let text = format!("read the specified {kind}");
+    json!({
+        "get": operation(resource, "get", &id, &text, SINGLE, &object_name(resource)),
+        "parameters": parameters,
+    })
+}
+
+fn operation(
+    resource: &Resource,
+    action: &str,
+    id: &str,
+    text: &str,
+    media_types: &[&str],
+    answer: &str,
+) -> Value {
+    let content = |media_types: &[&str], name: &str| -> Map<String, Value> {
+        media_types
+            .iter()
+            .map(|media_type| ((*media_type).to_owned(), json!({"schema": reference(name)})))
+            .collect()
+    };
+    json!({
+        "tags": [tag(resource)],
+        "description": text,
+        "operationId": id,
+        "responses": {
+            "200": {"description": "OK", "content": content(media_types, answer)},
+            "default": {
+                "description": "What went wrong",
+                "content": content(SINGLE, &Status::schema_name()),
+            },
+        },
+        "x-kubernetes-action": action,
+        "x-kubernetes-group-version-kind": group_version_kind(resource, resource.kind),
+    })
+}
+
+/// `listLiveIfoKubevirtIoV1alpha1NamespacedInFlightOperation`, as upstream forms it.
+fn operation_id(verb: &str, resource: &Resource) -> String {
+    let scope = if resource.namespaced {
+        "Namespaced"
+    } else {
+        ""
+    };
+    format!("{verb}{}{scope}{}", tag(resource), resource.kind)
+}
+
+/// The group and version in one word: `LiveIfoKubevirtIoV1alpha1`.
+fn tag(resource: &Resource) -> String {
+    let mut tag = String::new();
+    for part in resource.group.split('.').chain([resource.version]) {
+        let (first, rest) = part.split_at(usize::from(!part.is_empty()));
+        tag.push_str(&first.to_ascii_uppercase());
+        tag.push_str(rest);
+    }
+    tag
+}
+
+fn namespace() -> Value {
+    parameter(
+        "namespace",
+        "path",
+        "string",
+        "object name and auth scope, such as for teams and projects",
+    )
+}
+
+fn pretty() -> Value {
+    parameter(
+        "pretty",
+        "query",
+        "string",
+        "If 'true', then the output is indented.",
+    )
+}
+
+/// What can be asked of a list or a watch, in the words of Kubernetes where the meaning
+/// is the same.
+fn list_parameters() -> Vec<Value> {
+    [
+        ("allowWatchBookmarks", "boolean", "Requests watch events with type \"BOOKMARK\": one every minute, and one before the watch ends."),
+        ("continue", "string", "The token with which an earlier page of this list ended. The page that follows comes from the same resourceVersion."),
+        ("fieldSelector", "string", "Restricts the objects by their fields. Defaults to everything. The fields are metadata.name, metadata.namespace and those under x-kubernetes-selectable-fields of the schema."),
+        ("labelSelector", "string", "Restricts the objects by their labels. Defaults to everything."),
+        ("limit", "integer", "The most objects in one page of a list; 0 means all. A watch ignores it."),
+        ("resourceVersion", "string", "Which state a list shows, together with resourceVersionMatch; a watch begins after it. Unset means the newest."),
+        ("resourceVersionMatch", "string", "How resourceVersion is applied to a list: `Exact` or `NotOlderThan`."),
+        ("sendInitialEvents", "boolean", "A watch begins with an ADDED event for each object that exists, and a bookmark at their end, if bookmarks are allowed. Needs resourceVersionMatch `NotOlderThan`."),
+        ("timeoutSeconds", "integer", "Seconds after which a list or a watch ends. Unset means 30 to 60 minutes for a watch."),
+        ("watch", "boolean", "Answers with a stream of changes in place of a list."),
+    ]
+    .into_iter()
+    .map(|(name, kind, description)| parameter(name, "query", kind, description))
+    .collect()
+}
+
+/// One parameter. What is in a path is required.
+fn parameter(name: &str, place: &str, kind: &str, description: &str) -> Value {
+    let mut parameter = json!({
+        "name": name,
+        "in": place,
+        "description": description,
+        "schema": {"type": kind, "uniqueItems": true},
+    });
+    if place == "path" {
+        parameter["required"] = json!(true);
+    }
+    parameter
+}

@@ -1,0 +1,298 @@
+//! From the JSON schemas that `schemars` makes of Rust types to definitions as
+//! Kubernetes publishes them: names with a package, no null, no `oneOf`, references
+//! that carry a description wrapped in `allOf`.
+
+use super::SCHEMAS_V3;
+use crate::api::schema::join_lines;
+use crate::serve::resource::Resource;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1;
+use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
+use serde_json::{Map, Value, json};
+use std::fmt::Write as _;
+
+/// With these words Kubernetes begins the list of an enum's values in its description.
+const ENUM_VALUES: &str = "\n\nPossible enum values:";
+
+const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources";
+const KIND: &str = "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
+const METADATA: &str = "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
+const LIST_METADATA: &str = "Standard list metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
+
+/// The definitions that the objects and lists of `resources` need, by name.
+pub(super) fn describe(resources: &[&Resource]) -> Map<String, Value> {
+    let mut definitions = Map::new();
+    add::<v1::ObjectMeta>(&mut definitions);
+    add::<v1::ListMeta>(&mut definitions);
+    add::<v1::Status>(&mut definitions);
+    definitions[&*v1::Status::schema_name()]["x-kubernetes-group-version-kind"] =
+        json!([{"group": "", "kind": "Status", "version": "v1"}]);
+    for resource in resources {
+        add_kind(&mut definitions, resource);
+        definitions.insert(list_name(resource), list(resource));
+    }
+    definitions
+}
+
+/// Name of the definition of one object of `resource`.
+pub(super) fn object_name(resource: &Resource) -> String {
+    format!("{}{}", package(resource), resource.kind)
+}
+
+/// Name of the definition of a list of `resource`.
+pub(super) fn list_name(resource: &Resource) -> String {
+    format!("{}{}", package(resource), resource.list_kind)
+}
+
+/// A reference to the definition called `name`.
+pub(super) fn reference(name: &str) -> Value {
+    json!({"$ref": format!("{SCHEMAS_V3}{name}")})
+}
+
+/// The extension that ties a definition or an operation to a kind. kubectl finds the
+/// schema of a resource by it.
+pub(super) fn group_version_kind(resource: &Resource, kind: &str) -> Value {
+    json!({"group": resource.group, "version": resource.version, "kind": kind})
+}
+
+/// The group's domain backwards and the version: `io.kubevirt.ifo.live.v1alpha1.`.
+fn package(resource: &Resource) -> String {
+    let mut parts: Vec<&str> = resource.group.rsplit('.').collect();
+    parts.push(resource.version);
+    parts.join(".") + "."
+}
+
+/// Adds a type of Kubernetes' own and what it refers to; such types are named in full.
+fn add<T: JsonSchema>(definitions: &mut Map<String, Value>) {
+    let mut generator = SchemaGenerator::new(SchemaSettings::draft2020_12());
+    generator.subschema_for::<T>();
+    for (name, mut schema) in generator.take_definitions(true) {
+        convert(&mut schema, "");
+        definitions.insert(name, schema);
+    }
+}
+
+/// Adds the kind of a resource and what it refers to.
+fn add_kind(definitions: &mut Map<String, Value>, resource: &Resource) {
+    let package = package(resource);
+    let mut root = (resource.schema)().to_value();
+    let object = root
+        .as_object_mut()
+        .expect("the schema of a struct is an object");
+    object.remove("$schema");
+    object.remove("title");
+    if let Some(Value::Object(own)) = object.remove("$defs") {
+        for (name, mut schema) in own {
+            convert(&mut schema, &package);
+            definitions.insert(qualify(&name, &package), schema);
+        }
+    }
+    convert(&mut root, &package);
+    inline_enums(definitions);
+    let properties = &mut root["properties"];
+    for (name, schema) in [
+        (
+            "apiVersion",
+            json!({"type": "string", "description": API_VERSION}),
+        ),
+        ("kind", json!({"type": "string", "description": KIND})),
+        (
+            "metadata",
+            described(&v1::ObjectMeta::schema_name(), METADATA),
+        ),
+    ] {
+        // A kind for which kube derives the outer type leaves these out.
+        if properties[name].is_null() {
+            properties[name] = schema;
+        }
+    }
+    for name in ["spec", "status"] {
+        // The same kinds have bare references here: the type's description goes along.
+        if let Some(target) = properties[name]["$ref"].as_str() {
+            let name_of_type = target.trim_start_matches(SCHEMAS_V3);
+            if let Some(Value::String(description)) = definitions
+                .get(name_of_type)
+                .map(|schema| &schema["description"])
+            {
+                properties[name] = described(name_of_type, description);
+            }
+        }
+    }
+    if let Some(Value::Array(required)) = root.get_mut("required") {
+        required.retain(|name| name != "apiVersion" && name != "kind" && name != "metadata");
+    }
+    root["x-kubernetes-group-version-kind"] = json!([group_version_kind(resource, resource.kind)]);
+    if !resource.fields.is_empty() {
+        root["x-kubernetes-selectable-fields"] = resource
+            .fields
+            .iter()
+            .map(|(path, _)| json!({"fieldPath": path}))
+            .collect();
+    }
+    definitions.insert(object_name(resource), root);
+}
+
+fn list(resource: &Resource) -> Value {
+    json!({
+        "description": format!("{} is a list of {}.", resource.list_kind, resource.kind),
+        "type": "object",
+        "required": ["items"],
+        "properties": {
+            "apiVersion": {"type": "string", "description": API_VERSION},
+            "kind": {"type": "string", "description": KIND},
+            "metadata": described(&v1::ListMeta::schema_name(), LIST_METADATA),
+            "items": {
+                "type": "array",
+                "description": "The objects, ordered by namespace and name.",
+                "items": reference(&object_name(resource)),
+            },
+        },
+        "x-kubernetes-group-version-kind": [group_version_kind(resource, resource.list_kind)],
+    })
+}
+
+/// A reference with a description of its own, which `$ref` allows only inside `allOf`.
+fn described(name: &str, description: &str) -> Value {
+    json!({"description": description, "allOf": [reference(name)]})
+}
+
+/// Definitions of Kubernetes come with their package, ours without.
+fn qualify(name: &str, package: &str) -> String {
+    if name.contains('.') {
+        name.to_owned()
+    } else {
+        format!("{package}{name}")
+    }
+}
+
+/// Brings one schema and all inside it into Kubernetes' form.
+fn convert(schema: &mut Value, package: &str) {
+    let Value::Object(object) = schema else {
+        return;
+    };
+    drop_null(object);
+    merge_enum(object);
+    simplify_integer(object);
+    if let Some(Value::String(text)) = object.get_mut("description") {
+        *text = join_lines(text);
+    }
+    if let Some(Value::Object(properties)) = object.get_mut("properties") {
+        for property in properties.values_mut() {
+            convert(property, package);
+        }
+    }
+    for inner in ["items", "additionalProperties"] {
+        if let Some(inner) = object.get_mut(inner) {
+            convert(inner, package);
+        }
+    }
+    if let Some(Value::String(target)) = object.remove("$ref") {
+        let name = target.strip_prefix("#/$defs/").unwrap_or(&target);
+        let reference = reference(&qualify(name, package));
+        if object.is_empty() {
+            *schema = reference;
+        } else {
+            object.insert("allOf".to_owned(), json!([reference]));
+        }
+    }
+}
+
+/// Moves enums from definitions of their own into the fields that refer to them, where
+/// Kubernetes has them and `kubectl explain` lists their values.
+fn inline_enums(definitions: &mut Map<String, Value>) {
+    let mut enums = Map::new();
+    definitions.retain(|name, schema| {
+        let is_enum = schema.get("enum").is_some();
+        if is_enum {
+            enums.insert(format!("{SCHEMAS_V3}{name}"), schema.take());
+        }
+        !is_enum
+    });
+    let fields = definitions
+        .values_mut()
+        .filter_map(|schema| schema.get_mut("properties")?.as_object_mut())
+        .flat_map(Map::values_mut)
+        .filter_map(Value::as_object_mut);
+    for field in fields {
+        let target = field
+            .get("allOf")
+            .map_or(field.get("$ref"), |parts| parts[0].get("$ref"));
+        let Some(found) = target.and_then(|target| enums.get(target.as_str()?)) else {
+            continue;
+        };
+        let mut merged = found.clone();
+        if let (Some(Value::String(own)), Some(values)) =
+            (field.get("description"), merged["description"].as_str())
+        {
+            let values = values.find(ENUM_VALUES).map_or("", |at| &values[at..]);
+            merged["description"] = json!(format!("{own}{values}"));
+        }
+        if let Value::Object(merged) = merged {
+            *field = merged;
+        }
+    }
+}
+
+/// `Option<T>` is `T` or null in Rust; Kubernetes' objects leave the field out.
+fn drop_null(object: &mut Map<String, Value>) {
+    if let Some(Value::Array(types)) = object.get_mut("type") {
+        types.retain(|name| name != "null");
+        if let [only] = types.as_slice() {
+            let only = only.clone();
+            object.insert("type".to_owned(), only);
+        }
+    }
+    if object.get("default").is_some_and(Value::is_null) {
+        object.remove("default");
+    }
+    let null = json!({"type": "null"});
+    if let Some(Value::Array(choices)) = object.get_mut("anyOf") {
+        choices.retain(|choice| *choice != null);
+        if let [Value::Object(only)] = choices.as_slice() {
+            let only = only.clone();
+            object.remove("anyOf");
+            for (key, value) in only {
+                // The field's own description says more than its type's.
+                object.entry(key).or_insert(value);
+            }
+        }
+    }
+}
+
+/// An enum whose variants are described is a `oneOf` of constants. Its descriptions go
+/// into the text, in the words that Kubernetes uses for enums.
+fn merge_enum(object: &mut Map<String, Value>) {
+    let Some(Value::Array(variants)) = object.get("oneOf") else {
+        return;
+    };
+    let mut values = Vec::new();
+    let mut text = String::from(ENUM_VALUES);
+    for variant in variants {
+        let (Some(Value::String(value)), Some(Value::String(description))) =
+            (variant.get("const"), variant.get("description"))
+        else {
+            return;
+        };
+        values.push(json!(value));
+        write!(text, "\n - `\"{value}\"` {}", join_lines(description))
+            .expect("writing to a String cannot fail");
+    }
+    object.remove("oneOf");
+    object.insert("type".to_owned(), json!("string"));
+    object.insert("enum".to_owned(), Value::Array(values));
+    let description = match object.get("description") {
+        Some(Value::String(description)) => join_lines(description) + &text,
+        _ => text.trim_start().to_owned(),
+    };
+    object.insert("description".to_owned(), json!(description));
+}
+
+/// `OpenAPI` knows int32 and int64. The bounds of a Rust type are no facts about a field.
+fn simplify_integer(object: &mut Map<String, Value>) {
+    let format = match object.get("format").and_then(Value::as_str) {
+        Some("uint8" | "uint16" | "int8" | "int16") => "int32",
+        Some("uint32" | "uint64" | "uint") => "int64",
+        _ => return,
+    };
+    object.insert("format".to_owned(), json!(format));
+    object.remove("maximum");
+}

@@ -1,0 +1,148 @@
+//! Health, version and metrics: what probes and people ask before anything else.
+
+use super::respond::{indent, plain};
+use super::{Health, Shared, VersionInfo};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use axum::routing::{MethodRouter, get};
+use http::{HeaderValue, StatusCode, Uri, header};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+/// A health check: its name, and whether all is well.
+type Check = (&'static str, fn(&Health) -> bool);
+
+/// Alive means only that requests are answered: a restart would not heal what else
+/// could be wrong.
+const LIVE: &[Check] = &[("ping", |_| true)];
+const READY: &[Check] = &[
+    ("ping", |_| true),
+    ("informer-sync", Health::synced),
+    ("shutdown", |health| !health.draining()),
+];
+
+/// The routes of this file.
+pub fn routes() -> Router<Arc<Shared>> {
+    let mut router = Router::new();
+    for (name, checks) in [("healthz", LIVE), ("livez", LIVE), ("readyz", READY)] {
+        router = router.route(&format!("/{name}"), whole(name, checks));
+        for check in checks {
+            router = router.route(&format!("/{name}/{}", check.0), one(*check));
+        }
+    }
+    router
+        .route("/version", get(version))
+        .route("/metrics", get(metrics))
+}
+
+fn whole(name: &'static str, checks: &'static [Check]) -> MethodRouter<Arc<Shared>> {
+    get(
+        move |State(shared): State<Arc<Shared>>, uri: Uri| async move {
+            answer(name, checks, &shared.server.health, &uri)
+        },
+    )
+}
+
+fn one(check: Check) -> MethodRouter<Arc<Shared>> {
+    get(move |State(shared): State<Arc<Shared>>| async move {
+        if (check.1)(&shared.server.health) {
+            ok("ok".to_owned())
+        } else {
+            plain(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "internal server error: reason withheld",
+            )
+        }
+    })
+}
+
+/// Runs all checks that `exclude` does not name; 500 if one fails.
+fn answer(name: &str, checks: &[Check], health: &Health, uri: &Uri) -> Response {
+    let mut excluded: Vec<String> = Vec::new();
+    let mut verbose = false;
+    for (key, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
+        match &*key {
+            "verbose" => verbose = true,
+            "exclude" => excluded.push(value.into_owned()),
+            _ => {}
+        }
+    }
+    let mut report = String::new();
+    let mut failed = false;
+    for (check, passes) in checks {
+        let before = excluded.len();
+        excluded.retain(|excluded| excluded != check);
+        let (sign, result) = if excluded.len() < before {
+            ('+', "excluded: ok")
+        } else if passes(health) {
+            ('+', "ok")
+        } else {
+            failed = true;
+            ('-', "failed: reason withheld")
+        };
+        writeln!(report, "[{sign}]{check} {result}").expect("writing to a String cannot fail");
+    }
+    if !excluded.is_empty() {
+        // Names are only repeated as debug text, whatever they hold.
+        writeln!(
+            report,
+            "warn: some health checks cannot be excluded: no matches for {excluded:?}"
+        )
+        .expect("writing to a String cannot fail");
+    }
+    if failed {
+        return plain(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("{report}{name} check failed"),
+        );
+    }
+    if !verbose {
+        return ok("ok".to_owned());
+    }
+    ok(format!("{report}{name} check passed\n"))
+}
+
+fn ok(text: String) -> Response {
+    let mut response = plain(StatusCode::OK, "");
+    *response.body_mut() = Body::from(text);
+    response
+}
+
+async fn version(State(shared): State<Arc<Shared>>) -> Response {
+    let VersionInfo {
+        version,
+        commit,
+        built,
+    } = &shared.server.version;
+    let mut numbers = version.trim_start_matches('v').split('.');
+    let mut number = || numbers.next().unwrap_or("0").to_owned();
+    let info = serde_json::json!({
+        "major": number(),
+        "minor": number(),
+        // Clients parse this one, and require the letter.
+        "gitVersion": format!("v{}", version.trim_start_matches('v')),
+        "gitCommit": commit,
+        "gitTreeState": "",
+        "buildDate": built,
+        "goVersion": "",
+        "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+    });
+    let mut response = Response::new(Body::from(indent(info.to_string().as_bytes())));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
+    response
+}
+
+async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
+    let mut response = Response::new(Body::from(shared.server.metrics.render()));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8"),
+    );
+    response
+}

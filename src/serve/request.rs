@@ -1,0 +1,322 @@
+//! What is asked. Enters: method and URI. Leaves: verb, resource, namespace, name and
+//! options, read as Kubernetes' `RequestInfo` reads them; nothing here decides whether
+//! such a resource exists.
+
+use super::status::Failure;
+use http::{Method, Uri};
+use percent_encoding::percent_decode_str;
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// Something below `/apis/GROUP/VERSION/`.
+    Resource(Request),
+    /// Any other path, decoded.
+    Path(String),
+}
+
+/// What is asked of a resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// Kubernetes verb.
+    pub verb: &'static str,
+    /// API group.
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// Plural.
+    pub resource: String,
+    /// Subresource, with whatever follows it, or empty.
+    pub subresource: String,
+    /// Namespace, or empty.
+    pub namespace: String,
+    /// Name, or empty.
+    pub name: String,
+    /// Whether the path was one of the old `/watch/` ones.
+    pub legacy_watch: bool,
+}
+
+/// The options of a request: the first of several values counts, unknown ones do not.
+#[derive(Clone, Debug, Default)]
+pub struct Query(HashMap<String, String>);
+
+impl Query {
+    /// Reads the query of a URI.
+    pub fn of(uri: &Uri) -> Self {
+        let mut first = HashMap::new();
+        for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
+            first
+                .entry(name.into_owned())
+                .or_insert_with(|| value.into_owned());
+        }
+        Self(first)
+    }
+
+    /// The value of an option; empty if absent.
+    pub fn text(&self, name: &str) -> &str {
+        self.0.get(name).map_or("", String::as_str)
+    }
+
+    /// The value of an option, if it is there at all.
+    pub fn given(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// A boolean by Kubernetes' rule: absent, `0` and `false` are false, all else is true.
+    pub fn flag(&self, name: &str) -> bool {
+        self.truth(name).unwrap_or_default()
+    }
+
+    /// The same, None if absent.
+    pub fn truth(&self, name: &str) -> Option<bool> {
+        self.given(name)
+            .map(|value| !(value == "0" || value.eq_ignore_ascii_case("false")))
+    }
+
+    /// A number; 400 in Go's words if it is none.
+    pub fn number(&self, name: &str) -> Result<Option<i64>, Failure> {
+        let Some(value) = self.given(name) else {
+            return Ok(None);
+        };
+        value.parse().map(Some).map_err(|error| {
+            Failure::bad_request(format!(
+                "strconv.ParseInt: parsing {value:?}: {}",
+                go_number_error(&error)
+            ))
+        })
+    }
+
+    /// The option `resourceVersion`: None if empty or absent.
+    pub fn resource_version(&self) -> Result<Option<u64>, Failure> {
+        let value = self.text("resourceVersion");
+        if value.is_empty() {
+            return Ok(None);
+        }
+        // Go's ParseUint takes no sign.
+        let parsed = if value.starts_with('+') {
+            Err("invalid syntax")
+        } else {
+            value.parse().map_err(|error| go_number_error(&error))
+        };
+        parsed.map(Some).map_err(|why| {
+            Failure::bad_request(format!(
+                "invalid resource version: resourceVersion: Invalid value: {value:?}: \
+                 strconv.ParseUint: parsing {value:?}: {why}"
+            ))
+        })
+    }
+
+    /// The option `timeout`, a Go duration: how long the request may take.
+    pub fn timeout(&self) -> Result<Option<Duration>, Failure> {
+        let value = self.text("timeout");
+        if value.is_empty() {
+            return Ok(None);
+        }
+        go_duration(value).map(Some).ok_or_else(|| {
+            Failure::bad_request(format!(
+                "invalid timeout specified in the request URL - time: invalid duration {value:?}"
+            ))
+        })
+    }
+}
+
+fn go_number_error(error: &std::num::ParseIntError) -> &'static str {
+    use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+    match error.kind() {
+        PosOverflow | NegOverflow => "value out of range",
+        _ => "invalid syntax",
+    }
+}
+
+/// A duration as Go writes it, such as `1m30s` or `500ms`; None for anything else and
+/// for negative ones.
+fn go_duration(text: &str) -> Option<Duration> {
+    let mut rest = text;
+    let mut total = Duration::ZERO;
+    if rest == "0" {
+        return Some(total);
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let unit = rest[digits..]
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .map_or(rest.len(), |length| digits + length);
+        let number: f64 = rest[..digits].parse().ok()?;
+        let seconds = match &rest[digits..unit] {
+            "ns" => 1e-9,
+            "us" | "µs" | "μs" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return None,
+        };
+        total = total.checked_add(Duration::try_from_secs_f64(number * seconds).ok()?)?;
+        rest = &rest[unit..];
+    }
+    Some(total)
+}
+
+/// Reads method, path and the option `watch`.
+pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<Asked, Failure> {
+    let path = percent_decode_str(uri.path())
+        .decode_utf8()
+        .map_err(|_| Failure::bad_request("the path is not valid UTF-8"))?;
+    // Empty segments are tolerated, as upstream does; it is never answered by a redirect,
+    // which the aggregator would turn into a 502.
+    let mut parts = path.split('/').filter(|part| !part.is_empty());
+    let (Some("apis"), Some(group), Some(version), Some(first)) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return Ok(Asked::Path(path.into_owned()));
+    };
+    let mut request = Request {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        ..Request::default()
+    };
+    let mut next = Some(first);
+    if next == Some("watch") {
+        request.legacy_watch = true;
+        next = parts.next();
+    }
+    if next == Some("namespaces") {
+        parts
+            .next()
+            .unwrap_or_default()
+            .clone_into(&mut request.namespace);
+        next = parts.next();
+    }
+    next.unwrap_or_default().clone_into(&mut request.resource);
+    parts
+        .next()
+        .unwrap_or_default()
+        .clone_into(&mut request.name);
+    request.subresource = parts.collect::<Vec<_>>().join("/");
+    if request.resource.is_empty() {
+        return Ok(Asked::Path(path.into_owned()));
+    }
+    if matches!(request.name.as_str(), "." | "..") {
+        return Err(Failure::bad_request(format!(
+            "Name parameter invalid: {:?}: may not be '{}'",
+            request.name, request.name
+        )));
+    }
+    request.verb = verb(method, &request, query);
+    Ok(Asked::Resource(request))
+}
+
+fn verb(method: &Method, request: &Request, query: &Query) -> &'static str {
+    let one = !request.name.is_empty();
+    match *method {
+        Method::GET | Method::HEAD if request.legacy_watch => "watch",
+        // With a name, the option `watch` means nothing: it is a plain get.
+        Method::GET | Method::HEAD if one => "get",
+        Method::GET | Method::HEAD if query.flag("watch") => "watch",
+        Method::GET | Method::HEAD => "list",
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE if one => "delete",
+        Method::DELETE => "deletecollection",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(method: &Method, uri: &str) -> Asked {
+        let uri: Uri = uri.parse().unwrap();
+        parse(method, &uri, &Query::of(&uri)).unwrap()
+    }
+
+    fn resource(method: &Method, uri: &str) -> Request {
+        match asked(method, uri) {
+            Asked::Resource(request) => request,
+            Asked::Path(path) => panic!("{path} is not a resource"),
+        }
+    }
+
+    #[test]
+    fn verbs_follow_method_name_and_the_option_watch() {
+        let all = "/apis/g/v1/things";
+        let one = "/apis/g/v1/namespaces/n/things/x";
+        for (method, uri, verb) in [
+            (Method::GET, all.to_owned(), "list"),
+            (Method::GET, format!("{all}?watch"), "watch"),
+            (Method::GET, format!("{all}?watch="), "watch"),
+            (Method::GET, format!("{all}?watch=abc"), "watch"),
+            (Method::GET, format!("{all}?watch=0&watch=1"), "list"),
+            (Method::GET, format!("{all}?watch=False"), "list"),
+            (Method::GET, one.to_owned(), "get"),
+            (Method::HEAD, one.to_owned(), "get"),
+            (Method::GET, format!("{one}?watch=1"), "get"),
+            (
+                Method::GET,
+                "/apis/g/v1/watch/namespaces/n/things/x".to_owned(),
+                "watch",
+            ),
+            (Method::POST, all.to_owned(), "create"),
+            (Method::DELETE, all.to_owned(), "deletecollection"),
+            (Method::DELETE, one.to_owned(), "delete"),
+            (Method::OPTIONS, all.to_owned(), ""),
+        ] {
+            assert_eq!(resource(&method, &uri).verb, verb, "{uri}");
+        }
+    }
+
+    #[test]
+    fn empty_segments_and_escapes_are_tolerated() {
+        let request = resource(
+            &Method::GET,
+            "/apis/g/v1/namespaces//n/things/a%20b/status/",
+        );
+        assert_eq!(
+            (
+                request.namespace.as_str(),
+                request.name.as_str(),
+                request.subresource.as_str()
+            ),
+            ("n", "a b", "status")
+        );
+        assert_eq!(
+            asked(&Method::GET, "/apis/g/v1/"),
+            Asked::Path("/apis/g/v1/".to_owned())
+        );
+    }
+
+    #[test]
+    fn numbers_fail_in_the_words_of_go() {
+        let uri: Uri = "/?limit=abc&timeoutSeconds=99999999999999999999&resourceVersion=-1"
+            .parse()
+            .unwrap();
+        let query = Query::of(&uri);
+        assert_eq!(
+            query.number("limit").unwrap_err().to_string(),
+            "strconv.ParseInt: parsing \"abc\": invalid syntax"
+        );
+        assert_eq!(
+            query.number("timeoutSeconds").unwrap_err().to_string(),
+            "strconv.ParseInt: parsing \"99999999999999999999\": value out of range"
+        );
+        assert_eq!(
+            query.resource_version().unwrap_err().to_string(),
+            "invalid resource version: resourceVersion: Invalid value: \"-1\": \
+             strconv.ParseUint: parsing \"-1\": invalid syntax"
+        );
+    }
+
+    #[test]
+    fn durations_are_read_as_go_writes_them() {
+        assert_eq!(go_duration("1m30s"), Some(Duration::from_secs(90)));
+        assert_eq!(go_duration("1.5s"), Some(Duration::from_millis(1500)));
+        assert_eq!(go_duration("0"), Some(Duration::ZERO));
+        for bad in ["5", "s", "-1s", "1x", "1s2", "..s"] {
+            assert_eq!(go_duration(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Field selectors: `metadata.name=x,status.phase!=Completed`.
+
+use super::raw;
+use crate::auth;
+use crate::index::Entry;
+use crate::serve::resource::Resource;
+use crate::serve::status::Failure;
+
+/// One requirement as written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requirement {
+    /// Path of the field.
+    pub field: String,
+    /// `=` or `==`, not `!=`.
+    pub equal: bool,
+    /// The value, escapes undone.
+    pub value: String,
+}
+
+/// Where the value of a field is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// `metadata.name`.
+    Name,
+    /// `metadata.namespace`.
+    Namespace,
+    /// A path number of the resource's layout.
+    Path(usize),
+}
+
+/// One requirement on a resource that has the field.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    which: Which,
+    equal: bool,
+    value: String,
+}
+
+/// Reads a selector; 400 if it cannot be.
+pub fn parse(text: &str) -> Result<Vec<Requirement>, Failure> {
+    terms(text)
+        .filter(|term| !term.is_empty())
+        .map(requirement)
+        .collect()
+}
+
+/// The parts between commas that are not escaped.
+fn terms(text: &str) -> impl Iterator<Item = &str> {
+    let mut escaped = false;
+    text.split(move |c| {
+        let splits = c == ',' && !escaped;
+        escaped = c == '\\' && !escaped;
+        splits
+    })
+}
+
+fn requirement(term: &str) -> Result<Requirement, Failure> {
+    let bad = || {
+        Failure::bad_request(format!(
+            "invalid selector: '{term}'; can't understand '{term}'"
+        ))
+    };
+    let at = term.find(['=', '!']).ok_or_else(bad)?;
+    let (field, rest) = term.split_at(at);
+    let (equal, value) = if let Some(value) = rest.strip_prefix("!=") {
+        (false, value)
+    } else if let Some(value) = rest.strip_prefix("==") {
+        (true, value)
+    } else if let Some(value) = rest.strip_prefix('=') {
+        (true, value)
+    } else {
+        return Err(bad());
+    };
+    Ok(Requirement {
+        field: field.to_owned(),
+        equal,
+        value: unescape(value)?,
+    })
+}
+
+fn unescape(value: &str) -> Result<String, Failure> {
+    let mut out = String::with_capacity(value.len());
+    let mut chars = value.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some(c @ ('\\' | ',' | '=')) => out.push(c),
+                other => {
+                    let shown: String = other.into_iter().collect();
+                    return Err(Failure::bad_request(format!(
+                        "invalid field selector: invalid escape sequence: \\{shown}"
+                    )));
+                }
+            },
+            // Both end a value, so neither may stand in one as it is.
+            '=' => {
+                return Err(Failure::bad_request(format!(
+                    "invalid field selector: unescaped character in value: '{c}'"
+                )));
+            }
+            other => out.push(other),
+        }
+    }
+    Ok(out)
+}
+
+impl Requirement {
+    /// As a `SubjectAccessReview` has it.
+    pub fn reviewed(&self) -> auth::Requirement {
+        auth::Requirement {
+            key: self.field.clone(),
+            operator: if self.equal { "In" } else { "NotIn" },
+            values: vec![self.value.clone()],
+        }
+    }
+
+    /// Finds the field; 400 if the resource has no such selectable field.
+    pub fn resolve(self, resource: &Resource) -> Result<Resolved, Failure> {
+        let which = match self.field.as_str() {
+            "metadata.name" => Which::Name,
+            "metadata.namespace" if resource.namespaced => Which::Namespace,
+            field => resource
+                .fields
+                .iter()
+                .find(|(name, _)| *name == field)
+                .map(|(_, path)| Which::Path(*path))
+                .ok_or_else(|| {
+                    Failure::bad_request(format!("field label not supported: {field}"))
+                })?,
+        };
+        Ok(Resolved {
+            which,
+            equal: self.equal,
+            value: self.value,
+        })
+    }
+}
+
+impl Resolved {
+    /// `metadata.name=name`.
+    pub fn name(name: &str) -> Self {
+        Self {
+            which: Which::Name,
+            equal: true,
+            value: name.to_owned(),
+        }
+    }
+
+    /// Whether the entry's field has, or has not, the value. An absent field is empty.
+    pub fn matches(&self, entry: &Entry) -> bool {
+        let same = match self.which {
+            Which::Name => *entry.key().name == *self.value,
+            Which::Namespace => *entry.key().namespace == *self.value,
+            Which::Path(path) => match entry.value(path) {
+                Some(json) => raw::is(json, &self.value),
+                None => self.value.is_empty(),
+            },
+        };
+        same == self.equal
+    }
+
+    /// The value that `wanted` must have, if this requirement is about it. An empty value
+    /// names nothing that the index could look up.
+    pub fn exactly(&self, wanted: Which) -> Option<&str> {
+        (self.which == wanted && self.equal && !self.value.is_empty()).then_some(&self.value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_split_at_commas_that_are_not_escaped() {
+        let parsed = parse(r"a=1,b!=x\,y\=\\z,,c==").unwrap();
+        let read: Vec<_> = parsed
+            .iter()
+            .map(|r| (r.field.as_str(), r.equal, r.value.as_str()))
+            .collect();
+        assert_eq!(
+            read,
+            [("a", true, "1"), ("b", false, r"x,y=\z"), ("c", true, "")]
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_in_the_standard_words() {
+        for (text, message) in [
+            ("x", "invalid selector: 'x'; can't understand 'x'"),
+            ("x!y", "invalid selector: 'x!y'; can't understand 'x!y'"),
+            (
+                r"x=\y",
+                r"invalid field selector: invalid escape sequence: \y",
+            ),
+        ] {
+            assert_eq!(parse(text).unwrap_err().to_string(), message);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_the_parser_panic(text in "[a-c=!,\\\\ é.]{0,24}") {
+            let _ = parse(&text);
+        }
+    }
+}

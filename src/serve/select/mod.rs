@@ -1,0 +1,122 @@
+//! Label and field selectors. Enters: the options `labelSelector` and `fieldSelector`.
+//! Leaves: a [`Selector`] that says of an index entry whether it is meant, reading the
+//! entry's JSON in place, and the requirements as a `SubjectAccessReview` has them.
+
+mod fields;
+mod labels;
+mod raw;
+
+use super::request::Query;
+use super::resource::Resource;
+use super::status::Failure;
+use crate::auth;
+use crate::index::{Entry, Key, Scope};
+use std::sync::Arc;
+
+/// Most requirements of one selector, whose length is that of a URI at most (64 KiB in
+/// hyper). Each costs a look at every object, so thousands
+/// of them would keep a processor busy for seconds; nobody writes more than a few.
+const MAX_REQUIREMENTS: usize = 100;
+
+/// Which objects are meant: those that all requirements fit.
+#[derive(Clone, Debug, Default)]
+pub struct Selector {
+    labels: Vec<labels::Requirement>,
+    fields: Vec<fields::Resolved>,
+}
+
+impl Selector {
+    /// Reads both selectors; 400 for what cannot be parsed and for fields that
+    /// `resource` does not have.
+    pub fn of(query: &Query, resource: &Resource) -> Result<Self, Failure> {
+        let labels = labels::parse(query.text("labelSelector"))?;
+        let fields = fields::parse(query.text("fieldSelector"))?;
+        if labels.len().max(fields.len()) > MAX_REQUIREMENTS {
+            return Err(Failure::bad_request(format!(
+                "a selector has at most {MAX_REQUIREMENTS} requirements"
+            )));
+        }
+        let fields = fields
+            .into_iter()
+            .map(|requirement| requirement.resolve(resource));
+        Ok(Self {
+            labels,
+            fields: fields.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Also requires a name, as the old watch paths do.
+    pub fn require_name(&mut self, name: &str) {
+        self.fields.push(fields::Resolved::name(name));
+    }
+
+    /// Whether everything is meant.
+    pub fn is_everything(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    /// Whether `entry` is meant.
+    pub fn matches(&self, entry: &Entry) -> bool {
+        self.fields.iter().all(|field| field.matches(entry))
+            && (self.labels.is_empty() || {
+                let labels = entry.labels().unwrap_or(b"{}");
+                self.labels.iter().all(|label| label.matches(labels))
+            })
+    }
+
+    /// The smallest part of the index that holds all that is meant. `namespace` is the
+    /// path's, or empty.
+    pub fn scope(&self, namespace: &str, namespaced: bool) -> Scope {
+        let field = |wanted| {
+            self.fields
+                .iter()
+                .find_map(|field| field.exactly(wanted).map(str::to_owned))
+        };
+        let namespace = if namespace.is_empty() && namespaced {
+            field(fields::Which::Namespace)
+        } else {
+            Some(namespace.to_owned())
+        };
+        match (namespace, field(fields::Which::Name)) {
+            (Some(namespace), Some(name)) => Scope::Object(Key {
+                namespace: Arc::from(namespace),
+                name: Arc::from(name),
+            }),
+            (Some(namespace), None) if namespaced => Scope::Namespace(Arc::from(namespace)),
+            _ => Scope::All,
+        }
+    }
+}
+
+/// What an authorizer is told of the selectors, and the name that `metadata.name=` asks
+/// for. What cannot be parsed is left out: it will be refused after authorization.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reviewed {
+    /// Requirements of the field selector.
+    pub fields: Vec<auth::Requirement>,
+    /// Requirements of the label selector that a review can express.
+    pub labels: Vec<auth::Requirement>,
+    /// The one name that is asked for, or empty.
+    pub name: String,
+}
+
+impl Reviewed {
+    /// Reads both selectors.
+    pub fn of(query: &Query) -> Self {
+        let fields = fields::parse(query.text("fieldSelector")).unwrap_or_default();
+        let labels = labels::parse(query.text("labelSelector")).unwrap_or_default();
+        let name = fields
+            .iter()
+            .find(|field| field.field == "metadata.name" && field.equal)
+            .map(|field| field.value.clone())
+            .unwrap_or_default();
+        Self {
+            fields: fields.iter().map(fields::Requirement::reviewed).collect(),
+            labels: labels
+                .iter()
+                .filter_map(labels::Requirement::reviewed)
+                .collect(),
+            name,
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! The one exit for errors. Enters: what went wrong. Leaves: a `v1` `Status` (or the
+//! plain text that Kubernetes' servers use in a few places) with the key order,
+//! reasons and details that clients compare.
+
+use super::negotiate::Syntax;
+use super::respond::whole;
+use crate::auth::{Attributes, User};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use serde::Serialize;
+
+/// A request that is answered with an error.
+/// Boxed, so that a `Result` with it stays small.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{}", .0.message)]
+pub struct Failure(Box<Inner>);
+
+#[derive(Debug, Clone)]
+struct Inner {
+    /// HTTP status code, also in the body.
+    code: StatusCode,
+    /// Machine-readable reason, one of `metav1.StatusReason`; empty for none.
+    reason: &'static str,
+    message: String,
+    details: Option<Details>,
+    /// Token with which an expired paged list can go on.
+    resume: Option<String>,
+    /// Indent the body: the client accepts only a transformation, so a person may read it.
+    indent: bool,
+}
+
+/// `metav1.StatusDetails`.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Details {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    group: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    kind: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    causes: Vec<Cause>,
+    #[serde(skip_serializing_if = "is_zero")]
+    retry_after_seconds: u32,
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// `metav1.StatusCause`.
+#[derive(Debug, Clone, Serialize)]
+struct Cause {
+    reason: &'static str,
+    message: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    field: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Status<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    metadata: Meta<'a>,
+    #[serde(rename = "status")]
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    message: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reason: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<&'a Details>,
+    code: u16,
+}
+
+#[derive(Serialize)]
+struct Meta<'a> {
+    #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
+    resume: Option<&'a str>,
+}
+
+impl Failure {
+    fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            code,
+            reason,
+            message: message.into(),
+            details: None,
+            resume: None,
+            indent: false,
+        }))
+    }
+
+    fn with(mut self, details: Details) -> Self {
+        self.0.details = Some(details);
+        self
+    }
+
+    /// 400: what was asked makes no sense.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
+    }
+
+    /// 401: credentials were presented and are not valid.
+    pub fn unauthorized() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
+    }
+
+    /// 403: `user` may not; `reason` is the authorizer's, or empty.
+    pub fn forbidden(user: &User, asked: &Attributes, reason: &str) -> Self {
+        let (mut message, details) = match asked {
+            Attributes::NonResource { path, verb } => (
+                format!(
+                    "forbidden: User {:?} cannot {verb} path {path:?}",
+                    user.name
+                ),
+                Details::default(),
+            ),
+            Attributes::Resource {
+                verb,
+                group,
+                resource,
+                subresource,
+                namespace,
+                name,
+                ..
+            } => {
+                let quoted = if name.is_empty() {
+                    String::new()
+                } else {
+                    format!(" {name:?}")
+                };
+                let slash = if subresource.is_empty() { "" } else { "/" };
+                let place = if namespace.is_empty() {
+                    "at the cluster scope".to_owned()
+                } else {
+                    format!("in the namespace {namespace:?}")
+                };
+                (
+                    format!(
+                        "{resource}.{group}{quoted} is forbidden: User {:?} cannot {verb} resource \
+                         \"{resource}{slash}{subresource}\" in API group {group:?} {place}",
+                        user.name
+                    ),
+                    Details {
+                        name: name.clone(),
+                        group: group.clone(),
+                        kind: resource.clone(),
+                        ..Details::default()
+                    },
+                )
+            }
+        };
+        if !reason.is_empty() {
+            message.push_str(": ");
+            message.push_str(reason);
+        }
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", message).with(details)
+    }
+
+    /// 404: no such object.
+    pub fn no_object(group: &str, plural: &str, name: &str) -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "NotFound",
+            format!("{plural}.{group} {name:?} not found"),
+        )
+        .with(Details {
+            name: name.to_owned(),
+            group: group.to_owned(),
+            kind: plural.to_owned(),
+            ..Details::default()
+        })
+    }
+
+    /// 404: no such resource, subresource or version.
+    pub fn no_resource() -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "NotFound",
+            "the server could not find the requested resource",
+        )
+        .with(Details::default())
+    }
+
+    /// 405 in the words of a CRD: `verb` is not supported on `plural.group`.
+    pub fn not_supported(verb: &str, group: &str, plural: &str) -> Self {
+        Self::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "MethodNotAllowed",
+            format!("{verb} is not supported on resources of kind \"{plural}.{group}\""),
+        )
+        .with(Details {
+            group: group.to_owned(),
+            kind: plural.to_owned(),
+            ..Details::default()
+        })
+    }
+
+    /// 405 for a method that is no verb at all.
+    pub fn method_not_allowed() -> Self {
+        Self::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        )
+        .with(Details::default())
+    }
+
+    /// 406: nothing that the client accepts can be had.
+    pub fn not_acceptable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
+    }
+
+    /// 410 for a list at a version that is gone.
+    pub fn list_too_old() -> Self {
+        Self::new(
+            StatusCode::GONE,
+            "Expired",
+            "The resourceVersion for the provided list is too old.",
+        )
+    }
+
+    /// 410 for a continue token whose version is gone; `resume` goes on at the newest.
+    pub fn continue_too_old(resume: String) -> Self {
+        let mut failure = Self::new(
+            StatusCode::GONE,
+            "Expired",
+            "The provided continue parameter is too old to display a consistent list result. You \
+             can start a new list without the continue parameter, or use the continue token in \
+             this response to retrieve the remainder of the results. Continuing with the provided \
+             token results in an inconsistent list - objects that were created, modified, or \
+             deleted between the time the first chunk was returned and now may show up in the \
+             list.",
+        );
+        failure.0.resume = Some(resume);
+        failure
+    }
+
+    /// 410 in a watch: `asked` is older than all that is kept.
+    pub fn watch_too_old(asked: u64, oldest: u64) -> Self {
+        // Upstream names the last version that is gone, one before the oldest kept.
+        let gone = oldest.saturating_sub(1);
+        Self::new(
+            StatusCode::GONE,
+            "Expired",
+            format!("too old resource version: {asked} ({gone})"),
+        )
+    }
+
+    /// 422: `field` of the list options has a value that does not go with the others.
+    pub fn option_forbidden(field: &'static str, why: &str) -> Self {
+        Self::options(field, "FieldValueForbidden", &format!("Forbidden: {why}"))
+    }
+
+    /// 422: `value` is none of the values that `field` of the list options takes.
+    pub fn option_unsupported(field: &'static str, value: &str, supported: &str) -> Self {
+        Self::options(
+            field,
+            "FieldValueNotSupported",
+            &format!("Unsupported value: {value:?}: supported values: {supported}"),
+        )
+    }
+
+    fn options(field: &'static str, reason: &'static str, why: &str) -> Self {
+        Self::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "Invalid",
+            format!("ListOptions.meta.k8s.io \"\" is invalid: {field}: {why}"),
+        )
+        .with(Details {
+            group: "meta.k8s.io".to_owned(),
+            kind: "ListOptions".to_owned(),
+            causes: vec![Cause {
+                reason,
+                message: why.to_owned(),
+                field,
+            }],
+            ..Details::default()
+        })
+    }
+
+    /// 429: nothing is known yet; ask again in a second.
+    pub fn initializing() -> Self {
+        Self::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "TooManyRequests",
+            "storage is (re)initializing",
+        )
+        .with(Details {
+            retry_after_seconds: 1,
+            ..Details::default()
+        })
+    }
+
+    /// 504: version `asked` was not reached in time.
+    pub fn too_large(asked: u64, current: u64) -> Self {
+        Self::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            "Timeout",
+            format!("Timeout: Too large resource version: {asked}, current: {current}"),
+        )
+        .with(Details {
+            causes: vec![Cause {
+                reason: "ResourceVersionTooLarge",
+                message: "Too large resource version".to_owned(),
+                field: "",
+            }],
+            retry_after_seconds: 1,
+            ..Details::default()
+        })
+    }
+
+    /// 504: the request took longer than it may.
+    pub fn timeout() -> Self {
+        Self::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            "Timeout",
+            "Timeout: request did not complete within the allotted timeout",
+        )
+        .with(Details::default())
+    }
+
+    /// The same, with its JSON indented.
+    pub fn indented(mut self) -> Self {
+        self.0.indent = true;
+        self
+    }
+
+    /// The `Status` object as compact JSON, without an end of line.
+    pub fn json(&self) -> Vec<u8> {
+        let inner = &*self.0;
+        let status = Status {
+            kind: "Status",
+            api_version: "v1",
+            metadata: Meta {
+                resume: inner.resume.as_deref(),
+            },
+            outcome: "Failure",
+            message: &inner.message,
+            reason: inner.reason,
+            details: inner.details.as_ref(),
+            code: inner.code.as_u16(),
+        };
+        let json = serde_json::to_vec(&status).expect("a Status has only string keys");
+        escape_html(&json)
+    }
+}
+
+/// Go's encoder writes these three as escapes, and they occur in JSON only inside strings.
+fn escape_html(json: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(json.len());
+    for byte in json {
+        match byte {
+            b'<' => out.extend_from_slice(b"\\u003c"),
+            b'>' => out.extend_from_slice(b"\\u003e"),
+            b'&' => out.extend_from_slice(b"\\u0026"),
+            other => out.push(*other),
+        }
+    }
+    out
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let syntax = if self.0.indent {
+            Syntax::Indented
+        } else {
+            Syntax::Compact
+        };
+        let mut json = self.json();
+        json.push(b'\n');
+        let mut response = whole(json, syntax);
+        *response.status_mut() = self.0.code;
+        let headers = response.headers_mut();
+        if self.0.code == StatusCode::FORBIDDEN {
+            headers.insert(
+                header::X_CONTENT_TYPE_OPTIONS,
+                HeaderValue::from_static("nosniff"),
+            );
+        }
+        let retry = self
+            .0
+            .details
+            .map_or(0, |details| details.retry_after_seconds);
+        if retry > 0 {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(retry));
+        }
+        response
+    }
+}

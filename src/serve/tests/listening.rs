@@ -1,0 +1,229 @@
+//! The listener over loopback, with real TLS.
+
+use super::*;
+use crate::serve::listen;
+use axum::extract::Extension;
+use axum::routing::any;
+use http::Version;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use openssl::asn1::Asn1Time;
+use openssl::bn::BigNum;
+use openssl::ec::{EcGroup, EcKey};
+use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
+use openssl::pkey::PKey;
+use openssl::x509::extension::SubjectAlternativeName;
+use openssl::x509::{X509, X509NameBuilder};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use std::net::SocketAddr;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// A self-signed certificate for `localhost`, which both sides present and trust.
+struct Identity {
+    certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    fn new() -> Self {
+        let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
+        let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
+        let mut name = X509NameBuilder::new().unwrap();
+        name.append_entry_by_text("CN", "localhost").unwrap();
+        let name = name.build();
+        let mut x509 = X509::builder().unwrap();
+        x509.set_version(2).unwrap();
+        let serial = BigNum::from_u32(1).unwrap().to_asn1_integer().unwrap();
+        x509.set_serial_number(&serial).unwrap();
+        x509.set_subject_name(&name).unwrap();
+        x509.set_issuer_name(&name).unwrap();
+        x509.set_pubkey(&key).unwrap();
+        x509.set_not_before(&Asn1Time::days_from_now(0).unwrap())
+            .unwrap();
+        x509.set_not_after(&Asn1Time::days_from_now(1).unwrap())
+            .unwrap();
+        let names = SubjectAlternativeName::new()
+            .dns("localhost")
+            .build(&x509.x509v3_context(None, None))
+            .unwrap();
+        x509.append_extension(names).unwrap();
+        x509.sign(&key, MessageDigest::sha256()).unwrap();
+        Self {
+            certificate: x509.build().to_der().unwrap().into(),
+            key: PrivatePkcs8KeyDer::from(key.private_key_to_pkcs8().unwrap()).into(),
+        }
+    }
+
+    fn roots(&self) -> Arc<RootCertStore> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate.clone()).unwrap();
+        Arc::new(roots)
+    }
+}
+
+/// A listener under test.
+struct Listening {
+    address: SocketAddr,
+    identity: Identity,
+    shutdown: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Listening {
+    async fn start(router: Router, shutdown: CancellationToken) -> Self {
+        let identity = Identity::new();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(identity.roots(), provider.clone())
+                .allow_unauthenticated()
+                .build()
+                .unwrap();
+        let tls = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(vec![identity.certificate.clone()], identity.key.clone_key())
+            .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let task = tokio::spawn(listen::serve(
+            listener,
+            Arc::new(tls),
+            router,
+            shutdown.clone(),
+        ));
+        Self {
+            address,
+            identity,
+            shutdown,
+            task,
+        }
+    }
+
+    /// Connects with one protocol, presenting the certificate if so wanted.
+    async fn connect(&self, protocol: &[u8], present: bool) -> TlsStream<TcpStream> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(self.identity.roots());
+        let mut tls = if present {
+            tls.with_client_auth_cert(
+                vec![self.identity.certificate.clone()],
+                self.identity.key.clone_key(),
+            )
+            .unwrap()
+        } else {
+            tls.with_no_client_auth()
+        };
+        tls.alpn_protocols = vec![protocol.to_vec()];
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let stream = TlsConnector::from(Arc::new(tls))
+            .connect(name, stream)
+            .await
+            .unwrap();
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(protocol));
+        stream
+    }
+
+    async fn http2(&self) -> http2::SendRequest<Body> {
+        let io = TokioIo::new(self.connect(b"h2", false).await);
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+        tokio::spawn(connection);
+        sender
+    }
+}
+
+/// Says what came: protocol, number of `x-remote-group` headers, certificates.
+fn echo() -> Router {
+    Router::new().fallback(any(
+        |Extension(peer): Extension<PeerCertificates>, request: Request<Body>| async move {
+            let groups = request.headers().get_all("x-remote-group").iter().count();
+            format!("{:?} {groups} {}", request.version(), peer.0.len())
+        },
+    ))
+}
+
+/// A request of a user in 600 groups, 60 KB of headers.
+fn crowded() -> Request<Body> {
+    let mut request = request("GET", "https://localhost/", &[("host", "localhost")]);
+    for number in 0..600 {
+        let group = format!("{number:080}");
+        request
+            .headers_mut()
+            .append("x-remote-group", group.parse().unwrap());
+    }
+    request
+}
+
+#[tokio::test]
+async fn both_protocols_take_users_in_many_groups() {
+    let listening = Listening::start(echo(), CancellationToken::new()).await;
+
+    let io = TokioIo::new(listening.connect(b"http/1.1", true).await);
+    let (mut sender, connection) = http1::handshake(io).await.unwrap();
+    tokio::spawn(connection);
+    let mut asked = crowded();
+    *asked.uri_mut() = "/".parse().unwrap();
+    *asked.version_mut() = Version::HTTP_11;
+    let answer = sender.send_request(asked).await.unwrap().map(Body::new);
+    assert_eq!(text(answer).await, "HTTP/1.1 600 1");
+
+    let mut sender = listening.http2().await;
+    let mut asked = crowded();
+    asked.headers_mut().remove("host");
+    let answer = sender.send_request(asked).await.unwrap().map(Body::new);
+    assert_eq!(text(answer).await, "HTTP/2.0 600 0");
+}
+
+#[tokio::test]
+async fn a_hundred_watches_share_a_connection_and_end_cleanly_at_shutdown() {
+    let fixture = Fixture::filled();
+    let listening = Listening::start(fixture.router.clone(), fixture.shutdown.clone()).await;
+    let mut sender = listening.http2().await;
+    let mut bodies = Vec::new();
+    for _ in 0..100 {
+        let path =
+            format!("https://localhost{BASE}/inflightoperations?watch=1&resourceVersion=104");
+        let answer = sender
+            .send_request(request("GET", &path, &[]))
+            .await
+            .unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+        let mut body = answer.into_body();
+        let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert!(first.starts_with(b"{\"type\":\"ADDED\""));
+        bodies.push(body);
+    }
+    listening.shutdown.cancel();
+    for body in bodies {
+        // An error here would be a stream that was reset instead of ended.
+        assert!(body.collect().await.unwrap().to_bytes().is_empty());
+    }
+    drop(sender);
+    listening.task.await.unwrap();
+    assert!(TcpStream::connect(listening.address).await.is_err());
+}
+
+#[tokio::test]
+async fn a_client_that_says_nothing_holds_up_nobody() {
+    let listening = Listening::start(echo(), CancellationToken::new()).await;
+    let _silent = TcpStream::connect(listening.address).await.unwrap();
+    let mut sender = listening.http2().await;
+    let answer = sender
+        .send_request(request("GET", "https://localhost/", &[]))
+        .await
+        .unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    // Nor does it hold up the end: a handshake under way is dropped.
+    drop(sender);
+    listening.shutdown.cancel();
+    listening.task.await.unwrap();
+}

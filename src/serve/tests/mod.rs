@@ -1,0 +1,265 @@
+//! The room as clients see it: requests into the router, with a real index behind and
+//! fakes for who may.
+
+mod listening;
+mod objects;
+mod refusals;
+mod tables;
+mod watches;
+
+use super::resource::{LIVE_LAYOUT, RULE_SET_LAYOUT, inflight_operations, operation_rule_sets};
+use super::{Health, Limits, Server, VersionInfo, router};
+use crate::auth::{
+    Attributes, Authenticate, Authorize, Decision, PeerCertificates, Unauthenticated, Undecided,
+    User,
+};
+use crate::index::{Bounds, Key, Rv, Stamp, Write, Writer, index_from};
+use crate::telemetry::Metrics;
+use axum::Router;
+use axum::body::Body;
+use futures::future::BoxFuture;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+pub const BASE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1";
+pub const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+
+/// Takes the header `x-user` for who asks; the token `bad` is not valid.
+struct Headers;
+
+impl Authenticate for Headers {
+    fn authenticate<'a>(
+        &'a self,
+        _: &'a PeerCertificates,
+        headers: &'a HeaderMap,
+    ) -> BoxFuture<'a, Result<User, Unauthenticated>> {
+        let text = |name| headers.get(name).map(|value| value.to_str().unwrap());
+        let answer = if text("authorization") == Some("Bearer bad") {
+            Err(Unauthenticated)
+        } else {
+            Ok(User {
+                name: text("x-user").unwrap_or("system:anonymous").to_owned(),
+                groups: text("x-group").map(str::to_owned).into_iter().collect(),
+                ..User::default()
+            })
+        };
+        Box::pin(async { answer })
+    }
+}
+
+/// Remembers what it was asked; `nobody` may nothing, `unsure` gets no decision.
+#[derive(Default)]
+pub struct Remembering(Mutex<Vec<Attributes>>);
+
+impl Remembering {
+    pub fn last(&self) -> Attributes {
+        self.0.lock().unwrap().last().unwrap().clone()
+    }
+
+    pub fn count(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+}
+
+impl Authorize for Remembering {
+    fn authorize<'a>(
+        &'a self,
+        user: &'a User,
+        attributes: &'a Attributes,
+    ) -> BoxFuture<'a, Result<Decision, Undecided>> {
+        self.0.lock().unwrap().push(attributes.clone());
+        let answer = match user.name.as_str() {
+            "nobody" => Ok(Decision::Deny {
+                reason: String::new(),
+            }),
+            "unsure" => Err(Undecided("no connection".to_owned())),
+            _ => Ok(Decision::Allow),
+        };
+        Box::pin(async { answer })
+    }
+}
+
+/// A server with both resources, empty and synced.
+pub struct Fixture {
+    pub live: Writer,
+    pub rule_sets: Writer,
+    pub router: Router,
+    pub health: Arc<Health>,
+    pub authorizer: Arc<Remembering>,
+    pub shutdown: CancellationToken,
+}
+
+impl Fixture {
+    pub fn new() -> Self {
+        Self::bounded(1 << 20)
+    }
+
+    /// With a ring of so many bytes.
+    pub fn bounded(bytes: usize) -> Self {
+        let fixture = Self::build(bytes, Limits::default());
+        fixture.health.set_synced();
+        fixture
+    }
+
+    pub fn unsynced() -> Self {
+        Self::build(1 << 20, Limits::default())
+    }
+
+    pub fn limited(requests: usize, watches: usize) -> Self {
+        let mut fixture = Self::build(1 << 20, Limits { requests, watches });
+        fixture.health.set_synced();
+        fixture.fill();
+        fixture
+    }
+
+    fn build(bytes: usize, limits: Limits) -> Self {
+        let bounds = Bounds {
+            bytes,
+            age: Duration::from_mins(10),
+        };
+        let (live, reader) = index_from(&LIVE_LAYOUT, bounds, Rv(100));
+        let (rule_sets, rule_sets_reader) = index_from(&RULE_SET_LAYOUT, bounds, Rv(100));
+        let health = Arc::new(Health::new());
+        let authorizer = Arc::new(Remembering::default());
+        let shutdown = CancellationToken::new();
+        let router = router(Server {
+            resources: vec![
+                inflight_operations(reader),
+                operation_rule_sets(rule_sets_reader),
+            ],
+            authenticate: Arc::new(Headers),
+            authorize: authorizer.clone(),
+            health: health.clone(),
+            metrics: Arc::new(Metrics::new()),
+            version: VersionInfo {
+                version: "0.1.0".to_owned(),
+                ..VersionInfo::default()
+            },
+            core: crate::serve::discovery::CoreGroup::Absent,
+            shutdown: shutdown.clone(),
+            limits,
+        });
+        Self {
+            live,
+            rule_sets,
+            router,
+            health,
+            authorizer,
+            shutdown,
+        }
+    }
+
+    /// Five operations at the versions 101 to 105, in `a`, `a-b` and `b`.
+    pub fn filled() -> Self {
+        let mut fixture = Self::new();
+        fixture.fill();
+        fixture
+    }
+
+    pub fn fill(&mut self) {
+        for (number, (namespace, name)) in
+            [("b", "x"), ("a", "y"), ("a-b", "z"), ("a", "x"), ("b", "w")]
+                .into_iter()
+                .enumerate()
+        {
+            self.put(101 + number as u64, namespace, name, |_| {});
+        }
+    }
+
+    /// Commits an operation, changed by `edit`, at version `rv`.
+    pub fn put(&mut self, rv: u64, namespace: &str, name: &str, edit: impl Fn(&mut Value)) {
+        let mut object = operation(namespace, name);
+        edit(&mut object);
+        let put = Write::Put {
+            key: Key::new(namespace, name),
+            json: object.to_string().into_bytes(),
+        };
+        self.live.commit(vec![put], Stamp::Exact(Rv(rv))).unwrap();
+    }
+
+    pub fn delete(&mut self, rv: u64, namespace: &str, name: &str) {
+        let delete = Write::Delete {
+            key: Key::new(namespace, name),
+        };
+        self.live
+            .commit(vec![delete], Stamp::Exact(Rv(rv)))
+            .unwrap();
+    }
+
+    pub async fn send(&self, request: Request<Body>) -> Response<Body> {
+        self.router.clone().oneshot(request).await.unwrap()
+    }
+
+    pub async fn get(&self, path: &str) -> (StatusCode, String) {
+        self.ask(path, &[]).await
+    }
+
+    pub async fn ask(&self, path: &str, headers: &[(&str, &str)]) -> (StatusCode, String) {
+        let response = self.send(request("GET", path, headers)).await;
+        (response.status(), text(response).await)
+    }
+
+    /// The answer as a JSON value, which must be a 200.
+    pub async fn json(&self, path: &str, headers: &[(&str, &str)]) -> Value {
+        let (code, body) = self.ask(path, headers).await;
+        assert_eq!(code, StatusCode::OK, "{body}");
+        serde_json::from_str(&body).unwrap()
+    }
+}
+
+pub fn request(method: &str, path: &str, headers: &[(&str, &str)]) -> Request<Body> {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.body(Body::empty()).unwrap()
+}
+
+pub async fn text(response: Response<Body>) -> String {
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// `namespace/name` of the items of a list.
+pub fn names(list: &Value) -> Vec<String> {
+    let names = list["items"].as_array().unwrap().iter().map(|item| {
+        format!(
+            "{}/{}",
+            item["metadata"]["namespace"].as_str().unwrap(),
+            item["metadata"]["name"].as_str().unwrap()
+        )
+    });
+    names.collect()
+}
+
+pub fn operation(namespace: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "live.ifo.kubevirt.io/v1alpha1",
+        "kind": "InFlightOperation",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": format!("uid-{namespace}-{name}"),
+            "creationTimestamp": "2020-01-01T00:00:00Z",
+            "labels": { "ifo.kubevirt.io/operation": "Migrating", "name": name },
+        },
+        "spec": {
+            "operation": "Migrating",
+            "ruleSet": "rules",
+            "component": "kubevirt",
+            "subject": { "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm" },
+        },
+        "status": {
+            "phase": "Active",
+            "state": "Progressing",
+            "reason": "Migrating",
+            "message": "<moving>",
+            "progress": 45,
+        },
+    })
+}

@@ -1,0 +1,216 @@
+//! Tables and metadata-only forms.
+
+use super::*;
+
+const TABLES: &[(&str, &str)] = &[("accept", TABLE)];
+
+#[tokio::test]
+async fn a_table_has_the_columns_of_the_design_and_metadata_with_each_row() {
+    let fixture = Fixture::filled();
+    let table = fixture
+        .json(&format!("{BASE}/namespaces/a/inflightoperations"), TABLES)
+        .await;
+    assert_eq!(table["kind"], "Table");
+    assert_eq!(table["apiVersion"], "meta.k8s.io/v1");
+    assert_eq!(table["metadata"], json!({ "resourceVersion": "105" }));
+    let columns: Vec<String> = table["columnDefinitions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|column| {
+            assert_eq!(column.as_object().unwrap().len(), 5);
+            format!(
+                "{}:{}",
+                column["name"].as_str().unwrap(),
+                column["priority"]
+            )
+        })
+        .collect();
+    assert_eq!(
+        columns,
+        [
+            "Name:0",
+            "Kind:0",
+            "Subject:0",
+            "Operation:0",
+            "Phase:0",
+            "State:0",
+            "Progress:0",
+            "Age:0",
+            "Message:0",
+            "Component:1",
+            "RuleSet:1",
+            "Reason:1",
+            "Started:1",
+            "Completed:1"
+        ]
+    );
+    assert_eq!(table["columnDefinitions"][0]["format"], "name");
+    assert_eq!(table["columnDefinitions"][7]["type"], "date");
+    let row = &table["rows"][0];
+    let mut cells = row["cells"].as_array().unwrap().clone();
+    let age = cells.remove(7);
+    assert!(age.as_str().unwrap().contains('y'), "{age}");
+    assert_eq!(
+        Value::Array(cells),
+        json!([
+            "x",
+            "VirtualMachine",
+            "vm",
+            "Migrating",
+            "Active",
+            "Progressing",
+            "45%",
+            "<moving>",
+            "kubevirt",
+            "rules",
+            "Migrating",
+            "2020-01-01T00:00:00Z",
+            null
+        ])
+    );
+    assert_eq!(row["object"]["kind"], "PartialObjectMetadata");
+    assert_eq!(row["object"]["apiVersion"], "meta.k8s.io/v1");
+    assert_eq!(row["object"]["metadata"]["namespace"], "a");
+    assert_eq!(row["object"].as_object().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn what_is_missing_is_null_and_an_item_follows_the_subject() {
+    let mut fixture = Fixture::new();
+    fixture.put(101, "a", "x", |object| {
+        object["spec"]["item"] = json!("disk \"1\"");
+        object["status"].as_object_mut().unwrap().remove("progress");
+        object["metadata"]
+            .as_object_mut()
+            .unwrap()
+            .remove("creationTimestamp");
+    });
+    let path = format!("{BASE}/namespaces/a/inflightoperations/x");
+    let table = fixture.json(&path, TABLES).await;
+    let cells = &table["rows"][0]["cells"];
+    assert_eq!(cells[2], "vm/disk \"1\"");
+    assert_eq!(cells[6], Value::Null);
+    assert_eq!(cells[7], "<unknown>");
+    assert_eq!(table["metadata"]["resourceVersion"], "101");
+}
+
+#[tokio::test]
+async fn include_object_says_what_comes_with_a_row() {
+    let fixture = Fixture::filled();
+    let path = format!("{BASE}/namespaces/a/inflightoperations/x");
+    let whole = fixture
+        .json(&format!("{path}?includeObject=Object"), TABLES)
+        .await;
+    assert_eq!(whole["rows"][0]["object"]["kind"], "InFlightOperation");
+    let none = fixture
+        .json(&format!("{path}?includeObject=None"), TABLES)
+        .await;
+    assert_eq!(none["rows"][0]["object"], Value::Null);
+    let (code, body) = fixture
+        .ask(&format!("{path}?includeObject=bogus"), TABLES)
+        .await;
+    assert_eq!(code, StatusCode::BAD_REQUEST);
+    assert!(body.contains(
+        "Unable to convert to Table as requested: includeObject: Invalid value: \\\"bogus\\\": \
+         must be 'Metadata', 'Object', 'None', or empty"
+    ));
+}
+
+#[tokio::test]
+async fn an_empty_table_has_columns_and_old_clients_get_v1beta1() {
+    let fixture = Fixture::new();
+    let table = fixture
+        .json(
+            &format!("{BASE}/inflightoperations"),
+            &[(
+                "accept",
+                "application/json;as=Table;v=v1beta1;g=meta.k8s.io",
+            )],
+        )
+        .await;
+    assert_eq!(table["apiVersion"], "meta.k8s.io/v1beta1");
+    assert_eq!(table["rows"], json!([]));
+    assert_eq!(table["columnDefinitions"].as_array().unwrap().len(), 14);
+}
+
+#[tokio::test]
+async fn a_cluster_scoped_resource_has_its_own_columns() {
+    let mut fixture = Fixture::new();
+    let object = json!({
+        "apiVersion": "ifo.kubevirt.io/v1alpha1",
+        "kind": "OperationRuleSet",
+        "metadata": { "name": "rules", "creationTimestamp": "2020-01-01T00:00:00Z" },
+        "spec": { "component": "kubevirt", "target": { "group": "kubevirt.io", "version": "v1", "resource": "virtualmachines" } },
+        "status": { "watchActive": true, "conditions": [{ "type": "Validated", "status": "False" }, { "type": "Ready", "status": "True" }] },
+    });
+    let put = Write::Put {
+        key: Key::new("", "rules"),
+        json: object.to_string().into_bytes(),
+    };
+    fixture
+        .rule_sets
+        .commit(vec![put], Stamp::Exact(Rv(101)))
+        .unwrap();
+    let base = "/apis/ifo.kubevirt.io/v1alpha1";
+    let table = fixture
+        .json(&format!("{base}/operationrulesets/rules"), TABLES)
+        .await;
+    let cells = table["rows"][0]["cells"].as_array().unwrap();
+    assert_eq!(
+        cells[..5],
+        [
+            json!("rules"),
+            json!("kubevirt"),
+            json!("virtualmachines"),
+            json!("True"),
+            json!(true)
+        ]
+    );
+    let (code, _) = fixture
+        .get(&format!("{base}/namespaces/a/operationrulesets"))
+        .await;
+    assert_eq!(code, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn metadata_alone_can_be_had_of_objects_and_lists() {
+    let fixture = Fixture::filled();
+    let one = fixture
+        .json(
+            &format!("{BASE}/namespaces/a/inflightoperations/x"),
+            &[(
+                "accept",
+                "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+            )],
+        )
+        .await;
+    assert_eq!(one["kind"], "PartialObjectMetadata");
+    assert_eq!(one["metadata"]["uid"], "uid-a-x");
+    assert_eq!(one.get("spec"), None);
+    let list = fixture
+        .json(
+            &format!("{BASE}/inflightoperations?limit=2"),
+            &[(
+                "accept",
+                "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+            )],
+        )
+        .await;
+    assert_eq!(list["kind"], "PartialObjectMetadataList");
+    assert_eq!(names(&list), ["a-b/z", "a/x"]);
+    assert_eq!(list["metadata"]["remainingItemCount"], 3);
+    let (code, body) = fixture
+        .ask(
+            &format!("{BASE}/inflightoperations"),
+            &[(
+                "accept",
+                "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+            )],
+        )
+        .await;
+    assert_eq!(code, StatusCode::NOT_ACCEPTABLE);
+    assert!(body.contains(
+        "you requested PartialObjectMetadata, but the requested object is a list (InFlightOperationList)"
+    ));
+}

@@ -1,0 +1,362 @@
+//! Watch: a cursor on the index, turned into a streamed body. No channel leads to a
+//! client, so none can fill up: a slow client only falls behind, and one that falls off
+//! the ring is told so and can start again.
+
+use super::access::Seat;
+use super::encode::{Encoder, Shown};
+use super::list::{CHUNK, FRESH_WAIT};
+use super::negotiate::{Form, Shape, Syntax, negotiate};
+use super::request::{Query, Request};
+use super::resource::Resource;
+use super::respond;
+use super::select::Selector;
+use super::status::Failure;
+use crate::index::{At, Change, Cursor, Entry, Rv, Scope};
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use http::HeaderMap;
+use jiff::Timestamp;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+/// Time between bookmarks (upstream: about a minute).
+const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
+/// The last bookmark comes this long before the end, so that a client can go on from it.
+const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+/// A watch without `timeoutSeconds` ends after this long, and up to twice as long: spread,
+/// so that the watches that started together do not come back together.
+const SHORTEST_DEFAULT: u64 = 1800;
+/// Upper bound of `timeoutSeconds`, which only keeps the clock from overflowing.
+const LONGEST: u64 = 365 * 24 * 3600;
+/// How often the start is tried again when the ring moves on between list and follow.
+const START_TRIES: usize = 5;
+
+/// Where a watch starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    /// With what comes after this version.
+    After(Rv),
+    /// With what comes from now on.
+    Now,
+    /// With the present state, which must be at least of this version.
+    State(Option<Rv>),
+}
+
+/// The options of a watch.
+#[derive(Debug)]
+struct Options {
+    start: Start,
+    bookmarks: bool,
+    /// Whether `sendInitialEvents` was asked for: such a watch never gets a 410.
+    explicit: bool,
+    lasts: Duration,
+}
+
+impl Options {
+    fn of(query: &Query) -> Result<Self, Failure> {
+        const MATCH: &str = "resourceVersionMatch";
+        let initial = query.truth("sendInitialEvents");
+        let matching = query.text(MATCH);
+        if initial.is_some() && matching.is_empty() {
+            return Err(Failure::option_forbidden(
+                MATCH,
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            ));
+        }
+        if initial.is_none() && !matching.is_empty() {
+            return Err(Failure::option_forbidden(
+                MATCH,
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            ));
+        }
+        if !matches!(matching, "" | "NotOlderThan") {
+            return Err(Failure::option_unsupported(
+                MATCH,
+                matching,
+                "\"NotOlderThan\"",
+            ));
+        }
+        if !query.text("continue").is_empty() && initial.is_some() {
+            return Err(Failure::option_forbidden(
+                "continue",
+                "sendInitialEvents is forbidden with continue",
+            ));
+        }
+        query.number("limit")?;
+        let rv = query.resource_version()?.filter(|rv| *rv > 0).map(Rv);
+        let lasts = match query.number("timeoutSeconds")? {
+            None | Some(0) => Duration::from_secs(SHORTEST_DEFAULT + spread(SHORTEST_DEFAULT)),
+            Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0).min(LONGEST)),
+        };
+        Ok(Self {
+            start: match (initial, rv) {
+                (Some(true), rv) => Start::State(rv),
+                (None, None) => Start::State(None),
+                (Some(false), None) => Start::Now,
+                (_, Some(rv)) => Start::After(rv),
+            },
+            bookmarks: query.flag("allowWatchBookmarks"),
+            explicit: initial == Some(true),
+            lasts,
+        })
+    }
+}
+
+/// A number below `bound`, other for each call.
+fn spread(bound: u64) -> u64 {
+    uuid::Uuid::new_v4().as_u64_pair().0 % bound
+}
+
+/// Answers a watch. `seat` is held as long as the watch lasts; `stop` ends it cleanly.
+pub fn watch(
+    resource: &Arc<Resource>,
+    request: &Request,
+    query: &Query,
+    headers: &HeaderMap,
+    stop: CancellationToken,
+    seat: Option<Seat>,
+) -> Result<Response, Failure> {
+    let wanted = negotiate(headers, query, Shape::Watch, resource.list_kind)?;
+    let options = Options::of(query)?;
+    let mut selector = Selector::of(query, resource)?;
+    if !request.name.is_empty() {
+        selector.require_name(&request.name);
+    }
+    let scope = selector.scope(&request.namespace, resource.namespaced);
+    let now = Instant::now();
+    let mut watcher = Watcher {
+        resource: Arc::clone(resource),
+        form: wanted.form,
+        selector,
+        scope,
+        bookmarks: options.bookmarks,
+        explicit: options.explicit,
+        deadline: now + options.lasts,
+        bookmark_at: None,
+        columns_sent: false,
+        step: Step::Start(options.start),
+        stop,
+        _seat: seat,
+    };
+    watcher.bookmark_at = watcher.bookmark_after(now);
+    let stream = futures::stream::unfold(watcher, |mut watcher| async move {
+        let chunk = watcher.next().await?;
+        Some((Ok::<_, Infallible>(Bytes::from(chunk)), watcher))
+    });
+    Ok(respond::data(Body::from_stream(stream), Syntax::Compact))
+}
+
+/// One watch.
+struct Watcher {
+    resource: Arc<Resource>,
+    form: Form,
+    selector: Selector,
+    scope: Scope,
+    bookmarks: bool,
+    explicit: bool,
+    deadline: Instant,
+    bookmark_at: Option<Instant>,
+    columns_sent: bool,
+    step: Step,
+    stop: CancellationToken,
+    /// Counts the watch for as long as it lasts.
+    _seat: Option<Seat>,
+}
+
+enum Step {
+    Start(Start),
+    /// The state as of the cursor's version, then its end.
+    Initial(std::vec::IntoIter<Arc<Entry>>, Cursor),
+    Live(Cursor),
+    Over,
+}
+
+impl Watcher {
+    /// The next bytes, or None at the end.
+    async fn next(&mut self) -> Option<Vec<u8>> {
+        loop {
+            let chunk = match std::mem::replace(&mut self.step, Step::Over) {
+                Step::Over => return None,
+                Step::Start(start) => {
+                    let (ending, deadline) = (self.stop.clone(), self.deadline);
+                    let opened = tokio::select! {
+                        biased;
+                        () = ending.cancelled() => return None,
+                        opened = self.open(start) => opened,
+                        () = sleep_until(deadline) => return None,
+                    };
+                    match opened {
+                        Ok(step) => {
+                            self.step = step;
+                            Vec::new()
+                        }
+                        Err(failure) => error_event(&failure),
+                    }
+                }
+                Step::Initial(entries, cursor) => self.initial(entries, cursor),
+                Step::Live(cursor) => self.live(cursor).await?,
+            };
+            if !chunk.is_empty() {
+                return Some(chunk);
+            }
+        }
+    }
+
+    async fn open(&self, start: Start) -> Result<Step, Failure> {
+        let reader = &self.resource.reader;
+        let gone = |gone: crate::index::Gone| Failure::watch_too_old(gone.asked.0, gone.oldest.0);
+        match start {
+            Start::After(rv) => {
+                // A version from the future may be one of another lineage: no use waiting.
+                if !reader.reached(rv, FRESH_WAIT).await {
+                    return Err(Failure::watch_too_old(rv.0, reader.oldest().0));
+                }
+                reader
+                    .follow(rv, self.scope.clone())
+                    .map(Step::Live)
+                    .map_err(gone)
+            }
+            Start::Now => self.retry(|| {
+                reader
+                    .follow(reader.head(), self.scope.clone())
+                    .map(Step::Live)
+            }),
+            Start::State(at_least) => {
+                if let Some(rv) = at_least
+                    && !reader.reached(rv, FRESH_WAIT).await
+                {
+                    return Err(Failure::too_large(rv.0, reader.head().0));
+                }
+                self.retry(|| {
+                    let (rv, entries) = reader.list(&self.scope, At::Latest)?;
+                    let cursor = reader.follow(rv, self.scope.clone())?;
+                    Ok(Step::Initial(entries.into_iter(), cursor))
+                })
+            }
+        }
+    }
+
+    /// The newest version is gone only if the whole ring was overwritten meanwhile.
+    fn retry(&self, open: impl Fn() -> Result<Step, crate::index::Gone>) -> Result<Step, Failure> {
+        for _ in 0..START_TRIES {
+            if let Ok(step) = open() {
+                return Ok(step);
+            }
+        }
+        // A client that asked for initial events takes a 410 as a reason to ask again at
+        // once and for ever, so it gets the retriable error instead.
+        Err(if self.explicit {
+            Failure::initializing()
+        } else {
+            let reader = &self.resource.reader;
+            Failure::watch_too_old(reader.head().0, reader.oldest().0)
+        })
+    }
+
+    fn initial(&mut self, mut entries: std::vec::IntoIter<Arc<Entry>>, cursor: Cursor) -> Vec<u8> {
+        let mut out = Vec::new();
+        while out.len() < CHUNK {
+            let Some(entry) = entries.next() else {
+                if self.bookmarks {
+                    self.bookmark(cursor.rv(), true, &mut out);
+                }
+                self.step = Step::Live(cursor);
+                return out;
+            };
+            if self.selector.matches(&entry) {
+                self.event("ADDED", Shown::own(&entry), &mut out);
+            }
+        }
+        self.step = Step::Initial(entries, cursor);
+        out
+    }
+
+    async fn live(&mut self, mut cursor: Cursor) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        let bookmark_at = self.bookmark_at;
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => return None,
+            () = sleep_until(self.deadline) => return None,
+            () = async { sleep_until(bookmark_at.unwrap_or(self.deadline)).await },
+                if bookmark_at.is_some() =>
+            {
+                self.bookmark_at = self.bookmark_after(Instant::now());
+                self.bookmark(cursor.rv(), false, &mut out);
+            }
+            changes = cursor.next() => match changes {
+                Ok(changes) => {
+                    for change in &changes {
+                        self.change(change, &mut out);
+                    }
+                }
+                Err(gone) => {
+                    let failure = Failure::watch_too_old(gone.asked.0, gone.oldest.0);
+                    return Some(error_event(&failure));
+                }
+            },
+        }
+        self.step = Step::Live(cursor);
+        Some(out)
+    }
+
+    /// One change as this watch's selector sees it: what comes to fit was added, what no
+    /// longer fits was deleted, with its last fitting content at the change's version.
+    fn change(&mut self, change: &Change, out: &mut Vec<u8>) {
+        let fitting =
+            |entry: &Option<Arc<Entry>>| entry.clone().filter(|entry| self.selector.matches(entry));
+        match (fitting(&change.before), fitting(&change.after)) {
+            (None, None) => {}
+            (None, Some(after)) => self.event("ADDED", Shown::own(&after), out),
+            (Some(_), Some(after)) => self.event("MODIFIED", Shown::own(&after), out),
+            (Some(before), None) => {
+                let shown = Shown {
+                    entry: &before,
+                    at: Some(change.rv),
+                };
+                self.event("DELETED", shown, out);
+            }
+        }
+    }
+
+    /// The one place where an event is encoded. Watchers of one form write the same
+    /// bytes; should encoding ever weigh, a cache by change and form belongs here.
+    fn event(&mut self, kind: &str, shown: Shown<'_>, out: &mut Vec<u8>) {
+        let columns = !std::mem::replace(&mut self.columns_sent, true);
+        self.encoder().event(kind, shown, columns, out);
+    }
+
+    fn bookmark(&mut self, rv: Rv, initial_end: bool, out: &mut Vec<u8>) {
+        let columns = !std::mem::replace(&mut self.columns_sent, true);
+        self.encoder().bookmark(rv, initial_end, columns, out);
+    }
+
+    fn encoder(&self) -> Encoder<'_> {
+        Encoder {
+            resource: &self.resource,
+            form: self.form,
+            now: Timestamp::now(),
+        }
+    }
+
+    /// When the next bookmark is due: in a minute, or shortly before the end.
+    fn bookmark_after(&self, now: Instant) -> Option<Instant> {
+        if !self.bookmarks {
+            return None;
+        }
+        let last = self.deadline.checked_sub(BOOKMARK_BEFORE_END)?;
+        let next = (now + BOOKMARK_EVERY).min(last);
+        (next > now).then_some(next)
+    }
+}
+
+fn error_event(failure: &Failure) -> Vec<u8> {
+    let mut out = b"{\"type\":\"ERROR\",\"object\":".to_vec();
+    out.extend_from_slice(&failure.json());
+    out.extend_from_slice(b"}\n");
+    out
+}
