@@ -1,0 +1,263 @@
+//! The kubeconfig with which kubectl talks to the demo.
+//!
+//! It holds a credential: the file is created with mode 0600, and appears under its
+//! name complete or not at all.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Name of the cluster, the user and the context in the file.
+const NAME: &str = "ifo-demo";
+
+/// How the client of a kubeconfig shows who it is.
+pub enum Credential {
+    /// A bearer token.
+    Token(String),
+    /// A client certificate and its key, both in PEM.
+    Certificate {
+        /// The certificate, with the chain if there is one.
+        certificate_pem: String,
+        /// Its private key.
+        key_pem: String,
+    },
+}
+
+/// Does not show the secret.
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Token(_) => "Token(..)",
+            Self::Certificate { .. } => "Certificate { .. }",
+        })
+    }
+}
+
+/// Why a kubeconfig could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum KubeconfigError {
+    /// The path names no file.
+    #[error("{} names no file", .0.display())]
+    NoFileName(PathBuf),
+    /// The folder does not take a new file.
+    #[error("cannot create a file in {}: {source}", folder.display())]
+    Create {
+        /// The folder of the kubeconfig.
+        folder: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The content could not be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The temporary file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The finished file could not take its name.
+    #[error("cannot put the kubeconfig at {}: {source}", path.display())]
+    Rename {
+        /// Where it should be.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Writes a kubeconfig for `server` (such as `https://127.0.0.1:6443`), which shows a
+/// certificate of the CA `ca_pem`. What is at `path` is replaced in one step; a
+/// symbolic link there is replaced too, not followed.
+pub fn write(
+    path: &Path,
+    server: &str,
+    ca_pem: &str,
+    credential: &Credential,
+) -> Result<(), KubeconfigError> {
+    let name = path
+        .file_name()
+        .ok_or_else(|| KubeconfigError::NoFileName(path.to_owned()))?;
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    // A name that nobody can foresee, and create_new, so that nothing placed here
+    // beforehand is opened.
+    let mut temporary = std::ffi::OsString::from(".");
+    temporary.push(name);
+    temporary.push(format!(".{}", uuid::Uuid::new_v4().simple()));
+    let temporary = folder.join(temporary);
+
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&temporary)
+        .map_err(|source| KubeconfigError::Create {
+            folder: folder.to_owned(),
+            source,
+        })?;
+    let content = render(server, ca_pem, credential);
+    let result = file
+        .write_all(content.as_bytes())
+        .and_then(|()| file.sync_all())
+        .map_err(|source| KubeconfigError::Write {
+            path: temporary.clone(),
+            source,
+        })
+        .and_then(|()| {
+            fs::rename(&temporary, path).map_err(|source| KubeconfigError::Rename {
+                path: path.to_owned(),
+                source,
+            })
+        });
+    if result.is_err() {
+        // The first error is the one to tell; a file that is left has mode 0600.
+        let _ = fs::remove_file(&temporary);
+    }
+    result
+}
+
+/// YAML with every value in double quotes as JSON writes them, which YAML reads the
+/// same way: no value can be taken for something else.
+fn render(server: &str, ca_pem: &str, credential: &Credential) -> String {
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let encoded = |pem: &str| quoted(&STANDARD.encode(pem));
+    let user = match credential {
+        Credential::Token(token) => format!("    token: {}\n", quoted(token)),
+        Credential::Certificate {
+            certificate_pem,
+            key_pem,
+        } => format!(
+            "    client-certificate-data: {}\n    client-key-data: {}\n",
+            encoded(certificate_pem),
+            encoded(key_pem)
+        ),
+    };
+    format!(
+        "apiVersion: v1\n\
+         kind: Config\n\
+         clusters:\n\
+         - name: {NAME}\n\
+         \x20 cluster:\n\
+         \x20   server: {server}\n\
+         \x20   certificate-authority-data: {ca}\n\
+         users:\n\
+         - name: {NAME}\n\
+         \x20 user:\n\
+         {user}\
+         contexts:\n\
+         - name: {NAME}\n\
+         \x20 context:\n\
+         \x20   cluster: {NAME}\n\
+         \x20   user: {NAME}\n\
+         current-context: {NAME}\n",
+        server = quoted(server),
+        ca = encoded(ca_pem),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::config::Kubeconfig;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    const SERVER: &str = "https://127.0.0.1:6443";
+
+    fn token() -> Credential {
+        Credential::Token("1e5".to_owned())
+    }
+
+    #[test]
+    fn kube_reads_what_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        let credential = Credential::Certificate {
+            certificate_pem: "certificate".to_owned(),
+            key_pem: "key".to_owned(),
+        };
+        write(&path, SERVER, "authority", &credential).unwrap();
+        let config = Kubeconfig::read_from(&path).unwrap();
+        assert_eq!(config.current_context.as_deref(), Some(NAME));
+        let cluster = config.clusters[0].cluster.as_ref().unwrap();
+        assert_eq!(cluster.server.as_deref(), Some(SERVER));
+        let data = |text: &str| STANDARD.encode(text);
+        assert_eq!(cluster.certificate_authority_data, Some(data("authority")));
+        let user = config.auth_infos[0].auth_info.as_ref().unwrap();
+        assert_eq!(user.client_certificate_data, Some(data("certificate")));
+        assert!(user.client_key_data.is_some());
+    }
+
+    #[test]
+    fn a_token_that_looks_like_a_number_stays_text() {
+        let text = render(SERVER, "authority", &token());
+        assert!(text.contains("token: \"1e5\"\n"), "{text}");
+    }
+
+    #[test]
+    fn the_file_is_for_its_owner_only_and_nothing_else_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        // A file that was open to all before is not written into, but replaced.
+        fs::write(&path, "old").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        write(&path, SERVER, "authority", &token()).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_link_is_replaced_and_what_it_names_is_untouched() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, victim) = (folder.path().join("config"), folder.path().join("victim"));
+        fs::write(&victim, "precious").unwrap();
+        symlink(&victim, &path).unwrap();
+        write(&path, SERVER, "authority", &token()).unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        assert!(fs::symlink_metadata(&path).unwrap().is_file());
+    }
+
+    #[test]
+    fn a_reader_sees_the_old_file_or_the_new_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        write(&path, SERVER, "authority", &token()).unwrap();
+        let whole = fs::read_to_string(&path).unwrap();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for _ in 0..50 {
+                    write(&path, SERVER, "authority", &token()).unwrap();
+                }
+            });
+            while !writer.is_finished() {
+                assert_eq!(fs::read_to_string(&path).unwrap(), whole);
+            }
+        });
+    }
+
+    #[test]
+    fn what_cannot_be_replaced_is_an_error_and_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        fs::create_dir(&path).unwrap();
+        let error = write(&path, SERVER, "authority", &token()).unwrap_err();
+        assert!(matches!(error, KubeconfigError::Rename { .. }), "{error}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        let missing = folder.path().join("missing/config");
+        let error = write(&missing, SERVER, "authority", &token()).unwrap_err();
+        assert!(matches!(error, KubeconfigError::Create { .. }), "{error}");
+        let error = write(Path::new("/"), SERVER, "authority", &token()).unwrap_err();
+        assert!(matches!(error, KubeconfigError::NoFileName(_)), "{error}");
+    }
+
+    #[test]
+    fn debugging_a_credential_shows_no_secret() {
+        assert!(!format!("{:?}", token()).contains("1e5"));
+    }
+}

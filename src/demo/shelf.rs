@@ -1,0 +1,125 @@
+//! The rule sets as the demo serves them: in an index of their own, read-only, with the
+//! statuses that the controller writes.
+
+use crate::api::ruleset::{OperationRuleSet, OperationRuleSetStatus};
+use crate::index::{Key, Stamp, Write, Writer};
+use crate::rules::{RuleSetEvent, StatusSink, StatusWrite};
+use futures::future::{BoxFuture, ready};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use uuid::Uuid;
+
+/// Rule sets by name, and the index that shows them. Cheap to clone.
+#[derive(Clone)]
+pub struct Shelf(Arc<Mutex<Shelved>>);
+
+struct Shelved {
+    writer: Writer,
+    objects: BTreeMap<String, OperationRuleSet>,
+    /// Names told of since the last reset.
+    told: Option<BTreeSet<String>>,
+}
+
+impl Shelf {
+    /// An empty shelf, shown by whoever reads what `writer` writes.
+    pub fn new(writer: Writer) -> Self {
+        Self(Arc::new(Mutex::new(Shelved {
+            writer,
+            objects: BTreeMap::new(),
+            told: None,
+        })))
+    }
+
+    /// Takes an event in, and gives it on as a cluster would: with a UID, a generation
+    /// that rises when the spec changes, and the status that was written before.
+    pub fn take(&self, event: RuleSetEvent) -> RuleSetEvent {
+        let mut shelved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            RuleSetEvent::Applied(object) => RuleSetEvent::Applied(Box::new(shelved.put(*object))),
+            RuleSetEvent::Deleted(name) => {
+                shelved.remove(&name);
+                RuleSetEvent::Deleted(name)
+            }
+            RuleSetEvent::Reset => {
+                shelved.told = Some(BTreeSet::new());
+                RuleSetEvent::Reset
+            }
+            RuleSetEvent::Synced => {
+                let told = shelved.told.take().unwrap_or_default();
+                let gone: Vec<String> = shelved
+                    .objects
+                    .keys()
+                    .filter(|name| !told.contains(*name))
+                    .cloned()
+                    .collect();
+                for name in gone {
+                    shelved.remove(&name);
+                }
+                RuleSetEvent::Synced
+            }
+        }
+    }
+}
+
+impl Shelved {
+    fn put(&mut self, mut object: OperationRuleSet) -> OperationRuleSet {
+        let name = object.metadata.name.clone().unwrap_or_default();
+        if let Some(told) = &mut self.told {
+            told.insert(name.clone());
+        }
+        let before = self.objects.get(&name);
+        let generation = before
+            .and_then(|before| before.metadata.generation)
+            .unwrap_or(0);
+        let changed = before.is_none_or(|before| before.spec != object.spec);
+        object.metadata.generation = Some(if changed { generation + 1 } else { generation });
+        object.metadata.uid = Some(Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()).to_string());
+        object.metadata.creation_timestamp = before
+            .and_then(|before| before.metadata.creation_timestamp.clone())
+            .or_else(|| Some(Time(Timestamp::now())));
+        object.status = before.and_then(|before| before.status.clone());
+        self.objects.insert(name, object.clone());
+        self.show(&object);
+        object
+    }
+
+    fn remove(&mut self, name: &str) {
+        if self.objects.remove(name).is_some() {
+            self.write(Write::Delete {
+                key: Key::new("", name),
+            });
+        }
+    }
+
+    fn set_status(&mut self, name: &str, status: OperationRuleSetStatus) {
+        if let Some(object) = self.objects.get_mut(name) {
+            object.status = Some(status);
+            let object = object.clone();
+            self.show(&object);
+        }
+    }
+
+    fn show(&mut self, object: &OperationRuleSet) {
+        let key = Key::new("", object.metadata.name.as_deref().unwrap_or_default());
+        match serde_json::to_vec(object) {
+            Ok(json) => self.write(Write::Put { key, json }),
+            Err(error) => tracing::error!(%error, "a rule set cannot be encoded"),
+        }
+    }
+
+    fn write(&mut self, write: Write) {
+        if let Err(error) = self.writer.commit(vec![write], Stamp::Mint) {
+            tracing::error!(%error, "a rule set could not be written to the index");
+        }
+    }
+}
+
+impl StatusSink for Shelf {
+    fn write<'a>(&'a self, write: &'a StatusWrite) -> BoxFuture<'a, bool> {
+        let mut shelved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        shelved.set_status(&write.name, write.status.clone());
+        Box::pin(ready(true))
+    }
+}
