@@ -1,0 +1,305 @@
+//! Joins the rooms. The only place that knows all of them: what enters is a
+//! [`Config`], what leaves is a running server.
+//!
+//! Every long-lived task sits in one [`JoinSet`]; one that ends early ends the process,
+//! since what it kept true would silently stop being so.
+
+mod cluster;
+mod demo;
+
+use crate::api::Source;
+use crate::config::{Common, Config, Mode};
+use crate::index::{self, Bounds, Reader, Scope};
+use crate::observe::{Feed, Supervisor};
+use crate::rules::{Controller, Inputs, Outputs, Resolve, RuleSetEvent, StatusSink};
+use crate::serve::{self, Health, Limits, Resource, Server, VersionInfo, resource};
+use crate::telemetry::{IndexSample, Metrics, OperationSample};
+use crate::track::{self, Message, Settings, Tracker};
+use anyhow::{Context as _, bail};
+use futures::stream::BoxStream;
+use jiff::Timestamp;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// How much of the past the ring keeps: enough to resume a watch after a restart of the
+/// kube-apiserver, which takes well under five minutes.
+const RING: Bounds = Bounds {
+    bytes: 4 << 20,
+    age: Duration::from_mins(5),
+};
+
+/// Time between becoming unready and refusing connections: the aggregator and kube-proxy
+/// need some seconds to learn that this endpoint is gone.
+const UNREADY: Duration = Duration::from_secs(5);
+
+/// Reports of feeds that may wait for the controller; when it is full, feeds wait.
+const FEEDBACK: usize = 256;
+
+/// Books that may wait for the supervisor; when it is full, the controller waits.
+const PUBLICATIONS: usize = 64;
+
+/// Runs until a signal ends it.
+pub async fn run(config: Config) -> anyhow::Result<()> {
+    match config.mode {
+        Mode::Serve(serve) => cluster::run(&config.common, serve).await,
+        Mode::Demo(demo) => demo::run(&config.common, demo).await,
+    }
+}
+
+/// What every way of running has.
+struct App {
+    tasks: JoinSet<&'static str>,
+    metrics: Arc<Metrics>,
+    health: Arc<Health>,
+    shutdown: CancellationToken,
+    version: String,
+    operations: Reader,
+    tracker: mpsc::Sender<Message>,
+}
+
+/// Where the pipeline's input comes from.
+struct Origin {
+    feed: Arc<dyn Feed>,
+    resolve: Arc<dyn Resolve>,
+    rule_sets: BoxStream<'static, RuleSetEvent>,
+    status: Arc<dyn StatusSink>,
+}
+
+impl App {
+    /// An index, and the tracker that writes it.
+    fn start(common: &Common) -> Self {
+        let metrics = Arc::new(Metrics::of_version(&common.version));
+        let (writer, operations) = index::index(&resource::LIVE_LAYOUT, RING);
+        let settings = Settings {
+            debounce: common.debounce,
+            retain: common.retain,
+            cluster_namespace: common.cluster_operations_namespace.as_str().into(),
+        };
+        let (tracker, messages) = mpsc::channel(track::QUEUE);
+        let mut tasks = JoinSet::new();
+        let run = track::run(Tracker::new(settings, metrics.clone()), writer, messages);
+        spawn(&mut tasks, "tracker", run);
+        let sampled = operations.clone();
+        metrics.read_index_with(move || sample(&sampled));
+        Self {
+            tasks,
+            metrics,
+            health: Arc::new(Health::new()),
+            shutdown: CancellationToken::new(),
+            version: common.version.clone(),
+            operations,
+            tracker,
+        }
+    }
+
+    /// Adds a task that must not end.
+    fn keep(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        spawn(&mut self.tasks, name, task);
+    }
+
+    /// Rule sets to books, books to feeds, feeds to the tracker.
+    fn detect(&mut self, common: &Common, origin: Origin) {
+        let (publications, published) = mpsc::channel(PUBLICATIONS);
+        let (feedback, reported) = mpsc::channel(FEEDBACK);
+        let (caught_up, catching_up) = watch::channel(false);
+        let supervisor = Supervisor {
+            feed: origin.feed,
+            tracker: self.tracker.clone(),
+            feedback,
+            metrics: self.metrics.clone(),
+            resync: common.resync,
+        };
+        self.keep("supervisor", supervisor.run(published));
+        let controller = Controller::new(origin.resolve, common.requeue, common.allow_secrets);
+        let inputs = Inputs {
+            rule_sets: origin.rule_sets,
+            feedback: reported,
+        };
+        let outputs = Outputs {
+            publications,
+            caught_up,
+            status: origin.status,
+        };
+        self.keep("rules", controller.run(inputs, outputs));
+        let synced = first_sync(
+            catching_up,
+            self.tracker.clone(),
+            self.health.clone(),
+            common.sync_timeout,
+        );
+        self.keep("first sync", synced);
+    }
+
+    /// The HTTP side, without its listener.
+    fn server(
+        &self,
+        access: Access,
+        more: Option<Resource>,
+        core: serve::discovery::CoreGroup,
+    ) -> Server {
+        let mut resources = vec![resource::inflight_operations(self.operations.clone())];
+        resources.extend(more);
+        Server {
+            resources,
+            authenticate: access.authenticate,
+            authorize: access.authorize,
+            health: self.health.clone(),
+            metrics: self.metrics.clone(),
+            version: VersionInfo {
+                version: self.version.clone(),
+                ..VersionInfo::default()
+            },
+            core,
+            limits: Limits::default(),
+            shutdown: self.shutdown.clone(),
+        }
+    }
+
+    /// Waits for a signal or for a task that ends early; then drains and stops.
+    async fn until_stopped(
+        mut self,
+        listening: impl Future<Output = ()> + Send + 'static,
+    ) -> anyhow::Result<()> {
+        let mut listening = tokio::spawn(listening);
+        let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+        let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+        let early = tokio::select! {
+            _ = terminate.recv() => {
+                tracing::info!("SIGTERM: not ready any more, stopping in {} s", UNREADY.as_secs());
+                self.health.drain();
+                // A second signal does not wait.
+                tokio::select! {
+                    () = tokio::time::sleep(UNREADY) => {}
+                    _ = terminate.recv() => bail!("stopped at once by a second signal"),
+                    _ = interrupt.recv() => bail!("stopped at once by a second signal"),
+                }
+                None
+            }
+            // Somebody at a terminal, who does not want to wait.
+            _ = interrupt.recv() => None,
+            Some(ended) = self.tasks.join_next() => Some(match ended {
+                Ok(name) => name.to_owned(),
+                Err(error) => error.to_string(),
+            }),
+            _ = &mut listening => Some("listener".to_owned()),
+        };
+        self.health.drain();
+        self.shutdown.cancel();
+        tokio::select! {
+            _ = &mut listening => {}
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        self.tasks.shutdown().await;
+        match early {
+            Some(task) => bail!("the task {task:?} ended, which it never should"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Who asks, and whether they may.
+struct Access {
+    authenticate: Arc<dyn crate::auth::Authenticate>,
+    authorize: Arc<dyn crate::auth::Authorize>,
+}
+
+fn spawn(
+    tasks: &mut JoinSet<&'static str>,
+    name: &'static str,
+    task: impl Future<Output = ()> + Send + 'static,
+) {
+    tasks.spawn(async move {
+        task.await;
+        name
+    });
+}
+
+/// Data is served once every feed of the first rule sets has reported and what they
+/// brought is in the index, or at the latest after `limit`. Never ends.
+async fn first_sync(
+    mut caught_up: watch::Receiver<bool>,
+    tracker: mpsc::Sender<Message>,
+    health: Arc<Health>,
+    limit: Duration,
+) {
+    let complete = async {
+        // A closed channel means that the process is stopping.
+        let _ = caught_up.wait_for(|caught_up| *caught_up).await;
+        let (done, flushed) = oneshot::channel();
+        if tracker.send(Message::Flush(done)).await.is_ok() {
+            let _ = flushed.await;
+        }
+    };
+    if tokio::time::timeout(limit, complete).await.is_err() {
+        tracing::warn!(
+            "not every target has been read within {} s; serving what is there",
+            limit.as_secs()
+        );
+    } else {
+        tracing::info!("every target has been read");
+    }
+    health.set_synced();
+    std::future::pending::<()>().await;
+}
+
+/// The listening socket, and the address it has.
+async fn bind(address: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}"))?;
+    let address = listener
+        .local_addr()
+        .context("the listener has no address")?;
+    Ok((listener, address))
+}
+
+/// What the metrics show of the index.
+fn sample(reader: &Reader) -> IndexSample {
+    let now = Timestamp::now();
+    let entries = reader
+        .list(&Scope::All, index::At::Latest)
+        .map(|(_, entries)| entries)
+        .unwrap_or_default();
+    IndexSample {
+        operations: entries
+            .iter()
+            .filter_map(|entry| {
+                let text = |path: &[&str]| -> Option<String> {
+                    let number = resource::LIVE_LAYOUT
+                        .paths
+                        .iter()
+                        .position(|own| *own == path)?;
+                    serde_json::from_slice(entry.value(number)?).ok()
+                };
+                let started: Timestamp = text(&["metadata", "creationTimestamp"])?.parse().ok()?;
+                Some(OperationSample {
+                    component: text(&["spec", "component"])?,
+                    operation: text(&["spec", "operation"])?,
+                    state: text(&["status", "state"])?,
+                    age: now.duration_since(started).as_secs_f64(),
+                })
+            })
+            .collect(),
+        ring_bytes: reader.ring_bytes(),
+        ring_age: reader.ring_age(),
+    }
+}
+
+/// Where rule sets come from, as a feed's source.
+fn rule_set_source() -> Source {
+    Source {
+        target: Arc::new(crate::api::Gvr {
+            group: crate::api::GROUP.to_owned(),
+            version: crate::api::VERSION.to_owned(),
+            resource: "operationrulesets".to_owned(),
+        }),
+        namespace: None,
+    }
+}

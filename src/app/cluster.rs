@@ -1,0 +1,255 @@
+//! Running in or for a cluster.
+
+use super::{Access, App, Origin, bind};
+use crate::api::ruleset::OperationRuleSet;
+use crate::auth::{ClusterAuthenticator, ClusterAuthorizer, Trust, client_certificate_verifier};
+use crate::certs::{self, CaBundle, OwnCertificate, ServingCertificate};
+use crate::config::{Common, Serve};
+use crate::observe::{Cluster, ConnectOptions, Connection, Discovery, connect};
+use crate::rules::{RuleSetEvent, StatusSink, StatusWrite};
+use crate::serve::{self, discovery::CoreGroup};
+use crate::track::Message;
+use anyhow::Context as _;
+use arc_swap::ArcSwap;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Patch, PatchParams};
+use kube::core::{DeserializeGuard, PartialObjectMeta};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// The APIService that points at this server.
+const API_SERVICE: &str = "v1alpha1.live.ifo.kubevirt.io";
+
+/// How often given certificate files are looked at.
+const FILES_EVERY: Duration = Duration::from_secs(30);
+
+/// How long the start waits for what it cannot serve without.
+const START: Duration = Duration::from_mins(1);
+
+pub(super) async fn run(common: &Common, serve: Serve) -> anyhow::Result<()> {
+    let options = ConnectOptions {
+        kubeconfig: serve.kubeconfig.clone(),
+        api_timeout: common.api_timeout,
+    };
+    let connection = connect(&options).await?;
+    let client = connection.client.clone();
+    let mut app = App::start(common);
+    let (listener, address) = bind(SocketAddr::new(serve.bind_address, serve.secure_port)).await?;
+
+    let access = access(&mut app, &client).await?;
+    let tls = serving_certificate(&mut app, &client, &serve).await?;
+    let router = serve::router(app.server(access, None, CoreGroup::Absent));
+    let listening = serve::listen::serve(listener, Arc::new(tls), router, app.shutdown.clone());
+    if let Some(file) = &serve.port_file {
+        write_port(file, address.port())?;
+    }
+    tracing::info!(%address, version = %common.version, "serving");
+
+    if common.retain {
+        app.keep(
+            "namespaces",
+            gone_namespaces(client.clone(), app.tracker.clone()),
+        );
+    }
+    let origin = Origin {
+        resolve: Arc::new(Discovery::new(&connection, common.requeue)),
+        rule_sets: rule_sets(client.clone()),
+        status: Arc::new(StatusWriter(Api::all(client))),
+        feed: Arc::new(feed(connection, common, &app)),
+    };
+    app.detect(common, origin);
+    app.until_stopped(listening).await
+}
+
+fn feed(connection: Connection, common: &Common, app: &App) -> Cluster {
+    Cluster::new(connection, common.requeue, app.metrics.clone())
+}
+
+/// Delegated authentication and authorization.
+async fn access(app: &mut App, client: &Client) -> anyhow::Result<Access> {
+    let trust = Trust::load(client, START)
+        .await
+        .context("cannot read whom to trust")?;
+    let trust = Arc::new(ArcSwap::from_pointee(trust));
+    app.keep("trust", Trust::follow(client.clone(), trust.clone()));
+    Ok(Access {
+        authenticate: Arc::new(ClusterAuthenticator::new(client.clone(), trust)),
+        authorize: Arc::new(ClusterAuthorizer::new(client.clone())),
+    })
+}
+
+/// The certificate from the files that were given, or from our own CA; in that case
+/// the APIService is kept up to date with it.
+async fn serving_certificate(
+    app: &mut App,
+    client: &Client,
+    serve: &Serve,
+) -> anyhow::Result<rustls::ServerConfig> {
+    let serving = if let Some((certificate, key)) = &serve.tls_files {
+        let serving =
+            Arc::new(ServingCertificate::load(certificate, key, app.metrics.clone()).await?);
+        let (certificate, key, follow) = (certificate.clone(), key.clone(), serving.clone());
+        app.keep("certificate files", async move {
+            follow.follow(certificate, key, FILES_EVERY).await
+        });
+        serving
+    } else {
+        let names = service_names(&serve.service_name, &serve.namespace);
+        let ips = vec![std::net::Ipv4Addr::LOCALHOST.into()];
+        let own = OwnCertificate::load(
+            client.clone(),
+            &serve.namespace,
+            certs::SECRET_NAME,
+            names,
+            ips,
+        )
+        .await?;
+        let certified = own.certified();
+        let serving = Arc::new(ServingCertificate::new(
+            &certified.chain,
+            &certified.key,
+            app.metrics.clone(),
+        )?);
+        app.keep(
+            "caBundle",
+            CaBundle::new(client.clone(), API_SERVICE, own.bundle()).keep(),
+        );
+        app.keep("certificate", own.keep(serving.clone()));
+        serving
+    };
+    Ok(certs::server_config(serving, client_certificate_verifier()))
+}
+
+/// The names under which a Service is reached.
+fn service_names(service: &str, namespace: &str) -> Vec<String> {
+    vec![
+        format!("{service}.{namespace}.svc"),
+        format!("{service}.{namespace}.svc.cluster.local"),
+        format!("{service}.{namespace}"),
+        service.to_owned(),
+        "localhost".to_owned(),
+    ]
+}
+
+fn write_port(file: &Path, port: u16) -> anyhow::Result<()> {
+    // Whole or not at all: whoever waits for the file reads it as soon as it is there.
+    let temporary = file.with_extension("tmp");
+    std::fs::write(&temporary, format!("{port}\n"))
+        .and_then(|()| std::fs::rename(&temporary, file))
+        .with_context(|| format!("cannot write the port to {}", file.display()))
+}
+
+/// The rule sets of the cluster. One that does not even have the form of a rule set is
+/// left out, and does not disturb the others.
+fn rule_sets(client: Client) -> BoxStream<'static, RuleSetEvent> {
+    let api: Api<DeserializeGuard<OperationRuleSet>> = Api::all(client);
+    let applied = |object: DeserializeGuard<OperationRuleSet>| match object.0 {
+        Ok(object) => RuleSetEvent::Applied(Box::new(object)),
+        Err(invalid) => {
+            let name = invalid.metadata.name.unwrap_or_default();
+            tracing::warn!(name, error = %invalid.error, "a rule set could not be decoded");
+            RuleSetEvent::Deleted(name)
+        }
+    };
+    watcher(api, watcher::Config::default())
+        .default_backoff()
+        .filter_map(move |event| {
+            let event = match event {
+                Ok(watcher::Event::Init) => Some(RuleSetEvent::Reset),
+                Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object)) => {
+                    Some(applied(object))
+                }
+                Ok(watcher::Event::InitDone) => Some(RuleSetEvent::Synced),
+                Ok(watcher::Event::Delete(object)) => {
+                    Some(RuleSetEvent::Deleted(object.name_any()))
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "rule sets cannot be watched");
+                    None
+                }
+            };
+            std::future::ready(event)
+        })
+        .boxed()
+}
+
+/// Writes statuses to the CRD's status subresource.
+struct StatusWriter(Api<OperationRuleSet>);
+
+impl StatusSink for StatusWriter {
+    fn write<'a>(&'a self, write: &'a StatusWrite) -> BoxFuture<'a, bool> {
+        async move {
+            let patch = Patch::Merge(serde_json::json!({"status": write.status}));
+            match self
+                .0
+                .patch_status(&write.name, &PatchParams::default(), &patch)
+                .await
+            {
+                Ok(_) => true,
+                // Deleted in the meantime: nothing to tell any more.
+                Err(kube::Error::Api(status)) if status.code == 404 => true,
+                Err(error) => {
+                    tracing::warn!(name = %write.name, %error, "a status could not be written");
+                    false
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+/// Tells the tracker which namespaces are gone, so that what is retained in them goes
+/// with them. Never ends.
+async fn gone_namespaces(client: Client, tracker: mpsc::Sender<Message>) {
+    let api: Api<PartialObjectMeta<Namespace>> = Api::all(client);
+    let mut known = std::collections::HashSet::new();
+    let mut listed: Option<std::collections::HashSet<String>> = None;
+    let mut events = watcher(api, watcher::Config::default())
+        .default_backoff()
+        .boxed();
+    while let Some(event) = events.next().await {
+        let gone: Vec<String> = match event {
+            Ok(watcher::Event::Init) => {
+                listed = Some(std::collections::HashSet::new());
+                continue;
+            }
+            Ok(watcher::Event::InitApply(namespace)) => {
+                listed.get_or_insert_default().insert(namespace.name_any());
+                continue;
+            }
+            Ok(watcher::Event::Apply(namespace)) => {
+                known.insert(namespace.name_any());
+                continue;
+            }
+            Ok(watcher::Event::InitDone) => {
+                let now = listed.take().unwrap_or_default();
+                let gone = known.difference(&now).cloned().collect();
+                known = now;
+                gone
+            }
+            Ok(watcher::Event::Delete(namespace)) => vec![namespace.name_any()],
+            Err(error) => {
+                tracing::warn!(%error, "namespaces cannot be watched");
+                continue;
+            }
+        };
+        for name in gone {
+            known.remove(&name);
+            if tracker
+                .send(Message::NamespaceGone(name.into()))
+                .await
+                .is_err()
+            {
+                return;
+            }
+        }
+    }
+}

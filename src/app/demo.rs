@@ -1,0 +1,154 @@
+//! Running without a cluster: a scenario or a folder in place of one, and everything
+//! else as it is.
+
+use super::{Access, App, Origin, bind, rule_set_source};
+use crate::api::ruleset::OperationRuleSet;
+use crate::auth::{AdministratorsOnly, TokenHolder, client_certificate_verifier};
+use crate::certs::{self, Authority, ServingCertificate};
+use crate::config::{Common, Demo};
+use crate::demo::kubeconfig::{self, Credential};
+use crate::demo::{self, Scenario, Shelf};
+use crate::index;
+use crate::observe::{Feed as _, Folder, Raw};
+use crate::rules::RuleSetEvent;
+use crate::serve::{self, discovery::CoreGroup, resource};
+use anyhow::Context as _;
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// Seed of the built-in scenario: the same names each time, so that what is written
+/// down about it can be found again.
+const SEED: u64 = 1;
+
+pub(super) async fn run(common: &Common, config: Demo) -> anyhow::Result<()> {
+    let mut app = App::start(common);
+    let (listener, address) = bind(SocketAddr::new(
+        Ipv4Addr::LOCALHOST.into(),
+        config.secure_port,
+    ))
+    .await?;
+
+    let authority = Authority::create()?;
+    let certified = authority.issue(&["localhost".to_owned()], &[address.ip()])?;
+    let serving = ServingCertificate::new(&certified.chain, &certified.key, app.metrics.clone())?;
+    let tls = certs::server_config(Arc::new(serving), client_certificate_verifier());
+
+    let token = Uuid::new_v4().simple().to_string();
+    let access = Access {
+        authenticate: Arc::new(TokenHolder::of(&token)),
+        authorize: Arc::new(AdministratorsOnly),
+    };
+    let (writer, rule_sets) = index::index(&resource::RULE_SET_LAYOUT, super::RING);
+    let shelf = Shelf::new(writer);
+    let more = Some(resource::operation_rule_sets(rule_sets));
+    let router = serve::router(app.server(access, more, CoreGroup::Empty));
+    let listening = serve::listen::serve(listener, Arc::new(tls), router, app.shutdown.clone());
+
+    let origin = origin(&mut app, &config, shelf).await?;
+    app.detect(common, origin);
+
+    let server = format!("https://{address}");
+    kubeconfig::write(
+        &config.kubeconfig_out,
+        &server,
+        &authority.bundle()?,
+        &Credential::Token(token),
+    )?;
+    let path = std::path::absolute(&config.kubeconfig_out).unwrap_or(config.kubeconfig_out);
+    println!("{}", demo::commands(&path));
+    app.until_stopped(listening).await?;
+    // It leads nowhere any more, and holds a credential.
+    let _ = std::fs::remove_file(&path);
+    Ok(())
+}
+
+/// A scenario or a folder; shipped rule sets or a folder of them.
+async fn origin(app: &mut App, config: &Demo, shelf: Shelf) -> anyhow::Result<Origin> {
+    let rule_sets = match &config.rules {
+        None => shipped(),
+        Some(folder) => from_folder(app, folder).await?,
+    };
+    let taken = shelf.clone();
+    let rule_sets = rule_sets.map(move |event| taken.take(event)).boxed();
+    let status = Arc::new(shelf);
+    Ok(match &config.objects {
+        None => {
+            let scenario = Scenario::new(SEED, 1.0);
+            let world = Arc::new(scenario.world());
+            app.keep("scenario", scenario.run());
+            Origin {
+                feed: world.clone(),
+                resolve: world,
+                rule_sets,
+                status,
+            }
+        }
+        Some(folder) => {
+            let folder = Arc::new(open(app, folder).await?);
+            Origin {
+                feed: folder.clone(),
+                resolve: folder,
+                rule_sets,
+                status,
+            }
+        }
+    })
+}
+
+async fn open(app: &App, folder: &Path) -> anyhow::Result<Folder> {
+    Folder::open(folder, app.metrics.clone())
+        .await
+        .with_context(|| format!("cannot read the folder {}", folder.display()))
+}
+
+fn shipped() -> BoxStream<'static, RuleSetEvent> {
+    let applied = demo::rules::shipped()
+        .into_iter()
+        .map(|rule_set| RuleSetEvent::Applied(Box::new(rule_set)));
+    let events = std::iter::once(RuleSetEvent::Reset)
+        .chain(applied)
+        .chain(std::iter::once(RuleSetEvent::Synced))
+        .collect::<Vec<_>>();
+    // Rule sets never end: a stream that did would end the controller.
+    stream::iter(events)
+        .chain(std::future::pending::<RuleSetEvent>().into_stream())
+        .boxed()
+}
+
+/// The rule sets of a folder, followed as its files change.
+async fn from_folder(app: &App, folder: &Path) -> anyhow::Result<BoxStream<'static, RuleSetEvent>> {
+    let opened = open(app, folder).await?;
+    let events = opened.follow(rule_set_source()).filter_map(|raw| {
+        let event = match raw {
+            Raw::Reset => Some(RuleSetEvent::Reset),
+            Raw::Synced => Some(RuleSetEvent::Synced),
+            Raw::Lost(lost) => {
+                tracing::warn!(%lost, "the folder of rule sets");
+                None
+            }
+            Raw::Applied(json) => match serde_json::from_slice::<OperationRuleSet>(&json) {
+                Ok(rule_set) => Some(RuleSetEvent::Applied(Box::new(rule_set))),
+                Err(error) => {
+                    tracing::warn!(%error, "a rule set could not be decoded");
+                    None
+                }
+            },
+            Raw::Deleted(json) => serde_json::from_slice::<kube::core::PartialObjectMeta>(&json)
+                .ok()
+                .and_then(|object| object.metadata.name)
+                .map(RuleSetEvent::Deleted),
+        };
+        std::future::ready(event)
+    });
+    // The folder watches its files for as long as it is there.
+    Ok(events
+        .map(move |event| {
+            let _ = &opened;
+            event
+        })
+        .boxed())
+}

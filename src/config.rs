@@ -1,0 +1,473 @@
+//! Flags and environment, flags first, become one checked [`Config`]. The environment
+//! is read nowhere else.
+
+use crate::telemetry::LogFormat;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Longest duration that is accepted: a year. Deadlines stay far from overflow.
+const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// Shows which operations are in flight in a cluster, as Kubernetes objects.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ifo-apiserver",
+    disable_version_flag = true,
+    args_conflicts_with_subcommands = true
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Option<CliCommand>,
+    #[command(flatten)]
+    serve: ServeFlags,
+}
+
+#[derive(Debug, Subcommand)]
+enum CliCommand {
+    /// Serves a built-in scenario or a folder of manifests on loopback; needs no cluster.
+    Demo(DemoFlags),
+}
+
+#[derive(Debug, Args)]
+struct CommonFlags {
+    /// How long an operation must not be detected before it is over [env: DEBOUNCE_THRESHOLD] [default: 30s]
+    #[arg(long, value_name = "DURATION")]
+    debounce_threshold: Option<String>,
+    /// How long to answer data requests with 429 before serving what is there [env: INFORMER_SYNC_TIMEOUT] [default: 30s]
+    #[arg(long, value_name = "DURATION")]
+    informer_sync_timeout: Option<String>,
+    /// Time limit of single calls to the kube-apiserver, not of watches [env: K8S_API_TIMEOUT] [default: 30s]
+    #[arg(long, value_name = "DURATION")]
+    k8s_api_timeout: Option<String>,
+    /// How often what depends on the time is evaluated again [env: K8S_INFORMER_RESYNC] [default: 30s]
+    #[arg(long, value_name = "DURATION")]
+    k8s_informer_resync: Option<String>,
+    /// How often invalid targets and failed watches are tried again [env: REQUEUE_INTERVAL] [default: 60s]
+    #[arg(long, value_name = "DURATION")]
+    requeue_interval: Option<String>,
+    /// Keep completed operations for a day, at most 1,000 of them [env: RETAIN_COMPLETED_IFOS] [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    retain_completed_ifos: Option<String>,
+    /// Namespace in which operations on cluster-scoped subjects are shown
+    #[arg(long, value_name = "NAMESPACE", default_value = "ifo-system")]
+    cluster_operations_namespace: String,
+    /// Allow rule sets to watch core secrets, whose contents they can copy into what others may read
+    #[arg(long)]
+    allow_secrets_target: bool,
+    /// Log format
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
+    log_format: Format,
+    /// Log verbosity, as Kubernetes' own servers count it; RUST_LOG overrides it
+    #[arg(short = 'v', long = "v", value_name = "LEVEL", default_value_t = 0)]
+    verbosity: u8,
+}
+
+#[derive(Debug, Args)]
+struct ServeFlags {
+    /// Path to a kubeconfig; in a pod its service account is used
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Address to listen on
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0")]
+    bind_address: IpAddr,
+    /// Port to listen on; 0 takes a free one
+    #[arg(long, value_name = "PORT", default_value_t = 6443)]
+    secure_port: u16,
+    /// Serving certificate (PEM, with intermediates); issued by an own CA if not given
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    /// Private key of the serving certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    tls_private_key_file: Option<PathBuf>,
+    /// Namespace of this server: of its Service and of the Secret with its CA
+    #[arg(long, value_name = "NAMESPACE", default_value = "ifo-system")]
+    namespace: String,
+    /// Name of the Service that the APIService points at
+    #[arg(long, value_name = "NAME", default_value = "ifo-apiserver")]
+    service_name: String,
+    /// Write the port that is listened on to this file, once it is
+    #[arg(long, value_name = "FILE")]
+    port_file: Option<PathBuf>,
+    #[command(flatten)]
+    common: CommonFlags,
+}
+
+#[derive(Debug, Args)]
+struct DemoFlags {
+    /// Folder of manifests to evaluate, followed as its files change, instead of the built-in scenario
+    #[arg(long, value_name = "DIR")]
+    objects: Option<PathBuf>,
+    /// Folder of OperationRuleSets, instead of the built-in ones
+    #[arg(long, value_name = "DIR")]
+    rules: Option<PathBuf>,
+    /// Port to listen on, on loopback; 0 takes a free one
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    secure_port: u16,
+    /// Where to write the kubeconfig
+    #[arg(long, value_name = "FILE", default_value = "ifo-demo.kubeconfig")]
+    kubeconfig_out: PathBuf,
+    #[command(flatten)]
+    common: CommonFlags,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+/// What the process is to do.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What both ways of running share.
+    pub common: Common,
+    /// In a cluster, or without one.
+    pub mode: Mode,
+}
+
+/// In a cluster, or without one.
+#[derive(Clone, Debug)]
+pub enum Mode {
+    /// In or for a cluster.
+    Serve(Serve),
+    /// Without one.
+    Demo(Demo),
+}
+
+/// What both ways of running share.
+#[derive(Clone, Debug)]
+pub struct Common {
+    /// How long an operation must not be detected before it is over.
+    pub debounce: Duration,
+    /// How long data requests are put off before the first sync.
+    pub sync_timeout: Duration,
+    /// Time limit of single calls to the kube-apiserver.
+    pub api_timeout: Duration,
+    /// How often what depends on the time is evaluated again.
+    pub resync: Duration,
+    /// How often invalid targets and failed watches are tried again.
+    pub requeue: Duration,
+    /// Whether completed operations stay.
+    pub retain: bool,
+    /// Where operations on cluster-scoped subjects are shown.
+    pub cluster_operations_namespace: String,
+    /// Whether core secrets may be a target.
+    pub allow_secrets: bool,
+    /// Log format.
+    pub log_format: LogFormat,
+    /// Log filter from RUST_LOG.
+    pub log_filter: Option<String>,
+    /// Log verbosity, when there is no filter.
+    pub verbosity: u8,
+    /// What `/version` and the metrics show.
+    pub version: String,
+}
+
+/// Serving in or for a cluster.
+#[derive(Clone, Debug)]
+pub struct Serve {
+    /// Path to a kubeconfig.
+    pub kubeconfig: Option<PathBuf>,
+    /// Address to listen on.
+    pub bind_address: IpAddr,
+    /// Port to listen on.
+    pub secure_port: u16,
+    /// Serving certificate and key, when given.
+    pub tls_files: Option<(PathBuf, PathBuf)>,
+    /// Namespace of the server.
+    pub namespace: String,
+    /// Name of its Service.
+    pub service_name: String,
+    /// Where to write the port.
+    pub port_file: Option<PathBuf>,
+}
+
+/// Serving without a cluster.
+#[derive(Clone, Debug)]
+pub struct Demo {
+    /// Folder of manifests; None is the built-in scenario.
+    pub objects: Option<PathBuf>,
+    /// Folder of rule sets; None is the built-in ones.
+    pub rules: Option<PathBuf>,
+    /// Port to listen on.
+    pub secure_port: u16,
+    /// Where to write the kubeconfig.
+    pub kubeconfig_out: PathBuf,
+}
+
+/// A value that is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name}={value:?} is not valid: {accepted}")]
+pub struct ConfigError {
+    /// The variable or flag.
+    pub name: String,
+    /// What it holds.
+    pub value: String,
+    /// What would be accepted.
+    pub accepted: &'static str,
+}
+
+const DURATION: &str =
+    "expected a duration such as 30s, 5m, 1h30m or a number of seconds, at most a year";
+const POSITIVE: &str =
+    "expected a duration above zero such as 30s, 5m, 1h30m or a number of seconds, at most a year";
+const BOOL: &str = "expected true or false";
+const NAMESPACE: &str = "expected the name of a namespace (lower-case letters, digits and '-')";
+
+impl Config {
+    /// From the command line and the environment of the process.
+    pub fn from_process() -> Result<Self, ConfigError> {
+        Self::from(Cli::parse(), |name| std::env::var(name).ok())
+    }
+
+    /// From parsed flags and any environment.
+    pub fn from(cli: Cli, env: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+        Ok(match cli.command {
+            Some(CliCommand::Demo(demo)) => Self {
+                // Shows what it can do: a demo is watched by somebody who does not wait.
+                common: common(demo.common, &env, "10s")?,
+                mode: Mode::Demo(Demo {
+                    objects: demo.objects,
+                    rules: demo.rules,
+                    secure_port: demo.secure_port,
+                    kubeconfig_out: demo.kubeconfig_out,
+                }),
+            },
+            None => Self {
+                mode: Mode::Serve(Serve {
+                    kubeconfig: cli.serve.kubeconfig,
+                    bind_address: cli.serve.bind_address,
+                    secure_port: cli.serve.secure_port,
+                    tls_files: cli.serve.tls_cert_file.zip(cli.serve.tls_private_key_file),
+                    namespace: namespace("--namespace", cli.serve.namespace)?,
+                    service_name: cli.serve.service_name,
+                    port_file: cli.serve.port_file,
+                }),
+                common: common(cli.serve.common, &env, "30s")?,
+            },
+        })
+    }
+}
+
+fn common(
+    flags: CommonFlags,
+    env: &impl Fn(&str) -> Option<String>,
+    default_debounce: &str,
+) -> Result<Common, ConfigError> {
+    let duration = |flag: Option<String>, name: &str, default: &str, zero: bool| {
+        let (name, value) = setting(flag, env, name, default);
+        match parse_duration(&value) {
+            Some(duration) if duration <= MAX_DURATION && (zero || !duration.is_zero()) => {
+                Ok(duration)
+            }
+            _ => Err(ConfigError {
+                name,
+                value,
+                accepted: if zero { DURATION } else { POSITIVE },
+            }),
+        }
+    };
+    let (name, value) = setting(
+        flags.retain_completed_ifos,
+        env,
+        "RETAIN_COMPLETED_IFOS",
+        "false",
+    );
+    let retain = match value.as_str() {
+        "true" => true,
+        "false" => false,
+        _ => {
+            return Err(ConfigError {
+                name,
+                value,
+                accepted: BOOL,
+            });
+        }
+    };
+    Ok(Common {
+        debounce: duration(
+            flags.debounce_threshold,
+            "DEBOUNCE_THRESHOLD",
+            default_debounce,
+            true,
+        )?,
+        sync_timeout: duration(
+            flags.informer_sync_timeout,
+            "INFORMER_SYNC_TIMEOUT",
+            "30s",
+            true,
+        )?,
+        api_timeout: duration(flags.k8s_api_timeout, "K8S_API_TIMEOUT", "30s", false)?,
+        resync: duration(
+            flags.k8s_informer_resync,
+            "K8S_INFORMER_RESYNC",
+            "30s",
+            false,
+        )?,
+        requeue: duration(flags.requeue_interval, "REQUEUE_INTERVAL", "60s", false)?,
+        retain,
+        cluster_operations_namespace: namespace(
+            "--cluster-operations-namespace",
+            flags.cluster_operations_namespace,
+        )?,
+        allow_secrets: flags.allow_secrets_target,
+        log_format: match flags.log_format {
+            Format::Text => LogFormat::Text,
+            Format::Json => LogFormat::Json,
+        },
+        log_filter: env("RUST_LOG").filter(|filter| !filter.is_empty()),
+        verbosity: flags.verbosity,
+        version: env("OPERATOR_VERSION")
+            .filter(|version| !version.is_empty())
+            .unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned()),
+    })
+}
+
+/// The flag, else the variable if it is not empty, else the default; with the name
+/// under which an error speaks of it.
+fn setting(
+    flag: Option<String>,
+    env: &impl Fn(&str) -> Option<String>,
+    name: &str,
+    default: &str,
+) -> (String, String) {
+    match flag {
+        Some(value) => (
+            format!("--{}", name.to_lowercase().replace('_', "-")),
+            value,
+        ),
+        None => {
+            let value = env(name).filter(|value| !value.is_empty());
+            (name.to_owned(), value.unwrap_or_else(|| default.to_owned()))
+        }
+    }
+}
+
+fn namespace(name: &str, value: String) -> Result<String, ConfigError> {
+    // A namespace is a DNS label: a subdomain without dots, of at most 63 characters.
+    if crate::api::labels::is_subdomain(&value) && !value.contains('.') && value.len() <= 63 {
+        Ok(value)
+    } else {
+        Err(ConfigError {
+            name: name.to_owned(),
+            value,
+            accepted: NAMESPACE,
+        })
+    }
+}
+
+/// `30s`, `5m`, `1h30m`, `1.5h`, `500ms`, or bare seconds.
+fn parse_duration(text: &str) -> Option<Duration> {
+    if text.bytes().all(|b| b.is_ascii_digit()) {
+        return text.parse().ok().map(Duration::from_secs);
+    }
+    let mut rest = text;
+    let mut total = Duration::ZERO;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, after) = rest.split_at(digits);
+        let unit_end = after
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .unwrap_or(after.len());
+        let (unit, after) = after.split_at(unit_end);
+        let seconds = match unit {
+            "ms" => 0.001,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            "d" => 86_400.0,
+            _ => return None,
+        };
+        let number: f64 = number.parse().ok()?;
+        total = total.checked_add(Duration::try_from_secs_f64(number * seconds).ok()?)?;
+        rest = after;
+    }
+    Some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(args: &[&str], env: &[(&str, &str)]) -> Result<Config, ConfigError> {
+        let cli = Cli::try_parse_from([&["ifo-apiserver"], args].concat()).expect("flags parse");
+        Config::from(cli, |name| {
+            env.iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn durations_are_read_as_people_write_them() {
+        for (text, seconds) in [
+            ("30s", 30.0),
+            ("5m", 300.0),
+            ("1h30m", 5400.0),
+            ("45", 45.0),
+            ("1.5h", 5400.0),
+            ("250ms", 0.25),
+            ("0", 0.0),
+        ] {
+            assert_eq!(
+                parse_duration(text),
+                Some(Duration::from_secs_f64(seconds)),
+                "{text}"
+            );
+        }
+        for text in [
+            "-1s",
+            "s",
+            "1x",
+            "1h30",
+            "five",
+            "1..5s",
+            "99999999999999999999",
+            "1e9s",
+            " 5s",
+        ] {
+            assert_eq!(parse_duration(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn flags_win_over_the_environment_and_that_over_defaults() {
+        let env = [
+            ("DEBOUNCE_THRESHOLD", "5s"),
+            ("REQUEUE_INTERVAL", ""),
+            ("RETAIN_COMPLETED_IFOS", "true"),
+        ];
+        let common = config(&["--debounce-threshold", "7s"], &env)
+            .expect("valid")
+            .common;
+        assert_eq!(common.debounce, Duration::from_secs(7));
+        assert_eq!(
+            config(&[], &env).expect("valid").common.debounce,
+            Duration::from_secs(5)
+        );
+        assert_eq!(common.requeue, Duration::from_secs(60));
+        assert!(common.retain);
+    }
+
+    #[test]
+    fn a_bad_value_is_named_with_what_is_accepted() {
+        for (name, value) in [
+            ("DEBOUNCE_THRESHOLD", "soon"),
+            ("K8S_API_TIMEOUT", "0"),
+            ("RETAIN_COMPLETED_IFOS", "yes"),
+        ] {
+            let error = config(&[], &[(name, value)])
+                .expect_err("invalid")
+                .to_string();
+            assert!(
+                error.contains(name) && error.contains(value) && error.contains("expected"),
+                "{error}"
+            );
+            assert_eq!(error.lines().count(), 1);
+        }
+        let error = config(&["--cluster-operations-namespace=A.b"], &[]).expect_err("invalid");
+        assert_eq!(error.name, "--cluster-operations-namespace");
+    }
+}

@@ -1,0 +1,44 @@
+//! ifo: which operations are in flight in a cluster, and is it safe to touch?
+//!
+//! ```text
+//! OperationRuleSet ──watch──▶ rules ──RuleBook(generation)──▶ observe: one feed per target
+//!                                                               │ raw JSON of one object
+//!                                                               ▼
+//!                                                            evaluate (expression)
+//!                                                               ▼
+//!                                                             track ──▶ index
+//!                                                                        │ Reader, Cursor
+//!                                                                        ▼
+//!                                          auth ──▶ serve: discovery, OpenAPI, get, list, watch
+//! ```
+//!
+//! The rooms below are in the order in which data walks through them. They meet
+//! through [`api`] and small messages; only [`app`] knows all of them.
+
+pub mod api;
+
+pub mod expression;
+
+pub mod rules;
+
+pub mod observe;
+
+pub mod evaluate;
+
+pub mod track;
+
+pub mod index;
+
+pub mod serve;
+
+pub mod auth;
+
+pub mod certs;
+
+pub mod demo;
+
+pub mod cli;
+
+pub mod app;
+pub mod config;
+pub mod telemetry;

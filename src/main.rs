@@ -1,0 +1,48 @@
+//! `ifo-apiserver`: parse, start the log, run.
+
+use ifo::config::Config;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let config = match Config::from_process() {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("ifo-apiserver: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let common = &config.common;
+    if let Err(error) = ifo::telemetry::start_log(
+        common.log_format,
+        common.log_filter.as_deref(),
+        common.verbosity,
+    ) {
+        eprintln!("ifo-apiserver: {error}");
+        return ExitCode::from(2);
+    }
+    // The one TLS provider of the process, also for what brings none of its own.
+    if rustls::crypto::ring::default_provider()
+        .install_default()
+        .is_err()
+    {
+        tracing::debug!("a TLS provider is installed already");
+    }
+    tracing::info!(version = %common.version, "ifo-apiserver");
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("ifo-apiserver: cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(ifo::app::run(config)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

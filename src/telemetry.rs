@@ -1,0 +1,602 @@
+//! The metric registry and the log set-up.
+//!
+//! Every metric of the process is recorded through a method here, so that their
+//! names, which are an interface, stand in one place, and label values are bounded.
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, LabelSetEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// Values of one label that get series of their own; the rest share `other`.
+/// They come from rule sets and rule sets come from people, so this is not reached
+/// but by accident or on purpose.
+const MAX_VALUES: usize = 1_000;
+
+/// Buckets from 100 µs to 10 s: what a change takes to become visible.
+const VISIBLE_BUCKETS: [f64; 12] = [
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 10.0,
+];
+/// Buckets from a second to a day: what operations take.
+const OPERATION_BUCKETS: [f64; 12] = [
+    1.0, 5.0, 15.0, 30.0, 60.0, 180.0, 600.0, 1800.0, 3600.0, 14_400.0, 43_200.0, 86_400.0,
+];
+/// Buckets from 500 µs to a minute, as kube-apiserver has them for its own requests.
+const REQUEST_BUCKETS: [f64; 12] = [
+    0.0005, 0.001, 0.005, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0,
+];
+
+/// Labels of one series, in the order in which they are written.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Labels(Vec<(&'static str, String)>);
+
+impl EncodeLabelSet for Labels {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
+        self.0
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()))
+            .collect::<Vec<_>>()
+            .encode(encoder)
+    }
+}
+
+type Counters = Family<Labels, Counter>;
+type FloatGauge = Gauge<f64, AtomicU64>;
+type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
+
+/// An operation as the gauges count it.
+#[derive(Clone, Debug)]
+pub struct OperationSample {
+    /// Its component.
+    pub component: String,
+    /// Its name.
+    pub operation: String,
+    /// Its state.
+    pub state: String,
+    /// How long it has been going on, in seconds.
+    pub age: f64,
+}
+
+/// What the index holds, read at scrape time.
+#[derive(Clone, Debug, Default)]
+pub struct IndexSample {
+    /// All operations.
+    pub operations: Vec<OperationSample>,
+    /// Bytes that only the ring still holds.
+    pub ring_bytes: usize,
+    /// Age of the ring's oldest change.
+    pub ring_age: Duration,
+}
+
+type ReadIndex = Box<dyn Fn() -> IndexSample + Send + Sync>;
+
+/// All metrics of the process. Shared behind an `Arc`.
+pub struct Metrics {
+    registry: Registry,
+    read_index: OnceLock<ReadIndex>,
+    bounds: Mutex<BTreeMap<&'static str, HashSet<String>>>,
+    feed_states: Mutex<BTreeMap<String, &'static str>>,
+    feed_events: Counters,
+    feed_relists: Counters,
+    feed_state: Family<Labels, Gauge>,
+    evaluation_failures: Counters,
+    started: Counters,
+    completed: Counters,
+    duration: Histograms,
+    visible: Histogram,
+    operations: Family<Labels, Gauge>,
+    oldest: Family<Labels, FloatGauge>,
+    ring_bytes: Gauge,
+    ring_age: FloatGauge,
+    watchers: Gauge,
+    certificate: FloatGauge,
+    certificate_expires: Mutex<Option<i64>>,
+    requests: Counters,
+    request_duration: Histograms,
+    in_flight: Family<Labels, Gauge>,
+    process: Process,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+/// The `process_*` metrics that every exporter of Prometheus' own has.
+#[derive(Default)]
+struct Process {
+    cpu: Counter<f64, AtomicU64>,
+    resident: Gauge,
+    descriptors: Gauge,
+    started: FloatGauge,
+}
+
+impl Metrics {
+    /// A registry with every metric, of this crate's version.
+    pub fn new() -> Self {
+        Self::of_version(env!("CARGO_PKG_VERSION"))
+    }
+
+    /// A registry with every metric, and the `version` that `ifo_build_info` shows.
+    pub fn of_version(version: &str) -> Self {
+        let mut metrics = Self {
+            registry: Registry::default(),
+            read_index: OnceLock::new(),
+            bounds: Mutex::default(),
+            feed_states: Mutex::default(),
+            feed_events: Family::default(),
+            feed_relists: Family::default(),
+            feed_state: Family::default(),
+            evaluation_failures: Family::default(),
+            started: Family::default(),
+            completed: Family::default(),
+            duration: Family::new_with_constructor(|| Histogram::new(OPERATION_BUCKETS)),
+            visible: Histogram::new(VISIBLE_BUCKETS),
+            operations: Family::default(),
+            oldest: Family::default(),
+            ring_bytes: Gauge::default(),
+            ring_age: Gauge::default(),
+            watchers: Gauge::default(),
+            certificate: Gauge::default(),
+            certificate_expires: Mutex::default(),
+            requests: Family::default(),
+            request_duration: Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS)),
+            in_flight: Family::default(),
+            process: Process::default(),
+        };
+        metrics.register(version);
+        metrics
+    }
+
+    fn register(&mut self, version: &str) {
+        let build: Family<Labels, Gauge> = Family::default();
+        build
+            .get_or_create(&Labels(vec![("version", version.to_owned())]))
+            .set(1);
+        let now = jiff::Timestamp::now().as_second();
+        #[allow(clippy::cast_precision_loss)] // seconds since 1970 fit 52 bits
+        self.process.started.set(now as f64);
+        let registry = &mut self.registry;
+        // Counters get `_total` and names get no unit from the library: the names here
+        // are whole but for `_total`.
+        registry.register("ifo_build_info", "Version of this server", build);
+        registry.register(
+            "ifo_operations",
+            "Operations by state",
+            self.operations.clone(),
+        );
+        registry.register(
+            "ifo_operation_oldest_seconds",
+            "Age of the oldest operation in flight",
+            self.oldest.clone(),
+        );
+        registry.register(
+            "ifo_operations_started",
+            "Operations that started",
+            self.started.clone(),
+        );
+        registry.register(
+            "ifo_operations_completed",
+            "Operations that completed",
+            self.completed.clone(),
+        );
+        registry.register(
+            "ifo_operation_duration_seconds",
+            "Duration of completed operations",
+            self.duration.clone(),
+        );
+        registry.register(
+            "ifo_feed_events",
+            "Objects and deletions read from a target",
+            self.feed_events.clone(),
+        );
+        registry.register(
+            "ifo_feed_state",
+            "1 for the state that the feed of a target is in",
+            self.feed_state.clone(),
+        );
+        registry.register(
+            "ifo_feed_relists",
+            "Times that a target was read as a whole",
+            self.feed_relists.clone(),
+        );
+        registry.register(
+            "ifo_evaluation_failures",
+            "Evaluations that failed (a missing field is not a failure)",
+            self.evaluation_failures.clone(),
+        );
+        registry.register(
+            "ifo_event_to_visible_seconds",
+            "From reading a subject's event to the published resourceVersion",
+            self.visible.clone(),
+        );
+        registry.register(
+            "ifo_index_ring_bytes",
+            "Bytes that only the ring of changes holds",
+            self.ring_bytes.clone(),
+        );
+        registry.register(
+            "ifo_index_ring_age_seconds",
+            "Age of the oldest change in the ring",
+            self.ring_age.clone(),
+        );
+        registry.register(
+            "ifo_watchers",
+            "Watches being served",
+            self.watchers.clone(),
+        );
+        registry.register(
+            "ifo_certificate_expiry_seconds",
+            "Seconds until the serving certificate expires",
+            self.certificate.clone(),
+        );
+        registry.register(
+            "apiserver_request",
+            "Requests by verb, resource and code",
+            self.requests.clone(),
+        );
+        registry.register(
+            "apiserver_request_duration_seconds",
+            "Response latency, watches left out",
+            self.request_duration.clone(),
+        );
+        registry.register(
+            "apiserver_current_inflight_requests",
+            "Requests being served",
+            self.in_flight.clone(),
+        );
+        registry.register(
+            "process_cpu_seconds",
+            "User and system CPU time",
+            self.process.cpu.clone(),
+        );
+        registry.register(
+            "process_resident_memory_bytes",
+            "Resident memory size",
+            self.process.resident.clone(),
+        );
+        registry.register(
+            "process_open_fds",
+            "Open file descriptors",
+            self.process.descriptors.clone(),
+        );
+        registry.register(
+            "process_start_time_seconds",
+            "Start time since 1970",
+            self.process.started.clone(),
+        );
+    }
+
+    /// Tells where the gauges about operations are read from, at scrape time.
+    pub fn read_index_with(&self, read: impl Fn() -> IndexSample + Send + Sync + 'static) {
+        // A second call would mean a second index; the first one stays.
+        let _ = self.read_index.set(Box::new(read));
+    }
+
+    /// `value`, or `other` if this label has too many values already.
+    fn bound(&self, label: &'static str, value: &str) -> (&'static str, String) {
+        let mut bounds = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let values = bounds.entry(label).or_default();
+        if !values.contains(value) {
+            if values.len() >= MAX_VALUES {
+                return (label, "other".to_owned());
+            }
+            values.insert(value.to_owned());
+        }
+        (label, value.to_owned())
+    }
+
+    fn operation_labels(&self, component: &str, operation: &str) -> Vec<(&'static str, String)> {
+        vec![
+            self.bound("component", component),
+            self.bound("operation", operation),
+        ]
+    }
+
+    /// A watch event (or list item) was read from the feed of `target`.
+    pub fn feed_event(&self, target: &str) {
+        self.feed_events
+            .get_or_create(&Labels(vec![self.bound("target", target)]))
+            .inc();
+    }
+
+    /// The feed of `target` began to read the whole state.
+    pub fn feed_relist(&self, target: &str) {
+        self.feed_relists
+            .get_or_create(&Labels(vec![self.bound("target", target)]))
+            .inc();
+    }
+
+    /// The feed of `target` is now `state`: `listing`, `watching`, `lost` or `stopped`.
+    pub fn feed_state(&self, target: &str, state: &'static str) {
+        let (label, target) = self.bound("target", target);
+        let mut states = self
+            .feed_states
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let labels =
+            |state: &str| Labels(vec![(label, target.clone()), ("state", state.to_owned())]);
+        if let Some(before) = states.insert(target.clone(), state) {
+            self.feed_state.remove(&labels(before));
+        }
+        if state == "stopped" {
+            states.remove(&target);
+        } else {
+            self.feed_state.get_or_create(&labels(state)).set(1);
+        }
+    }
+
+    /// A rule failed (not: did not match).
+    pub fn evaluation_failed(&self, rule_set: &str, operation: &str) {
+        let labels = vec![
+            self.bound("ruleset", rule_set),
+            self.bound("operation", operation),
+        ];
+        self.evaluation_failures
+            .get_or_create(&Labels(labels))
+            .inc();
+    }
+
+    /// An operation started.
+    pub fn operation_started(&self, component: &str, operation: &str) {
+        self.started
+            .get_or_create(&Labels(self.operation_labels(component, operation)))
+            .inc();
+    }
+
+    /// An operation completed after `duration`.
+    pub fn operation_completed(
+        &self,
+        component: &str,
+        operation: &str,
+        state: &'static str,
+        reason: &str,
+        duration: Duration,
+    ) {
+        let mut labels = self.operation_labels(component, operation);
+        self.duration
+            .get_or_create(&Labels(labels.clone()))
+            .observe(duration.as_secs_f64());
+        labels.extend([("state", state.to_owned()), self.bound("reason", reason)]);
+        self.completed.get_or_create(&Labels(labels)).inc();
+    }
+
+    /// Time from reading a subject's event to the published resourceVersion.
+    pub fn event_visible(&self, after: Duration) {
+        self.visible.observe(after.as_secs_f64());
+    }
+
+    /// A request was answered (`apiserver_request_total`, `_duration_seconds`; no
+    /// duration for watches).
+    #[allow(clippy::too_many_arguments)] // the labels that Kubernetes' own servers use
+    pub fn request(
+        &self,
+        verb: &str,
+        group: &str,
+        version: &str,
+        resource: &str,
+        scope: &'static str,
+        code: u16,
+        duration: Option<Duration>,
+    ) {
+        let mut labels = vec![
+            self.bound("verb", verb),
+            self.bound("group", group),
+            self.bound("version", version),
+            self.bound("resource", resource),
+            ("scope", scope.to_owned()),
+        ];
+        if let Some(duration) = duration {
+            self.request_duration
+                .get_or_create(&Labels(labels.clone()))
+                .observe(duration.as_secs_f64());
+        }
+        labels.push(("code", code.to_string()));
+        self.requests.get_or_create(&Labels(labels)).inc();
+    }
+
+    /// Requests in flight changed (`apiserver_current_inflight_requests{request_kind}`).
+    pub fn in_flight(&self, by: i64) {
+        self.in_flight
+            .get_or_create(&Labels(vec![("request_kind", "readOnly".to_owned())]))
+            .inc_by(by);
+    }
+
+    /// Watchers changed (`ifo_watchers`).
+    pub fn watchers(&self, by: i64) {
+        self.watchers.inc_by(by);
+    }
+
+    /// Seconds since 1970 at which the serving certificate expires.
+    pub fn certificate_expires(&self, at: i64) {
+        *self
+            .certificate_expires
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(at);
+    }
+
+    /// OpenMetrics text (which Prometheus reads) of everything.
+    pub fn render(&self) -> String {
+        self.read_gauges();
+        let mut text = String::new();
+        // Writing to a String cannot fail, and no value of ours refuses to be encoded.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+
+    #[allow(clippy::cast_precision_loss)] // seconds and bytes, far below 2^52
+    fn read_gauges(&self) {
+        let sample = self.read_index.get().map(|read| read()).unwrap_or_default();
+        self.operations.clear();
+        self.oldest.clear();
+        for operation in sample.operations {
+            let labels = self.operation_labels(&operation.component, &operation.operation);
+            let oldest = self.oldest.get_or_create(&Labels(labels.clone()));
+            oldest.set(oldest.get().max(operation.age));
+            // Its guard locks the family: it must be gone before the next one is taken.
+            drop(oldest);
+            let labels = labels
+                .into_iter()
+                .chain([("state", operation.state)])
+                .collect();
+            self.operations.get_or_create(&Labels(labels)).inc();
+        }
+        self.ring_bytes
+            .set(i64::try_from(sample.ring_bytes).unwrap_or(i64::MAX));
+        self.ring_age.set(sample.ring_age.as_secs_f64());
+        let expires = *self
+            .certificate_expires
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(expires) = expires {
+            self.certificate
+                .set((expires - jiff::Timestamp::now().as_second()) as f64);
+        }
+        self.process.read();
+    }
+}
+
+impl Process {
+    /// Reads `/proc`; on systems without it the values stay 0.
+    #[allow(clippy::cast_precision_loss)] // clock ticks of one process
+    fn read(&self) {
+        /// Ticks per second of the times in `/proc` (USER_HZ, fixed by Linux' ABI).
+        const TICKS: f64 = 100.0;
+        if let Ok(stat) = std::fs::read_to_string("/proc/self/stat")
+            // The second field, the command, is in parentheses and may hold spaces.
+            && let Some((_, rest)) = stat.rsplit_once(')')
+        {
+            let fields: Vec<&str> = rest.split_whitespace().collect();
+            let ticks = |index: usize| {
+                fields
+                    .get(index)
+                    .and_then(|field| field.parse::<u64>().ok())
+                    .unwrap_or(0)
+            };
+            let seconds = (ticks(11) + ticks(12)) as f64 / TICKS;
+            self.cpu.inner().store(seconds.to_bits(), Ordering::Relaxed);
+        }
+        if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
+            let kilobytes = status
+                .lines()
+                .find_map(|line| line.strip_prefix("VmRSS:"))
+                .and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<i64>().ok());
+            self.resident.set(kilobytes.unwrap_or(0) * 1024);
+        }
+        if let Ok(descriptors) = std::fs::read_dir("/proc/self/fd") {
+            self.descriptors
+                .set(i64::try_from(descriptors.count()).unwrap_or(i64::MAX));
+        }
+    }
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Sets the log up: `RUST_LOG` if it is given, else `verbosity` as `-v` counts it in
+/// Kubernetes' own servers (0 to 1 info, 2 to 4 debug, above that trace).
+pub fn start_log(format: LogFormat, filter: Option<&str>, verbosity: u8) -> Result<(), String> {
+    use tracing_subscriber::EnvFilter;
+    let default = match verbosity {
+        0 | 1 => "info",
+        2..=4 => "info,ifo=debug",
+        _ => "debug,ifo=trace",
+    };
+    let filter = EnvFilter::try_new(filter.unwrap_or(default))
+        .map_err(|error| format!("RUST_LOG={:?}: {error}", filter.unwrap_or(default)))?;
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    let result = match format {
+        LogFormat::Text => log.try_init(),
+        LogFormat::Json => log.json().flatten_event(true).try_init(),
+    };
+    result.map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_interface() {
+        let metrics = Metrics::of_version("1.2.3");
+        metrics.read_index_with(|| IndexSample {
+            operations: vec![OperationSample {
+                component: "kubevirt".into(),
+                operation: "Migrating".into(),
+                state: "Progressing".into(),
+                age: 4.0,
+            }],
+            ..IndexSample::default()
+        });
+        metrics.operation_started("kubevirt", "Migrating");
+        metrics.operation_completed(
+            "kubevirt",
+            "Migrating",
+            "Ended",
+            "NotDetected",
+            Duration::from_secs(2),
+        );
+        metrics.feed_event("v1/pods");
+        metrics.feed_state("v1/pods", "listing");
+        metrics.feed_state("v1/pods", "watching");
+        metrics.request(
+            "list",
+            "g",
+            "v1",
+            "r",
+            "cluster",
+            200,
+            Some(Duration::from_millis(2)),
+        );
+        let text = metrics.render();
+        for line in [
+            r#"ifo_build_info{version="1.2.3"} 1"#,
+            r#"ifo_operations{component="kubevirt",operation="Migrating",state="Progressing"} 1"#,
+            r#"ifo_operation_oldest_seconds{component="kubevirt",operation="Migrating"} 4"#,
+            r#"ifo_operations_started_total{component="kubevirt",operation="Migrating"} 1"#,
+            r#"ifo_operations_completed_total{component="kubevirt",operation="Migrating",state="Ended",reason="NotDetected"} 1"#,
+            r#"ifo_feed_events_total{target="v1/pods"} 1"#,
+            r#"ifo_feed_state{target="v1/pods",state="watching"} 1"#,
+            r#"apiserver_request_total{verb="list",group="g",version="v1",resource="r",scope="cluster",code="200"} 1"#,
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+        assert!(
+            !text.contains(r#"state="listing""#),
+            "a feed is in one state"
+        );
+    }
+
+    #[test]
+    fn label_values_are_bounded() {
+        let metrics = Metrics::new();
+        for n in 0..MAX_VALUES + 10 {
+            metrics.feed_event(&format!("v1/r{n}"));
+        }
+        let text = metrics.render();
+        assert!(text.contains(r#"ifo_feed_events_total{target="other"} 10"#));
+    }
+}
