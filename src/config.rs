@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Longest duration that is accepted: a year. Deadlines stay far from overflow.
-const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+const MAX_DURATION: Duration = Duration::from_hours(8760);
 
 /// Shows which operations are in flight in a cluster, as Kubernetes objects.
 #[derive(Debug, Parser)]
@@ -32,22 +32,22 @@ enum CliCommand {
 
 #[derive(Debug, Args)]
 struct CommonFlags {
-    /// How long an operation must not be detected before it is over [env: DEBOUNCE_THRESHOLD] [default: 30s]
+    /// How long an operation must not be detected before it is over [env: `DEBOUNCE_THRESHOLD`] [default: 30s]
     #[arg(long, value_name = "DURATION")]
     debounce_threshold: Option<String>,
-    /// How long to answer data requests with 429 before serving what is there [env: INFORMER_SYNC_TIMEOUT] [default: 30s]
+    /// How long to answer data requests with 429 before serving what is there [env: `INFORMER_SYNC_TIMEOUT`] [default: 30s]
     #[arg(long, value_name = "DURATION")]
     informer_sync_timeout: Option<String>,
-    /// Time limit of single calls to the kube-apiserver, not of watches [env: K8S_API_TIMEOUT] [default: 30s]
+    /// Time limit of single calls to the kube-apiserver, not of watches [env: `K8S_API_TIMEOUT`] [default: 30s]
     #[arg(long, value_name = "DURATION")]
     k8s_api_timeout: Option<String>,
-    /// How often what depends on the time is evaluated again [env: K8S_INFORMER_RESYNC] [default: 30s]
+    /// How often what depends on the time is evaluated again [env: `K8S_INFORMER_RESYNC`] [default: 30s]
     #[arg(long, value_name = "DURATION")]
     k8s_informer_resync: Option<String>,
-    /// How often invalid targets and failed watches are tried again [env: REQUEUE_INTERVAL] [default: 60s]
+    /// How often invalid targets and failed watches are tried again [env: `REQUEUE_INTERVAL`] [default: 60s]
     #[arg(long, value_name = "DURATION")]
     requeue_interval: Option<String>,
-    /// Keep completed operations for a day, at most 1,000 of them [env: RETAIN_COMPLETED_IFOS] [default: false]
+    /// Keep completed operations for a day, at most 1,000 of them [env: `RETAIN_COMPLETED_IFOS`] [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     retain_completed_ifos: Option<String>,
     /// Namespace in which operations on cluster-scoped subjects are shown
@@ -59,7 +59,7 @@ struct CommonFlags {
     /// Log format
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
     log_format: Format,
-    /// Log verbosity, as Kubernetes' own servers count it; RUST_LOG overrides it
+    /// Log verbosity, as Kubernetes' own servers count it; `RUST_LOG` overrides it
     #[arg(short = 'v', long = "v", value_name = "LEVEL", default_value_t = 0)]
     verbosity: u8,
 }
@@ -157,7 +157,7 @@ pub struct Common {
     pub allow_secrets: bool,
     /// Log format.
     pub log_format: LogFormat,
-    /// Log filter from RUST_LOG.
+    /// Log filter from `RUST_LOG`.
     pub log_filter: Option<String>,
     /// Log verbosity, when there is no filter.
     pub verbosity: u8,
@@ -333,15 +333,14 @@ fn setting(
     name: &str,
     default: &str,
 ) -> (String, String) {
-    match flag {
-        Some(value) => (
+    if let Some(value) = flag {
+        (
             format!("--{}", name.to_lowercase().replace('_', "-")),
             value,
-        ),
-        None => {
-            let value = env(name).filter(|value| !value.is_empty());
-            (name.to_owned(), value.unwrap_or_else(|| default.to_owned()))
-        }
+        )
+    } else {
+        let value = env(name).filter(|value| !value.is_empty());
+        (name.to_owned(), value.unwrap_or_else(|| default.to_owned()))
     }
 }
 
@@ -447,7 +446,7 @@ mod tests {
             config(&[], &env).expect("valid").common.debounce,
             Duration::from_secs(5)
         );
-        assert_eq!(common.requeue, Duration::from_secs(60));
+        assert_eq!(common.requeue, Duration::from_mins(1));
         assert!(common.retain);
     }
 

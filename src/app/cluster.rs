@@ -98,7 +98,7 @@ async fn serving_certificate(
             Arc::new(ServingCertificate::load(certificate, key, app.metrics.clone()).await?);
         let (certificate, key, follow) = (certificate.clone(), key.clone(), serving.clone());
         app.keep("certificate files", async move {
-            follow.follow(certificate, key, FILES_EVERY).await
+            follow.follow(certificate, key, FILES_EVERY).await;
         });
         serving
     } else {

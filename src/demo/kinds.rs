@@ -26,7 +26,7 @@ pub enum Generation {
     /// A change of the spec, as in every kind with a status subresource.
     Spec,
     /// Every write: the CRD has no status subresource, as with
-    /// VirtualMachineInstances and CDIs.
+    /// `VirtualMachineInstances` and CDIs.
     EveryWrite,
     /// Nothing: the kind has none, as with Nodes and Namespaces.
     None,

@@ -77,8 +77,8 @@ impl End {
 /// An operation in flight.
 #[derive(Debug)]
 pub struct Operation {
-    /// Its name, as rules have it.
-    pub operation: Arc<str>,
+    /// What it is called, as rules have it.
+    pub name: Arc<str>,
     /// Where its object is.
     pub key: Key,
     uid: Uuid,
@@ -134,7 +134,7 @@ impl Operation {
             &labels::short_hash(id.as_bytes()),
         );
         let mut started = Self {
-            operation,
+            name: operation,
             key: Key {
                 namespace: namespace.clone(),
                 name: name.into(),
@@ -236,7 +236,7 @@ impl Operation {
     /// choose from than a label value.
     fn operation_reason(&self) -> String {
         let mut reason: String = self
-            .operation
+            .name
             .chars()
             .filter(|c| c.is_ascii_alphanumeric() || *c == '_')
             .collect();
@@ -279,7 +279,7 @@ impl Operation {
                 ..ObjectMeta::default()
             },
             spec: Spec {
-                operation: self.operation.to_string(),
+                operation: self.name.to_string(),
                 rule_set: self.speaker.rule_set.name.to_string(),
                 component: self.speaker.rule_set.component.to_string(),
                 subject: live::Subject {
@@ -390,7 +390,7 @@ impl Operation {
             set("owner-group", group);
             set("owner-version", version);
         }
-        set("operation", &self.operation);
+        set("operation", &self.name);
         set("component", &self.speaker.rule_set.component);
         set("ruleset", &self.speaker.rule_set.name);
         all

@@ -40,7 +40,7 @@ fn world_with(settings: Settings) -> World {
         &LAYOUT,
         Bounds {
             bytes: 1 << 22,
-            age: Duration::from_secs(600),
+            age: Duration::from_mins(10),
         },
     );
     let cursor = reader
@@ -310,7 +310,7 @@ fn operation_survives_flap_within_debounce() {
         condition(&settling, "Detected"),
         ("False".into(), "Settling".into())
     );
-    world.after(DEBOUNCE - Duration::from_secs(1));
+    world.after(DEBOUNCE.checked_sub(Duration::from_secs(1)).unwrap());
     world.vm(&["Migrating"]);
     world.after(DEBOUNCE * 2);
     let after = world.one();
@@ -387,7 +387,7 @@ fn retained_operations_are_bounded_by_age() {
     world.vm(&["Migrating"]);
     world.vm(&[]);
     assert_eq!(world.one().status.phase, Phase::Completed);
-    world.after(Duration::from_secs(24 * 60 * 60));
+    world.after(Duration::from_hours(24));
     assert!(world.shown().is_empty());
 }
 
@@ -605,7 +605,7 @@ fn what_was_under_way_before_the_first_sync_starts_at_the_newest_managed_time() 
     world.rules(&[("vm-rules", &["Migrating"])]);
     world.feed(Event::Reset);
     let earlier: Timestamp = "2026-11-21T08:00:00Z".parse().expect("a time");
-    let later = world.now.wall + Duration::from_secs(3600);
+    let later = world.now.wall + Duration::from_hours(1);
     world.sees(
         Subject {
             managed: Some(earlier),

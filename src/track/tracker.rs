@@ -145,7 +145,7 @@ impl Tracker {
                     Event::Reset => self.feed(&source).seen = Some(HashSet::new()),
                     Event::Evaluated { evaluation, .. } => self.evaluated(&source, evaluation, now),
                     Event::Deleted { subject, .. } => {
-                        self.deleted(&subject.identity(&source.target), now)
+                        self.deleted(&subject.identity(&source.target), now);
                     }
                     Event::Synced => self.synced(&source, now),
                     Event::Lost => self.lost(&source, now),
@@ -432,13 +432,13 @@ impl Tracker {
             .push_back((now.steady, id.clone(), operation.start_second()));
         self.metrics.operation_completed(
             operation.component(),
-            &operation.operation,
+            &operation.name,
             "Ended",
             end.reason(),
             operation.duration(now.wall),
         );
         tracing::info!(namespace = %operation.key.namespace, name = %operation.key.name,
-            operation = %operation.operation, reason = end.reason(), "operation completed");
+            operation = %operation.name, reason = end.reason(), "operation completed");
         if tracked.operations.is_empty() {
             self.subjects.remove(&id.0);
         }

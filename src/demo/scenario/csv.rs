@@ -1,4 +1,4 @@
-//! ClusterServiceVersions: the phases of one that is installed and of the one that it
+//! `ClusterServiceVersions`: the phases of one that is installed and of the one that it
 //! replaces.
 
 use super::olm::{DEPLOYMENT, NAMESPACE, Operator, PACKAGE};

@@ -1,4 +1,4 @@
-//! DataVolumes: images that are imported, with the phases, the progress and the
+//! `DataVolumes`: images that are imported, with the phases, the progress and the
 //! restarts that CDI shows.
 
 use super::Actor;
@@ -36,7 +36,7 @@ pub(super) fn actors(stage: &mut Stage) -> Vec<Actor> {
     // It has been failing for a while when the demo starts.
     let created = failing.stage.clock().ago(1_500);
     failing.create(
-        json!({"http": {"url": "http://archive.example.com/images/legacy.qcow2"}}),
+        &json!({"http": {"url": "http://archive.example.com/images/legacy.qcow2"}}),
         Some(created),
         None,
     );
@@ -59,7 +59,7 @@ async fn images(stage: Stage) {
         let turn = import.stage.turn(1).await;
         import.name = format!("{source}-{}", import.stage.dice.suffix(12));
         import.create(
-            json!({"registry": {"url": url, "pullMethod": "node"}}),
+            &json!({"registry": {"url": url, "pullMethod": "node"}}),
             None,
             None,
         );
@@ -72,7 +72,7 @@ async fn images(stage: Stage) {
     }
 }
 
-/// An import whose source breaks off each time: it stays ImportInProgress, with a
+/// An import whose source breaks off each time: it stays `ImportInProgress`, with a
 /// rising restartCount, until its user deletes it and tries once more.
 async fn retries(mut import: Import) {
     let mut restarts = 3;
@@ -96,7 +96,7 @@ async fn retries(mut import: Import) {
                 .delete(&DATA_VOLUME, import.namespace, &import.name);
             import.stage.wait_seconds(2, 3).await;
             import.create(
-                json!({"http": {"url": "http://archive.example.com/images/legacy.qcow2"}}),
+                &json!({"http": {"url": "http://archive.example.com/images/legacy.qcow2"}}),
                 None,
                 None,
             );
@@ -130,7 +130,7 @@ pub(super) async fn root_disk(machine: &mut Machine) {
         "controller": true,
         "blockOwnerDeletion": true,
     }]);
-    import.create(source, None, Some(owner));
+    import.create(&source, None, Some(owner));
     import.complete((10, 14)).await;
 }
 
@@ -142,7 +142,7 @@ struct Import {
 }
 
 impl Import {
-    fn create(&mut self, source: Value, created: Option<String>, owner: Option<Value>) {
+    fn create(&mut self, source: &Value, created: Option<String>, owner: Option<Value>) {
         let manager = if owner.is_some() {
             "virt-controller"
         } else {

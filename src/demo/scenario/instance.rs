@@ -1,4 +1,4 @@
-//! The fields of VirtualMachines and VirtualMachineInstances, as KubeVirt 1.9 writes
+//! The fields of `VirtualMachines` and `VirtualMachineInstances`, as KubeVirt 1.9 writes
 //! them.
 
 use super::conditions;

@@ -351,7 +351,7 @@ impl Machine {
         self.stage
             .world
             .edit(&VM, self.namespace, &self.name, manager, |vm| {
-                change(vm, &now)
+                change(vm, &now);
             });
     }
 
@@ -361,7 +361,7 @@ impl Machine {
         self.stage
             .world
             .edit(&VMI, self.namespace, &self.name, manager, |vmi| {
-                change(vmi, &now)
+                change(vmi, &now);
             });
     }
 

@@ -110,7 +110,7 @@ impl Machine {
         migration
     }
 
-    /// The target pod runs: phases Scheduled, PreparingTarget, TargetReady, Running.
+    /// The target pod runs: phases Scheduled, `PreparingTarget`, `TargetReady`, Running.
     /// When it returns, memory is being copied and the machine shows Migrating.
     pub async fn begin_migration(&mut self, migration: &Migration) {
         self.edit_vmi("virt-controller", |vmi, _| {

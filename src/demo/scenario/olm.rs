@@ -1,5 +1,5 @@
 //! An operator that the Operator Lifecycle Manager keeps up to date: Subscription,
-//! InstallPlan and ClusterServiceVersions.
+//! InstallPlan and `ClusterServiceVersions`.
 
 use super::conditions;
 use super::machine::remove;
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 pub(super) const PACKAGE: &str = "kubevirt-hyperconverged";
 /// The namespace of the operator and of what it installs.
 pub(super) const NAMESPACE: &str = "openshift-cnv";
-/// Finished InstallPlans that stay (OLM keeps 5).
+/// Finished `InstallPlans` that stay (OLM keeps 5).
 const KEPT_PLANS: usize = 5;
 /// The Deployment that an upgrade waits for.
 pub(super) const DEPLOYMENT: &str = "hco-operator";
@@ -264,7 +264,7 @@ impl Operator {
         let now = self.stage.now();
         let world = &self.stage.world;
         world.edit(kind, NAMESPACE, name, manager, |object| {
-            change(object, &now)
+            change(object, &now);
         });
     }
 }

@@ -125,7 +125,7 @@ async fn drains(mut stage: Stage, mut machine: Machine) {
 async fn evict(machine: &mut Machine, target: &str) {
     let node = machine.node.clone();
     machine.edit_vmi("virt-api", |vmi, _| {
-        vmi["status"]["evacuationNodeName"] = json!(node)
+        vmi["status"]["evacuationNodeName"] = json!(node);
     });
     machine.stage.wait(60, 110).await;
     machine.edit_vmi("virt-controller", |vmi, now| {

@@ -68,7 +68,7 @@ async fn upgrades(mut operator: Operator, mut stack: Stack, mut machine: Machine
             .migrate(&Cause::WorkloadUpdate, target, (8, 12))
             .await;
         machine.edit_vmi("virt-controller", |vmi, _| {
-            remove(&mut vmi["metadata"]["labels"], OUTDATED)
+            remove(&mut vmi["metadata"]["labels"], OUTDATED);
         });
         stack.outdated(0);
         drop(turn);
@@ -207,7 +207,7 @@ impl Stack {
         });
         self.stage.wait(4, 8).await;
         self.edit(&CDI, "", CDI_NAME, |object, _| {
-            object["status"]["phase"] = json!("Upgrading")
+            object["status"]["phase"] = json!("Upgrading");
         });
         self.cdi_conditions("True", "True", Some(new));
         self.stage.wait(250, 350).await;
@@ -342,7 +342,7 @@ impl Stack {
         self.stage
             .world
             .edit(kind, namespace, name, manager, |object| {
-                change(object, &now)
+                change(object, &now);
             });
     }
 }

@@ -195,7 +195,7 @@ async fn at_all_times_some_operations_are_under_way_but_not_a_crowd() {
         for event in &events {
             if event.at != at {
                 // What is true for less than this is a flap, not a crowd.
-                if event.at - at > Duration::from_millis(100) {
+                if event.at.checked_sub(at).unwrap() > Duration::from_millis(100) {
                     counts.push((at, now.values().map(Vec::len).sum::<usize>(), now.clone()));
                 }
                 at = event.at;
@@ -251,7 +251,7 @@ async fn one_migration_is_stuck_for_minutes_and_then_given_up() {
         .unwrap()
         .0;
     assert!(scheduling < seconds(1));
-    assert!(failed - scheduling >= seconds(300));
+    assert!(failed.checked_sub(scheduling).unwrap() >= seconds(300));
     assert!(
         phases
             .iter()

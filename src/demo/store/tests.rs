@@ -69,7 +69,7 @@ async fn a_follower_gets_the_state_and_then_each_change_in_order() {
     );
     world.put(&VM, "m", vm("b", "two", "Always"));
     world.edit(&VM, "a", "one", "m", |vm| {
-        vm["spec"]["runStrategy"] = json!("Halted")
+        vm["spec"]["runStrategy"] = json!("Halted");
     });
     world.delete(&VM, "b", "two");
     let expected = [
@@ -113,7 +113,7 @@ async fn a_follower_that_lags_gets_the_whole_state_again_without_what_is_gone() 
     world.delete(&VM, "a", "gone");
     for turn in 0..20 {
         world.edit(&VM, "a", "stays", "m", |vm| {
-            vm["spec"]["turn"] = json!(turn)
+            vm["spec"]["turn"] = json!(turn);
         });
     }
     let at = version(&world, &VM, "a", "stays");
@@ -122,7 +122,7 @@ async fn a_follower_that_lags_gets_the_whole_state_again_without_what_is_gone() 
         ["reset", &format!("+stays@{at}"), "synced"]
     );
     world.edit(&VM, "a", "stays", "m", |vm| {
-        vm["spec"]["turn"] = json!("last")
+        vm["spec"]["turn"] = json!("last");
     });
     assert_eq!(drain(&mut stream), [format!("+stays@{}", at + 1)]);
 }
@@ -163,15 +163,15 @@ async fn the_generation_rises_with_the_spec_and_with_a_deletion_and_not_with_the
     let generation = || world.get(&VM, "a", "one").unwrap()["metadata"]["generation"].clone();
     assert_eq!(generation(), 1);
     world.edit(&VM, "a", "one", "m", |vm| {
-        vm["status"] = json!({"ready": true})
+        vm["status"] = json!({"ready": true});
     });
     assert_eq!(generation(), 1);
     world.edit(&VM, "a", "one", "m", |vm| {
-        vm["spec"]["runStrategy"] = json!("Halted")
+        vm["spec"]["runStrategy"] = json!("Halted");
     });
     assert_eq!(generation(), 2);
     world.edit(&VM, "a", "one", "m", |vm| {
-        vm["metadata"]["deletionTimestamp"] = json!("x")
+        vm["metadata"]["deletionTimestamp"] = json!("x");
     });
     assert_eq!(generation(), 3);
 }
@@ -181,7 +181,7 @@ async fn without_a_status_subresource_the_generation_rises_with_every_write() {
     let world = world();
     world.put(&CDI, "m", json!({"metadata": {"name": "cdi"}}));
     world.edit(&CDI, "", "cdi", "m", |cdi| {
-        cdi["status"] = json!({"phase": "Deployed"})
+        cdi["status"] = json!({"phase": "Deployed"});
     });
     assert_eq!(
         world.get(&CDI, "", "cdi").unwrap()["metadata"]["generation"],
@@ -216,7 +216,7 @@ async fn metadata_looks_as_an_api_server_fills_it_in() {
     world.put(&VM, "kubectl", vm("a", "one", "Always"));
     tokio::time::sleep(Duration::from_secs(5)).await;
     world.edit(&VM, "a", "one", "virt-controller", |vm| {
-        vm["status"]["ready"] = json!(true)
+        vm["status"]["ready"] = json!(true);
     });
     let object = world.get(&VM, "a", "one").unwrap();
     assert_eq!(object["apiVersion"], "kubevirt.io/v1");
