@@ -4,7 +4,7 @@
 //! Two traits, [`Authenticate`] and [`Authorize`], are all that serving knows. In a
 //! cluster they are [`ClusterAuthenticator`] and [`ClusterAuthorizer`], which delegate
 //! to the kube-apiserver as its own extension servers do; the demo, which has no
-//! cluster, uses [`Everyone`] and [`AllowAll`].
+//! cluster, uses [`TokenHolder`] and [`AdministratorsOnly`].
 //!
 //! Promises: a header names a user only if it came with the front proxy's
 //! certificate; certificates are checked against the CAs of now, not those at the
