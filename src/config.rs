@@ -1,6 +1,9 @@
 //! Flags and environment, flags first, become one checked [`Config`]. The environment
 //! is read nowhere else.
 
+// What is documented here is what `--help` prints, where backticks would only be noise.
+#![allow(clippy::doc_markdown)]
+
 use crate::telemetry::LogFormat;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::IpAddr;
@@ -32,22 +35,22 @@ enum CliCommand {
 
 #[derive(Debug, Args)]
 struct CommonFlags {
-    /// How long an operation must not be detected before it is over [env: `DEBOUNCE_THRESHOLD`] [default: 30s]
+    /// How long an operation must not be detected before it is over [env: DEBOUNCE_THRESHOLD] [default: 30s, in the demo 5s]
     #[arg(long, value_name = "DURATION")]
     debounce_threshold: Option<String>,
-    /// How long to answer data requests with 429 before serving what is there [env: `INFORMER_SYNC_TIMEOUT`] [default: 30s]
+    /// How long to answer data requests with 429 before serving what is there [env: INFORMER_SYNC_TIMEOUT] [default: 30s]
     #[arg(long, value_name = "DURATION")]
     informer_sync_timeout: Option<String>,
-    /// Time limit of single calls to the kube-apiserver, not of watches [env: `K8S_API_TIMEOUT`] [default: 30s]
+    /// Time limit of single calls to the kube-apiserver, not of watches [env: K8S_API_TIMEOUT] [default: 30s]
     #[arg(long, value_name = "DURATION")]
     k8s_api_timeout: Option<String>,
-    /// How often what depends on the time is evaluated again [env: `K8S_INFORMER_RESYNC`] [default: 30s]
+    /// How often what depends on the time is evaluated again [env: K8S_INFORMER_RESYNC] [default: 30s]
     #[arg(long, value_name = "DURATION")]
     k8s_informer_resync: Option<String>,
-    /// How often invalid targets and failed watches are tried again [env: `REQUEUE_INTERVAL`] [default: 60s]
+    /// How often invalid targets and failed watches are tried again [env: REQUEUE_INTERVAL] [default: 60s]
     #[arg(long, value_name = "DURATION")]
     requeue_interval: Option<String>,
-    /// Keep completed operations for a day, at most 1,000 of them [env: `RETAIN_COMPLETED_IFOS`] [default: false]
+    /// Keep completed operations for a day, at most 1,000 of them [env: RETAIN_COMPLETED_IFOS] [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     retain_completed_ifos: Option<String>,
     /// Namespace in which operations on cluster-scoped subjects are shown
@@ -59,7 +62,7 @@ struct CommonFlags {
     /// Log format
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
     log_format: Format,
-    /// Log verbosity, as Kubernetes' own servers count it; `RUST_LOG` overrides it
+    /// Log verbosity, as Kubernetes' own servers count it; RUST_LOG overrides it
     #[arg(short = 'v', long = "v", value_name = "LEVEL", default_value_t = 0)]
     verbosity: u8,
 }
@@ -227,7 +230,7 @@ impl Config {
         Ok(match cli.command {
             Some(CliCommand::Demo(demo)) => Self {
                 // Shows what it can do: a demo is watched by somebody who does not wait.
-                common: common(demo.common, &env, "10s")?,
+                common: common(demo.common, &env, "5s")?,
                 mode: Mode::Demo(Demo {
                     objects: demo.objects,
                     rules: demo.rules,
