@@ -254,7 +254,7 @@ fn items(list: Answer) -> Vec<Value> {
 }
 
 /// Subject and operation.
-pub fn names(operation: &Value) -> (&str, &str) {
+fn names(operation: &Value) -> (&str, &str) {
     (
         text(operation, "/spec/subject/name"),
         text(operation, "/spec/operation"),
