@@ -378,7 +378,10 @@ fn operations_end_with_their_rule() {
         let namespace = world.namespace("rule").await;
         let mut rules = migrating(namespace);
         let named = "has(object.metadata.name)";
-        rules["spec"]["rules"][1] = json!({"operation": "Named", "expression": named});
+        rules["spec"]["rules"] = json!([
+            rules["spec"]["rules"][0],
+            {"operation": "Named", "expression": named},
+        ]);
         world.ready_rule_set(&rules).await;
         world.machine(namespace, "a", "Migrating").await;
         let both = [("a", "Migrating"), ("a", "Named")];
@@ -556,10 +559,11 @@ fn one_subject_can_have_several_operations_and_one_namespace_several_kinds() {
     shared(async |world| {
         let namespace = world.namespace("several").await;
         let mut machines = migrating(namespace);
-        machines["spec"]["rules"][1] = json!({
-            "operation": "Hotplugging",
-            "expression": "object.status.conditions.exists(c, c.type == 'Hotplug' && c.status == 'True')",
-        });
+        let hotplug = "object.status.conditions.exists(c, c.type == 'Hotplug' && c.status == 'True')";
+        machines["spec"]["rules"] = json!([
+            machines["spec"]["rules"][0],
+            {"operation": "Hotplugging", "expression": hotplug},
+        ]);
         world.ready_rule_set(&machines).await;
         let name = format!("{namespace}-instances");
         let mut instances = rule_set(&name, &VMI, &[("Running", "object.status.phase == 'Running'")]);

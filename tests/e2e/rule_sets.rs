@@ -195,8 +195,9 @@ fn a_bad_rule_set_does_not_disturb_another_one_of_the_same_target() {
         world.admin.merge(&path, &failing).await.ok();
         let seen = world
             .rule_set_until(&name, "a failed evaluation", |it| {
-                condition(it, "EvaluationFailed")["status"] == "True"
-                    || condition(it, "InvalidRule")["status"] == "True"
+                it["status"]["observedGeneration"] == 2
+                    && (condition(it, "EvaluationFailed")["status"] == "True"
+                        || condition(it, "InvalidRule")["status"] == "True")
             })
             .await;
         let shown = seen["status"]["conditions"].to_string();

@@ -143,7 +143,7 @@ fn a_watch_without_the_right_to_it_says_which_is_missing_and_recovers_when_grant
             })
             .await;
         let message = text(condition(&failed, "WatchFailed"), "/message");
-        for part in ["widgets", "e2e.example.com", "list"] {
+        for part in ["widgets", "e2e.example.com", "watch", "cluster scope"] {
             assert!(message.contains(part), "{part}: {message}");
         }
         assert_eq!(condition(&failed, "Ready")["status"], "False", "{failed}");
