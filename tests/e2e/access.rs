@@ -1,7 +1,7 @@
 //! Who may see what, through kube-apiserver and without it.
 
 use crate::harness::{
-    Caller, Events, OPERATION, World, eventually, event_types, migrating, shared, so, text,
+    Caller, Events, OPERATION, World, event_types, eventually, migrating, shared, so, text,
 };
 use openssl::asn1::Asn1Time;
 use openssl::bn::BigNum;
@@ -15,12 +15,17 @@ use serde_json::json;
 #[test]
 fn a_user_with_a_role_binding_in_one_namespace_sees_operations_there_and_nowhere_else() {
     shared(async |world| {
-        let (mine, other) = (world.namespace("mine").await, world.namespace("other").await);
+        let (mine, other) = (
+            world.namespace("mine").await,
+            world.namespace("other").await,
+        );
         let name = format!("{mine}-user");
         for namespace in [mine, other] {
             world.ready_rule_set(&migrating(namespace)).await;
             world.machine(namespace, "a", "Migrating").await;
-            world.until_operations(namespace, &[("a", "Migrating")]).await;
+            world
+                .until_operations(namespace, &[("a", "Migrating")])
+                .await;
         }
         let user = world.user(&name);
         let forbidden = |verb: &str, place: &str| {
@@ -68,7 +73,9 @@ fn a_user_with_a_role_binding_in_one_namespace_sees_operations_there_and_nowhere
         let theirs = format!("{}/{operation}", OPERATION.path(Some(other)));
         user.get(&theirs).await.refused(403);
         // The operations on cluster-scoped subjects are not for everybody either.
-        user.get(&OPERATION.path(Some("ifo-system"))).await.refused(403);
+        user.get(&OPERATION.path(Some("ifo-system")))
+            .await
+            .refused(403);
 
         let kubectl = world.kubectl(&["get", "ifos", "-A", "--as", &name]).await;
         let error = kubectl.expect_err("the user may not list everywhere");
@@ -77,9 +84,8 @@ fn a_user_with_a_role_binding_in_one_namespace_sees_operations_there_and_nowhere
         let found = world.kubectl(&args).await.expect("the user may list here");
         assert!(found.contains(operation), "{found}");
 
-        let binding = format!(
-            "/apis/rbac.authorization.k8s.io/v1/namespaces/{mine}/rolebindings/viewer"
-        );
+        let binding =
+            format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{mine}/rolebindings/viewer");
         world.admin.delete(&binding).await.ok();
         eventually("the right is gone", async || {
             let answer = user.get(&OPERATION.path(Some(mine))).await;
@@ -223,8 +229,14 @@ fn a_certificate_of_the_cluster_is_its_user_and_one_of_another_authority_is_unau
             config.auth_info.client_key_data = Some(base64(&own).into());
             Caller::new(config)
         };
-        holder("jane", "system:masters", &ca, &key).get(&path).await.ok();
-        let message = holder("joe", "people", &ca, &key).get(&path).await.refused(403);
+        holder("jane", "system:masters", &ca, &key)
+            .get(&path)
+            .await
+            .ok();
+        let message = holder("joe", "people", &ca, &key)
+            .get(&path)
+            .await
+            .refused(403);
         assert!(message.contains("User \"joe\""), "{message}");
 
         let other_key = PKey::from_rsa(Rsa::generate(2048).expect("random bits")).expect("a key");

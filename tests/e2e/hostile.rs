@@ -28,11 +28,17 @@ fn hostile() -> Vec<String> {
         "object.metadata.name.matches('(((a{100}){100}){100}){100}')".to_owned(),
         "object.metadata.name.matches('(a|aa)+$')".to_owned(),
         format!("object.metadata.name.matches('{}')", "(a?){50}".repeat(100)),
-        format!("object.metadata.name.matches('{}')", "(".repeat(1500) + &")".repeat(1500)),
+        format!(
+            "object.metadata.name.matches('{}')",
+            "(".repeat(1500) + &")".repeat(1500)
+        ),
         "object.big.all(a, object.big.all(b, object.big.all(c, a + b + c != '')))".to_owned(),
         "object.big.map(a, object.big.map(b, object.big)).size() > 0".to_owned(),
         format!("{text}.matches(object.regex)"),
-        format!("{text}.contains({text}) && object.big.exists(a, {:?}.contains(a))", "b".repeat(900)),
+        format!(
+            "{text}.contains({text}) && object.big.exists(a, {:?}.contains(a))",
+            "b".repeat(900)
+        ),
         "timestamp('9999-12-31T23:59:59Z') + duration('999999999h') > timestamp('x')".to_owned(),
         "9223372036854775807 + 1 > 0".to_owned(),
         "int('9'.replace('9', '99')) > 0".to_owned(),
@@ -122,7 +128,8 @@ fn a_hundred_hostile_rule_sets_at_once_get_clear_answers_and_disturb_nobody() {
 fn peak_memory(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kibibytes = peak.and_then(|text| text.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    let kibibytes =
+        peak.and_then(|text| text.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
     kibibytes.unwrap_or(0) << 10
 }
 
@@ -163,7 +170,10 @@ fn odd_subjects_are_evaluated_or_passed_over_and_the_rest_goes_on() {
             .await;
         let name = text(&operations[1], "/metadata/name");
         assert!(name.len() <= 253 && name.contains("-migrating-"), "{name}");
-        let label = text(&operations[1]["metadata"]["labels"], "/ifo.kubevirt.io~1subject-name");
+        let label = text(
+            &operations[1]["metadata"]["labels"],
+            "/ifo.kubevirt.io~1subject-name",
+        );
         assert!(!label.is_empty() && label.len() <= 63, "{label}");
     });
 }

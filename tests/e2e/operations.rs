@@ -7,7 +7,15 @@ use crate::harness::{
 use serde_json::{Value, json};
 
 const HEADER: [&str; 9] = [
-    "NAME", "KIND", "SUBJECT", "OPERATION", "PHASE", "STATE", "PROGRESS", "AGE", "MESSAGE",
+    "NAME",
+    "KIND",
+    "SUBJECT",
+    "OPERATION",
+    "PHASE",
+    "STATE",
+    "PROGRESS",
+    "AGE",
+    "MESSAGE",
 ];
 
 #[test]
@@ -30,7 +38,13 @@ fn a_migrating_machine_appears_on_kubectl_watches_and_goes_after_the_debounce() 
         let row = here
             .until("the operation's row", |lines| mine(lines, "Progressing"))
             .await;
-        let expected = ["VirtualMachine", "my-vm", "Migrating", "Active", "Progressing"];
+        let expected = [
+            "VirtualMachine",
+            "my-vm",
+            "Migrating",
+            "Active",
+            "Progressing",
+        ];
         assert_eq!(row[1..6], expected, "{row:?}");
         let header = here.until("a header", |lines| lines.first().cloned()).await;
         assert_eq!(header.split_whitespace().collect::<Vec<_>>(), HEADER);
@@ -73,7 +87,8 @@ fn a_migrating_machine_appears_on_kubectl_watches_and_goes_after_the_debounce() 
         for field in ["/metadata/uid", "/metadata/creationTimestamp", "/spec"] {
             let seen = events.iter().map(|event| event["object"].pointer(field));
             assert!(
-                seen.clone().all(|it| it.is_some() && it == operation.pointer(field)),
+                seen.clone()
+                    .all(|it| it.is_some() && it == operation.pointer(field)),
                 "{field}: {:?}",
                 seen.collect::<Vec<_>>()
             );
@@ -139,8 +154,15 @@ fn an_operation_tells_all_of_its_subject() {
         assert_eq!(status["state"], "Progressing");
         assert_eq!(status["startTimeSource"], "Detected");
         assert_eq!(status["detectedBy"], json!([namespace]));
-        assert_eq!(status["subjectGeneration"], subject["metadata"]["generation"]);
-        for (kind, value) in [("Progressing", "True"), ("Detected", "True"), ("Completed", "False")] {
+        assert_eq!(
+            status["subjectGeneration"],
+            subject["metadata"]["generation"]
+        );
+        for (kind, value) in [
+            ("Progressing", "True"),
+            ("Detected", "True"),
+            ("Completed", "False"),
+        ] {
             let condition = condition(operation, kind);
             assert_eq!(condition["status"], value, "{operation}");
             assert_eq!(
@@ -184,7 +206,10 @@ fn an_operation_on_a_cluster_scoped_subject_appears_in_ifo_system() {
         assert_eq!(operation["spec"]["subject"]["kind"], "Node");
         assert_eq!(operation["spec"]["subject"].get("namespace"), None);
         let labels = &operation["metadata"]["labels"];
-        assert_eq!(labels["ifo.kubevirt.io/subject-uid"], node["metadata"]["uid"]);
+        assert_eq!(
+            labels["ifo.kubevirt.io/subject-uid"],
+            node["metadata"]["uid"]
+        );
         assert_eq!(labels["ifo.kubevirt.io/subject-name"], name);
 
         let uncordoned = json!({"spec": {"unschedulable": null}});
@@ -255,8 +280,15 @@ fn labels_are_built_in_then_static_then_computed_and_can_be_selected() {
         }
         assert_eq!(labels.get("missing"), None, "{labels}");
         let cut = text(labels, "/cut");
-        assert!(cut.len() <= 63 && cut.starts_with("with-spaces-with"), "{cut}");
-        assert_eq!(labels.as_object().map(serde_json::Map::len), Some(17), "{labels}");
+        assert!(
+            cut.len() <= 63 && cut.starts_with("with-spaces-with"),
+            "{cut}"
+        );
+        assert_eq!(
+            labels.as_object().map(serde_json::Map::len),
+            Some(17),
+            "{labels}"
+        );
         let others = &operations[1]["metadata"]["labels"];
         assert_eq!(others.get("ifo.kubevirt.io/owner-uid"), None, "{others}");
         assert_eq!(others.get("node"), None, "{others}");
@@ -272,7 +304,10 @@ fn labels_are_built_in_then_static_then_computed_and_can_be_selected() {
         };
         assert_eq!(select("labelSelector=node%3Dnode-1").await, ["a"]);
         assert_eq!(select("labelSelector=!node").await, ["b"]);
-        assert_eq!(select("labelSelector=team%20in%20(virt,other)").await, ["a", "b"]);
+        assert_eq!(
+            select("labelSelector=team%20in%20(virt,other)").await,
+            ["a", "b"]
+        );
         assert_eq!(select("labelSelector=node%21%3Dnode-1").await, ["b"]);
         assert_eq!(select("fieldSelector=spec.subject.name%3Db").await, ["b"]);
         assert_eq!(
@@ -285,7 +320,10 @@ fn labels_are_built_in_then_static_then_computed_and_can_be_selected() {
         );
         let bad = format!("{}?fieldSelector=spec.nothing%3Da", OPERATION.path(None));
         let message = world.admin.get(&bad).await.refused(400);
-        assert!(message.contains("field label not supported: spec.nothing"), "{message}");
+        assert!(
+            message.contains("field label not supported: spec.nothing"),
+            "{message}"
+        );
 
         let kubectl = ["get", "ifos", "-A", "-o", "name", "-l"];
         let of_owner = format!("ifo.kubevirt.io/owner-uid={owner_uid}");
@@ -318,7 +356,9 @@ fn a_selecting_watch_sees_operations_enter_and_leave_the_selection() {
         let name = text(&operation, "/metadata/name").to_owned();
         world.set_status(namespace, "a", "Running").await;
         settling
-            .until("it enters", |all| (event_types(all, &name) == ["ADDED"]).then_some(()))
+            .until("it enters", |all| {
+                (event_types(all, &name) == ["ADDED"]).then_some(())
+            })
             .await;
         world.set_status(namespace, "a", "Migrating").await;
         settling
@@ -362,7 +402,9 @@ fn operations_end_with_their_rule_set() {
         let namespace = world.namespace("removed").await;
         world.ready_rule_set(&migrating(namespace)).await;
         world.machine(namespace, "a", "Migrating").await;
-        world.until_operations(namespace, &[("a", "Migrating")]).await;
+        world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await;
         let mut events = world.watch(namespace).await;
         let path = format!("{}/{namespace}", RULE_SET.path(None));
         world.admin.delete(&path).await.ok();
@@ -404,7 +446,9 @@ fn operations_end_at_once_with_their_subject() {
         let namespace = world.namespace("deleted").await;
         world.ready_rule_set(&migrating(namespace)).await;
         world.machine(namespace, "a", "Migrating").await;
-        world.until_operations(namespace, &[("a", "Migrating")]).await;
+        world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await;
         let mut events = world.watch(namespace).await;
         let path = format!("{}/a", VM.path(Some(namespace)));
         world.admin.delete(&path).await.ok();
@@ -458,7 +502,11 @@ fn a_flap_within_the_debounce_is_one_operation() {
             .await;
         let after = world.operations(namespace).await;
         assert_eq!(after.len(), 1, "{after:?}");
-        for field in ["/metadata/uid", "/metadata/name", "/metadata/creationTimestamp"] {
+        for field in [
+            "/metadata/uid",
+            "/metadata/name",
+            "/metadata/creationTimestamp",
+        ] {
             assert_eq!(after[0].pointer(field), before[0].pointer(field), "{field}");
         }
         assert_eq!(condition(&after[0], "Detected")["status"], "True");
@@ -466,9 +514,13 @@ fn a_flap_within_the_debounce_is_one_operation() {
         // The debounce does not run on: after a whole one of another operation it is
         // still the same.
         world.machine(namespace, "b", "Migrating").await;
-        world.until_operations(namespace, &[("a", "Migrating"), ("b", "Migrating")]).await;
+        world
+            .until_operations(namespace, &[("a", "Migrating"), ("b", "Migrating")])
+            .await;
         world.set_status(namespace, "b", "Running").await;
-        let last = world.until_operations(namespace, &[("a", "Migrating")]).await;
+        let last = world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await;
         assert_eq!(last[0]["metadata"]["uid"], before[0]["metadata"]["uid"]);
     });
 }
@@ -479,11 +531,15 @@ fn an_operation_that_comes_back_after_its_end_is_another_one() {
         let namespace = world.namespace("again").await;
         world.ready_rule_set(&migrating(namespace)).await;
         world.machine(namespace, "a", "Migrating").await;
-        let first = world.until_operations(namespace, &[("a", "Migrating")]).await;
+        let first = world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await;
         world.set_status(namespace, "a", "Running").await;
         world.until_operations(namespace, &[]).await;
         world.set_status(namespace, "a", "Migrating").await;
-        let second = world.until_operations(namespace, &[("a", "Migrating")]).await;
+        let second = world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await;
         for field in ["/metadata/uid", "/metadata/name"] {
             assert_ne!(second[0].pointer(field), first[0].pointer(field), "{field}");
         }
@@ -506,7 +562,10 @@ fn an_operation_that_two_rule_sets_detect_is_one_object() {
         let operations = world
             .until_operations(namespace, &[("a", "Migrating")])
             .await;
-        assert_eq!(operations[0]["status"]["detectedBy"], json!([first, second]));
+        assert_eq!(
+            operations[0]["status"]["detectedBy"],
+            json!([first, second])
+        );
         assert_eq!(operations[0]["spec"]["ruleSet"], json!(first));
         assert_eq!(operations[0]["metadata"]["labels"]["from"], json!(first));
 
@@ -532,7 +591,9 @@ fn an_update_of_a_subject_that_changes_nothing_visible_is_no_event() {
         let namespace = world.namespace("heartbeat").await;
         world.ready_rule_set(&migrating(namespace)).await;
         world.machine(namespace, "a", "Migrating").await;
-        let before = world.until_operations(namespace, &[("a", "Migrating")]).await;
+        let before = world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await;
         let mut events = world.watch(namespace).await;
         let path = format!("{}/a", VM.path(Some(namespace)));
         for beat in 0..20 {
@@ -543,7 +604,9 @@ fn an_update_of_a_subject_that_changes_nothing_visible_is_no_event() {
         // The watch of one feed is in order, so the heartbeats have been seen by now.
         let seen = events
             .until("the second operation", |all| {
-                let found = all.iter().any(|it| text(it, "/object/spec/subject/name") == "b");
+                let found = all
+                    .iter()
+                    .any(|it| text(it, "/object/spec/subject/name") == "b");
                 found.then(|| all.to_vec())
             })
             .await;
@@ -559,14 +622,19 @@ fn one_subject_can_have_several_operations_and_one_namespace_several_kinds() {
     shared(async |world| {
         let namespace = world.namespace("several").await;
         let mut machines = migrating(namespace);
-        let hotplug = "object.status.conditions.exists(c, c.type == 'Hotplug' && c.status == 'True')";
+        let hotplug =
+            "object.status.conditions.exists(c, c.type == 'Hotplug' && c.status == 'True')";
         machines["spec"]["rules"] = json!([
             machines["spec"]["rules"][0],
             {"operation": "Hotplugging", "expression": hotplug},
         ]);
         world.ready_rule_set(&machines).await;
         let name = format!("{namespace}-instances");
-        let mut instances = rule_set(&name, &VMI, &[("Running", "object.status.phase == 'Running'")]);
+        let mut instances = rule_set(
+            &name,
+            &VMI,
+            &[("Running", "object.status.phase == 'Running'")],
+        );
         instances["spec"]["namespaces"] = json!([namespace]);
         world.ready_rule_set(&instances).await;
         let machine = json!({

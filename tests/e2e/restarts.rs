@@ -1,7 +1,7 @@
 //! What survives a restart, of kube-apiserver and of the server under test.
 
 use crate::harness::{
-    Caller, Events, OPERATION, VM, World, alone, eventually, event_types, migrating, so, text,
+    Caller, Events, OPERATION, VM, World, alone, event_types, eventually, migrating, so, text,
 };
 use futures::StreamExt as _;
 use kube::Api;
@@ -78,12 +78,21 @@ fn operations_survive_a_restart_of_kube_apiserver_and_detection_goes_on() {
         follower.until(&["a", "b"]).await;
         // Past kube-apiserver, what is in memory is served all the time.
         let proxy = world.front_proxy();
-        let identity = [("X-Remote-User", "test"), ("X-Remote-Group", "system:masters")];
+        let identity = [
+            ("X-Remote-User", "test"),
+            ("X-Remote-Group", "system:masters"),
+        ];
         let path = OPERATION.path(Some(namespace));
         let watch = format!("{path}?watch=1");
-        let mut direct = Events::with(&proxy, &watch, &identity).await.expect("a watch");
+        let mut direct = Events::with(&proxy, &watch, &identity)
+            .await
+            .expect("a watch");
 
-        world.control_plane.command("stop kube-apiserver").await.expect("it stops");
+        world
+            .control_plane
+            .command("stop kube-apiserver")
+            .await
+            .expect("it stops");
         let list = proxy.get_with(&path, &identity).await.ok();
         let uids = |operations: &[serde_json::Value]| -> Vec<String> {
             let uid = |it: &serde_json::Value| text(it, "/metadata/uid").to_owned();
@@ -93,8 +102,15 @@ fn operations_survive_a_restart_of_kube_apiserver_and_detection_goes_on() {
         assert_eq!(uids(items), uids(&before));
         let stranger = Caller::new(world.direct());
         stranger.get("/readyz?exclude=informer-sync").await.ok();
-        stranger.get("/apis/live.ifo.kubevirt.io/v1alpha1").await.ok();
-        world.control_plane.command("start kube-apiserver").await.expect("it starts");
+        stranger
+            .get("/apis/live.ifo.kubevirt.io/v1alpha1")
+            .await
+            .ok();
+        world
+            .control_plane
+            .command("start kube-apiserver")
+            .await
+            .expect("it starts");
         world.served().await;
 
         world.machine(namespace, "c", "Migrating").await;
@@ -127,10 +143,20 @@ fn a_subject_that_is_deleted_during_an_outage_ends_its_operation() {
         for name in ["a", "b"] {
             world.machine(namespace, name, "Migrating").await;
         }
-        world.until_operations(namespace, &[("a", "Migrating"), ("b", "Migrating")]).await;
+        world
+            .until_operations(namespace, &[("a", "Migrating"), ("b", "Migrating")])
+            .await;
         // Our watches break, and may come back before or after the deletion.
-        world.control_plane.command("kill kube-apiserver").await.expect("it is killed");
-        world.control_plane.command("start kube-apiserver").await.expect("it starts");
+        world
+            .control_plane
+            .command("kill kube-apiserver")
+            .await
+            .expect("it is killed");
+        world
+            .control_plane
+            .command("start kube-apiserver")
+            .await
+            .expect("it starts");
         let path = format!("{}/a", VM.path(Some(namespace)));
         eventually("the machine is deleted", async || {
             let request = http::Request::delete(&path)
@@ -141,7 +167,9 @@ fn a_subject_that_is_deleted_during_an_outage_ends_its_operation() {
         })
         .await;
         world.served().await;
-        world.until_operations(namespace, &[("b", "Migrating")]).await;
+        world
+            .until_operations(namespace, &[("b", "Migrating")])
+            .await;
     });
 }
 
@@ -152,7 +180,9 @@ fn operations_in_flight_are_there_again_after_a_restart_of_the_server() {
         world.ready_rule_set(&migrating(namespace)).await;
         let subject = world.machine(namespace, "a", "Migrating").await;
         world.machine(namespace, "b", "Migrating").await;
-        world.until_operations(namespace, &[("a", "Migrating"), ("b", "Migrating")]).await;
+        world
+            .until_operations(namespace, &[("a", "Migrating"), ("b", "Migrating")])
+            .await;
         let follower = Follower::start(world, namespace);
         follower.until(&["a", "b"]).await;
         let path = OPERATION.path(Some(namespace));
@@ -180,8 +210,15 @@ fn operations_in_flight_are_there_again_after_a_restart_of_the_server() {
             .until_operations(namespace, &[("a", "Migrating"), ("c", "Migrating")])
             .await;
         let fields = subject["metadata"]["managedFields"].as_array();
-        let changed = fields.into_iter().flatten().map(|it| text(it, "/time")).max();
-        assert_eq!(Some(text(&after[0], "/metadata/creationTimestamp")), changed);
+        let changed = fields
+            .into_iter()
+            .flatten()
+            .map(|it| text(it, "/time"))
+            .max();
+        assert_eq!(
+            Some(text(&after[0], "/metadata/creationTimestamp")),
+            changed
+        );
         assert_eq!(after[0]["status"]["startTimeSource"], "ManagedFields");
         let list = world.admin.get(&path).await.ok();
         assert!(version(&list) > before, "{} after {before}", version(&list));
@@ -192,7 +229,9 @@ fn operations_in_flight_are_there_again_after_a_restart_of_the_server() {
             "the CA outlives the process"
         );
         world.set_status(namespace, "a", "Running").await;
-        world.until_operations(namespace, &[("c", "Migrating")]).await;
+        world
+            .until_operations(namespace, &[("c", "Migrating")])
+            .await;
         follower.until(&["c"]).await;
     });
 }

@@ -25,7 +25,14 @@ fn a_rule_set_becomes_ready_and_kubectl_shows_it() {
         let table = world.kubectl(&["get", "ors", namespace]).await;
         let table = table.expect("rule sets have a short name");
         let lines: Vec<Vec<&str>> = table.lines().map(columns).collect();
-        let header = ["NAME", "COMPONENT", "TARGET", "READY", "WATCH ACTIVE", "AGE"];
+        let header = [
+            "NAME",
+            "COMPONENT",
+            "TARGET",
+            "READY",
+            "WATCH ACTIVE",
+            "AGE",
+        ];
         assert_eq!(lines[0], header, "{table}");
         let row = [namespace, "kubevirt", "virtualmachines", "True", "true"];
         assert_eq!(lines[1][..5], row, "{table}");
@@ -48,7 +55,10 @@ fn an_invalid_expression_is_refused_in_status_with_rule_message_line_and_column(
             })
             .await;
         let message = text(condition(&refused, "InvalidRule"), "/message");
-        assert!(message.contains("Bad") && !message.contains("Good"), "{message}");
+        assert!(
+            message.contains("Bad") && !message.contains("Good"),
+            "{message}"
+        );
         // Line 2, where the second operator `=` has no place.
         assert!(message.contains("2:1"), "{message}");
         assert_eq!(condition(&refused, "Ready")["status"], "False");
@@ -150,7 +160,11 @@ fn the_rule_sets_that_ship_are_ready_or_wait_for_their_targets() {
             if matches!(group, "" | "apps") {
                 assert_eq!(ready["status"], "True", "{settled}");
             }
-            assert_eq!(condition(&settled, "Validated")["status"], "True", "{settled}");
+            assert_eq!(
+                condition(&settled, "Validated")["status"],
+                "True",
+                "{settled}"
+            );
         }
         for rule_set in &rule_sets {
             let name = text(rule_set, "/metadata/name");
@@ -158,11 +172,16 @@ fn the_rule_sets_that_ship_are_ready_or_wait_for_their_targets() {
             world.admin.delete(&path).await.ok();
         }
         eventually("their operations are gone", async || {
-            let all = world.admin.get("/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations").await;
+            let all = world
+                .admin
+                .get("/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations")
+                .await;
             let all = all.ok()["items"].take();
             let of_them = all.as_array().into_iter().flatten().any(|operation| {
                 let owner = text(operation, "/spec/ruleSet");
-                rule_sets.iter().any(|it| text(it, "/metadata/name") == owner)
+                rule_sets
+                    .iter()
+                    .any(|it| text(it, "/metadata/name") == owner)
             });
             so(!of_them, &all)
         })
@@ -176,7 +195,9 @@ fn a_bad_rule_set_does_not_disturb_another_one_of_the_same_target() {
         let namespace = world.namespace("beside").await;
         world.ready_rule_set(&migrating(namespace)).await;
         world.machine(namespace, "a", "Migrating").await;
-        let before = world.until_operations(namespace, &[("a", "Migrating")]).await;
+        let before = world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await;
 
         let name = format!("{namespace}-bad");
         let mut bad = rule_set(&name, &VM, &[("Migrating", "object.(")]);
@@ -209,7 +230,9 @@ fn a_bad_rule_set_does_not_disturb_another_one_of_the_same_target() {
             .await;
         assert_eq!(after[0]["metadata"]["uid"], before[0]["metadata"]["uid"]);
         assert_eq!(after[0]["status"]["detectedBy"], json!([namespace]));
-        let good = world.rule_set_until(namespace, "still Ready", |_| true).await;
+        let good = world
+            .rule_set_until(namespace, "still Ready", |_| true)
+            .await;
         assert_eq!(condition(&good, "Ready")["status"], "True", "{good}");
     });
 }
@@ -253,10 +276,7 @@ fn a_status_is_not_written_again_while_nothing_changes() {
     });
 }
 
-async fn dry_run(
-    world: &crate::harness::World,
-    yaml: &str,
-) -> crate::harness::Answer {
+async fn dry_run(world: &crate::harness::World, yaml: &str) -> crate::harness::Answer {
     let path = format!("{}?dryRun=All", RULE_SET.path(None));
     let body = yaml.to_owned();
     world

@@ -24,7 +24,11 @@ const WIDGET: Kind = Kind {
 };
 
 fn running(name: &str, target: &Kind) -> Value {
-    rule_set(name, target, &[("Running", "object.status.phase == 'Running'")])
+    rule_set(
+        name,
+        target,
+        &[("Running", "object.status.phase == 'Running'")],
+    )
 }
 
 async fn run_one(world: &World, kind: &Kind, namespace: &str, name: &str) {
@@ -64,7 +68,11 @@ fn a_target_installed_later_becomes_active_by_itself() {
                 condition(it, "Ready")["status"] == "True"
             })
             .await;
-        assert_eq!(condition(&active, "InvalidTarget"), &Value::Null, "{active}");
+        assert_eq!(
+            condition(&active, "InvalidTarget"),
+            &Value::Null,
+            "{active}"
+        );
         assert_eq!(active["status"]["watchActive"], true);
         run_one(world, &CLONE, namespace, "a").await;
         world.until_operations(namespace, &[("a", "Running")]).await;
@@ -80,7 +88,10 @@ fn the_operations_of_a_removed_target_end_and_its_rule_set_says_so() {
         run_one(world, &EXPORT, namespace, "a").await;
         world.until_operations(namespace, &[("a", "Running")]).await;
 
-        let path = format!("{}/virtualmachineexports.export.kubevirt.io", CRD.path(None));
+        let path = format!(
+            "{}/virtualmachineexports.export.kubevirt.io",
+            CRD.path(None)
+        );
         world.admin.delete(&path).await.ok();
         world.until_operations(namespace, &[]).await;
         let gone = world

@@ -81,7 +81,9 @@ async fn complete(world: &World, namespace: &str) {
                 let now = json!({"gracePeriodSeconds": 0});
                 let path = format!("{pods}/{name}");
                 let kind = "application/json";
-                let sent = world.admin.send(http::Method::DELETE, &path, kind, now.to_string());
+                let sent = world
+                    .admin
+                    .send(http::Method::DELETE, &path, kind, now.to_string());
                 // It may be gone by itself.
                 sent.await;
             } else if text(pod, "/status/phase") != "Running" {

@@ -49,7 +49,10 @@ fn the_server_writes_nothing_but_what_it_says_it_writes() {
         world.ready_rule_set(&migrating(namespace)).await;
         let before = writes(world).len();
         let machines: Vec<String> = (0..20).map(|number| format!("vm-{number:02}")).collect();
-        let all: Vec<(&str, &str)> = machines.iter().map(|it| (it.as_str(), "Migrating")).collect();
+        let all: Vec<(&str, &str)> = machines
+            .iter()
+            .map(|it| (it.as_str(), "Migrating"))
+            .collect();
         for name in &machines {
             world.machine(namespace, name, "Migrating").await;
         }

@@ -116,7 +116,10 @@ pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, 
         match look().await {
             Ok(found) => return found,
             Err(seen) if Instant::now() >= deadline => {
-                panic!("not within {} s: {what}; instead: {seen}", DEADLINE.as_secs())
+                panic!(
+                    "not within {} s: {what}; instead: {seen}",
+                    DEADLINE.as_secs()
+                )
             }
             Err(_) => tokio::time::sleep(POLL).await,
         }

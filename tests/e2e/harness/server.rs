@@ -145,13 +145,7 @@ pub fn tail(dir: &Path) -> String {
 }
 
 /// The container's process, told to listen on loopback, and where the cluster is.
-fn spawn(
-    dir: &Path,
-    namespace: &str,
-    container: &Value,
-    kubeconfig: &Path,
-    port: u16,
-) -> Child {
+fn spawn(dir: &Path, namespace: &str, container: &Value, kubeconfig: &Path, port: u16) -> Child {
     let env = environment(namespace, container);
     let ours = [
         format!("--secure-port={port}"),
