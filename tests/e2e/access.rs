@@ -1,0 +1,297 @@
+//! Who may see what, through kube-apiserver and without it.
+
+use crate::harness::{
+    Caller, Events, OPERATION, World, event_types, eventually, migrating, shared, so, text,
+};
+use openssl::asn1::Asn1Time;
+use openssl::bn::BigNum;
+use openssl::hash::MessageDigest;
+use openssl::pkey::{PKey, Private};
+use openssl::rsa::Rsa;
+use openssl::x509::extension::ExtendedKeyUsage;
+use openssl::x509::{X509, X509Builder, X509NameBuilder};
+use serde_json::json;
+
+#[test]
+fn a_user_with_a_role_binding_in_one_namespace_sees_operations_there_and_nowhere_else() {
+    shared(async |world| {
+        let (mine, other) = (
+            world.namespace("mine").await,
+            world.namespace("other").await,
+        );
+        let name = format!("{mine}-user");
+        for namespace in [mine, other] {
+            world.ready_rule_set(&migrating(namespace)).await;
+            world.machine(namespace, "a", "Migrating").await;
+            world
+                .until_operations(namespace, &[("a", "Migrating")])
+                .await;
+        }
+        let user = world.user(&name);
+        let forbidden = |verb: &str, place: &str| {
+            format!(
+                "inflightoperations.live.ifo.kubevirt.io is forbidden: User \"{name}\" cannot \
+                 {verb} resource \"inflightoperations\" in API group \"live.ifo.kubevirt.io\" {place}"
+            )
+        };
+        let in_mine = format!("in the namespace \"{mine}\"");
+        let message = user.get(&OPERATION.path(Some(mine))).await.refused(403);
+        assert!(message.contains(&forbidden("list", &in_mine)), "{message}");
+
+        grant(world, mine, &name).await;
+        let list = eventually("the user may list", async || {
+            let answer = user.get(&OPERATION.path(Some(mine))).await;
+            so(answer.code == 200, &answer)?;
+            Ok(answer.body)
+        })
+        .await;
+        assert_eq!(list["items"][0]["spec"]["subject"]["name"], "a", "{list}");
+        let operation = text(&list["items"][0], "/metadata/name");
+        let one = format!("{}/{operation}", OPERATION.path(Some(mine)));
+        assert_eq!(user.get(&one).await.ok(), list["items"][0]);
+        let path = format!("{}?watch=1", OPERATION.path(Some(mine)));
+        let mut events = Events::of(&user, &path).await.expect("the user may watch");
+        events
+            .until("the operation", |all| {
+                (event_types(all, operation) == ["ADDED"]).then_some(())
+            })
+            .await;
+
+        let in_other = format!("in the namespace \"{other}\"");
+        for (namespace, place) in [
+            (Some(other), in_other.as_str()),
+            (None, "at the cluster scope"),
+        ] {
+            let path = OPERATION.path(namespace);
+            let message = user.get(&path).await.refused(403);
+            assert!(message.contains(&forbidden("list", place)), "{message}");
+            let message = user.get(&format!("{path}?watch=1")).await.refused(403);
+            assert!(message.contains(&forbidden("watch", place)), "{message}");
+            let selected = format!("{path}?fieldSelector=metadata.namespace%3D{mine}");
+            user.get(&selected).await.refused(403);
+        }
+        let theirs = format!("{}/{operation}", OPERATION.path(Some(other)));
+        user.get(&theirs).await.refused(403);
+        // The operations on cluster-scoped subjects are not for everybody either.
+        user.get(&OPERATION.path(Some("ifo-system")))
+            .await
+            .refused(403);
+
+        let kubectl = world.kubectl(&["get", "ifos", "-A", "--as", &name]).await;
+        let error = kubectl.expect_err("the user may not list everywhere");
+        assert!(error.contains("Error from server (Forbidden)"), "{error}");
+        let args = ["get", "ifos", "-n", mine, "-o", "name", "--as", &name];
+        let found = world.kubectl(&args).await.expect("the user may list here");
+        assert!(found.contains(operation), "{found}");
+
+        let binding =
+            format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{mine}/rolebindings/viewer");
+        world.admin.delete(&binding).await.ok();
+        eventually("the right is gone", async || {
+            let answer = user.get(&OPERATION.path(Some(mine))).await;
+            so(answer.code == 403, answer)
+        })
+        .await;
+    });
+}
+
+/// Binds the user to the role `view`, which every cluster has, in a namespace.
+async fn grant(world: &World, namespace: &str, user: &str) {
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": "viewer"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view",
+        },
+        "subjects": [
+            {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user},
+        ],
+    });
+    let path = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings");
+    world.admin.post(&path, &binding).await.ok();
+}
+
+#[test]
+fn forged_headers_make_nobody_an_administrator() {
+    shared(async |world| {
+        let stranger = Caller::new(world.direct());
+        let forged = [
+            ("X-Remote-User", "system:admin"),
+            ("X-Remote-Group", "system:masters"),
+        ];
+        let path = OPERATION.path(None);
+        let anonymous = "User \"system:anonymous\" cannot list resource";
+        for headers in [&forged[..], &[]] {
+            let message = stranger.get_with(&path, headers).await.refused(403);
+            assert!(message.contains(anonymous), "{message}");
+        }
+        let watch = format!("{path}?watch=1");
+        stranger.get_with(&watch, &forged).await.refused(403);
+        // Through kube-apiserver they are not even passed on.
+        let name = format!("{}-user", world.namespace("forged").await);
+        let user = world.user(&name);
+        let message = user.get_with(&path, &forged).await.refused(403);
+        assert!(message.contains(&name), "{message}");
+    });
+}
+
+#[test]
+fn discovery_and_health_answer_everybody() {
+    shared(async |world| {
+        let stranger = Caller::new(world.direct());
+        for path in [
+            "/apis",
+            "/apis/live.ifo.kubevirt.io",
+            "/apis/live.ifo.kubevirt.io/v1alpha1",
+            "/openapi/v2",
+            "/openapi/v3",
+            "/version",
+            "/healthz",
+            "/livez",
+            "/readyz",
+        ] {
+            stranger.get(path).await.ok();
+        }
+        stranger.get("/metrics").await.refused(403);
+        stranger.get("/api").await.refused(404);
+    });
+}
+
+#[test]
+fn a_bad_credential_is_unauthorized_and_a_good_one_is_its_user() {
+    shared(async |world| {
+        let namespace = world.namespace("tokens").await;
+        let stranger = Caller::new(world.direct());
+        let path = OPERATION.path(Some(namespace));
+        let bad = [("Authorization", "Bearer not-a-token")];
+        let message = stranger.get_with(&path, &bad).await.refused(401);
+        assert_eq!(message, "Unauthorized");
+        stranger.get_with("/healthz", &bad).await.refused(401);
+
+        let token = ["create", "token", "default", "-n", namespace];
+        let token = world.kubectl(&token).await.expect("a token");
+        let bearer = format!("Bearer {}", token.trim());
+        let headers = [
+            ("Authorization", bearer.as_str()),
+            ("X-Remote-User", "system:admin"),
+        ];
+        let message = stranger.get_with(&path, &headers).await.refused(403);
+        let account = format!("system:serviceaccount:{namespace}:default");
+        assert!(message.contains(&account), "{message}");
+        grant(world, namespace, &account).await;
+        eventually("the service account may list", async || {
+            let answer = stranger.get_with(&path, &headers).await;
+            so(answer.code == 200, answer)
+        })
+        .await;
+    });
+}
+
+#[test]
+fn the_front_proxy_speaks_for_the_user_it_names() {
+    shared(async |world| {
+        let namespace = world.namespace("proxied").await;
+        let proxy = world.front_proxy();
+        let path = OPERATION.path(Some(namespace));
+        let name = format!("{namespace}-user");
+        let headers = [("X-Remote-User", name.as_str())];
+        let message = proxy.get_with(&path, &headers).await.refused(403);
+        assert!(message.contains(&name), "{message}");
+        grant(world, namespace, &name).await;
+        eventually("the user may list", async || {
+            let answer = proxy.get_with(&path, &headers).await;
+            so(answer.code == 200, answer)
+        })
+        .await;
+        let masters = [
+            ("X-Remote-User", "anybody"),
+            ("X-Remote-Group", "first"),
+            ("X-Remote-Group", "system:masters"),
+        ];
+        proxy.get_with(&OPERATION.path(None), &masters).await.ok();
+        // The certificate alone is nobody's: its authority is not that of users.
+        proxy.get(&path).await.refused(401);
+    });
+}
+
+#[test]
+fn a_certificate_of_the_cluster_is_its_user_and_one_of_another_authority_is_unauthorized() {
+    shared(async |world| {
+        let state = &world.control_plane.state;
+        let read = |path| std::fs::read(path).expect("the control plane has written it");
+        let ca = X509::from_pem(&read(&state.client_ca)).expect("a certificate");
+        let key = PKey::private_key_from_pem(&read(&state.client_ca_key)).expect("a key");
+        let path = OPERATION.path(None);
+        let holder = |name: &str, group: &str, ca: &X509, key: &PKey<Private>| {
+            let mut config = world.direct();
+            let (certificate, own) = issue(name, group, ca, key);
+            config.auth_info.client_certificate_data = Some(base64(&certificate));
+            config.auth_info.client_key_data = Some(base64(&own).into());
+            Caller::new(config)
+        };
+        holder("jane", "system:masters", &ca, &key)
+            .get(&path)
+            .await
+            .ok();
+        let message = holder("joe", "people", &ca, &key)
+            .get(&path)
+            .await
+            .refused(403);
+        assert!(message.contains("User \"joe\""), "{message}");
+
+        let other_key = PKey::from_rsa(Rsa::generate(2048).expect("random bits")).expect("a key");
+        let other = issue_with("kubernetes", "", None, &other_key, &other_key);
+        let forger = holder("jane", "system:masters", &other, &other_key);
+        forger.get(&path).await.refused(401);
+        let headers = [("X-Remote-User", "system:admin")];
+        forger.get_with(&path, &headers).await.refused(401);
+    });
+}
+
+fn base64(pem: &[u8]) -> String {
+    openssl::base64::encode_block(pem)
+}
+
+/// A client certificate and its key, as PEM.
+fn issue(name: &str, group: &str, ca: &X509, key: &PKey<Private>) -> (Vec<u8>, Vec<u8>) {
+    let own = PKey::from_rsa(Rsa::generate(2048).expect("random bits")).expect("a key");
+    let certificate = issue_with(name, group, Some(ca), key, &own);
+    (
+        certificate.to_pem().expect("PEM"),
+        own.private_key_to_pem_pkcs8().expect("PEM"),
+    )
+}
+
+fn issue_with(
+    name: &str,
+    group: &str,
+    ca: Option<&X509>,
+    ca_key: &PKey<Private>,
+    own: &PKey<Private>,
+) -> X509 {
+    let mut subject = X509NameBuilder::new().expect("memory");
+    if !group.is_empty() {
+        subject.append_entry_by_text("O", group).expect("a group");
+    }
+    subject.append_entry_by_text("CN", name).expect("a name");
+    let subject = subject.build();
+    let build = || -> Result<X509, openssl::error::ErrorStack> {
+        let mut builder = X509Builder::new()?;
+        builder.set_version(2)?;
+        let serial = BigNum::from_u32(std::process::id())?.to_asn1_integer()?;
+        builder.set_serial_number(&serial)?;
+        builder.set_subject_name(&subject)?;
+        builder.set_issuer_name(ca.map_or(&subject, |ca| ca.subject_name()))?;
+        builder.set_pubkey(own)?;
+        let not_before = Asn1Time::from_unix(0)?;
+        builder.set_not_before(&not_before)?;
+        let not_after = Asn1Time::days_from_now(1)?;
+        builder.set_not_after(&not_after)?;
+        if ca.is_some() {
+            builder.append_extension(ExtendedKeyUsage::new().client_auth().build()?)?;
+        }
+        builder.sign(ca_key, MessageDigest::sha256())?;
+        Ok(builder.build())
+    };
+    build().expect("OpenSSL makes certificates")
+}

@@ -1,0 +1,346 @@
+//! What kubectl and other clients make of the API: discovery, documentation, output forms.
+
+use crate::harness::{OPERATION, VM, World, eventually, migrating, shared, so, text};
+use serde_json::{Value, json};
+
+/// A namespace with the operations of two machines.
+async fn two_operations(world: &World, prefix: &str) -> (&'static str, Vec<Value>) {
+    let namespace = world.namespace(prefix).await;
+    world.ready_rule_set(&migrating(namespace)).await;
+    world.machine(namespace, "a", "Migrating").await;
+    world.machine(namespace, "b", "Migrating").await;
+    let both = [("a", "Migrating"), ("b", "Migrating")];
+    (namespace, world.until_operations(namespace, &both).await)
+}
+
+#[test]
+fn kubectl_api_resources_lists_operations_and_rule_sets() {
+    shared(async |world| {
+        let live = [
+            "api-resources",
+            "--api-group=live.ifo.kubevirt.io",
+            "-o",
+            "wide",
+        ];
+        let table = world.kubectl(&live).await.expect("discovery works");
+        let row = table.lines().nth(1).expect("a row");
+        let cells: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(
+            cells,
+            [
+                "inflightoperations",
+                "ifo,ifos",
+                "live.ifo.kubevirt.io/v1alpha1",
+                "true",
+                "InFlightOperation",
+                "get,list,watch"
+            ],
+            "{table}"
+        );
+        let ours = ["api-resources", "--api-group=ifo.kubevirt.io"];
+        let table = world.kubectl(&ours).await.expect("discovery works");
+        let row: Vec<&str> = table
+            .lines()
+            .nth(1)
+            .unwrap_or("")
+            .split_whitespace()
+            .collect();
+        assert_eq!(
+            row,
+            [
+                "operationrulesets",
+                "ors",
+                "ifo.kubevirt.io/v1alpha1",
+                "false",
+                "OperationRuleSet"
+            ],
+            "{table}"
+        );
+    });
+}
+
+#[test]
+fn kubectl_explain_describes_every_field() {
+    shared(async |world| {
+        // kube-apiserver fetches the documentation some time after the registration.
+        let status = eventually("operations are documented", async || {
+            world.kubectl(&["explain", "ifo.status"]).await
+        })
+        .await;
+        for part in [
+            "phase",
+            "state",
+            "startTimeSource",
+            "lastDetected",
+            "detectedBy",
+            "conditions",
+        ] {
+            assert!(status.contains(part), "{part} in {status}");
+        }
+        let all = world.kubectl(&["explain", "ifo", "--recursive"]).await;
+        let all = all.expect("operations are documented");
+        assert!(all.contains("subject") && all.contains("ruleSet"), "{all}");
+        for path in [
+            "ifo.spec.subject.uid",
+            "ifo.status.state",
+            "ors.spec.rules.expression",
+        ] {
+            let field = world
+                .kubectl(&["explain", path])
+                .await
+                .expect("it is documented");
+            let description = field.split("DESCRIPTION:").nth(1).unwrap_or("").trim();
+            assert!(
+                !description.is_empty() && !description.contains("<empty>"),
+                "{path}: {field}"
+            );
+        }
+    });
+}
+
+#[test]
+fn kubectl_reads_the_api_raw() {
+    shared(async |world| {
+        let raw = ["get", "--raw", "/apis/live.ifo.kubevirt.io/v1alpha1"];
+        let list = world.kubectl(&raw).await.expect("discovery works");
+        let list: Value = serde_json::from_str(&list).expect("it is JSON");
+        assert_eq!(list["kind"], "APIResourceList");
+        assert_eq!(list["groupVersion"], OPERATION.api_version);
+        assert_eq!(
+            list["resources"].as_array().map(Vec::len),
+            Some(1),
+            "{list}"
+        );
+        let resource = &list["resources"][0];
+        assert_eq!(resource["name"], OPERATION.plural);
+        assert_eq!(resource["namespaced"], true);
+        assert_eq!(resource["verbs"], json!(["get", "list", "watch"]));
+        assert_eq!(resource["shortNames"], json!(["ifo", "ifos"]));
+    });
+}
+
+#[test]
+fn the_clusters_openapi_has_the_live_group_in_both_versions() {
+    shared(async |world| {
+        eventually("OpenAPI v2", async || {
+            let v2 = world.admin.get("/openapi/v2").await.ok();
+            let path =
+                "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/{namespace}/inflightoperations";
+            so(v2["paths"].get(path).is_some(), "the path is not there")
+        })
+        .await;
+        let group = "apis/live.ifo.kubevirt.io/v1alpha1";
+        let url = eventually("OpenAPI v3", async || {
+            let v3 = world.admin.get("/openapi/v3").await.ok();
+            let url = v3["paths"][group]["serverRelativeURL"].as_str();
+            url.map(str::to_owned)
+                .ok_or_else(|| "no such path".to_owned())
+        })
+        .await;
+        let document = world.admin.get(&url).await.ok();
+        let schemas = document["components"]["schemas"].as_object();
+        let schemas = schemas.expect("a document has schemas");
+        let of_kind = schemas.values().find(|schema| {
+            let kinds = &schema["x-kubernetes-group-version-kind"];
+            kinds
+                .as_array()
+                .is_some_and(|all| all.iter().any(|it| it["kind"] == OPERATION.kind))
+        });
+        let of_kind = of_kind.expect("the kind has a schema");
+        assert!(of_kind["properties"]["status"].is_object(), "{of_kind}");
+        assert!(!text(of_kind, "/description").is_empty(), "{of_kind}");
+    });
+}
+
+#[test]
+fn kubectl_prints_operations_in_all_its_forms() {
+    shared(async |world| {
+        let (namespace, operations) = two_operations(world, "forms").await;
+        let get = async |more: &[&str]| {
+            let args = [&["get", "ifos", "-n", namespace], more].concat();
+            world.kubectl(&args).await.expect("kubectl understands it")
+        };
+        let json: Value = serde_json::from_str(&get(&["-o", "json"]).await).expect("JSON");
+        assert_eq!(json["items"], json!(operations));
+        let yaml = get(&["-o", "yaml"]).await;
+        let yaml: Value = serde_saphyr::from_str(&yaml).expect("YAML");
+        assert_eq!(yaml["items"], json!(operations));
+        let names: Vec<String> = operations
+            .iter()
+            .map(|it| text(it, "/metadata/name").to_owned())
+            .collect();
+        let printed = get(&["-o", "name"]).await;
+        let expected: Vec<String> = names
+            .iter()
+            .map(|name| format!("inflightoperation.live.ifo.kubevirt.io/{name}"))
+            .collect();
+        assert_eq!(printed.lines().collect::<Vec<_>>(), expected);
+        let wide = get(&["-o", "wide"]).await;
+        let header: Vec<&str> = wide
+            .lines()
+            .next()
+            .unwrap_or("")
+            .split_whitespace()
+            .collect();
+        assert_eq!(
+            header,
+            [
+                "NAME",
+                "KIND",
+                "SUBJECT",
+                "OPERATION",
+                "PHASE",
+                "STATE",
+                "PROGRESS",
+                "AGE",
+                "MESSAGE",
+                "COMPONENT",
+                "RULESET",
+                "REASON",
+                "STARTED",
+                "COMPLETED"
+            ]
+        );
+        let started = text(&operations[0], "/metadata/creationTimestamp");
+        assert!(wide.contains(started) && wide.contains(namespace), "{wide}");
+        let one = get(&[&names[0], "-o", "jsonpath={.spec.subject.name}"]).await;
+        assert_eq!(one, "a");
+        let sorted = get(&["--sort-by=.metadata.name", "--no-headers"]).await;
+        assert_eq!(sorted.lines().count(), 2, "{sorted}");
+        let paged = get(&["--chunk-size=1", "--no-headers"]).await;
+        assert_eq!(paged.lines().count(), 2, "{paged}");
+        let labelled = get(&["-L", "ifo.kubevirt.io/operation"]).await;
+        assert!(labelled.contains("Migrating"), "{labelled}");
+        let described = world
+            .kubectl(&["describe", "ifo", "-n", namespace, &names[0]])
+            .await;
+        assert!(described.expect("it can be described").contains(&names[0]));
+        // The full name means the live ones.
+        let full = world
+            .kubectl(&["get", "inflightoperations", "-n", namespace])
+            .await;
+        assert!(full.expect("the resource is there").contains(&names[0]));
+    });
+}
+
+#[test]
+fn kubectl_waits_for_operations() {
+    shared(async |world| {
+        let (namespace, operations) = two_operations(world, "waits").await;
+        let name = format!("ifo/{}", text(&operations[0], "/metadata/name"));
+        let wait = async |condition: &str| {
+            let args = ["wait", &name, "-n", namespace, condition, "--timeout=60s"];
+            world.kubectl(&args).await
+        };
+        wait("--for=condition=Detected")
+            .await
+            .expect("it is detected");
+        wait("--for=jsonpath={.status.state}=Progressing")
+            .await
+            .expect("it progresses");
+        world.set_status(namespace, "a", "Running").await;
+        wait("--for=jsonpath={.status.state}=Settling")
+            .await
+            .expect("it settles");
+        wait("--for=delete").await.expect("it goes");
+    });
+}
+
+#[test]
+fn operations_cannot_be_written() {
+    shared(async |world| {
+        let (namespace, operations) = two_operations(world, "written").await;
+        let path = OPERATION.path(Some(namespace));
+        let one = format!("{path}/{}", text(&operations[0], "/metadata/name"));
+        let mut new = operations[0].clone();
+        new["metadata"] = json!({"name": "new", "namespace": namespace});
+        world.admin.post(&path, &new).await.refused(405);
+        world
+            .admin
+            .merge(&one, &json!({"status": {"phase": "Completed"}}))
+            .await
+            .refused(405);
+        world.admin.delete(&one).await.refused(405);
+        world.admin.delete(&path).await.refused(405);
+        let error = world
+            .kubectl(&["delete", "ifos", "--all", "-n", namespace])
+            .await
+            .expect_err("they cannot be deleted");
+        assert!(error.contains("MethodNotAllowed"), "{error}");
+        assert_eq!(world.operations(namespace).await, operations);
+    });
+}
+
+#[test]
+fn lists_come_in_pages_at_one_version_and_a_watch_goes_on_from_there() {
+    shared(async |world| {
+        let (namespace, operations) = two_operations(world, "pages").await;
+        let path = OPERATION.path(Some(namespace));
+        let first = world.admin.get(&format!("{path}?limit=1")).await.ok();
+        assert_eq!(first["items"], json!([operations[0]]));
+        let version = text(&first, "/metadata/resourceVersion").to_owned();
+        // A change between the pages is not in the second.
+        world.machine(namespace, "c", "Migrating").await;
+        let three = [("a", "Migrating"), ("b", "Migrating"), ("c", "Migrating")];
+        let now = world.until_operations(namespace, &three).await;
+        let token = text(&first, "/metadata/continue");
+        let second = world
+            .admin
+            .get(&format!("{path}?limit=5&continue={token}"))
+            .await
+            .ok();
+        assert_eq!(second["items"], json!([operations[1]]));
+        assert_eq!(text(&second, "/metadata/resourceVersion"), version);
+        let watch = format!("{path}?watch=1&resourceVersion={version}");
+        let mut events = crate::harness::Events::of(&world.admin, &watch)
+            .await
+            .expect("a watch");
+        let event = events.until("an event", |all| all.first().cloned()).await;
+        assert_eq!(event["type"], "ADDED");
+        assert_eq!(event["object"], now[2]);
+    });
+}
+
+#[test]
+fn a_namespace_can_be_deleted_while_the_server_is_up() {
+    shared(async |world| {
+        let (namespace, _) = two_operations(world, "deleted").await;
+        let path = format!("/api/v1/namespaces/{namespace}");
+        world.admin.delete(&path).await.ok();
+        eventually("the namespace is gone", async || {
+            let answer = world.admin.get(&path).await;
+            so(answer.code == 404, answer)
+        })
+        .await;
+        world.until_operations(namespace, &[]).await;
+        world.admin.get(&VM.path(Some(namespace))).await.ok();
+    });
+}
+
+#[test]
+fn the_manifests_are_accepted_without_a_warning() {
+    shared(async |world| {
+        for folder in ["deploy", "rules"] {
+            let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+            let folder = folder.to_str().expect("the repository's path is UTF-8");
+            let args = [
+                "create",
+                "-k",
+                folder,
+                "--dry-run=server",
+                "--warnings-as-errors",
+            ];
+            if let Err(error) = world.kubectl(&args).await {
+                // What the harness has installed already is there.
+                let other = error
+                    .lines()
+                    .filter(|line| line.contains("rror") || line.contains("arning"))
+                    .filter(|line| {
+                        !line.contains("AlreadyExists") && !line.contains("already exists")
+                    })
+                    .filter(|line| !line.contains("already allocated"));
+                assert_eq!(other.count(), 0, "{error}");
+            }
+        }
+    });
+}

@@ -1,0 +1,127 @@
+//! Requests as they are on the wire, and their answers.
+
+use http::{HeaderName, HeaderValue, Method, Request};
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use kube::{Client, Config};
+use serde_json::Value;
+
+/// Somebody who sends requests to one server: kube-apiserver, or ours directly.
+#[derive(Clone)]
+pub struct Caller {
+    pub client: Client,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub struct Answer {
+    pub code: u16,
+    pub text: String,
+    /// The body if it is JSON, else null.
+    pub body: Value,
+}
+
+impl Answer {
+    /// The body of a success.
+    #[track_caller]
+    pub fn ok(self) -> Value {
+        assert!(
+            (200..300).contains(&self.code),
+            "{}: {}",
+            self.code,
+            self.text
+        );
+        self.body
+    }
+
+    /// The message of a failure with this code.
+    #[track_caller]
+    pub fn refused(self, code: u16) -> String {
+        assert_eq!(self.code, code, "{}", self.text);
+        match self.body["message"].as_str() {
+            Some(message) => message.to_owned(),
+            None => self.text,
+        }
+    }
+}
+
+impl Caller {
+    /// With a configuration as it is, without retries.
+    pub fn new(mut config: Config) -> Self {
+        config.default_retry = false;
+        let client = Client::try_from(config).expect("a configuration made by the tests is valid");
+        Self { client }
+    }
+
+    /// Sends a request, and reads the answer whole. An error is of the connection.
+    pub async fn try_send(&self, request: Request<Body>) -> Result<Answer, String> {
+        let answer = self
+            .client
+            .send(request)
+            .await
+            .map_err(|error| error.to_string())?;
+        let code = answer.status().as_u16();
+        let bytes = answer
+            .into_body()
+            .collect()
+            .await
+            .map_err(|error| error.to_string())?
+            .to_bytes();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let body = serde_json::from_str(&text).unwrap_or_default();
+        Ok(Answer { code, text, body })
+    }
+
+    /// As [`Self::try_send`], of a server that is known to be there.
+    pub async fn send(&self, method: Method, path: &str, kind: &str, body: String) -> Answer {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("Content-Type", kind)
+            .body(Body::from(body.into_bytes()))
+            .expect("tests send valid requests");
+        self.try_send(request)
+            .await
+            .unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// GET with more headers.
+    pub async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        let mut request = Request::get(path)
+            .body(Body::empty())
+            .expect("tests send valid requests");
+        for (name, value) in headers {
+            request.headers_mut().append(
+                HeaderName::try_from(*name).expect("a header name"),
+                HeaderValue::try_from(*value).expect("a header value"),
+            );
+        }
+        self.try_send(request)
+            .await
+            .unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// GET.
+    pub async fn get(&self, path: &str) -> Answer {
+        self.get_with(path, &[]).await
+    }
+
+    /// POST of a JSON object.
+    pub async fn post(&self, path: &str, object: &Value) -> Answer {
+        self.send(Method::POST, path, "application/json", object.to_string())
+            .await
+    }
+
+    /// PATCH with a JSON merge patch.
+    pub async fn merge(&self, path: &str, patch: &Value) -> Answer {
+        let kind = "application/merge-patch+json";
+        self.send(Method::PATCH, path, kind, patch.to_string())
+            .await
+    }
+
+    /// DELETE.
+    pub async fn delete(&self, path: &str) -> Answer {
+        self.send(Method::DELETE, path, "application/json", String::new())
+            .await
+    }
+}

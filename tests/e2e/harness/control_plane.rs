@@ -1,0 +1,98 @@
+//! The control plane of `tests/control-plane`, started once.
+
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::Mutex;
+
+/// Where everything of a control plane is, as it says itself.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct State {
+    pub kubeconfig: PathBuf,
+    pub server: String,
+    pub dir: PathBuf,
+    pub kubectl: PathBuf,
+    pub audit_log: PathBuf,
+    pub controller_manager: bool,
+    pub request_header_client_certificate: String,
+    pub request_header_client_key: String,
+    #[serde(rename = "clientCA")]
+    pub client_ca: PathBuf,
+    #[serde(rename = "clientCAKey")]
+    pub client_ca_key: PathBuf,
+}
+
+/// A running control plane. It ends when this process does, with its standard input.
+#[derive(Debug)]
+pub struct ControlPlane {
+    pub state: State,
+    pipes: Mutex<(ChildStdin, Lines<BufReader<ChildStdout>>)>,
+    _child: Child,
+}
+
+impl ControlPlane {
+    /// Builds and starts it; an error says why it cannot be had on this machine.
+    pub async fn start() -> Result<Self, String> {
+        let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/control-plane/build");
+        let built = Command::new(&build)
+            .stdin(Stdio::null())
+            .stderr(Stdio::inherit())
+            .output()
+            .await
+            .map_err(|error| format!("{}: {error}", build.display()))?;
+        match built.status.code() {
+            Some(0) => {}
+            Some(3) => return Err("Go is needed to build the test control plane".to_owned()),
+            _ => return Err(format!("{} failed: {}", build.display(), built.status)),
+        }
+        let program = String::from_utf8(built.stdout).expect("the build prints a path");
+        let mut command = Command::new(program.trim());
+        command.args(["run", "--audit"]);
+        if let Some(dir) = std::env::var_os("IFO_E2E_DIR") {
+            command.arg("--dir").arg(dir);
+        }
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("what was just built can be started");
+        let stdin = child.stdin.take().expect("it is piped");
+        let stdout = child.stdout.take().expect("it is piped");
+        let mut lines = BufReader::new(stdout).lines();
+        let line = lines.next_line().await.expect("pipes can be read");
+        // Its own reason is on standard error already.
+        let line = line.expect("the control plane starts");
+        let state: State = serde_json::from_str(&line).expect("its first line is its state");
+        assert!(
+            state.controller_manager,
+            "the tests need a kube-controller-manager too; there is none in KUBEBUILDER_ASSETS"
+        );
+        Ok(Self {
+            state,
+            pipes: Mutex::new((stdin, lines)),
+            _child: child,
+        })
+    }
+
+    /// Sends a command, such as `restart kube-apiserver`, and waits until it is done.
+    pub async fn command(&self, command: &str) -> Result<(), String> {
+        let mut pipes = self.pipes.lock().await;
+        let (stdin, lines) = &mut *pipes;
+        let line = format!("{command}\n");
+        stdin
+            .write_all(line.as_bytes())
+            .await
+            .expect("the control plane runs");
+        let reply = lines.next_line().await.expect("pipes can be read");
+        let reply: serde_json::Value =
+            serde_json::from_str(&reply.expect("the control plane runs")).expect("it is JSON");
+        if reply["ok"] == true {
+            Ok(())
+        } else {
+            Err(reply["error"].to_string())
+        }
+    }
+}

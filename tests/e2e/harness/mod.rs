@@ -1,0 +1,132 @@
+//! What the tests stand on. Enters: a test as an async closure. Leaves: the same, run
+//! against the shared [`World`], with the server's log beside it when it fails.
+
+mod api;
+mod control_plane;
+mod objects;
+mod server;
+mod watch;
+mod world;
+
+pub use api::{Answer, Caller};
+pub use objects::{
+    CRD, Kind, NODE, OPERATION, RULE_SET, VM, VMI, condition, crd, migrating, rule_set, text,
+};
+pub use watch::{Events, Lines, event_types};
+pub use world::{World, columns};
+
+use std::any::Any;
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{LazyLock, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::time::Instant;
+
+/// How long a condition may take to come true before its test fails. Nothing is
+/// measured by it: it is far above what a slow and busy machine needs.
+pub const DEADLINE: Duration = Duration::from_secs(90);
+
+/// How often a condition is looked at.
+const POLL: Duration = Duration::from_millis(100);
+
+/// Clients belong to the runtime that they were made on, so there is one for all tests.
+static RUNTIME: LazyLock<Runtime> =
+    LazyLock::new(|| Runtime::new().expect("a runtime needs threads and an epoll only"));
+
+static WORLD: OnceLock<Setup> = OnceLock::new();
+
+/// Held for reading by tests that share the world, for writing by those that disrupt it.
+static TURNS: RwLock<()> = RwLock::new(());
+
+enum Setup {
+    Ready(World),
+    Skipped(String),
+    Failed(String),
+}
+
+/// Runs a test beside others.
+pub fn shared(test: impl AsyncFnOnce(&'static World)) {
+    if let Some(world) = world() {
+        let _turn = TURNS.read().unwrap_or_else(PoisonError::into_inner);
+        run(world, test);
+    }
+}
+
+/// Runs a test that stops or restarts what the others use.
+pub fn alone(test: impl AsyncFnOnce(&'static World)) {
+    if let Some(world) = world() {
+        let _turn = TURNS.write().unwrap_or_else(PoisonError::into_inner);
+        let result = catch_unwind(AssertUnwindSafe(|| run(world, test)));
+        RUNTIME.block_on(world.recover());
+        if let Err(panic) = result {
+            resume_unwind(panic);
+        }
+    }
+}
+
+fn run(world: &'static World, test: impl AsyncFnOnce(&'static World)) {
+    let result = catch_unwind(AssertUnwindSafe(|| RUNTIME.block_on(test(world))));
+    if let Err(panic) = result {
+        eprintln!("{}", world.log_tail());
+        resume_unwind(panic);
+    }
+}
+
+/// The world, or None if the test is to be skipped.
+fn world() -> Option<&'static World> {
+    let setup = WORLD.get_or_init(|| {
+        catch_unwind(|| RUNTIME.block_on(World::start())).map_or_else(
+            |panic| Setup::Failed(panic_message(&*panic)),
+            |world| world.map_or_else(Setup::Skipped, Setup::Ready),
+        )
+    });
+    match setup {
+        Setup::Ready(world) => Some(world),
+        Setup::Failed(why) => panic!("the world could not be started: {why}"),
+        Setup::Skipped(why) => {
+            let set = |name: &str, value: &str| std::env::var(name).is_ok_and(|it| it == value);
+            assert!(
+                !set("IFO_REQUIRE_E2E", "1") && !set("CI", "true"),
+                "end-to-end tests must not be skipped here: {why}"
+            );
+            let test = std::thread::current();
+            let name = test.name().unwrap_or("an end-to-end test").to_owned();
+            // Not eprintln, which the test harness keeps to itself when tests pass. A
+            // lost line is no reason to fail.
+            let _ = writeln!(std::io::stderr(), "SKIPPED: {name}: {why}");
+            None
+        }
+    }
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    panic
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+        .unwrap_or_else(|| "a panic without a message".to_owned())
+}
+
+/// Looks again and again until it is as it should be; an error says what is there
+/// instead.
+pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        match look().await {
+            Ok(found) => return found,
+            Err(seen) if Instant::now() >= deadline => {
+                panic!(
+                    "not within {} s: {what}; instead: {seen}",
+                    DEADLINE.as_secs()
+                )
+            }
+            Err(_) => tokio::time::sleep(POLL).await,
+        }
+    }
+}
+
+/// `Ok` if so, else what was seen.
+pub fn so(is: bool, seen: impl std::fmt::Debug) -> Result<(), String> {
+    if is { Ok(()) } else { Err(format!("{seen:?}")) }
+}

@@ -1,0 +1,221 @@
+//! The server under test, started as its Deployment in `deploy/` would start it.
+
+use super::{Caller, eventually};
+use kube::Config;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use tokio::process::{Child, ChildStdin, Command};
+
+/// Settings that make the tests quick; what they say is of no importance to any test.
+const SETTINGS: [(&str, &str); 2] = [("DEBOUNCE_THRESHOLD", "3s"), ("REQUEUE_INTERVAL", "5s")];
+
+/// Becomes the server, and ends it when standard input does: with the test process,
+/// however that ends.
+const UNTIL_STDIN_ENDS: &str = r#"exec 3<&0
+(while read -r _ <&3; do :; done; kill -KILL $$) >/dev/null 2>&1 &
+exec "$@" 3<&- </dev/null"#;
+
+/// What the manifests say, and where the server is.
+#[derive(Debug)]
+pub struct Server {
+    dir: PathBuf,
+    namespace: String,
+    container: Value,
+    port: u16,
+    child: Child,
+    lifeline: Option<ChildStdin>,
+}
+
+impl Server {
+    /// Starts the container of this Deployment, with these rights, and waits until its
+    /// readiness probe succeeds.
+    pub async fn start(dir: &Path, deployment: &Value, kubeconfig: &Path) -> Self {
+        let pod = &deployment["spec"]["template"]["spec"];
+        let container = pod["containers"][0].clone();
+        let namespace = super::text(deployment, "/metadata/namespace").to_owned();
+        let mut server = Self {
+            child: spawn(dir, &namespace, &container, kubeconfig, 0),
+            lifeline: None,
+            dir: dir.to_owned(),
+            namespace,
+            container,
+            port: 0,
+        };
+        server.lifeline = server.child.stdin.take();
+        server.port = server.written_port().await;
+        server.ready().await;
+        server
+    }
+
+    /// Starts it again, on the port that the Service knows.
+    pub async fn start_again(&mut self, kubeconfig: &Path) {
+        let _ = std::fs::remove_file(self.dir.join("port"));
+        self.child = spawn(
+            &self.dir,
+            &self.namespace,
+            &self.container,
+            kubeconfig,
+            self.port,
+        );
+        self.lifeline = self.child.stdin.take();
+        assert_eq!(self.written_port().await, self.port);
+        self.ready().await;
+    }
+
+    /// Whether the process is there.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Asks it to end, as a kubelet does, and waits until it has.
+    pub async fn terminate(&mut self) -> ExitStatus {
+        let pid = self.pid().to_string();
+        let sent = Command::new("kill").args(["-TERM", &pid]).status().await;
+        assert!(sent.is_ok_and(|status| status.success()), "kill -TERM");
+        let grace = self.child.wait();
+        let ended = tokio::time::timeout(super::DEADLINE, grace).await;
+        ended
+            .expect("the server ends after SIGTERM")
+            .expect("a child can be waited for")
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id().expect("it has not been waited for")
+    }
+
+    /// The port that it listens on.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// `https://` and where it listens.
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// What the Deployment limits its memory to, in bytes.
+    pub fn memory_limit(&self) -> u64 {
+        let limit = super::text(&self.container, "/resources/limits/memory");
+        let mebibytes = limit.strip_suffix("Mi").expect("the limit is in Mi");
+        mebibytes.parse::<u64>().expect("a number") << 20
+    }
+
+    /// A caller without credentials that, as a kubelet, does not ask who the server is.
+    pub fn stranger(&self) -> Config {
+        let mut config = Config::new(self.url().parse().expect("it is a URI"));
+        config.accept_invalid_certs = true;
+        config
+    }
+
+    async fn written_port(&mut self) -> u16 {
+        let file = self.dir.join("port");
+        eventually("the server listens", async || {
+            assert!(self.is_running(), "the server ended:\n{}", tail(&self.dir));
+            let text = std::fs::read_to_string(&file).map_err(|error| error.to_string())?;
+            text.trim().parse().map_err(|_| text.clone())
+        })
+        .await
+    }
+
+    /// Waits for the Deployment's readiness probe.
+    async fn ready(&mut self) {
+        let path = super::text(&self.container, "/readinessProbe/httpGet/path").to_owned();
+        let caller = Caller::new(self.stranger());
+        eventually("the readiness probe succeeds", async || {
+            assert!(self.is_running(), "the server ended:\n{}", tail(&self.dir));
+            let request = http::Request::get(&path)
+                .body(kube::client::Body::empty())
+                .expect("the probe's path is a path");
+            let answer = caller.try_send(request).await?;
+            super::so(answer.code == 200, answer)
+        })
+        .await;
+    }
+}
+
+/// The last lines of the server's log.
+pub fn tail(dir: &Path) -> String {
+    let log = std::fs::read_to_string(dir.join("ifo-apiserver.log")).unwrap_or_default();
+    let lines: Vec<&str> = log.lines().collect();
+    let last = &lines[lines.len().saturating_sub(60)..];
+    format!("the server's log ends:\n{}", last.join("\n"))
+}
+
+/// The container's process, told to listen on loopback, and where the cluster is.
+fn spawn(dir: &Path, namespace: &str, container: &Value, kubeconfig: &Path, port: u16) -> Child {
+    let env = environment(namespace, container);
+    let ours = [
+        format!("--secure-port={port}"),
+        "--bind-address=127.0.0.1".to_owned(),
+        format!("--kubeconfig={}", kubeconfig.display()),
+        format!("--port-file={}", dir.join("port").display()),
+    ];
+    let is_ours = |arg: &str| {
+        let flag = arg.split('=').next();
+        ours.iter().any(|own| own.split('=').next() == flag)
+    };
+    // The image's entry point is the binary; `command` would replace it.
+    let words = |field: &str| -> Vec<String> {
+        let words = container[field].as_array().cloned().unwrap_or_default();
+        let expanded = words.iter().filter_map(Value::as_str);
+        expanded.map(|word| expand(word, &env)).collect()
+    };
+    let command = words("command");
+    let args = command.iter().skip(1).cloned().chain(words("args"));
+    let log = std::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(dir.join("ifo-apiserver.log"))
+        .expect("the folder of the run is ours");
+    Command::new("/bin/sh")
+        .args(["-c", UNTIL_STDIN_ENDS, "sh"])
+        .arg(env!("CARGO_BIN_EXE_ifo-apiserver"))
+        .args(args.filter(|arg| !is_ours(arg)))
+        .args(&ours)
+        .env_clear()
+        .envs(env)
+        .envs(SETTINGS)
+        .env("RUST_BACKTRACE", "1")
+        .current_dir(dir)
+        .stdin(Stdio::piped())
+        .stdout(log.try_clone().expect("a file can be opened twice"))
+        .stderr(log)
+        .spawn()
+        .expect("the server can be started")
+}
+
+/// The container's environment.
+fn environment(namespace: &str, container: &Value) -> BTreeMap<String, String> {
+    let mut env = BTreeMap::new();
+    for variable in container["env"].as_array().into_iter().flatten() {
+        let name = super::text(variable, "/name").to_owned();
+        let field = super::text(variable, "/valueFrom/fieldRef/fieldPath");
+        let value = match (variable["value"].as_str(), field) {
+            (Some(value), _) => expand(value, &env),
+            (None, "metadata.namespace") => namespace.to_owned(),
+            (None, _) => panic!("the tests cannot give this variable a value: {variable}"),
+        };
+        env.insert(name, value);
+    }
+    env
+}
+
+/// Puts variables in the place of `$(NAME)`, as the kubelet does.
+fn expand(word: &str, env: &BTreeMap<String, String>) -> String {
+    env.iter().fold(word.to_owned(), |word, (name, value)| {
+        word.replace(&format!("$({name})"), value)
+    })
+}
+
+/// A kubeconfig for whoever has this token.
+pub fn kubeconfig(server: &str, ca: &Path, token: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {"server": server, "certificate-authority": ca}}],
+        "users": [{"name": "test", "user": {"token": token}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+    })
+}

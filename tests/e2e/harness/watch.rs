@@ -1,0 +1,178 @@
+//! What comes in over time: lines of a command, events of a watch.
+
+use super::{Caller, DEADLINE};
+use futures::{AsyncBufReadExt as _, StreamExt as _};
+use http::Request;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Stdio;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// All that has come in so far, and whether that was all.
+#[derive(Debug)]
+struct Seen<T> {
+    items: Vec<T>,
+    ended: bool,
+}
+
+/// Something that is written to as long as it is kept.
+#[derive(Debug)]
+pub struct Collected<T> {
+    what: String,
+    seen: watch::Receiver<Seen<T>>,
+    reader: JoinHandle<()>,
+    child: Option<Child>,
+}
+
+/// Lines of a running kubectl.
+pub type Lines = Collected<String>;
+
+/// Events of a watch, each `{"type": …, "object": …}`.
+pub type Events = Collected<Value>;
+
+impl<T> Drop for Collected<T> {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+impl<T: std::fmt::Debug> Collected<T> {
+    /// Waits until `find` finds what it looks for in all that has come in so far.
+    pub async fn until<R>(&mut self, what: &str, mut find: impl FnMut(&[T]) -> Option<R>) -> R {
+        let waited = tokio::time::timeout(DEADLINE, async {
+            loop {
+                {
+                    let seen = self.seen.borrow_and_update();
+                    if let Some(found) = find(&seen.items) {
+                        return Some(found);
+                    }
+                    if seen.ended {
+                        return None;
+                    }
+                }
+                // The sender may be gone, after its last word.
+                if self.seen.changed().await.is_err() {
+                    return find(&self.seen.borrow().items);
+                }
+            }
+        });
+        match waited.await {
+            Ok(Some(found)) => found,
+            Ok(None) => panic!("{} ended before: {what}; {}", self.what, self.summary()),
+            Err(_) => panic!(
+                "{}: not within {} s: {what}; {}",
+                self.what,
+                DEADLINE.as_secs(),
+                self.summary()
+            ),
+        }
+    }
+
+    /// Waits for the end.
+    pub async fn ended(&mut self) {
+        let end = self.seen.wait_for(|seen| seen.ended);
+        let waited = tokio::time::timeout(DEADLINE, end).await;
+        assert!(waited.is_ok(), "{} does not end", self.what);
+        if let Some(child) = &mut self.child {
+            // It has closed its output; its status is not of interest.
+            let _ = child.wait().await;
+        }
+    }
+
+    fn summary(&self) -> String {
+        let mut text = "so far:".to_owned();
+        for item in &self.seen.borrow().items {
+            text.push_str(&format!("\n  {item:?}"));
+        }
+        text
+    }
+}
+
+impl Lines {
+    /// Runs a command and collects the lines of its standard output; it is killed when
+    /// this is dropped.
+    pub fn of(program: &Path, args: &[&str]) -> Self {
+        let mut child = Command::new(program)
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("kubectl can be started");
+        let stdout = child.stdout.take().expect("it is piped");
+        let (sender, seen) = channel();
+        let reader = tokio::spawn(async move {
+            let mut lines = BufReader::new(stdout).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                sender.send_modify(|seen| seen.items.push(line));
+            }
+            sender.send_modify(|seen| seen.ended = true);
+        });
+        Self {
+            what: format!("kubectl {}", args.join(" ")),
+            seen,
+            reader,
+            child: Some(child),
+        }
+    }
+}
+
+impl Events {
+    /// Watches a path, whose query should hold `watch=1`. Returns when the server has
+    /// accepted the watch; an error is its refusal.
+    pub async fn of(caller: &Caller, path: &str) -> Result<Self, String> {
+        Self::with(caller, path, &[]).await
+    }
+
+    /// As [`Self::of`], with more headers.
+    pub async fn with(
+        caller: &Caller,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<Self, String> {
+        let mut request = Request::get(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Vec::new()).expect("tests send valid requests");
+        let body = caller
+            .client
+            .request_stream(request)
+            .await
+            .map_err(|error| error.to_string())?;
+        let (sender, seen) = channel();
+        let reader = tokio::spawn(async move {
+            let mut lines = Box::pin(body.lines());
+            while let Some(Ok(line)) = lines.next().await {
+                let event = serde_json::from_str(&line).unwrap_or(Value::String(line));
+                sender.send_modify(|seen| seen.items.push(event));
+            }
+            sender.send_modify(|seen| seen.ended = true);
+        });
+        Ok(Self {
+            what: format!("watch of {path}"),
+            seen,
+            reader,
+            child: None,
+        })
+    }
+}
+
+fn channel<T>() -> (watch::Sender<Seen<T>>, watch::Receiver<Seen<T>>) {
+    watch::channel(Seen {
+        items: Vec::new(),
+        ended: false,
+    })
+}
+
+/// The types of the events on the object of this name, in order.
+pub fn event_types<'a>(events: &'a [Value], name: &str) -> Vec<&'a str> {
+    events
+        .iter()
+        .filter(|event| event["object"]["metadata"]["name"] == name)
+        .filter_map(|event| event["type"].as_str())
+        .collect()
+}

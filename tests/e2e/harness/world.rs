@@ -1,0 +1,335 @@
+//! A control plane on which `deploy/` is installed, with the server under test.
+
+use super::control_plane::ControlPlane;
+use super::server::{self, Server};
+use super::{
+    Answer, Caller, Events, Kind, Lines, OPERATION, RULE_SET, VM, VMI, condition, crd, eventually,
+    so, text,
+};
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+use tokio::sync::Mutex;
+
+/// What the tests work on.
+pub struct World {
+    pub control_plane: ControlPlane,
+    /// A member of system:masters, through kube-apiserver.
+    pub admin: Caller,
+    /// The server under test; whoever stops it must run alone.
+    pub server: Mutex<Server>,
+    /// Where the server is, for those who do not lock it.
+    pub server_url: String,
+    config: Config,
+    /// The kubeconfig of the server under test.
+    pub kubeconfig: PathBuf,
+}
+
+impl World {
+    /// Starts everything; an error says why this machine cannot have a control plane.
+    pub async fn start() -> Result<Self, String> {
+        // The TLS provider of all clients in this process.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let control_plane = ControlPlane::start().await?;
+        let state = &control_plane.state;
+        let kubeconfig = Kubeconfig::read_from(&state.kubeconfig).expect("a kubeconfig");
+        let config =
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+        let config = config.expect("a usable kubeconfig");
+        let admin = Caller::new(config.clone());
+
+        let manifests = kustomize(&state.kubectl, "deploy").await;
+        let deployment = manifests.iter().find(|it| it["kind"] == "Deployment");
+        let deployment = deployment.expect("deploy/ has a Deployment").clone();
+        let (registration, others): (Vec<Value>, Vec<Value>) = manifests
+            .into_iter()
+            .filter(|it| it["kind"] != "Deployment")
+            .partition(|it| it["kind"] == "Service" || it["kind"] == "APIService");
+        apply(&state.kubectl, &others).await;
+        apply(
+            &state.kubectl,
+            &[crd(&VM, "Namespaced"), crd(&VMI, "Namespaced")],
+        )
+        .await;
+
+        let account = text(&deployment, "/spec/template/spec/serviceAccountName");
+        let namespace = text(&deployment, "/metadata/namespace");
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
+        let request = json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+            "spec": {"expirationSeconds": 86400},
+        });
+        let token = admin.post(&path, &request).await.ok();
+        let token = text(&token, "/status/token");
+        let kubeconfig = state.dir.join("ifo-apiserver.kubeconfig");
+        let content = server::kubeconfig(&state.server, &state.client_ca, token);
+        std::fs::write(&kubeconfig, content.to_string()).expect("the run's folder is ours");
+        let server = Server::start(&state.dir, &deployment, &kubeconfig).await;
+
+        apply(&state.kubectl, &registered(registration, server.port())).await;
+        let world = Self {
+            server_url: server.url(),
+            server: Mutex::new(server),
+            control_plane,
+            admin,
+            config,
+            kubeconfig,
+        };
+        world.served().await;
+        Ok(world)
+    }
+
+    /// Waits until kube-apiserver answers with operations.
+    pub async fn served(&self) {
+        eventually("operations are served", async || {
+            let answer = self.admin.get(&OPERATION.path(None)).await;
+            so(answer.code == 200, answer)
+        })
+        .await;
+        // What kubectl knows resources by.
+        eventually("operations are in discovery", async || {
+            let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+            let answer = self.admin.get_with("/apis", &[("Accept", accept)]).await;
+            let (group, _) = OPERATION.group_version();
+            let groups = answer.body["items"].as_array().cloned().unwrap_or_default();
+            let live = groups.iter().find(|it| it["metadata"]["name"] == group);
+            let fresh = live.is_some_and(|it| it["versions"][0]["freshness"] == "Current");
+            so(fresh, live)
+        })
+        .await;
+    }
+
+    /// Makes things right after a test that ran alone and may have failed in the middle.
+    pub async fn recover(&self) {
+        // It says so if it runs already, which is what is wanted.
+        let _ = self.control_plane.command("start kube-apiserver").await;
+        let mut server = self.server.lock().await;
+        if !server.is_running() {
+            server.start_again(&self.kubeconfig).await;
+        }
+        drop(server);
+        self.served().await;
+    }
+
+    /// The end of the server's log.
+    pub fn log_tail(&self) -> String {
+        server::tail(&self.control_plane.state.dir)
+    }
+
+    /// A namespace of the test's own.
+    pub async fn namespace(&self, prefix: &str) -> &'static str {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("{prefix}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let namespace = json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name},
+        });
+        self.admin.post("/api/v1/namespaces", &namespace).await.ok();
+        // A few for each run, and much easier to use.
+        name.leak()
+    }
+
+    /// A user without any groups but system:authenticated.
+    pub fn user(&self, name: &str) -> Caller {
+        let mut config = self.config.clone();
+        config.auth_info.impersonate = Some(name.to_owned());
+        Caller::new(config)
+    }
+
+    /// Somebody who speaks to our server directly, as kube-apiserver does.
+    pub fn front_proxy(&self) -> Caller {
+        let state = &self.control_plane.state;
+        let mut config = self.direct();
+        config.auth_info.client_certificate = Some(state.request_header_client_certificate.clone());
+        config.auth_info.client_key = Some(state.request_header_client_key.clone());
+        Caller::new(config)
+    }
+
+    /// The way to our server without kube-apiserver.
+    pub fn direct(&self) -> Config {
+        let mut config = Config::new(self.server_url.parse().expect("it is a URI"));
+        config.accept_invalid_certs = true;
+        config
+    }
+
+    /// Creates an object.
+    pub async fn create(&self, kind: &Kind, namespace: Option<&str>, object: &Value) -> Value {
+        self.admin.post(&kind.path(namespace), object).await.ok()
+    }
+
+    /// Creates a machine with this status.
+    pub async fn machine(&self, namespace: &str, name: &str, status: &str) -> Value {
+        let machine = json!({
+            "apiVersion": VM.api_version, "kind": VM.kind,
+            "metadata": {"name": name},
+            "status": {"printableStatus": status},
+        });
+        self.create(&VM, Some(namespace), &machine).await
+    }
+
+    /// Gives a machine another status.
+    pub async fn set_status(&self, namespace: &str, name: &str, status: &str) -> Value {
+        let patch = json!({"status": {"printableStatus": status}});
+        let path = format!("{}/{name}", VM.path(Some(namespace)));
+        self.admin.merge(&path, &patch).await.ok()
+    }
+
+    /// Creates a rule set and waits until it is Ready.
+    pub async fn ready_rule_set(&self, rule_set: &Value) -> Value {
+        self.create(&RULE_SET, None, rule_set).await;
+        self.rule_set_until(text(rule_set, "/metadata/name"), "Ready", |it| {
+            condition(it, "Ready")["status"] == "True"
+        })
+        .await
+    }
+
+    /// Waits until a rule set is as it should be.
+    pub async fn rule_set_until(
+        &self,
+        name: &str,
+        what: &str,
+        is: impl Fn(&Value) -> bool,
+    ) -> Value {
+        let path = format!("{}/{name}", RULE_SET.path(None));
+        eventually(&format!("rule set {name}: {what}"), async || {
+            let rule_set = self.admin.get(&path).await.ok();
+            so(is(&rule_set), &rule_set["status"])?;
+            Ok(rule_set)
+        })
+        .await
+    }
+
+    /// All operations of a namespace.
+    pub async fn operations(&self, namespace: &str) -> Vec<Value> {
+        let list = self.admin.get(&OPERATION.path(Some(namespace))).await;
+        items(list)
+    }
+
+    /// Waits until the operations of a namespace are these, as (subject, operation) in
+    /// the order of their names, and returns them.
+    pub async fn until_operations(&self, namespace: &str, want: &[(&str, &str)]) -> Vec<Value> {
+        eventually(&format!("operations {want:?} in {namespace}"), async || {
+            let operations = self.operations(namespace).await;
+            let found: Vec<(&str, &str)> = operations.iter().map(names).collect();
+            so(found == want, &found)?;
+            Ok(operations)
+        })
+        .await
+    }
+
+    /// Watches the operations of a namespace.
+    pub async fn watch(&self, namespace: &str) -> Events {
+        let path = format!("{}?watch=1", OPERATION.path(Some(namespace)));
+        Events::of(&self.admin, &path)
+            .await
+            .expect("an administrator may watch")
+    }
+
+    /// Runs kubectl to its end; its output if it succeeds.
+    pub async fn kubectl(&self, args: &[&str]) -> Result<String, String> {
+        kubectl(&self.control_plane.state.kubectl, args, None).await
+    }
+
+    /// Runs a kubectl that goes on, such as one with `-w`.
+    pub fn kubectl_watch(&self, args: &[&str]) -> Lines {
+        Lines::of(&self.control_plane.state.kubectl, args)
+    }
+
+    /// Renders a folder of this repository as `kubectl apply -k` does.
+    pub async fn kustomize(&self, folder: &str) -> Vec<Value> {
+        kustomize(&self.control_plane.state.kubectl, folder).await
+    }
+}
+
+/// The items of a list.
+fn items(list: Answer) -> Vec<Value> {
+    match list.ok()["items"].take() {
+        Value::Array(items) => items,
+        other => panic!("a list without items: {other}"),
+    }
+}
+
+/// Subject and operation.
+fn names(operation: &Value) -> (&str, &str) {
+    (
+        text(operation, "/spec/subject/name"),
+        text(operation, "/spec/operation"),
+    )
+}
+
+/// The cells of a line that kubectl prints.
+pub fn columns(line: &str) -> Vec<&str> {
+    line.split("  ")
+        .map(str::trim)
+        .filter(|cell| !cell.is_empty())
+        .collect()
+}
+
+/// Registers a server on loopback: a Service of type ExternalName leads kube-apiserver
+/// to it, by the port in the APIService.
+fn registered(mut manifests: Vec<Value>, port: u16) -> Vec<Value> {
+    for manifest in &mut manifests {
+        if manifest["kind"] == "Service" {
+            manifest["spec"] = json!({
+                "type": "ExternalName", "externalName": "localhost",
+                "ports": [{"port": port}],
+            });
+        } else {
+            manifest["spec"]["service"]["port"] = json!(port);
+        }
+    }
+    manifests
+}
+
+async fn kustomize(program: &Path, folder: &str) -> Vec<Value> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let folder = folder.to_str().expect("the repository's path is UTF-8");
+    let yaml = kubectl(program, &["kustomize", folder], None)
+        .await
+        .expect("the folder is a kustomization");
+    serde_saphyr::from_multiple(&yaml).expect("kubectl prints YAML")
+}
+
+async fn apply(program: &Path, manifests: &[Value]) {
+    let input = manifests
+        .iter()
+        .map(Value::to_string)
+        .collect::<Vec<_>>()
+        .join("\n---\n");
+    // A CRD is needed by what comes after it.
+    kubectl(program, &["apply", "-f", "-"], Some(input))
+        .await
+        .expect("the manifests can be applied");
+}
+
+async fn kubectl(program: &Path, args: &[&str], input: Option<String>) -> Result<String, String> {
+    let mut child = Command::new(program)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("kubectl can be started");
+    let mut stdin = child.stdin.take().expect("it is piped");
+    if let Some(input) = input {
+        // If it does not read to the end, it says why on standard error.
+        let _ = stdin.write_all(input.as_bytes()).await;
+    }
+    drop(stdin);
+    let output = tokio::time::timeout(super::DEADLINE, child.wait_with_output())
+        .await
+        .unwrap_or_else(|_| panic!("kubectl {} does not end", args.join(" ")))
+        .expect("a child can be waited for");
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() {
+        Ok(out)
+    } else {
+        Err(format!("kubectl {}: {err}{out}", args.join(" ")))
+    }
+}

@@ -1,0 +1,179 @@
+//! Rule sets and subjects that were made to do harm.
+
+use crate::harness::{RULE_SET, VM, condition, migrating, rule_set, shared, text};
+use serde_json::{Value, json};
+
+/// Expressions that cost far more than they look, each at most the 4,096 characters
+/// that the schema lets through.
+fn hostile() -> Vec<String> {
+    let ten = "[0,1,2,3,4,5,6,7,8,9]";
+    // 10 to the 12th steps.
+    let nested = (0..12).fold("false".to_owned(), |inner, depth| {
+        format!("{ten}.exists(x{depth}, {inner})")
+    });
+    // A list that doubles at each of 40 levels.
+    let doubling = (0..40).fold("[1]".to_owned(), |inner, depth| {
+        format!("[{inner}].map(x{depth}, x{depth} + x{depth})[0]")
+    });
+    let text = format!("'{}'", "a".repeat(1500));
+    vec![
+        format!("{}true{}", "(".repeat(2000), ")".repeat(2000)),
+        format!("{}true", "!".repeat(4000)),
+        format!("{}1{} == 1", "[".repeat(2000), "]".repeat(2000)),
+        format!("object{} == 1", ".a".repeat(2000)),
+        format!("true{}", " && true".repeat(500)),
+        format!("1{} == 1", "+1".repeat(2000)),
+        nested,
+        format!("size({doubling}) > 0"),
+        "object.metadata.name.matches('(((a{100}){100}){100}){100}')".to_owned(),
+        "object.metadata.name.matches('(a|aa)+$')".to_owned(),
+        format!("object.metadata.name.matches('{}')", "(a?){50}".repeat(100)),
+        format!(
+            "object.metadata.name.matches('{}')",
+            "(".repeat(1500) + &")".repeat(1500)
+        ),
+        "object.big.all(a, object.big.all(b, object.big.all(c, a + b + c != '')))".to_owned(),
+        "object.big.map(a, object.big.map(b, object.big)).size() > 0".to_owned(),
+        format!("{text}.matches(object.regex)"),
+        format!(
+            "{text}.contains({text}) && object.big.exists(a, {:?}.contains(a))",
+            "b".repeat(900)
+        ),
+        "timestamp('9999-12-31T23:59:59Z') + duration('999999999h') > timestamp('x')".to_owned(),
+        "9223372036854775807 + 1 > 0".to_owned(),
+        "int('9'.replace('9', '99')) > 0".to_owned(),
+        "object.".to_owned() + &"metadata".repeat(400),
+    ]
+}
+
+#[test]
+fn a_hundred_hostile_rule_sets_at_once_get_clear_answers_and_disturb_nobody() {
+    shared(async |world| {
+        let namespace = world.namespace("hostile").await;
+        let good = world.namespace("good").await;
+        world.ready_rule_set(&migrating(good)).await;
+        let victim = json!({
+            "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": "victim"},
+            "status": {"printableStatus": "Migrating"},
+            "regex": format!("({}){{1000}}", "(a{1000})"),
+            "big": (0..2000).map(|number| format!("text {number}")).collect::<Vec<_>>(),
+        });
+        world.create(&VM, Some(namespace), &victim).await;
+
+        let expressions = hostile();
+        assert!(expressions.iter().all(|it| it.len() <= 4096));
+        let name = |number: usize| format!("{namespace}-{number}");
+        let requests = (0..100).map(|number| {
+            let expression = &expressions[number % expressions.len()];
+            let mut rules = rule_set(&name(number), &VM, &[("Hostile", expression)]);
+            rules["spec"]["namespaces"] = json!([namespace]);
+            async move { world.create(&RULE_SET, None, &rules).await }
+        });
+        futures::future::join_all(requests).await;
+
+        // Another rule set of the same target goes on meanwhile.
+        world.machine(good, "a", "Migrating").await;
+        world.until_operations(good, &[("a", "Migrating")]).await;
+
+        for number in 0..100 {
+            let rule_set = world
+                .rule_set_until(&name(number), "a verdict", |it| {
+                    let ready = condition(it, "Ready");
+                    ready["status"] == "True" || ready["reason"] == "InvalidRule"
+                })
+                .await;
+            if condition(&rule_set, "Ready")["reason"] == "InvalidRule" {
+                let message = text(condition(&rule_set, "InvalidRule"), "/message");
+                assert!(message.contains("rules[Hostile].expression: "), "{message}");
+                assert!(message.len() < 2000, "{message}");
+            }
+        }
+        // What compiles and costs too much is stopped, and its author reads why.
+        let stopped = [6, 12, 13];
+        for number in stopped {
+            let rule_set = world
+                .rule_set_until(&name(number), "stopped or refused", |it| {
+                    condition(it, "EvaluationFailed")["status"] == "True"
+                        || condition(it, "InvalidRule")["status"] == "True"
+                })
+                .await;
+            let failed = condition(&rule_set, "EvaluationFailed");
+            if failed != &Value::Null {
+                let message = text(failed, "/message");
+                assert!(message.contains("cost limit"), "{message}");
+            }
+        }
+
+        world.set_status(good, "a", "Running").await;
+        world.until_operations(good, &[]).await;
+        let deletions = (0..100).map(|number| async move {
+            let path = format!("{}/{namespace}-{number}", RULE_SET.path(None));
+            world.admin.delete(&path).await.ok();
+        });
+        futures::future::join_all(deletions).await;
+        world.until_operations(namespace, &[]).await;
+
+        let server = world.server.lock().await;
+        let peak = peak_memory(server.pid());
+        assert!(
+            peak < server.memory_limit(),
+            "{peak} bytes at the peak, the Deployment allows {}",
+            server.memory_limit()
+        );
+    });
+}
+
+/// The most memory that a process has had resident, in bytes; 0 where that cannot be
+/// told.
+fn peak_memory(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kibibytes =
+        peak.and_then(|text| text.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    kibibytes.unwrap_or(0) << 10
+}
+
+#[test]
+fn odd_subjects_are_evaluated_or_passed_over_and_the_rest_goes_on() {
+    shared(async |world| {
+        let namespace = world.namespace("odd").await;
+        world.ready_rule_set(&migrating(namespace)).await;
+        let odd = [
+            json!({}),
+            json!({"status": null}),
+            json!({"status": "Migrating"}),
+            json!({"status": ["Migrating"]}),
+            json!({"status": {"printableStatus": 7}}),
+            json!({"status": {"printableStatus": {"a": []}}}),
+            json!({"status": {"printableStatus": "Migrating\u{0}\u{ffff}"}}),
+            json!({"padding": "x".repeat(1_000_000), "status": {"printableStatus": "Stopped"}}),
+        ];
+        for (number, extra) in odd.into_iter().enumerate() {
+            let mut object = json!({
+                "apiVersion": VM.api_version, "kind": VM.kind,
+                "metadata": {"name": format!("odd-{number}")},
+            });
+            for (key, value) in extra.as_object().into_iter().flatten() {
+                object[key] = value.clone();
+            }
+            world.create(&VM, Some(namespace), &object).await;
+        }
+        let large = json!({
+            "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": "large"},
+            "padding": "\\\"".repeat(200_000), "status": {"printableStatus": "Migrating"},
+        });
+        world.create(&VM, Some(namespace), &large).await;
+        let long = format!("long-{}", "x".repeat(240));
+        world.machine(namespace, &long, "Migrating").await;
+        let operations = world
+            .until_operations(namespace, &[("large", "Migrating"), (&long, "Migrating")])
+            .await;
+        let name = text(&operations[1], "/metadata/name");
+        assert!(name.len() <= 253 && name.contains("-migrating-"), "{name}");
+        let label = text(
+            &operations[1]["metadata"]["labels"],
+            "/ifo.kubevirt.io~1subject-name",
+        );
+        assert!(!label.is_empty() && label.len() <= 63, "{label}");
+    });
+}

@@ -1,0 +1,20 @@
+//! End-to-end tests: the server under test behind a real kube-apiserver, started with
+//! what `deploy/` says, seen through kubectl and the kube crate.
+//!
+//! All tests share one control plane and one server, which the first test starts; each
+//! works in a namespace and with rule sets of its own. A test that restarts something
+//! runs alone. Where no control plane can be had, tests are skipped with a loud line,
+//! or fail if `IFO_REQUIRE_E2E=1` or `CI=true`. With `IFO_E2E_DIR` set, that folder
+//! holds all files of the run, and they stay there.
+
+mod harness;
+
+mod access;
+mod clients;
+mod hostile;
+mod operations;
+mod restarts;
+mod rule_sets;
+mod targets;
+mod workloads;
+mod writes;

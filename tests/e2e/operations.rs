@@ -1,0 +1,665 @@
+//! The life of an operation, as clients see it.
+
+use crate::harness::{
+    NODE, OPERATION, RULE_SET, VM, VMI, columns, condition, event_types, migrating, rule_set,
+    shared, text,
+};
+use serde_json::{Value, json};
+
+const HEADER: [&str; 9] = [
+    "NAME",
+    "KIND",
+    "SUBJECT",
+    "OPERATION",
+    "PHASE",
+    "STATE",
+    "PROGRESS",
+    "AGE",
+    "MESSAGE",
+];
+
+#[test]
+fn a_migrating_machine_appears_on_kubectl_watches_and_goes_after_the_debounce() {
+    shared(async |world| {
+        let namespace = world.namespace("appears").await;
+        world.ready_rule_set(&migrating(namespace)).await;
+        world.machine(namespace, "my-vm", "Running").await;
+        let mut everywhere = world.kubectl_watch(&["get", "ifos", "-A", "-w"]);
+        let mut here = world.kubectl_watch(&["get", "ifos", "-n", namespace, "-w"]);
+        let mut events = world.watch(namespace).await;
+
+        world.set_status(namespace, "my-vm", "Migrating").await;
+        let mine = |lines: &[String], state: &str| -> Option<Vec<String>> {
+            let row = lines.iter().map(|line| columns(line)).find(|row| {
+                row.contains(&"my-vm") && row.contains(&state) && row[0] != "NAMESPACE"
+            })?;
+            Some(row.into_iter().map(str::to_owned).collect())
+        };
+        let row = here
+            .until("the operation's row", |lines| mine(lines, "Progressing"))
+            .await;
+        let expected = [
+            "VirtualMachine",
+            "my-vm",
+            "Migrating",
+            "Active",
+            "Progressing",
+        ];
+        assert_eq!(row[1..6], expected, "{row:?}");
+        let header = here.until("a header", |lines| lines.first().cloned()).await;
+        assert_eq!(header.split_whitespace().collect::<Vec<_>>(), HEADER);
+        let row = everywhere
+            .until("the operation's row", |lines| {
+                mine(lines, "Progressing").filter(|row| row[0] == namespace)
+            })
+            .await;
+        assert_eq!(row[2..7], expected, "{row:?}");
+        let header = everywhere
+            .until("a header", |lines| lines.first().cloned())
+            .await;
+        let header: Vec<&str> = header.split_whitespace().collect();
+        assert_eq!(header[0], "NAMESPACE");
+        assert_eq!(header[1..], HEADER);
+
+        let operation = world
+            .until_operations(namespace, &[("my-vm", "Migrating")])
+            .await
+            .remove(0);
+        let name = text(&operation, "/metadata/name");
+        world.set_status(namespace, "my-vm", "Running").await;
+        let gone = ["ADDED", "MODIFIED", "MODIFIED", "DELETED"];
+        let events = events
+            .until("it settles, completes and is deleted", |events| {
+                (event_types(events, name) == gone).then(|| events.to_vec())
+            })
+            .await;
+        let states: Vec<&str> = events
+            .iter()
+            .map(|event| text(event, "/object/status/state"))
+            .collect();
+        assert_eq!(states, ["Progressing", "Settling", "Ended", "Ended"]);
+        let completed = &events[2]["object"];
+        assert_eq!(completed["status"]["phase"], "Completed");
+        assert_eq!(completed["status"]["reason"], "NotDetected");
+        assert_eq!(condition(completed, "Completed")["status"], "True");
+        assert_eq!(condition(completed, "Detected")["status"], "False");
+        assert_eq!(condition(completed, "Progressing")["status"], "False");
+        for field in ["/metadata/uid", "/metadata/creationTimestamp", "/spec"] {
+            let seen = events.iter().map(|event| event["object"].pointer(field));
+            assert!(
+                seen.clone()
+                    .all(|it| it.is_some() && it == operation.pointer(field)),
+                "{field}: {:?}",
+                seen.collect::<Vec<_>>()
+            );
+        }
+        assert!(
+            versions(&events).is_sorted_by(|a, b| a < b),
+            "{:?}",
+            versions(&events)
+        );
+        for watch in [&mut here, &mut everywhere] {
+            watch
+                .until("it is completed", |lines| mine(lines, "Completed"))
+                .await;
+        }
+        world.until_operations(namespace, &[]).await;
+    });
+}
+
+fn versions(events: &[Value]) -> Vec<u64> {
+    events
+        .iter()
+        .map(|event| {
+            let version = text(event, "/object/metadata/resourceVersion");
+            version.parse().expect("a resourceVersion is a number")
+        })
+        .collect()
+}
+
+#[test]
+fn an_operation_tells_all_of_its_subject() {
+    shared(async |world| {
+        let namespace = world.namespace("tells").await;
+        world.ready_rule_set(&migrating(namespace)).await;
+        let subject = world.machine(namespace, "a", "Migrating").await;
+        let operations = world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await;
+        let operation = &operations[0];
+        assert_eq!(operation["apiVersion"], OPERATION.api_version);
+        assert_eq!(operation["kind"], OPERATION.kind);
+        assert_eq!(operation["metadata"]["namespace"], namespace);
+        assert!(text(operation, "/metadata/name").starts_with("a-migrating-"));
+        let uid = &subject["metadata"]["uid"];
+        assert_eq!(
+            operation["metadata"]["ownerReferences"],
+            json!([{
+                "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "a",
+                "uid": uid, "controller": true, "blockOwnerDeletion": false,
+            }])
+        );
+        assert_eq!(
+            operation["spec"],
+            json!({
+                "operation": "Migrating", "ruleSet": namespace, "component": "kubevirt",
+                "subject": {
+                    "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "a",
+                    "namespace": namespace, "uid": uid,
+                },
+            })
+        );
+        let status = &operation["status"];
+        assert_eq!(status["phase"], "Active");
+        assert_eq!(status["state"], "Progressing");
+        assert_eq!(status["startTimeSource"], "Detected");
+        assert_eq!(status["detectedBy"], json!([namespace]));
+        assert_eq!(
+            status["subjectGeneration"],
+            subject["metadata"]["generation"]
+        );
+        for (kind, value) in [
+            ("Progressing", "True"),
+            ("Detected", "True"),
+            ("Completed", "False"),
+        ] {
+            let condition = condition(operation, kind);
+            assert_eq!(condition["status"], value, "{operation}");
+            assert_eq!(
+                condition["observedGeneration"],
+                subject["metadata"]["generation"]
+            );
+        }
+        let name = text(operation, "/metadata/name");
+        let path = format!("{}/{name}", OPERATION.path(Some(namespace)));
+        assert_eq!(world.admin.get(&path).await.ok(), *operation);
+        let message = world.admin.get(&format!("{path}x")).await.refused(404);
+        assert_eq!(
+            message,
+            format!("inflightoperations.live.ifo.kubevirt.io \"{name}x\" not found")
+        );
+    });
+}
+
+#[test]
+fn an_operation_on_a_cluster_scoped_subject_appears_in_ifo_system() {
+    shared(async |world| {
+        let name = world.namespace("node").await;
+        let expression = format!("object.metadata.name == '{name}' && object.spec.unschedulable");
+        let rules = rule_set(name, &NODE, &[("Draining", &expression)]);
+        world.ready_rule_set(&rules).await;
+        let mut events = world.watch("ifo-system").await;
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
+            "spec": {"unschedulable": true},
+        });
+        let node = world.create(&NODE, None, &node).await;
+        let find = |events: &[Value], kind: &str| {
+            let mut of_node = events
+                .iter()
+                .filter(|it| text(it, "/object/spec/subject/name") == name);
+            of_node.find(|it| it["type"] == kind).cloned()
+        };
+        let added = events.until("it appears", |all| find(all, "ADDED")).await;
+        let operation = &added["object"];
+        assert_eq!(operation["metadata"]["namespace"], "ifo-system");
+        assert_eq!(operation["spec"]["subject"]["kind"], "Node");
+        assert_eq!(operation["spec"]["subject"].get("namespace"), None);
+        let labels = &operation["metadata"]["labels"];
+        assert_eq!(
+            labels["ifo.kubevirt.io/subject-uid"],
+            node["metadata"]["uid"]
+        );
+        assert_eq!(labels["ifo.kubevirt.io/subject-name"], name);
+
+        let uncordoned = json!({"spec": {"unschedulable": null}});
+        let path = format!("{}/{name}", NODE.path(None));
+        world.admin.merge(&path, &uncordoned).await.ok();
+        events.until("it is gone", |all| find(all, "DELETED")).await;
+        world.admin.delete(&path).await.ok();
+    });
+}
+
+#[test]
+fn labels_are_built_in_then_static_then_computed_and_can_be_selected() {
+    shared(async |world| {
+        let namespace = world.namespace("labels").await;
+        let mut rules = migrating(namespace);
+        rules["spec"]["labels"] = json!({
+            "team": "virt", "ifo.kubevirt.io/correlation-group": "static",
+        });
+        rules["spec"]["labelExpressions"] = json!([
+            {"key": "node", "expression": "object.status.nodeName"},
+            {"key": "missing", "expression": "object.status.absent"},
+            {"key": "cut", "expression": "object.status.long"},
+            {"key": "ifo.kubevirt.io/correlation-group", "expression": "'dynamic'"},
+            {"key": "ifo.kubevirt.io/correlation-role", "expression": "'root'"},
+        ]);
+        world.ready_rule_set(&rules).await;
+        let owner = json!({
+            "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": "owner"},
+        });
+        let owner = world.create(&VM, Some(namespace), &owner).await;
+        let owner_uid = text(&owner, "/metadata/uid");
+        let owned = json!({
+            "apiVersion": VM.api_version, "kind": VM.kind,
+            "metadata": {"name": "a", "ownerReferences": [{
+                "apiVersion": VM.api_version, "kind": VM.kind, "name": "owner", "uid": owner_uid,
+            }]},
+            "status": {
+                "printableStatus": "Migrating", "nodeName": "node-1",
+                "long": "with spaces ".repeat(10),
+            },
+        });
+        let owned = world.create(&VM, Some(namespace), &owned).await;
+        world.machine(namespace, "b", "Migrating").await;
+        let operations = world
+            .until_operations(namespace, &[("a", "Migrating"), ("b", "Migrating")])
+            .await;
+        let labels = &operations[0]["metadata"]["labels"];
+        let expected = [
+            ("ifo.kubevirt.io/subject-name", "a"),
+            ("ifo.kubevirt.io/subject-namespace", namespace),
+            ("ifo.kubevirt.io/subject-kind", "VirtualMachine"),
+            ("ifo.kubevirt.io/subject-uid", text(&owned, "/metadata/uid")),
+            ("ifo.kubevirt.io/owner-name", "owner"),
+            ("ifo.kubevirt.io/owner-kind", "VirtualMachine"),
+            ("ifo.kubevirt.io/owner-group", "kubevirt.io"),
+            ("ifo.kubevirt.io/owner-version", "v1"),
+            ("ifo.kubevirt.io/owner-uid", owner_uid),
+            ("ifo.kubevirt.io/operation", "Migrating"),
+            ("ifo.kubevirt.io/component", "kubevirt"),
+            ("ifo.kubevirt.io/ruleset", namespace),
+            ("ifo.kubevirt.io/correlation-group", "static"),
+            ("ifo.kubevirt.io/correlation-role", "root"),
+            ("team", "virt"),
+            ("node", "node-1"),
+        ];
+        for (key, value) in expected {
+            assert_eq!(labels[key], value, "{key}: {labels}");
+        }
+        assert_eq!(labels.get("missing"), None, "{labels}");
+        let cut = text(labels, "/cut");
+        assert!(
+            cut.len() <= 63 && cut.starts_with("with-spaces-with"),
+            "{cut}"
+        );
+        assert_eq!(
+            labels.as_object().map(serde_json::Map::len),
+            Some(17),
+            "{labels}"
+        );
+        let others = &operations[1]["metadata"]["labels"];
+        assert_eq!(others.get("ifo.kubevirt.io/owner-uid"), None, "{others}");
+        assert_eq!(others.get("node"), None, "{others}");
+        let owners = &operations[0]["spec"]["subject"]["ownerReferences"];
+        assert_eq!(owners, &owned["metadata"]["ownerReferences"]);
+
+        let select = async |selectors: &str| -> Vec<String> {
+            let path = format!("{}?{selectors}", OPERATION.path(Some(namespace)));
+            let list = world.admin.get(&path).await.ok();
+            let items = list["items"].as_array().expect("a list has items").clone();
+            let name = |it: &Value| text(it, "/spec/subject/name").to_owned();
+            items.iter().map(name).collect()
+        };
+        assert_eq!(select("labelSelector=node%3Dnode-1").await, ["a"]);
+        assert_eq!(select("labelSelector=!node").await, ["b"]);
+        assert_eq!(
+            select("labelSelector=team%20in%20(virt,other)").await,
+            ["a", "b"]
+        );
+        assert_eq!(select("labelSelector=node%21%3Dnode-1").await, ["b"]);
+        assert_eq!(select("fieldSelector=spec.subject.name%3Db").await, ["b"]);
+        assert_eq!(
+            select("fieldSelector=status.state%3DProgressing,spec.subject.name%21%3Db").await,
+            ["a"]
+        );
+        assert_eq!(
+            select("labelSelector=team%3Dvirt&fieldSelector=spec.subject.name%3Da").await,
+            ["a"]
+        );
+        let bad = format!("{}?fieldSelector=spec.nothing%3Da", OPERATION.path(None));
+        let message = world.admin.get(&bad).await.refused(400);
+        assert!(
+            message.contains("field label not supported: spec.nothing"),
+            "{message}"
+        );
+
+        let kubectl = ["get", "ifos", "-A", "-o", "name", "-l"];
+        let of_owner = format!("ifo.kubevirt.io/owner-uid={owner_uid}");
+        let by_label = world.kubectl(&[&kubectl[..], &[&of_owner]].concat()).await;
+        let name = text(&operations[0], "/metadata/name");
+        assert_eq!(
+            by_label.expect("selectors work").trim(),
+            format!("inflightoperation.live.ifo.kubevirt.io/{name}")
+        );
+    });
+}
+
+#[test]
+fn a_selecting_watch_sees_operations_enter_and_leave_the_selection() {
+    shared(async |world| {
+        let namespace = world.namespace("selects").await;
+        world.ready_rule_set(&migrating(namespace)).await;
+        let path = format!(
+            "{}?watch=1&fieldSelector=status.state%3DSettling",
+            OPERATION.path(Some(namespace))
+        );
+        let mut settling = crate::harness::Events::of(&world.admin, &path)
+            .await
+            .expect("an administrator may watch");
+        world.machine(namespace, "a", "Migrating").await;
+        let operation = world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await
+            .remove(0);
+        let name = text(&operation, "/metadata/name").to_owned();
+        world.set_status(namespace, "a", "Running").await;
+        settling
+            .until("it enters", |all| {
+                (event_types(all, &name) == ["ADDED"]).then_some(())
+            })
+            .await;
+        world.set_status(namespace, "a", "Migrating").await;
+        settling
+            .until("it leaves", |all| {
+                (event_types(all, &name) == ["ADDED", "DELETED"]).then_some(())
+            })
+            .await;
+    });
+}
+
+#[test]
+fn namespaces_of_a_rule_set_are_the_only_ones_it_looks_at() {
+    shared(async |world| {
+        let (inside, outside) = (world.namespace("in").await, world.namespace("out").await);
+        world.ready_rule_set(&migrating(inside)).await;
+        // A feed of all namespaces serves the same target from here on, and still the
+        // first rule set does not see what is outside.
+        let both = format!("{inside}-all");
+        let elsewhere = format!(
+            "object.metadata.namespace == '{outside}' && object.status.printableStatus == 'Starting'"
+        );
+        let all = rule_set(&both, &VM, &[("Starting", &elsewhere)]);
+        world.ready_rule_set(&all).await;
+        world.machine(outside, "a", "Migrating").await;
+        world.machine(outside, "b", "Starting").await;
+        world.machine(inside, "c", "Migrating").await;
+        world.until_operations(inside, &[("c", "Migrating")]).await;
+        world.until_operations(outside, &[("b", "Starting")]).await;
+        // The first one is evaluated before the second.
+        assert_eq!(world.operations(outside).await.len(), 1);
+        let path = format!("{}/{both}", RULE_SET.path(None));
+        world.admin.delete(&path).await.ok();
+        world.until_operations(outside, &[]).await;
+        assert_eq!(world.operations(inside).await.len(), 1);
+    });
+}
+
+#[test]
+fn operations_end_with_their_rule_set() {
+    shared(async |world| {
+        let namespace = world.namespace("removed").await;
+        world.ready_rule_set(&migrating(namespace)).await;
+        world.machine(namespace, "a", "Migrating").await;
+        world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await;
+        let mut events = world.watch(namespace).await;
+        let path = format!("{}/{namespace}", RULE_SET.path(None));
+        world.admin.delete(&path).await.ok();
+        let last = last_state(&mut events).await;
+        assert_eq!(last["status"]["phase"], "Completed", "{last}");
+        assert_eq!(last["status"]["reason"], "RuleRemoved", "{last}");
+    });
+}
+
+#[test]
+fn operations_end_with_their_rule() {
+    shared(async |world| {
+        let namespace = world.namespace("rule").await;
+        let mut rules = migrating(namespace);
+        let named = "has(object.metadata.name)";
+        rules["spec"]["rules"] = json!([
+            rules["spec"]["rules"][0],
+            {"operation": "Named", "expression": named},
+        ]);
+        world.ready_rule_set(&rules).await;
+        world.machine(namespace, "a", "Migrating").await;
+        let both = [("a", "Migrating"), ("a", "Named")];
+        let before = world.until_operations(namespace, &both).await;
+        let path = format!("{}/{namespace}", RULE_SET.path(None));
+        let fewer = json!({"spec": {"rules": [{"operation": "Named", "expression": named}]}});
+        let mut events = world.watch(namespace).await;
+        world.admin.merge(&path, &fewer).await.ok();
+        let last = last_state(&mut events).await;
+        assert_eq!(last["spec"]["operation"], "Migrating", "{last}");
+        assert_eq!(last["status"]["reason"], "RuleRemoved", "{last}");
+        let after = world.until_operations(namespace, &both[1..]).await;
+        assert_eq!(after[0]["metadata"]["uid"], before[1]["metadata"]["uid"]);
+    });
+}
+
+#[test]
+fn operations_end_at_once_with_their_subject() {
+    shared(async |world| {
+        let namespace = world.namespace("deleted").await;
+        world.ready_rule_set(&migrating(namespace)).await;
+        world.machine(namespace, "a", "Migrating").await;
+        world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await;
+        let mut events = world.watch(namespace).await;
+        let path = format!("{}/a", VM.path(Some(namespace)));
+        world.admin.delete(&path).await.ok();
+        let last = last_state(&mut events).await;
+        assert_eq!(last["status"]["reason"], "SubjectDeleted", "{last}");
+        let settling = events
+            .until("all events", |all| Some(all.to_vec()))
+            .await
+            .iter()
+            .any(|event| text(event, "/object/status/state") == "Settling");
+        assert!(!settling, "a deleted subject does not come back");
+    });
+}
+
+/// What the first DELETED event of a watch shows.
+async fn last_state(events: &mut crate::harness::Events) -> Value {
+    events
+        .until("an operation is deleted", |all| {
+            let deleted = all.iter().find(|event| event["type"] == "DELETED")?;
+            Some(deleted["object"].clone())
+        })
+        .await
+}
+
+#[test]
+fn a_flap_within_the_debounce_is_one_operation() {
+    shared(async |world| {
+        let namespace = world.namespace("flap").await;
+        world.ready_rule_set(&migrating(namespace)).await;
+        let mut events = world.watch(namespace).await;
+        world.machine(namespace, "a", "Migrating").await;
+        let before = world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await;
+        world.set_status(namespace, "a", "Running").await;
+        let state = |all: &[Value], want: &[&str]| {
+            let states: Vec<&str> = all
+                .iter()
+                .map(|event| text(event, "/object/status/state"))
+                .collect();
+            (states == want).then_some(())
+        };
+        events
+            .until("it settles", |all| state(all, &["Progressing", "Settling"]))
+            .await;
+        world.set_status(namespace, "a", "Migrating").await;
+        events
+            .until("it goes on", |all| {
+                state(all, &["Progressing", "Settling", "Progressing"])
+            })
+            .await;
+        let after = world.operations(namespace).await;
+        assert_eq!(after.len(), 1, "{after:?}");
+        for field in [
+            "/metadata/uid",
+            "/metadata/name",
+            "/metadata/creationTimestamp",
+        ] {
+            assert_eq!(after[0].pointer(field), before[0].pointer(field), "{field}");
+        }
+        assert_eq!(condition(&after[0], "Detected")["status"], "True");
+
+        // The debounce does not run on: after a whole one of another operation it is
+        // still the same.
+        world.machine(namespace, "b", "Migrating").await;
+        world
+            .until_operations(namespace, &[("a", "Migrating"), ("b", "Migrating")])
+            .await;
+        world.set_status(namespace, "b", "Running").await;
+        let last = world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await;
+        assert_eq!(last[0]["metadata"]["uid"], before[0]["metadata"]["uid"]);
+    });
+}
+
+#[test]
+fn an_operation_that_comes_back_after_its_end_is_another_one() {
+    shared(async |world| {
+        let namespace = world.namespace("again").await;
+        world.ready_rule_set(&migrating(namespace)).await;
+        world.machine(namespace, "a", "Migrating").await;
+        let first = world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await;
+        world.set_status(namespace, "a", "Running").await;
+        world.until_operations(namespace, &[]).await;
+        world.set_status(namespace, "a", "Migrating").await;
+        let second = world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await;
+        for field in ["/metadata/uid", "/metadata/name"] {
+            assert_ne!(second[0].pointer(field), first[0].pointer(field), "{field}");
+        }
+    });
+}
+
+#[test]
+fn an_operation_that_two_rule_sets_detect_is_one_object() {
+    shared(async |world| {
+        let namespace = world.namespace("both").await;
+        let first = format!("{namespace}-1");
+        let second = format!("{namespace}-2");
+        for name in [&first, &second] {
+            let mut rules = migrating(namespace);
+            rules["metadata"]["name"] = json!(name);
+            rules["spec"]["labels"] = json!({"from": name});
+            world.ready_rule_set(&rules).await;
+        }
+        world.machine(namespace, "a", "Migrating").await;
+        let operations = world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await;
+        assert_eq!(
+            operations[0]["status"]["detectedBy"],
+            json!([first, second])
+        );
+        assert_eq!(operations[0]["spec"]["ruleSet"], json!(first));
+        assert_eq!(operations[0]["metadata"]["labels"]["from"], json!(first));
+
+        let mut events = world.watch(namespace).await;
+        let path = format!("{}/{first}", RULE_SET.path(None));
+        world.admin.delete(&path).await.ok();
+        let now = events
+            .until("only the second detects it", |all| {
+                let last = all.last()?;
+                let by = &last["object"]["status"]["detectedBy"];
+                (*by == json!([second])).then(|| last["object"].clone())
+            })
+            .await;
+        assert_eq!(now["metadata"]["uid"], operations[0]["metadata"]["uid"]);
+        assert_eq!(now["status"]["phase"], "Active");
+        assert_eq!(now["metadata"]["labels"]["from"], json!(second));
+    });
+}
+
+#[test]
+fn an_update_of_a_subject_that_changes_nothing_visible_is_no_event() {
+    shared(async |world| {
+        let namespace = world.namespace("heartbeat").await;
+        world.ready_rule_set(&migrating(namespace)).await;
+        world.machine(namespace, "a", "Migrating").await;
+        let before = world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await;
+        let mut events = world.watch(namespace).await;
+        let path = format!("{}/a", VM.path(Some(namespace)));
+        for beat in 0..20 {
+            let patch = json!({"metadata": {"annotations": {"beat": beat.to_string()}}, "spec": {"beat": beat}});
+            world.admin.merge(&path, &patch).await.ok();
+        }
+        world.machine(namespace, "b", "Migrating").await;
+        // The watch of one feed is in order, so the heartbeats have been seen by now.
+        let seen = events
+            .until("the second operation", |all| {
+                let found = all
+                    .iter()
+                    .any(|it| text(it, "/object/spec/subject/name") == "b");
+                found.then(|| all.to_vec())
+            })
+            .await;
+        let name = text(&before[0], "/metadata/name");
+        assert_eq!(event_types(&seen, name), ["ADDED"], "{seen:?}");
+        let after = world.operations(namespace).await;
+        assert_eq!(after[0], before[0]);
+    });
+}
+
+#[test]
+fn one_subject_can_have_several_operations_and_one_namespace_several_kinds() {
+    shared(async |world| {
+        let namespace = world.namespace("several").await;
+        let mut machines = migrating(namespace);
+        let hotplug =
+            "object.status.conditions.exists(c, c.type == 'Hotplug' && c.status == 'True')";
+        machines["spec"]["rules"] = json!([
+            machines["spec"]["rules"][0],
+            {"operation": "Hotplugging", "expression": hotplug},
+        ]);
+        world.ready_rule_set(&machines).await;
+        let name = format!("{namespace}-instances");
+        let mut instances = rule_set(
+            &name,
+            &VMI,
+            &[("Running", "object.status.phase == 'Running'")],
+        );
+        instances["spec"]["namespaces"] = json!([namespace]);
+        world.ready_rule_set(&instances).await;
+        let machine = json!({
+            "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": "a"},
+            "status": {
+                "printableStatus": "Migrating",
+                "conditions": [{"type": "Hotplug", "status": "True"}],
+            },
+        });
+        world.create(&VM, Some(namespace), &machine).await;
+        let instance = json!({
+            "apiVersion": VMI.api_version, "kind": VMI.kind, "metadata": {"name": "a"},
+            "status": {"phase": "Running"},
+        });
+        world.create(&VMI, Some(namespace), &instance).await;
+        let operations = world
+            .until_operations(
+                namespace,
+                &[("a", "Hotplugging"), ("a", "Migrating"), ("a", "Running")],
+            )
+            .await;
+        let kinds: Vec<&str> = operations
+            .iter()
+            .map(|it| text(it, "/spec/subject/kind"))
+            .collect();
+        assert_eq!(kinds, [VM.kind, VM.kind, VMI.kind]);
+    });
+}

@@ -1,0 +1,254 @@
+//! What survives a restart, of kube-apiserver and of the server under test.
+
+use crate::harness::{
+    Caller, Events, OPERATION, VM, World, alone, event_types, eventually, migrating, so, text,
+};
+use futures::StreamExt as _;
+use kube::Api;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::task::JoinHandle;
+
+/// What a client that follows the operations of a namespace believes is there, as
+/// subject names. It recovers by itself, as controllers and dashboards do.
+struct Follower {
+    subjects: Arc<Mutex<BTreeSet<String>>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Follower {
+    fn start(world: &World, namespace: &str) -> Self {
+        let kind = GroupVersionKind::gvk("live.ifo.kubevirt.io", "v1alpha1", OPERATION.kind);
+        let resource = ApiResource::from_gvk_with_plural(&kind, OPERATION.plural);
+        let client = world.admin.client.clone();
+        let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &resource);
+        let subjects = Arc::new(Mutex::new(BTreeSet::new()));
+        let shown = subjects.clone();
+        let task = tokio::spawn(async move {
+            let mut events = watcher(api, watcher::Config::default())
+                .default_backoff()
+                .boxed();
+            while let Some(event) = events.next().await {
+                let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
+                let name = |it: &DynamicObject| text(&it.data, "/spec/subject/name").to_owned();
+                match event {
+                    Ok(watcher::Event::Init) => shown.clear(),
+                    Ok(watcher::Event::InitApply(it) | watcher::Event::Apply(it)) => {
+                        shown.insert(name(&it));
+                    }
+                    Ok(watcher::Event::Delete(it)) => {
+                        shown.remove(&name(&it));
+                    }
+                    // It goes on by itself.
+                    Ok(watcher::Event::InitDone) | Err(_) => {}
+                }
+            }
+        });
+        Self { subjects, task }
+    }
+
+    async fn until(&self, want: &[&str]) {
+        eventually(&format!("a client sees {want:?}"), async || {
+            let seen = self.subjects.lock().unwrap_or_else(PoisonError::into_inner);
+            so(seen.iter().eq(want), &*seen)
+        })
+        .await;
+    }
+}
+
+#[test]
+fn operations_survive_a_restart_of_kube_apiserver_and_detection_goes_on() {
+    alone(async |world| {
+        let namespace = world.namespace("outage").await;
+        world.ready_rule_set(&migrating(namespace)).await;
+        for name in ["a", "b"] {
+            world.machine(namespace, name, "Migrating").await;
+        }
+        let both = [("a", "Migrating"), ("b", "Migrating")];
+        let before = world.until_operations(namespace, &both).await;
+        let follower = Follower::start(world, namespace);
+        follower.until(&["a", "b"]).await;
+        // Past kube-apiserver, what is in memory is served all the time.
+        let proxy = world.front_proxy();
+        let identity = [
+            ("X-Remote-User", "test"),
+            ("X-Remote-Group", "system:masters"),
+        ];
+        let path = OPERATION.path(Some(namespace));
+        let watch = format!("{path}?watch=1");
+        let mut direct = Events::with(&proxy, &watch, &identity)
+            .await
+            .expect("a watch");
+
+        world
+            .control_plane
+            .command("stop kube-apiserver")
+            .await
+            .expect("it stops");
+        let list = proxy.get_with(&path, &identity).await.ok();
+        let uids = |operations: &[serde_json::Value]| -> Vec<String> {
+            let uid = |it: &serde_json::Value| text(it, "/metadata/uid").to_owned();
+            operations.iter().map(uid).collect()
+        };
+        let items = list["items"].as_array().expect("a list has items");
+        assert_eq!(uids(items), uids(&before));
+        let stranger = Caller::new(world.direct());
+        stranger.get("/readyz?exclude=informer-sync").await.ok();
+        stranger
+            .get("/apis/live.ifo.kubevirt.io/v1alpha1")
+            .await
+            .ok();
+        world
+            .control_plane
+            .command("start kube-apiserver")
+            .await
+            .expect("it starts");
+        world.served().await;
+
+        world.machine(namespace, "c", "Migrating").await;
+        world.set_status(namespace, "b", "Running").await;
+        let after = world
+            .until_operations(namespace, &[("a", "Migrating"), ("c", "Migrating")])
+            .await;
+        assert_eq!(after[0]["metadata"]["uid"], before[0]["metadata"]["uid"]);
+        assert_eq!(
+            crate::harness::condition(&after[0], "Detected")["status"],
+            "True",
+            "{}",
+            after[0]
+        );
+        follower.until(&["a", "c"]).await;
+        let name = text(&before[1], "/metadata/name").to_owned();
+        direct
+            .until("the watch past kube-apiserver was not disturbed", |all| {
+                (event_types(all, &name).last() == Some(&"DELETED")).then_some(())
+            })
+            .await;
+    });
+}
+
+#[test]
+fn a_subject_that_is_deleted_during_an_outage_ends_its_operation() {
+    alone(async |world| {
+        let namespace = world.namespace("missed").await;
+        world.ready_rule_set(&migrating(namespace)).await;
+        for name in ["a", "b"] {
+            world.machine(namespace, name, "Migrating").await;
+        }
+        world
+            .until_operations(namespace, &[("a", "Migrating"), ("b", "Migrating")])
+            .await;
+        // Our watches break, and may come back before or after the deletion.
+        world
+            .control_plane
+            .command("kill kube-apiserver")
+            .await
+            .expect("it is killed");
+        world
+            .control_plane
+            .command("start kube-apiserver")
+            .await
+            .expect("it starts");
+        let path = format!("{}/a", VM.path(Some(namespace)));
+        eventually("the machine is deleted", async || {
+            let request = http::Request::delete(&path)
+                .body(kube::client::Body::empty())
+                .expect("a valid request");
+            let answer = world.admin.try_send(request).await?;
+            so(matches!(answer.code, 200 | 404), answer)
+        })
+        .await;
+        world.served().await;
+        world
+            .until_operations(namespace, &[("b", "Migrating")])
+            .await;
+    });
+}
+
+#[test]
+fn operations_in_flight_are_there_again_after_a_restart_of_the_server() {
+    alone(async |world| {
+        let namespace = world.namespace("restarted").await;
+        world.ready_rule_set(&migrating(namespace)).await;
+        let subject = world.machine(namespace, "a", "Migrating").await;
+        world.machine(namespace, "b", "Migrating").await;
+        world
+            .until_operations(namespace, &[("a", "Migrating"), ("b", "Migrating")])
+            .await;
+        let follower = Follower::start(world, namespace);
+        follower.until(&["a", "b"]).await;
+        let path = OPERATION.path(Some(namespace));
+        let list = world.admin.get(&path).await.ok();
+        let version = |list: &serde_json::Value| -> u64 {
+            let version = text(list, "/metadata/resourceVersion");
+            version.parse().expect("a resourceVersion is a number")
+        };
+        let before = version(&list);
+        let service = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
+        let registered = world.admin.get(service).await.ok();
+
+        let mut open = world.watch(namespace).await;
+        let mut server = world.server.lock().await;
+        let status = server.terminate().await;
+        assert!(status.success(), "{status}");
+        open.ended().await;
+        world.set_status(namespace, "b", "Running").await;
+        world.machine(namespace, "c", "Migrating").await;
+        server.start_again(&world.kubeconfig).await;
+        drop(server);
+        world.served().await;
+
+        let after = world
+            .until_operations(namespace, &[("a", "Migrating"), ("c", "Migrating")])
+            .await;
+        let fields = subject["metadata"]["managedFields"].as_array();
+        let changed = fields
+            .into_iter()
+            .flatten()
+            .map(|it| text(it, "/time"))
+            .max();
+        assert_eq!(
+            Some(text(&after[0], "/metadata/creationTimestamp")),
+            changed
+        );
+        assert_eq!(after[0]["status"]["startTimeSource"], "ManagedFields");
+        let list = world.admin.get(&path).await.ok();
+        assert!(version(&list) > before, "{} after {before}", version(&list));
+        follower.until(&["a", "c"]).await;
+        let still = world.admin.get(service).await.ok();
+        assert_eq!(
+            still["spec"]["caBundle"], registered["spec"]["caBundle"],
+            "the CA outlives the process"
+        );
+        world.set_status(namespace, "a", "Running").await;
+        world
+            .until_operations(namespace, &[("c", "Migrating")])
+            .await;
+        follower.until(&["c"]).await;
+    });
+}
+
+#[test]
+fn a_registration_without_its_ca_bundle_is_put_right() {
+    alone(async |world| {
+        let service = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
+        let right = world.admin.get(service).await.ok()["spec"]["caBundle"].take();
+        assert!(right.is_string());
+        let without = serde_json::json!({"spec": {"caBundle": null}});
+        world.admin.merge(service, &without).await.ok();
+        eventually("the caBundle is there again", async || {
+            let found = world.admin.get(service).await.ok();
+            so(found["spec"]["caBundle"] == right, &found)
+        })
+        .await;
+        world.served().await;
+    });
+}

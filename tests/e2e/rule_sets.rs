@@ -1,0 +1,303 @@
+//! What becomes of a rule set: accepted or refused, compiled, ready.
+
+use crate::harness::{
+    RULE_SET, VM, alone, columns, condition, eventually, migrating, rule_set, shared, so, text,
+};
+use http::Method;
+use serde_json::{Value, json};
+use std::path::Path;
+
+#[test]
+fn a_rule_set_becomes_ready_and_kubectl_shows_it() {
+    shared(async |world| {
+        let namespace = world.namespace("ready").await;
+        let ready = world.ready_rule_set(&migrating(namespace)).await;
+        assert_eq!(ready["status"]["watchActive"], true, "{ready}");
+        assert_eq!(
+            ready["status"]["observedGeneration"],
+            ready["metadata"]["generation"]
+        );
+        assert_eq!(condition(&ready, "Validated")["status"], "True");
+        for kind in ["InvalidRule", "InvalidTarget", "WatchFailed"] {
+            assert_eq!(condition(&ready, kind), &Value::Null, "{ready}");
+        }
+
+        let table = world.kubectl(&["get", "ors", namespace]).await;
+        let table = table.expect("rule sets have a short name");
+        let lines: Vec<Vec<&str>> = table.lines().map(columns).collect();
+        let header = [
+            "NAME",
+            "COMPONENT",
+            "TARGET",
+            "READY",
+            "WATCH ACTIVE",
+            "AGE",
+        ];
+        assert_eq!(lines[0], header, "{table}");
+        let row = [namespace, "kubevirt", "virtualmachines", "True", "true"];
+        assert_eq!(lines[1][..5], row, "{table}");
+    });
+}
+
+#[test]
+fn an_invalid_expression_is_refused_in_status_with_rule_message_line_and_column() {
+    shared(async |world| {
+        let namespace = world.namespace("invalid").await;
+        let mut rules = migrating(namespace);
+        rules["spec"]["rules"] = json!([
+            {"operation": "Good", "expression": "object.status.printableStatus == 'x'"},
+            {"operation": "Bad", "expression": "object.metadata.name == 'a' &&\n  object.status ==="},
+        ]);
+        world.create(&RULE_SET, None, &rules).await;
+        let refused = world
+            .rule_set_until(namespace, "InvalidRule", |it| {
+                condition(it, "InvalidRule")["status"] == "True"
+            })
+            .await;
+        let message = text(condition(&refused, "InvalidRule"), "/message");
+        assert!(
+            message.contains("Bad") && !message.contains("Good"),
+            "{message}"
+        );
+        // Line 2, where the second operator `=` has no place.
+        assert!(message.contains("2:1"), "{message}");
+        assert_eq!(condition(&refused, "Ready")["status"], "False");
+        assert_eq!(condition(&refused, "Ready")["reason"], "InvalidRule");
+        assert_eq!(condition(&refused, "Validated")["status"], "False");
+        assert_ne!(refused["status"]["watchActive"], true);
+
+        let path = format!("{}/{namespace}", RULE_SET.path(None));
+        let repaired = json!({"spec": {"rules": [
+            {"operation": "Good", "expression": "object.status.printableStatus == 'x'"},
+        ]}});
+        world.admin.merge(&path, &repaired).await.ok();
+        let ready = world
+            .rule_set_until(namespace, "Ready once repaired", |it| {
+                condition(it, "Ready")["status"] == "True"
+            })
+            .await;
+        assert_eq!(condition(&ready, "InvalidRule"), &Value::Null, "{ready}");
+        assert_eq!(ready["status"]["observedGeneration"], 2);
+    });
+}
+
+#[test]
+fn an_expression_of_another_type_than_bool_is_refused_in_status() {
+    shared(async |world| {
+        let namespace = world.namespace("type").await;
+        let mut rules = migrating(namespace);
+        rules["spec"]["rules"][0]["expression"] = json!("size(object.metadata.name)");
+        rules["spec"]["labelExpressions"] =
+            json!([{"key": "example.com/size", "expression": "1 + 1"}]);
+        world.create(&RULE_SET, None, &rules).await;
+        let refused = world
+            .rule_set_until(namespace, "InvalidRule", |it| {
+                condition(it, "InvalidRule")["status"] == "True"
+            })
+            .await;
+        let message = text(condition(&refused, "InvalidRule"), "/message");
+        for part in ["Migrating", "bool", "example.com/size", "string"] {
+            assert!(message.contains(part), "{part} in {message}");
+        }
+    });
+}
+
+#[test]
+fn each_malformed_rule_set_of_the_fixtures_is_refused_by_the_api_server() {
+    shared(async |world| {
+        let fixtures = fixtures("invalid");
+        assert!(!fixtures.is_empty());
+        let mut wrong = Vec::new();
+        for (name, yaml) in fixtures {
+            let expect = yaml
+                .lines()
+                .find_map(|line| line.strip_prefix("# expect: "))
+                .expect("a fixture says what it expects");
+            let answer = dry_run(world, &yaml).await;
+            let refused = matches!(answer.code, 400 | 422);
+            if !refused || !text(&answer.body, "/message").contains(expect) {
+                wrong.push(format!(
+                    "{name}: {} {}\n  expected: {expect}",
+                    answer.code, answer.text
+                ));
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    });
+}
+
+#[test]
+fn each_valid_rule_set_of_the_fixtures_is_accepted_by_the_api_server() {
+    shared(async |world| {
+        let fixtures = fixtures("valid");
+        assert!(!fixtures.is_empty());
+        for (name, yaml) in fixtures {
+            let answer = dry_run(world, &yaml).await;
+            assert_eq!(answer.code, 201, "{name}: {}", answer.text);
+        }
+    });
+}
+
+#[test]
+fn the_rule_sets_that_ship_are_ready_or_wait_for_their_targets() {
+    // They look at all namespaces, so they would find operations in those of other tests.
+    alone(async |world| {
+        let rule_sets = world.kustomize("rules").await;
+        assert!(!rule_sets.is_empty());
+        for rule_set in &rule_sets {
+            world.create(&RULE_SET, None, rule_set).await;
+        }
+        for rule_set in &rule_sets {
+            let name = text(rule_set, "/metadata/name");
+            let settled = world
+                .rule_set_until(name, "Ready, or without its target", |it| {
+                    let ready = condition(it, "Ready");
+                    ready["status"] == "True" || ready["reason"] == "InvalidTarget"
+                })
+                .await;
+            let ready = condition(&settled, "Ready");
+            let group = text(rule_set, "/spec/target/group");
+            if matches!(group, "" | "apps") {
+                assert_eq!(ready["status"], "True", "{settled}");
+            }
+            assert_eq!(
+                condition(&settled, "Validated")["status"],
+                "True",
+                "{settled}"
+            );
+        }
+        for rule_set in &rule_sets {
+            let name = text(rule_set, "/metadata/name");
+            let path = format!("{}/{name}", RULE_SET.path(None));
+            world.admin.delete(&path).await.ok();
+        }
+        eventually("their operations are gone", async || {
+            let all = world
+                .admin
+                .get("/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations")
+                .await;
+            let all = all.ok()["items"].take();
+            let of_them = all.as_array().into_iter().flatten().any(|operation| {
+                let owner = text(operation, "/spec/ruleSet");
+                rule_sets
+                    .iter()
+                    .any(|it| text(it, "/metadata/name") == owner)
+            });
+            so(!of_them, &all)
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_bad_rule_set_does_not_disturb_another_one_of_the_same_target() {
+    shared(async |world| {
+        let namespace = world.namespace("beside").await;
+        world.ready_rule_set(&migrating(namespace)).await;
+        world.machine(namespace, "a", "Migrating").await;
+        let before = world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await;
+
+        let name = format!("{namespace}-bad");
+        let mut bad = rule_set(&name, &VM, &[("Migrating", "object.(")]);
+        bad["spec"]["namespaces"] = json!([namespace]);
+        world.create(&RULE_SET, None, &bad).await;
+        world
+            .rule_set_until(&name, "InvalidRule", |it| {
+                condition(it, "InvalidRule")["status"] == "True"
+            })
+            .await;
+        // It compiles now, and fails on every machine.
+        let failing = json!({"spec": {"rules": [
+            {"operation": "Failing", "expression": "object.status.printableStatus > 5"},
+        ]}});
+        let path = format!("{}/{name}", RULE_SET.path(None));
+        world.admin.merge(&path, &failing).await.ok();
+        let seen = world
+            .rule_set_until(&name, "a failed evaluation", |it| {
+                it["status"]["observedGeneration"] == 2
+                    && (condition(it, "EvaluationFailed")["status"] == "True"
+                        || condition(it, "InvalidRule")["status"] == "True")
+            })
+            .await;
+        let shown = seen["status"]["conditions"].to_string();
+        assert!(shown.contains("Failing"), "{shown}");
+
+        world.machine(namespace, "b", "Migrating").await;
+        let after = world
+            .until_operations(namespace, &[("a", "Migrating"), ("b", "Migrating")])
+            .await;
+        assert_eq!(after[0]["metadata"]["uid"], before[0]["metadata"]["uid"]);
+        assert_eq!(after[0]["status"]["detectedBy"], json!([namespace]));
+        let good = world
+            .rule_set_until(namespace, "still Ready", |_| true)
+            .await;
+        assert_eq!(condition(&good, "Ready")["status"], "True", "{good}");
+    });
+}
+
+#[test]
+fn secrets_are_refused_as_a_target() {
+    shared(async |world| {
+        let namespace = world.namespace("secrets").await;
+        let mut rules = migrating(namespace);
+        rules["spec"]["target"] = json!({"group": "", "version": "v1", "resource": "secrets"});
+        rules["spec"]["rules"][0]["expression"] = json!("has(object.metadata.name)");
+        world.create(&RULE_SET, None, &rules).await;
+        let refused = world
+            .rule_set_until(namespace, "InvalidTarget", |it| {
+                condition(it, "InvalidTarget")["status"] == "True"
+            })
+            .await;
+        assert_eq!(condition(&refused, "Ready")["status"], "False");
+        let message = text(condition(&refused, "InvalidTarget"), "/message");
+        assert!(message.contains("--allow-secrets-target"), "{message}");
+    });
+}
+
+#[test]
+fn a_status_is_not_written_again_while_nothing_changes() {
+    shared(async |world| {
+        let namespace = world.namespace("quiet").await;
+        let ready = world.ready_rule_set(&migrating(namespace)).await;
+        // Nothing to evaluate in this namespace. Another rule set's way to Ready takes
+        // longer than a write loop would.
+        let version = ready["metadata"]["resourceVersion"].clone();
+        let other = world.namespace("quiet-other").await;
+        world.ready_rule_set(&migrating(other)).await;
+        world.machine(other, "a", "Migrating").await;
+        world.until_operations(other, &[("a", "Migrating")]).await;
+        world.set_status(other, "a", "Running").await;
+        world.until_operations(other, &[]).await;
+        let path = format!("{}/{namespace}", RULE_SET.path(None));
+        let later = world.admin.get(&path).await.ok();
+        assert_eq!(later["metadata"]["resourceVersion"], version, "{later}");
+    });
+}
+
+async fn dry_run(world: &crate::harness::World, yaml: &str) -> crate::harness::Answer {
+    let path = format!("{}?dryRun=All", RULE_SET.path(None));
+    let body = yaml.to_owned();
+    world
+        .admin
+        .send(Method::POST, &path, "application/yaml", body)
+        .await
+}
+
+/// The files of a folder of fixtures, by name.
+fn fixtures(folder: &str) -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/rulesets")
+        .join(folder);
+    let mut files: Vec<_> = std::fs::read_dir(&folder)
+        .expect("the fixtures are there")
+        .map(|entry| {
+            let path = entry.expect("a folder can be read").path();
+            let yaml = std::fs::read_to_string(&path).expect("a fixture is text");
+            (path.display().to_string(), yaml)
+        })
+        .collect();
+    files.sort();
+    files
+}

@@ -1,0 +1,186 @@
+//! Targets that appear, go, or may not be read.
+
+use crate::harness::{
+    CRD, Kind, RULE_SET, World, condition, crd, eventually, rule_set, shared, so, text,
+};
+use serde_json::{Value, json};
+
+/// Kinds that `deploy/` lets the server read, and no other test installs.
+const CLONE: Kind = Kind {
+    api_version: "clone.kubevirt.io/v1beta1",
+    kind: "VirtualMachineClone",
+    plural: "virtualmachineclones",
+};
+const EXPORT: Kind = Kind {
+    api_version: "export.kubevirt.io/v1beta1",
+    kind: "VirtualMachineExport",
+    plural: "virtualmachineexports",
+};
+/// A kind that it does not.
+const WIDGET: Kind = Kind {
+    api_version: "e2e.example.com/v1",
+    kind: "Widget",
+    plural: "widgets",
+};
+
+fn running(name: &str, target: &Kind) -> Value {
+    rule_set(
+        name,
+        target,
+        &[("Running", "object.status.phase == 'Running'")],
+    )
+}
+
+async fn run_one(world: &World, kind: &Kind, namespace: &str, name: &str) {
+    let object = json!({
+        "apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name},
+        "status": {"phase": "Running"},
+    });
+    let path = kind.path(Some(namespace));
+    // The new resource is served some time after its definition is accepted.
+    eventually(&format!("{} can be created", kind.kind), async || {
+        let answer = world.admin.post(&path, &object).await;
+        so(answer.code == 201, answer)
+    })
+    .await;
+}
+
+#[test]
+fn a_target_installed_later_becomes_active_by_itself() {
+    shared(async |world| {
+        let namespace = world.namespace("later").await;
+        world
+            .create(&RULE_SET, None, &running(namespace, &CLONE))
+            .await;
+        let waiting = world
+            .rule_set_until(namespace, "InvalidTarget", |it| {
+                condition(it, "InvalidTarget")["status"] == "True"
+            })
+            .await;
+        let message = text(condition(&waiting, "InvalidTarget"), "/message");
+        assert!(message.contains("clone.kubevirt.io"), "{message}");
+        assert_eq!(condition(&waiting, "Ready")["reason"], "InvalidTarget");
+        assert_eq!(condition(&waiting, "Validated")["status"], "True");
+
+        world.create(&CRD, None, &crd(&CLONE, "Namespaced")).await;
+        let active = world
+            .rule_set_until(namespace, "Ready", |it| {
+                condition(it, "Ready")["status"] == "True"
+            })
+            .await;
+        assert_eq!(
+            condition(&active, "InvalidTarget"),
+            &Value::Null,
+            "{active}"
+        );
+        assert_eq!(active["status"]["watchActive"], true);
+        run_one(world, &CLONE, namespace, "a").await;
+        world.until_operations(namespace, &[("a", "Running")]).await;
+    });
+}
+
+#[test]
+fn the_operations_of_a_removed_target_end_and_its_rule_set_says_so() {
+    shared(async |world| {
+        let namespace = world.namespace("gone").await;
+        world.create(&CRD, None, &crd(&EXPORT, "Namespaced")).await;
+        world.ready_rule_set(&running(namespace, &EXPORT)).await;
+        run_one(world, &EXPORT, namespace, "a").await;
+        world.until_operations(namespace, &[("a", "Running")]).await;
+
+        let path = format!(
+            "{}/virtualmachineexports.export.kubevirt.io",
+            CRD.path(None)
+        );
+        world.admin.delete(&path).await.ok();
+        world.until_operations(namespace, &[]).await;
+        let gone = world
+            .rule_set_until(namespace, "InvalidTarget", |it| {
+                condition(it, "InvalidTarget")["status"] == "True"
+            })
+            .await;
+        assert_eq!(condition(&gone, "Ready")["status"], "False", "{gone}");
+        assert_ne!(gone["status"]["watchActive"], true, "{gone}");
+
+        // And when it is there again, so is the watch.
+        world.create(&CRD, None, &crd(&EXPORT, "Namespaced")).await;
+        world
+            .rule_set_until(namespace, "Ready again", |it| {
+                condition(it, "Ready")["status"] == "True"
+            })
+            .await;
+        run_one(world, &EXPORT, namespace, "b").await;
+        world.until_operations(namespace, &[("b", "Running")]).await;
+    });
+}
+
+#[test]
+fn a_target_that_was_never_there_says_what_is_missing() {
+    shared(async |world| {
+        let name = world.namespace("never").await;
+        let mut rules = running(name, &WIDGET);
+        rules["spec"]["target"] = json!({"group": "apps", "version": "v1", "resource": "ships"});
+        world.create(&RULE_SET, None, &rules).await;
+        let refused = world
+            .rule_set_until(name, "InvalidTarget", |it| {
+                condition(it, "InvalidTarget")["status"] == "True"
+            })
+            .await;
+        let message = text(condition(&refused, "InvalidTarget"), "/message");
+        assert!(message.contains("ships"), "{message}");
+        // It can be corrected.
+        let path = format!("{}/{name}", RULE_SET.path(None));
+        let right = json!({"spec": {"target": {"resource": "statefulsets"}}});
+        world.admin.merge(&path, &right).await.ok();
+        world
+            .rule_set_until(name, "Ready", |it| {
+                condition(it, "Ready")["status"] == "True"
+            })
+            .await;
+    });
+}
+
+#[test]
+fn a_watch_without_the_right_to_it_says_which_is_missing_and_recovers_when_granted() {
+    shared(async |world| {
+        let namespace = world.namespace("forbidden").await;
+        world.create(&CRD, None, &crd(&WIDGET, "Namespaced")).await;
+        world
+            .create(&RULE_SET, None, &running(namespace, &WIDGET))
+            .await;
+        let failed = world
+            .rule_set_until(namespace, "WatchFailed", |it| {
+                condition(it, "WatchFailed")["status"] == "True"
+            })
+            .await;
+        let message = text(condition(&failed, "WatchFailed"), "/message");
+        for part in ["widgets", "e2e.example.com", "watch", "cluster scope"] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+        assert_eq!(condition(&failed, "Ready")["status"], "False", "{failed}");
+        assert_ne!(failed["status"]["watchActive"], true, "{failed}");
+
+        // As deploy/rbac/targets.yaml tells to.
+        let role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {
+                "name": namespace,
+                "labels": {"ifo.kubevirt.io/aggregate-to-targets": "true"},
+            },
+            "rules": [{
+                "apiGroups": ["e2e.example.com"], "resources": ["widgets"],
+                "verbs": ["get", "list", "watch"],
+            }],
+        });
+        let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+        world.admin.post(roles, &role).await.ok();
+        let ready = world
+            .rule_set_until(namespace, "Ready", |it| {
+                condition(it, "Ready")["status"] == "True"
+            })
+            .await;
+        assert_eq!(condition(&ready, "WatchFailed"), &Value::Null, "{ready}");
+        run_one(world, &WIDGET, namespace, "a").await;
+        world.until_operations(namespace, &[("a", "Running")]).await;
+    });
+}

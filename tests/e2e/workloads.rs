@@ -1,0 +1,99 @@
+//! Operations of the real controllers in kube-controller-manager, by the rules that ship.
+
+use crate::harness::{World, eventually, shared, text};
+use serde_json::{Value, json};
+
+#[test]
+fn a_rollout_by_the_deployment_controller_appears_and_completes() {
+    shared(async |world| {
+        let namespace = world.namespace("rollout").await;
+        let shipped = world.kustomize("rules").await;
+        let rules = shipped
+            .into_iter()
+            .find(|it| it["spec"]["target"]["resource"] == "deployments");
+        let mut rules = rules.expect("rules for Deployments ship");
+        rules["metadata"]["name"] = json!(namespace);
+        rules["spec"]["namespaces"] = json!([namespace]);
+        world.ready_rule_set(&rules).await;
+
+        let deployments = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
+        let deployment = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+            "spec": {
+                "replicas": 2,
+                "selector": {"matchLabels": {"app": "web"}},
+                "template": {
+                    "metadata": {"labels": {"app": "web"}},
+                    "spec": {"containers": [{"name": "web", "image": "example.com/web:1"}]},
+                },
+            },
+        });
+        world.admin.post(&deployments, &deployment).await.ok();
+        let first = in_flight(world, namespace, "Rollout").await;
+        assert_eq!(first["spec"]["subject"]["kind"], "Deployment");
+        complete(world, namespace).await;
+
+        let image = json!({"spec": {"template": {"spec": {"containers": [
+            {"name": "web", "image": "example.com/web:2"},
+        ]}}}});
+        let path = format!("{deployments}/web");
+        world.admin.merge(&path, &image).await.ok();
+        let second = in_flight(world, namespace, "Rollout").await;
+        assert_ne!(second["metadata"]["uid"], first["metadata"]["uid"]);
+        assert_eq!(
+            second["spec"]["subject"]["uid"],
+            first["spec"]["subject"]["uid"]
+        );
+        complete(world, namespace).await;
+
+        let scaled = json!({"spec": {"replicas": 3}});
+        world.admin.merge(&path, &scaled).await.ok();
+        complete(world, namespace).await;
+    });
+}
+
+async fn in_flight(world: &World, namespace: &str, operation: &str) -> Value {
+    eventually(&format!("{operation} in {namespace}"), async || {
+        let all = world.operations(namespace).await;
+        let found = all
+            .iter()
+            .find(|it| text(it, "/spec/operation") == operation);
+        found.cloned().ok_or(format!("{all:?}"))
+    })
+    .await
+}
+
+/// Does what kubelets would do, until no operation is left: there are no nodes, so
+/// pods become ready by their status alone.
+async fn complete(world: &World, namespace: &str) {
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    let ready = json!({"status": {
+        "phase": "Running",
+        "conditions": [
+            {"type": "Ready", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z"},
+        ],
+    }});
+    eventually("the rollout completes", async || {
+        let list = world.admin.get(&pods).await.ok();
+        for pod in list["items"].as_array().into_iter().flatten() {
+            let name = text(pod, "/metadata/name");
+            if pod["metadata"].get("deletionTimestamp").is_some() {
+                let now = json!({"gracePeriodSeconds": 0});
+                let path = format!("{pods}/{name}");
+                let kind = "application/json";
+                let sent = world
+                    .admin
+                    .send(http::Method::DELETE, &path, kind, now.to_string());
+                // It may be gone by itself.
+                sent.await;
+            } else if text(pod, "/status/phase") != "Running" {
+                let path = format!("{pods}/{name}/status");
+                // It may be gone, replaced by another one.
+                world.admin.merge(&path, &ready).await;
+            }
+        }
+        let left = world.operations(namespace).await;
+        crate::harness::so(left.is_empty(), &left)
+    })
+    .await;
+}

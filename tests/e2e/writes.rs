@@ -1,0 +1,114 @@
+//! What the server writes to the cluster, by kube-apiserver's audit log.
+
+use crate::harness::{World, alone, migrating, text};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// The writes of the server's ServiceAccount so far, reviews included.
+fn writes(world: &World) -> Vec<Value> {
+    let log = &world.control_plane.state.audit_log;
+    let log = std::fs::read_to_string(log).expect("the control plane keeps an audit log");
+    log.lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|event| {
+            text(event, "/user/username") == "system:serviceaccount:ifo-system:ifo-apiserver"
+        })
+        .collect()
+}
+
+/// `verb group/resource/subresource namespace/name`.
+fn summary(event: &Value) -> String {
+    let of = |field: &str| text(event, &format!("/objectRef/{field}"));
+    format!(
+        "{} {}/{}/{} {}/{}",
+        text(event, "/verb"),
+        of("apiGroup"),
+        of("resource"),
+        of("subresource"),
+        of("namespace"),
+        of("name")
+    )
+}
+
+fn is_review(event: &Value) -> bool {
+    matches!(
+        text(event, "/objectRef/resource"),
+        "subjectaccessreviews" | "tokenreviews"
+    )
+}
+
+fn is_status(event: &Value) -> bool {
+    text(event, "/objectRef/resource") == "operationrulesets"
+        && text(event, "/objectRef/subresource") == "status"
+}
+
+#[test]
+fn the_server_writes_nothing_but_what_it_says_it_writes() {
+    alone(async |world| {
+        let namespace = world.namespace("writes").await;
+        world.ready_rule_set(&migrating(namespace)).await;
+        let before = writes(world).len();
+        let machines: Vec<String> = (0..20).map(|number| format!("vm-{number:02}")).collect();
+        let all: Vec<(&str, &str)> = machines
+            .iter()
+            .map(|it| (it.as_str(), "Migrating"))
+            .collect();
+        for name in &machines {
+            world.machine(namespace, name, "Migrating").await;
+        }
+        world.until_operations(namespace, &all).await;
+        for name in &machines {
+            world.set_status(namespace, name, "Running").await;
+        }
+        world.until_operations(namespace, &[]).await;
+
+        let events = writes(world);
+        let new: Vec<String> = events[before..]
+            .iter()
+            .filter(|it| !is_review(it))
+            .map(summary)
+            .collect();
+        let statuses = events[before..].iter().filter(|it| is_status(it)).count();
+        assert_eq!(new.len(), statuses, "an operation writes nothing: {new:?}");
+        // lastEvaluationTime of the rule sets, once for each REQUEUE_INTERVAL.
+        assert!(statuses < machines.len(), "{new:?}");
+
+        let allowed = |event: &Value| {
+            let verb = text(event, "/verb");
+            let of = |field: &str| text(event, &format!("/objectRef/{field}"));
+            match (of("resource"), of("name")) {
+                ("subjectaccessreviews" | "tokenreviews", _) => verb == "create",
+                ("operationrulesets", _) => {
+                    of("subresource") == "status" && matches!(verb, "patch" | "update")
+                }
+                ("secrets", name) => {
+                    of("namespace") == "ifo-system"
+                        && (name == "ifo-apiserver-ca" || (name.is_empty() && verb == "create"))
+                        && matches!(verb, "create" | "patch" | "update")
+                }
+                ("apiservices", "v1alpha1.live.ifo.kubevirt.io") => {
+                    matches!(verb, "patch" | "update")
+                }
+                _ => false,
+            }
+        };
+        let other: Vec<String> = events
+            .iter()
+            .filter(|event| !allowed(event))
+            .map(summary)
+            .collect();
+        assert!(other.is_empty(), "{other:?}");
+        // Every kind of write has worked. Single ones are refused while kube-apiserver,
+        // just started, does not know the roles yet.
+        let kind = |event: &Value| {
+            let of = |field: &str| text(event, &format!("/objectRef/{field}")).to_owned();
+            let verb = text(event, "/verb").to_owned();
+            (verb, of("resource"), of("subresource"))
+        };
+        let worked = |event: &&Value| event["responseStatus"]["code"].as_u64() < Some(400);
+        let good: BTreeSet<_> = events.iter().filter(worked).map(kind).collect();
+        let all: BTreeSet<_> = events.iter().map(kind).collect();
+        let refused: Vec<_> = all.difference(&good).collect();
+        assert!(refused.is_empty(), "{refused:?}");
+    });
+}
