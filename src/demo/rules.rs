@@ -40,6 +40,10 @@ const SHIPPED: &[(&str, &str)] = &[
         "olm/installplans.yaml",
         include_str!("../../rules/olm/installplans.yaml"),
     ),
+    (
+        "openshift/clusterversions.yaml",
+        include_str!("../../rules/openshift/clusterversions.yaml"),
+    ),
 ];
 
 /// The shipped rule sets. Each is one document; that all can be read is tested.

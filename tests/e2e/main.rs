@@ -7,6 +7,14 @@
 //! or fail if `IFO_REQUIRE_E2E=1` or `CI=true`. With `IFO_E2E_DIR` set, that folder
 //! holds all files of the run, and they stay there.
 
+// Tests read better with the words that they are about, and speak of many kinds.
+#![allow(
+    clippy::doc_markdown,
+    clippy::format_push_string,
+    clippy::match_wild_err_arm,
+    clippy::struct_field_names
+)]
+
 mod harness;
 
 mod access;
