@@ -156,12 +156,7 @@ pub fn evaluate(
     let mut budget = Budget {
         left: STEPS_PER_OBJECT,
     };
-    let mut scope = Scope {
-        doc,
-        now,
-        budget: &mut budget,
-        read_now: false,
-    };
+    let mut scope = Scope::new(doc, now, &mut budget);
     let metadata = doc.root().get("metadata").ok_or(Nameless)?;
     let namespace = metadata
         .get("namespace")

@@ -3,7 +3,7 @@
 use super::{Activity, Rule, RuleSet};
 use crate::api::labels;
 use crate::api::ruleset::OperationRuleSetSpec;
-use crate::expression::{self, CompileError, Kind, Program};
+use crate::expression::{self, CompileError, Environment, Kind, Program};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub enum Invalid {
 pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<Invalid>> {
     let mut invalid = check(spec);
     let mut program = |field: String, source: &str, kind: Kind| -> Option<Program> {
-        match expression::compile(source, kind) {
+        match expression::compile(source, kind, &Environment::default()) {
             Ok(program) => Some(program),
             Err(error) => {
                 invalid.push(Invalid::Expression { field, error });
