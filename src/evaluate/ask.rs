@@ -43,7 +43,7 @@ struct Place<'r> {
 
 impl<'s> Asking<'_, 's> {
     /// Asks all rules of `rule_set`.
-    pub(super) fn rule_set(&mut self, rule_set: &Arc<RuleSet>) {
+    pub(super) fn rule_set(&mut self, rule_set: &'s Arc<RuleSet>) {
         self.scope.set_variables(&rule_set.environment);
         let mut labels = None;
         for (order, rule) in rule_set.rules.iter().enumerate() {
@@ -61,7 +61,7 @@ impl<'s> Asking<'_, 's> {
     }
 
     /// Asks a rule about each element.
-    fn items(&mut self, place: Place<'_>, each: &ForEach, labels: &mut Labels) {
+    fn items(&mut self, place: Place<'_>, each: &'s ForEach, labels: &mut Labels) {
         let items: Vec<Item<'s>> = match each.list.items(&mut self.scope) {
             Ok(items) => items,
             Err(Failure::Missing(_)) => return,

@@ -57,9 +57,7 @@ impl RuleBook {
             projection.add(path);
         }
         for rule_set in &rule_sets {
-            for program in rule_set.programs() {
-                projection.merge(program.projection());
-            }
+            rule_set.project(&mut projection);
             if rule_set.selector.is_some() {
                 projection.add(crate::evaluate::LABELS_PATH);
             }
@@ -175,7 +173,7 @@ pub struct Details {
 }
 
 impl Details {
-    fn programs(&self) -> impl Iterator<Item = &Program> {
+    fn programs(&self) -> impl Iterator<Item = &Program> + Clone {
         [
             &self.message,
             &self.reason,
@@ -269,14 +267,22 @@ impl RuleSet {
         self.rules.iter().any(|rule| &*rule.operation == operation)
     }
 
-    fn programs(&self) -> impl Iterator<Item = &Program> {
-        let rules = self.rules.iter().flat_map(|rule| {
-            let elements = rule.for_each.iter().flat_map(|each| [&each.list, &each.key]);
-            std::iter::once(&rule.expression)
-                .chain(elements)
-                .chain(rule.details.programs())
-        });
-        rules.chain(self.label_expressions.iter().map(|(_, program)| program))
+    /// Adds the fields that its expressions read.
+    fn project(&self, projection: &mut Projection) {
+        for rule in &self.rules {
+            let own = std::iter::once(&rule.expression).chain(rule.details.programs());
+            for program in own.clone() {
+                projection.merge(program.projection());
+            }
+            if let Some(ForEach { list, key }) = &rule.for_each {
+                let readers = own.chain([key]);
+                projection.merge(&list.items_projection(&self.environment, readers));
+                projection.merge(key.projection());
+            }
+        }
+        for (_, program) in &self.label_expressions {
+            projection.merge(program.projection());
+        }
     }
 }
 
