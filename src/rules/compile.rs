@@ -3,7 +3,6 @@
 use super::validate::validate;
 use super::{Activity, Details, ForEach, Rule, RuleSet, Supersedes};
 use crate::api::duration;
-use crate::api::live::State;
 use crate::api::ruleset::{self, MAX_LABELS, MAX_RULES, MAX_VARIABLES, OperationRuleSetSpec};
 use crate::expression::{self, CompileError, Environment, Kind, Program};
 use kube::core::Selector;
@@ -189,6 +188,7 @@ impl Compiler {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::live::State;
 
     fn spec(yaml: &str) -> OperationRuleSetSpec {
         serde_saphyr::from_str(yaml).expect("a spec")

@@ -201,14 +201,17 @@ impl Tracked {
                 }
                 (true, Some(_)) | (false, None) => {}
             }
-            if in_flight.operation.redetected(now.wall, gap) {
-                ledger.show(&in_flight.operation, &self.view);
-            }
         }
         for what in over {
             self.complete(&what, None, ledger, now);
         }
+        // Before anything is shown: what gives way is not seen to settle first.
         self.arbitrate(gap, ledger, now);
+        for in_flight in self.operations.values_mut() {
+            if in_flight.operation.redetected(now.wall, gap) {
+                ledger.show(&in_flight.operation, &self.view);
+            }
+        }
     }
 
     /// Something of `what` was due at `at`.
