@@ -222,7 +222,20 @@ const NAMESPACE: &str = "expected the name of a namespace (lower-case letters, d
 impl Config {
     /// From the command line and the environment of the process.
     pub fn from_process() -> Result<Self, ConfigError> {
-        Self::from(Cli::parse(), |name| std::env::var(name).ok())
+        let cli = Cli::try_parse().unwrap_or_else(|error| {
+            if !error.use_stderr() {
+                error.exit(); // Help was asked for.
+            }
+            // One line, as for every other bad value: what stands before the hints.
+            let text = error.to_string();
+            let what = text.split("\n\n").next().unwrap_or_default();
+            let line = what.split_whitespace().collect::<Vec<_>>().join(" ");
+            eprintln!("ifo-apiserver: {}", line.trim_start_matches("error: "));
+            std::process::exit(2);
+        });
+        // What is no text is not dropped for a default: it is no valid value either.
+        let env = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
+        Self::from(cli, env)
     }
 
     /// From parsed flags and any environment.
