@@ -88,6 +88,23 @@ async fn until(demo: &Demo, name: &str, kind: &str, status: &str) -> Value {
     .await
 }
 
+/// The columns Name, Ready and Reason of `kubectl get ors -o wide`.
+async fn ready_and_reason(demo: &Demo) -> Vec<[String; 3]> {
+    let request = http::Request::get(RULE_SETS)
+        .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+        .body(Vec::new())
+        .unwrap();
+    let table: Value = demo.client.request(request).await.unwrap();
+    let columns = table["columnDefinitions"].as_array().unwrap();
+    let places = ["Name", "Ready", "Reason"].map(|name| {
+        let place = columns.iter().position(|column| column["name"] == name);
+        place.unwrap_or_else(|| panic!("no column {name}: {table}"))
+    });
+    let rows = table["rows"].as_array().unwrap().iter();
+    rows.map(|row| places.map(|at| row["cells"][at].as_str().unwrap_or_default().to_owned()))
+        .collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_rule_set_tells_its_author_and_does_not_disturb_the_others() {
     let folders = Folders::new();
@@ -125,6 +142,15 @@ async fn a_bad_rule_set_tells_its_author_and_does_not_disturb_the_others() {
     assert!(
         message.as_str().unwrap().contains("unheardofs"),
         "{message}"
+    );
+    assert_eq!(
+        ready_and_reason(&demo).await,
+        [
+            ["elsewhere", "False", "InvalidTarget"],
+            ["good", "True", "Watching"],
+            ["syntax", "False", "InvalidRule"],
+            ["text", "False", "InvalidRule"],
+        ]
     );
     demo.logged(&["WARN", "rule set", "shapeless", "invalid type: integer `7`"])
         .await;

@@ -40,17 +40,10 @@ async fn watched_rule_set_is_ready_and_validated_and_nothing_else() {
 #[tokio::test(start_paused = true)]
 async fn invalid_rule_is_told_with_its_place_and_all_of_them_are() {
     let mut object = rule_set("a", "cars", "object.spec ==\n  1 +");
-    object.spec.rules.push(ruleset::Rule {
-        operation: "Moving".into(),
-        expression: "size(1)".into(),
-    });
-    object
-        .spec
-        .label_expressions
-        .push(ruleset::LabelExpression {
-            key: "color".into(),
-            expression: "1".into(),
-        });
+    let moving = json!({"operation": "Moving", "expression": "size(1)"});
+    object.spec.rules.push(from(moving));
+    let color = json!({"key": "color", "expression": "1"});
+    object.spec.label_expressions.push(from(color));
     let status = resting(object, served()).await;
     assert_eq!(types(&status), ["Ready", "InvalidRule", "Validated"]);
     assert_eq!(

@@ -7,11 +7,12 @@ mod writing;
 
 use super::*;
 use crate::api::Resolution;
-use crate::api::ruleset::{self, OperationRuleSet, OperationRuleSetSpec, OperationRuleSetStatus};
+use crate::api::ruleset::{OperationRuleSet, OperationRuleSetSpec, OperationRuleSetStatus};
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde_json::json;
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -235,21 +236,16 @@ fn rule_set(name: &str, resource: &str, expression: &str) -> OperationRuleSet {
 }
 
 fn spec(resource: &str, expression: &str) -> OperationRuleSetSpec {
-    OperationRuleSetSpec {
-        component: "tests".into(),
-        target: ruleset::Target {
-            group: "things.example".into(),
-            version: "v1".into(),
-            resource: resource.into(),
-        },
-        rules: vec![ruleset::Rule {
-            operation: "Working".into(),
-            expression: expression.into(),
-        }],
-        namespaces: Vec::new(),
-        labels: BTreeMap::new(),
-        label_expressions: Vec::new(),
-    }
+    from(json!({
+        "component": "tests",
+        "target": {"group": "things.example", "version": "v1", "resource": resource},
+        "rules": [{"operation": "Working", "expression": expression}],
+    }))
+}
+
+/// As it stands in a manifest.
+fn from<T: serde::de::DeserializeOwned>(manifest: serde_json::Value) -> T {
+    serde_json::from_value(manifest).expect("a manifest")
 }
 
 fn edited(mut object: OperationRuleSet, expression: &str) -> OperationRuleSet {
