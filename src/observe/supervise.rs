@@ -270,3 +270,7 @@ fn identity(object: &Bytes) -> Option<Subject> {
     let doc = Doc::parse(object, &projection).ok()?;
     Subject::read(&doc).ok()
 }
+
+#[cfg(test)]
+#[path = "supervise_tests.rs"]
+mod tests;

@@ -4,16 +4,24 @@
 
 mod compile;
 mod controller;
+mod lookups;
 mod registry;
 mod status;
+mod target;
 mod validate;
+mod writes;
+
+#[cfg(test)]
+mod tests;
 
 pub use compile::{Invalid, compile};
-pub use controller::{Controller, Inputs, Outputs, Resolve, RuleSetEvent, StatusSink, StatusWrite};
+pub use controller::{Controller, Inputs, Outputs, RuleSetEvent};
+pub use lookups::Resolve;
 pub use registry::{Feedback, Publication};
+pub use writes::{StatusSink, StatusWrite};
 
-use crate::api::Gvr;
 use crate::api::live::State;
+use crate::api::{Gvr, Source};
 use crate::expression::{Environment, Program, Projection};
 use jiff::Timestamp;
 use kube::core::Selector;
@@ -92,6 +100,21 @@ impl RuleBook {
             .iter()
             .all(|other| other.selector.as_ref() == Some(shared))
             .then_some(shared)
+    }
+
+    /// The feeds that it needs. `target` is its own, shared.
+    pub fn sources(&self, target: &Arc<Gvr>) -> Vec<Source> {
+        let source = |namespace: Option<&str>| Source {
+            target: target.clone(),
+            namespace: namespace.map(Into::into),
+        };
+        match self.namespaces() {
+            Some(namespaces) => namespaces
+                .into_iter()
+                .map(|own| source(Some(own)))
+                .collect(),
+            None => vec![source(None)],
+        }
     }
 
     /// Whether a rule of this book still is about `operation` of subjects in `namespace`.
