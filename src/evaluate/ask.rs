@@ -153,10 +153,20 @@ impl<'s> Asking<'_, 's> {
             reason,
             message: self.message(place),
             progress: self
-                .ask(place, "progress", details.progress.as_ref(), Program::progress)
+                .ask(
+                    place,
+                    "progress",
+                    details.progress.as_ref(),
+                    Program::progress,
+                )
                 .flatten(),
             started: self
-                .ask(place, "startedAt", details.started_at.as_ref(), Program::time)
+                .ask(
+                    place,
+                    "startedAt",
+                    details.started_at.as_ref(),
+                    Program::time,
+                )
                 .flatten(),
             instance: self.instance(place),
         }
@@ -187,7 +197,12 @@ impl<'s> Asking<'_, 's> {
     fn message(&mut self, place: Place<'_>) -> Arc<str> {
         let text = self.text(place, "message", place.rule.details.message.as_ref());
         match text {
-            Some(text) => text.trim().chars().take(MAX_MESSAGE).collect::<String>().into(),
+            Some(text) => text
+                .trim()
+                .chars()
+                .take(MAX_MESSAGE)
+                .collect::<String>()
+                .into(),
             None => Arc::default(),
         }
     }

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 /// A book of rule sets that are given as YAML specs without a target.
 fn book(specs: &[(&str, &str)]) -> RuleBook {
     let sets = specs.iter().map(|(name, spec)| {
-        let text = format!("component: c\ntarget: {{group: g.io, version: v1, resource: things}}\n{spec}");
+        let text =
+            format!("component: c\ntarget: {{group: g.io, version: v1, resource: things}}\n{spec}");
         let spec = serde_saphyr::from_str(&text).expect("a spec");
         Arc::new(compile(name, &spec).expect("valid rules"))
     });
@@ -217,7 +218,9 @@ fn a_list_that_fails_leaves_all_elements_as_they_were() {
 
 #[test]
 fn labels_are_of_the_rule_set_and_not_of_an_element() {
-    let spec = format!("labels: {{tier: fixed}}\nlabelExpressions:\n- {{key: tier, expression: \"'computed'\"}}\n- {{key: zone, expression: object.zone}}\nrules:\n- {PARTS}");
+    let spec = format!(
+        "labels: {{tier: fixed}}\nlabelExpressions:\n- {{key: tier, expression: \"'computed'\"}}\n- {{key: zone, expression: object.zone}}\nrules:\n- {PARTS}"
+    );
     let object = json!({"zone": "east", "parts": [{"name": "a", "phase": "Copying"}]});
     let evaluation = asked(&book(&[("set", &spec)]), &object);
     let says = evaluation.findings[0].says.as_ref().expect("an answer");
@@ -230,7 +233,9 @@ fn labels_are_of_the_rule_set_and_not_of_an_element() {
 #[test]
 fn variables_are_those_of_the_rule_set_that_is_asked() {
     let set = |value: &str| {
-        format!("variables:\n- {{name: wanted, expression: \"'{value}'\"}}\nrules:\n- {{operation: {value}, expression: object.phase == variables.wanted}}")
+        format!(
+            "variables:\n- {{name: wanted, expression: \"'{value}'\"}}\nrules:\n- {{operation: {value}, expression: object.phase == variables.wanted}}"
+        )
     };
     let (a, b) = (set("A"), set("B"));
     let book = book(&[("a", &a), ("b", &b)]);
@@ -244,8 +249,9 @@ fn variables_are_those_of_the_rule_set_that_is_asked() {
 #[test]
 fn a_rule_set_that_does_not_select_the_object_is_not_asked() {
     let rules = "rules:\n- {operation: Moving, expression: 'true'}";
-    let selecting =
-        format!("labelSelector: {{matchLabels: {{tier: web}}, matchExpressions: [{{key: old, operator: DoesNotExist}}]}}\n{rules}");
+    let selecting = format!(
+        "labelSelector: {{matchLabels: {{tier: web}}, matchExpressions: [{{key: old, operator: DoesNotExist}}]}}\n{rules}"
+    );
     let book = book(&[("all", rules), ("web", &selecting)]);
     let found = |labels: Value| {
         let evaluation = asked(&book, &json!({"metadata": {"labels": labels}}));
@@ -280,7 +286,14 @@ fn states_and_reasons_have_names() {
     assert_eq!(rules::state("Failing"), Some(State::Failing));
     assert_eq!(rules::outcome("Ended"), None);
     assert!(rules::is_reason("AtWork2"));
-    for not in ["", "atWork", "At Work", "At_Work", "Ätwork", &"A".repeat(200)] {
+    for not in [
+        "",
+        "atWork",
+        "At Work",
+        "At_Work",
+        "Ätwork",
+        &"A".repeat(200),
+    ] {
         assert!(!rules::is_reason(not), "{not}");
     }
 }

@@ -194,7 +194,9 @@ impl<'d> Node<'d> {
             Item::Map(span) => self.span(*span),
             _ => &[],
         };
-        members.iter().map(move |entry| (&*entry.key, self.at(entry)))
+        members
+            .iter()
+            .map(move |entry| (&*entry.key, self.at(entry)))
     }
 
     pub(super) fn item(self) -> &'d Item<'d> {

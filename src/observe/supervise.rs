@@ -223,9 +223,15 @@ impl Follower {
         }
         if !evaluation.findings.is_empty() {
             self.interesting.insert(identity, None);
-        } else if let Some(fading) = self.interesting.get_mut(&identity) {
-            fading.get_or_insert(read);
-        } else if !self.listing {
+        } else if self.book.asks_for_outcomes() {
+            match self.interesting.get_mut(&identity) {
+                Some(fading) => {
+                    fading.get_or_insert(read);
+                }
+                None if !self.listing => return true,
+                None => {}
+            }
+        } else if self.interesting.remove(&identity).is_none() && !self.listing {
             return true;
         }
         self.tell(Event::Evaluated { evaluation, read }).await

@@ -39,7 +39,8 @@ pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<I
     let mut label_expressions = Vec::new();
     for label in spec.label_expressions.iter().take(MAX_LABELS) {
         let field = format!("labelExpressions[{}].expression", label.key);
-        if let Some(program) = compiler.program(field, &label.expression, Kind::String, &environment)
+        if let Some(program) =
+            compiler.program(field, &label.expression, Kind::String, &environment)
         {
             label_expressions.push((label.key.clone(), program));
         }
@@ -98,8 +99,7 @@ impl Compiler {
         let mut environment = Environment::default();
         for variable in variables.iter().take(MAX_VARIABLES) {
             let field = format!("variables[{}].expression", variable.name);
-            let Some(program) =
-                self.program(field, &variable.expression, Kind::Any, &environment)
+            let Some(program) = self.program(field, &variable.expression, Kind::Any, &environment)
             else {
                 continue;
             };
@@ -118,10 +118,11 @@ impl Compiler {
         } else {
             environment
         };
-        let mut optional = |name: &str, source: Option<&String>, kind: Kind, inner: &Environment| {
-            let field = format!("rules[{}].{name}", rule.operation);
-            self.program(field, source?, kind, inner)
-        };
+        let mut optional =
+            |name: &str, source: Option<&String>, kind: Kind, inner: &Environment| {
+                let field = format!("rules[{}].{name}", rule.operation);
+                self.program(field, source?, kind, inner)
+            };
         let details = Details {
             message: optional("message", rule.message.as_ref(), Kind::String, inner),
             reason: optional("reason", rule.reason.as_ref(), Kind::String, inner),
@@ -135,7 +136,12 @@ impl Compiler {
         // An element that is a string or an int is its own identity.
         let own = Some("item".to_owned());
         let key = rule.for_each.as_ref().and_then(|_| {
-            optional("itemKey", rule.item_key.as_ref().or(own.as_ref()), Kind::Key, inner)
+            optional(
+                "itemKey",
+                rule.item_key.as_ref().or(own.as_ref()),
+                Kind::Key,
+                inner,
+            )
         });
         let field = format!("rules[{}].expression", rule.operation);
         let expression = self.program(field, &rule.expression, Kind::Bool, inner)?;
@@ -208,7 +214,14 @@ mod tests {
     #[test]
     fn each_field_of_a_rule_is_compiled_and_reported_by_its_name() {
         for field in [
-            "message", "reason", "state", "progress", "startedAt", "instance", "outcome", "forEach",
+            "message",
+            "reason",
+            "state",
+            "progress",
+            "startedAt",
+            "instance",
+            "outcome",
+            "forEach",
         ] {
             let spec = rule(&format!(
                 "{{operation: Moving, expression: 'true', {field}: 'object.'}}"
@@ -234,7 +247,9 @@ mod tests {
             let problems = problems(&spec);
             assert!(problems[0].contains(word), "{problems:?}");
         }
-        let spec = rule("{operation: Moving, expression: 'true', state: \"'Blocked'\", reason: \"'AtWork'\", outcome: \"''\"}");
+        let spec = rule(
+            "{operation: Moving, expression: 'true', state: \"'Blocked'\", reason: \"'AtWork'\", outcome: \"''\"}",
+        );
         assert!(compile("x", &spec).is_ok());
     }
 
@@ -257,7 +272,9 @@ mod tests {
 
     #[test]
     fn an_item_is_there_for_each_and_nowhere_else() {
-        let with = rule("{operation: Moving, forEach: object.parts, itemKey: item.name, expression: item.moving, message: item.text}");
+        let with = rule(
+            "{operation: Moving, forEach: object.parts, itemKey: item.name, expression: item.moving, message: item.text}",
+        );
         assert!(compile("x", &with).is_ok());
         let without = rule("{operation: Moving, expression: item.moving}");
         assert!(problems(&without)[0].contains("item"));

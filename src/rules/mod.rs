@@ -117,6 +117,14 @@ impl RuleBook {
         }
     }
 
+    /// Whether a rule reads from its subjects how an operation ended.
+    pub fn asks_for_outcomes(&self) -> bool {
+        self.rule_sets
+            .iter()
+            .flat_map(|rule_set| &rule_set.rules)
+            .any(|rule| rule.details.outcome.is_some())
+    }
+
     /// Whether a rule of this book still is about `operation` of subjects in `namespace`.
     pub fn has_rule(&self, operation: &str, namespace: Option<&str>) -> bool {
         self.rule_sets

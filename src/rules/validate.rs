@@ -19,7 +19,9 @@ pub(super) fn validate(spec: &OperationRuleSetSpec) -> Vec<Invalid> {
     check.count("namespaces", spec.namespaces.len(), MAX_NAMESPACES);
     for namespace in &spec.namespaces {
         if !is_dns_label(namespace) {
-            check.refuse(format!("namespaces: {namespace:?} is not a namespace's name"));
+            check.refuse(format!(
+                "namespaces: {namespace:?} is not a namespace's name"
+            ));
         }
     }
     if let Some(selector) = &spec.label_selector {
@@ -34,7 +36,10 @@ pub(super) fn validate(spec: &OperationRuleSetSpec) -> Vec<Invalid> {
     for rule in &spec.rules {
         check.rule(rule);
         if !seen.insert(&rule.operation) {
-            check.refuse(format!("rules: operation {:?} is there twice", rule.operation));
+            check.refuse(format!(
+                "rules: operation {:?} is there twice",
+                rule.operation
+            ));
         }
     }
     check.labels(spec);
@@ -99,7 +104,9 @@ impl Check {
                 self.refuse(format!("labelSelector: {key:?} is not a label key"));
             }
         }
-        let values = requirements.iter().flat_map(|requirement| requirement.values.iter().flatten());
+        let values = requirements
+            .iter()
+            .flat_map(|requirement| requirement.values.iter().flatten());
         for value in values.chain(equal.map(|(_, value)| value)) {
             if !labels::is_value(value) {
                 self.refuse(format!("labelSelector: {value:?} is not a label value"));
@@ -112,7 +119,11 @@ impl Check {
                     "labelSelector: {} of {:?} {}",
                     requirement.operator,
                     requirement.key,
-                    if sets { "needs values" } else { "takes no values" }
+                    if sets {
+                        "needs values"
+                    } else {
+                        "takes no values"
+                    }
                 ));
             }
         }
@@ -189,7 +200,9 @@ impl Check {
         }
         for (key, value) in &spec.labels {
             if !labels::is_value(value) {
-                self.refuse(format!("labels: value {value:?} of {key} is not a label value"));
+                self.refuse(format!(
+                    "labels: value {value:?} of {key} is not a label value"
+                ));
             }
         }
         let mut seen = BTreeSet::new();
@@ -200,7 +213,10 @@ impl Check {
                 &label.expression,
             );
             if !seen.insert(&label.key) {
-                self.refuse(format!("labelExpressions: key {:?} is there twice", label.key));
+                self.refuse(format!(
+                    "labelExpressions: key {:?} is there twice",
+                    label.key
+                ));
             }
         }
     }

@@ -83,9 +83,15 @@ pub fn losers(contenders: &[Contender<'_>]) -> Vec<Option<usize>> {
         }
         while !open.is_empty() {
             let free = open.iter().copied().find(|&place| {
-                !open.iter().any(|&other| contenders[other].beats(&contenders[place]))
+                !open
+                    .iter()
+                    .any(|&other| contenders[other].beats(&contenders[place]))
             });
-            let first = || open.iter().copied().min_by_key(|&place| contenders[place].order);
+            let first = || {
+                open.iter()
+                    .copied()
+                    .min_by_key(|&place| contenders[place].order)
+            };
             let Some(winner) = free.or_else(first) else {
                 break;
             };
@@ -141,12 +147,14 @@ mod tests {
             .iter()
             .zip(&all)
             .enumerate()
-            .map(|(place, ((_, detected, _), (what, supersedes)))| Contender {
-                what,
-                detected: *detected,
-                order: ("rules", place),
-                supersedes,
-            })
+            .map(
+                |(place, ((_, detected, _), (what, supersedes)))| Contender {
+                    what,
+                    detected: *detected,
+                    order: ("rules", place),
+                    supersedes,
+                },
+            )
             .collect();
         let lost = losers(&contenders);
         let told = lost.iter().enumerate().filter_map(|(place, winner)| {
@@ -158,7 +166,12 @@ mod tests {
 
     #[test]
     fn one_that_is_named_gives_way_also_to_one_that_settles() {
-        let rules = |stopping| [("Migrating", true, &[][..]), ("Stopping", stopping, &["Migrating"])];
+        let rules = |stopping| {
+            [
+                ("Migrating", true, &[][..]),
+                ("Stopping", stopping, &["Migrating"]),
+            ]
+        };
         assert_eq!(verdict(&rules(true)), ["Migrating<Stopping"]);
         assert_eq!(verdict(&rules(false)), ["Migrating<Stopping"]);
     }
@@ -168,7 +181,11 @@ mod tests {
         let rules = |a, b| [("A", a, &["B"][..]), ("B", b, &["A"][..])];
         assert_eq!(verdict(&rules(true, false)), ["B<A"]);
         assert_eq!(verdict(&rules(false, true)), ["A<B"]);
-        assert_eq!(verdict(&rules(true, true)), ["B<A"], "the first in the list");
+        assert_eq!(
+            verdict(&rules(true, true)),
+            ["B<A"],
+            "the first in the list"
+        );
     }
 
     #[test]
@@ -215,6 +232,9 @@ mod tests {
             ("Copying/b", true, &[]),
             ("Canceling", true, &["Copying"]),
         ];
-        assert_eq!(verdict(&rules), ["Copying/a<Canceling", "Copying/b<Canceling"]);
+        assert_eq!(
+            verdict(&rules),
+            ["Copying/a<Canceling", "Copying/b<Canceling"]
+        );
     }
 }

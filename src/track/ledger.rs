@@ -67,7 +67,11 @@ impl Ledger {
     /// The next of what is due now, with the time that it was due at.
     pub(super) fn next_due(&mut self, now: Instant) -> Option<(Instant, OperationId)> {
         let is_due = self.deadlines.first().is_some_and(|(at, _)| *at <= now);
-        if is_due { self.deadlines.pop_first() } else { None }
+        if is_due {
+            self.deadlines.pop_first()
+        } else {
+            None
+        }
     }
 
     /// When there is something to do.

@@ -1,8 +1,8 @@
 //! One operation while it is in flight, and the object that it is shown as.
 
+use super::arbitrate::What;
 use crate::api::live::{self, InFlightOperation, Phase, Spec, StartTimeSource, State, Status};
 use crate::api::{Gvr, LIVE_GROUP, VERSION, labels};
-use super::arbitrate::What;
 use crate::evaluate::{Says, Subject};
 use crate::index::Key;
 use crate::rules::{Rule, RuleSet};
@@ -244,7 +244,9 @@ impl Operation {
 
     /// Whether what is detected now is another run of the operation.
     pub fn is_another_run(&self) -> bool {
-        let now = self.next_speaker().and_then(|next| next.says.instance.as_ref());
+        let now = self
+            .next_speaker()
+            .and_then(|next| next.says.instance.as_ref());
         now.is_some_and(|now| self.instance.as_ref().is_some_and(|own| own != now))
     }
 
@@ -263,8 +265,7 @@ impl Operation {
             self.detected = status;
             self.detected_since = now;
         }
-        let changed =
-            flipped || names != self.detected_by || !self.speaker.shows_the_same(&before);
+        let changed = flipped || names != self.detected_by || !self.speaker.shows_the_same(&before);
         if changed && (status == Detected::True || flipped && status == Detected::False) {
             self.last_detected = now;
         }

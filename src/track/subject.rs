@@ -215,7 +215,14 @@ impl Tracked {
     }
 
     /// Something of `what` was due at `at`.
-    pub(super) fn due(&mut self, what: &What, at: Instant, gap: bool, ledger: &mut Ledger, now: Now) {
+    pub(super) fn due(
+        &mut self,
+        what: &What,
+        at: Instant,
+        gap: bool,
+        ledger: &mut Ledger,
+        now: Now,
+    ) {
         if let Some(in_flight) = self.operations.get_mut(what)
             && in_flight.settling == Some(Settling::Until(at))
         {
@@ -312,9 +319,7 @@ impl Tracked {
             };
             let speaks = self.operations.get(&what).is_some_and(|in_flight| {
                 in_flight.operation.detections.is_empty()
-                    && in_flight
-                        .operation
-                        .is_spoken_for_by(&outcome.rule_set.name)
+                    && in_flight.operation.is_spoken_for_by(&outcome.rule_set.name)
             });
             if speaks {
                 let end = End::Outcome(outcome.state, outcome.message.clone());
@@ -335,7 +340,9 @@ impl Tracked {
         let Some(first) = detections.values().next() else {
             return;
         };
-        let after = first.rule().map_or(Duration::ZERO, |rule| rule.appear_after);
+        let after = first
+            .rule()
+            .map_or(Duration::ZERO, |rule| rule.appear_after);
         let ready = now.steady + after;
         if !after.is_zero() {
             ledger.due(ready, (self.identity.clone(), what.clone()));
@@ -367,9 +374,7 @@ impl Tracked {
     fn arbitrate(&mut self, gap: bool, ledger: &mut Ledger, now: Now) {
         // What waits for its time must have been detected all the while, which in a gap
         // is not known.
-        let is_ready = |waiting: &Waiting| {
-            waiting.ready <= now.steady && !(gap && waiting.delayed)
-        };
+        let is_ready = |waiting: &Waiting| waiting.ready <= now.steady && !(gap && waiting.delayed);
         if self.operations.len() < 2 && self.waiting.is_empty() {
             return;
         }

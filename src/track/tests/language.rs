@@ -24,7 +24,13 @@ impl World {
         self.generation += 1;
         let target = (*self.target).clone();
         let kind = "VirtualMachine".to_owned();
-        self.book = Arc::new(RuleBook::new(self.generation, target, kind, true, vec![set]));
+        self.book = Arc::new(RuleBook::new(
+            self.generation,
+            target,
+            kind,
+            true,
+            vec![set],
+        ));
         self.message(Message::Rules {
             target: self.target.clone(),
             book: Some(self.book.clone()),
@@ -79,7 +85,10 @@ fn message_reason_state_and_progress_are_shown_and_each_change_is_a_change() {
     assert_eq!(shown.status.reason, "B");
     assert_eq!(shown.status.state, State::Failing);
     assert_eq!(shown.status.progress, Some(2));
-    assert_eq!(condition(&shown, "Progressing"), ("True".into(), "B".into()));
+    assert_eq!(
+        condition(&shown, "Progressing"),
+        ("True".into(), "B".into())
+    );
     // What was said last stays while it settles.
     world.is(json!({"moving": false}));
     let shown = world.one();
@@ -124,7 +133,10 @@ fn an_outcome_that_comes_late_ends_what_settles() {
     assert_eq!(world.one().status.state, State::Settling);
     world.phase("Done");
     assert!(world.shown().is_empty());
-    assert_eq!(world.seen().last().map(String::as_str), Some("-Moving Succeeded Succeeded"));
+    assert_eq!(
+        world.seen().last().map(String::as_str),
+        Some("-Moving Succeeded Succeeded")
+    );
 }
 
 #[test]
@@ -136,29 +148,43 @@ fn another_run_is_another_operation() {
     world.is(json!({"moving": true}));
     let first = world.one();
     world.is(run("a"));
-    assert_eq!(world.one().metadata.uid, first.metadata.uid, "now it is known which");
+    assert_eq!(
+        world.one().metadata.uid,
+        first.metadata.uid,
+        "now it is known which"
+    );
     world.after(SECOND);
     world.is(json!({"moving": true}));
-    assert_eq!(world.one().metadata.uid, first.metadata.uid, "not told is not another");
+    assert_eq!(
+        world.one().metadata.uid,
+        first.metadata.uid,
+        "not told is not another"
+    );
     world.is(run("b"));
     let second = world.one();
     assert_ne!(second.metadata.uid, first.metadata.uid);
-    assert_eq!(second.metadata.creation_timestamp.map(|t| t.0), Some(world.now.wall));
+    assert_eq!(
+        second.metadata.creation_timestamp.map(|t| t.0),
+        Some(world.now.wall)
+    );
     // Also when it comes back inside the debounce.
     world.is(json!({"moving": false}));
     world.after(SECOND);
     world.is(run("c"));
     assert_ne!(world.one().metadata.uid, second.metadata.uid);
-    let ends: Vec<_> = world.seen().into_iter().filter(|seen| seen.starts_with('-')).collect();
+    let ends: Vec<_> = world
+        .seen()
+        .into_iter()
+        .filter(|seen| seen.starts_with('-'))
+        .collect();
     assert_eq!(ends, ["-Migrating Ended Replaced"; 2]);
 }
 
 #[test]
 fn the_start_is_the_rules_own_if_it_is_not_in_the_future() {
     let start = |since: &str| {
-        let mut world = world_of(
-            "rules:\n- {operation: Moving, expression: 'true', startedAt: object.since}",
-        );
+        let mut world =
+            world_of("rules:\n- {operation: Moving, expression: 'true', startedAt: object.since}");
         world.is(json!({ "since": since }));
         let shown = world.one();
         let at = shown.metadata.creation_timestamp.expect("a start").0;
@@ -191,7 +217,12 @@ fn a_successor_that_says_the_same_start_has_another_name() {
     let second = world.one();
     assert_ne!(first.metadata.name, second.metadata.name);
     assert_eq!(
-        second.metadata.creation_timestamp.expect("a start").0.to_string(),
+        second
+            .metadata
+            .creation_timestamp
+            .expect("a start")
+            .0
+            .to_string(),
         "2026-11-21T09:30:01Z"
     );
 }
@@ -205,7 +236,11 @@ fn a_rules_own_debounce_holds() {
     assert_eq!(world.shown().len(), 3);
     world.is(json!({"on": false}));
     let names = |world: &World| -> Vec<String> {
-        world.shown().into_iter().map(|o| o.spec.operation).collect()
+        world
+            .shown()
+            .into_iter()
+            .map(|o| o.spec.operation)
+            .collect()
     };
     assert_eq!(names(&world), ["Long", "Usual"]);
     world.after(DEBOUNCE);
@@ -335,13 +370,17 @@ fn each_element_lives_on_its_own() {
         "rules:\n- {operation: Copying, forEach: object.parts, itemKey: item.name, expression: \"item.phase == 'Copying'\", progress: item.done, \
          outcome: \"item.phase == 'Done' ? 'Succeeded' : ''\"}",
     );
-    let parts = |a: &str, b: &str| {
-        json!({"parts": [{"name": "a", "phase": a, "done": 5}, {"name": "b", "phase": b, "done": 6}]})
-    };
+    let parts = |a: &str, b: &str| json!({"parts": [{"name": "a", "phase": a, "done": 5}, {"name": "b", "phase": b, "done": 6}]});
     world.is(parts("Copying", "Copying"));
     let shown = world.shown();
-    let items: Vec<_> = shown.iter().map(|object| object.spec.item.as_deref()).collect();
-    assert!(items.contains(&Some("a")) && items.contains(&Some("b")), "{items:?}");
+    let items: Vec<_> = shown
+        .iter()
+        .map(|object| object.spec.item.as_deref())
+        .collect();
+    assert!(
+        items.contains(&Some("a")) && items.contains(&Some("b")),
+        "{items:?}"
+    );
     assert_ne!(shown[0].metadata.name, shown[1].metadata.name);
     world.is(parts("Copying", "Done"));
     assert_eq!(world.one().spec.item.as_deref(), Some("a"));
