@@ -60,6 +60,8 @@ mod list;
 pub(super) struct Follower {
     connection: Connection,
     source: Source,
+    /// The label selector that is sent along.
+    selection: Option<String>,
     target: String,
     retry_interval: Duration,
     metrics: Arc<Metrics>,
@@ -110,6 +112,7 @@ impl Follower {
     pub(super) fn new(
         connection: Connection,
         source: Source,
+        selection: Option<String>,
         retry_interval: Duration,
         metrics: Arc<Metrics>,
         out: mpsc::Sender<Raw>,
@@ -118,6 +121,7 @@ impl Follower {
             connection,
             target: source.target.to_string(),
             source,
+            selection,
             retry_interval,
             metrics,
             out,
@@ -233,7 +237,8 @@ impl Follower {
 
     /// Sends a request; says that there is a gap if the answer takes its time.
     async fn open(&mut self, client: &kube::Client, ask: Ask<'_>) -> Result<Body, Refusal> {
-        let answer = request::send(client, request::build(&self.source, ask)?);
+        let request = request::build(&self.source, self.selection.as_deref(), ask)?;
+        let answer = request::send(client, request);
         tokio::pin!(answer);
         if self.synced {
             if let Ok(answer) = timeout(PATIENCE, &mut answer).await {

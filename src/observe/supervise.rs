@@ -129,13 +129,17 @@ struct Follower {
 
 impl Follower {
     async fn run(mut self, feed: Arc<dyn Feed>, resync: Duration) {
-        let mut events = feed.follow(self.source.clone());
+        let selection = self.book.selector().map(ToString::to_string);
+        let mut events = match &selection {
+            Some(selection) => feed.follow_selected(self.source.clone(), selection),
+            None => feed.follow(self.source.clone()),
+        };
         let mut resync = tokio::time::interval(resync);
         resync.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let goes_on = tokio::select! {
                 event = events.next() => match event {
-                    Some(event) => self.event(event).await,
+                    Some(event) => self.event(&*feed, event).await,
                     None => false,
                 },
                 _ = resync.tick(), if !self.listing => {
@@ -157,7 +161,7 @@ impl Follower {
     }
 
     /// False when nobody listens any more.
-    async fn event(&mut self, event: Raw) -> bool {
+    async fn event(&mut self, feed: &dyn Feed, event: Raw) -> bool {
         let read = Instant::now();
         match event {
             Raw::Reset => {
@@ -172,7 +176,7 @@ impl Follower {
             }
             Raw::Deleted(object) => {
                 self.metrics.feed_event(&self.name);
-                self.deleted(&object, read).await
+                self.deleted(feed, &object, read).await
             }
             Raw::Synced => {
                 self.listing = false;
@@ -237,14 +241,23 @@ impl Follower {
         self.tell(Event::Evaluated { evaluation, read }).await
     }
 
-    async fn deleted(&mut self, object: &Bytes, read: Instant) -> bool {
+    async fn deleted(&mut self, feed: &dyn Feed, object: &Bytes, read: Instant) -> bool {
         let Some(subject) = identity(object) else {
             tracing::warn!(gvr = %self.source.target, "a deleted object could not be decoded");
             return true;
         };
         let identity = subject.identity(&self.source.target);
-        self.interesting.remove(&identity);
+        let was_interesting = self.interesting.remove(&identity).is_some();
         self.timed.remove(&identity);
+        // One that left the selection looks the same; only of those few on which
+        // something is in flight it matters.
+        if was_interesting
+            && self.book.selector().is_some()
+            && feed.is_there(&self.source.target, &subject).await
+        {
+            let evaluation = evaluate::unselected(&self.book, subject);
+            return self.tell(Event::Evaluated { evaluation, read }).await;
+        }
         self.tell(Event::Deleted { subject, read }).await
     }
 
