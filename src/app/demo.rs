@@ -137,6 +137,10 @@ async fn from_folder(app: &App, folder: &Path) -> anyhow::Result<BoxStream<'stat
                     None
                 }
             },
+            Raw::TooLarge { length, .. } => {
+                tracing::warn!(length, "a rule set is too large");
+                None
+            }
             Raw::Deleted(json) => serde_json::from_slice::<kube::core::PartialObjectMeta>(&json)
                 .ok()
                 .and_then(|object| object.metadata.name)
