@@ -14,13 +14,16 @@ mod convert;
 mod doc;
 mod environment;
 mod eval;
+mod format;
 mod kind;
 mod lower;
 mod op;
 mod pattern;
 mod project;
+mod quantity;
 mod re2;
 mod scope;
+mod strings;
 mod time;
 mod value;
 
