@@ -374,7 +374,7 @@ fn namespace(name: &str, value: String) -> Result<String, ConfigError> {
 }
 
 /// `30s`, `5m`, `1h30m`, `1.5h`, `500ms`, or bare seconds.
-fn parse_duration(text: &str) -> Option<Duration> {
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     if text.bytes().all(|b| b.is_ascii_digit()) {
         return text.parse().ok().map(Duration::from_secs);
     }
