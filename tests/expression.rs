@@ -34,13 +34,10 @@ fn run(case: &Case, kind: Kind) -> Result<String, Failure> {
     let program = compile(&case.source, kind, &Environment::default())
         .unwrap_or_else(|e| panic!("{}: {e}", case.source));
     let doc = Doc::parse(case.json.as_bytes(), program.projection()).unwrap();
-    let mut scope = Scope::new(
-        &doc,
-        Timestamp::UNIX_EPOCH,
-        &mut Budget {
-            left: STEPS_PER_OBJECT,
-        },
-    );
+    let mut budget = Budget {
+        left: STEPS_PER_OBJECT,
+    };
+    let mut scope = Scope::new(&doc, Timestamp::UNIX_EPOCH, &mut budget);
     let answer = match kind {
         Kind::Bool => program
             .test(&mut scope)

@@ -8,7 +8,7 @@ use super::rule_sets::{self, Loaded};
 use super::schema::{Root, Schemas};
 use crate::api::Gvr;
 use crate::api::schema;
-use crate::expression::{Origins, Step, fields};
+use crate::expression::{Origin, Origins, Step, fields};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -68,40 +68,73 @@ pub(super) fn run(args: &Args) -> bool {
 
 /// The fields that the expressions of `rule_set` read and no object has.
 fn misspelt(rule_set: &Loaded, root: &Root<'_>) -> Vec<String> {
-    let mut problems = Vec::new();
-    let mut check = |field: &str, source: &str, origins: &Origins| {
+    let mut checker = Checker {
+        root: *root,
+        problems: Vec::new(),
+    };
+    let spec = &rule_set.spec;
+    let mut origins = Origins::default();
+    for variable in &spec.variables {
+        let field = format!("variables[{}].expression", variable.name);
+        let origin = checker.check(&field, &variable.expression, &origins);
+        origins.variables.push((variable.name.clone(), origin));
+    }
+    for rule in &spec.rules {
+        let field = |name: &str| format!("rules[{}].{name}", rule.operation);
+        let mut inner = origins.clone();
+        if let Some(list) = &rule.for_each {
+            inner.item = checker.check(&field("forEach"), list, &origins).elements();
+        }
+        checker.check(&field("expression"), &rule.expression, &inner);
+        for (name, source) in [
+            ("itemKey", &rule.item_key),
+            ("message", &rule.message),
+            ("reason", &rule.reason),
+            ("state", &rule.state),
+            ("progress", &rule.progress),
+            ("startedAt", &rule.started_at),
+            ("instance", &rule.instance),
+            ("outcome", &rule.outcome),
+        ] {
+            if let Some(source) = source {
+                checker.check(&field(name), source, &inner);
+            }
+        }
+    }
+    for label in &spec.label_expressions {
+        let field = format!("labelExpressions[{}].expression", label.key);
+        checker.check(&field, &label.expression, &origins);
+    }
+    checker.problems
+}
+
+/// Checks expressions against one schema.
+struct Checker<'s> {
+    root: Root<'s>,
+    problems: Vec<String>,
+}
+
+impl Checker<'_> {
+    /// Checks what is in `field`; where its value comes from.
+    fn check(&mut self, field: &str, source: &str, origins: &Origins) -> Origin {
         // It was compiled, so it can be parsed.
         let Ok(read) = fields(source, origins) else {
-            return Origins::default().item;
+            return Origin::default();
         };
-        let mut told = BTreeSet::new();
         for named in &read.named {
-            // What is wrong before the last step was told where that is named.
-            let Some(unknown) = root.check(&named.path) else {
-                continue;
-            };
-            let last = matches!(named.path.last(), Some(Step::Field(name)) if *name == unknown.field);
-            let before = named.path.split_last().map_or(&[][..], |(_, before)| before);
-            if last && root.check(before).is_none() {
+            // What is wrong before the last step is told where that is named.
+            if let Some(unknown) = self.root.check(&named.path)
+                && unknown.depth + 1 == named.path.len()
+            {
                 let (line, column) = (named.line, named.column);
                 let problem = format!("{field}: {line}:{column}: {unknown}");
-                if told.insert(problem.clone()) {
-                    problems.push(problem);
+                if !self.problems.contains(&problem) {
+                    self.problems.push(problem);
                 }
             }
         }
         read.origin
-    };
-    let origins = Origins::default();
-    for rule in &rule_set.spec.rules {
-        let field = format!("rules[{}].expression", rule.operation);
-        check(&field, &rule.expression, &origins);
     }
-    for label in &rule_set.spec.label_expressions {
-        let field = format!("labelExpressions[{}].expression", label.key);
-        check(&field, &label.expression, &origins);
-    }
-    problems
 }
 
 /// Fields of the rule sets themselves that there are not, which the server would drop,
@@ -125,7 +158,7 @@ fn unknown_fields(input: &Input) -> BTreeMap<String, Vec<String>> {
         let mut problems = BTreeSet::new();
         walk(&found.object.json, &mut Vec::new(), &mut |path| {
             if let Some(unknown) = root.check(path)
-                && matches!(path.last(), Some(Step::Field(name)) if *name == unknown.field)
+                && unknown.depth + 1 == path.len()
             {
                 let text = unknown.to_string();
                 problems.insert(text.replacen("object", "the rule set", 1));

@@ -14,9 +14,8 @@ use super::names::Names;
 use super::output::{Format, complain, print, print_value, table};
 use super::rule_sets;
 use super::stream::{self, Change, Event};
-use crate::api::{Gvr, Source};
-use crate::config::parse_duration;
-use crate::evaluate::{Subject, evaluate};
+use crate::api::{Gvr, Source, duration};
+use crate::evaluate::{FieldFailure, Subject, evaluate};
 use crate::expression::Doc;
 use crate::index::{self, Bounds, Cursor, Scope, Stamp, Writer};
 use crate::rules::{RuleBook, RuleSet};
@@ -53,7 +52,7 @@ pub(super) struct Args {
     #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
     stream: Vec<PathBuf>,
     /// How long an operation must not be detected before it is over, as the server's --debounce-threshold
-    #[arg(long, default_value = "30s", value_parser = duration)]
+    #[arg(long, default_value = "30s", value_parser = debounce)]
     debounce: Duration,
     /// Form of the output
     #[arg(short = 'O', long, short_alias = 'o', value_enum, default_value_t = Format::Table)]
@@ -63,8 +62,8 @@ pub(super) struct Args {
 /// The longest debounce: no stream is longer, and clocks can count it.
 const LONGEST: Duration = Duration::from_hours(365 * 24);
 
-fn duration(text: &str) -> Result<Duration, String> {
-    parse_duration(text)
+fn debounce(text: &str) -> Result<Duration, String> {
+    duration::parse(text)
         .filter(|duration| *duration <= LONGEST)
         .ok_or_else(|| "not a duration such as 30s, 5m or 1h30m".to_owned())
 }
@@ -103,14 +102,11 @@ pub(super) fn run(args: &Args) -> bool {
     if !events.iter().any(|event| targets.contains_key(&event.resource)) {
         complain("note", "no event is about a target of the rules");
     }
-    let operations = replay(&targets, &events, args.debounce);
-    for rule_set in &loaded {
-        if let Some(failure) = rule_set.compiled.activity.last_failure() {
-            let (name, what) = (&rule_set.name, failure.what);
-            let (subject, message) = (failure.subject, failure.message);
-            complain("error", format!("{name}: {what}: {subject}: {message}"));
-            well = false;
-        }
+    let (operations, failures) = replay(&targets, &events, args.debounce);
+    for (failure, subject) in &failures {
+        let (name, field, message) = (&failure.rule_set, &failure.field, &failure.message);
+        complain("error", format!("{name}: {field}: {subject}: {message}"));
+        well = false;
     }
     match args.output {
         Format::Table => print_table(&operations),
@@ -128,12 +124,19 @@ fn text(path: &Path) -> std::io::Result<String> {
     std::fs::read_to_string(path)
 }
 
+/// What failed, and on which object first.
+type Failed = (FieldFailure, String);
+
+/// Failures that are told: one that goes wrong on every event is told once, but a
+/// message may differ each time.
+const MAX_FAILURES: usize = 100;
+
 /// Runs `events`, which are in order, through the rules.
 fn replay(
     targets: &BTreeMap<Gvr, Vec<Arc<RuleSet>>>,
     events: &[Event],
     debounce: Duration,
-) -> Vec<Run> {
+) -> (Vec<Run>, Vec<Failed>) {
     let mut player = Player::new(Clock::of(events), debounce);
     player.begin(targets, events);
     for event in events {
@@ -155,6 +158,7 @@ struct Player {
     timed: BTreeMap<Arc<str>, (Gvr, Vec<u8>)>,
     resync: Instant,
     history: History,
+    failures: Vec<Failed>,
 }
 
 impl Player {
@@ -179,6 +183,7 @@ impl Player {
             books: BTreeMap::new(),
             timed: BTreeMap::new(),
             history: History::default(),
+            failures: Vec::new(),
         }
     }
 
@@ -277,6 +282,14 @@ impl Player {
             .and_then(|doc| evaluate(book, &doc, now.wall, &self.metrics).ok());
         // The stream's reader has refused what has no name.
         let Some(evaluation) = evaluated else { return };
+        for failure in &evaluation.failures {
+            if self.failures.len() < MAX_FAILURES
+                && self.failures.iter().all(|(told, _)| told != failure)
+            {
+                let subject = evaluation.subject.path();
+                self.failures.push((failure.clone(), subject));
+            }
+        }
         let identity = evaluation.subject.identity(target);
         if evaluation.read_now {
             let timed = (target.clone(), json.to_vec());
@@ -315,7 +328,7 @@ impl Player {
 
     /// What is not detected when the stream ends has ended, as far as one knows: time
     /// goes on until that shows.
-    fn end(mut self) -> Vec<Run> {
+    fn end(mut self) -> (Vec<Run>, Vec<Failed>) {
         self.timed.clear();
         self.history.close();
         while self.history.is_settling()
@@ -323,7 +336,7 @@ impl Player {
         {
             self.fall_due(due);
         }
-        self.history.into_runs()
+        (self.history.into_runs(), self.failures)
     }
 }
 

@@ -70,6 +70,8 @@ pub(super) struct Schemas {
 /// A field that an object cannot have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unknown {
+    /// Steps to it.
+    pub(super) depth: usize,
     /// Its name.
     pub(super) field: String,
     /// What does not have it, such as `object.status`.
@@ -358,6 +360,7 @@ fn unknown(name: &str, parent: String, inside: &Inside<'_>, depth: usize) -> Unk
     };
     let names = inside.fields.keys().chain(always);
     Unknown {
+        depth,
         nearest: nearest(name, names.copied()),
         field: name.to_owned(),
         parent,

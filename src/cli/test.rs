@@ -8,11 +8,13 @@ use super::names::Names;
 use super::output::{Format, complain, print, print_value, table};
 use super::rule_sets;
 use crate::api::Gvr;
+use crate::api::live::State;
 use crate::evaluate::{Evaluation, evaluate};
 use crate::expression::Doc;
 use crate::rules::RuleBook;
 use crate::telemetry::Metrics;
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,11 +98,11 @@ struct Operation {
     item: Option<String>,
     rule_set: String,
     component: String,
-    state: String,
+    state: State,
     reason: String,
     message: String,
     progress: Option<u8>,
-    started: Option<String>,
+    started: Option<Time>,
     labels: BTreeMap<String, String>,
 }
 
@@ -131,8 +133,6 @@ pub(super) fn run(args: &Args) -> bool {
             (target, book)
         })
         .collect();
-    // Those of a file that is rules and objects at once, as a folder may be, are read
-    // twice and looked at once.
     let metrics = Metrics::new();
     let now = Timestamp::now();
     let results: Vec<ObjectResult> = objects
@@ -174,7 +174,7 @@ fn result(
         .map_err(|error| error.to_string())
         .and_then(|doc| evaluate(book, &doc, now, metrics).map_err(|error| error.to_string()));
     match evaluated {
-        Ok(evaluation) => fill(&mut result, &evaluation),
+        Ok(evaluation) => fill(&mut result, evaluation),
         Err(message) => result.failures.push(RuleFailure {
             rule_set: String::new(),
             operation: String::new(),
@@ -186,33 +186,33 @@ fn result(
 }
 
 /// Takes over what the rules say.
-fn fill(result: &mut ObjectResult, evaluation: &Evaluation) {
-    for finding in &evaluation.findings {
-        let rule_set = finding.rule_set.name.to_string();
+fn fill(result: &mut ObjectResult, evaluation: Evaluation) {
+    for finding in evaluation.findings {
+        // What failed is told below.
+        let Some(says) = finding.says else { continue };
         let operation = finding.operation.to_string();
-        let Some(says) = &finding.says else {
-            let failure = finding.rule_set.activity.last_failure();
-            result.failures.push(RuleFailure {
-                rule_set,
-                operation,
-                field: "expression".to_owned(),
-                message: failure.map(|failure| failure.message).unwrap_or_default(),
-            });
-            continue;
-        };
+        let reason = says.reason.as_deref().unwrap_or(&operation);
         result.operations.push(Operation {
-            reason: operation.clone(),
+            reason: reason.to_owned(),
             operation,
-            item: None,
-            rule_set,
+            item: finding.item.as_deref().map(str::to_owned),
+            rule_set: finding.rule_set.name.to_string(),
             component: finding.rule_set.component.to_string(),
-            state: "Progressing".to_owned(),
-            message: String::new(),
-            progress: None,
-            started: None,
-            labels: (*says.labels).clone(),
+            state: says.state.unwrap_or(State::Progressing),
+            message: says.message.to_string(),
+            progress: says.progress,
+            started: says.started.map(Time),
+            labels: Arc::unwrap_or_clone(says.labels),
         });
     }
+    result
+        .failures
+        .extend(evaluation.failures.into_iter().map(|failure| RuleFailure {
+            rule_set: failure.rule_set.to_string(),
+            operation: failure.operation.to_string(),
+            field: failure.field,
+            message: failure.message,
+        }));
 }
 
 /// Tells of objects that no rule looked at only because of their version: the server
@@ -258,14 +258,11 @@ fn compare(results: &[ObjectResult]) -> bool {
             well = false;
             let RuleFailure {
                 rule_set,
-                operation,
                 field,
                 message,
+                ..
             } = failure;
-            complain(
-                "error",
-                format!("{at}: {rule_set}: {operation}.{field}: {message}"),
-            );
+            complain("error", format!("{at}: {rule_set}: {field}: {message}"));
         }
     }
     if compared == 0 {
@@ -282,9 +279,12 @@ fn print_table(results: &[ObjectResult]) {
             rows.push([
                 result.subject.path(),
                 expect::name(&operation.operation, operation.item.as_deref()),
-                operation.state.clone(),
+                format!("{:?}", operation.state),
                 progress.map_or_else(String::new, |percent| format!("{percent}%")),
-                operation.started.clone().unwrap_or_default(),
+                operation
+                    .started
+                    .as_ref()
+                    .map_or_else(String::new, |started| started.0.to_string()),
                 operation.rule_set.clone(),
                 operation.message.clone(),
             ]);

@@ -53,9 +53,9 @@ impl<'a> Scope<'a> {
         self.known.clear();
     }
 
-    /// Sets what `item` is, for programs that were compiled with it.
-    pub fn set_item(&mut self, item: Option<Item<'a>>) {
-        self.item = item;
+    /// Sets what `item` is, for programs that were compiled with it. Returns what it was.
+    pub fn set_item(&mut self, item: Option<Item<'a>>) -> Option<Item<'a>> {
+        std::mem::replace(&mut self.item, item)
     }
 
     pub(super) fn variable(&self, slot: usize) -> Option<&'a Program> {
