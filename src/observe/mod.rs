@@ -21,7 +21,7 @@ mod envelope;
 mod follow;
 mod kinds;
 mod lines;
-mod manifest;
+pub(crate) mod manifest;
 mod page;
 mod request;
 mod scan;
