@@ -109,8 +109,7 @@ fn read(path: &Path) -> Result<Value, String> {
 }
 
 fn evaluate(source: &str, json: &[u8]) -> Result<(String, Value), NoValue> {
-    let program =
-        compile(source, Kind::Any, &Environment::default()).map_err(NoValue::Compile)?;
+    let program = compile(source, Kind::Any, &Environment::default()).map_err(NoValue::Compile)?;
     let doc = Doc::parse(json, program.projection())
         .map_err(|error| NoValue::Evaluate(Failure::Error(error.to_string())))?;
     let mut budget = Budget {

@@ -33,7 +33,11 @@ pub(super) fn list(names: &BTreeSet<String>) -> String {
     if names.is_empty() {
         return "nothing".to_owned();
     }
-    names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+    names
+        .iter()
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 #[cfg(test)]

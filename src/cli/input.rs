@@ -198,7 +198,9 @@ impl Input {
         let source = path.display().to_string();
         match fs::read_to_string(path) {
             Ok(text) => {
-                let json = path.extension().is_some_and(|extension| extension == "json");
+                let json = path
+                    .extension()
+                    .is_some_and(|extension| extension == "json");
                 self.text(&source, &text, json, named);
             }
             Err(error) => self.fault(&source, error),

@@ -53,7 +53,10 @@ pub(super) fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> 
     // A line feed in a cell, as messages may have, would break the row.
     let rows: Vec<[String; N]> = rows
         .iter()
-        .map(|row| row.clone().map(|cell| cell.replace(['\n', '\r', '\t'], " ")))
+        .map(|row| {
+            row.clone()
+                .map(|cell| cell.replace(['\n', '\r', '\t'], " "))
+        })
         .collect();
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {

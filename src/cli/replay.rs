@@ -99,7 +99,10 @@ pub(super) fn run(args: &Args) -> bool {
     }
     events.sort_by(|a, b| a.t.total_cmp(&b.t));
     let targets = rule_sets::by_target(&loaded);
-    if !events.iter().any(|event| targets.contains_key(&event.resource)) {
+    if !events
+        .iter()
+        .any(|event| targets.contains_key(&event.resource))
+    {
         complain("note", "no event is about a target of the rules");
     }
     let (operations, failures) = replay(&targets, &events, args.debounce);

@@ -227,11 +227,14 @@ fn in_document<'s>(document: &'s Value, target: &Gvr) -> Option<Root<'s>> {
         _ => format!("/apis/{}/", target.api_version()),
     };
     let suffix = format!("/{}", target.resource);
-    let kind = document["paths"].as_object()?.iter().find_map(|(path, item)| {
-        (path.starts_with(&prefix) && path.ends_with(&suffix))
-            .then(|| item["get"]["x-kubernetes-group-version-kind"]["kind"].as_str())
-            .flatten()
-    })?;
+    let kind = document["paths"]
+        .as_object()?
+        .iter()
+        .find_map(|(path, item)| {
+            (path.starts_with(&prefix) && path.ends_with(&suffix))
+                .then(|| item["get"]["x-kubernetes-group-version-kind"]["kind"].as_str())
+                .flatten()
+        })?;
     let schemas = document.pointer("/components/schemas");
     let schemas = schemas.or_else(|| document.get("definitions"))?;
     let is = |marked: &Value| {
@@ -330,9 +333,12 @@ impl<'s> Root<'s> {
             }
         }
         let fields = schema["properties"].as_object();
-        inside
-            .fields
-            .extend(fields.into_iter().flatten().map(|(name, field)| (name.as_str(), field)));
+        inside.fields.extend(
+            fields
+                .into_iter()
+                .flatten()
+                .map(|(name, field)| (name.as_str(), field)),
+        );
         match &schema["additionalProperties"] {
             Value::Bool(open) => inside.open |= open,
             values @ Value::Object(_) => inside.values.push(values),
@@ -439,17 +445,50 @@ mod tests {
     #[test]
     fn misspelt_fields_are_told_with_the_nearest_name() {
         for (path, expected) in [
-            ("status.printableStatu", "object.status has no field 'printableStatu'; the nearest is 'printableStatus'"),
-            ("stauts.x", "object has no field 'stauts'; the nearest is 'status'"),
-            ("metadta", "object has no field 'metadta'; the nearest is 'metadata'"),
-            ("metadata.deletionTimestmp", "object.metadata has no field 'deletionTimestmp'; the nearest is 'deletionTimestamp'"),
-            ("status.conditions.[*].typ", "object.status.conditions[] has no field 'typ'; the nearest is 'type'"),
-            ("status.conditions.[].zzz", "object.status.conditions[] has no field 'zzz'"),
-            ("status.conditions.type", "object.status.conditions has no field 'type'"),
-            ("status.printableStatus.x", "object.status.printableStatus has no field 'x'"),
-            ("status.byName.any.siz", "object.status.byName.any has no field 'siz'; the nearest is 'size'"),
-            ("status.byName.[].siz", "object.status.byName[] has no field 'siz'; the nearest is 'size'"),
-            ("status.raw.a.c", "object.status.raw.a has no field 'c'; the nearest is 'b'"),
+            (
+                "status.printableStatu",
+                "object.status has no field 'printableStatu'; the nearest is 'printableStatus'",
+            ),
+            (
+                "stauts.x",
+                "object has no field 'stauts'; the nearest is 'status'",
+            ),
+            (
+                "metadta",
+                "object has no field 'metadta'; the nearest is 'metadata'",
+            ),
+            (
+                "metadata.deletionTimestmp",
+                "object.metadata has no field 'deletionTimestmp'; the nearest is 'deletionTimestamp'",
+            ),
+            (
+                "status.conditions.[*].typ",
+                "object.status.conditions[] has no field 'typ'; the nearest is 'type'",
+            ),
+            (
+                "status.conditions.[].zzz",
+                "object.status.conditions[] has no field 'zzz'",
+            ),
+            (
+                "status.conditions.type",
+                "object.status.conditions has no field 'type'",
+            ),
+            (
+                "status.printableStatus.x",
+                "object.status.printableStatus has no field 'x'",
+            ),
+            (
+                "status.byName.any.siz",
+                "object.status.byName.any has no field 'siz'; the nearest is 'size'",
+            ),
+            (
+                "status.byName.[].siz",
+                "object.status.byName[] has no field 'siz'; the nearest is 'size'",
+            ),
+            (
+                "status.raw.a.c",
+                "object.status.raw.a has no field 'c'; the nearest is 'b'",
+            ),
             ("status.port.x", "object.status.port has no field 'x'"),
         ] {
             assert_eq!(check(&crd(), path).as_deref(), Some(expected), "{path}");

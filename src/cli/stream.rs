@@ -69,7 +69,9 @@ fn read_in_place(text: &str, names: &Names) -> (Vec<Event>, Option<String>) {
             // Some recorders end in the middle of a line.
             Err(error) => return (events, Some(format!("event {number}: {error}"))),
         };
-        let t = line.t.unwrap_or_else(|| last.map_or(0.0, |last| last + 1.0));
+        let t = line
+            .t
+            .unwrap_or_else(|| last.map_or(0.0, |last| last + 1.0));
         if !(-FARTHEST..=FARTHEST).contains(&t) {
             return (events, Some(format!("event {number}: t is out of range")));
         }
@@ -83,7 +85,12 @@ fn read_in_place(text: &str, names: &Names) -> (Vec<Event>, Option<String>) {
                 let message = message.unwrap_or("the watch broke");
                 return (events, Some(format!("event {number}: ERROR: {message}")));
             }
-            other => return (events, Some(format!("event {number}: unknown type {other:?}"))),
+            other => {
+                return (
+                    events,
+                    Some(format!("event {number}: unknown type {other:?}")),
+                );
+            }
         };
         match identify(line.resource.as_deref(), &line.object, names) {
             Ok((resource, subject)) => events.push(Event {
@@ -126,7 +133,9 @@ fn identify(
         // `plural` or `plural.group`: the rest is in the object.
         Some(parts) if parts.len() == 1 => {
             let plural = parts[0].split('.').next().unwrap_or_default();
-            let api_version = api_version.as_deref().ok_or("the object has no apiVersion")?;
+            let api_version = api_version
+                .as_deref()
+                .ok_or("the object has no apiVersion")?;
             Gvr {
                 resource: plural.to_owned(),
                 ..names.resource(api_version, "")
@@ -134,7 +143,9 @@ fn identify(
         }
         Some(_) => return Err("resource is not group/version/plural".to_owned()),
         None => names.resource(
-            api_version.as_deref().ok_or("the object has no apiVersion")?,
+            api_version
+                .as_deref()
+                .ok_or("the object has no apiVersion")?,
             kind.as_deref().ok_or("the object has no kind")?,
         ),
     };
@@ -175,7 +186,8 @@ mod tests {
                 "5 apps/v1/deployments Deployment c"
             ]
         );
-        let object = r#"{"apiVersion":"networking.k8s.io/v1","kind":"Ingress","metadata":{"name":"a"}}"#;
+        let object =
+            r#"{"apiVersion":"networking.k8s.io/v1","kind":"Ingress","metadata":{"name":"a"}}"#;
         let printed = format!(
             "{{\n  \"type\": \"ADDED\",\n  \"object\": {object}\n}}\n{{\n  \"type\": \"DELETED\", \"object\": {object}}}\n"
         );
@@ -190,10 +202,14 @@ mod tests {
 
     #[test]
     fn what_comes_before_a_fault_counts() {
-        let good = r#"{"type":"ADDED","object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}}"#;
+        let good =
+            r#"{"type":"ADDED","object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}}"#;
         for (bad, expected) in [
             ("{\"type\":", "event 2: EOF"),
-            (r#"{"type":"ADDED","object":{}}"#, "event 2: the object has no metadata.name"),
+            (
+                r#"{"type":"ADDED","object":{}}"#,
+                "event 2: the object has no metadata.name",
+            ),
             (
                 r#"{"type":"ERROR","object":{"message":"too old"}}"#,
                 "event 2: ERROR: too old",
@@ -206,7 +222,12 @@ mod tests {
         ] {
             let (events, fault) = told(&format!("{good}\n{bad}"));
             assert_eq!(events.len(), 1);
-            assert!(fault.as_deref().is_some_and(|fault| fault.starts_with(expected)), "{fault:?}");
+            assert!(
+                fault
+                    .as_deref()
+                    .is_some_and(|fault| fault.starts_with(expected)),
+                "{fault:?}"
+            );
         }
     }
 }

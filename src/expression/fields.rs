@@ -242,8 +242,7 @@ impl Reader<'_> {
             let is_part = |c: char| c == '_' || c.is_ascii_alphanumeric();
             rest.match_indices(name)
                 .find(|(at, _)| {
-                    !rest[..*at].ends_with(is_part)
-                        && !rest[at + name.len()..].starts_with(is_part)
+                    !rest[..*at].ends_with(is_part) && !rest[at + name.len()..].starts_with(is_part)
                 })
                 .map(|(at, _)| start + at)
         });
@@ -372,7 +371,10 @@ mod tests {
                 "1:43 .map[].y"
             ]
         );
-        assert_eq!(told("{'a': 1}.a == [1].size()", &none), Vec::<String>::new());
+        assert_eq!(
+            told("{'a': 1}.a == [1].size()", &none),
+            Vec::<String>::new()
+        );
     }
 
     #[test]
@@ -380,12 +382,7 @@ mod tests {
         let none = Origins::default();
         assert_eq!(
             told("object.l.filter(e, e.a).map(e, e.b).exists(b, b.c)", &none),
-            [
-                "1:8 .l",
-                "1:22 .l[*].a",
-                "1:34 .l[*].b",
-                "1:49 .l[*].b.c"
-            ]
+            ["1:8 .l", "1:22 .l[*].a", "1:34 .l[*].b", "1:49 .l[*].b.c"]
         );
         assert_eq!(
             told("object.a.exists(object, object.b) && object.c", &none),

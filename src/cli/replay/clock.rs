@@ -112,6 +112,9 @@ mod tests {
         assert_eq!(clock.first().wall, wall("2026-11-21T10:00:00.5Z"));
         assert_eq!(clock.at(12.0).wall, wall("2026-11-21T10:00:02Z"));
         assert_eq!(clock.seconds(clock.at(12.0).steady).to_string(), "12");
-        assert_eq!(clock.seconds_of(wall("2026-11-21T09:59:59Z")).to_string(), "9");
+        assert_eq!(
+            clock.seconds_of(wall("2026-11-21T09:59:59Z")).to_string(),
+            "9"
+        );
     }
 }
