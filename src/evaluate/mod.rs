@@ -301,3 +301,16 @@ pub fn undecided(book: &RuleBook, subject: Subject, error: &str, metrics: &Metri
         read_now: false,
     }
 }
+
+/// The evaluation of an object whose labels are no longer those that all rule sets of
+/// `book` select.
+pub fn unselected(book: &RuleBook, subject: Subject) -> Evaluation {
+    Evaluation {
+        subject,
+        findings: Vec::new(),
+        outcomes: Vec::new(),
+        unselected: book.rule_sets.clone(),
+        failures: Vec::new(),
+        read_now: false,
+    }
+}

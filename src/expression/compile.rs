@@ -95,11 +95,11 @@ fn on_this_stack(
             message,
         });
     }
-    let complaints = if lowered.misused.is_empty() {
-        lowered.mistyped
-    } else {
-        lowered.misused
-    };
+    // Each sort is looked for where there is nothing worse.
+    let complaints = [lowered.misused, lowered.mistyped, lowered.misformatted]
+        .into_iter()
+        .find(|complaints| !complaints.is_empty())
+        .unwrap_or_default();
     let first = complaints
         .into_iter()
         .map(|complaint| located(complaint, &info))

@@ -15,13 +15,16 @@ mod doc;
 mod environment;
 mod eval;
 mod fields;
+mod format;
 mod kind;
 mod lower;
 mod op;
 mod pattern;
 mod project;
+mod quantity;
 mod re2;
 mod scope;
+mod strings;
 mod time;
 mod value;
 
