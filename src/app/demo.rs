@@ -133,14 +133,13 @@ async fn from_folder(app: &App, folder: &Path) -> anyhow::Result<BoxStream<'stat
             Raw::Applied(json) => match serde_json::from_slice::<OperationRuleSet>(&json) {
                 Ok(rule_set) => Some(RuleSetEvent::Applied(Box::new(rule_set))),
                 Err(error) => {
-                    tracing::warn!(%error, "a rule set could not be decoded");
+                    // What it said before stays in force, as with any file of a folder.
+                    let name = name(&json).unwrap_or_default();
+                    tracing::warn!(name, %error, "a rule set could not be decoded");
                     None
                 }
             },
-            Raw::Deleted(json) => serde_json::from_slice::<kube::core::PartialObjectMeta>(&json)
-                .ok()
-                .and_then(|object| object.metadata.name)
-                .map(RuleSetEvent::Deleted),
+            Raw::Deleted(json) => name(&json).map(RuleSetEvent::Deleted),
         };
         std::future::ready(event)
     });
@@ -151,4 +150,11 @@ async fn from_folder(app: &App, folder: &Path) -> anyhow::Result<BoxStream<'stat
             event
         })
         .boxed())
+}
+
+/// The name of an object, whatever else it holds.
+fn name(json: &[u8]) -> Option<String> {
+    serde_json::from_slice::<kube::core::PartialObjectMeta>(json)
+        .ok()
+        .and_then(|object| object.metadata.name)
 }

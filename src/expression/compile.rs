@@ -11,7 +11,8 @@ use cel::{Env, IdedExpr, ParseError, ParseErrors};
 use super::check::Ty;
 use super::lower::{Complaint, lower};
 use super::op::Op;
-use super::{CompileError, Kind, Projection};
+use super::project::Need;
+use super::{CompileError, Environment, Kind, Projection};
 
 /// Bytes of an expression: a screenful, and what the stack below is sized for.
 pub(super) const SOURCE: usize = 4096;
@@ -32,12 +33,23 @@ static TURN: Mutex<()> = Mutex::new(());
 pub(super) struct Compiled {
     pub source: String,
     pub op: Op,
+    pub ty: Ty,
     pub weight: u64,
+    /// Levels, those of the variables it uses included.
+    pub depth: usize,
+    pub reads_now: bool,
+    pub reads_item: bool,
     pub projection: Projection,
+    /// What it can read of `item`.
+    pub item: Need,
 }
 
-/// Compiles `source`, to yield what `kind` says, or anything.
-pub(super) fn compile(source: &str, kind: Option<Kind>) -> Result<Compiled, CompileError> {
+/// Compiles `source`, to yield what `kind` says.
+pub(super) fn compile(
+    source: &str,
+    kind: Kind,
+    environment: &Environment,
+) -> Result<Compiled, CompileError> {
     if source.len() > SOURCE {
         return Err(error(format!(
             "expression code point size exceeds limit: size: {}, limit {SOURCE}",
@@ -49,7 +61,7 @@ pub(super) fn compile(source: &str, kind: Option<Kind>) -> Result<Compiled, Comp
         let compiling = thread::Builder::new()
             .name("compile".to_owned())
             .stack_size(STACK)
-            .spawn_scoped(scope, || on_this_stack(source, kind));
+            .spawn_scoped(scope, || on_this_stack(source, kind, environment));
         match compiling {
             // A panic of the parser is not known, and would end here.
             Ok(compiling) => compiling
@@ -68,7 +80,11 @@ fn error(message: String) -> CompileError {
     }
 }
 
-fn on_this_stack(source: &str, kind: Option<Kind>) -> Result<Compiled, CompileError> {
+fn on_this_stack(
+    source: &str,
+    kind: Kind,
+    environment: &Environment,
+) -> Result<Compiled, CompileError> {
     // Macros stay calls, and optional syntax is off, as in cel-go's plain environment.
     let parser = Env::default()
         .with_optional_support(false)
@@ -77,21 +93,16 @@ fn on_this_stack(source: &str, kind: Option<Kind>) -> Result<Compiled, CompileEr
     let (root, info) = parser
         .parse_with_source_info(source)
         .map_err(|errors| first_syntax_error(&errors))?;
+    let too_deep = || error(format!("expression recursion limit exceeded: {DEPTH}"));
     if !shallower(&root, DEPTH) {
-        return Err(error(format!(
-            "expression recursion limit exceeded: {DEPTH}"
-        )));
+        return Err(too_deep());
     }
-    let mut lowered = lower(&root);
-    let wanted = match kind {
-        Some(Kind::Bool) => Ty::Bool,
-        Some(Kind::String) => Ty::String,
-        None => Ty::Dyn,
-    };
-    if !lowered.ty.fits(&wanted) {
+    let mut lowered = lower(&root, environment);
+    if !kind.takes(&lowered.ty) {
+        let message = format!("expected type '{kind}' but found '{}'", lowered.ty);
         lowered.mistyped.push(Complaint {
             node: root.id,
-            message: format!("expected type '{wanted}' but found '{}'", lowered.ty),
+            message,
         });
     }
     let complaints = if lowered.misused.is_empty() {
@@ -106,11 +117,20 @@ fn on_this_stack(source: &str, kind: Option<Kind>) -> Result<Compiled, CompileEr
     if let Some(error) = first {
         return Err(error);
     }
+    if lowered.depth > DEPTH {
+        return Err(too_deep());
+    }
+    let (projection, item) = environment.projection(&lowered.op, Need::whole());
     Ok(Compiled {
         source: source.to_owned(),
-        projection: Projection::of(&lowered.op),
         op: lowered.op,
+        ty: lowered.ty,
         weight: lowered.weight,
+        depth: lowered.depth,
+        reads_now: lowered.reads_now,
+        reads_item: lowered.reads_item,
+        projection,
+        item,
     })
 }
 

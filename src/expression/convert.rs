@@ -134,7 +134,7 @@ fn to_timestamp(value: V<'_>) -> Outcome<'_> {
     }
 }
 
-fn to_string<'e>(value: V<'e>, budget: &mut Budget) -> Outcome<'e> {
+pub(super) fn to_string<'e>(value: V<'e>, budget: &mut Budget) -> Outcome<'e> {
     Ok(V::text(&match &value {
         V::Str(_) => return Ok(value),
         V::Bool(value) => return Ok(V::Str(Text::Ref(if *value { "true" } else { "false" }))),
@@ -154,7 +154,7 @@ fn to_string<'e>(value: V<'e>, budget: &mut Budget) -> Outcome<'e> {
 }
 
 /// A double as Go's `%g` prints it.
-fn format_double(value: f64) -> String {
+pub(super) fn format_double(value: f64) -> String {
     if value.is_nan() {
         return "NaN".to_owned();
     }

@@ -9,6 +9,10 @@ pub(super) enum Op {
     Const(Const),
     Object,
     Now,
+    /// The element that a rule with `forEach` is about.
+    Item,
+    /// A variable of the rule set, by its place in the environment.
+    Variable(usize),
     /// A comprehension variable, by the number of comprehensions around it.
     Var(usize),
     /// Field selections, fused so that a long chain is a loop.

@@ -12,20 +12,23 @@ mod scope;
 
 /// Compiles `source` whatever it yields.
 fn any(source: &str) -> Result<Compiled, CompileError> {
-    compile::compile(source, None)
+    compile::compile(source, Kind::Any, &Environment::default())
+}
+
+/// Compiles `source` with nothing but `object` and `now`.
+fn compile(source: &str, kind: Kind) -> Result<Program, CompileError> {
+    super::compile(source, kind, &Environment::default())
 }
 
 /// Evaluates, and prints the value as the golden file does.
-fn answer(compiled: &Compiled, doc: &Doc<'_>, budget: &mut Budget) -> Result<String, Failure> {
+fn answer<'a>(
+    compiled: &'a Compiled,
+    doc: &'a Doc<'a>,
+    budget: &'a mut Budget,
+) -> Result<String, Failure> {
     charge(budget, compiled.weight)?;
-    let mut context = Context {
-        root: doc.root(),
-        now: Timestamp::UNIX_EPOCH,
-        read_now: false,
-        budget,
-        vars: Vec::new(),
-    };
-    let value = context.eval(&compiled.op).map_err(Failure::from)?;
+    let mut scope = Scope::new(doc, Timestamp::UNIX_EPOCH, budget);
+    let value = Context::new(&mut scope).eval(&compiled.op)?;
     Ok(print(&value))
 }
 

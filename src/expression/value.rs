@@ -65,6 +65,7 @@ impl Deref for Bytes<'_> {
 
 /// Why an evaluation has no answer, made without allocation on the common paths:
 /// `||` absorbs most of them.
+#[derive(Clone)]
 pub(super) enum Fault<'e> {
     /// A field, key or index that is not there.
     Missing(V<'e>),
@@ -183,7 +184,7 @@ impl<'e> V<'e> {
     }
 
     /// The `index`th entry of a map.
-    fn entry(&self, index: usize) -> Option<(V<'e>, V<'e>)> {
+    pub(super) fn entry(&self, index: usize) -> Option<(V<'e>, V<'e>)> {
         match self {
             Self::Node(node) if self.is_map() => node
                 .nth(index)

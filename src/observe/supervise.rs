@@ -12,7 +12,7 @@ use crate::track::{Event, Message};
 use bytes::Bytes;
 use futures::StreamExt;
 use jiff::Timestamp;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -22,6 +22,10 @@ use tokio::time::MissedTickBehavior;
 /// Subjects of one feed whose rules read `now` and that are therefore kept for
 /// evaluating them again. One more is evaluated on its changes alone.
 const TIMED: usize = 1_000;
+
+/// How long the tracker hears of a subject after the last finding: what is not detected
+/// any more settles, and a later event may tell how it ended.
+const FADING: Duration = Duration::from_mins(5);
 
 /// Starts and stops feeds as books are published.
 pub struct Supervisor {
@@ -85,7 +89,7 @@ impl Supervisor {
                     feedback: self.feedback.clone(),
                     metrics: self.metrics.clone(),
                     listing: true,
-                    interesting: HashSet::new(),
+                    interesting: HashMap::new(),
                     timed: HashMap::new(),
                 };
                 Ended(tokio::spawn(follower.run(self.feed.clone(), self.resync)))
@@ -115,9 +119,10 @@ struct Follower {
     metrics: Arc<Metrics>,
     /// Between `Reset` and `Synced`.
     listing: bool,
-    /// Subjects for which something was found; of all others, the tracker does not
+    /// Subjects on which something is found, and those on which something was a moment
+    /// ago, with the time at which it no longer was. Of all others, the tracker does not
     /// need to know that nothing was found again.
-    interesting: HashSet<Arc<str>>,
+    interesting: HashMap<Arc<str>, Option<Instant>>,
     /// Subjects whose evaluation read `now`.
     timed: HashMap<Arc<str>, Bytes>,
 }
@@ -133,8 +138,12 @@ impl Follower {
                     Some(event) => self.event(event).await,
                     None => false,
                 },
-                _ = resync.tick(), if !self.timed.is_empty() && !self.listing => {
+                _ = resync.tick(), if !self.listing => {
                     let mut goes_on = true;
+                    let now = Instant::now();
+                    self.interesting.retain(|_, fading| {
+                        fading.is_none_or(|since| now.duration_since(since) < FADING)
+                    });
                     for object in self.timed.values().cloned().collect::<Vec<_>>() {
                         goes_on = goes_on && self.applied(object, Instant::now()).await;
                     }
@@ -212,13 +221,17 @@ impl Follower {
             self.timed
                 .insert(identity.clone(), Bytes::copy_from_slice(&object));
         }
-        let was_interesting = if evaluation.findings.is_empty() {
-            self.interesting.remove(&identity)
-        } else {
-            self.interesting.insert(identity);
-            true
-        };
-        if !was_interesting && !self.listing {
+        if !evaluation.findings.is_empty() {
+            self.interesting.insert(identity, None);
+        } else if self.book.asks_for_outcomes() {
+            match self.interesting.get_mut(&identity) {
+                Some(fading) => {
+                    fading.get_or_insert(read);
+                }
+                None if !self.listing => return true,
+                None => {}
+            }
+        } else if self.interesting.remove(&identity).is_none() && !self.listing {
             return true;
         }
         self.tell(Event::Evaluated { evaluation, read }).await
@@ -263,3 +276,7 @@ fn identity(object: &Bytes) -> Option<Subject> {
     let doc = Doc::parse(object, &projection).ok()?;
     Subject::read(&doc).ok()
 }
+
+#[cfg(test)]
+#[path = "supervise_tests.rs"]
+mod tests;
