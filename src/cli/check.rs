@@ -2,15 +2,15 @@
 //! applied; and what it cannot say, because it knows no schema: fields that no object
 //! has.
 
-use super::input::Input;
+use super::input::{Found, Input};
 use super::output::{complain, print};
 use super::rule_sets::{self, Loaded};
 use super::schema::{Root, Schemas};
-use crate::api::Gvr;
-use crate::api::schema;
+use crate::api::ruleset::{KIND, PLURAL};
+use crate::api::{self, Gvr, schema};
 use crate::expression::{Origin, Origins, Step, fields};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// The flags of the command.
@@ -43,7 +43,10 @@ pub(super) fn run(args: &Args) -> bool {
         }
     }
     well &= input.report();
-    let unknown = unknown_fields(&input);
+    for problem in unknown_fields(&input) {
+        well = false;
+        complain("error", problem);
+    }
     for rule_set in &loaded {
         let at = format!("{}: {}", rule_set.source, rule_set.name);
         let target = rule_set.target();
@@ -51,13 +54,12 @@ pub(super) fn run(args: &Args) -> bool {
         if root.is_none() && (args.cluster || !args.schema.is_empty()) {
             complain(
                 "note",
-                format!("{at}: no schema of {target}; its fields are not checked"),
+                format!("{at}: no schema of {target}; the fields it reads are not checked"),
             );
         }
-        let mut problems = unknown.get(&rule_set.name).cloned().unwrap_or_default();
-        if let Some(root) = root {
-            problems.extend(misspelt(rule_set, &root));
-        }
+        let problems = root
+            .map(|root| misspelt(rule_set, &root))
+            .unwrap_or_default();
         if problems.is_empty() {
             print(&format!("{at}: ok\n"));
         }
@@ -140,36 +142,40 @@ impl Checker<'_> {
     }
 }
 
-/// Fields of the rule sets themselves that there are not, which the server would drop,
-/// by the names of the rule sets.
-fn unknown_fields(input: &Input) -> BTreeMap<String, Vec<String>> {
-    let mut all = BTreeMap::new();
+/// Fields of the rule sets themselves that there are not, and that a server would drop.
+fn unknown_fields(input: &Input) -> Vec<String> {
     let Ok(crd) = serde_json::to_value(schema::operation_rule_sets()) else {
-        return all;
+        return Vec::new();
     };
     let mut schemas = Schemas::default();
     schemas.declare(&crd);
     let target = Gvr {
-        group: crate::api::GROUP.to_owned(),
-        version: crate::api::VERSION.to_owned(),
-        resource: crate::api::ruleset::PLURAL.to_owned(),
+        group: api::GROUP.to_owned(),
+        version: api::VERSION.to_owned(),
+        resource: PLURAL.to_owned(),
     };
     let Some(root) = schemas.find(&target) else {
-        return all;
+        return Vec::new();
     };
-    for found in &input.objects {
-        let mut problems = BTreeSet::new();
-        walk(&found.object.json, &mut Vec::new(), &mut |path| {
+    let mut problems = Vec::new();
+    for Found { source, object } in &input.objects {
+        if object.kind != KIND || object.group() != api::GROUP {
+            continue;
+        }
+        walk(&object.json, &mut Vec::new(), &mut |path| {
             if let Some(unknown) = root.check(path)
                 && unknown.depth + 1 == path.len()
             {
-                let text = unknown.to_string();
-                problems.insert(text.replacen("object", "the rule set", 1));
+                let problem = unknown.to_string();
+                let problem = problem.strip_prefix("object.").unwrap_or(&problem);
+                let problem = format!("{source}: {}: {problem}", object.name);
+                if !problems.contains(&problem) {
+                    problems.push(problem);
+                }
             }
         });
-        all.insert(found.object.name.clone(), problems.into_iter().collect());
     }
-    all
+    problems
 }
 
 /// Visits the path of every field in `value`.

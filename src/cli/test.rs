@@ -18,6 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -115,6 +116,22 @@ struct RuleFailure {
     message: String,
 }
 
+impl fmt::Display for RuleFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            rule_set,
+            operation,
+            field,
+            message,
+        } = self;
+        if operation.is_empty() {
+            write!(f, "{rule_set}: {field}: {message}")
+        } else {
+            write!(f, "{rule_set}: rules[{operation}].{field}: {message}")
+        }
+    }
+}
+
 /// Prints what was found; true if everything could be read and, if that was asked for,
 /// is as expected.
 pub(super) fn run(args: &Args) -> bool {
@@ -207,11 +224,16 @@ fn fill(result: &mut ObjectResult, evaluation: Evaluation) {
     }
     result
         .failures
-        .extend(evaluation.failures.into_iter().map(|failure| RuleFailure {
-            rule_set: failure.rule_set.to_string(),
-            operation: failure.operation.to_string(),
-            field: failure.field,
-            message: failure.message,
+        .extend(evaluation.failures.into_iter().map(|failure| {
+            // The operation is told beside it.
+            let rule = format!("rules[{}].", failure.operation);
+            let field = failure.field.strip_prefix(&rule);
+            RuleFailure {
+                field: field.unwrap_or(&failure.field).to_owned(),
+                rule_set: failure.rule_set.to_string(),
+                operation: failure.operation.to_string(),
+                message: failure.message,
+            }
         }));
 }
 
@@ -256,13 +278,7 @@ fn compare(results: &[ObjectResult]) -> bool {
         }
         for failure in &result.failures {
             well = false;
-            let RuleFailure {
-                rule_set,
-                field,
-                message,
-                ..
-            } = failure;
-            complain("error", format!("{at}: {rule_set}: {field}: {message}"));
+            complain("error", format!("{at}: {failure}"));
         }
     }
     if compared == 0 {
@@ -321,7 +337,7 @@ fn print_table(results: &[ObjectResult]) {
     complain(
         "note",
         format!(
-            "{operations} operations on {targeted} objects; {} others are no targets",
+            "operations: {operations}; objects that rules are about: {targeted}; others: {}",
             results.len() - targeted
         ),
     );
