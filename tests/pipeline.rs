@@ -5,6 +5,7 @@
 #[path = "demo/harness.rs"]
 #[expect(
     dead_code,
+    clippy::unused_self,
     reason = "it belongs to tests/demo.rs, which uses the rest of it"
 )]
 mod demo;

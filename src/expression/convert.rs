@@ -169,6 +169,14 @@ pub(super) fn format_double(value: f64) -> String {
         return format!("{value}");
     }
     let sign = if exponent < 0 { '-' } else { '+' };
+    // Between two shortest texts that are as near, Go takes the even one, as rounding
+    // to as many digits does.
+    let digits = mantissa.bytes().filter(u8::is_ascii_digit).count();
+    let rounded = format!("{value:.*e}", digits.saturating_sub(1));
+    let mantissa = match rounded.split_once('e') {
+        Some((even, _)) if rounded.parse() == Ok(value) => even,
+        _ => mantissa,
+    };
     format!("{mantissa}e{sign}{:02}", exponent.abs())
 }
 

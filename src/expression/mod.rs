@@ -9,8 +9,10 @@
 
 mod answer;
 mod check;
+mod clause;
 mod compile;
 mod convert;
+mod decimal;
 mod doc;
 mod environment;
 mod eval;
@@ -26,6 +28,7 @@ mod re2;
 mod scope;
 mod strings;
 mod time;
+mod validate;
 mod value;
 
 #[cfg(test)]

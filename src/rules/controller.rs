@@ -22,7 +22,7 @@ const GATHER: Duration = Duration::from_millis(500);
 
 /// How often statuses are compared with what the feeds leave in
 /// [`Activity`](super::Activity) without a word: an author who tries a rule out waits no
-/// longer than this for its failure.
+/// longer than this, or the requeue interval, for its failure.
 const REVIEW: Duration = Duration::from_secs(5);
 
 /// A change of the rule sets.
@@ -101,7 +101,7 @@ impl Controller {
         let mut lookups = Lookups::new(self.resolve.clone());
         let mut writes = StatusWrites::new(outputs.status.clone());
         let mut requeue = every(self.requeue);
-        let mut review = every(REVIEW);
+        let mut review = every(REVIEW.min(self.requeue));
         loop {
             tokio::select! {
                 event = inputs.rule_sets.next() => match event {

@@ -1,5 +1,6 @@
 //! A kube-apiserver that answers watches with garbage, and objects that are none.
 
+use crate::demo::eventually;
 use crate::impostor::{Impostor, STREAM, Script, Step, event, failure, good, response, thing};
 use crate::server::Server;
 
@@ -144,6 +145,13 @@ async fn whatever_a_watch_says_the_feed_tells_of_it_and_recovers() {
         .collect();
     server
         .until("every feed to recover", |active| active == expected)
+        .await;
+    eventually("every code to have been told", async || {
+        (impostor.asked("codes") > 2 * CODES.len()).then_some(())
+    })
+    .await;
+    server
+        .until("every feed to go on", |active| active == expected)
         .await;
     assert!(!impostor.told("fine").contains("WatchFailed"));
     server.stayed_within(256);

@@ -114,6 +114,12 @@ impl Impostor {
         self.state.scripts.keys().copied().collect()
     }
 
+    /// How many requests for its objects there were.
+    pub fn asked(&self, resource: &str) -> usize {
+        let asked = self.state.asked.lock().unwrap();
+        asked.get(resource).copied().unwrap_or_default()
+    }
+
     pub fn advance_to(&self, stage: usize) {
         *self.state.stage.lock().unwrap() = stage;
     }

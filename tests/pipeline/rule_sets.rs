@@ -107,7 +107,7 @@ async fn a_hundred_hostile_rule_sets_at_once_are_told_why_and_disturb_nobody() {
     .await;
     for (name, message) in &told {
         let refused = message.contains("rules[Hostile].expression: ");
-        let stopped = message.starts_with("Hostile on ");
+        let stopped = message.starts_with("rules[Hostile].");
         assert!(
             message.is_empty() || refused || stopped,
             "{name}: {message}"

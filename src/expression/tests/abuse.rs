@@ -421,6 +421,65 @@ fn mutated_patterns_do_not_panic() {
     assert!(compiled > 2_000, "{compiled} compiled");
 }
 
+/// What mutation puts in.
+const PIECES: [&str; 55] = [
+    "(",
+    ")",
+    "[",
+    "]",
+    "{",
+    "}",
+    ".",
+    ",",
+    ":",
+    "?",
+    "'",
+    "\"",
+    "\\",
+    "!",
+    "-",
+    "+",
+    "*",
+    "/",
+    "%",
+    "==",
+    "<",
+    "&&",
+    "||",
+    " in ",
+    "object",
+    "now",
+    "x",
+    "1",
+    "1u",
+    "1.5",
+    "'a'",
+    "null",
+    "é",
+    "\n",
+    "has(",
+    ".map(x,",
+    ".all(x,",
+    ".exists_one(x,",
+    ".matches(",
+    "timestamp(",
+    "duration(",
+    "`",
+    "9223372036854775807",
+    "-9223372036854775808",
+    ".size()",
+    ".join(",
+    ".split(",
+    ".format([",
+    "%.3f%s%x",
+    "quantity('",
+    "1.5Gi",
+    "//",
+    "b'",
+    "r'",
+    "\u{0}",
+];
+
 #[test]
 fn mutated_expressions_neither_panic_nor_hang() {
     let golden = Golden::load();
@@ -430,63 +489,6 @@ fn mutated_expressions_neither_panic_nor_hang() {
     let seeds: Vec<&str> = (golden.cases.iter().map(|case| &*case.expr))
         .chain(functions.cases.iter().map(|case| &*case.expr))
         .collect();
-    let pieces = [
-        "(",
-        ")",
-        "[",
-        "]",
-        "{",
-        "}",
-        ".",
-        ",",
-        ":",
-        "?",
-        "'",
-        "\"",
-        "\\",
-        "!",
-        "-",
-        "+",
-        "*",
-        "/",
-        "%",
-        "==",
-        "<",
-        "&&",
-        "||",
-        " in ",
-        "object",
-        "now",
-        "x",
-        "1",
-        "1u",
-        "1.5",
-        "'a'",
-        "null",
-        "é",
-        "\n",
-        "has(",
-        ".map(x,",
-        ".all(x,",
-        ".exists_one(x,",
-        ".matches(",
-        "timestamp(",
-        "duration(",
-        "`",
-        "9223372036854775807",
-        "-9223372036854775808",
-        ".size()",
-        ".join(",
-        ".split(",
-        ".format([",
-        "%.3f%s%x",
-        "quantity('",
-        "1.5Gi",
-        "//",
-        "b'",
-        "r'",
-        "\u{0}",
-    ];
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     let mut compiled = 0;
     for _ in 0..4_000 {
@@ -506,7 +508,7 @@ fn mutated_expressions_neither_panic_nor_hang() {
                 }
                 2 if at < text.len() => text.truncate(at),
                 _ => {
-                    let piece = pieces[random.below(pieces.len())];
+                    let piece = PIECES[random.below(PIECES.len())];
                     text.splice(at..at, piece.chars());
                 }
             }
