@@ -27,5 +27,6 @@ mod operations;
 mod restarts;
 mod rule_sets;
 mod targets;
+mod tools;
 mod workloads;
 mod writes;
