@@ -139,6 +139,10 @@ async fn from_folder(app: &App, folder: &Path) -> anyhow::Result<BoxStream<'stat
                     None
                 }
             },
+            Raw::TooLarge { length, .. } => {
+                tracing::warn!(length, "a rule set is too large");
+                None
+            }
             Raw::Deleted(json) => name(&json).map(RuleSetEvent::Deleted),
         };
         std::future::ready(event)

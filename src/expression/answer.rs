@@ -104,6 +104,7 @@ pub(super) fn json<'e>(value: &V<'e>, budget: &mut Budget) -> Result<Value, Faul
             charge(budget, steps(bytes.len(), 64))?;
             Value::String(BASE64_STANDARD.encode(&**bytes))
         }
+        V::Quantity(quantity) => Value::String(quantity.to_string()),
         V::Type(name) => Value::String((*name).to_owned()),
         _ if value.is_list() => {
             let mut elements = Vec::new();

@@ -50,18 +50,19 @@ pub(super) fn compile(
     kind: Kind,
     environment: &Environment,
 ) -> Result<Compiled, CompileError> {
-    if source.len() > SOURCE {
-        return Err(error(format!(
-            "expression code point size exceeds limit: size: {}, limit {SOURCE}",
-            source.len()
-        )));
-    }
+    with_stack(|| on_this_stack(source, kind, environment))
+}
+
+/// Runs `work` on a stack for the worst that fits in the bounds.
+pub(super) fn with_stack<T: Send>(
+    work: impl FnOnce() -> Result<T, CompileError> + Send,
+) -> Result<T, CompileError> {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     thread::scope(|scope| {
         let compiling = thread::Builder::new()
             .name("compile".to_owned())
             .stack_size(STACK)
-            .spawn_scoped(scope, || on_this_stack(source, kind, environment));
+            .spawn_scoped(scope, work);
         match compiling {
             // A panic of the parser is not known, and would end here.
             Ok(compiling) => compiling
@@ -85,18 +86,7 @@ fn on_this_stack(
     kind: Kind,
     environment: &Environment,
 ) -> Result<Compiled, CompileError> {
-    // Macros stay calls, and optional syntax is off, as in cel-go's plain environment.
-    let parser = Env::default()
-        .with_optional_support(false)
-        .parser()
-        .max_recursion_depth(u16::try_from(DEPTH).unwrap_or(u16::MAX));
-    let (root, info) = parser
-        .parse_with_source_info(source)
-        .map_err(|errors| first_syntax_error(&errors))?;
-    let too_deep = || error(format!("expression recursion limit exceeded: {DEPTH}"));
-    if !shallower(&root, DEPTH) {
-        return Err(too_deep());
-    }
+    let (root, info) = parse(source)?;
     let mut lowered = lower(&root, environment);
     if !kind.takes(&lowered.ty) {
         let message = format!("expected type '{kind}' but found '{}'", lowered.ty);
@@ -105,11 +95,11 @@ fn on_this_stack(
             message,
         });
     }
-    let complaints = if lowered.misused.is_empty() {
-        lowered.mistyped
-    } else {
-        lowered.misused
-    };
+    // Each sort is looked for where there is nothing worse.
+    let complaints = [lowered.misused, lowered.mistyped, lowered.misformatted]
+        .into_iter()
+        .find(|complaints| !complaints.is_empty())
+        .unwrap_or_default();
     let first = complaints
         .into_iter()
         .map(|complaint| located(complaint, &info))
@@ -134,7 +124,33 @@ fn on_this_stack(
     })
 }
 
-fn located(complaint: Complaint, info: &SourceInfo) -> CompileError {
+/// Parses what is not too long and not too deep.
+pub(super) fn parse(source: &str) -> Result<(IdedExpr, SourceInfo), CompileError> {
+    if source.len() > SOURCE {
+        return Err(error(format!(
+            "expression code point size exceeds limit: size: {}, limit {SOURCE}",
+            source.len()
+        )));
+    }
+    // Macros stay calls, and optional syntax is off, as in cel-go's plain environment.
+    let parser = Env::default()
+        .with_optional_support(false)
+        .parser()
+        .max_recursion_depth(u16::try_from(DEPTH).unwrap_or(u16::MAX));
+    let (root, info) = parser
+        .parse_with_source_info(source)
+        .map_err(|errors| first_syntax_error(&errors))?;
+    if !shallower(&root, DEPTH) {
+        return Err(too_deep());
+    }
+    Ok((root, info))
+}
+
+fn too_deep() -> CompileError {
+    error(format!("expression recursion limit exceeded: {DEPTH}"))
+}
+
+pub(super) fn located(complaint: Complaint, info: &SourceInfo) -> CompileError {
     let offset = info
         .offset_for(complaint.node)
         .and_then(|(start, _)| usize::try_from(start).ok())

@@ -10,7 +10,7 @@ use super::value::{Bytes, Fault, Text, V, charge, steps, truncate_int, truncate_
 
 /// Bytes that one step copies: a step then makes at most as much as an element of a
 /// list takes, so that the budget bounds memory.
-const COPIED: usize = 64;
+pub(super) const COPIED: usize = 64;
 
 type Outcome<'e> = Result<V<'e>, Fault<'e>>;
 

@@ -8,11 +8,13 @@ use super::Scope;
 use super::convert::{arithmetic, convert};
 use super::op::{Const, Fold, FoldKind, Function, Op, Order, Part};
 use super::pattern::{Pattern, remembered};
+use super::quantity;
+use super::strings;
 use super::time::duration_part;
 use super::value::{Fault, V, charge, equal, exact_int, order, same_key, steps};
 
 /// Bytes that one step compares or searches.
-const SEARCHED: usize = 1024;
+pub(super) const SEARCHED: usize = 1024;
 
 /// Bytes that one step matches: a regular expression is slower than a search.
 const MATCHED: usize = 64;
@@ -322,6 +324,9 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
 
     #[inline(never)]
     fn call(&mut self, function: Function, args: &'e [Op]) -> Outcome<'e> {
+        if function.is_of_strings() || function.is_of_quantities() {
+            return self.extension(function, args);
+        }
         // The check allows one or two.
         let first = args
             .first()
@@ -332,6 +337,20 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
                 let second = self.eval(op)?;
                 self.binary(function, &first, &second)
             }
+        }
+    }
+
+    /// A function of the extension libraries.
+    #[inline(never)]
+    fn extension(&mut self, function: Function, args: &'e [Op]) -> Outcome<'e> {
+        let mut values = Vec::with_capacity(args.len());
+        for arg in args {
+            values.push(self.eval(arg)?);
+        }
+        if function.is_of_strings() {
+            strings::call(function, &values, self.scope.budget)
+        } else {
+            quantity::call(function, &values, self.scope.budget)
         }
     }
 

@@ -4,8 +4,11 @@
 use cel::IdedExpr;
 use cel::common::ast::{CallExpr, EntryExpr, Expr, LiteralValue, MapExpr, SelectExpr, operators};
 
+use std::collections::HashMap;
+
 use super::Environment;
 use super::check::{Ty, resolve};
+use super::format::{Clause, Piece, Pieces};
 use super::op::{Arith, Const, Fold, FoldKind, Function, Op, Order};
 use super::pattern::Pattern;
 
@@ -32,6 +35,8 @@ pub(super) struct Lowered {
     /// stands in their place mean nothing.
     pub misused: Vec<Complaint>,
     pub mistyped: Vec<Complaint>,
+    /// What else is wrong with a text that is well typed.
+    pub misformatted: Vec<Complaint>,
     /// Levels, those of the variables it uses included.
     pub depth: usize,
     /// Whether it, or a variable it uses, can read `now`.
@@ -50,6 +55,9 @@ pub(super) fn lower(root: &IdedExpr, environment: &Environment) -> Lowered {
         reads_item: false,
         misused: Vec::new(),
         mistyped: Vec::new(),
+        misformatted: Vec::new(),
+        formats: 0,
+        types: HashMap::new(),
     };
     let (op, ty) = lowering.expr(root);
     Lowered {
@@ -61,6 +69,7 @@ pub(super) fn lower(root: &IdedExpr, environment: &Environment) -> Lowered {
         weight: weight(lowering.ops),
         misused: lowering.misused,
         mistyped: lowering.mistyped,
+        misformatted: lowering.misformatted,
     }
 }
 
@@ -80,6 +89,11 @@ struct Lowering<'v> {
     reads_item: bool,
     misused: Vec<Complaint>,
     mistyped: Vec<Complaint>,
+    misformatted: Vec<Complaint>,
+    /// How many `format` calls are around the current node, and the types of the nodes
+    /// inside them.
+    formats: usize,
+    types: HashMap<u64, Ty>,
 }
 
 /// Stands for what was complained about.
@@ -114,6 +128,9 @@ impl Lowering<'_> {
         self.depth = self.depth.max(self.level);
         let lowered = self.node(node);
         self.level -= 1;
+        if self.formats > 0 {
+            self.types.insert(node.id, lowered.1.clone());
+        }
         lowered
     }
 
@@ -270,10 +287,82 @@ impl Lowering<'_> {
                 if let Some(kind) = quantifier(name, args.len()) {
                     return self.fold(node, kind, target, args);
                 }
+                self.formats += usize::from(name == "format");
                 let (ops, types) = self.arguments(Some(target), args);
+                self.formats -= usize::from(name == "format");
+                if name == "format" {
+                    self.check_format(node, target, args);
+                }
                 self.apply(node, name, ops, &types, true)
             }
         }
+    }
+
+    /// Checks a literal format against a literal list, as cel-go's validator does.
+    fn check_format(&mut self, node: u64, target: &IdedExpr, args: &[IdedExpr]) {
+        let Expr::Literal(LiteralValue::String(text)) = &target.expr else {
+            return;
+        };
+        let [arg] = args else {
+            return;
+        };
+        let Expr::List(list) = &arg.expr else {
+            return;
+        };
+        let args = &list.elements;
+        let complaint = self
+            .misformatted(text.inner(), args)
+            .map(|(at, message)| (at.unwrap_or(node), message));
+        if let Some((node, message)) = complaint {
+            self.misformatted.push(Complaint { node, message });
+        }
+    }
+
+    /// What is wrong with a format, and with which of its arguments.
+    fn misformatted(&self, text: &str, args: &[IdedExpr]) -> Option<(Option<u64>, String)> {
+        let mut pieces = Pieces::of(text, args.len(), false);
+        while let Some(piece) = pieces.next() {
+            let clause = match piece {
+                Ok(Piece::Text(_)) => continue,
+                Ok(Piece::Clause(clause)) => clause,
+                Err(message) => return Some((None, message)),
+            };
+            if let Some(arg) = args.get(pieces.seen - 1)
+                && let Some((node, ty)) = self.refused(clause, arg)
+            {
+                return Some((Some(node), clause.refusal(&ty.runtime_name())));
+            }
+        }
+        (pieces.seen < args.len()).then(|| {
+            let (seen, given) = (pieces.seen, args.len());
+            let message = format!(
+                "too many arguments supplied to string.format (expected {seen}, got {given})"
+            );
+            (None, message)
+        })
+    }
+
+    /// The part of a literal, or the argument itself, that a clause does not take.
+    fn refused(&self, clause: Clause, node: &IdedExpr) -> Option<(u64, Ty)> {
+        let ty = self.types.get(&node.id)?;
+        if !clause.takes(ty) {
+            return Some((node.id, ty.clone()));
+        }
+        let mut parts: Vec<&IdedExpr> = Vec::new();
+        match (clause, &node.expr) {
+            (Clause::String, Expr::List(list)) => parts.extend(&list.elements),
+            (Clause::String, Expr::Map(map)) => {
+                for entry in &map.entries {
+                    if let EntryExpr::MapEntry(entry) = &entry.expr {
+                        parts.extend([&entry.key, &entry.value]);
+                    }
+                }
+            }
+            _ => {}
+        }
+        parts
+            .into_iter()
+            .find_map(|part| self.refused(clause, part))
     }
 
     fn arguments(&mut self, target: Option<&IdedExpr>, args: &[IdedExpr]) -> (Vec<Op>, Vec<Ty>) {

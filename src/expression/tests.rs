@@ -7,7 +7,9 @@ use super::time::Instant;
 use super::*;
 
 mod abuse;
+mod functions;
 mod golden;
+mod names;
 mod scope;
 
 /// Compiles `source` whatever it yields.
@@ -50,6 +52,7 @@ fn print(value: &V<'_>) -> String {
             format!("timestamp:{}.{nanoseconds:09}", time.second())
         }
         V::Type(name) => format!("type:{name}"),
+        V::Quantity(quantity) => format!("quantity:{quantity}"),
         _ if value.is_list() => {
             let items: Vec<_> = (0..value.len())
                 .map(|index| print(&value.item(index).unwrap()))
@@ -79,6 +82,10 @@ fn go_json(text: &str) -> String {
         .replace('>', "\\u003e")
 }
 
+/// What the plain environment of the golden file does not know: the string functions
+/// are declared here, and are compared with answers of their own.
+const DECLARED_HERE: &str = "['a'].join(',')";
+
 #[derive(Deserialize)]
 struct Golden {
     objects: Vec<String>,
@@ -95,7 +102,10 @@ struct Case {
 
 impl Golden {
     fn load() -> Self {
-        serde_json::from_str(include_str!("../../tests/golden/cel-golden.json")).unwrap()
+        let mut golden: Self =
+            serde_json::from_str(include_str!("../../tests/golden/cel-golden.json")).unwrap();
+        golden.cases.retain(|case| case.expr != DECLARED_HERE);
+        golden
     }
 
     /// The JSON of a case's object; an unset one is null.

@@ -267,7 +267,18 @@ impl Follower {
                 _ => IDLE,
             };
             let problem = match lines.next(idle).await {
-                Ok(Line::TooLong(length)) => format!("a line of {length} bytes"),
+                Ok(Line::TooLong { length, head }) => match envelope::read_head(&head, length) {
+                    Some(event) => {
+                        heard = true;
+                        if let Err(end) = self.event(event, &mut initial).await {
+                            return end;
+                        }
+                        continue;
+                    }
+                    // Whatever it is, the state would lack it; a list may tell more.
+                    None if initial => return End::NoWatchList { for_good: false },
+                    None => format!("a line of {length} bytes"),
+                },
                 Ok(Line::Whole(line)) => match envelope::read(&line) {
                     Ok(event) => {
                         heard = true;
@@ -327,6 +338,10 @@ impl Follower {
                 self.keep(&object, *initial);
                 self.applied(object).await;
             }
+            Event::TooLarge { object, length } => {
+                self.keep(&object, *initial);
+                self.too_large(object, length).await;
+            }
             Event::Deleted(object) => {
                 self.keep(&object, *initial);
                 self.metrics.feed_event(&self.target);
@@ -366,6 +381,11 @@ impl Follower {
     async fn applied(&mut self, object: Bytes) {
         self.metrics.feed_event(&self.target);
         self.say(Raw::Applied(object)).await;
+    }
+
+    async fn too_large(&mut self, object: Bytes, length: u64) {
+        self.metrics.feed_event(&self.target);
+        self.say(Raw::TooLarge { object, length }).await;
     }
 
     async fn reset(&mut self) {

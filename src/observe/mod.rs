@@ -21,7 +21,7 @@ mod envelope;
 mod follow;
 mod kinds;
 mod lines;
-mod manifest;
+pub(crate) mod manifest;
 mod page;
 mod request;
 mod scan;
@@ -51,6 +51,8 @@ use std::fmt;
 ///   … Lost Reset … Synced …    … Reset … Synced …             what happened is not known: state again
 /// ```
 ///
+/// `TooLarge` comes where `Applied` would.
+///
 /// A `Reset` or `Lost` before `Synced` makes what came since the `Reset` before it void:
 /// a new `Reset` follows. Several `Lost` may follow each other as the reason changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +63,14 @@ pub enum Raw {
     /// It may lack `apiVersion` and `kind`, and may be anything if the server is broken:
     /// only the envelope around it was looked at.
     Applied(Bytes),
-    /// The last known JSON of an object that was deleted.
+    /// An object is there, as with [`Raw::Applied`], but is too large to be read.
+    TooLarge {
+        /// The JSON of an object with what tells it from others in its `metadata`.
+        object: Bytes,
+        /// How many bytes there were.
+        length: u64,
+    },
+    /// The last known JSON of an object that was deleted; perhaps only its identity.
     Deleted(Bytes),
     /// After [`Raw::Reset`]: the state is complete. Alone, after [`Raw::Lost`]: the gap is
     /// over and nothing was missed; every change made during it follows.

@@ -2,9 +2,9 @@
 //! namespaces, for each of those. Decodes and evaluates what they bring, inline, and
 //! hands it to the tracker.
 
-use super::{Feed, Lost, Raw};
+use super::{Feed, Lost, Raw, envelope};
 use crate::api::Source;
-use crate::evaluate::{self, Subject};
+use crate::evaluate::{self, Evaluation, Subject};
 use crate::expression::{Doc, Projection};
 use crate::rules::{Feedback, Publication, RuleBook};
 use crate::telemetry::Metrics;
@@ -174,6 +174,11 @@ impl Follower {
                 self.metrics.feed_event(&self.name);
                 self.applied(object, read).await
             }
+            Raw::TooLarge { object, length } => {
+                self.metrics.feed_event(&self.name);
+                let error = format!("{length} bytes are more than are read of one object");
+                self.undecided(&object, &error, read).await
+            }
             Raw::Deleted(object) => {
                 self.metrics.feed_event(&self.name);
                 self.deleted(feed, &object, read).await
@@ -195,35 +200,36 @@ impl Follower {
         };
         let evaluation = match Doc::parse(&object, projection) {
             Ok(doc) => evaluate::evaluate(&book, &doc, Timestamp::now(), &self.metrics),
-            // The rules cannot be asked, but the object is there: operations on it stay
-            // as they were, and a listing does not take it for gone.
-            Err(error) => {
-                tracing::warn!(gvr = %self.source.target, %error, "an object could not be decoded");
-                match identity(&object) {
-                    Some(subject) => Ok(evaluate::undecided(
-                        &book,
-                        subject,
-                        &error.to_string(),
-                        &self.metrics,
-                    )),
-                    None => return true,
-                }
-            }
+            Err(error) => return self.undecided(&object, &error.to_string(), read).await,
         };
-        let evaluation = match evaluation {
-            Ok(evaluation) => evaluation,
+        match evaluation {
+            Ok(evaluation) => self.evaluated(evaluation, &object, read).await,
             Err(error) => {
                 tracing::warn!(gvr = %self.source.target, %error, "an object was left out");
-                return true;
+                true
             }
+        }
+    }
+
+    /// The rules cannot be asked, but the object is there: operations on it stay as they
+    /// were, and a listing does not take it for gone.
+    async fn undecided(&mut self, object: &Bytes, error: &str, read: Instant) -> bool {
+        tracing::warn!(gvr = %self.source.target, error, "an object could not be decoded");
+        let Some(subject) = identity(object) else {
+            return true;
         };
+        let evaluation = evaluate::undecided(&self.book, subject, error, &self.metrics);
+        self.evaluated(evaluation, object, read).await
+    }
+
+    async fn evaluated(&mut self, evaluation: Evaluation, object: &Bytes, read: Instant) -> bool {
         let identity = evaluation.subject.identity(&self.source.target);
         if !evaluation.read_now {
             self.timed.remove(&identity);
         } else if self.timed.len() < TIMED || self.timed.contains_key(&identity) {
             // A copy, since the bytes are part of the buffer that was read.
             self.timed
-                .insert(identity.clone(), Bytes::copy_from_slice(&object));
+                .insert(identity.clone(), Bytes::copy_from_slice(object));
         }
         if !evaluation.findings.is_empty() {
             self.interesting.insert(identity, None);
@@ -280,14 +286,18 @@ impl Follower {
     }
 }
 
-/// Reads nothing but what tells the object from others.
+/// Reads nothing but what tells the object from others, from its beginning if all of it
+/// is not JSON.
 fn identity(object: &Bytes) -> Option<Subject> {
     let mut projection = Projection::default();
     for path in evaluate::IDENTITY_PATHS {
         projection.add(path);
     }
-    let doc = Doc::parse(object, &projection).ok()?;
-    Subject::read(&doc).ok()
+    let read = |object: &[u8]| {
+        let doc = Doc::parse(object, &projection).ok()?;
+        Subject::read(&doc).ok()
+    };
+    read(object).or_else(|| read(&envelope::identity(object)?))
 }
 
 #[cfg(test)]

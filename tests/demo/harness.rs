@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 pub const DEADLINE: Duration = Duration::from_mins(1);
 
 /// How often to look whether it has happened.
-const LOOK: Duration = Duration::from_millis(50);
+pub const LOOK: Duration = Duration::from_millis(50);
 
 /// The operations of all namespaces.
 pub const OPERATIONS: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
@@ -103,6 +103,11 @@ impl Demo {
         }
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id().expect("it runs")
+    }
+
     /// What it has said to the terminal.
     pub fn said(&self) -> String {
         self.out.lines().join("\n")
@@ -178,7 +183,7 @@ impl Demo {
 
     /// Sends a signal by its name.
     pub fn signal(&self, signal: &str) {
-        let id = self.child.id().expect("it runs").to_string();
+        let id = self.id().to_string();
         let sent = std::process::Command::new("kill")
             .args(["-s", signal, &id])
             .status()
@@ -196,7 +201,7 @@ impl Demo {
 }
 
 /// `subject operation` of an operation that is not over.
-fn active(operation: &Value) -> Option<String> {
+pub fn active(operation: &Value) -> Option<String> {
     let text = |pointer: &str| operation.pointer(pointer)?.as_str();
     (text("/status/phase")? == "Active").then(|| {
         format!(

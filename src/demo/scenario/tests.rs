@@ -58,7 +58,7 @@ async fn listen(scenario: Scenario, length: Duration) -> (World, Vec<Event>) {
             Raw::Applied(json) => (false, json),
             Raw::Deleted(json) => (true, json),
             Raw::Reset | Raw::Synced => continue,
-            Raw::Lost(_) => panic!("the demo's feed has no gaps"),
+            Raw::TooLarge { .. } | Raw::Lost(_) => panic!("the demo's feed has no gaps"),
         };
         events.push(Event {
             at: start.elapsed(),

@@ -29,6 +29,8 @@ struct FakeDiscovery {
     /// By resource; None hangs.
     answers: Mutex<HashMap<String, Option<Resolution>>>,
     asked: Mutex<Vec<String>>,
+    /// How long an answer takes; it is the one of the moment of the question.
+    takes: Mutex<Duration>,
     changes: Mutex<Option<mpsc::UnboundedReceiver<()>>>,
 }
 
@@ -36,7 +38,9 @@ impl Resolve for FakeDiscovery {
     fn resolve<'a>(&'a self, target: &'a Gvr) -> BoxFuture<'a, Resolution> {
         self.asked.lock().unwrap().push(target.resource.clone());
         let answer = self.answers.lock().unwrap().get(&target.resource).cloned();
+        let takes = *self.takes.lock().unwrap();
         async move {
+            tokio::time::sleep(takes).await;
             match answer.unwrap_or_else(|| Some(served())) {
                 Some(answer) => answer,
                 None => std::future::pending().await,

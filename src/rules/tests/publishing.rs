@@ -55,7 +55,7 @@ async fn changes_within_half_a_second_are_published_together() {
 #[tokio::test(start_paused = true)]
 async fn nobodys_feed_lists_anew_for_another_target_or_a_status() {
     let a = rule_set("a", "cars", "true");
-    let mut world = started(&[a.clone()]).await;
+    let mut world = started(std::slice::from_ref(&a)).await;
     world.catch_up().await;
     world.apply(&rule_set("b", "boats", "true"));
     let mut heard = a;
@@ -192,6 +192,22 @@ async fn target_is_watched_once_its_crd_is_installed_and_ended_when_it_goes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn change_during_a_look_up_is_looked_up_after_it() {
+    let mut world = world();
+    *world.discovery.takes.lock().unwrap() = Duration::from_secs(10);
+    world.discovers("cars", not_served());
+    world.list(&[rule_set("a", "cars", "true")]);
+    moment().await;
+    world.discovers("cars", served());
+    world.changes.send(()).unwrap();
+    moment().await;
+    assert_eq!(world.asked(), ["cars"], "one question at a time");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(world.asked(), ["cars"]);
+    assert_eq!(summary(&world.published()[0]), ("cars", Some(vec!["a"])));
+}
+
+#[tokio::test(start_paused = true)]
 async fn unclear_discovery_ends_nothing() {
     let mut world = started(&[rule_set("a", "cars", "true")]).await;
     world.catch_up().await;
@@ -256,7 +272,7 @@ async fn change_of_what_is_served_makes_another_book() {
 #[tokio::test(start_paused = true)]
 async fn feed_of_an_older_book_says_nothing_of_the_newer() {
     let a = rule_set("a", "cars", "true");
-    let mut world = started(&[a.clone()]).await;
+    let mut world = started(std::slice::from_ref(&a)).await;
     let old = world.published();
     world.apply(&edited(a, "false"));
     moment().await;

@@ -122,7 +122,7 @@ async fn rule_set_made_again_during_a_write_gets_a_status_of_its_own() {
     let old = rule_set("a", "cars", "true");
     let world = world();
     *world.sink.takes.lock().unwrap() = Duration::from_secs(2);
-    world.list(&[old.clone()]);
+    world.list(std::slice::from_ref(&old));
     moment().await;
     let mut new = old;
     new.metadata.uid = Some("another".into());
@@ -177,7 +177,7 @@ async fn rule_set_stays_ready_while_its_target_is_listed_for_anothers_sake() {
 #[tokio::test(start_paused = true)]
 async fn changed_rule_set_is_not_ready_before_its_target_is_listed_anew() {
     let a = rule_set("a", "cars", "true");
-    let mut world = started(&[a.clone()]).await;
+    let mut world = started(std::slice::from_ref(&a)).await;
     world.catch_up().await;
     world.apply(&edited(a, "false"));
     moment().await;
