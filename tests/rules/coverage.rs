@@ -39,7 +39,8 @@ fn missing(rule: &Rule, rules: &[Rule], fixtures: &[Fixture]) -> Vec<String> {
         };
         let said = fixtures.iter().any(|fixture| {
             let mut status = fixture.status.iter();
-            status.any(|(name, says)| same(of(name)) && says.get(field).is_some_and(|v| !v.is_null()))
+            status
+                .any(|(name, says)| same(of(name)) && says.get(field).is_some_and(|v| !v.is_null()))
         });
         if !said {
             missing.push(format!("no expect-status has its {field}"));

@@ -41,18 +41,18 @@ fn tokens(source: &str) -> Vec<Token<'_>> {
     let (mut at, mut depth) = (0, 0_usize);
     while let Some(first) = source[at..].chars().next() {
         let rest = &source[at..];
-        let while_of = |inside: fn(char) -> bool| {
-            rest.find(|c: char| !inside(c)).unwrap_or(rest.len())
-        };
+        let while_of =
+            |inside: fn(char) -> bool| rest.find(|c: char| !inside(c)).unwrap_or(rest.len());
         let (kind, length) = match first {
             '\'' | '"' => {
                 let close = rest[1..].find(first).expect("the text is closed");
                 (Kind::Text, close + 2)
             }
             '0'..='9' => (Kind::Number, while_of(|c| c.is_ascii_digit() || c == '.')),
-            'a'..='z' | 'A'..='Z' | '_' => {
-                (Kind::Word, while_of(|c| c.is_ascii_alphanumeric() || c == '_'))
-            }
+            'a'..='z' | 'A'..='Z' | '_' => (
+                Kind::Word,
+                while_of(|c| c.is_ascii_alphanumeric() || c == '_'),
+            ),
             ' ' | '\n' => {
                 at += 1;
                 continue;
@@ -116,7 +116,10 @@ pub fn mutants(source: &str) -> Vec<Mutant> {
                 let neutral = if sign == "&&" { "true" } else { "false" };
                 let (start, end) = operands(&tokens, index, sign);
                 // What stands before it is dropped once, with the first of a row.
-                let row = tokens[..index].iter().rev().take_while(|t| t.start >= start);
+                let row = tokens[..index]
+                    .iter()
+                    .rev()
+                    .take_while(|t| t.start >= start);
                 let mut row = row.filter(|t| t.depth == token.depth);
                 if !row.any(|t| t.text == sign) {
                     change(start, tokens[index - 1].end(), neutral);
@@ -165,12 +168,15 @@ fn operands(tokens: &[Token<'_>], index: usize, sign: &str) -> (usize, usize) {
             _ => false,
         };
         // A bracket of this depth is around the operator, one of the next is in an operand.
-        let around = token.depth == depth && matches!(token.text, "(" | "[" | "{" | ")" | "]" | "}");
+        let around =
+            token.depth == depth && matches!(token.text, "(" | "[" | "{" | ")" | "]" | "}");
         token.depth < depth || around || (token.depth == depth && looser)
     };
     let first = tokens[..index].iter().rposition(|token| ends(token, true));
     let start = first.map_or(0, |first| first + 1);
-    let last = tokens[index + 1..].iter().position(|token| ends(token, false));
+    let last = tokens[index + 1..]
+        .iter()
+        .position(|token| ends(token, false));
     let end = last.map_or(tokens.len(), |last| index + 1 + last) - 1;
     (tokens[start].start, tokens[end].end())
 }
@@ -186,40 +192,58 @@ fn each_part_of_an_expression_is_changed_by_itself() {
     assert_eq!(changes("a == 'b'"), ["a != 'b'", "a == 'b~'"]);
     assert_eq!(changes("x > 2"), ["x <= 2", "x > 3"]);
     assert_eq!(changes("!a"), ["a"]);
-    assert_eq!(changes("has(a.b) ? c : d"), [
-        "true ? c : d",
-        "false ? c : d",
-        "true ? c : d",
-        "false ? c : d"
-    ]);
-    assert_eq!(changes("a && b(c, d) && e"), [
-        "true && b(c, d) && e",
-        "a && true && e",
-        "a && b(c, d) && true"
-    ]);
-    assert_eq!(changes("a && (b || c)"), [
-        "true && (b || c)",
-        "a && true",
-        "a && (false || c)",
-        "a && (b || false)"
-    ]);
-    assert_eq!(changes("a || b && c"), [
-        "false || b && c",
-        "a || false",
-        "a || true && c",
-        "a || b && true"
-    ]);
-    assert_eq!(changes("l.exists(c, c.t && c.u)"), [
-        "l.all(c, c.t && c.u)",
-        "l.exists(c, true && c.u)",
-        "l.exists(c, c.t && true)"
-    ]);
-    assert_eq!(changes("a && b ? c : d || e"), [
-        "true && b ? c : d || e",
-        "a && true ? c : d || e",
-        "true ? c : d || e",
-        "false ? c : d || e",
-        "a && b ? c : false || e",
-        "a && b ? c : d || false"
-    ]);
+    assert_eq!(
+        changes("has(a.b) ? c : d"),
+        [
+            "true ? c : d",
+            "false ? c : d",
+            "true ? c : d",
+            "false ? c : d"
+        ]
+    );
+    assert_eq!(
+        changes("a && b(c, d) && e"),
+        [
+            "true && b(c, d) && e",
+            "a && true && e",
+            "a && b(c, d) && true"
+        ]
+    );
+    assert_eq!(
+        changes("a && (b || c)"),
+        [
+            "true && (b || c)",
+            "a && true",
+            "a && (false || c)",
+            "a && (b || false)"
+        ]
+    );
+    assert_eq!(
+        changes("a || b && c"),
+        [
+            "false || b && c",
+            "a || false",
+            "a || true && c",
+            "a || b && true"
+        ]
+    );
+    assert_eq!(
+        changes("l.exists(c, c.t && c.u)"),
+        [
+            "l.all(c, c.t && c.u)",
+            "l.exists(c, true && c.u)",
+            "l.exists(c, c.t && true)"
+        ]
+    );
+    assert_eq!(
+        changes("a && b ? c : d || e"),
+        [
+            "true && b ? c : d || e",
+            "a && true ? c : d || e",
+            "true ? c : d || e",
+            "false ? c : d || e",
+            "a && b ? c : false || e",
+            "a && b ? c : d || false"
+        ]
+    );
 }

@@ -63,7 +63,9 @@ pvc-rules v1/persistentvolumeclaims Pending Lost Resizing FilesystemResizePendin
 fn target(shipped: &Shipped) -> String {
     let target = &shipped.spec.target;
     let group = Some(target.group.as_str()).filter(|group| !group.is_empty());
-    let parts = group.into_iter().chain([&*target.version, &*target.resource]);
+    let parts = group
+        .into_iter()
+        .chain([&*target.version, &*target.resource]);
     parts.collect::<Vec<_>>().join("/")
 }
 
