@@ -162,8 +162,7 @@ fn operands(tokens: &[Token<'_>], index: usize, sign: &str) -> (usize, usize) {
     let depth = tokens[index].depth;
     let ends = |token: &Token<'_>, left: bool| {
         let looser = match (token.text, sign) {
-            ("?" | ":" | ",", _) => true,
-            ("||", "&&") => true,
+            ("?" | ":" | ",", _) | ("||", "&&") => true,
             ("&&" | "||", own) => !left && token.text == own,
             _ => false,
         };
