@@ -344,7 +344,6 @@ impl Follower {
             }
             Event::Deleted(object) => {
                 self.keep(&object, *initial);
-                self.metrics.feed_event(&self.target);
                 self.say(Raw::Deleted(object)).await;
             }
             Event::Bookmark { version, .. } => {
@@ -379,12 +378,10 @@ impl Follower {
     }
 
     async fn applied(&mut self, object: Bytes) {
-        self.metrics.feed_event(&self.target);
         self.say(Raw::Applied(object)).await;
     }
 
     async fn too_large(&mut self, object: Bytes, length: u64) {
-        self.metrics.feed_event(&self.target);
         self.say(Raw::TooLarge { object, length }).await;
     }
 
