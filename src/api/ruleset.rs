@@ -209,6 +209,17 @@ pub struct Target {
     pub resource: String,
 }
 
+impl Target {
+    /// The resource.
+    pub fn gvr(&self) -> super::Gvr {
+        super::Gvr {
+            group: self.group.clone(),
+            version: self.version.clone(),
+            resource: self.resource.clone(),
+        }
+    }
+}
+
 /// One operation and what it looks like.
 ///
 /// All expressions see `object`, `now` (the time of the evaluation), `variables` and, with

@@ -2,6 +2,7 @@
 //! else as it is.
 
 use super::{Access, App, Origin, bind, rule_set_source};
+use crate::api::Gvr;
 use crate::api::ruleset::OperationRuleSet;
 use crate::auth::{AdministratorsOnly, TokenHolder, client_certificate_verifier};
 use crate::certs::{self, Authority, ServingCertificate};
@@ -69,7 +70,10 @@ pub(super) async fn run(common: &Common, config: Demo) -> anyhow::Result<()> {
 /// A scenario or a folder; shipped rule sets or a folder of them.
 async fn origin(app: &mut App, config: &Demo, shelf: Shelf) -> anyhow::Result<Origin> {
     let rule_sets = match &config.rules {
-        None => shipped(),
+        // The scenario plays what some of them are about; a folder may hold anything.
+        None => shipped(|target| {
+            config.objects.is_some() || demo::kinds::ALL.iter().any(|kind| kind.is(target))
+        }),
         Some(folder) => from_folder(app, folder).await?,
     };
     let taken = shelf.clone();
@@ -105,9 +109,10 @@ async fn open(app: &App, folder: &Path) -> anyhow::Result<Folder> {
         .with_context(|| format!("cannot read the folder {}", folder.display()))
 }
 
-fn shipped() -> BoxStream<'static, RuleSetEvent> {
+fn shipped(wanted: impl Fn(&Gvr) -> bool) -> BoxStream<'static, RuleSetEvent> {
     let applied = demo::rules::shipped()
         .into_iter()
+        .filter(|rule_set| wanted(&rule_set.spec.target.gvr()))
         .map(|rule_set| RuleSetEvent::Applied(Box::new(rule_set)));
     let events = std::iter::once(RuleSetEvent::Reset)
         .chain(applied)

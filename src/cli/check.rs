@@ -34,7 +34,9 @@ pub(super) fn run(args: &Args) -> bool {
     let loaded = rule_sets::load(&mut input);
     let (mut schemas, faults) = Schemas::read(&args.schema);
     let mut well = faults.is_empty();
-    faults.iter().for_each(|fault| complain("error", fault));
+    for fault in &faults {
+        complain("error", fault);
+    }
     if args.cluster {
         let targets: BTreeSet<Gvr> = loaded.iter().map(Loaded::target).collect();
         if let Err(why) = schemas.ask(&targets) {

@@ -73,7 +73,8 @@ struct Operations {
     operations: Vec<Run>,
 }
 
-/// Prints the operations; true if everything could be read and evaluated.
+/// Prints the operations; true if everything could be read. That a rule fails on an
+/// object is told, and part of what is replayed.
 pub(super) fn run(args: &Args) -> bool {
     let mut rules = Input::read(&args.rules);
     let loaded = rule_sets::load(&mut rules);
@@ -85,14 +86,14 @@ pub(super) fn run(args: &Args) -> bool {
     let mut events = Vec::new();
     for path in &args.stream {
         let read = text(path).map(|text| stream::read(&text, &names));
-        let fault = match read {
-            Ok((more, fault)) => {
+        let faults = match read {
+            Ok((more, faults)) => {
                 events.extend(more);
-                fault
+                faults
             }
-            Err(error) => Some(error.to_string()),
+            Err(error) => vec![error.to_string()],
         };
-        if let Some(fault) = fault {
+        for fault in faults {
             complain("error", format!("{}: {fault}", path.display()));
             well = false;
         }
@@ -108,8 +109,7 @@ pub(super) fn run(args: &Args) -> bool {
     let (operations, failures) = replay(&targets, &events, args.debounce);
     for (failure, subject) in &failures {
         let (name, field, message) = (&failure.rule_set, &failure.field, &failure.message);
-        complain("error", format!("{name}: {field}: {subject}: {message}"));
-        well = false;
+        complain("warning", format!("{name}: {field}: {subject}: {message}"));
     }
     match args.output {
         Format::Table => print_table(&operations),
@@ -123,6 +123,10 @@ fn text(path: &Path) -> std::io::Result<String> {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text)?;
         return Ok(text);
+    }
+    if path.extension().is_some_and(|extension| extension == "gz") {
+        let hint = "it is compressed: gunzip it, or pipe `gunzip -c` into --stream -";
+        return Err(std::io::Error::other(hint));
     }
     std::fs::read_to_string(path)
 }

@@ -24,12 +24,7 @@ pub(super) struct Loaded {
 impl Loaded {
     /// The resource it is about.
     pub(super) fn target(&self) -> Gvr {
-        let target = &self.spec.target;
-        Gvr {
-            group: target.group.clone(),
-            version: target.version.clone(),
-            resource: target.resource.clone(),
-        }
+        self.spec.target.gvr()
     }
 }
 

@@ -49,61 +49,78 @@ struct Line {
 /// The farthest time from the first, in seconds: a century, which clocks can count.
 const FARTHEST: f64 = 3e9;
 
-/// Reads events up to the first fault, which it tells too. They come in the order of
+/// Reads events, and tells what is none; that hides no other. They come in the order of
 /// their times: recordings of several resources may lie one after the other.
-pub(super) fn read(text: &str, names: &Names) -> (Vec<Event>, Option<String>) {
-    let (mut events, fault) = read_in_place(text, names);
-    events.sort_by(|a, b| a.t.total_cmp(&b.t));
-    (events, fault)
-}
-
-fn read_in_place(text: &str, names: &Names) -> (Vec<Event>, Option<String>) {
+pub(super) fn read(text: &str, names: &Names) -> (Vec<Event>, Vec<String>) {
     let mut events: Vec<Event> = Vec::new();
+    let mut faults = Vec::new();
     let mut last: Option<f64> = None;
-    let mut lines = serde_json::Deserializer::from_str(text).into_iter::<Line>();
-    let mut number = 0;
-    while let Some(line) = lines.next() {
-        number += 1;
-        let line = match line {
-            Ok(line) => line,
-            // Some recorders end in the middle of a line.
-            Err(error) => return (events, Some(format!("event {number}: {error}"))),
-        };
-        let t = line
-            .t
-            .unwrap_or_else(|| last.map_or(0.0, |last| last + 1.0));
-        if !(-FARTHEST..=FARTHEST).contains(&t) {
-            return (events, Some(format!("event {number}: t is out of range")));
-        }
-        last = Some(t);
-        let change = match line.kind.as_str() {
-            "ADDED" | "MODIFIED" => Change::Applied,
-            "DELETED" => Change::Deleted,
-            "BOOKMARK" => continue,
-            "ERROR" => {
-                let message = line.object.get("message").and_then(Value::as_str);
-                let message = message.unwrap_or("the watch broke");
-                return (events, Some(format!("event {number}: ERROR: {message}")));
+    for (number, value) in (1..).zip(values(text)) {
+        let event = value.and_then(|value| {
+            let line: Line = serde_json::from_value(value).map_err(|error| error.to_string())?;
+            let t = line
+                .t
+                .unwrap_or_else(|| last.map_or(0.0, |last| last + 1.0));
+            if !(-FARTHEST..=FARTHEST).contains(&t) {
+                return Err("t is out of range".to_owned());
             }
-            other => {
-                return (
-                    events,
-                    Some(format!("event {number}: unknown type {other:?}")),
-                );
-            }
-        };
-        match identify(line.resource.as_deref(), &line.object, names) {
-            Ok((resource, subject)) => events.push(Event {
-                t,
-                resource,
-                change,
-                subject,
-                object: line.object,
-            }),
-            Err(why) => return (events, Some(format!("event {number}: {why}"))),
+            last = Some(t);
+            event(line, t, names)
+        });
+        match event {
+            Ok(event) => events.extend(event),
+            Err(why) => faults.push(format!("event {number}: {why}")),
         }
     }
-    (events, None)
+    events.sort_by(|a, b| a.t.total_cmp(&b.t));
+    (events, faults)
+}
+
+/// The JSON values in a text. After one that is broken (a recorder may have been killed
+/// in the middle of a line) it goes on with the next that begins a line.
+fn values(text: &str) -> Vec<Result<Value, String>> {
+    let mut values = Vec::new();
+    let mut rest = text;
+    loop {
+        let mut stream = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+        let (mut begins, mut broken) = (0, false);
+        loop {
+            let end = stream.byte_offset();
+            let Some(value) = stream.next() else { break };
+            begins = end;
+            broken = value.is_err();
+            // Lines are counted from where this began.
+            values.push(value.map_err(|error| error.to_string()));
+        }
+        // The broken value may itself come after a line feed.
+        let value = rest.get(begins..).unwrap_or_default().trim_start();
+        match value.find("\n{") {
+            Some(next) if broken => rest = &value[next + 1..],
+            _ => return values,
+        }
+    }
+}
+
+/// One event; None for what is about no object.
+fn event(line: Line, t: f64, names: &Names) -> Result<Option<Event>, String> {
+    let change = match line.kind.as_str() {
+        "ADDED" | "MODIFIED" => Change::Applied,
+        "DELETED" => Change::Deleted,
+        "BOOKMARK" => return Ok(None),
+        "ERROR" => {
+            let message = line.object.get("message").and_then(Value::as_str);
+            return Err(format!("ERROR: {}", message.unwrap_or("the watch broke")));
+        }
+        other => return Err(format!("unknown type {other:?}")),
+    };
+    let (resource, subject) = identify(line.resource.as_deref(), &line.object, names)?;
+    Ok(Some(Event {
+        t,
+        resource,
+        change,
+        subject,
+        object: line.object,
+    }))
 }
 
 /// Which object it is, of which resource.
@@ -163,13 +180,13 @@ fn identify(
 mod tests {
     use super::*;
 
-    fn told(text: &str) -> (Vec<String>, Option<String>) {
-        let (events, fault) = read(text, &Names::default());
+    fn told(text: &str) -> (Vec<String>, Vec<String>) {
+        let (events, faults) = read(text, &Names::default());
         let told = events
             .iter()
             .map(|event| format!("{} {} {}", event.t, event.resource, event.subject.path()))
             .collect();
-        (told, fault)
+        (told, faults)
     }
 
     #[test]
@@ -201,11 +218,14 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_a_fault_counts() {
+    fn what_is_no_event_is_told_and_hides_none() {
         let good =
             r#"{"type":"ADDED","object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}}"#;
         for (bad, expected) in [
-            ("{\"type\":", "event 2: EOF"),
+            ("{\"type\":", "event 2: EOF while parsing an object"),
+            ("{\"type\": \"ADDED\", \"obj", "event 2: control character"),
+            ("{\n  \"type\": {\n  x}\n}", "event 2: key must be a string"),
+            (r#"{"type":"ADDED"}"#, "event 2: missing field `object`"),
             (
                 r#"{"type":"ADDED","object":{}}"#,
                 "event 2: the object has no metadata.name",
@@ -220,14 +240,12 @@ mod tests {
                 "event 2: t is out of range",
             ),
         ] {
-            let (events, fault) = told(&format!("{good}\n{bad}"));
-            assert_eq!(events.len(), 1);
-            assert!(
-                fault
-                    .as_deref()
-                    .is_some_and(|fault| fault.starts_with(expected)),
-                "{fault:?}"
-            );
+            let (events, faults) = told(&format!("{good}\n{bad}\n{good}\n"));
+            assert_eq!(events.len(), 2, "{bad}: {faults:?}");
+            let first = faults.first().map(String::as_str).unwrap_or_default();
+            assert!(first.starts_with(expected), "{faults:?}");
         }
+        let (events, faults) = told(&good[..good.len() - 5]);
+        assert_eq!((events.len(), faults.len()), (0, 1));
     }
 }

@@ -95,7 +95,8 @@ impl Subject {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Operation {
-    operation: String,
+    #[serde(rename = "operation")]
+    name: String,
     item: Option<String>,
     rule_set: String,
     component: String,
@@ -207,11 +208,11 @@ fn fill(result: &mut ObjectResult, evaluation: Evaluation) {
     for finding in evaluation.findings {
         // What failed is told below.
         let Some(says) = finding.says else { continue };
-        let operation = finding.operation.to_string();
-        let reason = says.reason.as_deref().unwrap_or(&operation);
+        let name = finding.operation.to_string();
+        let reason = says.reason.as_deref().unwrap_or(&name);
         result.operations.push(Operation {
             reason: reason.to_owned(),
-            operation,
+            name,
             item: finding.item.as_deref().map(str::to_owned),
             rule_set: finding.rule_set.name.to_string(),
             component: finding.rule_set.component.to_string(),
@@ -268,7 +269,7 @@ fn compare(results: &[ObjectResult]) -> bool {
         let found: BTreeSet<String> = result
             .operations
             .iter()
-            .map(|operation| expect::name(&operation.operation, operation.item.as_deref()))
+            .map(|operation| expect::name(&operation.name, operation.item.as_deref()))
             .collect();
         let at = format!("{}: {}", result.source, result.subject.path());
         if found != *expected {
@@ -297,7 +298,7 @@ fn print_table(results: &[ObjectResult]) {
             let progress = operation.progress;
             rows.push([
                 result.subject.path(),
-                expect::name(&operation.operation, operation.item.as_deref()),
+                expect::name(&operation.name, operation.item.as_deref()),
                 format!("{:?}", operation.state),
                 progress.map_or_else(String::new, |percent| format!("{percent}%")),
                 operation

@@ -246,19 +246,15 @@ impl Reader<'_> {
                 })
                 .map(|(at, _)| start + at)
         });
-        match at {
-            Some(at) => {
-                let before = &self.source[..at];
-                let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-                let column = before[line_start..].chars().count() + 1;
-                (before.matches('\n').count() + 1, column)
-            }
-            None => {
-                let message = String::new();
-                let place = located(Complaint { node, message }, self.info);
-                (place.line, place.column)
-            }
-        }
+        let Some(at) = at else {
+            let message = String::new();
+            let place = located(Complaint { node, message }, self.info);
+            return (place.line, place.column);
+        };
+        let before = &self.source[..at];
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let column = before[line_start..].chars().count() + 1;
+        (before.matches('\n').count() + 1, column)
     }
 
     fn call(&mut self, node: u64, call: &CallExpr) -> Origin {

@@ -107,11 +107,7 @@ impl Registry {
             Some(known) if known.uid == uid => known.written.clone(),
             _ => object.status.unwrap_or_default(),
         };
-        let target = Arc::new(Gvr {
-            group: object.spec.target.group.clone(),
-            version: object.spec.target.version.clone(),
-            resource: object.spec.target.resource.clone(),
-        });
+        let target = Arc::new(object.spec.target.gvr());
         let known = Known {
             uid,
             generation,

@@ -102,7 +102,7 @@ fn a_stream_that_breaks_off_counts_up_to_there() {
 
 #[test]
 fn the_resource_of_a_kind_comes_from_its_crd() {
-    let rule_set = r#"
+    let rule_set = "
 apiVersion: ifo.kubevirt.io/v1alpha1
 kind: OperationRuleSet
 metadata: {name: kine-rules}
@@ -115,7 +115,7 @@ apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: kine.example.io}
 spec: {group: example.io, names: {kind: Cow, plural: kine}}
-"#;
+";
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("rules.yaml");
     std::fs::write(&path, rule_set).expect("written");

@@ -105,8 +105,8 @@ mod tests {
             )
         };
         let text = line(10.5, "2026-11-21T10:00:00Z") + &line(12.0, "2026-11-21T10:00:02Z");
-        let (events, fault) = stream::read(&text, &Names::default());
-        assert_eq!(fault, None);
+        let (events, faults) = stream::read(&text, &Names::default());
+        assert!(faults.is_empty(), "{faults:?}");
         let clock = Clock::of(&events);
         let wall = |text: &str| text.parse::<Timestamp>().expect("a time");
         assert_eq!(clock.first().wall, wall("2026-11-21T10:00:00.5Z"));

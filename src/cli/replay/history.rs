@@ -2,7 +2,7 @@
 //! show them. Leaves: one line of history for each operation.
 
 use super::clock::Clock;
-use crate::api::live::{InFlightOperation, Phase, State};
+use crate::api::live::{InFlightOperation, Phase, StartTimeSource, State};
 use crate::cli::expect;
 use crate::cli::test::Subject;
 use crate::index::{Change, Key};
@@ -141,11 +141,13 @@ impl History {
             subject.namespace.clone(),
             subject.name.clone(),
         );
-        let events = self.heard.get(&key).into_iter().flatten().copied();
-        events
-            .filter(|t| within(*t) == second)
-            .next_back()
-            .unwrap_or_else(|| clock.seconds_of(created.0))
+        let mut events = self.heard.get(&key).into_iter().flatten().copied();
+        let event = match object.status.start_time_source {
+            // The time is in the object, as it is since the first of them.
+            StartTimeSource::Expression => events.find(|t| within(*t) == second),
+            _ => events.rfind(|t| within(*t) == second),
+        };
+        event.unwrap_or_else(|| clock.seconds_of(created.0))
     }
 
     /// All operations, in the order of their starts.
