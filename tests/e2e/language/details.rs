@@ -153,3 +153,25 @@ fn a_detail_that_fails_is_told_in_status_and_the_operation_goes_without_it() {
             .await;
     });
 }
+
+#[test]
+fn a_start_in_the_future_is_not_taken() {
+    shared(async |world| {
+        let namespace = world.namespace("future").await;
+        let fields = json!({"startedAt": "object.status.since"});
+        world.ready_rule_set(&with(namespace, &fields)).await;
+        let machine = json!({
+            "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": "a"},
+            "status": {"printableStatus": "Migrating", "since": "9999-01-01T00:00:00Z"},
+        });
+        let machine = world.create(&VM, Some(namespace), &machine).await;
+        let operation = world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await
+            .remove(0);
+        assert_ne!(operation["status"]["startTimeSource"], "Expression");
+        let start = |it: &Value| text(it, "/metadata/creationTimestamp").to_owned();
+        assert!(start(&operation) >= start(&machine), "{operation}");
+        assert!(start(&operation) < "9999".to_owned(), "{operation}");
+    });
+}
