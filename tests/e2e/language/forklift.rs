@@ -184,7 +184,7 @@ fn a_plan_and_each_of_its_machines_are_seen_to_move_to_fail_and_to_succeed() {
                 [Succeeded, Error(0), Transfer(10_240)],
                 [
                     "MODIFIED Active Failing Executing 33: 1 of 3 machines done".into(),
-                    end("db:", "Succeeded"),
+                    end("db", "Succeeded"),
                     String::new(),
                     String::new(),
                 ],
