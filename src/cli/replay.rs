@@ -216,7 +216,7 @@ impl Player {
             self.tracker.advance(rules, now);
             self.books.insert((*target).clone(), (source, book));
             self.tell(&target, track::Event::Reset, now);
-            self.tell(&target, track::Event::Synced, now);
+            self.tell(&target, track::Event::Synced { missing: None }, now);
         }
     }
 

@@ -8,6 +8,10 @@ use crate::expression::{self, CompileError, Environment, Kind, Program};
 use kube::core::Selector;
 use std::sync::Arc;
 
+/// Longest label selector as text, in bytes: it goes into the request's URL, of which
+/// proxies commonly take 8 KiB.
+const MAX_SELECTOR: usize = 4096;
+
 /// Why a rule set cannot be used, worded for its author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
@@ -54,6 +58,12 @@ pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<I
         let message = format!("labelSelector: {error}");
         vec![Invalid::Spec(message)]
     })?;
+    if let Some(length) = selector.as_ref().map(|it| it.to_string().len())
+        && length > MAX_SELECTOR
+    {
+        let message = format!("labelSelector: {length} bytes as text are more than {MAX_SELECTOR}");
+        return Err(vec![Invalid::Spec(message)]);
+    }
     Ok(RuleSet {
         name: Arc::from(name),
         component: Arc::from(spec.component.as_str()),
