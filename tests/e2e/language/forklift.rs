@@ -217,7 +217,7 @@ fn a_plan_and_each_of_its_machines_are_seen_to_move_to_fail_and_to_succeed() {
                     end("3 of 3 machines done", "Failed"),
                     String::new(),
                     String::new(),
-                    end("app:", "Succeeded"),
+                    end("app", "Succeeded"),
                 ],
             ),
         ];
