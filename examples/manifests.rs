@@ -3,10 +3,13 @@
 //!
 //! From Rust types: the CRD. From the rule sets of the catalogue: the `ClusterRole` of each
 //! of its folders, and that of each rule set which is not in the folder's kustomization,
-//! as a second document beside it.
+//! as a second document beside it; and the table of them all in `docs/rules.md`.
+
+#[path = "manifests/catalogue.rs"]
+mod catalogue;
 
 use anyhow::Context as _;
-use ifo::api::ruleset::OperationRuleSet;
+use catalogue::Shipped;
 use ifo::api::schema;
 use ifo::cli::roles;
 use std::fs;
@@ -20,7 +23,7 @@ const NOTE: &str =
 ///
 /// # Errors
 ///
-/// Of the YAML encoder, and of files of the catalogue that cannot be read.
+/// Of the YAML encoder, and of files of the catalogue that cannot be read or say too little.
 pub fn manifests() -> anyhow::Result<Vec<(String, String)>> {
     let crd = serde_saphyr::to_string(&schema::operation_rule_sets())?;
     let mut manifests = vec![(
@@ -28,14 +31,21 @@ pub fn manifests() -> anyhow::Result<Vec<(String, String)>> {
         format!("# Generated from src/api/ruleset.rs by `make manifests`.\n{crd}"),
     )];
     let folders = sorted(&repository().join("rules"))?;
+    let mut catalogue = Vec::new();
     for folder in folders.iter().filter(|path| path.is_dir()) {
-        manifests.extend(part(folder)?);
+        let shipped = part(folder)?;
+        manifests.extend(roles_of(&file_name(folder), &shipped)?);
+        catalogue.extend(shipped);
     }
+    let document = "docs/rules.md";
+    let text = read(&repository().join(document))?;
+    let text = catalogue::insert(&text, &catalogue::table(&catalogue)?).context(document)?;
+    manifests.push((document.to_owned(), text));
     Ok(manifests)
 }
 
-/// The roles of one folder of the catalogue, if it has a kustomization.
-fn part(folder: &Path) -> anyhow::Result<Vec<(String, String)>> {
+/// The rule sets of one folder of the catalogue, if it has a kustomization.
+fn part(folder: &Path) -> anyhow::Result<Vec<Shipped>> {
     let kustomization = folder.join("kustomization.yaml");
     if !kustomization.is_file() {
         return Ok(Vec::new());
@@ -45,13 +55,10 @@ fn part(folder: &Path) -> anyhow::Result<Vec<(String, String)>> {
         let resources = kustomization["resources"].as_array();
         resources.is_some_and(|resources| resources.iter().any(|resource| resource == name))
     };
-    let component = file_name(folder);
-    let component_role = roles::role_name(&component);
-    let mut manifests = Vec::new();
-    let mut targets = Vec::new();
+    let mut shipped = Vec::new();
     for path in sorted(folder)? {
-        let name = file_name(&path);
-        let Some(stem) = name.strip_suffix(".yaml") else {
+        let file = file_name(&path);
+        let Some(stem) = file.strip_suffix(".yaml") else {
             continue;
         };
         if ["kustomization", "clusterrole"].contains(&stem) {
@@ -59,19 +66,36 @@ fn part(folder: &Path) -> anyhow::Result<Vec<(String, String)>> {
         }
         let text = read(&path)?;
         let own = text.split("\n---\n").next().unwrap_or_default().trim_end();
-        let rule_set: OperationRuleSet = parse(&path, own)?;
-        if listed(&name) {
-            targets.push(rule_set.spec.target);
-        } else {
-            let role_name = format!("{component_role}-{stem}");
-            let role = roles::cluster_role(&role_name, [&rule_set.spec.target]);
-            let role = roles::to_yaml(&role)?;
-            let path = format!("rules/{component}/{name}");
-            manifests.push((path, format!("{own}\n---\n{NOTE}{role}")));
-        }
+        shipped.push(Shipped {
+            folder: file_name(folder),
+            default: listed(&file),
+            rule_set: parse(&path, own)?,
+            text: own.to_owned(),
+            file,
+        });
     }
-    let role = roles::to_yaml(&roles::cluster_role(&component_role, &targets))?;
-    let path = format!("rules/{component}/clusterrole.yaml");
+    Ok(shipped)
+}
+
+/// The roles for the rule sets of one folder.
+fn roles_of(folder: &str, shipped: &[Shipped]) -> anyhow::Result<Vec<(String, String)>> {
+    if shipped.is_empty() {
+        return Ok(Vec::new());
+    }
+    let folder_role = roles::role_name(folder);
+    let mut manifests = Vec::new();
+    for alone in shipped.iter().filter(|set| !set.default) {
+        let stem = alone.file.trim_end_matches(".yaml");
+        let role_name = format!("{folder_role}-{stem}");
+        let role = roles::cluster_role(&role_name, [&alone.rule_set.spec.target]);
+        let role = roles::to_yaml(&role)?;
+        let path = format!("rules/{folder}/{}", alone.file);
+        manifests.push((path, format!("{}\n---\n{NOTE}{role}", alone.text)));
+    }
+    let targets = shipped.iter().filter(|set| set.default);
+    let targets = targets.map(|set| &set.rule_set.spec.target);
+    let role = roles::to_yaml(&roles::cluster_role(&folder_role, targets))?;
+    let path = format!("rules/{folder}/clusterrole.yaml");
     manifests.push((path, format!("{NOTE}{role}")));
     Ok(manifests)
 }

@@ -305,7 +305,14 @@ impl Player {
             self.timed.remove(&identity);
         }
         let read = Instant::now();
-        self.tell(target, track::Event::Evaluated { evaluation, read }, now);
+        self.tell(
+            target,
+            track::Event::Evaluated {
+                evaluation: Box::new(evaluation),
+                read,
+            },
+            now,
+        );
     }
 
     fn deleted(&mut self, target: &Gvr, json: &[u8], now: track::Now) {

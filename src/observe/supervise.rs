@@ -244,7 +244,11 @@ impl Follower {
         } else if self.interesting.remove(&identity).is_none() && !self.listing {
             return true;
         }
-        self.tell(Event::Evaluated { evaluation, read }).await
+        self.tell(Event::Evaluated {
+            evaluation: Box::new(evaluation),
+            read,
+        })
+        .await
     }
 
     async fn deleted(&mut self, feed: &dyn Feed, object: &Bytes, read: Instant) -> bool {
@@ -289,7 +293,12 @@ impl Follower {
     async fn gone(&self, feed: &dyn Feed, subject: Subject, read: Instant) -> bool {
         if feed.is_there(&self.source.target, &subject).await {
             let evaluation = evaluate::unselected(&self.book, subject);
-            return self.tell(Event::Evaluated { evaluation, read }).await;
+            return self
+                .tell(Event::Evaluated {
+                    evaluation: Box::new(evaluation),
+                    read,
+                })
+                .await;
         }
         self.tell(Event::Deleted { subject, read }).await
     }

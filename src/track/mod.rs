@@ -64,7 +64,7 @@ pub enum Event {
     /// An object was read at `read`, and evaluated.
     Evaluated {
         /// What was found.
-        evaluation: Evaluation,
+        evaluation: Box<Evaluation>,
         /// When the event was read.
         read: Instant,
     },

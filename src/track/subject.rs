@@ -191,7 +191,6 @@ impl Tracked {
                 }
                 (true, Some(Settling::AwaitingFeed)) if !gap => {
                     over.push(what.clone());
-                    continue;
                 }
                 (false, Some(settling)) => {
                     if let Settling::Until(at) = settling {

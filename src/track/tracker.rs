@@ -101,7 +101,9 @@ impl Tracker {
                 }
                 match event {
                     Event::Reset => self.feed(&source).seen = Some(HashSet::new()),
-                    Event::Evaluated { evaluation, .. } => self.evaluated(&source, evaluation, now),
+                    Event::Evaluated { evaluation, .. } => {
+                        self.evaluated(&source, *evaluation, now);
+                    }
                     Event::Deleted { subject, .. } => {
                         self.deleted(&subject.identity(&source.target), now);
                     }

@@ -1,6 +1,7 @@
 //! What rules say of their operations, from the object to what is shown.
 
 use super::*;
+use crate::api::live::StartTimeSource::{Detected, Expression};
 use crate::evaluate;
 use crate::expression::Doc;
 use serde_json::{Value, json};
@@ -50,7 +51,7 @@ impl World {
             evaluate::evaluate(&self.book, &doc, self.now.wall, &Metrics::new()).expect("a name");
         assert!(evaluation.failures.is_empty(), "{evaluation:?}");
         self.feed(Event::Evaluated {
-            evaluation,
+            evaluation: Box::new(evaluation),
             read: Instant::now(),
         });
     }
@@ -190,7 +191,6 @@ fn the_start_is_the_rules_own_if_it_is_not_in_the_future() {
         let at = shown.metadata.creation_timestamp.expect("a start").0;
         (at.to_string(), shown.status.start_time_source)
     };
-    use crate::api::live::StartTimeSource::{Detected, Expression};
     assert_eq!(
         start("2026-11-21T09:30:00Z"),
         ("2026-11-21T09:30:00Z".to_owned(), Expression)
@@ -424,10 +424,14 @@ fn what_a_selection_does_not_show_is_asked_about_before_it_ends() {
     });
     let asked = asked.try_recv().expect("it is asked about");
     assert_eq!(asked.len(), 1);
-    assert_eq!(world.one().status.state, State::Progressing, "nothing is known yet");
+    assert_eq!(
+        world.one().status.state,
+        State::Progressing,
+        "nothing is known yet"
+    );
     let evaluation = evaluate::unselected(&world.book, asked[0].clone());
     world.feed(Event::Evaluated {
-        evaluation,
+        evaluation: Box::new(evaluation),
         read: Instant::now(),
     });
     world.after(DEBOUNCE);

@@ -191,7 +191,7 @@ impl World {
             read_now: false,
         };
         self.feed(Event::Evaluated {
-            evaluation,
+            evaluation: Box::new(evaluation),
             read: Instant::now(),
         });
     }
@@ -597,7 +597,7 @@ fn result_of_older_rules_is_dropped() {
         read_now: false,
     };
     let event = Event::Evaluated {
-        evaluation,
+        evaluation: Box::new(evaluation),
         read: Instant::now(),
     };
     let source = Source {

@@ -193,7 +193,7 @@ fn a_plan_and_each_of_its_machines_are_seen_to_move_to_fail_and_to_succeed() {
                 "Executing",
                 [Succeeded, Failed(0), Transfer(10_240)],
                 [
-                    "MODIFIED Active Progressing Executing 66: 2 of 3 machines done".into(),
+                    "MODIFIED Active Failing Executing 66: 2 of 3 machines done".into(),
                     String::new(),
                     end(failed, "Failed"),
                     String::new(),
