@@ -28,6 +28,7 @@ const SHIPPED: &[(&str, &str)] = files![
     "generic/namespaces.yaml"
     "generic/nodes.yaml"
     "generic/persistentvolumeclaims.yaml"
+    "generic/statefulsets-scaled.yaml"
     "generic/statefulsets.yaml"
     "generic/storageversionmigrations.yaml"
     "generic/volumesnapshots.yaml"

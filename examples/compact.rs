@@ -1,0 +1,160 @@
+//! Cuts recorded watch streams down to what the rules that ship can see of them:
+//! `cargo run --example compact -- FILE.jsonl…` writes a file of the same name for each
+//! into `tests/fixtures/recorded` (see the README there).
+//!
+//! Enters: lines `{"t", "resource", "type", "object"}`. Leaves: the lines about targets of
+//! the default catalogue, each object with its identity and the fields that the rules
+//! read. A line that says the same of an object as the one before it is left out: no rule
+//! can tell them apart.
+
+use anyhow::Context as _;
+use ifo::api::Gvr;
+use ifo::api::ruleset::OperationRuleSet;
+use ifo::expression::{Doc, Node, Projection};
+use ifo::rules::{RuleBook, compile};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+fn main() -> anyhow::Result<()> {
+    let catalogue = catalogue()?;
+    for file in std::env::args_os().skip(1).map(PathBuf::from) {
+        let name = file.file_name().context("a file")?;
+        let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+        let cut = cut(&text, &catalogue).with_context(|| file.display().to_string())?;
+        fs::write(below("tests/fixtures/recorded").join(name), cut)?;
+    }
+    Ok(())
+}
+
+fn below(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// The default catalogue.
+struct Catalogue {
+    /// What it reads, by target.
+    projections: HashMap<Gvr, Projection>,
+    /// All that is written in it: a rule that asks whether there is an annotation reads
+    /// all of them, but those that it is after stand here.
+    text: String,
+}
+
+fn catalogue() -> anyhow::Result<Catalogue> {
+    let mut all = String::new();
+    let mut rule_sets: HashMap<Gvr, Vec<_>> = HashMap::new();
+    let root = below("rules");
+    for component in kustomization(&root)? {
+        let folder = root.join(component);
+        for file in kustomization(&folder)? {
+            if file == "clusterrole.yaml" {
+                continue;
+            }
+            let text = fs::read_to_string(folder.join(&file))?;
+            all.push_str(&text);
+            let rule_set: OperationRuleSet =
+                serde_saphyr::from_str(&text).with_context(|| file.clone())?;
+            let compiled = compile(&file, &rule_set.spec)
+                .map_err(|invalid| anyhow::anyhow!("{file}: {invalid:?}"))?;
+            let target = rule_set.spec.target;
+            let target = Gvr {
+                group: target.group,
+                version: target.version,
+                resource: target.resource,
+            };
+            rule_sets
+                .entry(target)
+                .or_default()
+                .push(Arc::new(compiled));
+        }
+    }
+    let projections = rule_sets.into_iter().map(|(target, sets)| {
+        let book = RuleBook::new(1, target.clone(), "Any".into(), true, sets);
+        (target, book.projection)
+    });
+    Ok(Catalogue {
+        projections: projections.collect(),
+        text: all,
+    })
+}
+
+/// What a kustomization lists.
+fn kustomization(folder: &Path) -> anyhow::Result<Vec<String>> {
+    #[derive(serde::Deserialize)]
+    struct Kustomization {
+        resources: Vec<String>,
+    }
+    let text = fs::read_to_string(folder.join("kustomization.yaml"))?;
+    let kustomization: Kustomization = serde_saphyr::from_str(&text)?;
+    Ok(kustomization.resources)
+}
+
+fn cut(text: &str, catalogue: &Catalogue) -> anyhow::Result<String> {
+    let mut cut = String::new();
+    let mut last: HashMap<String, Value> = HashMap::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let event: Value = serde_json::from_str(line).with_context(|| format!("line {number}"))?;
+        // The group may be missing there, but not in the object.
+        let resource = event["resource"].as_str().context("resource")?;
+        let plural = resource.rsplit('/').next().context("a plural")?;
+        let api = event["object"]["apiVersion"]
+            .as_str()
+            .context("apiVersion")?;
+        let (group, version) = api.split_once('/').unwrap_or(("", api));
+        let target = Gvr {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            resource: plural.to_owned(),
+        };
+        let Some(projection) = catalogue.projections.get(&target) else {
+            continue;
+        };
+        let json = event["object"].to_string();
+        let doc = Doc::parse(json.as_bytes(), projection)?;
+        let mut object = kept(&event["object"], doc.root());
+        for name in ["apiVersion", "kind"] {
+            object[name] = event["object"][name].clone();
+        }
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            // Of these only the time of a start before the stream could be read.
+            metadata.remove("managedFields");
+            if let Some(annotations) = metadata.get_mut("annotations") {
+                let annotations = annotations.as_object_mut().context("annotations")?;
+                annotations.retain(|name, _| catalogue.text.contains(name));
+            }
+        }
+        let key = format!("{resource} {}", object["metadata"]["uid"]);
+        if event["type"] == "DELETED" {
+            last.remove(&key);
+        } else if last.insert(key, object.clone()).as_ref() == Some(&object) {
+            continue;
+        }
+        let event = json!({
+            "t": event["t"],
+            "resource": resource,
+            "type": event["type"],
+            "object": object,
+        });
+        writeln!(cut, "{event}")?;
+    }
+    Ok(cut)
+}
+
+/// The parts of `value` that are in `node`.
+fn kept(value: &Value, node: Node<'_>) -> Value {
+    match value {
+        Value::Object(members) => members
+            .iter()
+            .filter_map(|(name, value)| Some((name.clone(), kept(value, node.get(name)?))))
+            .collect(),
+        Value::Array(elements) => elements
+            .iter()
+            .zip(node.elements())
+            .map(|(value, node)| kept(value, node))
+            .collect(),
+        scalar => scalar.clone(),
+    }
+}
