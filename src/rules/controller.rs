@@ -239,7 +239,10 @@ async fn compiled(object: &OperationRuleSet) -> Result<super::RuleSet, Vec<Inval
     tokio::task::spawn_blocking(move || compile(&name, &spec))
         .await
         .unwrap_or_else(|error| {
-            tracing::error!(%error, "a rule set could not be compiled");
+            // Cancelled is what it is when the process ends.
+            if error.is_panic() {
+                tracing::error!(%error, "a rule set could not be compiled");
+            }
             Err(vec![Invalid::Spec("the compiler failed".to_owned())])
         })
 }
