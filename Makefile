@@ -39,7 +39,7 @@ lint: ## rustfmt, clippy, cargo-deny and gofmt/vet
 fmt: ## Format the code
 	$(CARGO) fmt
 
-manifests: ## Generate the CRD from the Rust types, the catalogue's ClusterRoles from its rule sets
+manifests: ## Generate the CRD from the Rust types; the catalogue's ClusterRoles and table from its rule sets
 	$(CARGO) run --locked $(FEATURES) --example manifests
 
 bench: ## Run the benchmarks

@@ -311,6 +311,27 @@ pub struct Rule {
     pub appear_after: Option<String>,
 }
 
+impl Rule {
+    /// The rule's expressions beside `forEach`, each with its field; with `forEach`, these
+    /// are the ones that see `item`.
+    pub fn expressions(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let optional = [
+            ("itemKey", &self.item_key),
+            ("message", &self.message),
+            ("reason", &self.reason),
+            ("state", &self.state),
+            ("progress", &self.progress),
+            ("startedAt", &self.started_at),
+            ("instance", &self.instance),
+            ("outcome", &self.outcome),
+        ];
+        let given = optional
+            .into_iter()
+            .filter_map(|(field, source)| Some((field, source.as_deref()?)));
+        std::iter::once(("expression", &*self.expression)).chain(given)
+    }
+}
+
 /// A value that several expressions share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -92,20 +92,8 @@ fn misspelt(rule_set: &Loaded, root: &Root<'_>) -> Vec<String> {
         if let Some(list) = &rule.for_each {
             inner.item = checker.check(&field("forEach"), list, &origins).elements();
         }
-        checker.check(&field("expression"), &rule.expression, &inner);
-        for (name, source) in [
-            ("itemKey", &rule.item_key),
-            ("message", &rule.message),
-            ("reason", &rule.reason),
-            ("state", &rule.state),
-            ("progress", &rule.progress),
-            ("startedAt", &rule.started_at),
-            ("instance", &rule.instance),
-            ("outcome", &rule.outcome),
-        ] {
-            if let Some(source) = source {
-                checker.check(&field(name), source, &inner);
-            }
+        for (name, source) in rule.expressions() {
+            checker.check(&field(name), source, &inner);
         }
     }
     for label in &spec.label_expressions {

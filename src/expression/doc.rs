@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Serialize, Serializer};
 
 use super::project::{Need, Projection};
 
@@ -93,6 +94,12 @@ impl<'a> Doc<'a> {
         }
     }
 
+    /// The decoded fields as JSON: less than what it was decoded from, and enough to
+    /// decode the same again.
+    pub fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(&self.root()).expect("maps with string keys always encode")
+    }
+
     fn into_owned(self) -> Doc<'static> {
         Doc {
             entries: self
@@ -118,6 +125,20 @@ impl Item<'_> {
             Item::Str(value) => Item::Str(Cow::Owned(value.into_owned())),
             Item::List(span) => Item::List(span),
             Item::Map(span) => Item::Map(span),
+        }
+    }
+}
+
+impl Serialize for Node<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.item {
+            Item::Null => serializer.serialize_unit(),
+            Item::Bool(value) => serializer.serialize_bool(*value),
+            Item::Int(value) => serializer.serialize_i64(*value),
+            Item::Double(value) => serializer.serialize_f64(*value),
+            Item::Str(value) => serializer.serialize_str(value),
+            Item::List(_) => serializer.collect_seq(self.elements()),
+            Item::Map(_) => serializer.collect_map(self.members()),
         }
     }
 }
@@ -453,5 +474,24 @@ fn escaped_unit(text: &str) -> Option<u16> {
         u16::from_str_radix(digits, 16).ok()
     } else {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decoded_fields_are_encoded_as_they_were() {
+        let mut projection = Projection::default();
+        projection.add(&["a"]);
+        projection.add(&["b", "*", "c"]);
+        let json = br#"{"z":1,"b":[{"c":-7,"d":1},{"c":null}],"a":{"x":[1.0,"\u00e9\n",true,{}]}}"#;
+        let doc = Doc::parse(json, &projection).unwrap();
+        let kept = doc.to_json();
+        let text = r#"{"a":{"x":[1.0,"é\n",true,{}]},"b":[{"c":-7},{"c":null}]}"#;
+        assert_eq!(String::from_utf8(kept.clone()).unwrap(), text);
+        let again = Doc::parse(&kept, &projection).unwrap();
+        assert_eq!(again.to_json(), kept);
     }
 }

@@ -23,6 +23,10 @@ use tokio::time::MissedTickBehavior;
 /// evaluating them again. One more is evaluated on its changes alone.
 const TIMED: usize = 1_000;
 
+/// Bytes of the fields of one that are kept; one with more is evaluated on its changes
+/// alone. Rules read some hundred.
+const TIMED_BYTES: usize = 16 << 10;
+
 /// How long the tracker hears of a subject after the last finding: what is not detected
 /// any more settles, and a later event may tell how it ended.
 const FADING: Duration = Duration::from_mins(5);
@@ -123,7 +127,7 @@ struct Follower {
     /// ago, with the time at which it no longer was. Of all others, the tracker does not
     /// need to know that nothing was found again.
     interesting: HashMap<Arc<str>, Option<Instant>>,
-    /// Subjects whose evaluation read `now`.
+    /// The fields, as JSON, of subjects whose evaluation read `now`.
     timed: HashMap<Arc<str>, Bytes>,
 }
 
@@ -199,11 +203,12 @@ impl Follower {
             &book.projection
         };
         let evaluation = match Doc::parse(&object, projection) {
-            Ok(doc) => evaluate::evaluate(&book, &doc, Timestamp::now(), &self.metrics),
+            Ok(doc) => evaluate::evaluate(&book, &doc, Timestamp::now(), &self.metrics)
+                .inspect(|evaluation| self.keep(evaluation, &doc)),
             Err(error) => return self.undecided(&object, &error.to_string(), read).await,
         };
         match evaluation {
-            Ok(evaluation) => self.evaluated(evaluation, &object, read).await,
+            Ok(evaluation) => self.evaluated(evaluation, read).await,
             Err(error) => {
                 tracing::warn!(gvr = %self.source.target, %error, "an object was left out");
                 true
@@ -218,19 +223,26 @@ impl Follower {
         let Some(subject) = identity(object) else {
             return true;
         };
+        // What was read of it before is not how it is any more.
+        self.timed.remove(&subject.identity(&self.source.target));
         let evaluation = evaluate::undecided(&self.book, subject, error, &self.metrics);
-        self.evaluated(evaluation, object, read).await
+        self.evaluated(evaluation, read).await
     }
 
-    async fn evaluated(&mut self, evaluation: Evaluation, object: &Bytes, read: Instant) -> bool {
+    /// Keeps the fields of a subject whose evaluation read `now`, and of no other.
+    fn keep(&mut self, evaluation: &Evaluation, doc: &Doc<'_>) {
         let identity = evaluation.subject.identity(&self.source.target);
-        if !evaluation.read_now {
-            self.timed.remove(&identity);
-        } else if self.timed.len() < TIMED || self.timed.contains_key(&identity) {
-            // A copy, since the bytes are part of the buffer that was read.
-            self.timed
-                .insert(identity.clone(), Bytes::copy_from_slice(object));
+        self.timed.remove(&identity);
+        if evaluation.read_now && self.timed.len() < TIMED {
+            let fields = doc.to_json();
+            if fields.len() <= TIMED_BYTES {
+                self.timed.insert(identity, fields.into());
+            }
         }
+    }
+
+    async fn evaluated(&mut self, evaluation: Evaluation, read: Instant) -> bool {
+        let identity = evaluation.subject.identity(&self.source.target);
         if !evaluation.findings.is_empty() {
             self.interesting.insert(identity, None);
         } else if self.book.asks_for_outcomes() {

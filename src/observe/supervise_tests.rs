@@ -457,6 +457,30 @@ async fn subjects_kept_for_the_time_are_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_a_subject_kept_for_the_time_only_the_fields_that_rules_read_are_kept() {
+    let mut world = world();
+    let cars = target("cars");
+    let rule = "object.note != '' && now > timestamp('2000-01-01T00:00:00Z')";
+    world
+        .publish(&cars, Some(book(1, &cars, rule_set(&cars, &[], rule))))
+        .await;
+    let noted = |name: &str, note: usize, unread: usize| {
+        let mut object = thing(name, true);
+        object["note"] = "x".repeat(note).into();
+        object["unread"] = "x".repeat(unread).into();
+        object
+    };
+    let many = [
+        noted("short", 10, 2 * TIMED_BYTES),
+        noted("long", 2 * TIMED_BYTES, 0),
+    ];
+    world.running_feed().list(&many);
+    world.told().await;
+    tokio::time::sleep(RESYNC).await;
+    assert_eq!(world.told().await, ["1: ns/short [Working]"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn end_of_the_publications_ends_all_feeds() {
     let world = world();
     let (cars, boats) = (target("cars"), target("boats"));

@@ -140,21 +140,9 @@ impl Check {
     fn rule(&mut self, rule: &ruleset::Rule) {
         let name = &rule.operation;
         self.value("rules: operation", name);
-        self.length(&format!("rules[{name}].expression"), &rule.expression);
-        for (field, expression) in [
-            ("forEach", &rule.for_each),
-            ("itemKey", &rule.item_key),
-            ("message", &rule.message),
-            ("reason", &rule.reason),
-            ("state", &rule.state),
-            ("progress", &rule.progress),
-            ("startedAt", &rule.started_at),
-            ("instance", &rule.instance),
-            ("outcome", &rule.outcome),
-        ] {
-            if let Some(expression) = expression {
-                self.length(&format!("rules[{name}].{field}"), expression);
-            }
+        let list = rule.for_each.as_deref().map(|list| ("forEach", list));
+        for (field, expression) in list.into_iter().chain(rule.expressions()) {
+            self.length(&format!("rules[{name}].{field}"), expression);
         }
         if rule.item_key.is_some() && rule.for_each.is_none() {
             self.refuse(format!(

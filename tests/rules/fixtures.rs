@@ -70,12 +70,12 @@ impl Fixture {
         let outcomes = parse(&place, annotation("expect-outcome"));
         forget_expectations(&mut object);
         Self {
-            status,
-            outcomes,
             place,
             comment,
             object,
             operations,
+            status,
+            outcomes,
         }
     }
 }

@@ -121,10 +121,13 @@ impl Stack {
                 "targetKubeVirtVersion": virt(version),
                 "observedDeploymentID": id(version),
                 "targetDeploymentID": id(version),
+                "outdatedVirtualMachineInstanceWorkloads": 0,
                 "defaultArchitecture": "amd64",
             },
         }));
-        self.kubevirt_conditions(None);
+        self.edit(&KUBEVIRT, NAMESPACE, KUBEVIRT_NAME, |object, now| {
+            kubevirt_conditions(object, now, None);
+        });
         world.put(
             &CDI,
             "hyperconverged-cluster-operator",
@@ -141,7 +144,9 @@ impl Stack {
                 },
             }),
         );
-        self.cdi_conditions("True", "False", None);
+        self.edit(&CDI, "", CDI_NAME, |object, now| {
+            cdi_status(object, now, "Deployed", None);
+        });
         self.hco_conditions(
             "False",
             "ReconcileCompleted",
@@ -181,18 +186,20 @@ impl Stack {
             virt(old),
             virt(new)
         );
-        self.kubevirt_conditions(Some(&message));
+        self.edit(&KUBEVIRT, NAMESPACE, KUBEVIRT_NAME, |object, now| {
+            kubevirt_conditions(object, now, Some(&message));
+        });
         self.stage.wait(200, 900).await;
         // A component that is degraded makes the whole degraded.
         let upgrading = format!("HCO is now upgrading to version {new}");
         self.hco_conditions("True", "HCOUpgrading", &upgrading, true);
         self.stage.wait_seconds(24, 32).await;
-        self.edit(&KUBEVIRT, NAMESPACE, KUBEVIRT_NAME, |object, _| {
+        // One write: the status is patched once, at the end of a round.
+        self.edit(&KUBEVIRT, NAMESPACE, KUBEVIRT_NAME, |object, now| {
             object["status"]["observedKubeVirtVersion"] = json!(virt(new));
             object["status"]["observedDeploymentID"] = json!(id(new));
+            kubevirt_conditions(object, now, None);
         });
-        self.stage.wait(20, 60).await;
-        self.kubevirt_conditions(None);
         self.stage.wait(200, 900).await;
         self.hco_conditions("True", "HCOUpgrading", &upgrading, false);
     }
@@ -206,85 +213,24 @@ impl Stack {
             object["status"]["observedVersion"] = json!(data(old));
         });
         self.stage.wait(4, 8).await;
-        self.edit(&CDI, "", CDI_NAME, |object, _| {
-            object["status"]["phase"] = json!("Upgrading");
+        self.edit(&CDI, "", CDI_NAME, |object, now| {
+            cdi_status(object, now, "Upgrading", Some(new));
         });
-        self.cdi_conditions("True", "True", Some(new));
         self.stage.wait(250, 350).await;
-        self.cdi_conditions("True", "True", None);
-        self.stage.wait_seconds(14, 20).await;
-        self.edit(&CDI, "", CDI_NAME, |object, _| {
-            object["status"]["phase"] = json!("Deployed");
-            object["status"]["observedVersion"] = json!(data(new));
+        self.edit(&CDI, "", CDI_NAME, |object, now| {
+            cdi_status(object, now, "Upgrading", None);
         });
-        self.cdi_conditions("True", "False", None);
+        self.stage.wait_seconds(14, 20).await;
+        self.edit(&CDI, "", CDI_NAME, |object, now| {
+            object["status"]["observedVersion"] = json!(data(new));
+            cdi_status(object, now, "Deployed", None);
+        });
     }
 
     /// How many machines still run in a launcher of an old version.
     fn outdated(&self, count: u64) {
         self.edit(&KUBEVIRT, NAMESPACE, KUBEVIRT_NAME, |object, _| {
-            if count == 0 {
-                remove(
-                    &mut object["status"],
-                    "outdatedVirtualMachineInstanceWorkloads",
-                );
-            } else {
-                object["status"]["outdatedVirtualMachineInstanceWorkloads"] = json!(count);
-            }
-        });
-    }
-
-    fn kubevirt_conditions(&self, updating: Option<&str>) {
-        let conditions = if let Some(message) = updating {
-            [
-                ("Available", "True", "UpdateInProgress", message),
-                ("Progressing", "True", "UpdateInProgress", message),
-                ("Degraded", "True", "UpdateInProgress", message),
-            ]
-        } else {
-            let ready = "All components are ready.";
-            [
-                ("Available", "True", "AllComponentsReady", ready),
-                ("Progressing", "False", "AllComponentsReady", ready),
-                ("Degraded", "False", "AllComponentsReady", ready),
-            ]
-        };
-        self.edit(&KUBEVIRT, NAMESPACE, KUBEVIRT_NAME, |object, now| {
-            let created = (
-                "Created",
-                "True",
-                "AllResourcesCreated",
-                "All resources were created.",
-            );
-            for (kind, status, reason, message) in conditions.into_iter().chain([created]) {
-                conditions::set(
-                    object,
-                    now,
-                    Some("lastProbeTime"),
-                    json!({
-                        "type": kind, "status": status, "reason": reason, "message": message,
-                    }),
-                );
-            }
-        });
-    }
-
-    fn cdi_conditions(&self, available: &str, progressing: &str, upgrade: Option<&str>) {
-        self.edit(&CDI, "", CDI_NAME, |object, now| {
-            let mut degraded = json!({"type": "Degraded", "status": "False"});
-            if let Some(new) = upgrade {
-                degraded = json!({
-                    "type": "Degraded", "status": "True", "reason": "UpgradeStarted",
-                    "message": format!("Started upgrade to version {}", data(new)),
-                });
-            }
-            for condition in [
-                json!({"type": "Available", "status": available}),
-                json!({"type": "Progressing", "status": progressing}),
-                degraded,
-            ] {
-                conditions::set(object, now, Some("lastHeartbeatTime"), condition);
-            }
+            object["status"]["outdatedVirtualMachineInstanceWorkloads"] = json!(count);
         });
     }
 
@@ -344,6 +290,68 @@ impl Stack {
             .edit(kind, namespace, name, manager, |object| {
                 change(object, &now);
             });
+    }
+}
+
+/// KubeVirt's conditions; while it is updated, with what that is.
+fn kubevirt_conditions(object: &mut Value, now: &str, updating: Option<&str>) {
+    let conditions = if let Some(message) = updating {
+        [
+            ("Available", "True", "UpdateInProgress", message),
+            ("Progressing", "True", "UpdateInProgress", message),
+            ("Degraded", "True", "UpdateInProgress", message),
+        ]
+    } else {
+        let ready = "All components are ready.";
+        [
+            ("Available", "True", "AllComponentsReady", ready),
+            ("Progressing", "False", "AllComponentsReady", ready),
+            ("Degraded", "False", "AllComponentsReady", ready),
+        ]
+    };
+    let created = (
+        "Created",
+        "True",
+        "AllResourcesCreated",
+        "All resources were created.",
+    );
+    for (kind, status, reason, message) in conditions.into_iter().chain([created]) {
+        conditions::set(
+            object,
+            now,
+            Some("lastProbeTime"),
+            json!({
+                "type": kind, "status": status, "reason": reason, "message": message,
+            }),
+        );
+    }
+}
+
+/// CDI's phase and conditions; an upgrade to a version begins with Degraded.
+fn cdi_status(object: &mut Value, now: &str, phase: &str, begins: Option<&str>) {
+    object["status"]["phase"] = json!(phase);
+    let (available, progressing) = if phase == "Deployed" {
+        let available = json!({
+            "type": "Available", "status": "True",
+            "reason": "DeployCompleted", "message": "Deployment Completed",
+        });
+        (available, "False")
+    } else {
+        (json!({"type": "Available", "status": "True"}), "True")
+    };
+    let degraded = match begins {
+        Some(new) => json!({
+            "type": "Degraded", "status": "True", "reason": "UpgradeStarted",
+            "message": format!("Started upgrade to version {}", data(new)),
+        }),
+        None => json!({"type": "Degraded", "status": "False"}),
+    };
+    for condition in [
+        available,
+        json!({"type": "Progressing", "status": progressing}),
+        degraded,
+    ] {
+        conditions::set(object, now, Some("lastHeartbeatTime"), condition);
     }
 }
 

@@ -99,7 +99,7 @@ fn state<'a>(events: impl IntoIterator<Item = &'a Event>) -> BTreeMap<String, &'
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_story_is_told_within_three_minutes() {
+async fn every_story_is_told_within_three_minutes_and_nothing_else() {
     for seed in 1..=3 {
         let (_, events) = play(seed, 1.0, seconds(180)).await;
         let seen: BTreeSet<String> = events
@@ -119,7 +119,8 @@ async fn every_story_is_told_within_three_minutes() {
             "TargetReady",
             "Running",
         ];
-        for (kind, expected) in [
+        let mut told = BTreeSet::new();
+        for (kind, operations) in [
             (
                 "VirtualMachine",
                 &[
@@ -142,42 +143,38 @@ async fn every_story_is_told_within_three_minutes() {
                     "LiveMigrating",
                     "MemoryChange",
                     "Evicting",
-                    "Deleting",
+                    "Stopping",
                 ],
             ),
             ("VirtualMachineInstanceMigration", &migrations),
             (
                 "DataVolume",
-                &["Pending", "ImportScheduled", "ImportInProgress", "Retrying"],
+                &[
+                    "Pending",
+                    "PVCBound",
+                    "ImportScheduled",
+                    "ImportInProgress",
+                    "Retrying",
+                ],
             ),
             ("KubeVirt", &["Upgrading", "UpdateRollingOut"]),
             ("CDI", &["Upgrading"]),
-            ("HyperConverged", &["Upgrading", "ReconcilingDegraded"]),
+            ("HyperConverged", &["Upgrading"]),
             (
                 "ClusterServiceVersion",
-                &[
-                    "Pending",
-                    "InstallReady",
-                    "Installing",
-                    "Replacing",
-                    "Deleting",
-                ],
+                &["Pending", "Installing", "Replacing", "Deleting"],
             ),
             ("InstallPlan", &["Installing"]),
             ("Subscription", &["Unpacking", "InstallPlanPending"]),
             ("Deployment", &["Rollout", "RolloutStalled"]),
-            ("ClusterVersion", &["PartialUpdate"]),
+            ("ClusterVersion", &["PartialUpdate", "Reconciling"]),
             ("Node", &["ConfigUpdating", "Cordoned", "NotReady"]),
             ("Namespace", &["Terminating"]),
             ("VirtualMachineSnapshot", &["InProgress"]),
         ] {
-            for operation in expected {
-                assert!(
-                    seen.contains(&format!("{kind} {operation}")),
-                    "{kind} {operation}"
-                );
-            }
+            told.extend(operations.iter().map(|name| format!("{kind} {name}")));
         }
+        assert_eq!(seen, told, "seed {seed}");
         let ends = |phase: &str| {
             let kind = "VirtualMachineInstanceMigration";
             events
@@ -215,7 +212,7 @@ async fn at_all_times_some_operations_are_under_way_but_not_a_crowd() {
                 *at > seconds(2) || *count >= 4,
                 "{count} at {at:?}: {which:#?}"
             );
-            assert!(*count <= 16, "{count} at {at:?}: {which:#?}");
+            assert!(*count <= 20, "{count} at {at:?}: {which:#?}");
         }
         let mean = counts.iter().map(|(_, count, _)| count).sum::<usize>() / counts.len();
         assert!((5..=15).contains(&mean), "{mean}");

@@ -1,6 +1,6 @@
 //! What always holds of the objects of a real cluster.
 
-use super::rules::reason;
+use super::rules::{reason, status};
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -130,6 +130,29 @@ async fn the_old_operator_goes_once_the_new_one_has_succeeded() {
         );
     }
     assert!(gone >= 2, "{gone}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_component_tells_its_new_version_and_that_all_is_well_in_one_write() {
+    let (_, events) = play(1, 1.0, seconds(300)).await;
+    for (kind, observed, target) in [
+        (
+            "KubeVirt",
+            "observedKubeVirtVersion",
+            "targetKubeVirtVersion",
+        ),
+        ("CDI", "observedVersion", "targetVersion"),
+    ] {
+        let mut updates = 0;
+        for event in events.iter().filter(|event| event.kind == kind) {
+            let updating = event.status(observed) != event.status(target);
+            let progressing = status(&event.object, "Progressing") == "True";
+            // The target is written some milliseconds before the conditions.
+            assert!(updating || !progressing, "{kind} at {:?}", event.at);
+            updates += usize::from(updating && progressing);
+        }
+        assert!(updates > 0, "{kind}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,121 +1,67 @@
-//! What rules of the usual kind find in an object: enough to count by.
+//! What the rule sets that ship find in the objects of the demo.
 
+use crate::demo::kinds::{self, Kind};
+use crate::demo::rules::shipped;
+use crate::evaluate::evaluate;
+use crate::expression::Doc;
+use crate::rules::{RuleBook, compile};
+use crate::telemetry::Metrics;
 use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
 
-fn is(object: &Value, condition: &str) -> bool {
-    object["status"]["conditions"]
-        .as_array()
-        .is_some_and(|all| {
-            all.iter()
-                .any(|c| c["type"] == condition && c["status"] == "True")
-        })
+/// The status of a condition; empty if it is not there.
+pub(super) fn status<'a>(object: &'a Value, condition: &str) -> &'a str {
+    field(object, condition, "status")
 }
 
+/// The reason of a condition; empty if it is not there.
 pub(super) fn reason<'a>(object: &'a Value, condition: &str) -> &'a str {
+    field(object, condition, "reason")
+}
+
+fn field<'a>(object: &'a Value, condition: &str, field: &str) -> &'a str {
     object["status"]["conditions"]
         .as_array()
         .and_then(|all| all.iter().find(|c| c["type"] == condition))
-        .and_then(|c| c["reason"].as_str())
+        .and_then(|c| c[field].as_str())
         .unwrap_or("")
 }
 
-/// What rules of the usual kind find in an object: enough to count by.
-pub(super) fn operations(kind: &str, object: &Value) -> Vec<String> {
-    let status = &object["status"];
-    let phase = status["phase"].as_str().unwrap_or("");
-    let mut found: Vec<String> = Vec::new();
-    let mut when = |there: bool, name: &str| {
-        if there {
-            found.push(name.to_owned());
-        }
-    };
-    let deleted = !object["metadata"]["deletionTimestamp"].is_null();
-    match kind {
-        "VirtualMachine" => {
-            let printable = status["printableStatus"].as_str().unwrap_or("");
-            let busy = [
-                "Starting",
-                "Stopping",
-                "Migrating",
-                "Provisioning",
-                "Terminating",
-                "ErrorUnschedulable",
-            ];
-            when(busy.contains(&printable), printable);
-            when(!status["snapshotInProgress"].is_null(), "Snapshotting");
-            when(!status["stateChangeRequests"].is_null(), "Restarting");
-        }
-        "VirtualMachineInstance" => {
-            when(
-                ["Pending", "Scheduling", "Scheduled"].contains(&phase),
-                phase,
-            );
-            let migration = &status["migrationState"];
-            when(
-                !migration["startTimestamp"].is_null() && migration["endTimestamp"].is_null(),
-                "LiveMigrating",
-            );
-            when(is(object, "HotMemoryChange"), "MemoryChange");
-            when(is(object, "EvictionRequested"), "Evicting");
-        }
-        "VirtualMachineInstanceMigration" => {
-            when(!["", "Succeeded", "Failed"].contains(&phase), phase);
-        }
-        "DataVolume" => {
-            when(!["", "Succeeded", "Failed"].contains(&phase), phase);
-            when(status["restartCount"].as_u64() > Some(2), "Retrying");
-        }
-        "KubeVirt" => {
-            when(
-                status["observedKubeVirtVersion"] != status["targetKubeVirtVersion"],
-                "Upgrading",
-            );
-            when(
-                !status["outdatedVirtualMachineInstanceWorkloads"].is_null(),
-                "UpdateRollingOut",
-            );
-        }
-        "CDI" => when(phase == "Upgrading", phase),
-        "HyperConverged" => {
-            when(reason(object, "Progressing") == "HCOUpgrading", "Upgrading");
-            when(
-                is(object, "Progressing") && is(object, "Degraded"),
-                "ReconcilingDegraded",
-            );
-        }
-        "ClusterServiceVersion" => when(phase != "Succeeded", phase),
-        "InstallPlan" => when(!["", "Complete", "Failed"].contains(&phase), phase),
-        "Subscription" => {
-            when(is(object, "BundleUnpacking"), "Unpacking");
-            when(is(object, "InstallPlanPending"), "InstallPlanPending");
-        }
-        "Deployment" => {
-            let why = reason(object, "Progressing");
-            when(
-                ["NewReplicaSetCreated", "ReplicaSetUpdated"].contains(&why),
-                "Rollout",
-            );
-            when(why == "ProgressDeadlineExceeded", "RolloutStalled");
-        }
-        "ClusterVersion" => when(status["history"][0]["state"] == "Partial", "PartialUpdate"),
-        "Node" => {
-            let annotations = &object["metadata"]["annotations"];
-            when(
-                annotations["machineconfiguration.openshift.io/state"] != "Done",
-                "ConfigUpdating",
-            );
-            when(object["spec"]["unschedulable"] == true, "Cordoned");
-            when(!is(object, "Ready"), "NotReady");
-        }
-        "VirtualMachineSnapshot" => when(phase == "InProgress", phase),
-        "Namespace" => when(phase == "Terminating", phase),
-        other => panic!("no rules for {other}"),
-    }
-    when(deleted && dies_slowly(kind), "Deleting");
-    found
+/// The rules for each kind.
+static BOOKS: LazyLock<BTreeMap<&'static str, RuleBook>> = LazyLock::new(|| {
+    kinds::ALL
+        .iter()
+        .map(|kind| (kind.kind, book(kind)))
+        .collect()
+});
+
+fn book(kind: &Kind) -> RuleBook {
+    let sets = shipped()
+        .into_iter()
+        .filter(|set| {
+            let target = &set.spec.target;
+            (&*target.group, &*target.version, &*target.resource)
+                == (kind.group, kind.version, kind.resource)
+        })
+        .map(|set| Arc::new(compile(&set.metadata.name.unwrap(), &set.spec).unwrap()))
+        .collect();
+    RuleBook::new(1, kind.gvr(), kind.kind.into(), kind.namespaced, sets)
 }
 
-/// Kinds whose deletion takes a while and is not told by a phase.
-fn dies_slowly(kind: &str) -> bool {
-    kind == "VirtualMachineInstance"
+/// The operations that rules detect on an object, on which none of them fails.
+pub(super) fn operations(kind: &str, object: &Value) -> Vec<String> {
+    let book = &BOOKS[kind];
+    let json = object.to_string();
+    let doc = Doc::parse(json.as_bytes(), &book.projection).unwrap();
+    let evaluation = evaluate(book, &doc, jiff::Timestamp::now(), &Metrics::new()).unwrap();
+    assert!(
+        evaluation.failures.is_empty(),
+        "{:?}: {json}",
+        evaluation.failures
+    );
+    let findings = evaluation.findings.iter();
+    findings
+        .map(|finding| finding.operation.to_string())
+        .collect()
 }
