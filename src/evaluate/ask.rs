@@ -178,14 +178,12 @@ impl<'s> Asking<'_, 's> {
             return;
         };
         let message = self.message(place);
-        let progress = self.progress(place);
         self.evaluation.outcomes.push(Outcome {
             rule_set: place.rule_set.clone(),
             operation: place.rule.operation.clone(),
             item: place.item.cloned(),
             state,
             message,
-            progress,
         });
     }
 

@@ -67,8 +67,8 @@ pub enum End {
     NotDetected,
     /// The same, since its subject's labels left the selection.
     SelectorLeft,
-    /// The rule's `outcome` told how it ended, with the message and the progress then.
-    Outcome(State, Arc<str>, Option<u8>),
+    /// The rule's `outcome` told how it ended, with the message then.
+    Outcome(State, Arc<str>),
     /// Another operation of the subject, of this name, took over.
     Superseded(Arc<str>),
     /// Another run of the same operation took over.
@@ -110,7 +110,7 @@ impl End {
         let fixed = match self {
             Self::NotDetected => "No rule detects the operation any more.",
             Self::SelectorLeft => "The subject's labels are no longer those that are selected.",
-            Self::Outcome(_, message, _) if !message.is_empty() => message,
+            Self::Outcome(_, message) if !message.is_empty() => message,
             Self::Outcome(State::Failed, ..) => "The subject says that the operation failed.",
             Self::Outcome(State::Superseded, ..) => {
                 "The subject says that the operation was superseded."
@@ -324,15 +324,15 @@ impl Operation {
 
     /// The object at its end, as JSON.
     pub fn completed(&self, view: &SubjectView, end: &End, now: Timestamp) -> Vec<u8> {
-        // What was last told of it, if no more is known.
         let last = self.speaker.says.progress;
         let shown = Shown {
             phase: Phase::Completed,
             state: end.state(),
             reason: end.reason(),
             message: &end.message(),
-            progress: match end {
-                End::Outcome(_, _, progress) => progress.or(last),
+            // Nothing is left to do of what succeeded; of the rest, what was last told.
+            progress: match end.state() {
+                State::Succeeded => last.map(|_| 100),
                 _ => last,
             },
         };

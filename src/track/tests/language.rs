@@ -124,6 +124,24 @@ fn an_outcome_ends_the_operation_without_the_debounce() {
 }
 
 #[test]
+fn what_succeeded_is_done_and_what_failed_got_as_far_as_it_did() {
+    for (phase, progress) in [("Done", 100), ("Broken", 40)] {
+        let mut world = world_with(Settings {
+            debounce: DEBOUNCE,
+            retain: true,
+            cluster_namespace: "ifo-system".into(),
+        });
+        world.spec(
+            "rules:\n- {operation: Moving, expression: object.phase == 'Moving', progress: object.done, \
+             outcome: \"{'Done': 'Succeeded', 'Broken': 'Failed'}[object.phase]\"}",
+        );
+        world.is(json!({"phase": "Moving", "done": 40}));
+        world.phase(phase);
+        assert_eq!(world.one().status.progress, Some(progress));
+    }
+}
+
+#[test]
 fn an_outcome_that_comes_late_ends_what_settles() {
     let mut world = world_of(
         "rules:\n- {operation: Moving, expression: object.phase == 'Moving', outcome: \"object.phase == 'Done' ? 'Succeeded' : ''\"}",
