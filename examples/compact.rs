@@ -4,7 +4,7 @@
 //!
 //! Enters: lines `{"t", "resource", "type", "object"}`. Leaves: the lines about targets of
 //! the default catalogue, each object with its identity and the fields that the rules
-//! read. A line that says the same of an object as the one before it is left out: no rule
+//! read; the resource follows from its kind. A line that says the same of an object as the one before it is left out: no rule
 //! can tell them apart.
 
 use anyhow::Context as _;
@@ -95,6 +95,7 @@ fn kustomization(folder: &Path) -> anyhow::Result<Vec<String>> {
 fn cut(text: &str, catalogue: &Catalogue) -> anyhow::Result<String> {
     let mut cut = String::new();
     let mut last: HashMap<String, Value> = HashMap::new();
+    let mut latest = latest(text)?;
     for (number, line) in (1..).zip(text.lines()) {
         let event: Value = serde_json::from_str(line).with_context(|| format!("line {number}"))?;
         // The group may be missing there, but not in the object.
@@ -119,8 +120,22 @@ fn cut(text: &str, catalogue: &Catalogue) -> anyhow::Result<String> {
             object[name] = event["object"][name].clone();
         }
         if let Some(metadata) = object["metadata"].as_object_mut() {
-            // Of these only the time of a start before the stream could be read.
+            // Nothing is read of these but times. The one that tells best what time it was
+            // when the stream was recorded stays.
             metadata.remove("managedFields");
+            if latest.as_ref().is_some_and(|(at, _)| *at == number) {
+                let time = latest.take().map(|(_, time)| time);
+                metadata.insert("managedFields".into(), json!([{ "time": time }]));
+            }
+            for owner in metadata
+                .get_mut("ownerReferences")
+                .and_then(Value::as_array_mut)
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_object_mut)
+            {
+                owner.remove("blockOwnerDeletion");
+            }
             if let Some(annotations) = metadata.get_mut("annotations") {
                 let annotations = annotations.as_object_mut().context("annotations")?;
                 annotations.retain(|name, _| catalogue.text.contains(name));
@@ -134,13 +149,35 @@ fn cut(text: &str, catalogue: &Catalogue) -> anyhow::Result<String> {
         }
         let event = json!({
             "t": event["t"],
-            "resource": resource,
             "type": event["type"],
             "object": object,
         });
         writeln!(cut, "{event}")?;
     }
     Ok(cut)
+}
+
+/// The line whose object was written closest to its event, and when that was: objects have
+/// whole seconds, so it is the one that is furthest ahead of the stream.
+fn latest(text: &str) -> anyhow::Result<Option<(usize, String)>> {
+    let mut latest: Option<(f64, (usize, String))> = None;
+    for (number, line) in (1..).zip(text.lines()) {
+        let event: Value = serde_json::from_str(line)?;
+        let t = event["t"].as_f64().context("t")?;
+        let fields = event["object"]["metadata"]["managedFields"].as_array();
+        for field in fields.into_iter().flatten() {
+            let Some(time) = field["time"].as_str() else {
+                continue;
+            };
+            let seconds = time.parse::<jiff::Timestamp>()?.as_second();
+            #[allow(clippy::cast_precision_loss)] // Seconds since 1970 are far below 2^52.
+            let ahead = seconds as f64 - t;
+            if latest.as_ref().is_none_or(|(most, _)| ahead > *most) {
+                latest = Some((ahead, (number, time.to_owned())));
+            }
+        }
+    }
+    Ok(latest.map(|(_, latest)| latest))
 }
 
 /// The parts of `value` that are in `node`.

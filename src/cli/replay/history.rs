@@ -147,7 +147,13 @@ impl History {
             StartTimeSource::Expression => events.find(|t| within(*t) == second),
             _ => events.rfind(|t| within(*t) == second),
         };
-        event.unwrap_or_else(|| clock.seconds_of(created.0))
+        event.unwrap_or_else(|| {
+            let begins = clock.seconds_of(created.0);
+            // Some controllers write a moment after they looked at the clock: nothing was
+            // heard in that second, but soon after it.
+            let ends = begins + 1.0;
+            if t < ends + 1.0 { t.min(ends) } else { begins }
+        })
     }
 
     /// All operations, in the order of their starts.
