@@ -39,7 +39,7 @@ lint: ## rustfmt, clippy, cargo-deny and gofmt/vet
 fmt: ## Format the code
 	$(CARGO) fmt
 
-manifests: ## Generate the CRD's YAML from the Rust types
+manifests: ## Generate the CRD from the Rust types, the catalogue's ClusterRoles from its rule sets
 	$(CARGO) run --locked $(FEATURES) --example manifests
 
 bench: ## Run the benchmarks

@@ -4,7 +4,9 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use ifo::expression::{Budget, Doc, Kind, Program, Projection, STEPS_PER_OBJECT, Scope, compile};
+use ifo::expression::{
+    Budget, Doc, Environment, Kind, Program, Projection, STEPS_PER_OBJECT, Scope, compile,
+};
 use jiff::Timestamp;
 
 /// Six rules of the kind that watch a `VirtualMachine`.
@@ -21,7 +23,9 @@ const RULES: [&str; 6] = [
 fn programs() -> (Vec<Program>, Projection) {
     let programs: Vec<_> = RULES
         .iter()
-        .map(|rule| compile(rule, Kind::Bool).expect("the rules are valid"))
+        .map(|rule| {
+            compile(rule, Kind::Bool, &Environment::default()).expect("the rules are valid")
+        })
         .collect();
     let mut projection = Projection::default();
     for path in [
@@ -55,12 +59,7 @@ fn evaluate(programs: &[Program], doc: &Doc<'_>) -> usize {
     let mut budget = Budget {
         left: STEPS_PER_OBJECT,
     };
-    let mut scope = Scope {
-        doc,
-        now: Timestamp::UNIX_EPOCH,
-        budget: &mut budget,
-        read_now: false,
-    };
+    let mut scope = Scope::new(doc, Timestamp::UNIX_EPOCH, &mut budget);
     programs
         .iter()
         .filter(|program| program.test(&mut scope) == Ok(true))
@@ -87,7 +86,7 @@ fn benches(c: &mut Criterion) {
     });
     group.finish();
     c.bench_function("compile", |b| {
-        b.iter(|| compile(black_box(RULES[2]), Kind::Bool));
+        b.iter(|| compile(black_box(RULES[2]), Kind::Bool, &Environment::default()));
     });
 }
 

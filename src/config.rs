@@ -4,6 +4,7 @@
 // What is documented here is what `--help` prints, where backticks would only be noise.
 #![allow(clippy::doc_markdown)]
 
+use crate::api::duration;
 use crate::telemetry::LogFormat;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::IpAddr;
@@ -222,7 +223,20 @@ const NAMESPACE: &str = "expected the name of a namespace (lower-case letters, d
 impl Config {
     /// From the command line and the environment of the process.
     pub fn from_process() -> Result<Self, ConfigError> {
-        Self::from(Cli::parse(), |name| std::env::var(name).ok())
+        let cli = Cli::try_parse().unwrap_or_else(|error| {
+            if !error.use_stderr() {
+                error.exit(); // Help was asked for.
+            }
+            // One line, as for every other bad value: what stands before the hints.
+            let text = error.to_string();
+            let what = text.split("\n\n").next().unwrap_or_default();
+            let line = what.split_whitespace().collect::<Vec<_>>().join(" ");
+            eprintln!("ifo-apiserver: {}", line.trim_start_matches("error: "));
+            std::process::exit(2);
+        });
+        // What is no text is not dropped for a default: it is no valid value either.
+        let env = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
+        Self::from(cli, env)
     }
 
     /// From parsed flags and any environment.
@@ -261,7 +275,7 @@ fn common(
 ) -> Result<Common, ConfigError> {
     let duration = |flag: Option<String>, name: &str, default: &str, zero: bool| {
         let (name, value) = setting(flag, env, name, default);
-        match parse_duration(&value) {
+        match duration::parse(&value) {
             Some(duration) if duration <= MAX_DURATION && (zero || !duration.is_zero()) => {
                 Ok(duration)
             }
@@ -360,35 +374,6 @@ fn namespace(name: &str, value: String) -> Result<String, ConfigError> {
     }
 }
 
-/// `30s`, `5m`, `1h30m`, `1.5h`, `500ms`, or bare seconds.
-fn parse_duration(text: &str) -> Option<Duration> {
-    if text.bytes().all(|b| b.is_ascii_digit()) {
-        return text.parse().ok().map(Duration::from_secs);
-    }
-    let mut rest = text;
-    let mut total = Duration::ZERO;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (number, after) = rest.split_at(digits);
-        let unit_end = after
-            .find(|c: char| c.is_ascii_digit() || c == '.')
-            .unwrap_or(after.len());
-        let (unit, after) = after.split_at(unit_end);
-        let seconds = match unit {
-            "ms" => 0.001,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            "d" => 86_400.0,
-            _ => return None,
-        };
-        let number: f64 = number.parse().ok()?;
-        total = total.checked_add(Duration::try_from_secs_f64(number * seconds).ok()?)?;
-        rest = after;
-    }
-    Some(total)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -400,38 +385,6 @@ mod tests {
                 .find(|(key, _)| *key == name)
                 .map(|(_, value)| (*value).to_owned())
         })
-    }
-
-    #[test]
-    fn durations_are_read_as_people_write_them() {
-        for (text, seconds) in [
-            ("30s", 30.0),
-            ("5m", 300.0),
-            ("1h30m", 5400.0),
-            ("45", 45.0),
-            ("1.5h", 5400.0),
-            ("250ms", 0.25),
-            ("0", 0.0),
-        ] {
-            assert_eq!(
-                parse_duration(text),
-                Some(Duration::from_secs_f64(seconds)),
-                "{text}"
-            );
-        }
-        for text in [
-            "-1s",
-            "s",
-            "1x",
-            "1h30",
-            "five",
-            "1..5s",
-            "99999999999999999999",
-            "1e9s",
-            " 5s",
-        ] {
-            assert_eq!(parse_duration(text), None, "{text}");
-        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The public face of the expression room against cel-go's recorded answers: every
 //! golden case that yields a boolean or a string, fails, or is refused.
 
-use ifo::expression::{Budget, Doc, Failure, Kind, STEPS_PER_OBJECT, Scope, compile};
+use ifo::expression::{Budget, Doc, Environment, Failure, Kind, STEPS_PER_OBJECT, Scope, compile};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -18,6 +18,8 @@ fn cases() -> Vec<Case> {
     let cases = golden["cases"].as_array().unwrap();
     cases
         .iter()
+        // The plain environment of the golden file lacks the string functions.
+        .filter(|case| case["expr"] != "['a'].join(',')")
         .map(|case| Case {
             source: text(&case["expr"]),
             json: text(
@@ -31,16 +33,13 @@ fn cases() -> Vec<Case> {
 
 /// What the whole room makes of a case, as the golden file writes it.
 fn run(case: &Case, kind: Kind) -> Result<String, Failure> {
-    let program = compile(&case.source, kind).unwrap_or_else(|e| panic!("{}: {e}", case.source));
+    let program = compile(&case.source, kind, &Environment::default())
+        .unwrap_or_else(|e| panic!("{}: {e}", case.source));
     let doc = Doc::parse(case.json.as_bytes(), program.projection()).unwrap();
-    let mut scope = Scope {
-        doc: &doc,
-        now: Timestamp::UNIX_EPOCH,
-        budget: &mut Budget {
-            left: STEPS_PER_OBJECT,
-        },
-        read_now: false,
+    let mut budget = Budget {
+        left: STEPS_PER_OBJECT,
     };
+    let mut scope = Scope::new(&doc, Timestamp::UNIX_EPOCH, &mut budget);
     let answer = match kind {
         Kind::Bool => program
             .test(&mut scope)
@@ -48,6 +47,7 @@ fn run(case: &Case, kind: Kind) -> Result<String, Failure> {
         Kind::String => program
             .text(&mut scope)
             .map(|answer| format!("string:{}", serde_json::to_string(&answer).unwrap())),
+        other => panic!("{other:?}"),
     };
     assert!(!scope.read_now, "{}", case.source);
     answer
@@ -78,12 +78,12 @@ fn booleans_and_strings_equal_those_of_cel_go() {
 fn what_cel_go_refuses_is_refused_for_either_kind() {
     for case in cases().iter().filter(|case| case.phase == "compile-err") {
         assert!(
-            compile(&case.source, Kind::Bool).is_err(),
+            compile(&case.source, Kind::Bool, &Environment::default()).is_err(),
             "{}",
             case.source
         );
         assert!(
-            compile(&case.source, Kind::String).is_err(),
+            compile(&case.source, Kind::String, &Environment::default()).is_err(),
             "{}",
             case.source
         );
@@ -94,7 +94,7 @@ fn what_cel_go_refuses_is_refused_for_either_kind() {
 fn what_fails_in_cel_go_fails_and_a_missing_field_is_told_apart() {
     let mut compared = 0;
     for case in cases().iter().filter(|case| case.phase == "eval-err") {
-        if compile(&case.source, Kind::Bool).is_err() {
+        if compile(&case.source, Kind::Bool, &Environment::default()).is_err() {
             continue;
         }
         let missing = ["no such key", "index out of bounds"]

@@ -2,6 +2,7 @@
 //! by hand is complete and fits together.
 
 use ifo::api::ruleset::OperationRuleSet;
+use ifo::cli::roles::AGGREGATE_LABEL;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -52,45 +53,68 @@ fn documents(path: &Path) -> Vec<Value> {
         .collect()
 }
 
-/// The rule sets that ship, by file.
+/// The rule sets that ship, by file: the first document of each, all but the roles.
 fn rule_sets() -> Vec<(PathBuf, OperationRuleSet)> {
     let all: Vec<_> = manifests(&repository().join("rules"))
         .into_iter()
-        .map(|path| {
-            let set = serde_saphyr::from_str(&read(&path))
+        .filter_map(|path| {
+            let first = documents(&path).swap_remove(0);
+            if first["kind"] == "ClusterRole" {
+                return None;
+            }
+            let set = serde_json::from_value(first)
                 .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            (path, set)
+            Some((path, set))
         })
         .collect();
     assert!(!all.is_empty());
     all
 }
 
+/// The files that the kustomization of `folder` installs, through those of folders it
+/// names.
+fn installed(folder: &Path) -> BTreeSet<PathBuf> {
+    let kustomization = &documents(&folder.join("kustomization.yaml"))[0];
+    let mut files = BTreeSet::new();
+    for resource in kustomization["resources"].as_array().unwrap() {
+        let path = folder.join(resource.as_str().unwrap());
+        if path.is_dir() {
+            files.extend(installed(&path));
+        } else {
+            assert!(path.is_file(), "{}", path.display());
+            files.insert(path);
+        }
+    }
+    files
+}
+
 #[test]
-fn generated_manifests_are_what_the_types_generate() {
+fn generated_manifests_are_up_to_date() {
     for (path, generated) in generator::manifests().unwrap() {
-        let found = fs::read_to_string(repository().join(path)).unwrap_or_default();
+        let found = fs::read_to_string(repository().join(&path)).unwrap_or_default();
         assert!(
             found == generated,
-            "{path} differs from what src/api/ generates: run `make manifests`"
+            "{path} differs from what is generated: run `make manifests`"
         );
     }
 }
 
 #[test]
-fn every_manifest_is_installed_by_its_kustomization() {
+fn every_manifest_is_installed_by_its_kustomization_or_brings_its_role() {
     for folder in ["apiservice", "deploy", "rules"] {
         let folder = repository().join(folder);
-        let kustomization = &documents(&folder.join("kustomization.yaml"))[0];
-        let listed: BTreeSet<PathBuf> = kustomization["resources"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|resource| folder.join(resource.as_str().unwrap()))
-            .filter(|path| !path.is_dir())
-            .collect();
-        let found: BTreeSet<PathBuf> = manifests(&folder).into_iter().collect();
-        assert_eq!(listed, found, "{}", folder.display());
+        let installed = installed(&folder);
+        for path in manifests(&folder) {
+            // A rule set that is not installed by default is installed alone.
+            let alone = || {
+                let documents = documents(&path);
+                path.with_file_name("kustomization.yaml").is_file()
+                    && documents[0]["kind"] == "OperationRuleSet"
+                    && documents.len() == 2
+                    && documents[1]["kind"] == "ClusterRole"
+            };
+            assert!(installed.contains(&path) || alone(), "{}", path.display());
+        }
     }
 }
 
@@ -111,26 +135,39 @@ fn shipped_rule_sets_use_only_fields_that_exist_and_names_that_are_free() {
 
 #[test]
 fn the_server_may_read_the_target_of_every_shipped_rule_set() {
-    let role = documents(&repository().join("deploy/rbac/targets.yaml"))
-        .into_iter()
-        .find(|object| object["metadata"]["name"] == "ifo-targets-default")
-        .expect("deploy/rbac/targets.yaml has the default targets");
-    let role: ClusterRole = serde_json::from_value(role).unwrap();
+    let rules = repository().join("rules");
+    let installed = installed(&rules);
+    let targets = repository().join("deploy/rbac/targets.yaml");
     for (path, set) in rule_sets() {
         let target = &set.spec.target;
-        let granted = role.rules.iter().flatten().any(|rule| {
-            let has = |list: &Option<Vec<String>>, item: &str| {
-                list.iter().flatten().any(|entry| entry == item)
-            };
-            has(&rule.api_groups, &target.group)
-                && has(&rule.resources, &target.resource)
-                && ["get", "list", "watch"]
-                    .iter()
-                    .all(|verb| rule.verbs.iter().any(|granted| granted == verb))
-        });
+        let granted = |role: ClusterRole| {
+            let labels = role.metadata.labels.unwrap_or_default();
+            labels.contains_key(AGGREGATE_LABEL)
+                && role.rules.iter().flatten().any(|rule| {
+                    let has = |list: &Option<Vec<String>>, item: &str| {
+                        list.iter().flatten().any(|entry| entry == item)
+                    };
+                    has(&rule.api_groups, &target.group)
+                        && has(&rule.resources, &target.resource)
+                        && ["get", "list", "watch"]
+                            .iter()
+                            .all(|verb| rule.verbs.iter().any(|granted| granted == verb))
+                })
+        };
+        // What comes with it, and what every installation has.
+        let beside = path.with_file_name("clusterrole.yaml");
+        let with: Vec<&PathBuf> = [&path, &beside, &targets]
+            .into_iter()
+            .filter(|file| **file != beside || installed.contains(&path) && beside.is_file())
+            .collect();
+        let roles = with
+            .into_iter()
+            .flat_map(|file| documents(file))
+            .filter(|object| object["kind"] == "ClusterRole")
+            .map(|object| serde_json::from_value(object).unwrap());
         assert!(
-            granted,
-            "{}: {}.{} is not in ifo-targets-default",
+            roles.into_iter().any(granted),
+            "{}: nothing lets the server read {}.{}",
             path.display(),
             target.resource,
             target.group

@@ -97,6 +97,22 @@ pub enum State {
     Ended,
 }
 
+impl State {
+    /// As it is written in the object.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Progressing => "Progressing",
+            Self::Blocked => "Blocked",
+            Self::Failing => "Failing",
+            Self::Settling => "Settling",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+            Self::Superseded => "Superseded",
+            Self::Ended => "Ended",
+        }
+    }
+}
+
 /// Where the start time of an operation comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum StartTimeSource {

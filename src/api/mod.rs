@@ -1,5 +1,6 @@
 //! Wire types of our groups, their names, labels and schemas. No logic.
 
+pub mod duration;
 pub mod labels;
 pub mod live;
 pub mod ruleset;

@@ -6,7 +6,7 @@
 //! sizes serve two ends: they bound what one rule set can cost the server, and they keep
 //! the validation rules inside the cost budget that the kube-apiserver estimates for them.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,11 @@ pub const MAX_NAMESPACES: usize = 64;
 /// Most static labels, and most computed ones: every operation carries them all.
 pub const MAX_LABELS: usize = 32;
 
+/// Most variables in one rule set.
+pub const MAX_VARIABLES: usize = 32;
+/// Longest `debounce` and `appearAfter`, in seconds: what waits is kept in memory.
+pub const MAX_WAIT_SECONDS: u64 = 24 * 60 * 60;
+
 /// A label value that is not empty (Kubernetes' `IsValidLabelValue`).
 const VALUE: &str = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$";
 /// A label value, or nothing.
@@ -39,6 +44,14 @@ const GROUP: &str = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0
 
 /// Longest qualified name: a DNS subdomain of 253 characters, a slash, a name of 63.
 const MAX_KEY: usize = 317;
+/// A CEL identifier, as a variable's name must be one.
+const IDENTIFIER: &str = "^[A-Za-z_][A-Za-z0-9_]*$";
+/// A duration as Go writes it (`30s`, `1h30m`), or bare seconds.
+const DURATION: &str = "^([0-9]+|([0-9]+(\\.[0-9]+)?(ms|s|m|h))+)$";
+/// `*`, or a label value.
+const OPERATION_OR_ALL: &str = "^(\\*|[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)$";
+/// CEL on a rule: a key needs elements that it is of.
+const KEY_NEEDS_LIST: &str = "!has(self.itemKey) || has(self.forEach)";
 /// CEL that is true when every string of the list or map `self` is a qualified name.
 const KEYS_ARE_QUALIFIED: &str = "self.all(key, key.indexOf('/') <= 253 && key.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))";
 /// CEL that is true when no key of the map `self` is one that the server sets.
@@ -126,6 +139,19 @@ pub struct OperationRuleSetSpec {
         {"rule": "!(self.group in ['ifo.kubevirt.io', 'live.ifo.kubevirt.io'])", "message": FEEDS_BACK, "fieldPath": ".group", "reason": "FieldValueForbidden"}
     ]))]
     pub target: Target,
+    /// Which of the target's objects to look at, by their labels; none means all. An
+    /// object that leaves the selection is taken as one on which no rule matches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_selector: Option<LabelSelector>,
+    /// Values that several expressions share, at most 32, each name at most once. A
+    /// variable is evaluated when it is first used, at most once for each object, and
+    /// read as `variables.name`. It may use those before it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = MAX_VARIABLES),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
+    pub variables: Vec<Variable>,
     /// The operations, each with the expression that detects it. At least one, at most
     /// 64, and each operation at most once.
     #[schemars(
@@ -183,18 +209,116 @@ pub struct Target {
     pub resource: String,
 }
 
+impl Target {
+    /// The resource.
+    pub fn gvr(&self) -> super::Gvr {
+        super::Gvr {
+            group: self.group.clone(),
+            version: self.version.clone(),
+            resource: self.resource.clone(),
+        }
+    }
+}
+
 /// One operation and what it looks like.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+///
+/// All expressions see `object`, `now` (the time of the evaluation), `variables` and, with
+/// `forEach`, `item`. In those beside `expression`, a field that the object does not have
+/// means that nothing is said; any other failure is counted and told in the status, and
+/// nothing is said either.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": KEY_NEEDS_LIST, "message": "itemKey is of the elements of forEach, which is missing", "fieldPath": ".itemKey"}
+]))]
 pub struct Rule {
     /// Name of the operation, such as `Migrating`. It becomes the value of the label
     /// `ifo.kubevirt.io/operation`, so it must be a label value: at most 63 letters,
     /// digits, `-`, `_` or `.`, with a letter or digit first and last.
     #[schemars(length(min = 1, max = 63), regex(pattern = VALUE))]
     pub operation: String,
-    /// CEL expression on `object` that is true while the operation is under way, of at
-    /// most 4096 characters. A field that the object does not have means "not under
-    /// way"; any other failure leaves the operation as it was.
+    /// CEL expression that is true while the operation is under way, of at most 4096
+    /// characters. A field that the object does not have means "not under way"; any
+    /// other failure leaves the operation as it was.
+    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
+    pub expression: String,
+    /// CEL expression that yields a list: the rule is evaluated for each element, bound
+    /// as `item` in all of its expressions, and each has an operation of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
+    pub for_each: Option<String>,
+    /// CEL expression on `item` that yields its stable identity, a string or an int; the
+    /// default is the element itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
+    pub item_key: Option<String>,
+    /// CEL expression that yields a string: what to tell a person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
+    pub message: Option<String>,
+    /// CEL expression that yields a CamelCase string: what a script may compare. The
+    /// default is the operation's name, which also stands for anything not CamelCase.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
+    pub reason: Option<String>,
+    /// CEL expression that yields `Progressing` (the default), `Blocked` (waits for
+    /// someone or something else, or is held on purpose) or `Failing`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
+    pub state: Option<String>,
+    /// CEL expression that yields how far the operation is, in percent: a number from 0
+    /// to 100 or a string such as `45.20%`. Text without a number means: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
+    pub progress: Option<String>,
+    /// CEL expression that yields when the operation started: a timestamp or an RFC 3339
+    /// string. It is asked once, when the operation is first seen; a time in the future
+    /// is not taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
+    pub started_at: Option<String>,
+    /// CEL expression that yields the identity of this run, a string such as the UID of a
+    /// migration. When it changes, the operation is over and another one starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
+    pub instance: Option<String>,
+    /// CEL expression that yields how the operation ended, once it is no longer detected:
+    /// `Succeeded`, `Failed` or `Superseded`, and the operation is over at once; or an
+    /// empty string, and it is over when the debounce is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
+    pub outcome: Option<String>,
+    /// Operations of the same subject that this one ends when it starts, and keeps from
+    /// starting while it is active; `*` is all others. If two supersede each other, the
+    /// one that is detected ends the other; with both detected, the first in the list of
+    /// rules wins.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = MAX_RULES),
+        inner(length(min = 1, max = 63), regex(pattern = OPERATION_OR_ALL)),
+        extend("x-kubernetes-list-type" = "set")
+    )]
+    pub supersedes: Vec<String>,
+    /// How long the operation must not be detected before it is over, instead of the
+    /// server's own debounce: a duration such as `30s` or `1h30m`, of at most 24 hours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32), regex(pattern = DURATION))]
+    pub debounce: Option<String>,
+    /// How long the operation must be detected without a break before it is shown: a
+    /// duration of at most 24 hours, 0 by default. It started when it was first detected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32), regex(pattern = DURATION))]
+    pub appear_after: Option<String>,
+}
+
+/// A value that several expressions share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Variable {
+    /// Its name: a letter or underscore, then letters, digits and underscores.
+    #[schemars(length(min = 1, max = 63), regex(pattern = IDENTIFIER))]
+    pub name: String,
+    /// CEL expression on `object`, `now` and the variables before it, of any type.
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub expression: String,
 }

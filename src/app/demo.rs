@@ -2,6 +2,7 @@
 //! else as it is.
 
 use super::{Access, App, Origin, bind, rule_set_source};
+use crate::api::Gvr;
 use crate::api::ruleset::OperationRuleSet;
 use crate::auth::{AdministratorsOnly, TokenHolder, client_certificate_verifier};
 use crate::certs::{self, Authority, ServingCertificate};
@@ -69,7 +70,10 @@ pub(super) async fn run(common: &Common, config: Demo) -> anyhow::Result<()> {
 /// A scenario or a folder; shipped rule sets or a folder of them.
 async fn origin(app: &mut App, config: &Demo, shelf: Shelf) -> anyhow::Result<Origin> {
     let rule_sets = match &config.rules {
-        None => shipped(),
+        // The scenario plays what some of them are about; a folder may hold anything.
+        None => shipped(|target| {
+            config.objects.is_some() || demo::kinds::ALL.iter().any(|kind| kind.is(target))
+        }),
         Some(folder) => from_folder(app, folder).await?,
     };
     let taken = shelf.clone();
@@ -105,9 +109,10 @@ async fn open(app: &App, folder: &Path) -> anyhow::Result<Folder> {
         .with_context(|| format!("cannot read the folder {}", folder.display()))
 }
 
-fn shipped() -> BoxStream<'static, RuleSetEvent> {
+fn shipped(wanted: impl Fn(&Gvr) -> bool) -> BoxStream<'static, RuleSetEvent> {
     let applied = demo::rules::shipped()
         .into_iter()
+        .filter(|rule_set| wanted(&rule_set.spec.target.gvr()))
         .map(|rule_set| RuleSetEvent::Applied(Box::new(rule_set)));
     let events = std::iter::once(RuleSetEvent::Reset)
         .chain(applied)
@@ -133,14 +138,17 @@ async fn from_folder(app: &App, folder: &Path) -> anyhow::Result<BoxStream<'stat
             Raw::Applied(json) => match serde_json::from_slice::<OperationRuleSet>(&json) {
                 Ok(rule_set) => Some(RuleSetEvent::Applied(Box::new(rule_set))),
                 Err(error) => {
-                    tracing::warn!(%error, "a rule set could not be decoded");
+                    // What it said before stays in force, as with any file of a folder.
+                    let name = name(&json).unwrap_or_default();
+                    tracing::warn!(name, %error, "a rule set could not be decoded");
                     None
                 }
             },
-            Raw::Deleted(json) => serde_json::from_slice::<kube::core::PartialObjectMeta>(&json)
-                .ok()
-                .and_then(|object| object.metadata.name)
-                .map(RuleSetEvent::Deleted),
+            Raw::TooLarge { length, .. } => {
+                tracing::warn!(length, "a rule set is too large");
+                None
+            }
+            Raw::Deleted(json) => name(&json).map(RuleSetEvent::Deleted),
         };
         std::future::ready(event)
     });
@@ -151,4 +159,11 @@ async fn from_folder(app: &App, folder: &Path) -> anyhow::Result<BoxStream<'stat
             event
         })
         .boxed())
+}
+
+/// The name of an object, whatever else it holds.
+fn name(json: &[u8]) -> Option<String> {
+    serde_json::from_slice::<kube::core::PartialObjectMeta>(json)
+        .ok()
+        .and_then(|object| object.metadata.name)
 }

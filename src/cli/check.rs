@@ -1,96 +1,203 @@
-//! `kubectl ifo check`: what the server would say of a rule set, before it is applied.
+//! `kubectl ifo rules check`: what the server would say of rule sets, before they are
+//! applied; and what it cannot say, because it knows no schema: fields that no object
+//! has.
 
-use crate::api::ruleset::OperationRuleSet;
-use crate::rules::compile;
+use super::input::{Found, Input};
+use super::output::{complain, print};
+use super::rule_sets::{self, Loaded};
+use super::schema::{Root, Schemas};
+use crate::api::ruleset::{KIND, PLURAL};
+use crate::api::{self, Gvr, schema};
+use crate::expression::{Origin, Origins, Step, fields};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 
-/// Prints one line for each rule set, and one for each thing that is wrong with it.
-pub(super) fn run(files: &[PathBuf]) -> ExitCode {
-    let mut bad = false;
-    for file in files {
-        match check(file) {
-            Ok(rule_sets) => {
-                for (name, problems) in rule_sets {
-                    if problems.is_empty() {
-                        println!("{}: {name}: ok", file.display());
-                    }
-                    for problem in problems {
-                        bad = true;
-                        println!("{}: {name}: {problem}", file.display());
-                    }
-                }
-            }
-            Err(error) => {
-                bad = true;
-                println!("{}: {error}", file.display());
+/// The flags of the command.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a kustomization.yaml), - for standard input; other kinds are left out
+    #[arg(required = true, value_name = "FILE|DIR")]
+    files: Vec<PathBuf>,
+    /// CustomResourceDefinitions or OpenAPI documents: fields that expressions read are checked against them
+    #[arg(long, num_args = 1.., value_name = "FILE")]
+    schema: Vec<PathBuf>,
+    /// Check the fields that expressions read against the OpenAPI schemas of the current cluster
+    #[arg(long)]
+    cluster: bool,
+}
+
+/// Prints one line for each rule set that is right, and complains of each thing that is
+/// not; true if all is right.
+pub(super) fn run(args: &Args) -> bool {
+    let mut input = Input::read(&args.files);
+    let loaded = rule_sets::load(&mut input);
+    let (mut schemas, faults) = Schemas::read(&args.schema);
+    let mut well = faults.is_empty();
+    for fault in &faults {
+        complain("error", fault);
+    }
+    if args.cluster {
+        let targets: BTreeSet<Gvr> = loaded.iter().map(Loaded::target).collect();
+        if let Err(why) = schemas.ask(&targets) {
+            complain("error", format!("the cluster: {why}"));
+            well = false;
+        }
+    }
+    well &= input.report();
+    for problem in unknown_fields(&input) {
+        well = false;
+        complain("error", problem);
+    }
+    for rule_set in &loaded {
+        let at = format!("{}: {}", rule_set.source, rule_set.name);
+        let target = rule_set.target();
+        let root = schemas.find(&target);
+        if root.is_none() && (args.cluster || !args.schema.is_empty()) {
+            complain(
+                "note",
+                format!("{at}: no schema of {target}; the fields it reads are not checked"),
+            );
+        }
+        let problems = root
+            .map(|root| misspelt(rule_set, &root))
+            .unwrap_or_default();
+        if problems.is_empty() {
+            print(&format!("{at}: ok\n"));
+        }
+        for problem in problems {
+            well = false;
+            complain("error", format!("{at}: {problem}"));
+        }
+    }
+    well
+}
+
+/// The fields that the expressions of `rule_set` read and no object has.
+fn misspelt(rule_set: &Loaded, root: &Root<'_>) -> Vec<String> {
+    let mut checker = Checker {
+        root: *root,
+        problems: Vec::new(),
+    };
+    let spec = &rule_set.spec;
+    let mut origins = Origins::default();
+    for variable in &spec.variables {
+        let field = format!("variables[{}].expression", variable.name);
+        let origin = checker.check(&field, &variable.expression, &origins);
+        origins.variables.push((variable.name.clone(), origin));
+    }
+    for rule in &spec.rules {
+        let field = |name: &str| format!("rules[{}].{name}", rule.operation);
+        let mut inner = origins.clone();
+        if let Some(list) = &rule.for_each {
+            inner.item = checker.check(&field("forEach"), list, &origins).elements();
+        }
+        checker.check(&field("expression"), &rule.expression, &inner);
+        for (name, source) in [
+            ("itemKey", &rule.item_key),
+            ("message", &rule.message),
+            ("reason", &rule.reason),
+            ("state", &rule.state),
+            ("progress", &rule.progress),
+            ("startedAt", &rule.started_at),
+            ("instance", &rule.instance),
+            ("outcome", &rule.outcome),
+        ] {
+            if let Some(source) = source {
+                checker.check(&field(name), source, &inner);
             }
         }
     }
-    if bad {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
+    for label in &spec.label_expressions {
+        let field = format!("labelExpressions[{}].expression", label.key);
+        checker.check(&field, &label.expression, &origins);
+    }
+    checker.problems
+}
+
+/// Checks expressions against one schema.
+struct Checker<'s> {
+    root: Root<'s>,
+    problems: Vec<String>,
+}
+
+impl Checker<'_> {
+    /// Checks what is in `field`; where its value comes from.
+    fn check(&mut self, field: &str, source: &str, origins: &Origins) -> Origin {
+        // It was compiled, so it can be parsed.
+        let Ok(read) = fields(source, origins) else {
+            return Origin::default();
+        };
+        for named in &read.named {
+            // What is wrong before the last step is told where that is named.
+            if let Some(unknown) = self.root.check(&named.path)
+                && unknown.depth + 1 == named.path.len()
+            {
+                let (line, column) = (named.line, named.column);
+                let problem = format!("{field}: {line}:{column}: {unknown}");
+                if !self.problems.contains(&problem) {
+                    self.problems.push(problem);
+                }
+            }
+        }
+        read.origin
     }
 }
 
-/// The names of the rule sets in a file, each with what is wrong with it.
-fn check(file: &Path) -> Result<Vec<(String, Vec<String>)>, String> {
-    let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
-    let documents: Vec<Value> =
-        serde_saphyr::from_multiple(&text).map_err(|error| error.to_string())?;
-    let rule_sets = documents
-        .into_iter()
-        .filter(|document| document["kind"] == "OperationRuleSet");
-    Ok(rule_sets
-        .map(|document| {
-            let name = document["metadata"]["name"]
-                .as_str()
-                .unwrap_or("(no name)")
-                .to_owned();
-            let problems = match serde_json::from_value::<OperationRuleSet>(document) {
-                Err(error) => vec![error.to_string()],
-                Ok(rule_set) => match compile(&name, &rule_set.spec) {
-                    Ok(_) => Vec::new(),
-                    Err(invalid) => invalid.iter().map(ToString::to_string).collect(),
-                },
-            };
-            (name, problems)
-        })
-        .collect())
+/// Fields of the rule sets themselves that there are not, and that a server would drop.
+fn unknown_fields(input: &Input) -> Vec<String> {
+    let Ok(crd) = serde_json::to_value(schema::operation_rule_sets()) else {
+        return Vec::new();
+    };
+    let mut schemas = Schemas::default();
+    schemas.declare(&crd);
+    let target = Gvr {
+        group: api::GROUP.to_owned(),
+        version: api::VERSION.to_owned(),
+        resource: PLURAL.to_owned(),
+    };
+    let Some(root) = schemas.find(&target) else {
+        return Vec::new();
+    };
+    let mut problems = Vec::new();
+    for Found { source, object } in &input.objects {
+        if object.kind != KIND || object.group() != api::GROUP {
+            continue;
+        }
+        walk(&object.json, &mut Vec::new(), &mut |path| {
+            if let Some(unknown) = root.check(path)
+                && unknown.depth + 1 == path.len()
+            {
+                let problem = unknown.to_string();
+                let problem = problem.strip_prefix("object.").unwrap_or(&problem);
+                let problem = format!("{source}: {}: {problem}", object.name);
+                if !problems.contains(&problem) {
+                    problems.push(problem);
+                }
+            }
+        });
+    }
+    problems
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::Write as _;
-
-    #[test]
-    fn every_document_is_checked_and_other_kinds_are_left_out() {
-        let mut file = tempfile::NamedTempFile::new().expect("a file");
-        let rule_set = |name: &str, expression: &str| {
-            format!(
-                "apiVersion: ifo.kubevirt.io/v1alpha1\nkind: OperationRuleSet\nmetadata: {{name: {name}}}\n\
-                 spec:\n  component: c\n  target: {{group: g, version: v1, resource: things}}\n  \
-                 rules:\n  - {{operation: Moving, expression: '{expression}'}}\n"
-            )
-        };
-        write!(
-            file,
-            "{}---\nkind: ConfigMap\n---\n{}",
-            rule_set("good", "object.moving"),
-            rule_set("bad", "object.moving &&")
-        )
-        .expect("written");
-        let checked = check(file.path()).expect("it can be read");
-        assert_eq!(checked.len(), 2);
-        assert_eq!(checked[0], ("good".to_owned(), Vec::new()));
-        assert_eq!(checked[1].0, "bad");
-        assert!(
-            checked[1].1[0].starts_with("rules[Moving].expression: 1:"),
-            "{:?}",
-            checked[1].1
-        );
+/// Visits the path of every field in `value`.
+fn walk(value: &Value, path: &mut Vec<Step>, visit: &mut impl FnMut(&[Step])) {
+    match value {
+        Value::Object(members) => {
+            for (name, member) in members {
+                path.push(Step::Field(name.clone()));
+                visit(path);
+                walk(member, path, visit);
+                path.pop();
+            }
+        }
+        Value::Array(elements) => {
+            path.push(Step::Index);
+            for element in elements {
+                walk(element, path, visit);
+            }
+            path.pop();
+        }
+        _ => {}
     }
 }

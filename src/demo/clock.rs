@@ -1,7 +1,7 @@
 //! The time of the demo's world: the wall clock at the start, carried on by tokio's
 //! clock, so that a test that pauses tokio's time sees timestamps that move with it.
 
-use jiff::{SignedDuration, Timestamp, Unit};
+use jiff::{RoundMode, SignedDuration, Timestamp, TimestampRound, Unit};
 use tokio::time::Instant;
 
 /// Tells the time of one world.
@@ -39,15 +39,17 @@ impl Clock {
     }
 }
 
-/// RFC 3339 in whole seconds, cut and not rounded, as Kubernetes writes it.
+/// RFC 3339 in whole seconds, as Kubernetes writes it.
 fn stamp(at: Timestamp) -> String {
-    at.round(
-        jiff::TimestampRound::new()
-            .smallest(Unit::Second)
-            .mode(jiff::RoundMode::Floor),
-    )
-    .unwrap_or(at)
-    .to_string()
+    whole_second(at).to_string()
+}
+
+/// The second in which `at` is: cut, not rounded, so never in the future.
+pub(super) fn whole_second(at: Timestamp) -> Timestamp {
+    let floor = TimestampRound::new()
+        .smallest(Unit::Second)
+        .mode(RoundMode::Floor);
+    at.round(floor).unwrap_or(at)
 }
 
 #[cfg(test)]

@@ -2,12 +2,19 @@
 //! one object. Leaves: an [`Evaluation`]: what matched, with what the rule says of it,
 //! and what failed. Pure, but for the counters of what failed.
 
-use crate::api::{Gvr, labels};
-use crate::expression::{Budget, Doc, Failure, Node, STEPS_PER_OBJECT, Scope};
+mod ask;
+#[cfg(test)]
+mod tests;
+
+use self::ask::Asking;
+use crate::api::Gvr;
+use crate::api::live::State;
+use crate::expression::{Budget, Doc, Node, STEPS_PER_OBJECT, Scope};
 use crate::rules::{EvaluationFailure, RuleBook, RuleSet};
 use crate::telemetry::Metrics;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::core::SelectorExt as _;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -24,6 +31,9 @@ pub const IDENTITY_PATHS: [&[&str]; 6] = [
 /// What is read, beside that, of objects that a feed lists at its start.
 pub const MANAGED_TIME_PATH: &[&str] = &["metadata", "managedFields", "*", "time"];
 
+/// What is read where a rule set selects by labels.
+pub const LABELS_PATH: &[&str] = &["metadata", "labels"];
+
 /// Owner references of one subject that are kept; real objects have one or two.
 const MAX_OWNERS: usize = 16;
 
@@ -37,6 +47,12 @@ pub struct Evaluation {
     pub subject: Subject,
     /// Matched and failed rules; whatever is not here did not match.
     pub findings: Vec<Finding>,
+    /// How operations that are not detected have ended, if they were ever under way.
+    pub outcomes: Vec<Outcome>,
+    /// Rule sets that do not look at the object because of its labels.
+    pub unselected: Vec<Arc<RuleSet>>,
+    /// What went wrong.
+    pub failures: Vec<FieldFailure>,
     /// Whether an expression read `now`, so that time alone can change the answer.
     pub read_now: bool,
 }
@@ -123,13 +139,16 @@ fn owner(node: Node<'_>) -> Option<OwnerReference> {
     })
 }
 
-/// One rule's answer.
+/// One rule's answer, on the object or on one of its elements.
 #[derive(Debug)]
 pub struct Finding {
     /// The rule set that the rule is of.
     pub rule_set: Arc<RuleSet>,
     /// The operation that the rule is about.
     pub operation: Arc<str>,
+    /// Which element, for a rule with `forEach`. None when its list failed: then it is
+    /// about all of them.
+    pub item: Option<Arc<str>>,
     /// What the rule says of it; None when the rule failed.
     pub says: Option<Says>,
 }
@@ -141,6 +160,46 @@ pub struct Says {
     pub order: usize,
     /// Labels of the rule set, with the values computed from the subject.
     pub labels: Arc<BTreeMap<String, String>>,
+    /// How it goes; None is `Progressing`.
+    pub state: Option<State>,
+    /// CamelCase; None is the operation's name.
+    pub reason: Option<Arc<str>>,
+    /// For a person; may be empty.
+    pub message: Arc<str>,
+    /// In percent.
+    pub progress: Option<u8>,
+    /// When it started.
+    pub started: Option<Timestamp>,
+    /// Which run it is.
+    pub instance: Option<Arc<str>>,
+}
+
+/// How an operation has ended, as the rule that is about it reads it from the object.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The rule set that the rule is of.
+    pub rule_set: Arc<RuleSet>,
+    /// The operation that the rule is about.
+    pub operation: Arc<str>,
+    /// Which element, for a rule with `forEach`.
+    pub item: Option<Arc<str>>,
+    /// `Succeeded`, `Failed` or `Superseded`.
+    pub state: State,
+    /// For a person, of the object as it is now; may be empty.
+    pub message: Arc<str>,
+}
+
+/// One expression that failed on one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldFailure {
+    /// The rule set that the expression is of.
+    pub rule_set: Arc<str>,
+    /// The operation of its rule; empty for a label.
+    pub operation: Arc<str>,
+    /// Where it stands, such as `rules[Migrating].message` or `labelExpressions[tier]`.
+    pub field: String,
+    /// What went wrong.
+    pub message: String,
 }
 
 /// Evaluates all rules of `book` that cover the object.
@@ -153,103 +212,59 @@ pub fn evaluate(
     now: Timestamp,
     metrics: &Metrics,
 ) -> Result<Evaluation, Nameless> {
-    let mut budget = Budget {
-        left: STEPS_PER_OBJECT,
-    };
-    let mut scope = Scope {
-        doc,
-        now,
-        budget: &mut budget,
-        read_now: false,
-    };
     let metadata = doc.root().get("metadata").ok_or(Nameless)?;
     let namespace = metadata
         .get("namespace")
         .and_then(Node::as_str)
         .filter(|text| !text.is_empty());
-    let mut findings = Vec::new();
+    let mut budget = Budget {
+        left: STEPS_PER_OBJECT,
+    };
+    let mut asking = Asking {
+        scope: Scope::new(doc, now, &mut budget),
+        evaluation: Evaluation {
+            subject: Subject::read(doc)?,
+            findings: Vec::new(),
+            outcomes: Vec::new(),
+            unselected: Vec::new(),
+            failures: Vec::new(),
+            read_now: false,
+        },
+        metrics,
+    };
     for rule_set in book
         .rule_sets
         .iter()
         .filter(|rule_set| rule_set.covers(namespace))
     {
         rule_set.activity.evaluated(now);
-        let mut labels: Option<Arc<BTreeMap<String, String>>> = None;
-        for (order, rule) in rule_set.rules.iter().enumerate() {
-            let says = match rule.expression.test(&mut scope) {
-                Ok(false) | Err(Failure::Missing(_)) => continue,
-                Ok(true) => {
-                    let labels = labels
-                        .get_or_insert_with(|| {
-                            Arc::new(computed_labels(rule_set, &mut scope, metrics))
-                        })
-                        .clone();
-                    Some(Says { order, labels })
-                }
-                Err(failure) => {
-                    note(rule_set, &rule.operation, doc, &failure, now, metrics);
-                    None
-                }
-            };
-            findings.push(Finding {
-                rule_set: rule_set.clone(),
-                operation: rule.operation.clone(),
-                says,
-            });
-        }
-    }
-    let read_now = scope.read_now;
-    Ok(Evaluation {
-        subject: Subject::read(doc)?,
-        findings,
-        read_now,
-    })
-}
-
-/// The rule set's own labels: fixed ones, then computed ones where no fixed one stands.
-/// A computed one that fails is left out and counted.
-fn computed_labels(
-    rule_set: &RuleSet,
-    scope: &mut Scope<'_>,
-    metrics: &Metrics,
-) -> BTreeMap<String, String> {
-    let mut all = rule_set.labels.clone();
-    for (key, program) in &rule_set.label_expressions {
-        if all.contains_key(key) {
+        if let Some(selector) = &rule_set.selector
+            && !selector.matches(&labels_of(metadata))
+        {
+            asking.evaluation.unselected.push(rule_set.clone());
             continue;
         }
-        match program.text(scope) {
-            Ok(value) => {
-                all.insert(key.clone(), labels::to_value(&value));
-            }
-            Err(failure) => note(rule_set, key, scope.doc, &failure, scope.now, metrics),
-        }
+        asking.rule_set(rule_set);
     }
-    all
+    asking.evaluation.read_now = asking.scope.read_now;
+    Ok(asking.evaluation)
 }
 
-fn note(
-    rule_set: &RuleSet,
-    what: &str,
-    doc: &Doc<'_>,
-    failure: &Failure,
-    now: Timestamp,
-    metrics: &Metrics,
-) {
-    metrics.evaluation_failed(&rule_set.name, what);
-    rule_set.activity.failed(EvaluationFailure {
-        at: now,
-        what: what.to_owned(),
-        subject: Subject::read(doc)
-            .map_or_else(|error| error.to_string(), |subject| subject.path()),
-        message: failure.to_string().chars().take(MAX_FAILURE).collect(),
-    });
+/// The labels of an object, as far as they are strings.
+fn labels_of(metadata: Node<'_>) -> BTreeMap<String, String> {
+    metadata
+        .get("labels")
+        .into_iter()
+        .flat_map(Node::members)
+        .filter_map(|(key, value)| Some((key.to_owned(), value.as_str()?.to_owned())))
+        .collect()
 }
 
 /// The evaluation of an object that is there but cannot be decoded: every rule failed.
 pub fn undecided(book: &RuleBook, subject: Subject, error: &str, metrics: &Metrics) -> Evaluation {
     let namespace = subject.namespace.as_deref();
-    let mut findings = Vec::new();
+    let message: String = error.chars().take(MAX_FAILURE).collect();
+    let (mut findings, mut failures) = (Vec::new(), Vec::new());
     for rule_set in book
         .rule_sets
         .iter()
@@ -259,13 +274,20 @@ pub fn undecided(book: &RuleBook, subject: Subject, error: &str, metrics: &Metri
             at: Timestamp::now(),
             what: "the object".to_owned(),
             subject: subject.path(),
-            message: error.chars().take(MAX_FAILURE).collect(),
+            message: message.clone(),
         });
         for rule in &rule_set.rules {
             metrics.evaluation_failed(&rule_set.name, &rule.operation);
+            failures.push(FieldFailure {
+                rule_set: rule_set.name.clone(),
+                operation: rule.operation.clone(),
+                field: "the object".to_owned(),
+                message: message.clone(),
+            });
             findings.push(Finding {
                 rule_set: rule_set.clone(),
                 operation: rule.operation.clone(),
+                item: None,
                 says: None,
             });
         }
@@ -273,6 +295,22 @@ pub fn undecided(book: &RuleBook, subject: Subject, error: &str, metrics: &Metri
     Evaluation {
         subject,
         findings,
+        outcomes: Vec::new(),
+        unselected: Vec::new(),
+        failures,
+        read_now: false,
+    }
+}
+
+/// The evaluation of an object whose labels are no longer those that all rule sets of
+/// `book` select.
+pub fn unselected(book: &RuleBook, subject: Subject) -> Evaluation {
+    Evaluation {
+        subject,
+        findings: Vec::new(),
+        outcomes: Vec::new(),
+        unselected: book.rule_sets.clone(),
+        failures: Vec::new(),
         read_now: false,
     }
 }

@@ -19,6 +19,7 @@ pub(super) enum Ty {
     Bytes,
     Duration,
     Timestamp,
+    Quantity,
     Type(Box<Ty>),
     List(Box<Ty>),
     Map(Box<Ty>, Box<Ty>),
@@ -38,6 +39,7 @@ impl fmt::Display for Ty {
             Self::Bytes => "bytes",
             Self::Duration => "duration",
             Self::Timestamp => "timestamp",
+            Self::Quantity => "kubernetes.Quantity",
             Self::Type(of) => return write!(f, "type({of})"),
             Self::List(of) => return write!(f, "list({of})"),
             Self::Map(key, value) => return write!(f, "map({key}, {value})"),
@@ -54,6 +56,19 @@ impl Ty {
         Self::Map(Box::new(key), Box::new(value))
     }
 
+    /// The name of the type that a value of it has.
+    pub(super) fn runtime_name(&self) -> String {
+        match self {
+            Self::Null => "null_type".to_owned(),
+            Self::Duration => "google.protobuf.Duration".to_owned(),
+            Self::Timestamp => "google.protobuf.Timestamp".to_owned(),
+            Self::Type(_) => "type".to_owned(),
+            Self::List(_) => "list".to_owned(),
+            Self::Map(..) => "map".to_owned(),
+            other => other.to_string(),
+        }
+    }
+
     pub(super) fn is_dynamic(&self) -> bool {
         matches!(self, Self::Error | Self::Free | Self::Dyn)
     }
@@ -63,8 +78,8 @@ impl Ty {
         match (self, other) {
             (a, b) if a.is_dynamic() || b.is_dynamic() => true,
             // What is a message in protobuf may be null.
-            (Self::Null, Self::Duration | Self::Timestamp)
-            | (Self::Duration | Self::Timestamp, Self::Null)
+            (Self::Null, Self::Duration | Self::Timestamp | Self::Quantity)
+            | (Self::Duration | Self::Timestamp | Self::Quantity, Self::Null)
             | (Self::Type(_), Self::Type(_)) => true,
             (Self::List(a), Self::List(b)) => a.fits(b),
             (Self::Map(key, value), Self::Map(other_key, other_value)) => {
@@ -116,8 +131,11 @@ enum P {
     Duration,
     Timestamp,
     Dyn,
+    Quantity,
     B,
     ListA,
+    ListDyn,
+    ListString,
     MapAB,
     TypeA,
 }
@@ -145,8 +163,8 @@ const fn m(args: &'static [P], result: P) -> Overload {
 }
 
 use P::{
-    A, B, Bool, Bytes, Double, Duration, Dyn, Int, ListA, MapAB, String as Str, Timestamp, TypeA,
-    Uint,
+    A, B, Bool, Bytes, Double, Duration, Dyn, Int, ListA, ListDyn, ListString, MapAB, Quantity,
+    String as Str, Timestamp, TypeA, Uint,
 };
 
 static ADD: [Overload; 9] = [
@@ -251,6 +269,28 @@ static GET_TIME: [Overload; 3] = [
     m(&[Duration], Int),
 ];
 
+static CHAR_AT: [Overload; 1] = [m(&[Str, Int], Str)];
+static FORMAT: [Overload; 1] = [m(&[Str, ListDyn], Str)];
+static INDEX_OF: [Overload; 2] = [m(&[Str, Str], Int), m(&[Str, Str, Int], Int)];
+static JOIN: [Overload; 2] = [m(&[ListString], Str), m(&[ListString, Str], Str)];
+static REPLACE: [Overload; 2] = [m(&[Str, Str, Str], Str), m(&[Str, Str, Str, Int], Str)];
+static SPLIT: [Overload; 2] = [m(&[Str, Str], ListString), m(&[Str, Str, Int], ListString)];
+static SUBSTRING: [Overload; 2] = [m(&[Str, Int], Str), m(&[Str, Int, Int], Str)];
+static OF_STRING: [Overload; 1] = [m(&[Str], Str)];
+static QUANTITY: [Overload; 1] = [f(&[Str], Quantity)];
+static IS_QUANTITY: [Overload; 1] = [f(&[Str], Bool)];
+// A function, whatever Kubernetes' documentation says.
+static SIGN: [Overload; 1] = [f(&[Quantity], Int)];
+static IS_INTEGER: [Overload; 1] = [m(&[Quantity], Bool)];
+static AS_INTEGER: [Overload; 1] = [m(&[Quantity], Int)];
+static AS_FLOAT: [Overload; 1] = [m(&[Quantity], Double)];
+static ADD_QUANTITY: [Overload; 2] = [
+    m(&[Quantity, Quantity], Quantity),
+    m(&[Quantity, Int], Quantity),
+];
+static COMPARE: [Overload; 1] = [m(&[Quantity, Quantity], Int)];
+static IS_BEYOND: [Overload; 1] = [m(&[Quantity, Quantity], Bool)];
+
 fn overloads(name: &str) -> &'static [Overload] {
     match name {
         "_+_" => &ADD,
@@ -280,6 +320,23 @@ fn overloads(name: &str) -> &'static [Overload] {
         "getFullYear" | "getMonth" | "getDayOfYear" | "getDayOfMonth" | "getDate"
         | "getDayOfWeek" => &GET_DATE,
         "getHours" | "getMinutes" | "getSeconds" | "getMilliseconds" => &GET_TIME,
+        "charAt" => &CHAR_AT,
+        "format" => &FORMAT,
+        "indexOf" | "lastIndexOf" => &INDEX_OF,
+        "join" => &JOIN,
+        "replace" => &REPLACE,
+        "split" => &SPLIT,
+        "substring" => &SUBSTRING,
+        "lowerAscii" | "trim" | "upperAscii" => &OF_STRING,
+        "quantity" => &QUANTITY,
+        "isQuantity" => &IS_QUANTITY,
+        "sign" => &SIGN,
+        "isInteger" => &IS_INTEGER,
+        "asInteger" => &AS_INTEGER,
+        "asApproximateFloat" => &AS_FLOAT,
+        "add" | "sub" => &ADD_QUANTITY,
+        "compareTo" => &COMPARE,
+        "isGreaterThan" | "isLessThan" => &IS_BEYOND,
         _ => &[],
     }
 }
@@ -334,7 +391,8 @@ impl Bound {
             (_, arg) if arg.is_dynamic() => true,
             (P::ListA, Ty::List(of)) | (P::TypeA, Ty::Type(of)) => bind(&mut self.a, of),
             (P::MapAB, Ty::Map(key, value)) => bind(&mut self.a, key) && bind(&mut self.b, value),
-            (P::ListA | P::MapAB | P::TypeA, _) => false,
+            (P::ListDyn, Ty::List(_)) => true,
+            (P::ListA | P::ListDyn | P::MapAB | P::TypeA, _) => false,
             (wanted, arg) => arg.fits(&self.result(wanted)),
         }
     }
@@ -346,6 +404,8 @@ impl Bound {
             P::B => of(&self.b),
             P::ListA => Ty::list(of(&self.a)),
             P::MapAB => Ty::map(of(&self.a), of(&self.b)),
+            P::ListDyn => Ty::list(Ty::Dyn),
+            P::ListString => Ty::list(Ty::String),
             P::TypeA => Ty::Type(Box::new(of(&self.a))),
             P::Bool => Ty::Bool,
             P::Int => Ty::Int,
@@ -355,6 +415,7 @@ impl Bound {
             P::Bytes => Ty::Bytes,
             P::Duration => Ty::Duration,
             P::Timestamp => Ty::Timestamp,
+            P::Quantity => Ty::Quantity,
             P::Dyn => Ty::Dyn,
         }
     }

@@ -11,7 +11,8 @@ use cel::{Env, IdedExpr, ParseError, ParseErrors};
 use super::check::Ty;
 use super::lower::{Complaint, lower};
 use super::op::Op;
-use super::{CompileError, Kind, Projection};
+use super::project::Need;
+use super::{CompileError, Environment, Kind, Projection};
 
 /// Bytes of an expression: a screenful, and what the stack below is sized for.
 pub(super) const SOURCE: usize = 4096;
@@ -32,24 +33,36 @@ static TURN: Mutex<()> = Mutex::new(());
 pub(super) struct Compiled {
     pub source: String,
     pub op: Op,
+    pub ty: Ty,
     pub weight: u64,
+    /// Levels, those of the variables it uses included.
+    pub depth: usize,
+    pub reads_now: bool,
+    pub reads_item: bool,
     pub projection: Projection,
+    /// What it can read of `item`.
+    pub item: Need,
 }
 
-/// Compiles `source`, to yield what `kind` says, or anything.
-pub(super) fn compile(source: &str, kind: Option<Kind>) -> Result<Compiled, CompileError> {
-    if source.len() > SOURCE {
-        return Err(error(format!(
-            "expression code point size exceeds limit: size: {}, limit {SOURCE}",
-            source.len()
-        )));
-    }
+/// Compiles `source`, to yield what `kind` says.
+pub(super) fn compile(
+    source: &str,
+    kind: Kind,
+    environment: &Environment,
+) -> Result<Compiled, CompileError> {
+    with_stack(|| on_this_stack(source, kind, environment))
+}
+
+/// Runs `work` on a stack for the worst that fits in the bounds.
+pub(super) fn with_stack<T: Send>(
+    work: impl FnOnce() -> Result<T, CompileError> + Send,
+) -> Result<T, CompileError> {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     thread::scope(|scope| {
         let compiling = thread::Builder::new()
             .name("compile".to_owned())
             .stack_size(STACK)
-            .spawn_scoped(scope, || on_this_stack(source, kind));
+            .spawn_scoped(scope, work);
         match compiling {
             // A panic of the parser is not known, and would end here.
             Ok(compiling) => compiling
@@ -68,7 +81,57 @@ fn error(message: String) -> CompileError {
     }
 }
 
-fn on_this_stack(source: &str, kind: Option<Kind>) -> Result<Compiled, CompileError> {
+fn on_this_stack(
+    source: &str,
+    kind: Kind,
+    environment: &Environment,
+) -> Result<Compiled, CompileError> {
+    let (root, info) = parse(source)?;
+    let mut lowered = lower(&root, environment);
+    if !kind.takes(&lowered.ty) {
+        let message = format!("expected type '{kind}' but found '{}'", lowered.ty);
+        lowered.mistyped.push(Complaint {
+            node: root.id,
+            message,
+        });
+    }
+    // Each sort is looked for where there is nothing worse.
+    let complaints = [lowered.misused, lowered.mistyped, lowered.misformatted]
+        .into_iter()
+        .find(|complaints| !complaints.is_empty())
+        .unwrap_or_default();
+    let first = complaints
+        .into_iter()
+        .map(|complaint| located(complaint, &info))
+        .min_by_key(|error| (error.line, error.column));
+    if let Some(error) = first {
+        return Err(error);
+    }
+    if lowered.depth > DEPTH {
+        return Err(too_deep());
+    }
+    let (projection, item) = environment.projection(&lowered.op, Need::whole());
+    Ok(Compiled {
+        source: source.to_owned(),
+        op: lowered.op,
+        ty: lowered.ty,
+        weight: lowered.weight,
+        depth: lowered.depth,
+        reads_now: lowered.reads_now,
+        reads_item: lowered.reads_item,
+        projection,
+        item,
+    })
+}
+
+/// Parses what is not too long and not too deep.
+pub(super) fn parse(source: &str) -> Result<(IdedExpr, SourceInfo), CompileError> {
+    if source.len() > SOURCE {
+        return Err(error(format!(
+            "expression code point size exceeds limit: size: {}, limit {SOURCE}",
+            source.len()
+        )));
+    }
     // Macros stay calls, and optional syntax is off, as in cel-go's plain environment.
     let parser = Env::default()
         .with_optional_support(false)
@@ -78,43 +141,16 @@ fn on_this_stack(source: &str, kind: Option<Kind>) -> Result<Compiled, CompileEr
         .parse_with_source_info(source)
         .map_err(|errors| first_syntax_error(&errors))?;
     if !shallower(&root, DEPTH) {
-        return Err(error(format!(
-            "expression recursion limit exceeded: {DEPTH}"
-        )));
+        return Err(too_deep());
     }
-    let mut lowered = lower(&root);
-    let wanted = match kind {
-        Some(Kind::Bool) => Ty::Bool,
-        Some(Kind::String) => Ty::String,
-        None => Ty::Dyn,
-    };
-    if !lowered.ty.fits(&wanted) {
-        lowered.mistyped.push(Complaint {
-            node: root.id,
-            message: format!("expected type '{wanted}' but found '{}'", lowered.ty),
-        });
-    }
-    let complaints = if lowered.misused.is_empty() {
-        lowered.mistyped
-    } else {
-        lowered.misused
-    };
-    let first = complaints
-        .into_iter()
-        .map(|complaint| located(complaint, &info))
-        .min_by_key(|error| (error.line, error.column));
-    if let Some(error) = first {
-        return Err(error);
-    }
-    Ok(Compiled {
-        source: source.to_owned(),
-        projection: Projection::of(&lowered.op),
-        op: lowered.op,
-        weight: lowered.weight,
-    })
+    Ok((root, info))
 }
 
-fn located(complaint: Complaint, info: &SourceInfo) -> CompileError {
+fn too_deep() -> CompileError {
+    error(format!("expression recursion limit exceeded: {DEPTH}"))
+}
+
+pub(super) fn located(complaint: Complaint, info: &SourceInfo) -> CompileError {
     let offset = info
         .offset_for(complaint.node)
         .and_then(|(start, _)| usize::try_from(start).ok())

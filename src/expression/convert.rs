@@ -10,7 +10,7 @@ use super::value::{Bytes, Fault, Text, V, charge, steps, truncate_int, truncate_
 
 /// Bytes that one step copies: a step then makes at most as much as an element of a
 /// list takes, so that the budget bounds memory.
-const COPIED: usize = 64;
+pub(super) const COPIED: usize = 64;
 
 type Outcome<'e> = Result<V<'e>, Fault<'e>>;
 
@@ -134,7 +134,7 @@ fn to_timestamp(value: V<'_>) -> Outcome<'_> {
     }
 }
 
-fn to_string<'e>(value: V<'e>, budget: &mut Budget) -> Outcome<'e> {
+pub(super) fn to_string<'e>(value: V<'e>, budget: &mut Budget) -> Outcome<'e> {
     Ok(V::text(&match &value {
         V::Str(_) => return Ok(value),
         V::Bool(value) => return Ok(V::Str(Text::Ref(if *value { "true" } else { "false" }))),
@@ -154,7 +154,7 @@ fn to_string<'e>(value: V<'e>, budget: &mut Budget) -> Outcome<'e> {
 }
 
 /// A double as Go's `%g` prints it.
-fn format_double(value: f64) -> String {
+pub(super) fn format_double(value: f64) -> String {
     if value.is_nan() {
         return "NaN".to_owned();
     }
@@ -169,6 +169,14 @@ fn format_double(value: f64) -> String {
         return format!("{value}");
     }
     let sign = if exponent < 0 { '-' } else { '+' };
+    // Between two shortest texts that are as near, Go takes the even one, as rounding
+    // to as many digits does.
+    let digits = mantissa.bytes().filter(u8::is_ascii_digit).count();
+    let rounded = format!("{value:.*e}", digits.saturating_sub(1));
+    let mantissa = match rounded.split_once('e') {
+        Some((even, _)) if rounded.parse() == Ok(value) => even,
+        _ => mantissa,
+    };
     format!("{mantissa}e{sign}{:02}", exponent.abs())
 }
 

@@ -188,6 +188,17 @@ impl<'d> Node<'d> {
         elements.iter().map(move |entry| self.at(entry))
     }
 
+    /// The members of an object, none for anything else.
+    pub fn members(self) -> impl Iterator<Item = (&'d str, Node<'d>)> {
+        let members = match self.item {
+            Item::Map(span) => self.span(*span),
+            _ => &[],
+        };
+        members
+            .iter()
+            .map(move |entry| (&*entry.key, self.at(entry)))
+    }
+
     pub(super) fn item(self) -> &'d Item<'d> {
         self.item
     }

@@ -4,18 +4,17 @@
 
 use std::borrow::Cow;
 
-use jiff::Timestamp;
-
-use super::Budget;
+use super::Scope;
 use super::convert::{arithmetic, convert};
-use super::doc::Node;
 use super::op::{Const, Fold, FoldKind, Function, Op, Order, Part};
 use super::pattern::{Pattern, remembered};
+use super::quantity;
+use super::strings;
 use super::time::duration_part;
 use super::value::{Fault, V, charge, equal, exact_int, order, same_key, steps};
 
 /// Bytes that one step compares or searches.
-const SEARCHED: usize = 1024;
+pub(super) const SEARCHED: usize = 1024;
 
 /// Bytes that one step matches: a regular expression is slower than a search.
 const MATCHED: usize = 64;
@@ -23,26 +22,32 @@ const MATCHED: usize = 64;
 /// Steps of compiling a regular expression, about a millisecond at worst.
 const COMPILE: u64 = 5_000;
 
-/// What an evaluation sees and spends.
-pub(super) struct Context<'e, 'b> {
-    pub root: Node<'e>,
-    pub now: Timestamp,
-    pub read_now: bool,
-    pub budget: &'b mut Budget,
+/// One evaluation, of ops that live for `'e`.
+pub(super) struct Context<'e, 's, 'a> {
+    scope: &'s mut Scope<'a>,
     /// The variables of the comprehensions around the current op.
-    pub vars: Vec<V<'e>>,
+    vars: Vec<V<'e>>,
 }
 
 type Outcome<'e> = Result<V<'e>, Fault<'e>>;
 
-impl<'e> Context<'e, '_> {
+impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
+    pub(super) fn new(scope: &'s mut Scope<'a>) -> Self {
+        Self {
+            scope,
+            vars: Vec::new(),
+        }
+    }
+
     // Small, and every arm that needs locals is a function of its own: deep trees are
     // walked on stacks of 2 MiB.
     pub(super) fn eval(&mut self, op: &'e Op) -> Outcome<'e> {
         match op {
             Op::Const(value) => Ok(value.value()),
-            Op::Object => Ok(V::of(self.root)),
+            Op::Object => Ok(V::of(self.scope.doc.root())),
             Op::Now => Ok(self.read_now()),
+            Op::Item => self.item(),
+            Op::Variable(slot) => self.variable(*slot),
             Op::Var(slot) => self.var(*slot),
             Op::Path(base, fields) => self.path(base, fields),
             Op::Has(base, field) => self.has(base, field),
@@ -58,7 +63,7 @@ impl<'e> Context<'e, '_> {
             Op::Order(pair, op) => self.ordering(pair, *op),
             Op::Arith(pair, op) => {
                 let (left, right) = self.pair(pair)?;
-                arithmetic(*op, left, right, self.budget)
+                arithmetic(*op, left, right, self.scope.budget)
             }
             Op::In(pair) => self.contained(pair),
             Op::InSet(operand, set) => self.in_set(operand, set),
@@ -70,8 +75,37 @@ impl<'e> Context<'e, '_> {
 
     #[inline(never)]
     fn read_now(&mut self) -> V<'e> {
-        self.read_now = true;
-        V::Time(self.now.into())
+        self.scope.read_now = true;
+        V::Time(self.scope.now.into())
+    }
+
+    #[inline(never)]
+    fn item(&self) -> Outcome<'e> {
+        // Only missing where a caller sets none for a program that reads it.
+        self.scope
+            .item
+            .as_ref()
+            .map(|item| item.0.clone())
+            .ok_or(Fault::error("no such attribute"))
+    }
+
+    /// A variable of the rule set, evaluated by whoever reads it first.
+    #[inline(never)]
+    fn variable(&mut self, slot: usize) -> Outcome<'e> {
+        if let Some(known) = self.scope.known(slot) {
+            return known;
+        }
+        let Some(program) = self.scope.variable(slot) else {
+            return Err(Fault::error("no such attribute"));
+        };
+        let before = std::mem::take(&mut self.scope.read_now);
+        let outcome = charge(self.scope.budget, program.0.weight)
+            .and_then(|()| Context::new(self.scope).eval(&program.0.op));
+        let read_now = std::mem::replace(&mut self.scope.read_now, before);
+        self.scope.learn(slot, outcome, read_now);
+        self.scope
+            .known(slot)
+            .unwrap_or(Err(Fault::error("no such attribute")))
     }
 
     #[inline(never)]
@@ -143,7 +177,7 @@ impl<'e> Context<'e, '_> {
         }
         match index {
             V::Bool(_) | V::Int(_) | V::Uint(_) | V::Double(_) | V::Str(_) => {
-                charge(self.budget, value.find_cost())?;
+                charge(self.scope.budget, value.find_cost())?;
                 value.find(&index).ok_or(Fault::Missing(index))
             }
             other => Err(Fault::Error(Cow::Owned(format!(
@@ -165,7 +199,7 @@ impl<'e> Context<'e, '_> {
     #[inline(never)]
     fn map(&mut self, entries: &'e [(Op, Op)]) -> Outcome<'e> {
         // Each key is compared with those before it.
-        charge(self.budget, steps(entries.len() * entries.len(), 256))?;
+        charge(self.scope.budget, steps(entries.len() * entries.len(), 256))?;
         let mut map: Vec<(V<'e>, V<'e>)> = Vec::with_capacity(entries.len());
         for (key, value) in entries {
             let (key, value) = (self.eval(key)?, self.eval(value)?);
@@ -224,13 +258,13 @@ impl<'e> Context<'e, '_> {
     #[inline(never)]
     fn equality(&mut self, pair: &'e (Op, Op), wanted: bool) -> Outcome<'e> {
         let (left, right) = self.pair(pair)?;
-        Ok(V::Bool(equal(&left, &right, self.budget)? == wanted))
+        Ok(V::Bool(equal(&left, &right, self.scope.budget)? == wanted))
     }
 
     #[inline(never)]
     fn ordering(&mut self, pair: &'e (Op, Op), op: Order) -> Outcome<'e> {
         let (left, right) = self.pair(pair)?;
-        let order = order(&left, &right, self.budget)?;
+        let order = order(&left, &right, self.scope.budget)?;
         Ok(V::Bool(match op {
             Order::Less => order.is_lt(),
             Order::LessEqual => order.is_le(),
@@ -243,16 +277,16 @@ impl<'e> Context<'e, '_> {
     fn contained(&mut self, pair: &'e (Op, Op)) -> Outcome<'e> {
         let (value, range) = self.pair(pair)?;
         if range.is_map() {
-            charge(self.budget, range.find_cost())?;
+            charge(self.scope.budget, range.find_cost())?;
             return Ok(V::Bool(range.find(&value).is_some()));
         }
         if !range.is_list() {
             return Err(Fault::no_overload());
         }
         for index in 0..range.len() {
-            charge(self.budget, u64::from(index % 16 == 15))?;
+            charge(self.scope.budget, u64::from(index % 16 == 15))?;
             if let Some(element) = range.element(index)
-                && equal(&value, &element, self.budget)?
+                && equal(&value, &element, self.scope.budget)?
             {
                 return Ok(V::Bool(true));
             }
@@ -264,7 +298,7 @@ impl<'e> Context<'e, '_> {
     fn in_set(&mut self, operand: &'e Op, set: &'e [Const]) -> Outcome<'e> {
         let value = self.eval(operand)?;
         for element in set {
-            if equal(&value, &element.value(), self.budget)? {
+            if equal(&value, &element.value(), self.scope.budget)? {
                 return Ok(V::Bool(true));
             }
         }
@@ -284,12 +318,15 @@ impl<'e> Context<'e, '_> {
 
     fn search(&mut self, pattern: &Pattern, text: &str) -> Result<bool, Fault<'e>> {
         let cost = steps(text.len(), MATCHED).saturating_mul(pattern.weight());
-        charge(self.budget, cost)?;
+        charge(self.scope.budget, cost)?;
         Ok(pattern.matches(text))
     }
 
     #[inline(never)]
     fn call(&mut self, function: Function, args: &'e [Op]) -> Outcome<'e> {
+        if function.is_of_strings() || function.is_of_quantities() {
+            return self.extension(function, args);
+        }
         // The check allows one or two.
         let first = args
             .first()
@@ -303,6 +340,20 @@ impl<'e> Context<'e, '_> {
         }
     }
 
+    /// A function of the extension libraries.
+    #[inline(never)]
+    fn extension(&mut self, function: Function, args: &'e [Op]) -> Outcome<'e> {
+        let mut values = Vec::with_capacity(args.len());
+        for arg in args {
+            values.push(self.eval(arg)?);
+        }
+        if function.is_of_strings() {
+            strings::call(function, &values, self.scope.budget)
+        } else {
+            quantity::call(function, &values, self.scope.budget)
+        }
+    }
+
     #[inline(never)]
     fn unary(&mut self, function: Function, value: V<'e>) -> Outcome<'e> {
         match function {
@@ -310,14 +361,14 @@ impl<'e> Context<'e, '_> {
             Function::Type => Ok(V::Type(value.type_name())),
             Function::Dyn => Ok(value),
             Function::Get(part) => get(part, &value, None),
-            _ => convert(function, value, self.budget),
+            _ => convert(function, value, self.scope.budget),
         }
     }
 
     fn size(&mut self, value: &V<'e>) -> Outcome<'e> {
         let len = match value {
             V::Str(text) => {
-                charge(self.budget, steps(text.len(), SEARCHED))?;
+                charge(self.scope.budget, steps(text.len(), SEARCHED))?;
                 text.chars().count()
             }
             V::Bytes(bytes) => bytes.len(),
@@ -338,15 +389,15 @@ impl<'e> Context<'e, '_> {
         let V::Str(text) = text else {
             return Err(Fault::no_overload());
         };
-        charge(self.budget, steps(text.len(), SEARCHED))?;
+        charge(self.scope.budget, steps(text.len(), SEARCHED))?;
         Ok(V::Bool(match function {
             Function::Contains => text.contains(&**argument),
             Function::StartsWith => text.starts_with(&**argument),
             Function::EndsWith => text.ends_with(&**argument),
             Function::Matches => {
-                charge(self.budget, steps(argument.len(), MATCHED))?;
+                charge(self.scope.budget, steps(argument.len(), MATCHED))?;
                 let (pattern, compiled) = remembered(argument);
-                charge(self.budget, if compiled { COMPILE } else { 1 })?;
+                charge(self.scope.budget, if compiled { COMPILE } else { 1 })?;
                 let pattern = pattern.map_err(|message| Fault::Error(Cow::Owned(message)))?;
                 self.search(&pattern, text)?
             }
@@ -382,7 +433,7 @@ impl<'e> Context<'e, '_> {
         depth: usize,
         index: usize,
     ) -> Result<(), Fault<'e>> {
-        charge(self.budget, fold.weight)?;
+        charge(self.scope.budget, fold.weight)?;
         self.vars.truncate(depth);
         self.vars.extend(range.item(index));
         Ok(())

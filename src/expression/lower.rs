@@ -4,6 +4,9 @@
 use cel::IdedExpr;
 use cel::common::ast::{CallExpr, EntryExpr, Expr, LiteralValue, MapExpr, SelectExpr, operators};
 
+use std::collections::HashMap;
+
+use super::Environment;
 use super::check::{Ty, resolve};
 use super::op::{Arith, Const, Fold, FoldKind, Function, Op, Order};
 use super::pattern::Pattern;
@@ -31,17 +34,41 @@ pub(super) struct Lowered {
     /// stands in their place mean nothing.
     pub misused: Vec<Complaint>,
     pub mistyped: Vec<Complaint>,
+    /// What else is wrong with a text that is well typed.
+    pub misformatted: Vec<Complaint>,
+    /// Levels, those of the variables it uses included.
+    pub depth: usize,
+    /// Whether it, or a variable it uses, can read `now`.
+    pub reads_now: bool,
+    pub reads_item: bool,
 }
 
-pub(super) fn lower(root: &IdedExpr) -> Lowered {
-    let mut lowering = Lowering::default();
+pub(super) fn lower(root: &IdedExpr, environment: &Environment) -> Lowered {
+    let mut lowering = Lowering {
+        environment,
+        vars: Vec::new(),
+        ops: 0,
+        level: 0,
+        depth: 0,
+        reads_now: false,
+        reads_item: false,
+        misused: Vec::new(),
+        mistyped: Vec::new(),
+        misformatted: Vec::new(),
+        formats: 0,
+        types: HashMap::new(),
+    };
     let (op, ty) = lowering.expr(root);
     Lowered {
         op,
         ty,
+        depth: lowering.depth,
+        reads_now: lowering.reads_now,
+        reads_item: lowering.reads_item,
         weight: weight(lowering.ops),
         misused: lowering.misused,
         mistyped: lowering.mistyped,
+        misformatted: lowering.misformatted,
     }
 }
 
@@ -49,13 +76,23 @@ fn weight(ops: u64) -> u64 {
     1 + ops / OPS_PER_STEP
 }
 
-#[derive(Default)]
-struct Lowering {
+pub(super) struct Lowering<'v> {
+    environment: &'v Environment,
     /// The comprehension variables in scope; an op names one by its position.
     vars: Vec<(String, Ty)>,
     ops: u64,
+    /// How deep the current node is, and how deep any has been.
+    level: usize,
+    depth: usize,
+    reads_now: bool,
+    reads_item: bool,
     misused: Vec<Complaint>,
     mistyped: Vec<Complaint>,
+    pub misformatted: Vec<Complaint>,
+    /// How many `format` calls are around the current node, and the types of the nodes
+    /// inside them.
+    formats: usize,
+    pub types: HashMap<u64, Ty>,
 }
 
 /// Stands for what was complained about.
@@ -63,7 +100,7 @@ fn nothing() -> (Op, Ty) {
     (Op::Const(Const::Null), Ty::Error)
 }
 
-impl Lowering {
+impl Lowering<'_> {
     fn mistyped(&mut self, node: u64, message: String) -> (Op, Ty) {
         self.mistyped.push(Complaint { node, message });
         nothing()
@@ -86,6 +123,17 @@ impl Lowering {
 
     fn expr(&mut self, node: &IdedExpr) -> (Op, Ty) {
         self.ops += 1;
+        self.level += 1;
+        self.depth = self.depth.max(self.level);
+        let lowered = self.node(node);
+        self.level -= 1;
+        if self.formats > 0 {
+            self.types.insert(node.id, lowered.1.clone());
+        }
+        lowered
+    }
+
+    fn node(&mut self, node: &IdedExpr) -> (Op, Ty) {
         match &node.expr {
             Expr::Literal(value) => literal(value),
             Expr::Ident(name) => self.ident(node.id, name),
@@ -111,7 +159,19 @@ impl Lowering {
         let name = global.unwrap_or(name);
         match name {
             "object" => (Op::Object, Ty::Dyn),
-            "now" => (Op::Now, Ty::Timestamp),
+            "now" => {
+                self.reads_now = true;
+                (Op::Now, Ty::Timestamp)
+            }
+            "item" if self.environment.item => {
+                self.reads_item = true;
+                (Op::Item, Ty::Dyn)
+            }
+            // A variable is evaluated when it is read, all of them never.
+            "variables" => self.mistyped(
+                node,
+                "'variables' is read by name, as in variables.name".to_owned(),
+            ),
             _ => match type_named(name) {
                 Some((name, ty)) => (Op::Const(Const::Type(name)), Ty::Type(Box::new(ty))),
                 None => self.undeclared(node, name),
@@ -123,8 +183,28 @@ impl Lowering {
         if let Some((name, ty)) = self.qualified_type(select) {
             return (Op::Const(Const::Type(name)), Ty::Type(Box::new(ty)));
         }
+        if self.is_variables(&select.operand) {
+            return self.variable(node.id, &select.field);
+        }
         let (operand, ty) = self.field_of(node.id, select);
         (path(operand, &select.field), ty)
+    }
+
+    fn is_variables(&self, node: &IdedExpr) -> bool {
+        let Expr::Ident(name) = &node.expr else {
+            return false;
+        };
+        name == ".variables"
+            || (name == "variables" && self.vars.iter().all(|(var, _)| var != name))
+    }
+
+    fn variable(&mut self, node: u64, name: &str) -> (Op, Ty) {
+        let Some((slot, program)) = self.environment.find(name) else {
+            return self.mistyped(node, format!("undefined field '{name}'"));
+        };
+        self.depth = self.depth.max(self.level + program.0.depth);
+        self.reads_now |= program.0.reads_now;
+        (Op::Variable(slot), program.0.ty.clone())
     }
 
     /// The operand of a selection and the type of the field.
@@ -206,7 +286,12 @@ impl Lowering {
                 if let Some(kind) = quantifier(name, args.len()) {
                     return self.fold(node, kind, target, args);
                 }
+                self.formats += usize::from(name == "format");
                 let (ops, types) = self.arguments(Some(target), args);
+                self.formats -= usize::from(name == "format");
+                if name == "format" {
+                    self.check_format(node, target, args);
+                }
                 self.apply(node, name, ops, &types, true)
             }
         }

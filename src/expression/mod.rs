@@ -7,17 +7,28 @@
 //! would each need a correction, allocates for every field it selects, and cannot be
 //! bounded in steps.
 
+mod answer;
 mod check;
+mod clause;
 mod compile;
 mod convert;
+mod decimal;
 mod doc;
+mod environment;
 mod eval;
+mod fields;
+mod format;
+mod kind;
 mod lower;
 mod op;
 mod pattern;
 mod project;
+mod quantity;
 mod re2;
+mod scope;
+mod strings;
 mod time;
+mod validate;
 mod value;
 
 #[cfg(test)]
@@ -27,33 +38,37 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+pub use self::answer::Answer;
 pub use self::doc::{Doc, DocError, Node};
+pub use self::environment::{DeclareError, Environment};
+pub use self::fields::{Field, Fields, Origin, Origins, Step, fields};
+pub use self::kind::Kind;
 pub use self::project::Projection;
+pub use self::scope::{Item, Scope};
 
+use self::answer::unexpected;
 use self::compile::Compiled;
 use self::eval::Context;
-use self::value::{V, charge};
-
-/// What an expression must yield.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// `true` or `false`.
-    Bool,
-    /// A string.
-    String,
-}
+use self::op::{Const, Op};
+use self::project::Need;
+use self::value::{V, charge, steps};
 
 /// A compiled expression. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Program(Arc<Compiled>);
 
-/// Compiles and checks `source` (bounded in length, depth and time).
+/// Compiles and checks `source` (bounded in length, depth and time). `environment` has
+/// the names it may use; evaluating it needs the same in its [`Scope`].
 ///
 /// # Errors
 /// The first thing wrong with `source`: its syntax, a name or function that is not
 /// known, arguments that do not fit, or a result that is not of `kind`.
-pub fn compile(source: &str, kind: Kind) -> Result<Program, CompileError> {
-    compile::compile(source, Some(kind)).map(|compiled| Program(Arc::new(compiled)))
+pub fn compile(
+    source: &str,
+    kind: Kind,
+    environment: &Environment,
+) -> Result<Program, CompileError> {
+    compile::compile(source, kind, environment).map(|compiled| Program(Arc::new(compiled)))
 }
 
 impl Program {
@@ -67,15 +82,43 @@ impl Program {
         &self.0.projection
     }
 
+    /// The field paths that evaluating a [`Kind::List`] program can read where of its
+    /// items only what `readers` read is needed: less than [`Self::projection`], which
+    /// keeps them whole. `environment` is what it was compiled against.
+    pub fn items_projection<'p>(
+        &self,
+        environment: &Environment,
+        readers: impl IntoIterator<Item = &'p Program>,
+    ) -> Projection {
+        let mut item = Need::default();
+        for reader in readers {
+            item.merge(reader.0.item.clone());
+        }
+        environment.projection(&self.0.op, Need::every(item)).0
+    }
+
+    /// The string, if the whole expression is one string literal.
+    pub fn literal(&self) -> Option<&str> {
+        match &self.0.op {
+            Op::Const(Const::Str(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Whether evaluating it, or a variable it uses, can read `now`.
+    pub fn reads_now(&self) -> bool {
+        self.0.reads_now
+    }
+
     /// Evaluates a [`Kind::Bool`] program.
     ///
     /// # Errors
     /// If a field is missing, a value is of a wrong type, or the budget is spent.
     pub fn test(&self, scope: &mut Scope<'_>) -> Result<bool, Failure> {
-        self.run(scope, |value| match value {
+        match self.run(scope)? {
             V::Bool(value) => Ok(value),
-            other => Err(unexpected("bool", &other)),
-        })
+            other => Err(unexpected(Kind::Bool, &other)),
+        }
     }
 
     /// Evaluates a [`Kind::String`] program.
@@ -83,36 +126,68 @@ impl Program {
     /// # Errors
     /// As [`Self::test`].
     pub fn text(&self, scope: &mut Scope<'_>) -> Result<String, Failure> {
-        self.run(scope, |value| match value {
+        match self.run(scope)? {
             V::Str(text) => Ok(text.to_string()),
-            other => Err(unexpected("string", &other)),
+            other => Err(unexpected(Kind::String, &other)),
+        }
+    }
+
+    /// Evaluates a [`Kind::Progress`] program: percent, rounded down, what is less than
+    /// 0 or more than 100 cut to that. None for null and for text that is no number,
+    /// such as `N/A`.
+    ///
+    /// # Errors
+    /// As [`Self::test`]; also for a double that is not finite.
+    pub fn progress(&self, scope: &mut Scope<'_>) -> Result<Option<u8>, Failure> {
+        answer::progress(&self.run(scope)?)
+    }
+
+    /// Evaluates a [`Kind::Time`] program. None for null and for empty text.
+    ///
+    /// # Errors
+    /// As [`Self::test`]; also for other text that is not RFC 3339.
+    pub fn time(&self, scope: &mut Scope<'_>) -> Result<Option<Timestamp>, Failure> {
+        answer::time(&self.run(scope)?)
+    }
+
+    /// Evaluates a [`Kind::Key`] program; an integer is printed.
+    ///
+    /// # Errors
+    /// As [`Self::test`].
+    pub fn key(&self, scope: &mut Scope<'_>) -> Result<String, Failure> {
+        answer::key(&self.run(scope)?)
+    }
+
+    /// Evaluates a [`Kind::List`] program to its elements, each at the price of a step.
+    ///
+    /// # Errors
+    /// As [`Self::test`].
+    pub fn items<'a>(&'a self, scope: &mut Scope<'a>) -> Result<Vec<Item<'a>>, Failure> {
+        let list = self.run(scope)?;
+        if !list.is_list() {
+            return Err(unexpected(Kind::List, &list));
+        }
+        charge(scope.budget, steps(list.len(), 1))?;
+        let elements = (0..list.len()).filter_map(|index| list.element(index));
+        Ok(elements.map(Item).collect())
+    }
+
+    /// Evaluates a program of any kind.
+    ///
+    /// # Errors
+    /// As [`Self::test`].
+    pub fn value(&self, scope: &mut Scope<'_>) -> Result<Answer, Failure> {
+        let value = self.run(scope)?;
+        Ok(Answer {
+            type_name: value.type_name().to_owned(),
+            value: answer::json(&value, scope.budget)?,
         })
     }
 
-    fn run<T>(
-        &self,
-        scope: &mut Scope<'_>,
-        take: impl FnOnce(V<'_>) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
+    fn run<'e, 'a: 'e>(&'e self, scope: &mut Scope<'a>) -> Result<V<'e>, Failure> {
         charge(scope.budget, self.0.weight)?;
-        let mut context = Context {
-            root: scope.doc.root(),
-            now: scope.now,
-            read_now: false,
-            budget: scope.budget,
-            vars: Vec::new(),
-        };
-        let value = context.eval(&self.0.op).map_err(Failure::from);
-        scope.read_now |= context.read_now;
-        take(value?)
+        Ok(Context::new(scope).eval(&self.0.op)?)
     }
-}
-
-fn unexpected(wanted: &str, value: &V<'_>) -> Failure {
-    Failure::Error(format!(
-        "expected type '{wanted}' but found '{}'",
-        value.type_name()
-    ))
 }
 
 /// Why a text is not a valid expression, worded as cel-go words it.
@@ -139,18 +214,6 @@ pub enum Failure {
     /// More steps than one object may cost.
     #[error("evaluation cost limit exceeded")]
     Budget,
-}
-
-/// What an expression sees.
-pub struct Scope<'a> {
-    /// `object`.
-    pub doc: &'a Doc<'a>,
-    /// `now`.
-    pub now: Timestamp,
-    /// What evaluating may still cost.
-    pub budget: &'a mut Budget,
-    /// Whether an evaluation read `now`.
-    pub read_now: bool,
 }
 
 /// Steps that may still be spent on one object. A step is an element that a

@@ -9,6 +9,10 @@ pub(super) enum Op {
     Const(Const),
     Object,
     Now,
+    /// The element that a rule with `forEach` is about.
+    Item,
+    /// A variable of the rule set, by its place in the environment.
+    Variable(usize),
     /// A comprehension variable, by the number of comprehensions around it.
     Var(usize),
     /// Field selections, fused so that a long chain is a loop.
@@ -118,6 +122,28 @@ pub(super) enum Function {
     Timestamp,
     Uint,
     Get(Part),
+    CharAt,
+    Format,
+    IndexOf,
+    Join,
+    LastIndexOf,
+    LowerAscii,
+    Replace,
+    Split,
+    Substring,
+    Trim,
+    UpperAscii,
+    Quantity,
+    IsQuantity,
+    IsInteger,
+    AsInteger,
+    AsApproximateFloat,
+    Sign,
+    Add,
+    Sub,
+    IsGreaterThan,
+    IsLessThan,
+    CompareTo,
 }
 
 /// What a getter of timestamps and durations returns.
@@ -163,7 +189,95 @@ impl Function {
             "getMinutes" => Self::Get(Part::Minutes),
             "getSeconds" => Self::Get(Part::Seconds),
             "getMilliseconds" => Self::Get(Part::Milliseconds),
+            "charAt" => Self::CharAt,
+            "format" => Self::Format,
+            "indexOf" => Self::IndexOf,
+            "join" => Self::Join,
+            "lastIndexOf" => Self::LastIndexOf,
+            "lowerAscii" => Self::LowerAscii,
+            "replace" => Self::Replace,
+            "split" => Self::Split,
+            "substring" => Self::Substring,
+            "trim" => Self::Trim,
+            "upperAscii" => Self::UpperAscii,
+            "quantity" => Self::Quantity,
+            "isQuantity" => Self::IsQuantity,
+            "isInteger" => Self::IsInteger,
+            "asInteger" => Self::AsInteger,
+            "asApproximateFloat" => Self::AsApproximateFloat,
+            "sign" => Self::Sign,
+            "add" => Self::Add,
+            "sub" => Self::Sub,
+            "isGreaterThan" => Self::IsGreaterThan,
+            "isLessThan" => Self::IsLessThan,
+            "compareTo" => Self::CompareTo,
             _ => return None,
         })
+    }
+
+    /// The name of a function of the extension libraries, for complaints.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::CharAt => "charAt",
+            Self::Format => "format",
+            Self::IndexOf => "indexOf",
+            Self::Join => "join",
+            Self::LastIndexOf => "lastIndexOf",
+            Self::LowerAscii => "lowerAscii",
+            Self::Replace => "replace",
+            Self::Split => "split",
+            Self::Substring => "substring",
+            Self::Trim => "trim",
+            Self::UpperAscii => "upperAscii",
+            Self::Quantity => "quantity",
+            Self::IsQuantity => "isQuantity",
+            Self::IsInteger => "isInteger",
+            Self::AsInteger => "asInteger",
+            Self::AsApproximateFloat => "asApproximateFloat",
+            Self::Sign => "sign",
+            Self::Add => "add",
+            Self::Sub => "sub",
+            Self::IsGreaterThan => "isGreaterThan",
+            Self::IsLessThan => "isLessThan",
+            Self::CompareTo => "compareTo",
+            // The rest complain without.
+            _ => "",
+        }
+    }
+
+    /// Whether it is of the library of string functions.
+    pub(super) fn is_of_strings(self) -> bool {
+        matches!(
+            self,
+            Self::CharAt
+                | Self::Format
+                | Self::IndexOf
+                | Self::Join
+                | Self::LastIndexOf
+                | Self::LowerAscii
+                | Self::Replace
+                | Self::Split
+                | Self::Substring
+                | Self::Trim
+                | Self::UpperAscii
+        )
+    }
+
+    /// Whether it is of the library of quantities.
+    pub(super) fn is_of_quantities(self) -> bool {
+        matches!(
+            self,
+            Self::Quantity
+                | Self::IsQuantity
+                | Self::IsInteger
+                | Self::AsInteger
+                | Self::AsApproximateFloat
+                | Self::Sign
+                | Self::Add
+                | Self::Sub
+                | Self::IsGreaterThan
+                | Self::IsLessThan
+                | Self::CompareTo
+        )
     }
 }

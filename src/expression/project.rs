@@ -28,13 +28,24 @@ impl Projection {
         self.root.merge(other.root.clone());
     }
 
-    /// What evaluating `op` can read of `object`.
-    pub(super) fn of(op: &Op) -> Self {
-        let mut reader = Reader::default();
-        reader.read(op, Need::whole());
-        Self {
-            root: reader.object,
+    /// What evaluating `op` can read of `object`, through `variables` too, where `want`
+    /// is needed of the result; and what it can read of `item`.
+    pub(super) fn of(op: &Op, want: Need, variables: &[&Op]) -> (Self, Need) {
+        let mut reader = Reader {
+            variables: vec![None; variables.len()],
+            ..Reader::default()
+        };
+        reader.read(op, want);
+        // A variable uses none but earlier ones: each is read once, for all its users.
+        for (slot, op) in variables.iter().enumerate().rev() {
+            if let Some(need) = reader.variables.get_mut(slot).and_then(Option::take) {
+                reader.read(op, need);
+            }
         }
+        let object = Self {
+            root: reader.object,
+        };
+        (object, reader.item)
     }
 }
 
@@ -64,7 +75,7 @@ impl Need {
         }
     }
 
-    fn every(need: Need) -> Self {
+    pub(super) fn every(need: Need) -> Self {
         Self {
             every: Some(Box::new(need)),
             ..Self::default()
@@ -132,6 +143,9 @@ impl Need {
 #[derive(Default)]
 struct Reader {
     object: Need,
+    item: Need,
+    /// What is needed of each variable of the rule set; none of one that is not used.
+    variables: Vec<Option<Need>>,
     /// What is needed of each comprehension variable in scope.
     vars: Vec<Need>,
 }
@@ -141,6 +155,12 @@ impl Reader {
         match op {
             Op::Const(_) | Op::Now => {}
             Op::Object => self.object.merge(want),
+            Op::Item => self.item.merge(want),
+            Op::Variable(slot) => {
+                if let Some(variable) = self.variables.get_mut(*slot) {
+                    variable.get_or_insert_default().merge(want);
+                }
+            }
             Op::Var(slot) => {
                 if let Some(var) = self.vars.get_mut(*slot) {
                     var.merge(want);

@@ -7,25 +7,30 @@ use super::time::Instant;
 use super::*;
 
 mod abuse;
+mod functions;
 mod golden;
+mod names;
 mod scope;
 
 /// Compiles `source` whatever it yields.
 fn any(source: &str) -> Result<Compiled, CompileError> {
-    compile::compile(source, None)
+    compile::compile(source, Kind::Any, &Environment::default())
+}
+
+/// Compiles `source` with nothing but `object` and `now`.
+fn compile(source: &str, kind: Kind) -> Result<Program, CompileError> {
+    super::compile(source, kind, &Environment::default())
 }
 
 /// Evaluates, and prints the value as the golden file does.
-fn answer(compiled: &Compiled, doc: &Doc<'_>, budget: &mut Budget) -> Result<String, Failure> {
+fn answer<'a>(
+    compiled: &'a Compiled,
+    doc: &'a Doc<'a>,
+    budget: &'a mut Budget,
+) -> Result<String, Failure> {
     charge(budget, compiled.weight)?;
-    let mut context = Context {
-        root: doc.root(),
-        now: Timestamp::UNIX_EPOCH,
-        read_now: false,
-        budget,
-        vars: Vec::new(),
-    };
-    let value = context.eval(&compiled.op).map_err(Failure::from)?;
+    let mut scope = Scope::new(doc, Timestamp::UNIX_EPOCH, budget);
+    let value = Context::new(&mut scope).eval(&compiled.op)?;
     Ok(print(&value))
 }
 
@@ -47,6 +52,7 @@ fn print(value: &V<'_>) -> String {
             format!("timestamp:{}.{nanoseconds:09}", time.second())
         }
         V::Type(name) => format!("type:{name}"),
+        V::Quantity(quantity) => format!("quantity:{quantity}"),
         _ if value.is_list() => {
             let items: Vec<_> = (0..value.len())
                 .map(|index| print(&value.item(index).unwrap()))
@@ -76,6 +82,10 @@ fn go_json(text: &str) -> String {
         .replace('>', "\\u003e")
 }
 
+/// What the plain environment of the golden file does not know: the string functions
+/// are declared here, and are compared with answers of their own.
+const DECLARED_HERE: &str = "['a'].join(',')";
+
 #[derive(Deserialize)]
 struct Golden {
     objects: Vec<String>,
@@ -92,7 +102,10 @@ struct Case {
 
 impl Golden {
     fn load() -> Self {
-        serde_json::from_str(include_str!("../../tests/golden/cel-golden.json")).unwrap()
+        let mut golden: Self =
+            serde_json::from_str(include_str!("../../tests/golden/cel-golden.json")).unwrap();
+        golden.cases.retain(|case| case.expr != DECLARED_HERE);
+        golden
     }
 
     /// The JSON of a case's object; an unset one is null.

@@ -65,6 +65,11 @@ impl Instant {
         })
     }
 
+    /// None in the last day of CEL's range, which jiff's ends before.
+    pub(super) fn timestamp(self) -> Option<Timestamp> {
+        Timestamp::new(self.second, i32::try_from(self.nanosecond).ok()?).ok()
+    }
+
     pub(super) fn second(self) -> i64 {
         self.second
     }

@@ -7,6 +7,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use super::doc::{Item, Node};
+use super::quantity::Quantity;
 use super::time::Instant;
 use super::{Budget, Failure};
 
@@ -23,6 +24,7 @@ pub(super) enum V<'e> {
     Duration(i64),
     Time(Instant),
     Type(&'static str),
+    Quantity(Rc<Quantity>),
     /// A list or map of the document, nothing else.
     Node(Node<'e>),
     List(Rc<[V<'e>]>),
@@ -65,6 +67,7 @@ impl Deref for Bytes<'_> {
 
 /// Why an evaluation has no answer, made without allocation on the common paths:
 /// `||` absorbs most of them.
+#[derive(Clone)]
 pub(super) enum Fault<'e> {
     /// A field, key or index that is not there.
     Missing(V<'e>),
@@ -141,6 +144,7 @@ impl<'e> V<'e> {
             Self::Duration(_) => "google.protobuf.Duration",
             Self::Time(_) => "google.protobuf.Timestamp",
             Self::Type(_) => "type",
+            Self::Quantity(_) => "kubernetes.Quantity",
             Self::Node(_) if self.is_list() => "list",
             Self::List(_) => "list",
             Self::Node(_) | Self::Map(_) => "map",
@@ -183,7 +187,7 @@ impl<'e> V<'e> {
     }
 
     /// The `index`th entry of a map.
-    fn entry(&self, index: usize) -> Option<(V<'e>, V<'e>)> {
+    pub(super) fn entry(&self, index: usize) -> Option<(V<'e>, V<'e>)> {
         match self {
             Self::Node(node) if self.is_map() => node
                 .nth(index)
@@ -374,6 +378,9 @@ pub(super) fn equal<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<boo
         (V::Duration(a), V::Duration(b)) => a == b,
         (V::Time(a), V::Time(b)) => a == b,
         (V::Type(a), V::Type(b)) => a == b,
+        (V::Quantity(a), V::Quantity(b)) => a.cmp(b).is_eq(),
+        // The one type that does not say that others differ from it, but for null.
+        (V::Quantity(_), b) if !matches!(b, V::Null) => return Err(Fault::no_overload()),
         _ if a.is_list() && b.is_list() => return equal_lists(a, b, budget),
         _ if a.is_map() && b.is_map() => return equal_maps(a, b, budget),
         _ => false,

@@ -1,8 +1,12 @@
 //! The feed of a cluster: one list and watch for each source, through one connection.
 
-use super::{Connection, Feed, Raw, follow::Follower, inline};
-use crate::api::Source;
+use super::request::{self, Refusal};
+use super::{Connection, Feed, Lost, Raw, follow::Follower, inline};
+use crate::api::{Gvr, Source};
+use crate::evaluate::Subject;
 use crate::telemetry::Metrics;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use std::{sync::Arc, time::Duration};
 
@@ -28,9 +32,33 @@ impl Cluster {
 
 impl Feed for Cluster {
     fn follow(&self, source: Source) -> BoxStream<'static, Raw> {
+        self.start(source, None)
+    }
+
+    fn follow_selected(&self, source: Source, selection: &str) -> BoxStream<'static, Raw> {
+        self.start(source, Some(selection.to_owned()))
+    }
+
+    fn is_there<'a>(&'a self, target: &'a Gvr, subject: &'a Subject) -> BoxFuture<'a, bool> {
+        async move {
+            match request::uid(&self.connection.client, target, subject).await {
+                Ok(uid) => uid.as_deref() == subject.uid.as_deref(),
+                Err(Refusal::Lost(Lost::NotFound { .. }, _)) => false,
+                // If it is not there, it settles, and ends after all.
+                Err(_) => true,
+            }
+        }
+        .boxed()
+    }
+}
+
+impl Cluster {
+    fn start(&self, source: Source, selection: Option<String>) -> BoxStream<'static, Raw> {
         let (connection, metrics) = (self.connection.clone(), Arc::clone(&self.metrics));
         let retry_interval = self.retry_interval;
-        inline(move |out| Follower::new(connection, source, retry_interval, metrics, out).run())
+        inline(move |out| {
+            Follower::new(connection, source, selection, retry_interval, metrics, out).run()
+        })
     }
 }
 

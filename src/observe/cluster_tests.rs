@@ -181,6 +181,7 @@ async fn heard(feed: &mut BoxStream<'static, Raw>, n: usize) -> Vec<String> {
             Raw::Reset => "reset".into(),
             Raw::Synced => "synced".into(),
             Raw::Applied(json) => format!("+{}", name(&json)),
+            Raw::TooLarge { object, length } => format!("!{} {length}", name(&object)),
             Raw::Deleted(json) => format!("-{}", name(&json)),
             Raw::Lost(lost) => format!("lost: {lost}"),
         });
@@ -410,6 +411,51 @@ async fn an_over_long_line_is_skipped() {
     let server = Server::new([Answer::Stays(state(&[long, event("ADDED", "b", 6)]))]);
     let mut feed = follow(&server);
     assert_eq!(heard(&mut feed, 4).await, ["reset", "+a3", "synced", "+b6"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_too_large_is_there_all_the_same() {
+    let large = |kind: &str, version: u32| {
+        format!(
+            r#"{{"type":"{kind}","object":{{"metadata":{{"name":"l","uid":"u","resourceVersion":"{version}"}},"x":"{}"}}}}"#,
+            "x".repeat(17 << 20)
+        ) + "\n"
+    };
+    let length = large("ADDED", 4).len() - 1;
+    let server = Server::new([
+        Answer::Breaks(vec![large("ADDED", 4), end(5), large("MODIFIED", 6)]),
+        Answer::Stays(vec![large("DELETED", 7)]),
+    ]);
+    let mut feed = follow(&server);
+    let seen = format!("!l4 {length}");
+    let changed = format!("!l6 {}", length + 3);
+    let words = heard(&mut feed, 7).await;
+    assert_eq!(words[..4], ["reset", &seen, "synced", &changed]);
+    assert!(words[4].starts_with("lost: unreachable"), "{words:?}");
+    assert_eq!(words[5..], ["synced", "-l7"]);
+    // It was continued from the large object, not begun anew.
+    assert_eq!(server.asked(), [WATCH_LIST, &watch_from(6)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_with_a_line_that_names_no_object_is_listed() {
+    let nameless = format!("{{\"x\":\"{}\"}}\n", "x".repeat(17 << 20));
+    let item = format!(
+        r#"{{"metadata":{{"name":"l","uid":"u","resourceVersion":"3"}},"x":"{}"}}"#,
+        "x".repeat(17 << 20)
+    );
+    let listed = format!(r#"{{"metadata":{{"resourceVersion":"9"}},"items":[{item}]}}"#);
+    let server = Server::new([
+        Answer::Stays(vec![nameless, end(5)]),
+        Answer::Says(200, listed),
+        Answer::Stays(vec![]),
+    ]);
+    let mut feed = follow(&server);
+    let seen = format!("!l3 {}", item.len());
+    assert_eq!(
+        heard(&mut feed, 4).await,
+        ["reset", "reset", &seen, "synced"]
+    );
 }
 
 #[tokio::test(start_paused = true)]

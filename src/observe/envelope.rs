@@ -10,7 +10,7 @@ use serde::{
     Deserialize,
     de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, Visitor},
 };
-use serde_json::value::RawValue;
+use serde_json::{Map, Value, value::RawValue};
 use std::{collections::HashMap, fmt};
 
 /// The annotation of the bookmark that ends the initial state of a `WatchList` (KEP-3157).
@@ -23,6 +23,14 @@ pub(super) enum Event {
     Applied(Bytes),
     /// DELETED, with the object's last state.
     Deleted(Bytes),
+    /// ADDED or MODIFIED, of an object that is too large to be read: only what tells it
+    /// from others, as the JSON of an object.
+    TooLarge {
+        /// Its identity and resourceVersion.
+        object: Bytes,
+        /// Bytes of the line.
+        length: u64,
+    },
     /// BOOKMARK: everything up to `version` has been sent.
     Bookmark {
         /// The resourceVersion to continue from.
@@ -115,6 +123,105 @@ pub(super) fn read(line: &Bytes) -> Result<Event, String> {
             serde_json::from_slice(&object).map_err(|e| format!("error event: {e}"))?,
         )),
         other => Err(format!("unknown event type {other:?}")),
+    }
+}
+
+/// Reads what is left of a line of `length` bytes that was too long; none if it does not
+/// say which object it is about.
+pub(super) fn read_head(head: &[u8], length: u64) -> Option<Event> {
+    let (kind, object) = beginning(head, Within::Line);
+    let object = object?;
+    match kind.as_deref()? {
+        "ADDED" | "MODIFIED" => Some(Event::TooLarge { object, length }),
+        "DELETED" => Some(Event::Deleted(object)),
+        _ => None,
+    }
+}
+
+/// What tells an object from others, as the JSON of an object, as far as it stands before
+/// a fault or the end in the text of this one; none without a name and a uid.
+pub(super) fn identity(object: &[u8]) -> Option<Bytes> {
+    beginning(object, Within::Object).1
+}
+
+/// The type of an event, if it comes before its object, and the object's identity.
+fn beginning(text: &[u8], within: Within) -> (Option<String>, Option<Bytes>) {
+    let mut kind = None;
+    let mut metadata = Map::new();
+    // That the text ends too early is expected; what was found until then counts.
+    let _ = Beginning {
+        within,
+        kind: &mut kind,
+        metadata: &mut metadata,
+    }
+    .deserialize(&mut serde_json::Deserializer::from_slice(text));
+    let whole = ["name", "uid"]
+        .iter()
+        .all(|key| metadata.contains_key(*key));
+    let object = whole.then(|| {
+        serde_json::json!({ "metadata": metadata })
+            .to_string()
+            .into()
+    });
+    (kind, object)
+}
+
+/// Where in a line the parser is.
+#[derive(Clone, Copy)]
+enum Within {
+    Line,
+    Object,
+    Metadata,
+}
+
+/// Collects what tells an object from others from the beginning of a text.
+struct Beginning<'a> {
+    within: Within,
+    kind: &'a mut Option<String>,
+    metadata: &'a mut Map<String, Value>,
+}
+
+impl<'de> DeserializeSeed<'de> for Beginning<'_> {
+    type Value = ();
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Beginning<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a watch event or an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
+            let deeper = match (self.within, &*key) {
+                (Within::Line, "type") => {
+                    *self.kind = Some(map.next_value()?);
+                    continue;
+                }
+                (Within::Metadata, "name" | "namespace" | "uid" | "resourceVersion") => {
+                    let text: String = map.next_value()?;
+                    self.metadata.insert(key.into_owned(), text.into());
+                    continue;
+                }
+                (Within::Line, "object") => Within::Object,
+                (Within::Object, "metadata") => Within::Metadata,
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+            };
+            map.next_value_seed(Beginning {
+                within: deeper,
+                kind: &mut *self.kind,
+                metadata: &mut *self.metadata,
+            })?;
+        }
+        Ok(())
     }
 }
 
@@ -252,6 +359,34 @@ mod tests {
             "\u{fffd}",
         ] {
             assert!(read_str(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_beginning_of_a_line_says_which_object_it_is_about() {
+        let line = r#"{"type":"MODIFIED","object":{"kind":"X","metadata":{"labels":{"name":"no"},"name":"a","namespace":"n","uid":"u","resourceVersion":"7","x":"#;
+        let object = r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"7","uid":"u"}}"#;
+        let too_large = Event::TooLarge {
+            object: Bytes::from_static(object.as_bytes()),
+            length: 99,
+        };
+        assert_eq!(read_head(line.as_bytes(), 99), Some(too_large));
+        let deleted = line.replace("MODIFIED", "DELETED");
+        assert_eq!(
+            read_head(deleted.as_bytes(), 99),
+            Some(Event::Deleted(Bytes::from_static(object.as_bytes())))
+        );
+        for nothing in [
+            "",
+            "{",
+            "<html>",
+            r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","#,
+            r#"{"type":"MODIFIED","object":{"metadata":{"name":7,"uid":"u"}}"#,
+            r#"{"type":"BOOKMARK","object":{"metadata":{"name":"a","uid":"u"}"#,
+            r#"{"type":7,"object":{"metadata":{"name":"a","uid":"u"}"#,
+            r#"{"object":{"metadata":{"name":"a","uid":"u"}"#,
+        ] {
+            assert_eq!(read_head(nothing.as_bytes(), 99), None, "{nothing}");
         }
     }
 

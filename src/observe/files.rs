@@ -173,11 +173,9 @@ async fn tell(inner: Arc<Inner>, source: Source, mut out: mpsc::Sender<Raw>) {
             .borrow_and_update()
             .objects(&source.target, source.namespace.as_deref());
         for (_, json) in told.iter().filter(|(key, _)| !now.contains_key(key)) {
-            inner.metrics.feed_event(&target);
             let _ = out.send(Raw::Deleted(bytes::Bytes::clone(json))).await;
         }
         for (_, json) in now.iter().filter(|(key, json)| told.get(key) != Some(json)) {
-            inner.metrics.feed_event(&target);
             let _ = out.send(Raw::Applied(json.clone())).await;
         }
         if !std::mem::replace(&mut synced, true) {

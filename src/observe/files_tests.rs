@@ -58,6 +58,7 @@ async fn heard(feed: &mut BoxStream<'static, Raw>, n: usize) -> Vec<String> {
             Raw::Synced => "synced".into(),
             Raw::Applied(json) => say('+', &json),
             Raw::Deleted(json) => say('-', &json),
+            Raw::TooLarge { .. } => panic!("files are no larger than objects may be"),
             Raw::Lost(lost) => format!("lost: {lost}"),
         });
     }

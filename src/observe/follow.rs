@@ -60,6 +60,8 @@ mod list;
 pub(super) struct Follower {
     connection: Connection,
     source: Source,
+    /// The label selector that is sent along.
+    selection: Option<String>,
     target: String,
     retry_interval: Duration,
     metrics: Arc<Metrics>,
@@ -110,6 +112,7 @@ impl Follower {
     pub(super) fn new(
         connection: Connection,
         source: Source,
+        selection: Option<String>,
         retry_interval: Duration,
         metrics: Arc<Metrics>,
         out: mpsc::Sender<Raw>,
@@ -118,6 +121,7 @@ impl Follower {
             connection,
             target: source.target.to_string(),
             source,
+            selection,
             retry_interval,
             metrics,
             out,
@@ -233,7 +237,8 @@ impl Follower {
 
     /// Sends a request; says that there is a gap if the answer takes its time.
     async fn open(&mut self, client: &kube::Client, ask: Ask<'_>) -> Result<Body, Refusal> {
-        let answer = request::send(client, request::build(&self.source, ask)?);
+        let request = request::build(&self.source, self.selection.as_deref(), ask)?;
+        let answer = request::send(client, request);
         tokio::pin!(answer);
         if self.synced {
             if let Ok(answer) = timeout(PATIENCE, &mut answer).await {
@@ -262,7 +267,18 @@ impl Follower {
                 _ => IDLE,
             };
             let problem = match lines.next(idle).await {
-                Ok(Line::TooLong(length)) => format!("a line of {length} bytes"),
+                Ok(Line::TooLong { length, head }) => match envelope::read_head(&head, length) {
+                    Some(event) => {
+                        heard = true;
+                        if let Err(end) = self.event(event, &mut initial).await {
+                            return end;
+                        }
+                        continue;
+                    }
+                    // Whatever it is, the state would lack it; a list may tell more.
+                    None if initial => return End::NoWatchList { for_good: false },
+                    None => format!("a line of {length} bytes"),
+                },
                 Ok(Line::Whole(line)) => match envelope::read(&line) {
                     Ok(event) => {
                         heard = true;
@@ -322,9 +338,12 @@ impl Follower {
                 self.keep(&object, *initial);
                 self.applied(object).await;
             }
+            Event::TooLarge { object, length } => {
+                self.keep(&object, *initial);
+                self.too_large(object, length).await;
+            }
             Event::Deleted(object) => {
                 self.keep(&object, *initial);
-                self.metrics.feed_event(&self.target);
                 self.say(Raw::Deleted(object)).await;
             }
             Event::Bookmark { version, .. } => {
@@ -359,8 +378,11 @@ impl Follower {
     }
 
     async fn applied(&mut self, object: Bytes) {
-        self.metrics.feed_event(&self.target);
         self.say(Raw::Applied(object)).await;
+    }
+
+    async fn too_large(&mut self, object: Bytes, length: u64) {
+        self.say(Raw::TooLarge { object, length }).await;
     }
 
     async fn reset(&mut self) {

@@ -1,24 +1,35 @@
 //! A body's frames in, complete lines out.
 //!
 //! A line that lies within one frame is a slice of it; one that spans several is copied
-//! once. A line is at most [`MAX_LINE`] long: a longer one is skipped as it arrives and
-//! reported, so a hostile or broken server costs no more memory than that.
+//! once. A line is at most [`MAX_LINE`] long: of a longer one only the beginning is kept,
+//! so a hostile or broken server costs no more memory than that; nor more time, since a
+//! line that does not end is given up.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use futures::{Stream, StreamExt as _};
 use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
 
 /// The longest line, in bytes. etcd refuses requests above 1.5 MiB by default, so an
 /// object ten times that size is not one that a Kubernetes API server stored.
 pub(super) const MAX_LINE: usize = 16 << 20;
+
+/// How many times its cap a line may have before it is one that never ends: what a page
+/// of a list may have at most.
+const ENDLESS: u64 = 4;
 
 /// A line, without its end.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// All of it; never empty.
     Whole(Bytes),
-    /// It was longer than the cap and is gone; the number of its bytes.
-    TooLong(u64),
+    /// It was longer than the cap, and is gone but for its beginning.
+    TooLong {
+        /// The number of its bytes.
+        length: u64,
+        /// As much of it as the cap allows.
+        head: Bytes,
+    },
 }
 
 /// Why no more lines come.
@@ -26,7 +37,7 @@ pub(super) enum Line {
 pub(super) enum End {
     /// The body ended cleanly, at the end of a line.
     Closed,
-    /// Nothing came for as long as was allowed.
+    /// No line came for as long as was allowed.
     Idle,
     /// The body broke, or ended within a line.
     Broken(String),
@@ -41,7 +52,7 @@ pub(super) struct Lines<S> {
     frame: Bytes,
     /// The beginning of a line whose end has not come yet.
     begun: BytesMut,
-    /// Bytes of the over-long line that is being skipped.
+    /// The bytes so far of the over-long line whose beginning is in `begun`.
     skipped: Option<u64>,
 }
 
@@ -61,14 +72,24 @@ where
         }
     }
 
-    /// The next line, or why there is none; waits at most `idle` for each frame.
-    /// Dropping the future loses nothing.
+    /// The next line, or why there is none; waits at most `idle` for all of it, however
+    /// much of it comes, or how many empty ones. Dropping the future loses nothing.
     pub(super) async fn next(&mut self, idle: Duration) -> Result<Line, End> {
+        let until = Instant::now() + idle;
         loop {
             if let Some(line) = self.split() {
                 return Ok(line);
             }
-            match tokio::time::timeout(idle, self.frames.next()).await {
+            if let Some(length) = self.skipped
+                && length > ENDLESS * self.max as u64
+            {
+                return Err(End::Broken(format!("a line of more than {length} bytes")));
+            }
+            // Of a frame that is always there the timeout would say nothing.
+            if Instant::now() >= until {
+                return Err(End::Idle);
+            }
+            match timeout_at(until, self.frames.next()).await {
                 Err(_) => return Err(End::Idle),
                 Ok(Some(Ok(frame))) => self.frame = frame,
                 Ok(Some(Err(error))) => return Err(End::Broken(chain(&error))),
@@ -97,16 +118,18 @@ where
         None
     }
 
-    /// Adds to the line that has begun; gives its bytes up when it is too long.
+    /// Adds to the line that has begun, as far as the cap allows.
     fn keep(&mut self, part: &Bytes) {
         if let Some(skipped) = &mut self.skipped {
             *skipped += part.len() as u64;
-        } else if self.begun.len() + part.len() > self.max {
-            self.skipped = Some((self.begun.len() + part.len()) as u64);
-            self.begun = BytesMut::new();
-        } else {
-            self.begun.extend_from_slice(part);
+            return;
         }
+        let room = self.max - self.begun.len();
+        if part.len() > room {
+            self.skipped = Some((self.begun.len() + part.len()) as u64);
+        }
+        let kept = part.get(..room).unwrap_or(part);
+        self.begun.extend_from_slice(kept);
     }
 
     /// The line that ends with `part`; none if it is empty, as keep-alives are.
@@ -115,10 +138,14 @@ where
             part
         } else {
             self.keep(&part);
+            let begun = std::mem::take(&mut self.begun).freeze();
             if let Some(length) = self.skipped.take() {
-                return Some(Line::TooLong(length));
+                return Some(Line::TooLong {
+                    length,
+                    head: begun,
+                });
             }
-            std::mem::take(&mut self.begun).freeze()
+            begun
         };
         let trimmed = line.trim_ascii();
         (!trimmed.is_empty()).then(|| Line::Whole(line.slice_ref(trimmed)))
@@ -178,6 +205,11 @@ mod tests {
         Line::Whole(Bytes::from_static(text.as_bytes()))
     }
 
+    fn too_long(length: u64, head: &'static str) -> Line {
+        let head = Bytes::from_static(head.as_bytes());
+        Line::TooLong { length, head }
+    }
+
     #[tokio::test]
     async fn lines_come_out_whole_however_the_frames_are_cut() {
         let text = "one\ntwo\r\n\nthree\n";
@@ -216,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_over_long_line_is_skipped_and_the_next_one_is_read() {
+    async fn an_over_long_line_is_cut_and_the_next_one_is_read() {
         let got = all(
             vec![
                 "12345678901\nok\n",
@@ -229,9 +261,9 @@ mod tests {
         )
         .await;
         let lines = vec![
-            Line::TooLong(11),
+            too_long(11, "1234567890"),
             whole("ok"),
-            Line::TooLong(13),
+            too_long(13, "1234567890"),
             whole("1234567890"),
         ];
         assert_eq!(got, (lines, End::Closed));
@@ -253,5 +285,27 @@ mod tests {
         let mut lines = Lines::new(frames, 10);
         assert_eq!(lines.next(IDLE).await, Ok(whole("one")));
         assert_eq!(lines.next(IDLE).await, Err(End::Idle));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_line_that_never_ends_is_given_up() {
+        let endless = stream::repeat_with(|| Ok::<_, io::Error>(Bytes::from_static(b"abc")));
+        let mut lines = Lines::new(endless, 10);
+        let end = lines.next(IDLE).await.unwrap_err();
+        assert!(matches!(end, End::Broken(_)), "{end:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn neither_a_dripping_line_nor_empty_ones_keep_silence_from_being_noticed() {
+        for drop in ["a", "\n", ""] {
+            let dripping = stream::unfold((), move |()| async move {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Some((Ok::<_, io::Error>(Bytes::from_static(drop.as_bytes())), ()))
+            });
+            let mut lines = Lines::new(Box::pin(dripping), 1000);
+            let began = Instant::now();
+            assert_eq!(lines.next(IDLE).await, Err(End::Idle), "{drop:?}");
+            assert_eq!(began.elapsed(), IDLE);
+        }
     }
 }

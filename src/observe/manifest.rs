@@ -10,24 +10,31 @@ use serde_json::{Map, Value};
 /// cluster holds of one kind.
 const MAX_OBJECTS: usize = 100_000;
 
+/// YAML nodes in one file, so that its objects can have some 200 each; scalars are bounded
+/// by the parser itself, and what aliases repeat is counted too.
+const MAX_NODES: usize = 20_000_000;
+
+/// Levels of a YAML document: those that JSON may have (serde_json's own limit).
+const MAX_DEPTH: usize = 128;
+
 /// An object of a manifest.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Object {
+pub(crate) struct Object {
     /// As in the manifest.
-    pub(super) api_version: String,
+    pub(crate) api_version: String,
     /// As in the manifest.
-    pub(super) kind: String,
+    pub(crate) kind: String,
     /// `metadata.namespace`, if it is there and not empty.
-    pub(super) namespace: Option<String>,
+    pub(crate) namespace: Option<String>,
     /// `metadata.name`.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// All of it.
-    pub(super) json: Value,
+    pub(crate) json: Value,
 }
 
 impl Object {
     /// The group part of `apiVersion`.
-    pub(super) fn group(&self) -> &str {
+    pub(crate) fn group(&self) -> &str {
         self.api_version
             .split_once('/')
             .map_or("", |(group, _)| group)
@@ -37,33 +44,45 @@ impl Object {
 /// Reads a file's text; `json` if its name says so. `Err` says what is wrong, with the
 /// line where that is known.
 pub(super) fn read(text: &str, json: bool) -> Result<Vec<Object>, String> {
-    let documents: Vec<Value> = if json {
-        // A JSON file may hold several documents one after the other, too.
-        serde_json::Deserializer::from_str(text)
-            .into_iter()
-            .collect::<Result<_, _>>()
-            .map_err(|e| e.to_string())?
-    } else {
-        serde_saphyr::from_multiple(text).map_err(|error| {
-            let line = error
-                .location()
-                .map(|at| format!("line {}, column {}: ", at.line(), at.column()));
-            let text = error.to_string();
-            format!(
-                "{}{}",
-                line.unwrap_or_default(),
-                text.lines().next().unwrap_or_default()
-            )
-        })?
-    };
     let mut objects = Vec::new();
-    for (n, document) in documents.into_iter().enumerate() {
+    for (n, document) in documents(text, json)?.into_iter().enumerate() {
         take(document, &mut objects).map_err(|why| format!("document {}: {why}", n + 1))?;
     }
     Ok(objects)
 }
 
-fn take(document: Value, objects: &mut Vec<Object>) -> Result<(), String> {
+/// The documents of a file's text, whatever they are.
+pub(crate) fn documents(text: &str, json: bool) -> Result<Vec<Value>, String> {
+    if json {
+        // A JSON file may hold several documents one after the other, too.
+        return serde_json::Deserializer::from_str(text)
+            .into_iter()
+            .collect::<Result<_, _>>()
+            .map_err(|e| e.to_string());
+    }
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_documents: MAX_OBJECTS,
+            max_nodes: MAX_NODES,
+            max_events: 2 * MAX_NODES,
+            max_depth: MAX_DEPTH,
+        },
+    };
+    serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
+        let line = error
+            .location()
+            .map(|at| format!("line {}, column {}: ", at.line(), at.column()));
+        let text = error.to_string();
+        format!(
+            "{}{}",
+            line.unwrap_or_default(),
+            text.lines().next().unwrap_or_default()
+        )
+    })
+}
+
+/// Adds the objects of one document, those before a fault included.
+pub(crate) fn take(document: Value, objects: &mut Vec<Object>) -> Result<(), String> {
     let mut document = match document {
         // An empty document, as between two separators.
         Value::Null => return Ok(()),

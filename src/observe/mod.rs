@@ -21,7 +21,7 @@ mod envelope;
 mod follow;
 mod kinds;
 mod lines;
-mod manifest;
+pub(crate) mod manifest;
 mod page;
 mod request;
 mod scan;
@@ -32,12 +32,13 @@ pub use discovery::Discovery;
 pub use files::{Folder, FolderError};
 pub use supervise::Supervisor;
 
-use crate::api::Source;
+use crate::api::{Gvr, Source};
+use crate::evaluate::Subject;
 use bytes::Bytes;
 use futures::{
     FutureExt as _, StreamExt as _,
     channel::mpsc,
-    future,
+    future::{self, BoxFuture},
     stream::{self, BoxStream},
 };
 use std::fmt;
@@ -50,6 +51,8 @@ use std::fmt;
 ///   … Lost Reset … Synced …    … Reset … Synced …             what happened is not known: state again
 /// ```
 ///
+/// `TooLarge` comes where `Applied` would.
+///
 /// A `Reset` or `Lost` before `Synced` makes what came since the `Reset` before it void:
 /// a new `Reset` follows. Several `Lost` may follow each other as the reason changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +63,14 @@ pub enum Raw {
     /// It may lack `apiVersion` and `kind`, and may be anything if the server is broken:
     /// only the envelope around it was looked at.
     Applied(Bytes),
-    /// The last known JSON of an object that was deleted.
+    /// An object is there, as with [`Raw::Applied`], but is too large to be read.
+    TooLarge {
+        /// The JSON of an object with what tells it from others in its `metadata`.
+        object: Bytes,
+        /// How many bytes there were.
+        length: u64,
+    },
+    /// The last known JSON of an object that was deleted; perhaps only its identity.
     Deleted(Bytes),
     /// After [`Raw::Reset`]: the state is complete. Alone, after [`Raw::Lost`]: the gap is
     /// over and nothing was missed; every change made during it follows.
@@ -119,6 +129,20 @@ pub trait Feed: Send + Sync + 'static {
     /// Follows `source` from its whole state on. The stream never ends by itself; it
     /// works only while it is polled and stops when it is dropped.
     fn follow(&self, source: Source) -> BoxStream<'static, Raw>;
+
+    /// As [`Feed::follow`], for a reader that only wants objects whose labels match
+    /// `selection` (a label selector as in a request). A feed that cannot leave the
+    /// others out shows them too. One that can shows an object that leaves the selection
+    /// as deleted, as kube-apiserver does.
+    fn follow_selected(&self, source: Source, _selection: &str) -> BoxStream<'static, Raw> {
+        self.follow(source)
+    }
+
+    /// Whether an object that [`Feed::follow_selected`] showed as deleted is still there,
+    /// and only left the selection.
+    fn is_there<'a>(&'a self, _target: &'a Gvr, _subject: &'a Subject) -> BoxFuture<'a, bool> {
+        future::ready(false).boxed()
+    }
 }
 
 /// A stream of what a future, which never ends, sends: the future runs inside the stream

@@ -2,10 +2,12 @@
 
 use super::{Lost, envelope::Status, lines::chain};
 use crate::api::{Gvr, Source};
+use crate::evaluate::Subject;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
+use kube::core::PartialObjectMeta;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::time::Duration;
 
@@ -18,6 +20,9 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
 
 /// Bytes of an error's body that are read; a Status is far smaller.
 const MAX_ERROR: usize = 64 << 10;
+
+/// Bytes of an object's metadata that are read; annotations may have 256 KiB.
+const MAX_METADATA: usize = 1 << 20;
 
 /// Characters of an error's message that are kept: it ends in conditions and logs.
 const MAX_MESSAGE: usize = 512;
@@ -65,8 +70,12 @@ fn segment(text: &str) -> Result<String, String> {
     Ok(utf8_percent_encode(text, ESCAPED).to_string())
 }
 
-/// The request for `ask` on `source`.
-pub(super) fn build(source: &Source, ask: Ask<'_>) -> Result<Request<Body>, Refusal> {
+/// The request for `ask` on `source`, only of objects whose labels match `selection`.
+pub(super) fn build(
+    source: &Source,
+    selection: Option<&str>,
+    ask: Ask<'_>,
+) -> Result<Request<Body>, Refusal> {
     let path = path(source).map_err(|message| Refusal::Lost(Lost::NotFound { message }, None))?;
     let query = match ask {
         Ask::WatchList { seconds } => format!(
@@ -87,8 +96,43 @@ pub(super) fn build(source: &Source, ask: Ask<'_>) -> Result<Request<Body>, Refu
             utf8_percent_encode(version, ESCAPED)
         ),
     };
-    get(&format!("{path}?{query}"))
+    let selection = selection.map_or_else(String::new, |selection| {
+        format!("&labelSelector={}", utf8_percent_encode(selection, ESCAPED))
+    });
+    get(&format!("{path}?{query}{selection}"))
         .map_err(|message| Refusal::Lost(Lost::NotFound { message }, None))
+}
+
+/// The UID of the object that is where `subject` was; its other fields are not asked for.
+pub(super) async fn uid(
+    client: &kube::Client,
+    target: &Gvr,
+    subject: &Subject,
+) -> Result<Option<String>, Refusal> {
+    let path = (|| {
+        let mut path = group_version_path(target)?;
+        if let Some(namespace) = &subject.namespace {
+            path.push_str("/namespaces/");
+            path.push_str(&segment(namespace)?);
+        }
+        let name = segment(&subject.name)?;
+        Ok::<_, String>(format!("{path}/{}/{name}", segment(&target.resource)?))
+    })();
+    let unreachable = |error: String| Refusal::Lost(Lost::Unreachable(error), None);
+    let request = Request::get(path.map_err(unreachable)?)
+        .header(
+            header::ACCEPT,
+            "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+        )
+        .body(Body::empty())
+        .map_err(|error| unreachable(error.to_string()))?;
+    let body = send(client, request).await?.into_body();
+    let body = read(body, MAX_METADATA)
+        .await
+        .map_err(|_| unreachable("the metadata cannot be read".to_owned()))?;
+    let object: PartialObjectMeta =
+        serde_json::from_slice(&body).map_err(|error| unreachable(error.to_string()))?;
+    Ok(object.metadata.uid)
 }
 
 fn path(source: &Source) -> Result<String, String> {
@@ -210,6 +254,28 @@ mod tests {
     }
 
     #[test]
+    fn a_selection_is_part_of_every_request() {
+        for ask in [
+            Ask::WatchList { seconds: 1 },
+            Ask::Page {
+                limit: 1,
+                token: None,
+            },
+            Ask::Watch {
+                version: "1",
+                seconds: 1,
+            },
+        ] {
+            let request = build(&source("", None), Some("tier in (a,b),!old"), ask).unwrap();
+            let query = request.uri().query().unwrap();
+            assert!(
+                query.ends_with("&labelSelector=tier%20in%20%28a%2Cb%29%2C%21old"),
+                "{query}"
+            );
+        }
+    }
+
+    #[test]
     fn a_hostile_name_cannot_leave_its_place_in_the_path() {
         assert_eq!(
             path(&source("a/../b?x#y", None)).unwrap(),
@@ -220,6 +286,7 @@ mod tests {
             assert!(
                 build(
                     &source("a", Some(name)),
+                    None,
                     Ask::Page {
                         limit: 1,
                         token: None

@@ -2,9 +2,9 @@
 //! namespaces, for each of those. Decodes and evaluates what they bring, inline, and
 //! hands it to the tracker.
 
-use super::{Feed, Lost, Raw};
+use super::{Feed, Lost, Raw, envelope};
 use crate::api::Source;
-use crate::evaluate::{self, Subject};
+use crate::evaluate::{self, Evaluation, Subject};
 use crate::expression::{Doc, Projection};
 use crate::rules::{Feedback, Publication, RuleBook};
 use crate::telemetry::Metrics;
@@ -12,7 +12,7 @@ use crate::track::{Event, Message};
 use bytes::Bytes;
 use futures::StreamExt;
 use jiff::Timestamp;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -22,6 +22,10 @@ use tokio::time::MissedTickBehavior;
 /// Subjects of one feed whose rules read `now` and that are therefore kept for
 /// evaluating them again. One more is evaluated on its changes alone.
 const TIMED: usize = 1_000;
+
+/// How long the tracker hears of a subject after the last finding: what is not detected
+/// any more settles, and a later event may tell how it ended.
+const FADING: Duration = Duration::from_mins(5);
 
 /// Starts and stops feeds as books are published.
 pub struct Supervisor {
@@ -85,7 +89,7 @@ impl Supervisor {
                     feedback: self.feedback.clone(),
                     metrics: self.metrics.clone(),
                     listing: true,
-                    interesting: HashSet::new(),
+                    interesting: HashMap::new(),
                     timed: HashMap::new(),
                 };
                 Ended(tokio::spawn(follower.run(self.feed.clone(), self.resync)))
@@ -115,26 +119,35 @@ struct Follower {
     metrics: Arc<Metrics>,
     /// Between `Reset` and `Synced`.
     listing: bool,
-    /// Subjects for which something was found; of all others, the tracker does not
+    /// Subjects on which something is found, and those on which something was a moment
+    /// ago, with the time at which it no longer was. Of all others, the tracker does not
     /// need to know that nothing was found again.
-    interesting: HashSet<Arc<str>>,
+    interesting: HashMap<Arc<str>, Option<Instant>>,
     /// Subjects whose evaluation read `now`.
     timed: HashMap<Arc<str>, Bytes>,
 }
 
 impl Follower {
     async fn run(mut self, feed: Arc<dyn Feed>, resync: Duration) {
-        let mut events = feed.follow(self.source.clone());
+        let selection = self.book.selector().map(ToString::to_string);
+        let mut events = match &selection {
+            Some(selection) => feed.follow_selected(self.source.clone(), selection),
+            None => feed.follow(self.source.clone()),
+        };
         let mut resync = tokio::time::interval(resync);
         resync.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let goes_on = tokio::select! {
                 event = events.next() => match event {
-                    Some(event) => self.event(event).await,
+                    Some(event) => self.event(&*feed, event).await,
                     None => false,
                 },
-                _ = resync.tick(), if !self.timed.is_empty() && !self.listing => {
+                _ = resync.tick(), if !self.listing => {
                     let mut goes_on = true;
+                    let now = Instant::now();
+                    self.interesting.retain(|_, fading| {
+                        fading.is_none_or(|since| now.duration_since(since) < FADING)
+                    });
                     for object in self.timed.values().cloned().collect::<Vec<_>>() {
                         goes_on = goes_on && self.applied(object, Instant::now()).await;
                     }
@@ -148,7 +161,7 @@ impl Follower {
     }
 
     /// False when nobody listens any more.
-    async fn event(&mut self, event: Raw) -> bool {
+    async fn event(&mut self, feed: &dyn Feed, event: Raw) -> bool {
         let read = Instant::now();
         match event {
             Raw::Reset => {
@@ -161,9 +174,14 @@ impl Follower {
                 self.metrics.feed_event(&self.name);
                 self.applied(object, read).await
             }
+            Raw::TooLarge { object, length } => {
+                self.metrics.feed_event(&self.name);
+                let error = format!("{length} bytes are more than are read of one object");
+                self.undecided(&object, &error, read).await
+            }
             Raw::Deleted(object) => {
                 self.metrics.feed_event(&self.name);
-                self.deleted(&object, read).await
+                self.deleted(feed, &object, read).await
             }
             Raw::Synced => {
                 self.listing = false;
@@ -182,56 +200,70 @@ impl Follower {
         };
         let evaluation = match Doc::parse(&object, projection) {
             Ok(doc) => evaluate::evaluate(&book, &doc, Timestamp::now(), &self.metrics),
-            // The rules cannot be asked, but the object is there: operations on it stay
-            // as they were, and a listing does not take it for gone.
-            Err(error) => {
-                tracing::warn!(gvr = %self.source.target, %error, "an object could not be decoded");
-                match identity(&object) {
-                    Some(subject) => Ok(evaluate::undecided(
-                        &book,
-                        subject,
-                        &error.to_string(),
-                        &self.metrics,
-                    )),
-                    None => return true,
-                }
-            }
+            Err(error) => return self.undecided(&object, &error.to_string(), read).await,
         };
-        let evaluation = match evaluation {
-            Ok(evaluation) => evaluation,
+        match evaluation {
+            Ok(evaluation) => self.evaluated(evaluation, &object, read).await,
             Err(error) => {
                 tracing::warn!(gvr = %self.source.target, %error, "an object was left out");
-                return true;
+                true
             }
+        }
+    }
+
+    /// The rules cannot be asked, but the object is there: operations on it stay as they
+    /// were, and a listing does not take it for gone.
+    async fn undecided(&mut self, object: &Bytes, error: &str, read: Instant) -> bool {
+        tracing::warn!(gvr = %self.source.target, error, "an object could not be decoded");
+        let Some(subject) = identity(object) else {
+            return true;
         };
+        let evaluation = evaluate::undecided(&self.book, subject, error, &self.metrics);
+        self.evaluated(evaluation, object, read).await
+    }
+
+    async fn evaluated(&mut self, evaluation: Evaluation, object: &Bytes, read: Instant) -> bool {
         let identity = evaluation.subject.identity(&self.source.target);
         if !evaluation.read_now {
             self.timed.remove(&identity);
         } else if self.timed.len() < TIMED || self.timed.contains_key(&identity) {
             // A copy, since the bytes are part of the buffer that was read.
             self.timed
-                .insert(identity.clone(), Bytes::copy_from_slice(&object));
+                .insert(identity.clone(), Bytes::copy_from_slice(object));
         }
-        let was_interesting = if evaluation.findings.is_empty() {
-            self.interesting.remove(&identity)
-        } else {
-            self.interesting.insert(identity);
-            true
-        };
-        if !was_interesting && !self.listing {
+        if !evaluation.findings.is_empty() {
+            self.interesting.insert(identity, None);
+        } else if self.book.asks_for_outcomes() {
+            match self.interesting.get_mut(&identity) {
+                Some(fading) => {
+                    fading.get_or_insert(read);
+                }
+                None if !self.listing => return true,
+                None => {}
+            }
+        } else if self.interesting.remove(&identity).is_none() && !self.listing {
             return true;
         }
         self.tell(Event::Evaluated { evaluation, read }).await
     }
 
-    async fn deleted(&mut self, object: &Bytes, read: Instant) -> bool {
+    async fn deleted(&mut self, feed: &dyn Feed, object: &Bytes, read: Instant) -> bool {
         let Some(subject) = identity(object) else {
             tracing::warn!(gvr = %self.source.target, "a deleted object could not be decoded");
             return true;
         };
         let identity = subject.identity(&self.source.target);
-        self.interesting.remove(&identity);
+        let was_interesting = self.interesting.remove(&identity).is_some();
         self.timed.remove(&identity);
+        // One that left the selection looks the same; only of those few on which
+        // something is in flight it matters.
+        if was_interesting
+            && self.book.selector().is_some()
+            && feed.is_there(&self.source.target, &subject).await
+        {
+            let evaluation = evaluate::unselected(&self.book, subject);
+            return self.tell(Event::Evaluated { evaluation, read }).await;
+        }
         self.tell(Event::Deleted { subject, read }).await
     }
 
@@ -254,12 +286,20 @@ impl Follower {
     }
 }
 
-/// Reads nothing but what tells the object from others.
+/// Reads nothing but what tells the object from others, from its beginning if all of it
+/// is not JSON.
 fn identity(object: &Bytes) -> Option<Subject> {
     let mut projection = Projection::default();
     for path in evaluate::IDENTITY_PATHS {
         projection.add(path);
     }
-    let doc = Doc::parse(object, &projection).ok()?;
-    Subject::read(&doc).ok()
+    let read = |object: &[u8]| {
+        let doc = Doc::parse(object, &projection).ok()?;
+        Subject::read(&doc).ok()
+    };
+    read(object).or_else(|| read(&envelope::identity(object)?))
 }
+
+#[cfg(test)]
+#[path = "supervise_tests.rs"]
+mod tests;

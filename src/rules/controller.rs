@@ -1,25 +1,29 @@
 //! Runs the registry: takes in rule sets, discovery and feedback, and gives out books
 //! and statuses.
 
+use super::lookups::{Lookups, Resolve};
 use super::registry::{Ask, Feedback, Publication, Registry};
-use crate::api::ruleset::{OperationRuleSet, OperationRuleSetStatus};
+use super::writes::{StatusSink, StatusWrite, StatusWrites};
+use super::{Invalid, compile};
+use crate::api::ruleset::OperationRuleSet;
 use crate::api::{Gvr, Resolution};
-use futures::future::BoxFuture;
-use futures::stream::{BoxStream, FuturesUnordered};
-use futures::{FutureExt, StreamExt};
+use futures::StreamExt;
+use futures::stream::BoxStream;
 use jiff::Timestamp;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-/// Changes of rule sets within this time are published together, since each
-/// publication makes the target's feeds list anew.
+/// Changes within this time are told together: each publication makes the target's feeds
+/// list anew, and each status is a write.
 const GATHER: Duration = Duration::from_millis(500);
 
-/// Status writes and look-ups under way at once.
-const CONCURRENCY: usize = 8;
+/// How often statuses are compared with what the feeds leave in
+/// [`Activity`](super::Activity) without a word: an author who tries a rule out waits no
+/// longer than this, or the requeue interval, for its failure.
+const REVIEW: Duration = Duration::from_secs(5);
 
 /// A change of the rule sets.
 #[derive(Debug)]
@@ -32,31 +36,6 @@ pub enum RuleSetEvent {
     Deleted(String),
     /// The whole state has been told; what was not told since `Reset` is gone.
     Synced,
-}
-
-/// Finds out whether targets are served. Goes with what their feeds read from.
-pub trait Resolve: Send + Sync + 'static {
-    /// Asks discovery. Takes as long as a few unary calls may take.
-    fn resolve<'a>(&'a self, target: &'a Gvr) -> BoxFuture<'a, Resolution>;
-
-    /// Fires when an earlier answer may have changed. It works only while it is polled,
-    /// never ends, and sums up changes that come close together.
-    fn changes(&self) -> BoxStream<'static, ()>;
-}
-
-/// A status to write.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StatusWrite {
-    /// Name of the rule set.
-    pub name: String,
-    /// Its status.
-    pub status: OperationRuleSetStatus,
-}
-
-/// Where statuses go.
-pub trait StatusSink: Send + Sync + 'static {
-    /// Writes one; false if it has to be tried again.
-    fn write<'a>(&'a self, write: &'a StatusWrite) -> BoxFuture<'a, bool>;
 }
 
 /// What the controller reads.
@@ -86,6 +65,10 @@ pub struct Controller {
     /// Rule sets told of since the last `Reset`.
     told: Option<HashSet<String>>,
     first: First,
+    /// When to publish next, and write statuses.
+    publish: Alarm,
+    /// When to write statuses next.
+    review: Alarm,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -94,6 +77,7 @@ enum First {
     Reading,
     /// They have, and their targets are being looked up.
     Resolving,
+    /// Every target has been looked up, and the books of those that are served are out.
     Done,
 }
 
@@ -106,88 +90,45 @@ impl Controller {
             requeue,
             told: None,
             first: First::Reading,
+            publish: Alarm::default(),
+            review: Alarm::default(),
         }
     }
 
     /// Runs until the publications are not wanted any more.
     pub async fn run(mut self, mut inputs: Inputs, outputs: Outputs) {
         let mut changes = self.resolve.changes();
-        let mut requeue = tokio::time::interval(self.requeue);
-        requeue.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut lookups: FuturesUnordered<BoxFuture<'static, (Arc<Gvr>, Resolution)>> =
-            FuturesUnordered::new();
-        let mut looking_up: HashMap<Arc<Gvr>, bool> = HashMap::new();
-        let mut waiting: Vec<Arc<Gvr>> = Vec::new();
-        let mut status_writes: FuturesUnordered<BoxFuture<'static, (StatusWrite, bool)>> =
-            FuturesUnordered::new();
-        let mut writing: HashSet<String> = HashSet::new();
-        let mut publish_at: Option<Instant> = None;
+        let mut lookups = Lookups::new(self.resolve.clone());
+        let mut writes = StatusWrites::new(outputs.status.clone());
+        let mut requeue = every(self.requeue);
+        let mut review = every(REVIEW.min(self.requeue));
         loop {
-            while lookups.len() < CONCURRENCY
-                && let Some(target) = waiting.pop()
-            {
-                let resolve = self.resolve.clone();
-                lookups.push(
-                    async move {
-                        let resolution = resolve.resolve(&target).await;
-                        (target, resolution)
-                    }
-                    .boxed(),
-                );
-            }
-            let mut ask = Vec::new();
-            // Whether an answer that is already under way would be too old.
-            let mut anew = false;
-            let mut changed = false;
             tokio::select! {
                 event = inputs.rule_sets.next() => match event {
-                    Some(event) => { changed = self.rule_set(event); ask = self.registry.to_resolve(Ask::New); }
+                    Some(event) => self.rule_set(event, &mut lookups).await,
                     None => return,
                 },
-                Some(()) = changes.next() => {
-                    ask = self.registry.to_resolve(Ask::All);
-                    anew = true;
-                }
-                Some(feedback) = inputs.feedback.recv() => {
-                    let target = feedback.source.target.clone();
-                    let failed = feedback.failure.is_some();
-                    if self.registry.feedback(feedback) {
-                        publish_at.get_or_insert(Instant::now() + GATHER);
-                        if failed {
-                            ask = vec![target];
-                            anew = true;
-                        }
+                Some(feedback) = inputs.feedback.recv() => self.feedback(feedback, &mut lookups),
+                Some((target, resolution)) = lookups.next() => self.resolved(&target, resolution),
+                Some(()) = changes.next() => lookups.ask(self.registry.to_resolve(Ask::All), true),
+                _ = requeue.tick() => lookups.ask(self.registry.to_resolve(Ask::Doubtful), false),
+                _ = review.tick() => self.review.within(Duration::ZERO),
+                write = writes.next() => self.written(write),
+                () = self.publish.rings() => {
+                    if !self.publish(&outputs).await {
+                        return;
                     }
+                    self.write_statuses(&mut writes);
                 }
-                Some((target, resolution)) = lookups.next() => {
-                    if looking_up.remove(&target) == Some(true) { ask = vec![target.clone()]; }
-                    changed = self.registry.resolved(&target, resolution);
+                () = self.review.rings() => self.write_statuses(&mut writes),
+            }
+            if self.first == First::Resolving && lookups.is_idle() {
+                // The first picture does not wait for a gathering.
+                if !self.publish(&outputs).await {
+                    return;
                 }
-                Some((write, written)) = status_writes.next() => {
-                    writing.remove(&write.name);
-                    if written {
-                        self.registry.written(&write.name, write.status);
-                    }
-                    // A newer status may have been held back; a failed one waits longer.
-                    let wait = if written { GATHER } else { GATHER * 10 };
-                    publish_at.get_or_insert(Instant::now() + wait);
-                }
-                _ = requeue.tick() => {
-                    ask = self.registry.to_resolve(Ask::Unserved);
-                    publish_at.get_or_insert(Instant::now());
-                }
-                () = sleep_until(publish_at) => {
-                    publish_at = None;
-                    if self.first == First::Reading || (self.first == First::Resolving && !looking_up.is_empty()) {
-                        continue;
-                    }
-                    if !self.publish(&outputs).await { return; }
-                    for write in self.registry.statuses(Timestamp::now()) {
-                        if writing.len() >= CONCURRENCY || !writing.insert(write.name.clone()) { continue; }
-                        let status = outputs.status.clone();
-                        status_writes.push(async move { let written = status.write(&write).await; (write, written) }.boxed());
-                    }
-                }
+                self.first = First::Done;
+                self.write_statuses(&mut writes);
             }
             if self.first == First::Done
                 && !*outputs.caught_up.borrow()
@@ -195,73 +136,143 @@ impl Controller {
             {
                 outputs.caught_up.send_replace(true);
             }
-            for target in ask {
-                // One look-up of a target at a time; a further wish is served after it.
-                if let Some(again) = looking_up.get_mut(&target) {
-                    *again |= anew;
-                } else {
-                    looking_up.insert(target.clone(), false);
-                    waiting.push(target);
-                }
-            }
-            if self.first == First::Resolving && looking_up.is_empty() {
-                // The first picture does not wait for a gathering.
-                publish_at = Some(Instant::now());
-            } else if changed {
-                publish_at.get_or_insert(Instant::now() + GATHER);
-            }
         }
     }
 
-    fn rule_set(&mut self, event: RuleSetEvent) -> bool {
+    async fn rule_set(&mut self, event: RuleSetEvent, lookups: &mut Lookups) {
         match event {
-            RuleSetEvent::Reset => {
-                self.told = Some(HashSet::new());
-                false
-            }
+            RuleSetEvent::Reset => self.told = Some(HashSet::new()),
             RuleSetEvent::Applied(object) => {
                 if let (Some(told), Some(name)) = (&mut self.told, &object.metadata.name) {
                     told.insert(name.clone());
                 }
-                self.registry.apply(*object)
+                if self.registry.is_news(&object) {
+                    let compiled = compiled(&object).await;
+                    self.registry.apply(*object, compiled);
+                    self.publish.within(GATHER);
+                } else {
+                    self.registry.seen(&object);
+                }
             }
-            RuleSetEvent::Deleted(name) => self.registry.remove(&name),
+            RuleSetEvent::Deleted(name) => {
+                if self.registry.remove(&name) {
+                    self.publish.within(GATHER);
+                }
+            }
             RuleSetEvent::Synced => {
                 if self.first == First::Reading {
                     self.first = First::Resolving;
                 }
-                let Some(told) = self.told.take() else {
-                    return true;
-                };
+                let told = self.told.take();
                 let gone: Vec<String> = self
                     .registry
                     .names()
-                    .filter(|name| !told.contains(*name))
+                    .filter(|name| told.as_ref().is_some_and(|told| !told.contains(*name)))
                     .cloned()
                     .collect();
                 for name in &gone {
                     self.registry.remove(name);
                 }
-                true
+                self.publish.within(GATHER);
             }
         }
+        lookups.ask(self.registry.to_resolve(Ask::New), false);
+    }
+
+    fn feedback(&mut self, feedback: Feedback, lookups: &mut Lookups) {
+        let target = feedback.source.target.clone();
+        let failed = feedback.failure.is_some();
+        if !self.registry.feedback(feedback) {
+            return;
+        }
+        self.review.within(GATHER);
+        if failed {
+            // It may be that the resource is gone.
+            lookups.ask(vec![target], true);
+        }
+    }
+
+    fn resolved(&mut self, target: &Arc<Gvr>, resolution: Resolution) {
+        if self.registry.resolved(target, resolution) {
+            self.publish.within(GATHER);
+        }
+    }
+
+    /// A write ended (None: it failed).
+    fn written(&mut self, write: Option<StatusWrite>) {
+        if let Some(write) = write {
+            self.registry.written(write);
+        }
+        // A newer status may have been held back.
+        self.review.within(GATHER);
     }
 
     /// False when nobody wants publications any more.
     async fn publish(&mut self, outputs: &Outputs) -> bool {
+        if self.first == First::Reading {
+            return true; // Books of half of the rule sets would be replaced at once.
+        }
+        self.publish.clear();
         for publication in self.registry.publish() {
             if outputs.publications.send(publication).await.is_err() {
                 return false;
             }
         }
-        self.first = First::Done;
         true
+    }
+
+    fn write_statuses(&mut self, writes: &mut StatusWrites) {
+        self.review.clear();
+        if self.first == First::Reading {
+            return;
+        }
+        if let Some(again) = writes.take(self.registry.statuses(Timestamp::now())) {
+            self.review.at(again);
+        }
     }
 }
 
-async fn sleep_until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
+/// Compiles on a thread that may block: a hostile rule set takes seconds.
+async fn compiled(object: &OperationRuleSet) -> Result<super::RuleSet, Vec<Invalid>> {
+    let name = object.metadata.name.clone().unwrap_or_default();
+    let spec = object.spec.clone();
+    tokio::task::spawn_blocking(move || compile(&name, &spec))
+        .await
+        .unwrap_or_else(|error| {
+            tracing::error!(%error, "a rule set could not be compiled");
+            Err(vec![Invalid::Spec("the compiler failed".to_owned())])
+        })
+}
+
+fn every(period: Duration) -> tokio::time::Interval {
+    let mut every = interval_at(Instant::now() + period, period);
+    every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    every
+}
+
+/// A point in time to wait for; of several, the earliest.
+#[derive(Debug, Default)]
+struct Alarm(Option<Instant>);
+
+impl Alarm {
+    fn within(&mut self, wait: Duration) {
+        self.at(Instant::now() + wait);
+    }
+
+    fn at(&mut self, at: Instant) {
+        self.0 = Some(self.0.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    fn clear(&mut self) {
+        self.0 = None;
+    }
+
+    /// Never while it is not set, and once for each time it is set.
+    async fn rings(&mut self) {
+        match self.0 {
+            Some(at) => tokio::time::sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+        self.0 = None;
     }
 }

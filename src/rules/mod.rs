@@ -4,19 +4,31 @@
 
 mod compile;
 mod controller;
+mod lookups;
 mod registry;
 mod status;
+mod target;
+mod validate;
+mod writes;
+
+#[cfg(test)]
+mod tests;
 
 pub use compile::{Invalid, compile};
-pub use controller::{Controller, Inputs, Outputs, Resolve, RuleSetEvent, StatusSink, StatusWrite};
+pub use controller::{Controller, Inputs, Outputs, RuleSetEvent};
+pub use lookups::Resolve;
 pub use registry::{Feedback, Publication};
+pub use writes::{StatusSink, StatusWrite};
 
-use crate::api::Gvr;
-use crate::expression::{Program, Projection};
+use crate::api::live::State;
+use crate::api::{Gvr, Source};
+use crate::expression::{Environment, Program, Projection};
 use jiff::Timestamp;
+use kube::core::Selector;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// All compiled rule sets of one target, as of one generation. What was evaluated
 /// under an older generation than the newest one published is worth nothing.
@@ -53,8 +65,9 @@ impl RuleBook {
             projection.add(path);
         }
         for rule_set in &rule_sets {
-            for program in rule_set.programs() {
-                projection.merge(program.projection());
+            rule_set.project(&mut projection);
+            if rule_set.selector.is_some() {
+                projection.add(crate::evaluate::LABELS_PATH);
             }
         }
         let mut initial_projection = projection.clone();
@@ -79,6 +92,39 @@ impl RuleBook {
         Some(union)
     }
 
+    /// The selection that all rule sets share, and that need not be watched beyond.
+    pub fn selector(&self) -> Option<&Selector> {
+        let (first, others) = self.rule_sets.split_first()?;
+        let shared = first.selector.as_ref()?;
+        others
+            .iter()
+            .all(|other| other.selector.as_ref() == Some(shared))
+            .then_some(shared)
+    }
+
+    /// The feeds that it needs. `target` is its own, shared.
+    pub fn sources(&self, target: &Arc<Gvr>) -> Vec<Source> {
+        let source = |namespace: Option<&str>| Source {
+            target: target.clone(),
+            namespace: namespace.map(Into::into),
+        };
+        match self.namespaces() {
+            Some(namespaces) => namespaces
+                .into_iter()
+                .map(|own| source(Some(own)))
+                .collect(),
+            None => vec![source(None)],
+        }
+    }
+
+    /// Whether a rule reads from its subjects how an operation ended.
+    pub fn asks_for_outcomes(&self) -> bool {
+        self.rule_sets
+            .iter()
+            .flat_map(|rule_set| &rule_set.rules)
+            .any(|rule| rule.details.outcome.is_some())
+    }
+
     /// Whether a rule of this book still is about `operation` of subjects in `namespace`.
     pub fn has_rule(&self, operation: &str, namespace: Option<&str>) -> bool {
         self.rule_sets
@@ -96,10 +142,14 @@ pub struct RuleSet {
     pub component: Arc<str>,
     /// The namespaces it looks at; None is all of them.
     pub namespaces: Option<BTreeSet<String>>,
+    /// Which objects it looks at, by their labels; None is all of them.
+    pub selector: Option<Selector>,
     /// Labels with fixed values.
     pub labels: BTreeMap<String, String>,
     /// Labels whose values are computed.
     pub label_expressions: Vec<(String, Program)>,
+    /// What its expressions may use beside the object.
+    pub environment: Environment,
     /// The rules, in the order of the list.
     pub rules: Vec<Rule>,
     /// What has happened to it.
@@ -113,7 +163,125 @@ pub struct Rule {
     pub operation: Arc<str>,
     /// True while the operation is under way.
     pub expression: Program,
+    /// The elements that it is about, each on its own; None: about the object.
+    pub for_each: Option<ForEach>,
+    /// What else is said of the operation.
+    pub details: Details,
+    /// Which other operations of the subject it ends.
+    pub supersedes: Supersedes,
+    /// How long it must not be detected before it is over; None: the server's debounce.
+    pub debounce: Option<Duration>,
+    /// How long it must be detected before it is shown.
+    pub appear_after: Duration,
 }
+
+/// The elements of an object that a rule is about.
+#[derive(Debug)]
+pub struct ForEach {
+    /// Yields them.
+    pub list: Program,
+    /// Yields the identity of one.
+    pub key: Program,
+}
+
+/// What a rule says of an operation beside that it is there.
+#[derive(Debug, Default)]
+pub struct Details {
+    /// What to tell a person.
+    pub message: Option<Program>,
+    /// What a script may compare.
+    pub reason: Option<Program>,
+    /// `Progressing`, `Blocked` or `Failing`.
+    pub state: Option<Program>,
+    /// How far it is.
+    pub progress: Option<Program>,
+    /// When it started.
+    pub started_at: Option<Program>,
+    /// Which run it is.
+    pub instance: Option<Program>,
+    /// How it ended.
+    pub outcome: Option<Program>,
+}
+
+impl Details {
+    fn programs(&self) -> impl Iterator<Item = &Program> + Clone {
+        [
+            &self.message,
+            &self.reason,
+            &self.state,
+            &self.progress,
+            &self.started_at,
+            &self.instance,
+            &self.outcome,
+        ]
+        .into_iter()
+        .flatten()
+    }
+}
+
+/// The operations of the same subject that one ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Supersedes {
+    /// None.
+    #[default]
+    Nothing,
+    /// Those.
+    These(BTreeSet<String>),
+    /// All others.
+    Others,
+}
+
+impl Supersedes {
+    /// From the names in a rule, of which `*` is all.
+    pub(crate) fn new(names: &[String]) -> Self {
+        if names.iter().any(|name| name == "*") {
+            Self::Others
+        } else if names.is_empty() {
+            Self::Nothing
+        } else {
+            Self::These(names.iter().cloned().collect())
+        }
+    }
+
+    /// Whether it names `operation`, which is another one than its own.
+    pub fn names(&self, operation: &str) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::These(names) => names.contains(operation),
+            Self::Others => true,
+        }
+    }
+}
+
+/// The state that a rule calls `text`: one of an active operation that is detected.
+pub fn state(text: &str) -> Option<State> {
+    match text {
+        "Progressing" => Some(State::Progressing),
+        "Blocked" => Some(State::Blocked),
+        "Failing" => Some(State::Failing),
+        _ => None,
+    }
+}
+
+/// The state that a rule's outcome `text` leads to.
+pub fn outcome(text: &str) -> Option<State> {
+    match text {
+        "Succeeded" => Some(State::Succeeded),
+        "Failed" => Some(State::Failed),
+        "Superseded" => Some(State::Superseded),
+        _ => None,
+    }
+}
+
+/// Whether `text` may be a rule's reason: CamelCase, as API conventions want it.
+pub fn is_reason(text: &str) -> bool {
+    text.len() <= MAX_REASON
+        && text.starts_with(|c: char| c.is_ascii_uppercase())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric())
+}
+
+/// Longest reason, in bytes; those in use have some 40.
+const MAX_REASON: usize = 128;
 
 impl RuleSet {
     /// Whether it looks at subjects in `namespace` (None: cluster-scoped ones).
@@ -130,9 +298,22 @@ impl RuleSet {
         self.rules.iter().any(|rule| &*rule.operation == operation)
     }
 
-    fn programs(&self) -> impl Iterator<Item = &Program> {
-        let rules = self.rules.iter().map(|rule| &rule.expression);
-        rules.chain(self.label_expressions.iter().map(|(_, program)| program))
+    /// Adds the fields that its expressions read.
+    fn project(&self, projection: &mut Projection) {
+        for rule in &self.rules {
+            let own = std::iter::once(&rule.expression).chain(rule.details.programs());
+            for program in own.clone() {
+                projection.merge(program.projection());
+            }
+            if let Some(ForEach { list, key }) = &rule.for_each {
+                let readers = own.chain([key]);
+                projection.merge(&list.items_projection(&self.environment, readers));
+                projection.merge(key.projection());
+            }
+        }
+        for (_, program) in &self.label_expressions {
+            projection.merge(program.projection());
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! What is known of every rule set and every target, and what follows from it: the
 //! books to publish and the statuses to write. No I/O and no clock of its own.
 
-use super::status::{self, Health};
-use super::{Invalid, RuleBook, RuleSet, StatusWrite, compile};
+use super::status::{self, Health, Watch};
+use super::target::Target;
+use super::{Invalid, RuleBook, RuleSet, StatusWrite};
 use crate::api::ruleset::{OperationRuleSet, OperationRuleSetSpec, OperationRuleSetStatus};
 use crate::api::{Gvr, Resolution, Source};
 use jiff::Timestamp;
@@ -37,8 +38,9 @@ pub struct Publication {
 pub(super) enum Ask {
     /// Those that were never looked up.
     New,
-    /// Those without a clean answer, and those that were not there.
-    Unserved,
+    /// Those without a clean answer, those that were not there, and those whose feeds
+    /// fail.
+    Doubtful,
     /// All.
     All,
 }
@@ -65,17 +67,6 @@ struct Known {
     written: OperationRuleSetStatus,
 }
 
-#[derive(Debug, Default)]
-struct Target {
-    resolution: Option<Resolution>,
-    /// Why the last look-up had no clean answer, while `resolution` still holds.
-    unknown: Option<String>,
-    published: Option<Arc<RuleBook>>,
-    stale: bool,
-    /// What each feed last reported under the published generation.
-    feeds: HashMap<Source, Option<String>>,
-}
-
 impl Registry {
     pub(super) fn new(allow_secrets: bool, requeue: Duration) -> Self {
         Self {
@@ -87,30 +78,40 @@ impl Registry {
         }
     }
 
-    /// A rule set appeared or changed. True if that changes its rules.
-    pub(super) fn apply(&mut self, object: OperationRuleSet) -> bool {
+    /// Whether `object` has other rules than those that are known by its name.
+    pub(super) fn is_news(&self, object: &OperationRuleSet) -> bool {
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        self.rule_sets
+            .get(name)
+            .is_none_or(|known| known.uid != object.metadata.uid || known.spec != object.spec)
+    }
+
+    /// A rule set told of itself, and nothing about its rules is new.
+    pub(super) fn seen(&mut self, object: &OperationRuleSet) {
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        if let Some(known) = self.rule_sets.get_mut(name) {
+            known.generation = object.metadata.generation;
+        }
+    }
+
+    /// A rule set appeared or changed; `compiled` is what its rules are.
+    pub(super) fn apply(
+        &mut self,
+        object: OperationRuleSet,
+        compiled: Result<RuleSet, Vec<Invalid>>,
+    ) {
         let name = object.metadata.name.unwrap_or_default();
         let (uid, generation) = (object.metadata.uid, object.metadata.generation);
-        let written = match self.rule_sets.get_mut(&name) {
-            Some(known) if known.uid == uid => {
-                known.generation = generation;
-                if known.spec == object.spec {
-                    return false;
-                }
-                // Our own last word, which may be newer than this event.
-                known.written.clone()
-            }
+        let written = match self.rule_sets.get(&name) {
+            // Our own last word, which may be newer than this event.
+            Some(known) if known.uid == uid => known.written.clone(),
             _ => object.status.unwrap_or_default(),
         };
-        let target = Arc::new(Gvr {
-            group: object.spec.target.group.clone(),
-            version: object.spec.target.version.clone(),
-            resource: object.spec.target.resource.clone(),
-        });
+        let target = Arc::new(object.spec.target.gvr());
         let known = Known {
             uid,
             generation,
-            compiled: compile(&name, &object.spec).map(Arc::new),
+            compiled: compiled.map(Arc::new),
             refused: refused(&target, self.allow_secrets),
             spec: object.spec,
             target: target.clone(),
@@ -120,7 +121,6 @@ impl Registry {
             self.touch(&before.target);
         }
         self.touch(&target);
-        true
     }
 
     /// A rule set is gone. True if it was there.
@@ -138,122 +138,56 @@ impl Registry {
     }
 
     fn touch(&mut self, target: &Arc<Gvr>) {
-        self.targets.entry(target.clone()).or_default().stale = true;
+        self.targets.entry(target.clone()).or_default().touch();
     }
 
     /// Targets to look up.
     pub(super) fn to_resolve(&self, which: Ask) -> Vec<Arc<Gvr>> {
-        let wanted = |target: &Target| match which {
-            Ask::New => target.resolution.is_none(),
-            Ask::Unserved => {
-                target.unknown.is_some()
-                    || !matches!(target.resolution, Some(Resolution::Served { .. }))
-            }
-            Ask::All => true,
-        };
         self.targets
             .iter()
-            .filter(|(_, target)| wanted(target))
+            .filter(|(_, target)| target.wants_look_up(which))
             .map(|(gvr, _)| gvr.clone())
             .collect()
     }
 
     /// Discovery answered. True if that changes what is known.
     pub(super) fn resolved(&mut self, gvr: &Arc<Gvr>, resolution: Resolution) -> bool {
-        let Some(target) = self.targets.get_mut(gvr) else {
-            return false;
-        };
-        if let Resolution::Unknown { message } = resolution {
-            if target.resolution.is_none() {
-                target.resolution = Some(Resolution::Unknown {
-                    message: message.clone(),
-                });
-            }
-            return target.unknown.replace(message.clone()) != Some(message);
-        }
-        let cleared = target.unknown.take().is_some();
-        if target.resolution.as_ref() == Some(&resolution) {
-            return cleared;
-        }
-        target.resolution = Some(resolution);
-        target.stale = true;
-        true
+        self.targets
+            .get_mut(gvr)
+            .is_some_and(|target| target.resolved(resolution))
     }
 
     /// A feed reported. True if that changes what is known.
     pub(super) fn feedback(&mut self, feedback: Feedback) -> bool {
-        let Some(target) = self.targets.get_mut(&feedback.source.target) else {
-            return false;
-        };
-        if target.published.as_ref().map(|book| book.generation) != Some(feedback.generation) {
-            return false;
-        }
-        let before = target
-            .feeds
-            .insert(feedback.source, feedback.failure.clone());
-        before != Some(feedback.failure)
+        self.targets
+            .get_mut(&feedback.source.target)
+            .is_some_and(|target| target.reported(feedback))
     }
 
     /// The books of all targets that changed since the last call.
     pub(super) fn publish(&mut self) -> Vec<Publication> {
-        let mut publications = Vec::new();
         let rule_sets = &self.rule_sets;
-        for (gvr, target) in self.targets.iter_mut().filter(|(_, target)| target.stale) {
-            target.stale = false;
+        let stood = |name: &str| rule_sets.get(name).is_some_and(Known::stands_as_watched);
+        let mut publications = Vec::new();
+        for (gvr, target) in &mut self.targets {
             let usable: Vec<Arc<RuleSet>> = rule_sets
                 .values()
                 .filter(|known| known.target == *gvr && known.refused.is_none())
                 .filter_map(|known| known.compiled.as_ref().ok().cloned())
                 .collect();
-            let (book, removed) = match &target.resolution {
-                Some(Resolution::Served { kind, namespaced }) => {
-                    let usable: Vec<_> = usable
-                        .into_iter()
-                        .filter(|rule_set| *namespaced || rule_set.namespaces.is_none())
-                        .collect();
-                    self.generation += 1;
-                    let book = (!usable.is_empty()).then(|| {
-                        let gvr = (**gvr).clone();
-                        Arc::new(RuleBook::new(
-                            self.generation,
-                            gvr,
-                            kind.clone(),
-                            *namespaced,
-                            usable,
-                        ))
-                    });
-                    (book, false)
-                }
-                Some(Resolution::NotServed { .. }) => (None, true),
-                Some(Resolution::Unknown { .. }) | None => continue,
-            };
-            if book.is_none() && target.published.is_none() {
-                continue;
-            }
-            target.published.clone_from(&book);
-            target.feeds.clear();
-            publications.push(Publication {
-                target: gvr.clone(),
-                book,
-                removed,
-            });
+            publications.extend(target.publish(gvr, usable, stood, &mut self.generation));
         }
         let used = |gvr: &Arc<Gvr>| rule_sets.values().any(|known| known.target == *gvr);
         self.targets
-            .retain(|gvr, target| target.published.is_some() || used(gvr));
+            .retain(|gvr, target| target.is_published() || used(gvr));
         publications
     }
 
     /// Whether every feed that should run has reported.
     pub(super) fn caught_up(&self) -> bool {
-        self.targets.values().all(|target| {
-            let wanted = match target.published.as_ref().map(|book| book.namespaces()) {
-                None => 0,
-                Some(None) => 1,
-                Some(Some(namespaces)) => namespaces.len(),
-            };
-            target.feeds.len() >= wanted
-        })
+        self.targets
+            .iter()
+            .all(|(gvr, target)| target.caught_up(gvr))
     }
 
     /// The statuses that differ from what the API server holds.
@@ -261,28 +195,26 @@ impl Registry {
         let mut writes = Vec::new();
         for (name, known) in &self.rule_sets {
             let target = self.targets.get(&known.target);
+            let resolution = target.and_then(Target::resolution);
+            if resolution.is_none() && known.is_told() {
+                continue; // After a restart, what was found before stands until more is known.
+            }
             let health = Health {
                 generation: known.generation,
                 compiled: known.compiled.as_ref().map_err(Vec::as_slice),
                 target: &known.target,
                 refused: known.refused.as_deref(),
-                resolution: target.and_then(|target| target.resolution.as_ref()),
-                unknown: target.and_then(|target| target.unknown.as_deref()),
-                scoped_wrongly: target.is_some_and(|target| {
-                    matches!(
-                        target.resolution,
-                        Some(Resolution::Served {
-                            namespaced: false,
-                            ..
-                        })
-                    ) && !known.spec.namespaces.is_empty()
-                }),
-                watch: target.map_or(status::Watch::Pending, |target| watch(name, target)),
+                resolution,
+                unknown: target.and_then(Target::unknown),
+                scoped_wrongly: !known.spec.namespaces.is_empty()
+                    && target.is_some_and(Target::is_cluster_scoped),
+                watch: target.map_or(Watch::Pending, |target| target.watch(name)),
             };
             let desired = status::of(&health, &known.written, now, self.requeue);
             if desired != known.written {
                 writes.push(StatusWrite {
                     name: name.clone(),
+                    uid: known.uid.clone(),
                     status: desired,
                 });
             }
@@ -291,48 +223,25 @@ impl Registry {
     }
 
     /// A status was written.
-    pub(super) fn written(&mut self, name: &str, status: OperationRuleSetStatus) {
-        if let Some(known) = self.rule_sets.get_mut(name) {
-            known.written = status;
+    pub(super) fn written(&mut self, write: StatusWrite) {
+        // One of the same name may have come in the place of the one it was written to.
+        if let Some(known) = self.rule_sets.get_mut(&write.name)
+            && known.uid == write.uid
+        {
+            known.written = write.status;
         }
     }
 }
 
-/// The state of the feeds that serve the rule set `name`.
-fn watch(name: &str, target: &Target) -> status::Watch {
-    let Some(book) = &target.published else {
-        return status::Watch::Pending;
-    };
-    let Some(rule_set) = book
-        .rule_sets
-        .iter()
-        .find(|rule_set| &*rule_set.name == name)
-    else {
-        return status::Watch::Pending;
-    };
-    let wanted: Vec<Option<&str>> = match (book.namespaces(), &rule_set.namespaces) {
-        (Some(_), Some(own)) => own
-            .iter()
-            .map(|namespace| Some(namespace.as_str()))
-            .collect(),
-        _ => vec![None],
-    };
-    let mut active = true;
-    for namespace in wanted {
-        let feed = target
-            .feeds
-            .iter()
-            .find(|(source, _)| source.namespace.as_deref() == namespace);
-        match feed {
-            Some((_, Some(failure))) => return status::Watch::Failed(failure.clone()),
-            Some((_, None)) => {}
-            None => active = false,
-        }
+impl Known {
+    /// Whether its status is about its rules as they are.
+    fn is_told(&self) -> bool {
+        self.generation.is_some() && self.written.observed_generation == self.generation
     }
-    if active {
-        status::Watch::Active
-    } else {
-        status::Watch::Pending
+
+    /// Whether its status says that these rules are being watched.
+    fn stands_as_watched(&self) -> bool {
+        self.is_told() && self.written.watch_active
     }
 }
 

@@ -286,6 +286,7 @@ mod rule_set_path {
     pub const RESOURCE: usize = 3;
     pub const CONDITIONS: usize = 4;
     pub const WATCH_ACTIVE: usize = 5;
+    pub const GROUP: usize = 6;
 }
 
 /// What an index of rule sets keeps the spans of.
@@ -297,9 +298,11 @@ pub static RULE_SET_LAYOUT: Layout = Layout {
         &["spec", "target", "resource"],
         &["status", "conditions"],
         &["status", "watchActive"],
+        &["spec", "target", "group"],
     ],
 };
 
+/// The CRD's printer columns, in their order.
 static RULE_SET_COLUMNS: &[Column] = &[
     Column {
         description: "Name must be unique.",
@@ -337,22 +340,52 @@ static RULE_SET_COLUMNS: &[Column] = &[
         )
     },
     age_column(rule_set_path::CREATED, "Time since the rule set was made."),
+    text(
+        "Group",
+        1,
+        rule_set_path::GROUP,
+        "API group of the resource that is watched; empty is the core group.",
+    ),
+    Column {
+        cell: Cell::Function(reason),
+        ..text(
+            "Reason",
+            1,
+            rule_set_path::CONDITIONS,
+            "Why the rule set is ready, or is not.",
+        )
+    },
 ];
 
 /// Status of the condition `Ready`, or null.
 fn ready(entry: &Entry, out: &mut Vec<u8>) {
-    #[derive(serde::Deserialize)]
-    struct Condition {
-        #[serde(rename = "type")]
-        kind: String,
-        status: String,
-    }
-    let status = entry
+    of_ready(entry, |condition| condition.status, out);
+}
+
+/// Reason of the condition `Ready`, or null.
+fn reason(entry: &Entry, out: &mut Vec<u8>) {
+    of_ready(entry, |condition| condition.reason, out);
+}
+
+#[derive(serde::Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    reason: Option<String>,
+}
+
+fn of_ready<T: Into<serde_json::Value>>(
+    entry: &Entry,
+    what: impl Fn(Condition) -> T,
+    out: &mut Vec<u8>,
+) {
+    let told = entry
         .value(rule_set_path::CONDITIONS)
         .and_then(|json| serde_json::from_slice::<Vec<Condition>>(json).ok())
         .and_then(|all| all.into_iter().find(|condition| condition.kind == "Ready"))
-        .map(|condition| serde_json::Value::from(condition.status));
-    out.extend_from_slice(status.unwrap_or_default().to_string().as_bytes());
+        .map(|condition| what(condition).into());
+    out.extend_from_slice(told.unwrap_or_default().to_string().as_bytes());
 }
 
 /// `OperationRuleSet`, for a server without a cluster whose CRD would serve it.

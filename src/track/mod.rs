@@ -2,7 +2,10 @@
 //! Leaves: changes of the index. The only owner of operations, and the only writer;
 //! so two events of one subject cannot race.
 
+mod arbitrate;
+mod ledger;
 mod operation;
+mod subject;
 #[cfg(test)]
 mod tests;
 mod tracker;

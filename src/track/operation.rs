@@ -1,10 +1,11 @@
 //! One operation while it is in flight, and the object that it is shown as.
 
+use super::arbitrate::What;
 use crate::api::live::{self, InFlightOperation, Phase, Spec, StartTimeSource, State, Status};
 use crate::api::{Gvr, LIVE_GROUP, VERSION, labels};
 use crate::evaluate::{Says, Subject};
 use crate::index::Key;
-use crate::rules::RuleSet;
+use crate::rules::{Rule, RuleSet};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time};
 use std::collections::BTreeMap;
@@ -40,11 +41,38 @@ pub struct Detection {
     pub says: Says,
 }
 
+impl Detection {
+    /// The rule that detects it.
+    pub fn rule(&self) -> Option<&Rule> {
+        self.rule_set.rules.get(self.says.order)
+    }
+
+    /// Whether nobody could tell the difference.
+    fn shows_the_same(&self, other: &Self) -> bool {
+        let (own, its) = (&self.says, &other.says);
+        self.rule_set.name == other.rule_set.name
+            && self.rule_set.component == other.rule_set.component
+            && own.labels == its.labels
+            && own.state == its.state
+            && own.reason == its.reason
+            && own.message == its.message
+            && own.progress == its.progress
+    }
+}
+
 /// Why an operation ended: the `reason` of a completed one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// No rule detected it for the debounce.
     NotDetected,
+    /// The same, since its subject's labels left the selection.
+    SelectorLeft,
+    /// The rule's `outcome` told how it ended.
+    Outcome(State, Arc<str>),
+    /// Another operation of the subject, of this name, took over.
+    Superseded(Arc<str>),
+    /// Another run of the same operation took over.
+    Replaced,
     /// The subject is gone.
     SubjectDeleted,
     /// No rule is about it any more.
@@ -55,30 +83,54 @@ pub enum End {
 
 impl End {
     /// The CamelCase reason.
-    pub fn reason(self) -> &'static str {
+    pub fn reason(&self) -> &'static str {
         match self {
             Self::NotDetected => "NotDetected",
+            Self::SelectorLeft => "SelectorLeft",
+            Self::Outcome(State::Failed, _) => "Failed",
+            Self::Superseded(_) | Self::Outcome(State::Superseded, _) => "Superseded",
+            Self::Outcome(..) => "Succeeded",
+            Self::Replaced => "Replaced",
             Self::SubjectDeleted => "SubjectDeleted",
             Self::RuleRemoved => "RuleRemoved",
             Self::TargetRemoved => "TargetRemoved",
         }
     }
 
-    fn message(self) -> &'static str {
+    /// The state it leaves the operation in.
+    pub fn state(&self) -> State {
         match self {
+            Self::Outcome(state, _) => *state,
+            Self::Superseded(_) => State::Superseded,
+            _ => State::Ended,
+        }
+    }
+
+    fn message(&self) -> String {
+        let fixed = match self {
             Self::NotDetected => "No rule detects the operation any more.",
+            Self::SelectorLeft => "The subject's labels are no longer those that are selected.",
+            Self::Outcome(_, message) if !message.is_empty() => message,
+            Self::Outcome(State::Failed, _) => "The subject says that the operation failed.",
+            Self::Outcome(State::Superseded, _) => {
+                "The subject says that the operation was superseded."
+            }
+            Self::Outcome(..) => "The subject says that the operation succeeded.",
+            Self::Superseded(by) => return format!("Superseded by {by}."),
+            Self::Replaced => "Another run of the operation took over.",
             Self::SubjectDeleted => "The subject was deleted.",
             Self::RuleRemoved => "The rule that detected the operation was removed.",
             Self::TargetRemoved => "The subject's resource is no longer served.",
-        }
+        };
+        fixed.to_owned()
     }
 }
 
 /// An operation in flight.
 #[derive(Debug)]
 pub struct Operation {
-    /// What it is called, as rules have it.
-    pub name: Arc<str>,
+    /// Which of its subject's operations it is.
+    pub what: What,
     /// Where its object is.
     pub key: Key,
     uid: Uuid,
@@ -88,6 +140,8 @@ pub struct Operation {
     pub detections: BTreeMap<Arc<str>, Detection>,
     /// The rule set that speaks for it.
     speaker: Detection,
+    /// The run that it is, once a rule has told.
+    instance: Option<Arc<str>>,
     /// Names for `detectedBy`: who detects it, or last did.
     detected_by: Vec<Arc<str>>,
     last_detected: Timestamp,
@@ -120,21 +174,25 @@ impl Operation {
         view: &SubjectView,
         cluster_namespace: &Arc<str>,
         detections: BTreeMap<Arc<str>, Detection>,
-        operation: Arc<str>,
+        what: What,
         start: Start,
         now: Timestamp,
     ) -> Option<Self> {
         let speaker = detections.values().next()?.clone();
         let seconds = start.at.as_second();
-        let id = format!("{identity}/{operation}/{seconds}");
+        let operation = &what.operation;
+        let id = match &what.item {
+            Some(item) => format!("{identity}/{operation}/{item}/{seconds}"),
+            None => format!("{identity}/{operation}/{seconds}"),
+        };
         let namespace = view.subject.namespace.as_ref().unwrap_or(cluster_namespace);
         let name = object_name(
             &view.subject.name,
-            &operation,
+            operation,
             &labels::short_hash(id.as_bytes()),
         );
         let mut started = Self {
-            name: operation,
+            what,
             key: Key {
                 namespace: namespace.clone(),
                 name: name.into(),
@@ -143,6 +201,7 @@ impl Operation {
             start: start.at,
             start_source: start.source,
             detections,
+            instance: speaker.says.instance.clone(),
             speaker,
             detected_by: Vec::new(),
             last_detected: now,
@@ -168,12 +227,32 @@ impl Operation {
         now.duration_since(self.start).unsigned_abs()
     }
 
+    /// The rule set that speaks for it, and the place of its rule there.
+    pub fn order(&self) -> (&str, usize) {
+        (&self.speaker.rule_set.name, self.speaker.says.order)
+    }
+
+    /// The rule that speaks for it.
+    pub fn rule(&self) -> Option<&Rule> {
+        self.speaker.rule()
+    }
+
+    /// Whether it is the rule of `rule_set` that speaks for it.
+    pub fn is_spoken_for_by(&self, rule_set: &str) -> bool {
+        *self.speaker.rule_set.name == *rule_set
+    }
+
+    /// Whether what is detected now is another run of the operation.
+    pub fn is_another_run(&self) -> bool {
+        let now = self
+            .next_speaker()
+            .and_then(|next| next.says.instance.as_ref());
+        now.is_some_and(|now| self.instance.as_ref().is_some_and(|own| own != now))
+    }
+
     /// Takes over what `detections` holds now. True if anything visible changed.
     pub fn redetected(&mut self, now: Timestamp, gap: bool) -> bool {
-        let before = (
-            self.speaker.rule_set.name.clone(),
-            self.speaker.says.labels.clone(),
-        );
+        let before = self.speaker.clone();
         let names = self.detected_by.clone();
         self.settle_speaker();
         let status = match (gap, self.detections.is_empty()) {
@@ -186,10 +265,7 @@ impl Operation {
             self.detected = status;
             self.detected_since = now;
         }
-        let changed = flipped
-            || names != self.detected_by
-            || before.0 != self.speaker.rule_set.name
-            || before.1 != self.speaker.says.labels;
+        let changed = flipped || names != self.detected_by || !self.speaker.shows_the_same(&before);
         if changed && (status == Detected::True || flipped && status == Detected::False) {
             self.last_detected = now;
         }
@@ -202,32 +278,42 @@ impl Operation {
             return;
         }
         self.detected_by = self.detections.keys().cloned().collect();
-        let same = self.detections.get(&self.speaker.rule_set.name);
-        if let Some(detection) = same.or_else(|| self.detections.values().next()) {
-            self.speaker = detection.clone();
+        if let Some(next) = self.next_speaker() {
+            self.speaker = next.clone();
         }
+        if self.instance.is_none() {
+            self.instance.clone_from(&self.speaker.says.instance);
+        }
+    }
+
+    fn next_speaker(&self) -> Option<&Detection> {
+        let same = self.detections.get(&self.speaker.rule_set.name);
+        same.or_else(|| self.detections.values().next())
     }
 
     /// The object while it is in flight, as JSON.
     pub fn active(&self, view: &SubjectView) -> Vec<u8> {
-        let settling = self.detections.is_empty();
-        let state = if settling {
+        let says = &self.speaker.says;
+        let state = if self.detections.is_empty() {
             State::Settling
         } else {
-            State::Progressing
+            says.state.unwrap_or(State::Progressing)
         };
-        let reason = self.operation_reason();
-        self.encode(view, Phase::Active, state, &reason, "", None)
+        let reason = match &says.reason {
+            Some(reason) => reason.to_string(),
+            None => self.operation_reason(),
+        };
+        self.encode(view, Phase::Active, state, &reason, &says.message, None)
     }
 
     /// The object at its end, as JSON.
-    pub fn completed(&self, view: &SubjectView, end: End, now: Timestamp) -> Vec<u8> {
+    pub fn completed(&self, view: &SubjectView, end: &End, now: Timestamp) -> Vec<u8> {
         self.encode(
             view,
             Phase::Completed,
-            State::Ended,
+            end.state(),
             end.reason(),
-            end.message(),
+            &end.message(),
             Some(now),
         )
     }
@@ -236,7 +322,8 @@ impl Operation {
     /// choose from than a label value.
     fn operation_reason(&self) -> String {
         let mut reason: String = self
-            .name
+            .what
+            .operation
             .chars()
             .filter(|c| c.is_ascii_alphanumeric() || *c == '_')
             .collect();
@@ -279,7 +366,7 @@ impl Operation {
                 ..ObjectMeta::default()
             },
             spec: Spec {
-                operation: self.name.to_string(),
+                operation: self.what.operation.to_string(),
                 rule_set: self.speaker.rule_set.name.to_string(),
                 component: self.speaker.rule_set.component.to_string(),
                 subject: live::Subject {
@@ -290,14 +377,14 @@ impl Operation {
                     uid: subject.uid.as_deref().map(str::to_owned),
                     owner_references: subject.owners.clone(),
                 },
-                item: None,
+                item: self.what.item.as_deref().map(str::to_owned),
             },
             status: Status {
                 phase,
                 state,
                 reason: reason.to_owned(),
                 message: message.to_owned(),
-                progress: None,
+                progress: self.speaker.says.progress,
                 start_time_source: self.start_source,
                 last_detected: Time(self.last_detected),
                 completed: completed.map(|_| Time(self.detected_until(completed))),
@@ -390,7 +477,7 @@ impl Operation {
             set("owner-group", group);
             set("owner-version", version);
         }
-        set("operation", &self.name);
+        set("operation", &self.what.operation);
         set("component", &self.speaker.rule_set.component);
         set("ruleset", &self.speaker.rule_set.name);
         all

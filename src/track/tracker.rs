@@ -1,16 +1,18 @@
 //! What the tracker knows, and how it moves on. Time comes in with each call, so the
 //! whole life of an operation can be tested without waiting.
 
-use super::operation::{Detection, End, Operation, Start, SubjectView};
+use super::arbitrate::What;
+use super::ledger::{Identity, Ledger};
+use super::operation::{Detection, End, SubjectView};
+use super::subject::Tracked;
 use super::{Event, Message};
-use crate::api::live::StartTimeSource;
 use crate::api::{Gvr, Source};
-use crate::evaluate::{Evaluation, Finding, Subject};
-use crate::index::{Key, Stamp, Write, Writer};
+use crate::evaluate::Evaluation;
+use crate::index::{Stamp, Writer};
 use crate::rules::RuleBook;
 use crate::telemetry::Metrics;
 use jiff::Timestamp;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -45,60 +47,19 @@ pub struct Settings {
     pub cluster_namespace: Arc<str>,
 }
 
-/// Retained operations: at most this many …
-const RETAINED: usize = 1_000;
-/// … and no older than this.
-const RETAINED_FOR: Duration = Duration::from_hours(24);
-
-/// How long the start second of an ended operation is remembered, so that a successor
-/// within the same second gets another name.
-const REMEMBER_START: Duration = Duration::from_secs(2);
-
-type Identity = Arc<str>;
-type OperationId = (Identity, Arc<str>);
-
 /// All operations in flight, and the feeds that tell of them.
 #[derive(Debug)]
 pub struct Tracker {
-    settings: Settings,
     metrics: Arc<Metrics>,
     books: HashMap<Arc<Gvr>, Arc<RuleBook>>,
     feeds: HashMap<Source, FeedState>,
     subjects: HashMap<Identity, Tracked>,
-    /// Ends of debounces, soonest first.
-    deadlines: BTreeSet<(Instant, OperationId)>,
-    /// Start seconds of operations that just ended, oldest first.
-    ended: VecDeque<(Instant, OperationId, i64)>,
-    /// Completed operations that are still shown, oldest first.
-    retained: VecDeque<(Instant, Key)>,
-    writes: Vec<Write>,
-}
-
-/// A subject with operations in flight.
-#[derive(Debug)]
-struct Tracked {
-    view: SubjectView,
-    target: Arc<Gvr>,
-    operations: BTreeMap<Arc<str>, InFlight>,
-}
-
-#[derive(Debug)]
-struct InFlight {
-    operation: Operation,
-    settling: Option<Settling>,
-}
-
-/// An operation that is not detected any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Settling {
-    Until(Instant),
-    /// The debounce ran out while the feed had a gap.
-    AwaitingFeed,
+    ledger: Ledger,
 }
 
 #[derive(Debug, Default)]
 struct FeedState {
-    /// Identities told of since the last reset, of subjects with operations in flight.
+    /// Identities told of since the last reset, of subjects that are tracked.
     seen: Option<HashSet<Identity>>,
     /// Has synced at least once: what shows up later was not there before.
     synced: bool,
@@ -109,15 +70,11 @@ impl Tracker {
     /// Knows nothing yet.
     pub fn new(settings: Settings, metrics: Arc<Metrics>) -> Self {
         Self {
-            settings,
+            ledger: Ledger::new(settings, metrics.clone()),
             metrics,
             books: HashMap::new(),
             feeds: HashMap::new(),
             subjects: HashMap::new(),
-            deadlines: BTreeSet::new(),
-            ended: VecDeque::new(),
-            retained: VecDeque::new(),
-            writes: Vec::new(),
         }
     }
 
@@ -129,7 +86,7 @@ impl Tracker {
                 book,
                 removed,
             } => self.rules(&target, book, removed, now),
-            Message::NamespaceGone(namespace) => self.forget_namespace(&namespace),
+            Message::NamespaceGone(namespace) => self.ledger.forget_namespace(&namespace),
             // Answered by whoever commits.
             Message::Flush(_) => {}
             Message::Feed {
@@ -156,55 +113,29 @@ impl Tracker {
 
     /// When [`Tracker::expire`] has something to do.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let debounce = self.deadlines.first().map(|(at, _)| *at);
-        let retained = self
-            .retained
-            .front()
-            .map(|(since, _)| *since + RETAINED_FOR);
-        debounce.into_iter().chain(retained).min()
+        self.ledger.next_deadline()
     }
 
-    /// Ends what has settled long enough.
+    /// Ends what has settled long enough, and shows what has waited long enough.
     pub fn expire(&mut self, now: Now) {
-        while let Some((at, id)) = self.deadlines.first().cloned() {
-            if at > now.steady {
-                break;
-            }
-            self.deadlines.pop_first();
-            if self.has_gap(&id.0) {
-                if let Some(in_flight) = self.in_flight(&id) {
-                    in_flight.settling = Some(Settling::AwaitingFeed);
-                }
-            } else {
-                self.complete(&id, End::NotDetected, now);
-            }
+        while let Some((at, (identity, what))) = self.ledger.next_due(now.steady) {
+            let Some(tracked) = self.subjects.get_mut(&identity) else {
+                continue;
+            };
+            let gap = gap(&self.feeds, tracked);
+            tracked.due(&what, at, gap, &mut self.ledger, now);
+            self.forget_if_over(&identity);
         }
-        while self.retained.len() > RETAINED
-            || self
-                .retained
-                .front()
-                .is_some_and(|(since, _)| *since + RETAINED_FOR <= now.steady)
-        {
-            if let Some((_, key)) = self.retained.pop_front() {
-                self.writes.push(Write::Delete { key });
-            }
-        }
-        while self
-            .ended
-            .front()
-            .is_some_and(|(at, ..)| *at + REMEMBER_START <= now.steady)
-        {
-            self.ended.pop_front();
-        }
+        self.ledger.expire(now.steady);
     }
 
     /// Writes what has changed since the last call. `reads` are the moments at which
     /// the events behind it were read.
     pub fn commit(&mut self, writer: &mut Writer, stamp: Stamp, reads: &[Instant]) {
-        if self.writes.is_empty() {
+        let batch = self.ledger.take_writes();
+        if batch.is_empty() {
             return;
         }
-        let batch = std::mem::take(&mut self.writes);
         match writer.commit(batch, stamp) {
             Ok(_) => reads
                 .iter()
@@ -217,230 +148,57 @@ impl Tracker {
         self.feeds.entry(source.clone()).or_default()
     }
 
-    fn in_flight(&mut self, (identity, operation): &OperationId) -> Option<&mut InFlight> {
-        self.subjects
-            .get_mut(identity)?
-            .operations
-            .get_mut(operation)
-    }
-
-    fn has_gap(&self, identity: &Identity) -> bool {
-        self.subjects
-            .get(identity)
-            .is_some_and(|tracked| gap(&self.feeds, tracked))
-    }
-
-    /// One object was evaluated.
-    fn evaluated(&mut self, source: &Source, evaluation: Evaluation, now: Now) {
-        let Evaluation {
-            subject, findings, ..
-        } = evaluation;
-        let identity = subject.identity(&source.target);
-        let Some(book) = self.books.get(&source.target).cloned() else {
-            return;
-        };
-        let detects = findings.iter().any(|finding| finding.says.is_some());
-        let feed = self.feeds.entry(source.clone()).or_default();
-        let initial = !feed.synced;
-        if let Some(seen) = &mut feed.seen
-            && (detects || self.subjects.contains_key(&identity))
-        {
-            seen.insert(identity.clone());
-        }
-        if !self.subjects.contains_key(&identity) {
-            if !detects {
-                return;
-            }
-            let view = SubjectView {
-                subject: subject.clone(),
-                api_version: book.target.api_version().into(),
-                kind: book.kind.as_str().into(),
-            };
-            let tracked = Tracked {
-                view,
-                target: source.target.clone(),
-                operations: BTreeMap::new(),
-            };
-            self.subjects.insert(identity.clone(), tracked);
-        }
-        let start = first_start(&subject, initial, now.wall);
-        self.detect(
-            &identity,
-            &source.target,
-            &book,
-            subject,
-            findings,
-            start,
-            now,
-        );
-    }
-
-    /// Compares what is detected with what is in flight.
-    #[allow(clippy::too_many_arguments)] // the parts of one evaluation, taken apart once
-    fn detect(
-        &mut self,
-        identity: &Identity,
-        target: &Arc<Gvr>,
-        book: &RuleBook,
-        subject: Subject,
-        findings: Vec<Finding>,
-        start: Start,
-        now: Now,
-    ) {
-        let Some(tracked) = self.subjects.get_mut(identity) else {
-            return;
-        };
-        // A listed object's managedFields are only read for its start.
-        tracked.view.subject = Subject {
-            managed: None,
-            ..subject
-        };
-        let gap = gap(&self.feeds, tracked);
-        let mut found: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Option<Detection>>> = BTreeMap::new();
-        for Finding {
-            rule_set,
-            operation,
-            says,
-        } in findings
-        {
-            let detection = says.map(|says| Detection {
-                target: target.clone(),
-                rule_set: rule_set.clone(),
-                says,
-            });
-            found
-                .entry(operation)
-                .or_default()
-                .insert(rule_set.name.clone(), detection);
-        }
-        for (name, in_flight) in &mut tracked.operations {
-            let answers = found.remove(name).unwrap_or_default();
-            let detections = &mut in_flight.operation.detections;
-            // No answer from a rule of this book is "not detected"; a failed one keeps
-            // what was; other targets' rules were not asked.
-            detections.retain(|rule_set, detection| {
-                *detection.target != book.target || answers.contains_key(rule_set)
-            });
-            for (rule_set, detection) in answers {
-                if let Some(detection) = detection {
-                    detections.insert(rule_set, detection);
-                }
-            }
-            let id = (identity.clone(), name.clone());
-            update(
-                in_flight,
-                &tracked.view,
-                id,
-                gap,
-                &self.settings,
-                &mut self.deadlines,
-                &mut self.writes,
-                now,
-            );
-        }
-        for (name, answers) in found {
-            let detections: BTreeMap<_, _> = answers
-                .into_iter()
-                .filter_map(|(name, detection)| Some((name, detection?)))
-                .collect();
-            let id = (identity.clone(), name.clone());
-            let start = after_ended(&self.ended, &id, start);
-            let operation = Operation::start(
-                identity,
-                &tracked.view,
-                &self.settings.cluster_namespace,
-                detections,
-                name.clone(),
-                start,
-                now.wall,
-            );
-            let Some(operation) = operation else { continue };
-            self.metrics.operation_started(operation.component(), &name);
-            tracing::info!(gvr = %target, namespace = %operation.key.namespace, name = %operation.key.name,
-                operation = %name, "operation started");
-            self.writes.push(Write::Put {
-                key: operation.key.clone(),
-                json: operation.active(&tracked.view),
-            });
-            tracked.operations.insert(
-                name,
-                InFlight {
-                    operation,
-                    settling: None,
-                },
-            );
-        }
-        self.finish_settled(identity, now);
-    }
-
-    /// Without a debounce, what is not detected ends at once.
-    fn finish_settled(&mut self, identity: &Identity, now: Now) {
-        if self.settings.debounce.is_zero() {
-            self.expire(now);
-        }
-        if self
-            .subjects
-            .get(identity)
-            .is_some_and(|tracked| tracked.operations.is_empty())
-        {
+    fn forget_if_over(&mut self, identity: &Identity) {
+        if self.subjects.get(identity).is_some_and(Tracked::is_over) {
             self.subjects.remove(identity);
         }
     }
 
-    fn deleted(&mut self, identity: &Identity, now: Now) {
-        self.complete_all(identity, End::SubjectDeleted, now);
-    }
-
-    fn complete_all(&mut self, identity: &Identity, end: End, now: Now) {
-        let Some(tracked) = self.subjects.get(identity) else {
+    /// One object was evaluated.
+    fn evaluated(&mut self, source: &Source, evaluation: Evaluation, now: Now) {
+        let identity = evaluation.subject.identity(&source.target);
+        let Some(book) = self.books.get(&source.target).cloned() else {
             return;
         };
-        let names: Vec<_> = tracked.operations.keys().cloned().collect();
-        for name in names {
-            self.complete(&(identity.clone(), name), end, now);
+        let detects = evaluation
+            .findings
+            .iter()
+            .any(|finding| finding.says.is_some());
+        let known = self.subjects.contains_key(&identity);
+        let feed = self.feeds.entry(source.clone()).or_default();
+        let initial = !feed.synced;
+        if let Some(seen) = &mut feed.seen
+            && (detects || known)
+        {
+            seen.insert(identity.clone());
         }
-    }
-
-    /// Ends one operation.
-    fn complete(&mut self, id: &OperationId, end: End, now: Now) {
-        let Some(tracked) = self.subjects.get_mut(&id.0) else {
+        if !known && !detects {
             return;
-        };
-        let Some(InFlight {
-            operation,
-            settling,
-        }) = tracked.operations.remove(&id.1)
-        else {
-            return;
-        };
-        if let Some(Settling::Until(at)) = settling {
-            self.deadlines.remove(&(at, id.clone()));
         }
-        let json = operation.completed(&tracked.view, end, now.wall);
-        self.writes.push(Write::Put {
-            key: operation.key.clone(),
-            json,
+        let tracked = self.subjects.entry(identity.clone()).or_insert_with(|| {
+            let view = SubjectView {
+                subject: evaluation.subject.clone(),
+                api_version: book.target.api_version().into(),
+                kind: book.kind.as_str().into(),
+            };
+            Tracked::new(identity.clone(), view, source.target.clone())
         });
-        if self.settings.retain {
-            self.retained.push_back((now.steady, operation.key.clone()));
-        } else {
-            self.writes.push(Write::Delete {
-                key: operation.key.clone(),
-            });
+        let gap = gap(&self.feeds, tracked);
+        tracked.evaluated(&book, evaluation, (initial, gap), &mut self.ledger, now);
+        self.forget_if_over(&identity);
+        // Without a debounce, what is not detected ends before the next event is taken.
+        if self
+            .ledger
+            .next_deadline()
+            .is_some_and(|deadline| deadline <= now.steady)
+        {
+            self.expire(now);
         }
-        self.ended
-            .push_back((now.steady, id.clone(), operation.start_second()));
-        self.metrics.operation_completed(
-            operation.component(),
-            &operation.name,
-            "Ended",
-            end.reason(),
-            operation.duration(now.wall),
-        );
-        tracing::info!(namespace = %operation.key.namespace, name = %operation.key.name,
-            operation = %operation.name, reason = end.reason(), "operation completed");
-        if tracked.operations.is_empty() {
-            self.subjects.remove(&id.0);
+    }
+
+    fn deleted(&mut self, identity: &Identity, now: Now) {
+        if let Some(mut tracked) = self.subjects.remove(identity) {
+            tracked.complete_all(&End::SubjectDeleted, &mut self.ledger, now);
         }
     }
 
@@ -448,16 +206,15 @@ impl Tracker {
     fn synced(&mut self, source: &Source, now: Now) {
         let feed = self.feed(source);
         feed.synced = true;
-        let seen = feed.seen.take();
         feed.gap = false;
-        if let Some(seen) = seen {
+        if let Some(seen) = feed.seen.take() {
             let gone: Vec<Identity> = self
                 .told_by(source)
-                .filter(|(identity, _)| !seen.contains(*identity))
-                .map(|(identity, _)| identity.clone())
+                .filter(|identity| !seen.contains(*identity))
+                .cloned()
                 .collect();
             for identity in gone {
-                self.complete_all(&identity, End::SubjectDeleted, now);
+                self.deleted(&identity, now);
             }
         }
         // Not only after a gap: a debounce may have run out in one that ended with the
@@ -473,49 +230,29 @@ impl Tracker {
         }
     }
 
-    fn told_by<'a>(
-        &'a self,
-        source: &'a Source,
-    ) -> impl Iterator<Item = (&'a Identity, &'a Tracked)> {
-        self.subjects.iter().filter(move |(_, tracked)| {
-            source.covers(&tracked.target, tracked.view.subject.namespace.as_deref())
-        })
+    fn told_by<'a>(&'a self, source: &'a Source) -> impl Iterator<Item = &'a Identity> {
+        self.subjects
+            .iter()
+            .filter(move |(_, tracked)| {
+                source.covers(&tracked.target, tracked.view.subject.namespace.as_deref())
+            })
+            .map(|(identity, _)| identity)
     }
 
     /// Shows `Detected=Unknown`, or what is known again, on all that `source` tells of;
-    /// ends what only waited for it.
+    /// ends and starts what only waited for it.
     fn gap_changed(&mut self, source: &Source, now: Now) {
-        let identities: Vec<Identity> = self
-            .told_by(source)
-            .map(|(identity, _)| identity.clone())
-            .collect();
+        let identities: Vec<Identity> = self.told_by(source).cloned().collect();
+        self.refresh(identities, now);
+    }
+
+    fn refresh(&mut self, identities: Vec<Identity>, now: Now) {
         for identity in identities {
-            let Some(tracked) = self.subjects.get_mut(&identity) else {
-                continue;
-            };
-            let gap = gap(&self.feeds, tracked);
-            let mut waited = Vec::new();
-            for (name, in_flight) in &mut tracked.operations {
-                if !gap && in_flight.settling == Some(Settling::AwaitingFeed) {
-                    waited.push(name.clone());
-                } else {
-                    let id = (identity.clone(), name.clone());
-                    let settings = &self.settings;
-                    update(
-                        in_flight,
-                        &tracked.view,
-                        id,
-                        gap,
-                        settings,
-                        &mut self.deadlines,
-                        &mut self.writes,
-                        now,
-                    );
-                }
+            if let Some(tracked) = self.subjects.get_mut(&identity) {
+                let gap = gap(&self.feeds, tracked);
+                tracked.refresh(gap, &mut self.ledger, now);
             }
-            for name in waited {
-                self.complete(&(identity.clone(), name), End::NotDetected, now);
-            }
+            self.forget_if_over(&identity);
         }
     }
 
@@ -533,70 +270,36 @@ impl Tracker {
         } else {
             End::RuleRemoved
         };
-        let mut over = Vec::new();
-        for (identity, tracked) in &mut self.subjects {
+        let books = &self.books;
+        for tracked in self.subjects.values_mut() {
             let namespace = tracked.view.subject.namespace.clone();
-            for (name, in_flight) in &mut tracked.operations {
-                let book = self.books.get(target);
-                let keeps = |rule_set: &Arc<str>| {
-                    book.is_some_and(|book| {
+            let subject_target = tracked.target.clone();
+            let keeps = |what: &What, detection: &Detection| {
+                detection.target != *target
+                    || books.get(target).is_some_and(|book| {
                         book.rule_sets.iter().any(|own| {
-                            own.name == *rule_set
+                            own.name == detection.rule_set.name
                                 && own.covers(namespace.as_deref())
-                                && own.has_rule(name)
+                                && own.has_rule(&what.operation)
                         })
                     })
-                };
-                in_flight
-                    .operation
-                    .detections
-                    .retain(|rule_set, detection| detection.target != *target || keeps(rule_set));
-                let ruled = self.books.values().any(|book| {
-                    book.target == *tracked.target && book.has_rule(name, namespace.as_deref())
-                });
-                if in_flight.operation.detections.is_empty() && !ruled {
-                    over.push((identity.clone(), name.clone()));
-                }
-            }
-        }
-        for id in over {
-            self.complete(&id, end, now);
-        }
-        // Who detects it may have changed, and with it who speaks.
-        let identities: Vec<Identity> = self.subjects.keys().cloned().collect();
-        for identity in identities {
-            let Some(tracked) = self.subjects.get_mut(&identity) else {
-                continue;
             };
-            if tracked.target != *target {
-                continue;
-            }
-            let gap = gap(&self.feeds, tracked);
-            for (name, in_flight) in &mut tracked.operations {
-                let id = (identity.clone(), name.clone());
-                let settings = &self.settings;
-                update(
-                    in_flight,
-                    &tracked.view,
-                    id,
-                    gap,
-                    settings,
-                    &mut self.deadlines,
-                    &mut self.writes,
-                    now,
-                );
-            }
+            let ruled = |what: &What| {
+                books
+                    .get(&subject_target)
+                    .is_some_and(|book| book.has_rule(&what.operation, namespace.as_deref()))
+            };
+            tracked.rules_changed(keeps, ruled, &end, &mut self.ledger, now);
         }
-    }
-
-    fn forget_namespace(&mut self, namespace: &str) {
-        self.retained.retain(|(_, key)| {
-            let stays = *key.namespace != *namespace;
-            if !stays {
-                self.writes.push(Write::Delete { key: key.clone() });
-            }
-            stays
-        });
+        self.subjects.retain(|_, tracked| !tracked.is_over());
+        // Who detects it may have changed, and with it who speaks.
+        let identities = self
+            .subjects
+            .iter()
+            .filter(|(_, tracked)| tracked.target == *target)
+            .map(|(identity, _)| identity.clone())
+            .collect();
+        self.refresh(identities, now);
     }
 }
 
@@ -615,74 +318,4 @@ fn gap(feeds: &HashMap<Source, FeedState>, tracked: &Tracked) -> bool {
         .into_iter()
         .flatten()
         .any(|source| feeds.get(&source).is_some_and(|feed| feed.gap))
-}
-
-/// Settles an operation that is not detected any more, or takes it back; writes it if
-/// anything visible changed.
-#[allow(clippy::too_many_arguments)] // borrows of disjoint fields of the tracker
-fn update(
-    in_flight: &mut InFlight,
-    view: &SubjectView,
-    id: OperationId,
-    gap: bool,
-    settings: &Settings,
-    deadlines: &mut BTreeSet<(Instant, OperationId)>,
-    writes: &mut Vec<Write>,
-    now: Now,
-) {
-    let operation = &mut in_flight.operation;
-    match (operation.detections.is_empty(), in_flight.settling) {
-        (true, None) => {
-            let until = now.steady + settings.debounce;
-            deadlines.insert((until, id));
-            in_flight.settling = Some(Settling::Until(until));
-        }
-        (false, Some(settling)) => {
-            if let Settling::Until(at) = settling {
-                deadlines.remove(&(at, id));
-            }
-            in_flight.settling = None;
-        }
-        (true, Some(_)) | (false, None) => {}
-    }
-    if operation.redetected(now.wall, gap) {
-        writes.push(Write::Put {
-            key: operation.key.clone(),
-            json: operation.active(view),
-        });
-    }
-}
-
-/// When an operation that is seen for the first time has started.
-fn first_start(subject: &Subject, initial: bool, now: Timestamp) -> Start {
-    match subject.managed {
-        Some(managed) if initial => Start {
-            at: managed.min(now),
-            source: StartTimeSource::ManagedFields,
-        },
-        _ => Start {
-            at: now,
-            source: StartTimeSource::Detected,
-        },
-    }
-}
-
-/// `start`, or a second after the start of the predecessor if it was the same second.
-fn after_ended(
-    ended: &VecDeque<(Instant, OperationId, i64)>,
-    id: &OperationId,
-    start: Start,
-) -> Start {
-    let last = ended
-        .iter()
-        .filter(|(_, other, _)| other == id)
-        .map(|(.., second)| *second)
-        .max();
-    match last {
-        Some(last) if start.at.as_second() <= last => {
-            let at = Timestamp::from_second(last + 1).unwrap_or(start.at);
-            Start { at, ..start }
-        }
-        _ => start,
-    }
 }

@@ -40,8 +40,9 @@ type component struct {
 }
 
 // auditPolicy records who asks kube-apiserver to judge a token or an access, and
-// with which result, and who writes what. Skipping RequestReceived leaves one
-// line for each request.
+// with which result, who writes what, and what the server under test lists and
+// watches. Skipping RequestReceived leaves one line for each request, when its
+// answer begins or is complete.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -55,6 +56,9 @@ rules:
     resources: [tokenreviews]
 - level: Metadata
   verbs: [create, update, patch, delete, deletecollection]
+- level: Metadata
+  users: [system:serviceaccount:ifo-system:ifo-apiserver]
+  verbs: [list, watch]
 - level: None
 `
 

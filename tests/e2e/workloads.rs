@@ -1,22 +1,22 @@
 //! Operations of the real controllers in kube-controller-manager, by the rules that ship.
 
-use crate::harness::{World, eventually, shared, text};
+use crate::harness::{Kind, World, eventually, shared, text};
 use serde_json::{Value, json};
+
+const DEPLOYMENT: Kind = Kind {
+    api_version: "apps/v1",
+    kind: "Deployment",
+    plural: "deployments",
+};
 
 #[test]
 fn a_rollout_by_the_deployment_controller_appears_and_completes() {
     shared(async |world| {
         let namespace = world.namespace("rollout").await;
-        let shipped = world.kustomize("rules").await;
-        let rules = shipped
-            .into_iter()
-            .find(|it| it["spec"]["target"]["resource"] == "deployments");
-        let mut rules = rules.expect("rules for Deployments ship");
-        rules["metadata"]["name"] = json!(namespace);
-        rules["spec"]["namespaces"] = json!([namespace]);
+        let rules = world.shipped("rules", &DEPLOYMENT, namespace).await;
         world.ready_rule_set(&rules).await;
 
-        let deployments = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
+        let deployments = DEPLOYMENT.path(Some(namespace));
         let deployment = json!({
             "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
             "spec": {

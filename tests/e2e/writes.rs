@@ -1,19 +1,14 @@
 //! What the server writes to the cluster, by kube-apiserver's audit log.
 
-use crate::harness::{World, alone, migrating, text};
+use crate::harness::{World, alone, audited, migrating, text};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// The writes of the server's ServiceAccount so far, reviews included.
 fn writes(world: &World) -> Vec<Value> {
-    let log = &world.control_plane.state.audit_log;
-    let log = std::fs::read_to_string(log).expect("the control plane keeps an audit log");
-    log.lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter(|event| {
-            text(event, "/user/username") == "system:serviceaccount:ifo-system:ifo-apiserver"
-        })
-        .collect()
+    let mut events = audited(world);
+    events.retain(|event| !matches!(text(event, "/verb"), "list" | "watch"));
+    events
 }
 
 /// `verb group/resource/subresource namespace/name`.

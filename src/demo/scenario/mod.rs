@@ -30,7 +30,7 @@ mod stack;
 mod stage;
 mod workloads;
 
-use super::clock::Clock;
+use super::clock::{Clock, whole_second};
 use super::kinds::NAMESPACE;
 use super::store::World;
 use futures::future::{BoxFuture, join_all};
@@ -57,20 +57,28 @@ pub struct Scenario {
 
 impl Scenario {
     /// Populates a world in which several operations are already under way. The same
-    /// `seed` gives the same names and durations. `speed` 1 is real time, 2 twice as
-    /// fast; timestamps stay those of the clock, so other speeds are for tests. A
-    /// speed that is not above 0 counts as 1.
+    /// `seed` gives the same names, durations and changes. `speed` 1 is real time, 2
+    /// twice as fast; timestamps stay those of the clock, so other speeds are for
+    /// tests. A speed that is not above 0 counts as 1.
     ///
     /// # Panics
     ///
     /// Outside a tokio runtime, whose clock it reads.
     pub fn new(seed: u64, speed: f64) -> Self {
+        Self::starting(seed, speed, jiff::Timestamp::now())
+    }
+
+    /// The same at a time of the caller's choice.
+    fn starting(seed: u64, speed: f64, at: jiff::Timestamp) -> Self {
         let speed = if speed.is_finite() && speed > 0.0 {
             speed
         } else {
             1.0
         };
-        let world = World::new(seed, Clock::starting(jiff::Timestamp::now()));
+        // Timestamps are in whole seconds, and a write that moves nothing but its
+        // timestamp is a change only in another second. So a story is the same at any
+        // time of the day only if its seconds begin with it.
+        let world = World::new(seed, Clock::starting(whole_second(at)));
         let mut stage = Stage::new(world.clone(), seed, speed);
         for name in NAMESPACES {
             world.put(

@@ -44,7 +44,10 @@ fn seconds(n: u64) -> Duration {
 
 /// Everything that happens in `length`, the state at the start first.
 async fn play(seed: u64, speed: f64, length: Duration) -> (World, Vec<Event>) {
-    let scenario = Scenario::new(seed, speed);
+    listen(Scenario::new(seed, speed), length).await
+}
+
+async fn listen(scenario: Scenario, length: Duration) -> (World, Vec<Event>) {
     let world = scenario.world();
     let mut feeds = follow_all(&world);
     let start = Instant::now();
@@ -55,7 +58,7 @@ async fn play(seed: u64, speed: f64, length: Duration) -> (World, Vec<Event>) {
             Raw::Applied(json) => (false, json),
             Raw::Deleted(json) => (true, json),
             Raw::Reset | Raw::Synced => continue,
-            Raw::Lost(_) => panic!("the demo's feed has no gaps"),
+            Raw::TooLarge { .. } | Raw::Lost(_) => panic!("the demo's feed has no gaps"),
         };
         events.push(Event {
             at: start.elapsed(),

@@ -37,6 +37,7 @@ fn short(step: &Raw) -> String {
         Raw::Synced => "synced".to_owned(),
         Raw::Applied(bytes) => format!("+{}", object(bytes)),
         Raw::Deleted(bytes) => format!("-{}", object(bytes)),
+        Raw::TooLarge { .. } => "too large".to_owned(),
         Raw::Lost(_) => "lost".to_owned(),
     }
 }

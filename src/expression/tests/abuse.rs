@@ -184,6 +184,153 @@ fn the_budget_bounds_what_is_copied() {
 }
 
 #[test]
+fn what_functions_make_is_paid_for_before_it_is_made() {
+    let long = "x".repeat(1 << 16);
+    let json = format!(
+        "{{\"s\":\"{long}\",\"l\":[{}1],\"t\":\"ab\"}}",
+        "1,".repeat(999)
+    );
+    // Each would make gigabytes, or take as long.
+    let mut nested = "object.s".to_owned();
+    for _ in 0..6 {
+        nested = format!("{nested}.replace('x', 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx')");
+    }
+    let mut squared = "object.s".to_owned();
+    for _ in 0..4 {
+        squared = format!("{squared}.replace('', object.s)");
+    }
+    let mut doubled = "object.s".to_owned();
+    let mut listed = "['a']".to_owned();
+    for _ in 0..60 {
+        doubled = format!("'%s%s'.format([1].map(y, {doubled}).map(x, [x, x])[0])");
+        listed = format!("[{listed}].map(x, [x, x])[0]");
+    }
+    for source in [
+        nested,
+        squared,
+        doubled,
+        format!("'%s'.format([{listed}])"),
+        "object.l.map(x, object.s.replace('x', object.s))".to_owned(),
+        "object.l.map(x, object.s.replace('', '-'))".to_owned(),
+        "object.l.map(x, object.s.split(''))".to_owned(),
+        "object.l.map(x, object.s.split('x'))".to_owned(),
+        "object.l.map(x, object.s.upperAscii())".to_owned(),
+        "object.l.map(x, object.l.map(y, object.s).join(object.s))".to_owned(),
+        "object.l.map(x, '%s %s %s'.format([object.s, object.s, object.l]))".to_owned(),
+        "object.l.map(x, '%x'.format([object.s]))".to_owned(),
+        "object.l.map(x, '%s'.format([object]))".to_owned(),
+        "object.l.map(x, (object.s + 'y').substring(1))".to_owned(),
+        "object.l.map(x, (' ' + object.s).trim())".to_owned(),
+        "object.l.all(x, object.l.all(y, object.s.indexOf('y') + object.s.lastIndexOf('y') < 0))"
+            .to_owned(),
+        "object.l.all(x, object.l.all(y, object.t.charAt(0) == 'a'))".to_owned(),
+        "object.l.all(x, object.l.all(y, isQuantity('1Gi')))".to_owned(),
+    ] {
+        let Ok(program) = any(&source) else {
+            panic!("{}", any(&source).unwrap_err());
+        };
+        let doc = Doc::parse(json.as_bytes(), &program.projection).unwrap();
+        let outcome = answer(&program, &doc, &mut full());
+        assert_eq!(outcome, Err(Failure::Budget), "{source}");
+    }
+}
+
+#[test]
+fn quantities_have_bounded_digits() {
+    for (source, expected) in [
+        (
+            "quantity('1e2147483647').compareTo(quantity('1'))",
+            Ok("int:1"),
+        ),
+        ("quantity('1e-2147483647')", Ok("quantity:0.000000001")),
+        (
+            "quantity('-1e99999999999').isLessThan(quantity('-1e2147483646'))",
+            Ok("bool:true"),
+        ),
+        ("quantity('1e2147483647').isInteger()", Ok("bool:false")),
+        ("quantity('0e2147483647').asInteger()", Ok("int:0")),
+        (
+            "quantity('1e2147483647').asApproximateFloat()",
+            Ok("double:7ff0000000000000"),
+        ),
+        ("quantity('1e2147483647').add(1)", Err(())),
+        ("quantity('12345678901234567890e2147483647')", Err(())),
+        ("quantity(object.long)", Err(())),
+        ("isQuantity(object.long)", Ok("bool:false")),
+    ] {
+        let json = format!("{{\"long\":\"{}\"}}", "9".repeat(1 << 20));
+        let program = any(source).unwrap();
+        let doc = Doc::parse(json.as_bytes(), &program.projection).unwrap();
+        match (answer(&program, &doc, &mut full()), expected) {
+            (Ok(value), Ok(expected)) => assert_eq!(value, expected, "{source}"),
+            (Err(Failure::Error(message)), Err(())) => {
+                assert_eq!(message, "quantity has more than 1024 digits");
+            }
+            (outcome, _) => panic!("{source}: {outcome:?}"),
+        }
+    }
+}
+
+#[test]
+fn chains_of_variables_are_as_deep_as_one_expression_may_be() {
+    let compile = |source: &str, environment: &Environment| {
+        super::super::compile(source, Kind::Any, environment)
+    };
+    for step in [
+        "variables.NAME",
+        "[variables.NAME]",
+        "[variables.NAME, variables.NAME]",
+    ] {
+        let mut environment = Environment::default();
+        let first = compile("['text']", &environment).unwrap();
+        environment.declare("v0", first).unwrap();
+        let mut last = 0;
+        let refused = loop {
+            let source = step.replace("NAME", &format!("v{last}"));
+            match compile(&source, &environment) {
+                Ok(program) => {
+                    last += 1;
+                    environment.declare(&format!("v{last}"), program).unwrap();
+                }
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused.message, "expression recursion limit exceeded: 250");
+        assert!(last > 100, "{last}");
+        // The deepest one is read on a worker's stack, and so is what it makes.
+        let name = format!("variables.v{last}");
+        thread::scope(|scope| {
+            let reading = thread::Builder::new()
+                .stack_size(WORKER_STACK)
+                .spawn_scoped(scope, || {
+                    for source in [
+                        name.clone(),
+                        format!("{name} == {name}"),
+                        format!("'%s'.format([{name}])"),
+                    ] {
+                        let Ok(program) = compile(&source, &environment) else {
+                            continue;
+                        };
+                        let doc = Doc::parse(b"{}", program.projection()).unwrap();
+                        let mut budget = full();
+                        let mut scope = Scope::new(&doc, Timestamp::UNIX_EPOCH, &mut budget);
+                        scope.set_variables(&environment);
+                        let outcome = program.value(&mut scope);
+                        let doubles = step.contains(',');
+                        assert_eq!(
+                            outcome.err(),
+                            doubles.then_some(Failure::Budget),
+                            "{source}"
+                        );
+                    }
+                })
+                .unwrap();
+            reading.join().unwrap();
+        });
+    }
+}
+
+#[test]
 fn patterns_compile_within_bounds() {
     for pattern in [
         r"\\pL{1000}",
@@ -274,66 +421,77 @@ fn mutated_patterns_do_not_panic() {
     assert!(compiled > 2_000, "{compiled} compiled");
 }
 
+/// What mutation puts in.
+const PIECES: [&str; 55] = [
+    "(",
+    ")",
+    "[",
+    "]",
+    "{",
+    "}",
+    ".",
+    ",",
+    ":",
+    "?",
+    "'",
+    "\"",
+    "\\",
+    "!",
+    "-",
+    "+",
+    "*",
+    "/",
+    "%",
+    "==",
+    "<",
+    "&&",
+    "||",
+    " in ",
+    "object",
+    "now",
+    "x",
+    "1",
+    "1u",
+    "1.5",
+    "'a'",
+    "null",
+    "é",
+    "\n",
+    "has(",
+    ".map(x,",
+    ".all(x,",
+    ".exists_one(x,",
+    ".matches(",
+    "timestamp(",
+    "duration(",
+    "`",
+    "9223372036854775807",
+    "-9223372036854775808",
+    ".size()",
+    ".join(",
+    ".split(",
+    ".format([",
+    "%.3f%s%x",
+    "quantity('",
+    "1.5Gi",
+    "//",
+    "b'",
+    "r'",
+    "\u{0}",
+];
+
 #[test]
 fn mutated_expressions_neither_panic_nor_hang() {
     let golden = Golden::load();
     let whole = whole();
     let doc = Doc::parse(golden.objects[4].as_bytes(), &whole).unwrap();
-    let seeds: Vec<&str> = golden.cases.iter().map(|case| &*case.expr).collect();
-    let pieces = [
-        "(",
-        ")",
-        "[",
-        "]",
-        "{",
-        "}",
-        ".",
-        ",",
-        ":",
-        "?",
-        "'",
-        "\"",
-        "\\",
-        "!",
-        "-",
-        "+",
-        "*",
-        "/",
-        "%",
-        "==",
-        "<",
-        "&&",
-        "||",
-        " in ",
-        "object",
-        "now",
-        "x",
-        "1",
-        "1u",
-        "1.5",
-        "'a'",
-        "null",
-        "é",
-        "\n",
-        "has(",
-        ".map(x,",
-        ".all(x,",
-        ".exists_one(x,",
-        ".matches(",
-        "timestamp(",
-        "duration(",
-        "`",
-        "9223372036854775807",
-        "-9223372036854775808",
-        ".size()",
-        "//",
-        "b'",
-        "r'",
-        "\u{0}",
-    ];
+    let functions = functions::functions();
+    let seeds: Vec<&str> = (golden.cases.iter().map(|case| &*case.expr))
+        .chain(functions.cases.iter().map(|case| &*case.expr))
+        .collect();
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     let mut compiled = 0;
-    for _ in 0..3_000 {
+    for _ in 0..4_000 {
         let seed = seeds[random.below(seeds.len())];
         let mut text: Vec<char> = seed.chars().take(300).collect();
         for _ in 0..=random.below(3) {
@@ -350,7 +508,7 @@ fn mutated_expressions_neither_panic_nor_hang() {
                 }
                 2 if at < text.len() => text.truncate(at),
                 _ => {
-                    let piece = pieces[random.below(pieces.len())];
+                    let piece = PIECES[random.below(PIECES.len())];
                     text.splice(at..at, piece.chars());
                 }
             }

@@ -123,6 +123,71 @@ fn every_expression_answers_the_same_on_every_object_projected_or_whole() {
     }
 }
 
+/// Evaluates with the fields alone that `program` and the list of items need.
+fn through(
+    program: &Program,
+    environment: &Environment,
+    items: &Program,
+    json: &[u8],
+) -> Result<String, Failure> {
+    let mut projection = items.items_projection(environment, [program]);
+    projection.merge(program.projection());
+    let doc = Doc::parse(json, &projection).unwrap();
+    let mut budget = full();
+    let mut scope = Scope::new(&doc, Timestamp::UNIX_EPOCH, &mut budget);
+    scope.set_variables(environment);
+    let item = items.items(&mut scope)?.pop();
+    scope.set_item(item);
+    program.run(&mut scope).map(|value| print(&value))
+}
+
+#[test]
+fn what_is_read_through_variables_and_items_is_what_is_read_of_the_object() {
+    let golden = Golden::load();
+    let whole = whole();
+    let mut environment = Environment::default();
+    for (name, source) in [
+        ("o", "object"),
+        ("meta", "variables.o.metadata"),
+        ("spec", "object.spec"),
+        ("status", "variables.o.status"),
+        ("list", "[variables.o, {'not': 'read'}]"),
+    ] {
+        let program = super::super::compile(source, Kind::Any, &environment).unwrap();
+        environment.declare(name, program).unwrap();
+    }
+    let inner = environment.with_item();
+    let compile = |source: &str| super::super::compile(source, Kind::Any, &inner);
+    let items = compile("[object].filter(x, true)").unwrap();
+    let mut compared = 0;
+    for case in &golden.cases {
+        let Ok(original) = any(&case.expr) else {
+            continue;
+        };
+        let rewrites = [
+            case.expr.replace("object", "variables.o"),
+            case.expr.replace("object", "item"),
+            case.expr.replace("object", "variables.list[0]"),
+            case.expr
+                .replace("object.metadata", "variables.meta")
+                .replace("object.spec", "variables.spec")
+                .replace("object.status", "variables.status"),
+        ];
+        for program in rewrites.iter().filter_map(|source| compile(source).ok()) {
+            for json in golden.objects.iter().filter(|json| !json.is_empty()) {
+                let Ok(doc) = Doc::parse(json.as_bytes(), &whole) else {
+                    continue;
+                };
+                let expected = answer(&original, &doc, &mut full());
+                let found = through(&program, &environment, &items, json.as_bytes());
+                assert_eq!(found, expected, "{}", program.source());
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 5_000, "{compared} compared");
+}
+
 fn is_worded_otherwise(source: &str) -> bool {
     WORDED_OTHERWISE
         .iter()

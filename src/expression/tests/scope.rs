@@ -13,12 +13,8 @@ fn now() -> Timestamp {
 fn test(source: &str) -> (Result<bool, Failure>, bool) {
     let program = compile(source, Kind::Bool).unwrap();
     let doc = Doc::parse(JSON, program.projection()).unwrap();
-    let mut scope = Scope {
-        doc: &doc,
-        now: now(),
-        budget: &mut full(),
-        read_now: false,
-    };
+    let mut budget = full();
+    let mut scope = Scope::new(&doc, now(), &mut budget);
     let outcome = program.test(&mut scope);
     (outcome, scope.read_now)
 }
@@ -26,12 +22,7 @@ fn test(source: &str) -> (Result<bool, Failure>, bool) {
 fn text(source: &str) -> Result<String, Failure> {
     let program = compile(source, Kind::String).unwrap();
     let doc = Doc::parse(JSON, program.projection()).unwrap();
-    program.text(&mut Scope {
-        doc: &doc,
-        now: now(),
-        budget: &mut full(),
-        read_now: false,
-    })
+    program.text(&mut Scope::new(&doc, now(), &mut full()))
 }
 
 fn value(source: &str) -> Result<String, Failure> {
@@ -171,14 +162,7 @@ fn rules_of_one_object_share_its_budget() {
     let program = compile("object.spec.list.all(x, x > 0)", Kind::Bool).unwrap();
     let doc = Doc::parse(JSON, program.projection()).unwrap();
     let mut budget = Budget { left: 5 };
-    let mut run = || {
-        program.test(&mut Scope {
-            doc: &doc,
-            now: now(),
-            budget: &mut budget,
-            read_now: false,
-        })
-    };
+    let mut run = || program.test(&mut Scope::new(&doc, now(), &mut budget));
     // Three steps each: the program and two elements.
     assert_eq!(run(), Ok(true));
     assert_eq!(run(), Err(Failure::Budget));

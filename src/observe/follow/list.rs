@@ -2,7 +2,9 @@
 
 use super::{End, Follower};
 use crate::observe::{
-    Lost, page,
+    Lost, envelope,
+    lines::MAX_LINE,
+    page,
     request::{self, Ask, ReadError, Refusal},
 };
 use tracing::warn;
@@ -60,7 +62,15 @@ impl Follower {
                 warn!(source = %self.source, items = page.garbage, "list holds items that are not objects");
             }
             for item in page.items {
-                self.applied(item).await;
+                // What would be too long for a line of a watch, so that both say the same.
+                if item.len() <= MAX_LINE {
+                    self.applied(item).await;
+                } else if let Some(object) = envelope::identity(&item) {
+                    self.too_large(object, item.len() as u64).await;
+                } else {
+                    let why = format!("an item of {} bytes without name and uid", item.len());
+                    return Err(End::Failed(Lost::Garbled(why), None));
+                }
             }
             if page.next.is_some() && page.next != token {
                 token = page.next;

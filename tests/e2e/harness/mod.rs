@@ -13,7 +13,7 @@ pub use objects::{
     CRD, Kind, NODE, OPERATION, RULE_SET, VM, VMI, condition, crd, migrating, rule_set, text,
 };
 pub use watch::{Events, Lines, event_types};
-pub use world::{World, columns};
+pub use world::{World, audited, columns};
 
 use std::any::Any;
 use std::io::Write as _;

@@ -9,7 +9,11 @@ use std::process::{ExitStatus, Stdio};
 use tokio::process::{Child, ChildStdin, Command};
 
 /// Settings that make the tests quick; what they say is of no importance to any test.
-const SETTINGS: [(&str, &str); 2] = [("DEBOUNCE_THRESHOLD", "3s"), ("REQUEUE_INTERVAL", "5s")];
+const SETTINGS: [(&str, &str); 3] = [
+    ("DEBOUNCE_THRESHOLD", "3s"),
+    ("K8S_INFORMER_RESYNC", "1s"),
+    ("REQUEUE_INTERVAL", "5s"),
+];
 
 /// Becomes the server, and ends it when standard input does: with the test process,
 /// however that ends.

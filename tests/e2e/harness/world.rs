@@ -178,6 +178,48 @@ impl World {
         self.admin.merge(&path, &patch).await.ok()
     }
 
+    /// Changes the status of an object whose resource has a subresource for it.
+    pub async fn patch_status(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        name: &str,
+        status: &Value,
+    ) -> Value {
+        let path = format!("{}/{name}/status", kind.path(Some(namespace)));
+        let patch = json!({"status": status});
+        self.admin.merge(&path, &patch).await.ok()
+    }
+
+    /// Installs a definition of `tests/e2e/fixtures` and waits until `kind` is served.
+    pub async fn install(&self, definition: &str, kind: &Kind) {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/e2e/fixtures")
+            .join(definition);
+        let file = file.to_str().expect("the repository's path is UTF-8");
+        self.kubectl(&["apply", "-f", file])
+            .await
+            .expect("the definition is valid");
+        eventually(&format!("{} are served", kind.plural), async || {
+            let answer = self.admin.get(&kind.path(None)).await;
+            so(answer.code == 200, answer)
+        })
+        .await;
+    }
+
+    /// The rule set of this target that ships in this folder, for one namespace and
+    /// named after it.
+    pub async fn shipped(&self, folder: &str, target: &Kind, namespace: &str) -> Value {
+        let shipped = self.kustomize(folder).await;
+        let mut rules = shipped
+            .into_iter()
+            .find(|it| it["spec"]["target"]["resource"] == target.plural)
+            .unwrap_or_else(|| panic!("rules for {} ship in {folder}", target.plural));
+        rules["metadata"]["name"] = json!(namespace);
+        rules["spec"]["namespaces"] = json!([namespace]);
+        rules
+    }
+
     /// Creates a rule set and waits until it is Ready.
     pub async fn ready_rule_set(&self, rule_set: &Value) -> Value {
         self.create(&RULE_SET, None, rule_set).await;
@@ -243,6 +285,19 @@ impl World {
     pub async fn kustomize(&self, folder: &str) -> Vec<Value> {
         kustomize(&self.control_plane.state.kubectl, folder).await
     }
+}
+
+/// What the server's ServiceAccount has written, asked to be judged, listed and watched
+/// so far: lines of the audit log.
+pub fn audited(world: &World) -> Vec<Value> {
+    let log = &world.control_plane.state.audit_log;
+    let log = std::fs::read_to_string(log).expect("the control plane keeps an audit log");
+    log.lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|event| {
+            text(event, "/user/username") == "system:serviceaccount:ifo-system:ifo-apiserver"
+        })
+        .collect()
 }
 
 /// The items of a list.

@@ -1,5 +1,7 @@
 //! The life of operations, with time that the tests move.
 
+mod language;
+
 use super::*;
 use crate::api::live::{InFlightOperation, Phase, State};
 use crate::api::ruleset::{OperationRuleSetSpec, Rule, Target};
@@ -84,8 +86,11 @@ fn book(target: &Arc<Gvr>, generation: u64, sets: &[(&str, &[&str])]) -> Arc<Rul
                 .map(|operation| Rule {
                     operation: (*operation).into(),
                     expression: "true".into(),
+                    ..Rule::default()
                 })
                 .collect(),
+            label_selector: None,
+            variables: Vec::new(),
             namespaces: Vec::new(),
             labels: BTreeMap::new(),
             label_expressions: Vec::new(),
@@ -173,12 +178,16 @@ impl World {
             Finding {
                 rule_set: set.clone(),
                 operation: operation.into(),
+                item: None,
                 says: (!failed).then(Says::default),
             }
         });
         let evaluation = Evaluation {
             subject,
             findings: findings.collect(),
+            outcomes: Vec::new(),
+            unselected: Vec::new(),
+            failures: Vec::new(),
             read_now: false,
         };
         self.feed(Event::Evaluated {
@@ -576,11 +585,15 @@ fn result_of_older_rules_is_dropped() {
     let finding = Finding {
         rule_set: world.book.rule_sets[0].clone(),
         operation: "Migrating".into(),
+        item: None,
         says: Some(Says::default()),
     };
     let evaluation = Evaluation {
         subject: subject("vm"),
         findings: vec![finding],
+        outcomes: Vec::new(),
+        unselected: Vec::new(),
+        failures: Vec::new(),
         read_now: false,
     };
     let event = Event::Evaluated {

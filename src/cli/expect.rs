@@ -1,0 +1,53 @@
+//! What an object says that rules should find on it, in its annotation.
+
+use crate::observe::manifest::Object;
+use std::collections::BTreeSet;
+
+/// Names of operations with commas between them, an item's after a slash; empty for none.
+const ANNOTATION: &str = "ifo.kubevirt.io/expect";
+
+/// The operations that `object` expects; None if it expects nothing in particular.
+pub(super) fn expected(object: &Object) -> Option<BTreeSet<String>> {
+    let annotations = object.json.get("metadata")?.get("annotations")?;
+    Some(names(annotations.get(ANNOTATION)?.as_str()?))
+}
+
+fn names(text: &str) -> BTreeSet<String> {
+    text.split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The name of an operation as the annotation has it.
+pub(super) fn name(operation: &str, item: Option<&str>) -> String {
+    match item {
+        Some(item) => format!("{operation}/{item}"),
+        None => operation.to_owned(),
+    }
+}
+
+/// Names for a person to read.
+pub(super) fn list(names: &BTreeSet<String>) -> String {
+    if names.is_empty() {
+        return "nothing".to_owned();
+    }
+    names
+        .iter()
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stand_between_commas() {
+        assert!(names("").is_empty());
+        assert_eq!(list(&names(" B, A/x ,B")), "A/x, B");
+        assert_eq!(list(&names("")), "nothing");
+    }
+}

@@ -1,0 +1,96 @@
+//! What all commands print with. Enters: rows, values, complaints. Leaves: text on
+//! standard output, and one line for each complaint on standard error.
+
+use clap::ValueEnum;
+use serde::Serialize;
+use std::fmt::Display;
+use std::io::Write as _;
+use unicode_width::UnicodeWidthStr as _;
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// For people
+    Table,
+    /// One JSON document
+    Json,
+    /// One YAML document
+    Yaml,
+}
+
+/// Between two columns, as kubectl has it.
+const GAP: usize = 3;
+
+/// Writes to standard output. That nobody reads it (any more) is no error of ours.
+pub(super) fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Prints `value` as JSON or YAML; a table is the caller's own.
+pub(super) fn print_value<T: Serialize>(value: &T, format: Format) {
+    let text = match format {
+        Format::Yaml => serde_saphyr::to_string(value).map_err(|error| error.to_string()),
+        Format::Json | Format::Table => serde_json::to_string_pretty(value)
+            .map(|text| text + "\n")
+            .map_err(|error| error.to_string()),
+    };
+    match text {
+        Ok(text) => print(&text),
+        Err(error) => complain("error", error),
+    }
+}
+
+/// Writes one line to standard error.
+pub(super) fn complain(level: &str, what: impl Display) {
+    let text = what.to_string().replace('\n', " ");
+    let _ = writeln!(std::io::stderr().lock(), "{level}: {text}");
+}
+
+/// Rows below a header, each column as wide as its widest cell.
+pub(super) fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
+    let mut widths = header.map(str::width);
+    // A line feed in a cell, as messages may have, would break the row.
+    let rows: Vec<[String; N]> = rows
+        .iter()
+        .map(|row| {
+            row.clone()
+                .map(|cell| cell.replace(['\n', '\r', '\t'], " "))
+        })
+        .collect();
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.width());
+        }
+    }
+    let mut text = String::new();
+    let mut line = |cells: [&str; N]| {
+        let start = text.len();
+        for (cell, width) in cells.iter().zip(widths) {
+            text.push_str(cell);
+            text.extend(std::iter::repeat_n(' ', width - cell.width() + GAP));
+        }
+        let end = text[start..].trim_end().len();
+        text.truncate(start + end);
+        text.push('\n');
+    };
+    line(header);
+    for row in &rows {
+        line(std::array::from_fn(|column| row[column].as_str()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_whatever_the_cells_hold() {
+        let rows = [
+            ["é".to_owned(), "x\ny".to_owned()],
+            ["日本".to_owned(), String::new()],
+        ];
+        assert_eq!(table(["A", "B"], &rows), "A      B\né      x y\n日本\n");
+    }
+}

@@ -1,0 +1,363 @@
+//! `kubectl ifo rules replay`: a recorded watch stream through the rules, in virtual
+//! time. Enters: rule sets and events. Leaves: the operations that a server with these
+//! rules would have shown, had it watched.
+//!
+//! The rooms are the server's own, evaluate and track; only the clocks are the
+//! stream's. As on a watch that was there before the stream began, an object that
+//! appears is new.
+
+mod clock;
+mod history;
+
+use super::input::Input;
+use super::names::Names;
+use super::output::{Format, complain, print, print_value, table};
+use super::rule_sets;
+use super::stream::{self, Change, Event};
+use crate::api::{Gvr, Source, duration};
+use crate::evaluate::{FieldFailure, Subject, evaluate};
+use crate::expression::Doc;
+use crate::index::{self, Bounds, Cursor, Scope, Stamp, Writer};
+use crate::rules::{RuleBook, RuleSet};
+use crate::serve::resource::LIVE_LAYOUT;
+use crate::telemetry::Metrics;
+use crate::track::{self, Message, Settings, Tracker};
+use clock::Clock;
+use futures::FutureExt as _;
+use history::{History, Run};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often the server evaluates what depends on the time again
+/// (`K8S_INFORMER_RESYNC`'s default).
+const RESYNC: Duration = Duration::from_secs(30);
+
+/// What the ring must hold between two looks at it: the changes of one event.
+const RING: Bounds = Bounds {
+    bytes: 1 << 28,
+    age: Duration::from_hours(24),
+};
+
+/// The flags of the command.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a kustomization.yaml), - for standard input; also CRDs, for the names of their resources
+    #[arg(required = true, value_name = "RULES")]
+    rules: Vec<PathBuf>,
+    /// Recorded watch events as JSON: {"t": seconds, "resource": "group/version/plural", "type", "object"} on each line, or what `kubectl get -w --output-watch-events -o json` prints; - for standard input
+    #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
+    stream: Vec<PathBuf>,
+    /// How long an operation must not be detected before it is over, as the server's --debounce-threshold
+    #[arg(long, default_value = "30s", value_parser = debounce)]
+    debounce: Duration,
+    /// Form of the output
+    #[arg(short = 'O', long, short_alias = 'o', value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+/// The longest debounce: no stream is longer, and clocks can count it.
+const LONGEST: Duration = Duration::from_hours(365 * 24);
+
+fn debounce(text: &str) -> Result<Duration, String> {
+    duration::parse(text)
+        .filter(|duration| *duration <= LONGEST)
+        .ok_or_else(|| "not a duration such as 30s, 5m or 1h30m".to_owned())
+}
+
+#[derive(Debug, Serialize)]
+struct Operations {
+    operations: Vec<Run>,
+}
+
+/// Prints the operations; true if everything could be read. That a rule fails on an
+/// object is told, and part of what is replayed.
+pub(super) fn run(args: &Args) -> bool {
+    let mut rules = Input::read(&args.rules);
+    let loaded = rule_sets::load(&mut rules);
+    let mut well = rules.report();
+    if loaded.is_empty() {
+        return false;
+    }
+    let names = Names::of(&rules.objects);
+    let mut events = Vec::new();
+    for path in &args.stream {
+        let read = text(path).map(|text| stream::read(&text, &names));
+        let faults = match read {
+            Ok((more, faults)) => {
+                events.extend(more);
+                faults
+            }
+            Err(error) => vec![error.to_string()],
+        };
+        for fault in faults {
+            complain("error", format!("{}: {fault}", path.display()));
+            well = false;
+        }
+    }
+    events.sort_by(|a, b| a.t.total_cmp(&b.t));
+    let targets = rule_sets::by_target(&loaded);
+    if !events
+        .iter()
+        .any(|event| targets.contains_key(&event.resource))
+    {
+        complain("note", "no event is about a target of the rules");
+    }
+    let (operations, failures) = replay(&targets, &events, args.debounce);
+    for (failure, subject) in &failures {
+        let (name, field, message) = (&failure.rule_set, &failure.field, &failure.message);
+        complain("warning", format!("{name}: {field}: {subject}: {message}"));
+    }
+    match args.output {
+        Format::Table => print_table(&operations),
+        format => print_value(&Operations { operations }, format),
+    }
+    well
+}
+
+fn text(path: &Path) -> std::io::Result<String> {
+    if path.as_os_str() == "-" {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text)?;
+        return Ok(text);
+    }
+    std::fs::read_to_string(path)
+}
+
+/// What failed, and on which object first.
+type Failed = (FieldFailure, String);
+
+/// Failures that are told: one that goes wrong on every event is told once, but a
+/// message may differ each time.
+const MAX_FAILURES: usize = 100;
+
+/// Runs `events`, which are in order, through the rules.
+fn replay(
+    targets: &BTreeMap<Gvr, Vec<Arc<RuleSet>>>,
+    events: &[Event],
+    debounce: Duration,
+) -> (Vec<Run>, Vec<Failed>) {
+    let mut player = Player::new(Clock::of(events), debounce);
+    player.begin(targets, events);
+    for event in events {
+        player.until(event.t);
+        player.event(event);
+    }
+    player.end()
+}
+
+/// The server's rooms, on the stream's clocks.
+struct Player {
+    clock: Clock,
+    metrics: Arc<Metrics>,
+    tracker: Tracker,
+    writer: Writer,
+    cursor: Cursor,
+    books: BTreeMap<Gvr, (Source, Arc<RuleBook>)>,
+    /// Objects whose evaluation read `now`, and the next time to do that again.
+    timed: BTreeMap<Arc<str>, (Gvr, Vec<u8>)>,
+    resync: Instant,
+    history: History,
+    failures: Vec<Failed>,
+}
+
+impl Player {
+    fn new(clock: Clock, debounce: Duration) -> Self {
+        let metrics = Arc::new(Metrics::new());
+        let settings = Settings {
+            debounce,
+            retain: false,
+            cluster_namespace: "ifo-system".into(),
+        };
+        let (writer, reader) = index::index(&LIVE_LAYOUT, RING);
+        let cursor = reader
+            .follow(reader.head(), Scope::All)
+            .expect("the head can be followed");
+        Self {
+            resync: clock.start() + RESYNC,
+            clock,
+            tracker: Tracker::new(settings, metrics.clone()),
+            metrics,
+            writer,
+            cursor,
+            books: BTreeMap::new(),
+            timed: BTreeMap::new(),
+            history: History::default(),
+            failures: Vec::new(),
+        }
+    }
+
+    /// Publishes the rules of all targets that the stream has, whose watches are then
+    /// up to date.
+    fn begin(&mut self, targets: &BTreeMap<Gvr, Vec<Arc<RuleSet>>>, events: &[Event]) {
+        for (target, rule_sets) in targets {
+            let mut about = events.iter().filter(|event| event.resource == *target);
+            let Some(first) = about.next() else { continue };
+            let namespaced = first.subject.namespace.is_some();
+            let book = rule_sets::book(target.clone(), &first.subject.kind, namespaced, rule_sets);
+            let target = Arc::new(target.clone());
+            let source = Source {
+                target: target.clone(),
+                namespace: None,
+            };
+            let rules = Message::Rules {
+                target: target.clone(),
+                book: Some(book.clone()),
+                removed: false,
+            };
+            let now = self.clock.first();
+            self.tracker.advance(rules, now);
+            self.books.insert((*target).clone(), (source, book));
+            self.tell(&target, track::Event::Reset, now);
+            self.tell(&target, track::Event::Synced, now);
+        }
+    }
+
+    fn tell(&mut self, target: &Gvr, event: track::Event, now: track::Now) {
+        let Some((source, book)) = self.books.get(target) else {
+            return;
+        };
+        let message = Message::Feed {
+            source: source.clone(),
+            generation: book.generation,
+            event,
+        };
+        self.tracker.advance(message, now);
+        self.commit(now);
+    }
+
+    /// Lets time pass up to `t`: what falls due on the way does.
+    fn until(&mut self, t: f64) {
+        let to = self.clock.at(t).steady;
+        while let Some(due) = self.due().filter(|due| *due <= to) {
+            self.fall_due(due);
+        }
+        while self.resync <= to {
+            self.resync += RESYNC;
+        }
+    }
+
+    /// When something happens without an event.
+    fn due(&self) -> Option<Instant> {
+        let resync = (!self.timed.is_empty()).then_some(self.resync);
+        let deadline = self.tracker.next_deadline();
+        deadline.into_iter().chain(resync).min()
+    }
+
+    fn fall_due(&mut self, due: Instant) {
+        let now = self.clock.when(due);
+        if !self.timed.is_empty() && self.resync == due {
+            self.again(now);
+            self.resync = due + RESYNC;
+        }
+        self.commit(now);
+    }
+
+    fn again(&mut self, now: track::Now) {
+        let timed: Vec<_> = self.timed.values().cloned().collect();
+        for (target, json) in timed {
+            self.applied(&target, &json, now);
+        }
+    }
+
+    fn event(&mut self, event: &Event) {
+        if !self.books.contains_key(&event.resource) {
+            return;
+        }
+        let now = self.clock.at(event.t);
+        let json = event.object.to_string().into_bytes();
+        self.history.heard(&event.subject, event.t);
+        match event.change {
+            Change::Applied => self.applied(&event.resource, &json, now),
+            Change::Deleted => self.deleted(&event.resource, &json, now),
+        }
+    }
+
+    fn applied(&mut self, target: &Gvr, json: &[u8], now: track::Now) {
+        let Some((_, book)) = self.books.get(target) else {
+            return;
+        };
+        let evaluated = Doc::parse(json, &book.projection)
+            .ok()
+            .and_then(|doc| evaluate(book, &doc, now.wall, &self.metrics).ok());
+        // The stream's reader has refused what has no name.
+        let Some(evaluation) = evaluated else { return };
+        for failure in &evaluation.failures {
+            if self.failures.len() < MAX_FAILURES
+                && self.failures.iter().all(|(told, _)| told != failure)
+            {
+                let subject = evaluation.subject.path();
+                self.failures.push((failure.clone(), subject));
+            }
+        }
+        let identity = evaluation.subject.identity(target);
+        if evaluation.read_now {
+            let timed = (target.clone(), json.to_vec());
+            self.timed.insert(identity, timed);
+        } else {
+            self.timed.remove(&identity);
+        }
+        let read = Instant::now();
+        self.tell(target, track::Event::Evaluated { evaluation, read }, now);
+    }
+
+    fn deleted(&mut self, target: &Gvr, json: &[u8], now: track::Now) {
+        let Some((_, book)) = self.books.get(target) else {
+            return;
+        };
+        let subject = Doc::parse(json, &book.projection)
+            .ok()
+            .and_then(|doc| Subject::read(&doc).ok());
+        let Some(subject) = subject else { return };
+        self.timed.remove(&subject.identity(target));
+        let read = Instant::now();
+        self.tell(target, track::Event::Deleted { subject, read }, now);
+    }
+
+    /// Ends what is due, and takes note of what can be seen.
+    fn commit(&mut self, now: track::Now) {
+        self.tracker.expire(now);
+        self.tracker.commit(&mut self.writer, Stamp::Mint, &[]);
+        let t = self.clock.seconds(now.steady);
+        while let Some(Ok(changes)) = self.cursor.next().now_or_never() {
+            for change in changes {
+                self.history.changed(&change, t, &self.clock);
+            }
+        }
+    }
+
+    /// What is not detected when the stream ends has ended, as far as one knows: time
+    /// goes on until that shows.
+    fn end(mut self) -> (Vec<Run>, Vec<Failed>) {
+        self.timed.clear();
+        self.history.close();
+        while self.history.is_settling()
+            && let Some(due) = self.due()
+        {
+            self.fall_due(due);
+        }
+        (self.history.into_runs(), self.failures)
+    }
+}
+
+fn print_table(operations: &[Run]) {
+    let header = [
+        "STARTED",
+        "COMPLETED",
+        "SUBJECT",
+        "OPERATION",
+        "STATE",
+        "REASON",
+        "CHANGES",
+        "MESSAGES",
+    ];
+    let rows: Vec<_> = operations.iter().map(Run::row).collect();
+    if rows.is_empty() {
+        complain("note", "no operations");
+    } else {
+        print(&table(header, &rows));
+    }
+}

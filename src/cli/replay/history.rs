@@ -1,0 +1,181 @@
+//! What could be seen of the operations. Enters: changes of the index, as a watch would
+//! show them. Leaves: one line of history for each operation.
+
+use super::clock::Clock;
+use crate::api::live::{InFlightOperation, Phase, StartTimeSource, State};
+use crate::cli::expect;
+use crate::cli::test::Subject;
+use crate::index::{Change, Key};
+use serde::Serialize;
+use std::collections::HashMap;
+
+/// One operation from its start to its end.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Run {
+    subject: Subject,
+    operation: String,
+    item: Option<String>,
+    rule_set: String,
+    /// Seconds of the stream; before the first event if the rule says so.
+    started: f64,
+    /// When it stopped being detected; None for what is active at the end.
+    completed: Option<f64>,
+    state: State,
+    reason: String,
+    /// What it said on the way, in order.
+    messages: Vec<String>,
+    /// How often something visible about it changed, its appearance and end included.
+    changes: usize,
+    /// When it stopped being detected, as long as it is not.
+    #[serde(skip)]
+    settling: Option<f64>,
+}
+
+impl Run {
+    pub(super) fn row(&self) -> [String; 8] {
+        let seconds = |t: f64| format!("{t:.3}");
+        [
+            seconds(self.started),
+            self.completed.map_or_else(|| "-".to_owned(), seconds),
+            self.subject.path(),
+            expect::name(&self.operation, self.item.as_deref()),
+            format!("{:?}", self.state),
+            self.reason.clone(),
+            self.changes.to_string(),
+            self.messages.join("; "),
+        ]
+    }
+}
+
+/// The operations so far.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    runs: Vec<Run>,
+    /// Those that are not over, by their key.
+    open: HashMap<Key, usize>,
+    /// The times of all events, by subject, in order.
+    heard: HashMap<(String, Option<String>, String), Vec<f64>>,
+    /// Whether the stream is over: nothing new appears.
+    closed: bool,
+}
+
+impl History {
+    /// An event was about `subject`.
+    pub(super) fn heard(&mut self, subject: &Subject, t: f64) {
+        let key = (
+            subject.kind.clone(),
+            subject.namespace.clone(),
+            subject.name.clone(),
+        );
+        self.heard.entry(key).or_default().push(t);
+    }
+
+    /// The stream is over.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// Whether an operation only waits for the end of its debounce.
+    pub(super) fn is_settling(&self) -> bool {
+        let mut open = self.open.values().filter_map(|run| self.runs.get(*run));
+        open.any(|run| run.completed.is_none() && run.settling.is_some())
+    }
+
+    /// Something about an operation changed at `t`.
+    pub(super) fn changed(&mut self, change: &Change, t: f64, clock: &Clock) {
+        let key = change.key();
+        let Some(after) = &change.after else {
+            self.open.remove(key);
+            return;
+        };
+        let Ok(object) = serde_json::from_slice::<InFlightOperation>(after.json()) else {
+            return;
+        };
+        let run = match self.open.get(key) {
+            Some(run) => *run,
+            None if self.closed => return,
+            None => {
+                let started = self.started(&object, t, clock);
+                self.open.insert(key.clone(), self.runs.len());
+                self.runs.push(begin(&object, started));
+                self.runs.len() - 1
+            }
+        };
+        let Some(run) = self.runs.get_mut(run) else {
+            return;
+        };
+        let status = object.status;
+        run.changes += 1;
+        run.reason = status.reason;
+        run.rule_set = object.spec.rule_set;
+        run.state = status.state;
+        if status.phase == Phase::Completed {
+            run.completed = Some(run.settling.unwrap_or(t));
+            return;
+        }
+        run.settling = match status.state {
+            State::Settling => run.settling.or(Some(t)),
+            _ => None,
+        };
+        let said = run.messages.last().map(String::as_str).unwrap_or_default();
+        if !status.message.is_empty() && status.message != said {
+            run.messages.push(status.message);
+        }
+    }
+
+    /// When an operation that shows at `t` started. Its object has whole seconds; where
+    /// an event of the subject falls into that second, it was the event.
+    fn started(&self, object: &InFlightOperation, t: f64, clock: &Clock) -> f64 {
+        let Some(created) = &object.metadata.creation_timestamp else {
+            return t;
+        };
+        let second = created.0.as_second();
+        let within = |t: f64| clock.at(t).wall.as_second();
+        if second >= within(t) {
+            return t;
+        }
+        let subject = &object.spec.subject;
+        let key = (
+            subject.kind.clone(),
+            subject.namespace.clone(),
+            subject.name.clone(),
+        );
+        let mut events = self.heard.get(&key).into_iter().flatten().copied();
+        let event = match object.status.start_time_source {
+            // The time is in the object, as it is since the first of them.
+            StartTimeSource::Expression => events.find(|t| within(*t) == second),
+            _ => events.rfind(|t| within(*t) == second),
+        };
+        event.unwrap_or_else(|| clock.seconds_of(created.0))
+    }
+
+    /// All operations, in the order of their starts.
+    pub(super) fn into_runs(mut self) -> Vec<Run> {
+        self.runs.sort_by(|a, b| a.started.total_cmp(&b.started));
+        self.runs
+    }
+}
+
+fn begin(object: &InFlightOperation, started: f64) -> Run {
+    let subject = &object.spec.subject;
+    Run {
+        subject: Subject {
+            api_version: subject.api_version.clone(),
+            kind: subject.kind.clone(),
+            namespace: subject.namespace.clone(),
+            name: subject.name.clone(),
+            uid: subject.uid.clone(),
+        },
+        operation: object.spec.operation.clone(),
+        item: object.spec.item.clone(),
+        rule_set: object.spec.rule_set.clone(),
+        started,
+        completed: None,
+        state: object.status.state,
+        reason: String::new(),
+        messages: Vec::new(),
+        changes: 0,
+        settling: None,
+    }
+}

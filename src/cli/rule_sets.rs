@@ -1,0 +1,93 @@
+//! Rule sets from files. Enters: objects. Leaves: the compiled rule sets among them, and
+//! everything that is wrong with the others.
+
+use super::input::{Found, Input};
+use crate::api::ruleset::{KIND, OperationRuleSet, OperationRuleSetSpec};
+use crate::api::{GROUP, Gvr};
+use crate::rules::{RuleBook, RuleSet, compile};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A rule set that can be used.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    /// The file it is from.
+    pub(super) source: String,
+    /// Its name.
+    pub(super) name: String,
+    /// As it is written.
+    pub(super) spec: OperationRuleSetSpec,
+    /// As the server would use it.
+    pub(super) compiled: Arc<RuleSet>,
+}
+
+impl Loaded {
+    /// The resource it is about.
+    pub(super) fn target(&self) -> Gvr {
+        self.spec.target.gvr()
+    }
+}
+
+/// The rule sets among `input`'s objects; what is wrong joins its faults.
+pub(super) fn load(input: &mut Input) -> Vec<Loaded> {
+    let mut loaded: Vec<Loaded> = Vec::new();
+    let mut seen: BTreeMap<String, String> = BTreeMap::new();
+    let mut faults = Vec::new();
+    for Found { source, object } in &input.objects {
+        if object.kind != KIND || object.group() != GROUP {
+            continue;
+        }
+        let name = &object.name;
+        let mut fault = |what: String| faults.push(format!("{source}: {name}: {what}"));
+        if let Some(first) = seen.insert(name.clone(), source.clone()) {
+            fault(format!("is there twice, first in {first}"));
+            continue;
+        }
+        let rule_set: OperationRuleSet = match serde_json::from_value(object.json.clone()) {
+            Ok(rule_set) => rule_set,
+            Err(error) => {
+                fault(error.to_string());
+                continue;
+            }
+        };
+        match compile(name, &rule_set.spec) {
+            Ok(compiled) => loaded.push(Loaded {
+                source: source.clone(),
+                name: name.clone(),
+                spec: rule_set.spec,
+                compiled: Arc::new(compiled),
+            }),
+            Err(invalid) => invalid.iter().for_each(|what| fault(what.to_string())),
+        }
+    }
+    if seen.is_empty() && input.faults.is_empty() {
+        faults.push(format!("no {KIND} in the files"));
+    }
+    input.faults.extend(faults);
+    loaded
+}
+
+/// The rule sets by target, as the server would evaluate them: together.
+pub(super) fn by_target(loaded: &[Loaded]) -> BTreeMap<Gvr, Vec<Arc<RuleSet>>> {
+    let mut targets: BTreeMap<Gvr, Vec<Arc<RuleSet>>> = BTreeMap::new();
+    for rule_set in loaded {
+        targets
+            .entry(rule_set.target())
+            .or_default()
+            .push(rule_set.compiled.clone());
+    }
+    targets
+}
+
+/// The book of one target.
+pub(super) fn book(
+    target: Gvr,
+    kind: &str,
+    namespaced: bool,
+    rule_sets: &[Arc<RuleSet>],
+) -> Arc<RuleBook> {
+    // One generation: the rules do not change while a command runs.
+    let (generation, kind) = (1, kind.to_owned());
+    let book = RuleBook::new(generation, target, kind, namespaced, rule_sets.to_vec());
+    Arc::new(book)
+}

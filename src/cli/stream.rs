@@ -1,0 +1,250 @@
+//! A recorded watch stream. Enters: its text. Leaves: events in order, with their time
+//! and resource.
+//!
+//! Two forms are understood: one JSON object for each event, `{"t": seconds, "resource":
+//! "group/version/plural", "type", "object"}`, and what `kubectl get … -w
+//! --output-watch-events -o json` prints, which has neither `t` nor `resource` and more
+//! than one line for each. An event without `t` comes a second after the one before it:
+//! only the order means anything then.
+
+use super::names::Names;
+use super::test::Subject;
+use crate::api::Gvr;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// It is there.
+    Applied,
+    /// It is gone.
+    Deleted,
+}
+
+/// One event.
+#[derive(Clone, Debug)]
+pub(super) struct Event {
+    /// Seconds of the stream.
+    pub(super) t: f64,
+    /// What it is about.
+    pub(super) resource: Gvr,
+    /// What happened.
+    pub(super) change: Change,
+    /// The object, identified.
+    pub(super) subject: Subject,
+    /// The object itself.
+    pub(super) object: Value,
+}
+
+#[derive(Deserialize)]
+struct Line {
+    t: Option<f64>,
+    resource: Option<String>,
+    #[serde(rename = "type")]
+    kind: String,
+    object: Value,
+}
+
+/// The farthest time from the first, in seconds: a century, which clocks can count.
+const FARTHEST: f64 = 3e9;
+
+/// Reads events, and tells what is none; that hides no other. They come in the order of
+/// their times: recordings of several resources may lie one after the other.
+pub(super) fn read(text: &str, names: &Names) -> (Vec<Event>, Vec<String>) {
+    let mut events: Vec<Event> = Vec::new();
+    let mut faults = Vec::new();
+    let mut last: Option<f64> = None;
+    for (number, value) in (1..).zip(values(text)) {
+        let event = value.and_then(|value| {
+            let line: Line = serde_json::from_value(value).map_err(|error| error.to_string())?;
+            let t = line
+                .t
+                .unwrap_or_else(|| last.map_or(0.0, |last| last + 1.0));
+            if !(-FARTHEST..=FARTHEST).contains(&t) {
+                return Err("t is out of range".to_owned());
+            }
+            last = Some(t);
+            event(line, t, names)
+        });
+        match event {
+            Ok(event) => events.extend(event),
+            Err(why) => faults.push(format!("event {number}: {why}")),
+        }
+    }
+    events.sort_by(|a, b| a.t.total_cmp(&b.t));
+    (events, faults)
+}
+
+/// The JSON values in a text. After one that is broken (a recorder may have been killed
+/// in the middle of a line) it goes on with the next that begins a line.
+fn values(text: &str) -> Vec<Result<Value, String>> {
+    let mut values = Vec::new();
+    let mut rest = text;
+    loop {
+        let mut stream = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+        let mut broken = false;
+        for value in stream.by_ref() {
+            broken = value.is_err();
+            // Lines are counted from where this began.
+            values.push(value.map_err(|error| error.to_string()));
+        }
+        let begins = stream.byte_offset();
+        let next = rest
+            .get(begins..)
+            .and_then(|rest| rest.get(1..)?.find("\n{"));
+        match next {
+            Some(next) if broken => rest = &rest[begins + 1 + next + 1..],
+            _ => return values,
+        }
+    }
+}
+
+/// One event; None for what is about no object.
+fn event(line: Line, t: f64, names: &Names) -> Result<Option<Event>, String> {
+    let change = match line.kind.as_str() {
+        "ADDED" | "MODIFIED" => Change::Applied,
+        "DELETED" => Change::Deleted,
+        "BOOKMARK" => return Ok(None),
+        "ERROR" => {
+            let message = line.object.get("message").and_then(Value::as_str);
+            return Err(format!("ERROR: {}", message.unwrap_or("the watch broke")));
+        }
+        other => return Err(format!("unknown type {other:?}")),
+    };
+    let (resource, subject) = identify(line.resource.as_deref(), &line.object, names)?;
+    Ok(Some(Event {
+        t,
+        resource,
+        change,
+        subject,
+        object: line.object,
+    }))
+}
+
+/// Which object it is, of which resource.
+fn identify(
+    resource: Option<&str>,
+    object: &Value,
+    names: &Names,
+) -> Result<(Gvr, Subject), String> {
+    let text = |pointer: &str| {
+        let text = object.pointer(pointer).and_then(Value::as_str);
+        text.filter(|text| !text.is_empty()).map(str::to_owned)
+    };
+    let name = text("/metadata/name").ok_or("the object has no metadata.name")?;
+    let (api_version, kind) = (text("/apiVersion"), text("/kind"));
+    let gvr = match resource.map(|resource| resource.split('/').collect::<Vec<_>>()) {
+        Some(parts) if parts.len() == 3 => Gvr {
+            group: parts[0].to_owned(),
+            version: parts[1].to_owned(),
+            resource: parts[2].to_owned(),
+        },
+        // The core group has no name.
+        Some(parts) if parts.len() == 2 => Gvr {
+            group: String::new(),
+            version: parts[0].to_owned(),
+            resource: parts[1].to_owned(),
+        },
+        // `plural` or `plural.group`: the rest is in the object.
+        Some(parts) if parts.len() == 1 => {
+            let plural = parts[0].split('.').next().unwrap_or_default();
+            let api_version = api_version
+                .as_deref()
+                .ok_or("the object has no apiVersion")?;
+            Gvr {
+                resource: plural.to_owned(),
+                ..names.resource(api_version, "")
+            }
+        }
+        Some(_) => return Err("resource is not group/version/plural".to_owned()),
+        None => names.resource(
+            api_version
+                .as_deref()
+                .ok_or("the object has no apiVersion")?,
+            kind.as_deref().ok_or("the object has no kind")?,
+        ),
+    };
+    let subject = Subject {
+        api_version: gvr.api_version(),
+        kind: kind.unwrap_or_default(),
+        namespace: text("/metadata/namespace"),
+        name,
+        uid: text("/metadata/uid"),
+    };
+    Ok((gvr, subject))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(text: &str) -> (Vec<String>, Vec<String>) {
+        let (events, faults) = read(text, &Names::default());
+        let told = events
+            .iter()
+            .map(|event| format!("{} {} {}", event.t, event.resource, event.subject.path()))
+            .collect();
+        (told, faults)
+    }
+
+    #[test]
+    fn both_forms_are_read() {
+        let recorded = r#"{"t":3.5,"resource":"apps/v1/deployments","type":"ADDED","object":{"kind":"Deployment","metadata":{"name":"a","namespace":"n"}}}
+{"t":3.25,"resource":"v1/nodes","type":"DELETED","object":{"kind":"Node","metadata":{"name":"b"}}}
+{"t":4,"resource":"pods","type":"BOOKMARK","object":{}}
+{"t":5,"resource":"deployments","type":"MODIFIED","object":{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"c"}}}"#;
+        assert_eq!(
+            told(recorded).0,
+            [
+                "3.25 v1/nodes Node b",
+                "3.5 apps/v1/deployments Deployment n/a",
+                "5 apps/v1/deployments Deployment c"
+            ]
+        );
+        let object =
+            r#"{"apiVersion":"networking.k8s.io/v1","kind":"Ingress","metadata":{"name":"a"}}"#;
+        let printed = format!(
+            "{{\n  \"type\": \"ADDED\",\n  \"object\": {object}\n}}\n{{\n  \"type\": \"DELETED\", \"object\": {object}}}\n"
+        );
+        assert_eq!(
+            told(&printed).0,
+            [
+                "0 networking.k8s.io/v1/ingresses Ingress a",
+                "1 networking.k8s.io/v1/ingresses Ingress a"
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_no_event_is_told_and_hides_none() {
+        let good =
+            r#"{"type":"ADDED","object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}}"#;
+        for (bad, expected) in [
+            ("{\"type\":", "event 2: expected value"),
+            ("{\"type\": \"ADDED\", \"obj", "event 2: control character"),
+            ("{\n  \"type\": {\n  x}\n}", "event 2: key must be a string"),
+            (r#"{"type":"ADDED"}"#, "event 2: missing field `object`"),
+            (
+                r#"{"type":"ADDED","object":{}}"#,
+                "event 2: the object has no metadata.name",
+            ),
+            (
+                r#"{"type":"ERROR","object":{"message":"too old"}}"#,
+                "event 2: ERROR: too old",
+            ),
+            (r#"{"type":"X","object":{}}"#, "event 2: unknown type"),
+            (
+                r#"{"t":1e300,"type":"ADDED","object":{}}"#,
+                "event 2: t is out of range",
+            ),
+        ] {
+            let (events, faults) = told(&format!("{good}\n{bad}\n{good}\n"));
+            assert_eq!(events.len(), 2, "{bad}: {faults:?}");
+            let first = faults.first().map(String::as_str).unwrap_or_default();
+            assert!(first.starts_with(expected), "{faults:?}");
+        }
+        let (events, faults) = told(&good[..good.len() - 5]);
+        assert_eq!((events.len(), faults.len()), (0, 1));
+    }
+}

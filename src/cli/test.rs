@@ -1,0 +1,345 @@
+//! `kubectl ifo rules test`: which operations the rules find on objects. Enters: rule
+//! sets and objects. Leaves: one result for each object, the same that the server would
+//! come to, and whether that is what the object expects.
+
+use super::expect;
+use super::input::{Found, Input};
+use super::names::Names;
+use super::output::{Format, complain, print, print_value, table};
+use super::rule_sets;
+use crate::api::Gvr;
+use crate::api::live::State;
+use crate::evaluate::{Evaluation, evaluate};
+use crate::expression::Doc;
+use crate::rules::RuleBook;
+use crate::telemetry::Metrics;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The flags of the command.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a kustomization.yaml), - for standard input
+    #[arg(required = true, value_name = "RULES")]
+    rules: Vec<PathBuf>,
+    /// Objects: manifests, lists, folders such as a must-gather, - for standard input
+    #[arg(long, required = true, num_args = 1.., value_name = "FILES")]
+    objects: Vec<PathBuf>,
+    /// Compare with the objects' annotation ifo.kubevirt.io/expect (names with commas, or empty); exit code 1 if they differ
+    #[arg(long)]
+    expect: bool,
+    /// Form of the output
+    #[arg(short = 'O', long, short_alias = 'o', value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+#[derive(Debug, Serialize)]
+struct Results {
+    results: Vec<ObjectResult>,
+}
+
+/// What was found on one object.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ObjectResult {
+    source: String,
+    subject: Subject,
+    operations: Vec<Operation>,
+    failures: Vec<RuleFailure>,
+    /// Only with `--expect`, for objects that expect something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expected: Option<BTreeSet<String>>,
+    #[serde(skip)]
+    targeted: bool,
+}
+
+/// An object, as results name it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Subject {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
+    pub(super) uid: Option<String>,
+}
+
+impl Subject {
+    fn of(found: &Found) -> Self {
+        let object = &found.object;
+        let uid = object.json.pointer("/metadata/uid").and_then(Value::as_str);
+        Self {
+            api_version: object.api_version.clone(),
+            kind: object.kind.clone(),
+            namespace: object.namespace.clone(),
+            name: object.name.clone(),
+            uid: uid.map(str::to_owned),
+        }
+    }
+
+    /// `Kind namespace/name`.
+    pub(super) fn path(&self) -> String {
+        match &self.namespace {
+            Some(namespace) => format!("{} {namespace}/{}", self.kind, self.name),
+            None => format!("{} {}", self.kind, self.name),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Operation {
+    #[serde(rename = "operation")]
+    name: String,
+    item: Option<String>,
+    rule_set: String,
+    component: String,
+    state: State,
+    reason: String,
+    message: String,
+    progress: Option<u8>,
+    started: Option<Time>,
+    labels: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RuleFailure {
+    rule_set: String,
+    operation: String,
+    field: String,
+    message: String,
+}
+
+impl fmt::Display for RuleFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            rule_set,
+            operation,
+            field,
+            message,
+        } = self;
+        if operation.is_empty() {
+            write!(f, "{rule_set}: {field}: {message}")
+        } else {
+            write!(f, "{rule_set}: rules[{operation}].{field}: {message}")
+        }
+    }
+}
+
+/// Prints what was found; true if everything could be read and, if that was asked for,
+/// is as expected.
+pub(super) fn run(args: &Args) -> bool {
+    let mut rules = Input::read(&args.rules);
+    let loaded = rule_sets::load(&mut rules);
+    let objects = Input::read(&args.objects);
+    let well = rules.report() & objects.report();
+    if loaded.is_empty() {
+        return false;
+    }
+    let names = Names::of(rules.objects.iter().chain(&objects.objects));
+    let books: BTreeMap<Gvr, Arc<RuleBook>> = rule_sets::by_target(&loaded)
+        .into_iter()
+        .map(|(target, sets)| {
+            let book = rule_sets::book(target.clone(), "", true, &sets);
+            (target, book)
+        })
+        .collect();
+    let metrics = Metrics::new();
+    let now = Timestamp::now();
+    let results: Vec<ObjectResult> = objects
+        .objects
+        .iter()
+        .map(|found| {
+            let target = names.resource(&found.object.api_version, &found.object.kind);
+            let book = books.get(&target);
+            result(found, book.map(Arc::as_ref), args.expect, now, &metrics)
+        })
+        .collect();
+    other_versions(&objects, &names, &books);
+    let as_expected = !args.expect || compare(&results);
+    match args.output {
+        Format::Table => print_table(&results),
+        format => print_value(&Results { results }, format),
+    }
+    well && as_expected
+}
+
+fn result(
+    found: &Found,
+    book: Option<&RuleBook>,
+    expect: bool,
+    now: Timestamp,
+    metrics: &Metrics,
+) -> ObjectResult {
+    let mut result = ObjectResult {
+        source: found.source.clone(),
+        subject: Subject::of(found),
+        operations: Vec::new(),
+        failures: Vec::new(),
+        expected: expect.then(|| expect::expected(&found.object)).flatten(),
+        targeted: book.is_some(),
+    };
+    let Some(book) = book else { return result };
+    let json = found.object.json.to_string();
+    let evaluated = Doc::parse(json.as_bytes(), &book.projection)
+        .map_err(|error| error.to_string())
+        .and_then(|doc| evaluate(book, &doc, now, metrics).map_err(|error| error.to_string()));
+    match evaluated {
+        Ok(evaluation) => fill(&mut result, evaluation),
+        Err(message) => result.failures.push(RuleFailure {
+            rule_set: String::new(),
+            operation: String::new(),
+            field: "object".to_owned(),
+            message,
+        }),
+    }
+    result
+}
+
+/// Takes over what the rules say.
+fn fill(result: &mut ObjectResult, evaluation: Evaluation) {
+    for finding in evaluation.findings {
+        // What failed is told below.
+        let Some(says) = finding.says else { continue };
+        let name = finding.operation.to_string();
+        let reason = says.reason.as_deref().unwrap_or(&name);
+        result.operations.push(Operation {
+            reason: reason.to_owned(),
+            name,
+            item: finding.item.as_deref().map(str::to_owned),
+            rule_set: finding.rule_set.name.to_string(),
+            component: finding.rule_set.component.to_string(),
+            state: says.state.unwrap_or(State::Progressing),
+            message: says.message.to_string(),
+            progress: says.progress,
+            started: says.started.map(Time),
+            labels: Arc::unwrap_or_clone(says.labels),
+        });
+    }
+    result
+        .failures
+        .extend(evaluation.failures.into_iter().map(|failure| {
+            // The operation is told beside it.
+            let rule = format!("rules[{}].", failure.operation);
+            let field = failure.field.strip_prefix(&rule);
+            RuleFailure {
+                field: field.unwrap_or(&failure.field).to_owned(),
+                rule_set: failure.rule_set.to_string(),
+                operation: failure.operation.to_string(),
+                message: failure.message,
+            }
+        }));
+}
+
+/// Tells of objects that no rule looked at only because of their version: the server
+/// would get them in another one, converted.
+fn other_versions(objects: &Input, names: &Names, books: &BTreeMap<Gvr, Arc<RuleBook>>) {
+    let mut passed_over: BTreeMap<Gvr, usize> = BTreeMap::new();
+    for found in &objects.objects {
+        let own = names.resource(&found.object.api_version, &found.object.kind);
+        let ruled = |target: &&Gvr| target.group == own.group && target.resource == own.resource;
+        if !books.contains_key(&own) && books.keys().any(|target| ruled(&target)) {
+            *passed_over.entry(own).or_default() += 1;
+        }
+    }
+    for (own, count) in passed_over {
+        complain(
+            "note",
+            format!("{count} of {own} passed over: the rules are about another version"),
+        );
+    }
+}
+
+/// Compares what was found with what is expected, and tells of each difference.
+fn compare(results: &[ObjectResult]) -> bool {
+    let mut compared = 0;
+    let mut well = true;
+    for result in results {
+        let Some(expected) = &result.expected else {
+            continue;
+        };
+        compared += 1;
+        let found: BTreeSet<String> = result
+            .operations
+            .iter()
+            .map(|operation| expect::name(&operation.name, operation.item.as_deref()))
+            .collect();
+        let at = format!("{}: {}", result.source, result.subject.path());
+        if found != *expected {
+            well = false;
+            let (expected, found) = (expect::list(expected), expect::list(&found));
+            complain("error", format!("{at}: expected {expected}; found {found}"));
+        }
+        for failure in &result.failures {
+            well = false;
+            complain("error", format!("{at}: {failure}"));
+        }
+    }
+    if compared == 0 {
+        complain(
+            "note",
+            "no object has the annotation ifo.kubevirt.io/expect",
+        );
+    }
+    well
+}
+
+fn print_table(results: &[ObjectResult]) {
+    let mut rows = Vec::new();
+    for result in results {
+        for operation in &result.operations {
+            let progress = operation.progress;
+            rows.push([
+                result.subject.path(),
+                expect::name(&operation.name, operation.item.as_deref()),
+                format!("{:?}", operation.state),
+                progress.map_or_else(String::new, |percent| format!("{percent}%")),
+                operation
+                    .started
+                    .as_ref()
+                    .map_or_else(String::new, |started| started.0.to_string()),
+                operation.rule_set.clone(),
+                operation.message.clone(),
+            ]);
+        }
+        for failure in &result.failures {
+            rows.push([
+                result.subject.path(),
+                failure.operation.clone(),
+                "(failed)".to_owned(),
+                String::new(),
+                String::new(),
+                failure.rule_set.clone(),
+                format!("{}: {}", failure.field, failure.message),
+            ]);
+        }
+    }
+    if !rows.is_empty() {
+        let header = [
+            "SUBJECT",
+            "OPERATION",
+            "STATE",
+            "PROGRESS",
+            "STARTED",
+            "RULESET",
+            "MESSAGE",
+        ];
+        print(&table(header, &rows));
+    }
+    let targeted = results.iter().filter(|result| result.targeted).count();
+    let operations: usize = results.iter().map(|result| result.operations.len()).sum();
+    complain(
+        "note",
+        format!(
+            "operations: {operations}; objects that rules are about: {targeted}; others: {}",
+            results.len() - targeted
+        ),
+    );
+}

@@ -1,0 +1,298 @@
+//! Asks one rule set after the other about one object.
+
+use super::{Evaluation, FieldFailure, Finding, MAX_FAILURE, Outcome, Says};
+use crate::api::labels;
+use crate::expression::{Failure, Item, Program, Scope};
+use crate::rules::{self, EvaluationFailure, ForEach, Rule, RuleSet};
+use crate::telemetry::Metrics;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+/// Longest message of an operation, in characters: it is in every watch event, and a
+/// table shows a line of it.
+const MAX_MESSAGE: usize = 1024;
+
+/// Longest identity of a run or of an element, in bytes. A UID has 36; what is longer is
+/// some other text, and is no good as an identity.
+const MAX_IDENTITY: usize = 253;
+
+/// Elements of one object that one rule has operations for.
+const MAX_ITEMS: usize = 1_000;
+
+/// Failures on one object that are told one by one; all are counted.
+const MAX_FAILURES: usize = 100;
+
+/// One evaluation under way.
+pub(super) struct Asking<'a, 's> {
+    pub(super) scope: Scope<'s>,
+    pub(super) evaluation: Evaluation,
+    pub(super) metrics: &'a Metrics,
+}
+
+/// The labels of one rule set on one object: computed for the first rule that matches.
+type Labels = Option<Arc<BTreeMap<String, String>>>;
+
+/// Where an answer belongs.
+#[derive(Clone, Copy)]
+struct Place<'r> {
+    rule_set: &'r Arc<RuleSet>,
+    order: usize,
+    rule: &'r Rule,
+    item: Option<&'r Arc<str>>,
+}
+
+impl<'s> Asking<'_, 's> {
+    /// Asks all rules of `rule_set`.
+    pub(super) fn rule_set(&mut self, rule_set: &'s Arc<RuleSet>) {
+        self.scope.set_variables(&rule_set.environment);
+        let mut labels = None;
+        for (order, rule) in rule_set.rules.iter().enumerate() {
+            let place = Place {
+                rule_set,
+                order,
+                rule,
+                item: None,
+            };
+            match &rule.for_each {
+                Some(each) => self.items(place, each, &mut labels),
+                None => self.rule(place, &mut labels),
+            }
+        }
+    }
+
+    /// Asks a rule about each element.
+    fn items(&mut self, place: Place<'_>, each: &'s ForEach, labels: &mut Labels) {
+        let items: Vec<Item<'s>> = match each.list.items(&mut self.scope) {
+            Ok(items) => items,
+            Err(Failure::Missing(_)) => return,
+            Err(failure) => {
+                self.fail(place, "forEach", &failure.to_string());
+                self.find(place, None);
+                return;
+            }
+        };
+        let mut seen = HashSet::new();
+        for item in items {
+            self.scope.set_item(Some(item));
+            let key: Arc<str> = match each.key.key(&mut self.scope) {
+                Ok(key) => key.into(),
+                Err(Failure::Missing(_)) => continue,
+                Err(failure) => {
+                    self.fail(place, "itemKey", &failure.to_string());
+                    continue;
+                }
+            };
+            if key.is_empty() || key.len() > MAX_IDENTITY {
+                self.fail(place, "itemKey", "not a text of 1 to 253 bytes");
+            } else if seen.len() == MAX_ITEMS {
+                self.fail(place, "forEach", "more than 1000 elements");
+                break;
+            } else if seen.insert(key.clone()) {
+                let item = Some(&key);
+                self.rule(Place { item, ..place }, labels);
+            } else {
+                self.fail(place, "itemKey", &format!("{key:?} is there twice"));
+            }
+        }
+        self.scope.set_item(None);
+    }
+
+    /// Asks a rule about the object, or about the element that is bound.
+    fn rule(&mut self, place: Place<'_>, labels: &mut Labels) {
+        match place.rule.expression.test(&mut self.scope) {
+            Ok(true) => {
+                let labels = labels
+                    .get_or_insert_with(|| Arc::new(self.labels(place)))
+                    .clone();
+                let says = self.says(place, labels);
+                self.find(place, Some(says));
+            }
+            Ok(false) | Err(Failure::Missing(_)) => self.outcome(place),
+            Err(failure) => {
+                self.fail(place, "expression", &failure.to_string());
+                self.find(place, None);
+            }
+        }
+    }
+
+    fn find(&mut self, place: Place<'_>, says: Option<Says>) {
+        self.evaluation.findings.push(Finding {
+            rule_set: place.rule_set.clone(),
+            operation: place.rule.operation.clone(),
+            item: place.item.cloned(),
+            says,
+        });
+    }
+
+    /// What the rule says of an operation that it detects.
+    fn says(&mut self, place: Place<'_>, labels: Arc<BTreeMap<String, String>>) -> Says {
+        let details = &place.rule.details;
+        let state = self
+            .text(place, "state", details.state.as_ref())
+            .and_then(|text| {
+                let state = rules::state(&text);
+                if state.is_none() {
+                    self.fail(place, "state", &format!("{text:?} is not a state"));
+                }
+                state
+            });
+        let reason = self
+            .text(place, "reason", details.reason.as_ref())
+            .filter(|text| !text.is_empty())
+            .and_then(|text| {
+                let good = rules::is_reason(&text);
+                if !good {
+                    self.fail(place, "reason", &format!("{text:?} is not CamelCase"));
+                }
+                good.then(|| text.into())
+            });
+        Says {
+            order: place.order,
+            labels,
+            state,
+            reason,
+            message: self.message(place),
+            progress: self
+                .ask(
+                    place,
+                    "progress",
+                    details.progress.as_ref(),
+                    Program::progress,
+                )
+                .flatten(),
+            started: self
+                .ask(
+                    place,
+                    "startedAt",
+                    details.started_at.as_ref(),
+                    Program::time,
+                )
+                .flatten(),
+            instance: self.instance(place),
+        }
+    }
+
+    /// How the operation ended, should it have been under way.
+    fn outcome(&mut self, place: Place<'_>) {
+        let Some(text) = self
+            .text(place, "outcome", place.rule.details.outcome.as_ref())
+            .filter(|text| !text.is_empty())
+        else {
+            return;
+        };
+        let Some(state) = rules::outcome(&text) else {
+            self.fail(place, "outcome", &format!("{text:?} is not an outcome"));
+            return;
+        };
+        let message = self.message(place);
+        self.evaluation.outcomes.push(Outcome {
+            rule_set: place.rule_set.clone(),
+            operation: place.rule.operation.clone(),
+            item: place.item.cloned(),
+            state,
+            message,
+        });
+    }
+
+    fn message(&mut self, place: Place<'_>) -> Arc<str> {
+        let text = self.text(place, "message", place.rule.details.message.as_ref());
+        match text {
+            Some(text) => text
+                .trim()
+                .chars()
+                .take(MAX_MESSAGE)
+                .collect::<String>()
+                .into(),
+            None => Arc::default(),
+        }
+    }
+
+    fn instance(&mut self, place: Place<'_>) -> Option<Arc<str>> {
+        let text = self.text(place, "instance", place.rule.details.instance.as_ref())?;
+        if text.len() > MAX_IDENTITY {
+            self.fail(place, "instance", "a text of more than 253 bytes");
+            return None;
+        }
+        (!text.is_empty()).then(|| text.into())
+    }
+
+    fn text(&mut self, place: Place<'_>, field: &str, program: Option<&Program>) -> Option<String> {
+        // Most are written as literals, and a literal costs nothing.
+        self.ask(place, field, program, Program::text)
+    }
+
+    /// The answer of one of the details: None if it is not given or failed.
+    fn ask<T>(
+        &mut self,
+        place: Place<'_>,
+        field: &str,
+        program: Option<&Program>,
+        answer: impl FnOnce(&Program, &mut Scope<'s>) -> Result<T, Failure>,
+    ) -> Option<T> {
+        match answer(program?, &mut self.scope) {
+            Ok(answer) => Some(answer),
+            Err(Failure::Missing(_)) => None,
+            Err(failure) => {
+                self.fail(place, field, &failure.to_string());
+                None
+            }
+        }
+    }
+
+    /// The rule set's own labels: fixed ones, then computed ones where no fixed one
+    /// stands. A computed one that fails is left out and counted.
+    fn labels(&mut self, place: Place<'_>) -> BTreeMap<String, String> {
+        // They are of the rule set, and not of any element.
+        let item = self.scope.set_item(None);
+        let mut all = place.rule_set.labels.clone();
+        for (key, program) in &place.rule_set.label_expressions {
+            if all.contains_key(key) {
+                continue;
+            }
+            match program.text(&mut self.scope) {
+                Ok(value) => {
+                    all.insert(key.clone(), labels::to_value(&value));
+                }
+                Err(failure) => {
+                    let field = format!("labelExpressions[{key}]");
+                    self.note(place.rule_set, "", key, field, &failure.to_string());
+                }
+            }
+        }
+        self.scope.set_item(item);
+        all
+    }
+
+    fn fail(&mut self, place: Place<'_>, field: &str, message: &str) {
+        let operation = &place.rule.operation;
+        let field = format!("rules[{operation}].{field}");
+        self.note(place.rule_set, operation, operation, field, message);
+    }
+
+    /// Counts a failure, keeps it for the status, and tells it.
+    fn note(
+        &mut self,
+        rule_set: &RuleSet,
+        operation: &str,
+        counted: &str,
+        field: String,
+        message: &str,
+    ) {
+        self.metrics.evaluation_failed(&rule_set.name, counted);
+        let message: String = message.chars().take(MAX_FAILURE).collect();
+        rule_set.activity.failed(EvaluationFailure {
+            at: self.scope.now,
+            what: field.clone(),
+            subject: self.evaluation.subject.path(),
+            message: message.clone(),
+        });
+        if self.evaluation.failures.len() < MAX_FAILURES {
+            self.evaluation.failures.push(FieldFailure {
+                rule_set: rule_set.name.clone(),
+                operation: operation.into(),
+                field,
+                message,
+            });
+        }
+    }
+}

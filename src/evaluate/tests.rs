@@ -1,0 +1,299 @@
+//! What rules find on objects, and what they say of it.
+
+use super::*;
+use crate::expression::Doc;
+use crate::rules::{self, compile};
+use serde_json::{Value, json};
+
+/// A book of rule sets that are given as YAML specs without a target.
+fn book(specs: &[(&str, &str)]) -> RuleBook {
+    let sets = specs.iter().map(|(name, spec)| {
+        let text =
+            format!("component: c\ntarget: {{group: g.io, version: v1, resource: things}}\n{spec}");
+        let spec = serde_saphyr::from_str(&text).expect("a spec");
+        Arc::new(compile(name, &spec).expect("valid rules"))
+    });
+    let target = Gvr {
+        group: "g.io".into(),
+        version: "v1".into(),
+        resource: "things".into(),
+    };
+    RuleBook::new(1, target, "Thing".into(), true, sets.collect())
+}
+
+fn asked(book: &RuleBook, object: &Value) -> Evaluation {
+    let mut object = object.clone();
+    object["metadata"]["name"] = "a".into();
+    object["metadata"]["namespace"] = "ns".into();
+    let json = object.to_string();
+    let doc = Doc::parse(json.as_bytes(), &book.projection).expect("a document");
+    let now = "2026-11-21T10:00:00Z".parse().expect("a time");
+    evaluate(book, &doc, now, &Metrics::new()).expect("it has a name")
+}
+
+fn one(rules: &str, object: &Value) -> Evaluation {
+    asked(&book(&[("set", &format!("rules:\n- {rules}"))]), object)
+}
+
+/// What the only finding says.
+fn says(rules: &str, object: &Value) -> Says {
+    let mut evaluation = one(rules, object);
+    assert_eq!(evaluation.findings.len(), 1, "{evaluation:?}");
+    evaluation
+        .findings
+        .remove(0)
+        .says
+        .unwrap_or_else(|| panic!("{:?}", evaluation.failures))
+}
+
+fn fields(evaluation: &Evaluation) -> Vec<&str> {
+    let failures = evaluation.failures.iter();
+    failures.map(|failure| failure.field.as_str()).collect()
+}
+
+#[test]
+fn all_details_are_said() {
+    let rule = "{operation: Moving, expression: object.moving, message: object.text, reason: object.why, \
+                state: object.how, progress: object.done, startedAt: object.since, instance: object.run}";
+    let object = json!({"moving": true, "text": " half way ", "why": "AtWork", "how": "Blocked",
+        "done": "45.20%", "since": "2026-11-21T09:00:00Z", "run": "run-1"});
+    let says = says(rule, &object);
+    assert_eq!(&*says.message, "half way");
+    assert_eq!(says.reason.as_deref(), Some("AtWork"));
+    assert_eq!(says.state, Some(State::Blocked));
+    assert_eq!(says.progress, Some(45));
+    assert_eq!(
+        says.started,
+        Some("2026-11-21T09:00:00Z".parse().expect("a time"))
+    );
+    assert_eq!(says.instance.as_deref(), Some("run-1"));
+}
+
+#[test]
+fn a_missing_field_says_nothing_and_is_no_failure() {
+    let rule = "{operation: Moving, expression: object.moving, message: object.text, reason: object.why, \
+                state: object.how, progress: object.done, startedAt: object.since, instance: object.run}";
+    let evaluation = one(rule, &json!({"moving": true}));
+    assert_eq!(evaluation.findings[0].says, Some(Says::default()));
+    assert!(evaluation.failures.is_empty());
+}
+
+#[test]
+fn a_failed_detail_is_told_and_the_operation_stays() {
+    for (field, text) in [
+        ("message", "string(1 / 0)"),
+        ("message", "object.number"),
+        ("reason", "'not camel'"),
+        ("reason", "'lower'"),
+        ("state", "object.word"),
+        ("progress", "0.0 / 0.0"),
+        ("startedAt", "object.word"),
+        ("instance", "object.number"),
+    ] {
+        // A literal would be refused by the compiler.
+        let rule = format!(
+            "{{operation: Moving, expression: object.moving, {field}: \"object.moving ? dyn({text}) : ''\"}}"
+        );
+        let evaluation = one(&rule, &json!({"moving": true, "number": 7, "word": "Odd"}));
+        assert_eq!(
+            evaluation.findings[0].says,
+            Some(Says::default()),
+            "{field}: {text}"
+        );
+        assert_eq!(fields(&evaluation), [format!("rules[Moving].{field}")]);
+    }
+}
+
+#[test]
+fn a_message_is_cut() {
+    let rule = "{operation: Moving, expression: 'true', message: object.text}";
+    let says = says(rule, &json!({"text": "ü".repeat(5000)}));
+    assert_eq!(says.message.chars().count(), 1024);
+}
+
+#[test]
+fn a_failed_rule_is_a_finding_without_an_answer() {
+    let evaluation = one(
+        "{operation: Moving, expression: object.number && true}",
+        &json!({"number": 7}),
+    );
+    assert!(evaluation.findings[0].says.is_none());
+    assert_eq!(fields(&evaluation), ["rules[Moving].expression"]);
+}
+
+#[test]
+fn the_outcome_is_asked_when_the_rule_does_not_match() {
+    let rule = "{operation: Moving, expression: object.phase == 'Moving', message: object.text, \
+                outcome: \"object.phase == 'Done' ? 'Succeeded' : object.end\"}";
+    let outcome = |object: Value| {
+        let evaluation = one(rule, &object);
+        assert!(evaluation.failures.len() <= 1);
+        (
+            evaluation
+                .outcomes
+                .first()
+                .map(|outcome| (outcome.state, outcome.message.to_string())),
+            evaluation.failures.len(),
+        )
+    };
+    assert_eq!(
+        outcome(json!({"phase": "Done", "text": "all moved"})),
+        (Some((State::Succeeded, "all moved".to_owned())), 0)
+    );
+    assert_eq!(outcome(json!({"phase": "Idle"})), (None, 0), "missing");
+    assert_eq!(outcome(json!({"phase": "Idle", "end": ""})), (None, 0));
+    assert_eq!(
+        outcome(json!({"phase": "Idle", "end": "Failed"})),
+        (Some((State::Failed, String::new())), 0)
+    );
+    assert_eq!(
+        outcome(json!({"phase": "Idle", "end": "Oddly"})),
+        (None, 1),
+        "told"
+    );
+    assert_eq!(outcome(json!({"phase": "Moving"})), (None, 0), "not asked");
+}
+
+const PARTS: &str = "{operation: Copying, forEach: object.parts, itemKey: item.name, \
+    expression: \"item.phase == 'Copying'\", message: \"'part ' + item.name\", \
+    outcome: \"item.phase == 'Done' ? 'Succeeded' : ''\"}";
+
+#[test]
+fn each_element_has_an_answer_of_its_own() {
+    let object = json!({"parts": [
+        {"name": "a", "phase": "Copying", "unread": "x"},
+        {"name": "b", "phase": "Done"},
+        {"name": "c", "phase": "Copying"},
+        {"name": "d"},
+        {"phase": "Copying"},
+    ]});
+    let evaluation = one(PARTS, &object);
+    let found: Vec<_> = evaluation
+        .findings
+        .iter()
+        .map(|finding| {
+            let says = finding.says.as_ref().expect("an answer");
+            (finding.item.as_deref().expect("an item"), &*says.message)
+        })
+        .collect();
+    assert_eq!(found, [("a", "part a"), ("c", "part c")]);
+    assert_eq!(evaluation.outcomes.len(), 1);
+    assert_eq!(evaluation.outcomes[0].item.as_deref(), Some("b"));
+    assert!(evaluation.failures.is_empty(), "{:?}", evaluation.failures);
+}
+
+#[test]
+fn elements_that_cannot_be_told_apart_are_told() {
+    let object = json!({"parts": [
+        {"name": "a", "phase": "Copying"}, {"name": "a", "phase": "Copying"},
+        {"name": "", "phase": "Copying"}, {"name": [1], "phase": "Copying"},
+    ]});
+    let evaluation = one(PARTS, &object);
+    assert_eq!(evaluation.findings.len(), 1);
+    assert_eq!(fields(&evaluation), ["rules[Copying].itemKey"; 3]);
+}
+
+#[test]
+fn without_a_key_strings_are_their_own() {
+    let rule = "{operation: Copying, forEach: object.names, expression: 'true'}";
+    let evaluation = one(rule, &json!({"names": ["a", 7, {"b": 1}]}));
+    let items: Vec<_> = evaluation
+        .findings
+        .iter()
+        .map(|finding| finding.item.as_deref().unwrap_or_default())
+        .collect();
+    assert_eq!(items, ["a", "7"]);
+    assert_eq!(fields(&evaluation), ["rules[Copying].itemKey"]);
+}
+
+#[test]
+fn a_list_that_fails_leaves_all_elements_as_they_were() {
+    let evaluation = one(PARTS, &json!({"parts": 7}));
+    assert_eq!(evaluation.findings.len(), 1);
+    assert!(evaluation.findings[0].says.is_none());
+    assert!(evaluation.findings[0].item.is_none());
+    assert_eq!(fields(&evaluation), ["rules[Copying].forEach"]);
+    assert!(one(PARTS, &json!({})).findings.is_empty(), "missing");
+}
+
+#[test]
+fn labels_are_of_the_rule_set_and_not_of_an_element() {
+    let spec = format!(
+        "labels: {{tier: fixed}}\nlabelExpressions:\n- {{key: tier, expression: \"'computed'\"}}\n- {{key: zone, expression: object.zone}}\nrules:\n- {PARTS}"
+    );
+    let object = json!({"zone": "east", "parts": [{"name": "a", "phase": "Copying"}]});
+    let evaluation = asked(&book(&[("set", &spec)]), &object);
+    let says = evaluation.findings[0].says.as_ref().expect("an answer");
+    let labels: Vec<_> = says.labels.iter().collect();
+    assert_eq!(labels.len(), 2);
+    assert_eq!(says.labels["tier"], "fixed");
+    assert_eq!(says.labels["zone"], "east");
+}
+
+#[test]
+fn variables_are_those_of_the_rule_set_that_is_asked() {
+    let set = |value: &str| {
+        format!(
+            "variables:\n- {{name: wanted, expression: \"'{value}'\"}}\nrules:\n- {{operation: {value}, expression: object.phase == variables.wanted}}"
+        )
+    };
+    let (a, b) = (set("A"), set("B"));
+    let book = book(&[("a", &a), ("b", &b)]);
+    for phase in ["A", "B"] {
+        let evaluation = asked(&book, &json!({ "phase": phase }));
+        assert_eq!(evaluation.findings.len(), 1);
+        assert_eq!(&*evaluation.findings[0].operation, phase);
+    }
+}
+
+#[test]
+fn a_rule_set_that_does_not_select_the_object_is_not_asked() {
+    let rules = "rules:\n- {operation: Moving, expression: 'true'}";
+    let selecting = format!(
+        "labelSelector: {{matchLabels: {{tier: web}}, matchExpressions: [{{key: old, operator: DoesNotExist}}]}}\n{rules}"
+    );
+    let book = book(&[("all", rules), ("web", &selecting)]);
+    let found = |labels: Value| {
+        let evaluation = asked(&book, &json!({"metadata": {"labels": labels}}));
+        let names = |sets: Vec<&Arc<RuleSet>>| {
+            sets.iter()
+                .map(|set| set.name.to_string())
+                .collect::<Vec<_>>()
+        };
+        (
+            names(evaluation.findings.iter().map(|f| &f.rule_set).collect()),
+            names(evaluation.unselected.iter().collect()),
+        )
+    };
+    let (all, web) = (|| "all".to_owned(), || "web".to_owned());
+    assert_eq!(found(json!({"tier": "web"})), (vec![all(), web()], vec![]));
+    assert_eq!(
+        found(json!({"tier": "web", "old": ""})),
+        (vec![all()], vec![web()])
+    );
+    assert_eq!(found(json!({})), (vec![all()], vec![web()]));
+}
+
+#[test]
+fn reading_the_time_shows() {
+    let rule = "{operation: Moving, expression: object.moving, message: string(now)}";
+    assert!(one(rule, &json!({"moving": true})).read_now);
+    assert!(!one(rule, &json!({"moving": false})).read_now);
+}
+
+#[test]
+fn states_and_reasons_have_names() {
+    assert_eq!(rules::state("Failing"), Some(State::Failing));
+    assert_eq!(rules::outcome("Ended"), None);
+    assert!(rules::is_reason("AtWork2"));
+    for not in [
+        "",
+        "atWork",
+        "At Work",
+        "At_Work",
+        "Ätwork",
+        &"A".repeat(200),
+    ] {
+        assert!(!rules::is_reason(not), "{not}");
+    }
+}

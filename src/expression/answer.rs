@@ -1,0 +1,139 @@
+//! What callers make of the values that expressions yield: enters a value, leaves a
+//! number, a time, a key, JSON, or the complaint that it is none.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use jiff::Timestamp;
+use serde_json::{Map, Number, Value};
+
+use super::value::{Fault, V, charge, steps};
+use super::{Budget, Failure, Kind};
+
+/// A value of any type, for those who write expressions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// The name of its CEL type, such as `int` or `google.protobuf.Timestamp`.
+    pub type_name: String,
+    /// The value as JSON: bytes in base64, what JSON has no type for as `string(..)`
+    /// prints it.
+    pub value: Value,
+}
+
+pub(super) fn unexpected(wanted: Kind, value: &V<'_>) -> Failure {
+    Failure::Error(format!(
+        "expected type '{wanted}' but found '{}'",
+        value.type_name()
+    ))
+}
+
+/// Percent, cut to 0..=100 and rounded down; none of text without a number, or of null.
+pub(super) fn progress(value: &V<'_>) -> Result<Option<u8>, Failure> {
+    #[allow(clippy::cast_precision_loss)] // Beyond 2^53 it is more than 100.
+    let number = match value {
+        V::Null => return Ok(None),
+        V::Int(number) => *number as f64,
+        V::Uint(number) => *number as f64,
+        V::Double(number) => *number,
+        V::Str(text) => match percentage(text) {
+            Some(number) => number,
+            None => return Ok(None),
+        },
+        other => return Err(unexpected(Kind::Progress, other)),
+    };
+    if !number.is_finite() {
+        return Err(Failure::Error(format!("progress is {number}")));
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Inside the range.
+    Ok(Some(number.clamp(0.0, 100.0) as u8))
+}
+
+/// The number of `45.20%` or `45.20`.
+fn percentage(text: &str) -> Option<f64> {
+    let text = text.trim();
+    let digits = text.strip_suffix('%').unwrap_or(text).trim_end();
+    // What else Rust reads as a number: infinities and NaN, and powers of ten.
+    let plain = |c: char| c.is_ascii_digit() || matches!(c, '.' | '+' | '-');
+    if !digits.chars().all(plain) {
+        return None;
+    }
+    digits
+        .parse()
+        .ok()
+        .filter(|number: &f64| number.is_finite())
+}
+
+/// A point in time; none of empty text and of null.
+pub(super) fn time(value: &V<'_>) -> Result<Option<Timestamp>, Failure> {
+    let instant = match value {
+        V::Null => return Ok(None),
+        V::Time(time) => Some(*time),
+        V::Str(text) if text.is_empty() => return Ok(None),
+        V::Str(text) => super::time::Instant::parse(text).ok(),
+        other => return Err(unexpected(Kind::Time, other)),
+    };
+    instant
+        .and_then(super::time::Instant::timestamp)
+        .map(Some)
+        .ok_or_else(|| Failure::Error("not a time in RFC 3339".to_owned()))
+}
+
+/// The text of a string or an integer.
+pub(super) fn key(value: &V<'_>) -> Result<String, Failure> {
+    match value {
+        V::Str(text) => Ok(text.to_string()),
+        V::Int(number) => Ok(number.to_string()),
+        V::Uint(number) => Ok(number.to_string()),
+        other => Err(unexpected(Kind::Key, other)),
+    }
+}
+
+/// The value as JSON. A step for each value and for the bytes of texts: what is shared
+/// inside is written out as often as it stands there.
+pub(super) fn json<'e>(value: &V<'e>, budget: &mut Budget) -> Result<Value, Fault<'e>> {
+    charge(budget, 1)?;
+    Ok(match value {
+        V::Null => Value::Null,
+        V::Bool(value) => Value::Bool(*value),
+        V::Int(value) => Value::Number((*value).into()),
+        V::Uint(value) => Value::Number((*value).into()),
+        V::Double(value) => Number::from_f64(*value).map_or_else(
+            || Value::String(super::convert::format_double(*value)),
+            Value::Number,
+        ),
+        V::Bytes(bytes) => {
+            charge(budget, steps(bytes.len(), 64))?;
+            Value::String(BASE64_STANDARD.encode(&**bytes))
+        }
+        V::Quantity(quantity) => Value::String(quantity.to_string()),
+        V::Type(name) => Value::String((*name).to_owned()),
+        _ if value.is_list() => {
+            let mut elements = Vec::new();
+            for index in 0..value.len() {
+                if let Some(element) = value.element(index) {
+                    elements.push(json(&element, budget)?);
+                }
+            }
+            Value::Array(elements)
+        }
+        _ if value.is_map() => {
+            let mut members = Map::new();
+            for index in 0..value.len() {
+                if let Some((key, member)) = value.entry(index) {
+                    let key = match json(&key, budget)? {
+                        Value::String(key) => key,
+                        other => other.to_string(),
+                    };
+                    members.insert(key, json(&member, budget)?);
+                }
+            }
+            Value::Object(members)
+        }
+        _ => match super::convert::to_string(value.clone(), budget)? {
+            V::Str(text) => {
+                charge(budget, steps(text.len(), 64))?;
+                Value::String(text.to_string())
+            }
+            _ => return Err(Fault::no_overload()),
+        },
+    })
+}

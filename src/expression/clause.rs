@@ -1,0 +1,159 @@
+//! The clauses of a format string, such as `%s` and `%.2f`. Enters: the string. Leaves:
+//! its pieces, or cel-go's complaint, the same when compiling and when evaluating.
+
+use super::check::Ty;
+
+/// `%s`, `%.2f` and so on.
+#[derive(Clone, Copy)]
+pub(super) enum Clause {
+    String,
+    Decimal,
+    Fixed(Option<usize>),
+    Scientific(Option<usize>),
+    Binary,
+    Hex { upper: bool },
+    Octal,
+}
+
+/// A piece of a format string.
+pub(super) enum Piece<'t> {
+    Text(&'t str),
+    Clause(Clause),
+}
+
+/// The pieces of a format string, up to the first that is wrong. `args` is how many
+/// values there are; `seen` is how many were asked for.
+pub(super) struct Pieces<'t> {
+    rest: &'t str,
+    args: usize,
+    pub seen: usize,
+    /// At run time a value is looked for before the clause is looked at.
+    evaluating: bool,
+}
+
+impl<'t> Pieces<'t> {
+    pub(super) fn of(text: &'t str, args: usize, evaluating: bool) -> Self {
+        Self {
+            rest: text,
+            args,
+            seen: 0,
+            evaluating,
+        }
+    }
+
+    fn clause(&mut self) -> Result<Clause, String> {
+        let index = self.seen;
+        self.seen += 1;
+        let missing = format!("index {index} out of range");
+        if self.evaluating && index >= self.args {
+            return Err(missing);
+        }
+        let spec = self.rest.get(1..).unwrap_or_default();
+        if spec.is_empty() {
+            return Err("unexpected end of string".to_owned());
+        }
+        if index >= self.args {
+            return Err(missing);
+        }
+        let (precision, spec) = match spec.strip_prefix('.') {
+            None => (None, spec),
+            Some(digits) => {
+                let (precision, spec) = precision(digits).map_err(|error| {
+                    format!(
+                        "could not parse formatting clause: error while parsing precision: {error}"
+                    )
+                })?;
+                (Some(precision), spec)
+            }
+        };
+        let clause = match spec.as_bytes().first() {
+            Some(b's') => Clause::String,
+            Some(b'd') => Clause::Decimal,
+            Some(b'f') => Clause::Fixed(precision),
+            Some(b'e') => Clause::Scientific(precision),
+            Some(b'b') => Clause::Binary,
+            Some(b'x') => Clause::Hex { upper: false },
+            Some(b'X') => Clause::Hex { upper: true },
+            Some(b'o') => Clause::Octal,
+            other => {
+                return Err(format!(
+                    "could not parse formatting clause: unrecognized formatting clause \"{}\"",
+                    // As cel-go has it, a byte is taken for a character.
+                    char::from(other.copied().unwrap_or_default())
+                ));
+            }
+        };
+        self.rest = spec.get(1..).unwrap_or_default();
+        Ok(clause)
+    }
+}
+
+impl<'t> Iterator for Pieces<'t> {
+    type Item = Result<Piece<'t>, String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        if let Some(rest) = self.rest.strip_prefix("%%") {
+            self.rest = rest;
+            return Some(Ok(Piece::Text("%")));
+        }
+        if self.rest.starts_with('%') {
+            return Some(self.clause().map(Piece::Clause));
+        }
+        let end = self.rest.find('%').unwrap_or(self.rest.len());
+        let (text, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        Some(Ok(Piece::Text(text)))
+    }
+}
+
+/// The number that `digits` begins with, and what follows it.
+fn precision(digits: &str) -> Result<(usize, &str), String> {
+    let end = digits
+        .find(|c: char| !c.is_ascii_digit())
+        .ok_or("could not find end of precision specifier")?;
+    let (digits, rest) = digits.split_at(end);
+    let wrong = |what| {
+        format!(
+            "error while converting precision to integer: strconv.Atoi: parsing \"{digits}\": {what}"
+        )
+    };
+    if digits.is_empty() {
+        return Err(wrong("invalid syntax"));
+    }
+    let precision: i64 = digits.parse().map_err(|_| wrong("value out of range"))?;
+    Ok((usize::try_from(precision).unwrap_or(usize::MAX), rest))
+}
+
+impl Clause {
+    /// Whether a value of a type that is known can be printed, but for its elements.
+    pub(super) fn takes(self, ty: &Ty) -> bool {
+        ty.is_dynamic()
+            || match self {
+                Self::String => *ty != Ty::Quantity,
+                Self::Decimal | Self::Octal => matches!(ty, Ty::Int | Ty::Uint),
+                Self::Fixed(_) | Self::Scientific(_) => matches!(ty, Ty::Double | Ty::String),
+                Self::Binary => matches!(ty, Ty::Int | Ty::Uint | Ty::Bool),
+                Self::Hex { .. } => matches!(ty, Ty::Int | Ty::Uint | Ty::String | Ty::Bytes),
+            }
+    }
+
+    /// cel-go's complaint about a value that is not for this clause.
+    pub(super) fn refusal(self, found: &str) -> String {
+        let takes = match self {
+            Self::String => {
+                "string clause can only be used on strings, bools, bytes, ints, doubles, maps, \
+                 lists, types, durations, and timestamps"
+            }
+            Self::Decimal => "decimal clause can only be used on integers",
+            Self::Fixed(_) => "fixed-point clause can only be used on doubles",
+            Self::Scientific(_) => "scientific clause can only be used on doubles",
+            Self::Binary => "only integers and bools can be formatted as binary",
+            Self::Hex { .. } => "only integers, byte buffers, and strings can be formatted as hex",
+            Self::Octal => "octal clause can only be used on integers",
+        };
+        format!("error during formatting: {takes}, was given {found}")
+    }
+}

@@ -1,0 +1,172 @@
+//! Decimal numbers of any length that is sensible: what quantities are that do not fit
+//! 64 bits. Enters: digits and a power of ten. Leaves: exact sums and comparisons.
+
+use std::cmp::Ordering;
+
+/// Digits of a quantity. The largest that Kubernetes means to support has 19.
+pub(super) const MAX_DIGITS: usize = 1024;
+
+/// Powers of ten finer than this are rounded up.
+pub(super) const NANO: i64 = -9;
+
+/// More digits than a quantity may have.
+pub(super) struct TooLarge;
+
+/// Any number of digits, without leading zeros, the most significant first.
+#[derive(Clone, Debug)]
+pub(super) struct Decimal {
+    pub negative: bool,
+    pub digits: Vec<u8>,
+    pub exponent: i64,
+}
+
+/// Digits without leading zeros.
+pub(super) fn digits(whole: &str, fraction: &str) -> Vec<u8> {
+    whole
+        .bytes()
+        .chain(fraction.bytes())
+        .map(|digit| digit - b'0')
+        .skip_while(|digit| *digit == 0)
+        .collect()
+}
+
+impl Decimal {
+    pub(super) fn of(value: i64, exponent: i64) -> Self {
+        let printed = value.unsigned_abs().to_string();
+        Self {
+            negative: value < 0,
+            digits: digits(&printed, ""),
+            exponent,
+        }
+    }
+
+    /// The power of ten that the number is less than; it is not zero.
+    fn top(&self) -> i64 {
+        self.exponent
+            .saturating_add(i64::try_from(self.digits.len()).unwrap_or(i64::MAX))
+    }
+
+    /// Multiplies with a power of two of at most 60.
+    pub(super) fn shift(&mut self, shift: u32) {
+        let mut carry: u128 = 0;
+        for digit in self.digits.iter_mut().rev() {
+            let product = (u128::from(*digit) << shift) + carry;
+            *digit = u8::try_from(product % 10).unwrap_or_default();
+            carry = product / 10;
+        }
+        let printed = carry.to_string();
+        let head = digits(&printed, "");
+        self.digits.splice(0..0, head);
+    }
+
+    /// Rounds up, away from zero, to billionths; a number other than zero then counts
+    /// in them, as in Kubernetes.
+    pub(super) fn round(&mut self) -> Result<(), TooLarge> {
+        if self.digits.is_empty() {
+            return Ok(());
+        }
+        if self.exponent >= NANO {
+            return self.rescale(NANO);
+        }
+        let dropped = usize::try_from(NANO - self.exponent).unwrap_or(usize::MAX);
+        let kept = self.digits.len().saturating_sub(dropped);
+        let inexact = self.digits.len() < dropped || self.digits[kept..].iter().any(|d| *d != 0);
+        self.digits.truncate(kept);
+        self.exponent = NANO;
+        if inexact {
+            for digit in self.digits.iter_mut().rev() {
+                if *digit < 9 {
+                    *digit += 1;
+                    return Ok(());
+                }
+                *digit = 0;
+            }
+            self.digits.insert(0, 1);
+        }
+        Ok(())
+    }
+
+    /// Counts in a smaller power of ten.
+    fn rescale(&mut self, exponent: i64) -> Result<(), TooLarge> {
+        let zeros = usize::try_from(self.exponent - exponent).unwrap_or_default();
+        if !self.digits.is_empty() {
+            if self.digits.len().saturating_add(zeros) > MAX_DIGITS {
+                return Err(TooLarge);
+            }
+            self.digits.resize(self.digits.len() + zeros, 0);
+        }
+        self.exponent = exponent;
+        Ok(())
+    }
+
+    pub(super) fn magnitude_cmp(&self, other: &Self) -> Ordering {
+        match (self.digits.is_empty(), other.digits.is_empty()) {
+            (true, true) => return Ordering::Equal,
+            (true, false) => return Ordering::Less,
+            (false, true) => return Ordering::Greater,
+            (false, false) => {}
+        }
+        // Of the same length, the digits decide: those that one lacks are zeros.
+        let len = self.digits.len().max(other.digits.len());
+        let padded = |number: &Self| {
+            let zeros = std::iter::repeat_n(0, len - number.digits.len());
+            number.digits.clone().into_iter().chain(zeros)
+        };
+        self.top()
+            .cmp(&other.top())
+            .then_with(|| padded(self).cmp(padded(other)))
+    }
+
+    pub(super) fn is_negative(&self) -> bool {
+        self.negative && !self.digits.is_empty()
+    }
+
+    pub(super) fn cmp(&self, other: &Self) -> Ordering {
+        match (self.is_negative(), other.is_negative()) {
+            (false, false) => self.magnitude_cmp(other),
+            (true, true) => other.magnitude_cmp(self),
+            (true, false) => Ordering::Less,
+            (false, true) => Ordering::Greater,
+        }
+    }
+
+    pub(super) fn plus(&self, other: &Self) -> Result<Self, TooLarge> {
+        let exponent = self.exponent.min(other.exponent);
+        let (mut a, mut b) = (self.clone(), other.clone());
+        a.rescale(exponent)?;
+        b.rescale(exponent)?;
+        if a.magnitude_cmp(&b).is_lt() {
+            std::mem::swap(&mut a, &mut b);
+        }
+        // The larger one decides the sign.
+        let subtract = a.negative != b.negative;
+        let mut carry = 0;
+        let smaller = b.digits.iter().rev().chain(std::iter::repeat(&0));
+        for (digit, other) in a.digits.iter_mut().rev().zip(smaller) {
+            let sum = if subtract {
+                10 + *digit - other - carry
+            } else {
+                *digit + other + carry
+            };
+            *digit = sum % 10;
+            carry = if subtract {
+                u8::from(sum < 10)
+            } else {
+                sum / 10
+            };
+        }
+        if carry > 0 {
+            a.digits.insert(0, carry);
+        }
+        let zeros = a.digits.iter().take_while(|digit| **digit == 0).count();
+        a.digits.drain(..zeros);
+        Ok(a)
+    }
+
+    /// The digits as a double, rounded once.
+    pub(super) fn mantissa(&self) -> f64 {
+        let text: String = self.digits.iter().map(|d| char::from(b'0' + d)).collect();
+        let value: f64 = text.parse().unwrap_or_default();
+        if self.is_negative() { -value } else { value }
+    }
+}

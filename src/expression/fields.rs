@@ -1,0 +1,397 @@
+//! Which fields a text reads, and where it says so, for those who check texts against a
+//! schema. Enters: the text of an expression. Leaves: paths with line and column.
+//!
+//! Unlike a [`super::Projection`], which must hold whatever evaluating can touch, this
+//! has what is spelled out: each selection of a field for itself, and nothing that
+//! cannot be followed through the text.
+
+use cel::IdedExpr;
+use cel::common::ast::{CallExpr, Expr, LiteralValue, SourceInfo, operators};
+
+use super::CompileError;
+use super::compile::{located, parse, with_stack};
+use super::lower::Complaint;
+
+/// One step from a value to a value in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The field or key of this name.
+    Field(String),
+    /// The element of a list, or the member of a map, at an index that is computed.
+    Index,
+    /// What a comprehension visits: an element of a list, a key of a map.
+    Each,
+}
+
+/// A field that a text names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// From the object to the field, which is the last step.
+    pub path: Vec<Step>,
+    /// Line of its name in the text, from 1.
+    pub line: usize,
+    /// Column of its name in characters, from 1.
+    pub column: usize,
+}
+
+/// Which part of the object a value can be, as far as its text tells: several, where
+/// there is a choice; none, where it is made and not taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin(Vec<Part>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    /// What is at a path.
+    At(Vec<Step>),
+    /// A list of such values.
+    ListOf(Origin),
+}
+
+/// Ways that one value can come from: a chain of conditions doubles them.
+const MAX_PARTS: usize = 16;
+
+impl Origin {
+    fn object() -> Self {
+        Self(vec![Part::At(Vec::new())])
+    }
+
+    /// Of the elements of a list that is of this origin.
+    #[must_use]
+    pub fn elements(&self) -> Self {
+        let mut elements = Self::default();
+        for part in &self.0 {
+            match part {
+                Part::At(_) => elements.add(part.then(Step::Each)),
+                Part::ListOf(origin) => elements.join(origin.clone()),
+            }
+        }
+        elements
+    }
+
+    /// As [`Self::elements`], by an index that is not known.
+    fn indexed(&self) -> Self {
+        let mut elements = Self::default();
+        for part in &self.0 {
+            match part {
+                Part::At(_) => elements.add(part.then(Step::Index)),
+                Part::ListOf(origin) => elements.join(origin.clone()),
+            }
+        }
+        elements
+    }
+
+    fn field(&self, name: &str) -> Self {
+        let parts = self.0.iter();
+        let fields = parts.filter_map(|part| part.then(Step::Field(name.to_owned())));
+        Self(fields.collect())
+    }
+
+    fn list(self) -> Self {
+        Self(vec![Part::ListOf(self)])
+    }
+
+    fn add(&mut self, part: Option<Part>) {
+        self.join(Self(part.into_iter().collect()));
+    }
+
+    fn join(&mut self, other: Self) {
+        for part in other.0 {
+            if self.0.len() < MAX_PARTS && !self.0.contains(&part) {
+                self.0.push(part);
+            }
+        }
+    }
+}
+
+impl Part {
+    fn then(&self, step: Step) -> Option<Self> {
+        let Self::At(path) = self else { return None };
+        let mut path = path.clone();
+        path.push(step);
+        Some(Self::At(path))
+    }
+}
+
+/// What a text reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fields {
+    /// The fields, in the order of the text.
+    pub named: Vec<Field>,
+    /// What it yields.
+    pub origin: Origin,
+}
+
+/// Where the names come from that an expression may use beside `object`.
+#[derive(Clone, Debug, Default)]
+pub struct Origins {
+    /// Of `item`.
+    pub item: Origin,
+    /// Of the variables of the rule set, by name.
+    pub variables: Vec<(String, Origin)>,
+}
+
+/// The fields that `source` names.
+///
+/// # Errors
+/// If its syntax is wrong.
+pub fn fields(source: &str, origins: &Origins) -> Result<Fields, CompileError> {
+    with_stack(|| {
+        let (root, info) = parse(source)?;
+        let mut reader = Reader {
+            source,
+            info: &info,
+            origins,
+            vars: Vec::new(),
+            named: Vec::new(),
+        };
+        let origin = reader.read(&root);
+        let mut named = reader.named;
+        named.sort_by_key(|field| (field.line, field.column));
+        named.dedup();
+        Ok(Fields { named, origin })
+    })
+}
+
+struct Reader<'s> {
+    source: &'s str,
+    info: &'s SourceInfo,
+    origins: &'s Origins,
+    /// The comprehension variables in scope.
+    vars: Vec<(String, Origin)>,
+    named: Vec<Field>,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, node: &IdedExpr) -> Origin {
+        match &node.expr {
+            Expr::Ident(name) => self.ident(name),
+            Expr::Select(select) => {
+                if let Expr::Ident(name) = &select.operand.expr
+                    && name == "variables"
+                    && !self.is_var(name)
+                {
+                    let mut variables = self.origins.variables.iter();
+                    let known = variables.find(|(name, _)| *name == select.field);
+                    return known.map(|(_, origin)| origin.clone()).unwrap_or_default();
+                }
+                let operand = self.read(&select.operand);
+                self.name(node.id, &operand, &select.field)
+            }
+            Expr::Call(call) => self.call(node.id, call),
+            Expr::List(list) => {
+                let mut elements = Origin::default();
+                for element in &list.elements {
+                    elements.join(self.read(element));
+                }
+                elements.list()
+            }
+            Expr::Map(map) => {
+                for entry in &map.entries {
+                    if let cel::common::ast::EntryExpr::MapEntry(entry) = &entry.expr {
+                        self.read(&entry.key);
+                        self.read(&entry.value);
+                    }
+                }
+                Origin::default()
+            }
+            Expr::Literal(_) | Expr::Struct(_) | Expr::Comprehension(_) | Expr::Unspecified => {
+                Origin::default()
+            }
+        }
+    }
+
+    fn is_var(&self, name: &str) -> bool {
+        self.vars.iter().any(|(var, _)| var == name)
+    }
+
+    fn ident(&self, name: &str) -> Origin {
+        let mut vars = self.vars.iter().rev();
+        if let Some((_, origin)) = vars.find(|(var, _)| var == name) {
+            return origin.clone();
+        }
+        match name.trim_start_matches('.') {
+            "object" => Origin::object(),
+            "item" => self.origins.item.clone(),
+            _ => Origin::default(),
+        }
+    }
+
+    /// The field `name` of what `operand` is.
+    fn name(&mut self, node: u64, operand: &Origin, name: &str) -> Origin {
+        let origin = operand.field(name);
+        let (line, column) = self.place(node, name);
+        for part in &origin.0 {
+            if let Part::At(path) = part {
+                self.named.push(Field {
+                    path: path.clone(),
+                    line,
+                    column,
+                });
+            }
+        }
+        origin
+    }
+
+    /// Where `name` stands in the text: at or after what the parser says of the node,
+    /// which is the dot, or the beginning of its operand.
+    fn place(&self, node: u64, name: &str) -> (usize, usize) {
+        let start = self.info.offset_for(node).map(|(start, _)| start);
+        let start = start.and_then(|start| usize::try_from(start).ok());
+        let at = start.and_then(|start| {
+            let rest = self.source.get(start..)?;
+            let is_part = |c: char| c == '_' || c.is_ascii_alphanumeric();
+            rest.match_indices(name)
+                .find(|(at, _)| {
+                    !rest[..*at].ends_with(is_part) && !rest[at + name.len()..].starts_with(is_part)
+                })
+                .map(|(at, _)| start + at)
+        });
+        let Some(at) = at else {
+            let message = String::new();
+            let place = located(Complaint { node, message }, self.info);
+            return (place.line, place.column);
+        };
+        let before = &self.source[..at];
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let column = before[line_start..].chars().count() + 1;
+        (before.matches('\n').count() + 1, column)
+    }
+
+    fn call(&mut self, node: u64, call: &CallExpr) -> Origin {
+        let name = call.func_name.trim_start_matches('.');
+        match (call.target.as_deref(), &*call.args) {
+            (Some(range), [var, rest @ ..]) if is_comprehension(name) && !rest.is_empty() => {
+                self.comprehension(name, range, var, rest)
+            }
+            (None, [operand, index]) if name == operators::INDEX => {
+                let operand = self.read(operand);
+                if let Expr::Literal(LiteralValue::String(key)) = &index.expr {
+                    return self.name(node, &operand, key.inner());
+                }
+                self.read(index);
+                operand.indexed()
+            }
+            (None, [test, yes, no]) if name == operators::CONDITIONAL => {
+                self.read(test);
+                let mut origin = self.read(yes);
+                origin.join(self.read(no));
+                origin
+            }
+            (None, [left, right]) if name == operators::ADD => {
+                // Lists are joined by it.
+                let mut origin = self.read(left);
+                origin.join(self.read(right));
+                origin
+            }
+            (None, [operand]) if name == "dyn" => self.read(operand),
+            (target, args) => {
+                for arg in target.into_iter().chain(args) {
+                    self.read(arg);
+                }
+                Origin::default()
+            }
+        }
+    }
+
+    fn comprehension(
+        &mut self,
+        name: &str,
+        range: &IdedExpr,
+        var: &IdedExpr,
+        rest: &[IdedExpr],
+    ) -> Origin {
+        let range = self.read(range);
+        let Expr::Ident(var) = &var.expr else {
+            return Origin::default();
+        };
+        self.vars.push((var.clone(), range.elements()));
+        let mut last = Origin::default();
+        for body in rest {
+            last = self.read(body);
+        }
+        self.vars.pop();
+        match name {
+            operators::MAP => last.list(),
+            operators::FILTER => range,
+            _ => Origin::default(),
+        }
+    }
+}
+
+fn is_comprehension(name: &str) -> bool {
+    [
+        operators::ALL,
+        operators::EXISTS,
+        operators::EXISTS_ONE,
+        operators::FILTER,
+        operators::MAP,
+    ]
+    .contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(source: &str, origins: &Origins) -> Vec<String> {
+        let fields = fields(source, origins).expect("it has no syntax error");
+        let tell = |field: &Field| {
+            let path: String = field
+                .path
+                .iter()
+                .map(|step| match step {
+                    Step::Field(name) => format!(".{name}"),
+                    Step::Index => "[]".to_owned(),
+                    Step::Each => "[*]".to_owned(),
+                })
+                .collect();
+            format!("{}:{} {path}", field.line, field.column)
+        };
+        fields.named.iter().map(tell).collect()
+    }
+
+    #[test]
+    fn each_selection_is_told_with_its_place() {
+        let none = Origins::default();
+        assert_eq!(
+            told("has(object.a.b) &&\n  object.a['c'] == 'a'", &none),
+            ["1:12 .a", "1:14 .a.b", "2:10 .a", "2:13 .a.c"]
+        );
+        assert_eq!(
+            told("object.list[0].x + object.map[object.key].y", &none),
+            [
+                "1:8 .list",
+                "1:16 .list[].x",
+                "1:27 .map",
+                "1:38 .key",
+                "1:43 .map[].y"
+            ]
+        );
+        assert_eq!(
+            told("{'a': 1}.a == [1].size()", &none),
+            Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn variables_are_followed() {
+        let none = Origins::default();
+        assert_eq!(
+            told("object.l.filter(e, e.a).map(e, e.b).exists(b, b.c)", &none),
+            ["1:8 .l", "1:22 .l[*].a", "1:34 .l[*].b", "1:49 .l[*].b.c"]
+        );
+        assert_eq!(
+            told("object.a.exists(object, object.b) && object.c", &none),
+            ["1:8 .a", "1:32 .a[*].b", "1:45 .c"]
+        );
+        let list = fields("[object.a] + object.b", &none).expect("it has no syntax error");
+        let origins = Origins {
+            item: list.origin.elements(),
+            variables: vec![("v".to_owned(), list.origin)],
+        };
+        assert_eq!(
+            told("item.x == variables.v[0].y", &origins),
+            ["1:6 .a.x", "1:6 .b[*].x", "1:26 .a.y", "1:26 .b[].y"]
+        );
+    }
+}

@@ -1,0 +1,348 @@
+//! `format`: clauses such as `%s` and `%.2f` and a list of values to text, as the
+//! version of cel-go's library that Kubernetes uses prints them: for the locale
+//! `en_US`, with `,` between thousands and powers of ten written out.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::Budget;
+use super::clause::{Clause, Piece, Pieces};
+use super::convert::{COPIED, to_string};
+use super::value::{Fault, V, charge, steps};
+
+/// Digits behind the point, or columns of `%e`, that can be asked for. cel-go's output
+/// is of no use beyond that either.
+const PRECISION: usize = 60;
+
+/// Digits behind the point where none are asked for.
+const DEFAULT: usize = 6;
+
+/// `text.format(list)`.
+pub(super) fn format<'e>(
+    text: &str,
+    list: &V<'e>,
+    budget: &mut Budget,
+) -> Result<V<'e>, Fault<'e>> {
+    let mut out = Output {
+        text: String::new(),
+        budget,
+    };
+    let mut pieces = Pieces::of(text, list.len(), true);
+    while let Some(piece) = pieces.next() {
+        match piece.map_err(|message| Fault::Error(Cow::Owned(message)))? {
+            Piece::Text(text) => out.push(text)?,
+            Piece::Clause(clause) => {
+                let value = list
+                    .element(pieces.seen - 1)
+                    .ok_or(Fault::error("index out of range"))?;
+                out.clause(clause, &value)?;
+            }
+        }
+    }
+    Ok(V::text(&out.text))
+}
+
+/// Text in the making.
+struct Output<'b> {
+    text: String,
+    budget: &'b mut Budget,
+}
+
+impl Output<'_> {
+    /// Appends at the price of the bytes, counted over the whole.
+    fn push<'e>(&mut self, text: &str) -> Result<(), Fault<'e>> {
+        let before = steps(self.text.len(), COPIED);
+        let after = steps(self.text.len() + text.len(), COPIED);
+        charge(self.budget, after - before)?;
+        self.text.push_str(text);
+        Ok(())
+    }
+
+    fn clause<'e>(&mut self, clause: Clause, value: &V<'e>) -> Result<(), Fault<'e>> {
+        charge(self.budget, 1)?;
+        let refused = || Fault::Error(Cow::Owned(clause.refusal(value.type_name())));
+        let text = match (clause, value) {
+            (Clause::String, V::Quantity(_)) => return Err(refused()),
+            (Clause::String, _) => {
+                return self.string(value).map_err(|fault| match fault {
+                    Fault::Error(message) => {
+                        Fault::Error(format!("error during formatting: {message}").into())
+                    }
+                    other => other,
+                });
+            }
+            (Clause::Decimal, V::Int(value)) => value.to_string(),
+            (Clause::Decimal, V::Uint(value)) => value.to_string(),
+            (Clause::Fixed(precision), _) => {
+                let number = double(value).ok_or_else(refused)?;
+                fixed(number, bounded(precision)?)
+            }
+            (Clause::Scientific(width), _) => {
+                let number = double(value).ok_or_else(refused)?;
+                scientific(number, bounded(width)?)
+            }
+            (Clause::Binary, V::Bool(value)) => u8::from(*value).to_string(),
+            (Clause::Binary, V::Int(value)) => signed(*value, |n| format!("{n:b}")),
+            (Clause::Binary, V::Uint(value)) => format!("{value:b}"),
+            (Clause::Octal, V::Int(value)) => signed(*value, |n| format!("{n:o}")),
+            (Clause::Octal, V::Uint(value)) => format!("{value:o}"),
+            (Clause::Hex { upper: false }, V::Int(value)) => signed(*value, |n| format!("{n:x}")),
+            (Clause::Hex { upper: true }, V::Int(value)) => signed(*value, |n| format!("{n:X}")),
+            (Clause::Hex { upper: false }, V::Uint(value)) => format!("{value:x}"),
+            (Clause::Hex { upper: true }, V::Uint(value)) => format!("{value:X}"),
+            (Clause::Hex { upper }, V::Str(text)) => return self.hex(text.as_bytes(), upper),
+            (Clause::Hex { upper }, V::Bytes(bytes)) => return self.hex(bytes, upper),
+            _ => return Err(refused()),
+        };
+        self.push(&text)
+    }
+
+    fn hex<'e>(&mut self, bytes: &[u8], upper: bool) -> Result<(), Fault<'e>> {
+        let digits: &[u8; 16] = if upper {
+            b"0123456789ABCDEF"
+        } else {
+            b"0123456789abcdef"
+        };
+        charge(self.budget, steps(2 * bytes.len(), COPIED))?;
+        for byte in bytes {
+            for half in [byte >> 4, byte & 15] {
+                self.text.push(char::from(digits[usize::from(half)]));
+            }
+        }
+        Ok(())
+    }
+
+    /// A value as it prints outside lists and maps.
+    fn string<'e>(&mut self, value: &V<'e>) -> Result<(), Fault<'e>> {
+        if value.is_list() {
+            return self.list(value);
+        }
+        if value.is_map() {
+            return self.map(value);
+        }
+        match value {
+            V::Null => self.push("null"),
+            V::Type(name) => self.push(name),
+            V::Str(text) => self.push(text),
+            _ => match to_string(value.clone(), self.budget)? {
+                V::Str(text) => self.push(&text),
+                _ => Err(Fault::no_overload()),
+            },
+        }
+    }
+
+    /// A value as it prints inside lists and maps, where texts have quotes.
+    fn literal<'e>(&mut self, value: &V<'e>) -> Result<(), Fault<'e>> {
+        charge(self.budget, 1)?;
+        match value {
+            V::Str(text) => self.quoted(text),
+            V::Bytes(_) => {
+                self.push("b")?;
+                self.quote_string_of(value)
+            }
+            V::Double(number) if number.is_finite() => self.push(&format!("{number:.6}")),
+            V::Double(number) if number.is_nan() => self.push("\"NaN\""),
+            V::Double(number) => self.push(if *number > 0.0 {
+                "\"+Inf\""
+            } else {
+                "\"-Inf\""
+            }),
+            V::Time(_) => {
+                self.push("timestamp(")?;
+                self.quote_string_of(value)?;
+                self.push(")")
+            }
+            V::Duration(_) => {
+                self.push("duration(")?;
+                self.quote_string_of(value)?;
+                self.push(")")
+            }
+            V::Quantity(_) => Err(Fault::Error(Cow::Owned(format!(
+                "no formatting function for {}",
+                value.type_name()
+            )))),
+            _ => self.string(value),
+        }
+    }
+
+    fn quote_string_of<'e>(&mut self, value: &V<'e>) -> Result<(), Fault<'e>> {
+        match to_string(value.clone(), self.budget)? {
+            V::Str(text) => self.quoted(&text),
+            _ => Err(Fault::no_overload()),
+        }
+    }
+
+    fn list<'e>(&mut self, list: &V<'e>) -> Result<(), Fault<'e>> {
+        self.push("[")?;
+        for index in 0..list.len() {
+            if index > 0 {
+                self.push(", ")?;
+            }
+            if let Some(element) = list.element(index) {
+                self.literal(&element)?;
+            }
+        }
+        self.push("]")
+    }
+
+    /// Entries are sorted by how their keys print.
+    fn map<'e>(&mut self, map: &V<'e>) -> Result<(), Fault<'e>> {
+        charge(self.budget, steps(map.len(), 1))?;
+        let mut entries = Vec::with_capacity(map.len());
+        for index in 0..map.len() {
+            let Some((key, value)) = map.entry(index) else {
+                continue;
+            };
+            if !matches!(key, V::Str(_) | V::Bool(_) | V::Int(_) | V::Uint(_)) {
+                return Err(Fault::Error(Cow::Owned(format!(
+                    "no formatting function for map key of type {}",
+                    key.type_name()
+                ))));
+            }
+            let mut printed = Output {
+                text: String::new(),
+                budget: self.budget,
+            };
+            printed.literal(&key)?;
+            entries.push((printed.text, value));
+        }
+        entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+        self.push("{")?;
+        for (index, (key, value)) in entries.iter().enumerate() {
+            if index > 0 {
+                self.push(", ")?;
+            }
+            self.push(key)?;
+            self.push(":")?;
+            self.literal(value)?;
+        }
+        self.push("}")
+    }
+
+    /// A text in quotes with Go's escapes.
+    fn quoted<'e>(&mut self, text: &str) -> Result<(), Fault<'e>> {
+        self.push("\"")?;
+        let mut plain = 0;
+        for (at, char) in text.char_indices() {
+            let mut escape = String::new();
+            match char {
+                '"' => escape.push_str("\\\""),
+                '\\' => escape.push_str("\\\\"),
+                '\u{7}' => escape.push_str("\\a"),
+                '\u{8}' => escape.push_str("\\b"),
+                '\u{c}' => escape.push_str("\\f"),
+                '\n' => escape.push_str("\\n"),
+                '\r' => escape.push_str("\\r"),
+                '\t' => escape.push_str("\\t"),
+                '\u{b}' => escape.push_str("\\v"),
+                ' '..='~' => continue,
+                '\0'..='\u{7f}' => _ = write!(escape, "\\x{:02x}", u32::from(char)),
+                _ if is_printable(char) => continue,
+                '\0'..='\u{ffff}' => _ = write!(escape, "\\u{:04x}", u32::from(char)),
+                _ => _ = write!(escape, "\\U{:08x}", u32::from(char)),
+            }
+            self.push(&text[plain..at])?;
+            self.push(&escape)?;
+            plain = at + char.len_utf8();
+        }
+        self.push(&text[plain..])?;
+        self.push("\"")
+    }
+}
+
+/// Whether Go counts a character as printable: letters, marks, numbers, punctuation and
+/// symbols.
+fn is_printable(char: char) -> bool {
+    static PRINTABLE: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"^[\p{L}\p{M}\p{N}\p{P}\p{S}]$").expect("the classes are Unicode's own")
+    });
+    PRINTABLE.is_match(char.encode_utf8(&mut [0; 4]))
+}
+
+fn signed(value: i64, print: impl Fn(u64) -> String) -> String {
+    let sign = if value < 0 { "-" } else { "" };
+    format!("{sign}{}", print(value.unsigned_abs()))
+}
+
+fn bounded<'e>(precision: Option<usize>) -> Result<usize, Fault<'e>> {
+    let precision = precision.unwrap_or(DEFAULT);
+    if precision > PRECISION {
+        return Err(Fault::Error(Cow::Owned(format!(
+            "error during formatting: precision {precision} is more than {PRECISION}"
+        ))));
+    }
+    Ok(precision)
+}
+
+/// The number of `%f` and `%e`, which take the names of those that no literal spells.
+fn double(value: &V<'_>) -> Option<f64> {
+    match value {
+        V::Double(number) => Some(*number),
+        V::Str(text) => match &**text {
+            "NaN" => Some(f64::NAN),
+            "Infinity" => Some(f64::INFINITY),
+            "-Infinity" => Some(f64::NEG_INFINITY),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// What is no finite number, as `en_US` prints it.
+fn special(number: f64) -> Option<&'static str> {
+    if number.is_nan() {
+        Some("NaN")
+    } else if number.is_infinite() {
+        Some(if number > 0.0 { "∞" } else { "-∞" })
+    } else {
+        None
+    }
+}
+
+/// With thousands apart.
+fn fixed(number: f64, precision: usize) -> String {
+    if let Some(name) = special(number) {
+        return name.to_owned();
+    }
+    let digits = format!("{:.precision$}", number.abs());
+    let whole = digits.find('.').unwrap_or(digits.len());
+    let mut out = String::with_capacity(digits.len() * 4 / 3 + 2);
+    if number < 0.0 {
+        out.push('-');
+    }
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && at < whole && (whole - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Such as `1.234500×10⁰³`. What stands before the `e` is a width.
+fn scientific(number: f64, width: usize) -> String {
+    if let Some(name) = special(number) {
+        return format!("{name:>width$}");
+    }
+    // Adding nothing takes the sign from a negative zero.
+    let printed = format!("{:.DEFAULT$e}", number + 0.0);
+    let (mantissa, exponent) = printed.split_once('e').unwrap_or((&printed, "0"));
+    let (sign, exponent) = match exponent.strip_prefix('-') {
+        Some(exponent) => ("⁻", exponent),
+        None => ("", exponent),
+    };
+    let raised = |digit: char| {
+        const RAISED: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
+        digit
+            .to_digit(10)
+            .and_then(|digit| RAISED.get(usize::try_from(digit).ok()?))
+            .copied()
+            .unwrap_or(digit)
+    };
+    let exponent: String = format!("{exponent:0>2}").chars().map(raised).collect();
+    let text = format!("{mantissa}×10{sign}{exponent}");
+    format!("{text:>width$}")
+}

@@ -1,0 +1,56 @@
+//! What an expression must yield: enters the checker's type, leaves whether it may.
+
+use std::fmt;
+
+use super::check::Ty;
+
+/// What an expression must yield.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `true` or `false`.
+    Bool,
+    /// A string.
+    String,
+    /// How far something is: a number, or a string such as `45.20%`.
+    Progress,
+    /// A timestamp, or a string in RFC 3339.
+    Time,
+    /// A list.
+    List,
+    /// What tells an element of a list from the others: a string or an integer.
+    Key,
+    /// Anything.
+    Any,
+}
+
+impl Kind {
+    /// Whether an expression of the type `ty` may yield it.
+    pub(super) fn takes(self, ty: &Ty) -> bool {
+        ty.is_dynamic()
+            || match self {
+                Self::Bool => *ty == Ty::Bool,
+                Self::String => *ty == Ty::String,
+                Self::Progress => {
+                    matches!(ty, Ty::Int | Ty::Uint | Ty::Double | Ty::String | Ty::Null)
+                }
+                Self::Time => matches!(ty, Ty::Timestamp | Ty::String | Ty::Null),
+                Self::List => matches!(ty, Ty::List(_)),
+                Self::Key => matches!(ty, Ty::String | Ty::Int | Ty::Uint),
+                Self::Any => true,
+            }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bool => "bool",
+            Self::String => "string",
+            Self::Progress => "number or string",
+            Self::Time => "timestamp or string",
+            Self::List => "list",
+            Self::Key => "string or int",
+            Self::Any => "dyn",
+        })
+    }
+}

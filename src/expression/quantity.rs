@@ -1,0 +1,383 @@
+//! Quantities such as `1536Mi` and `250m`, as Kubernetes reads, adds and compares them.
+//! Exact: decimal digits where 64 bits do not do, finer than a billionth rounded up.
+//! Their number is bounded, since an exponent can ask for two billion of them.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::fmt;
+use std::rc::Rc;
+
+use super::Budget;
+use super::convert::COPIED;
+use super::decimal::{Decimal, MAX_DIGITS, NANO, TooLarge, digits};
+use super::op::Function;
+use super::strings::no_overload;
+use super::value::{Fault, V, charge, steps};
+
+/// Digits up to which a number surely fits `i64`.
+const FITTING: i64 = 18;
+
+/// A number times a power of ten. As in Kubernetes, which of the two it is shows:
+/// `isInteger` is false for what does not fit 64 bits, or did not on the way.
+#[derive(Clone, Debug)]
+pub(super) enum Quantity {
+    Small { value: i64, exponent: i64 },
+    Large(Decimal),
+}
+
+/// Why a text is no quantity, in Kubernetes' words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ParseQuantity {
+    Format,
+    Numeric,
+    Suffix,
+    TooLarge,
+}
+
+impl ParseQuantity {
+    fn message(self) -> &'static str {
+        match self {
+            Self::Format => {
+                "quantities must match the regular expression \
+                 '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+            }
+            Self::Numeric => "unable to parse numeric part of quantity",
+            Self::Suffix => "unable to parse quantity's suffix",
+            Self::TooLarge => "quantity has more than 1024 digits",
+        }
+    }
+}
+
+impl From<TooLarge> for ParseQuantity {
+    fn from(_: TooLarge) -> Self {
+        Self::TooLarge
+    }
+}
+
+impl From<ParseQuantity> for Fault<'_> {
+    fn from(error: ParseQuantity) -> Self {
+        Self::Error(Cow::Borrowed(error.message()))
+    }
+}
+
+/// The parts of a quantity's text.
+struct Parts<'t> {
+    negative: bool,
+    whole: &'t str,
+    fraction: &'t str,
+    suffix: &'t str,
+}
+
+/// The leading bytes of `text` that `wanted` takes, and the rest.
+fn span(text: &str, wanted: impl Fn(u8) -> bool) -> (&str, &str) {
+    let end = text.bytes().take_while(|byte| wanted(*byte)).count();
+    text.split_at_checked(end).unwrap_or((text, ""))
+}
+
+fn parts(text: &str) -> Result<Parts<'_>, ParseQuantity> {
+    let digit = |byte: u8| byte.is_ascii_digit();
+    let (negative, unsigned) = match text.as_bytes().first() {
+        None => return Err(ParseQuantity::Format),
+        Some(b'-') => (true, &text[1..]),
+        Some(b'+') => (false, &text[1..]),
+        Some(_) => (false, text),
+    };
+    let (_, rest) = span(unsigned, |byte| byte == b'0');
+    let (whole, rest) = span(rest, digit);
+    let (fraction, suffix) = match rest.strip_prefix('.') {
+        Some(rest) => span(rest, digit),
+        None => ("", rest),
+    };
+    let (_, rest) = span(suffix, |byte| b"eEinumkKMGTP".contains(&byte));
+    let rest = rest.strip_prefix(['-', '+']).unwrap_or(rest);
+    if !span(rest, digit).1.is_empty() {
+        return Err(ParseQuantity::Format);
+    }
+    Ok(Parts {
+        negative,
+        whole,
+        fraction,
+        suffix,
+    })
+}
+
+/// What a suffix multiplies with: a power of ten or of two.
+enum Unit {
+    Ten(i64),
+    Two(u32),
+}
+
+fn unit(suffix: &str) -> Option<Unit> {
+    Some(match suffix {
+        "n" => Unit::Ten(-9),
+        "u" => Unit::Ten(-6),
+        "m" => Unit::Ten(-3),
+        "" => Unit::Ten(0),
+        "k" => Unit::Ten(3),
+        "M" => Unit::Ten(6),
+        "G" => Unit::Ten(9),
+        "T" => Unit::Ten(12),
+        "P" => Unit::Ten(15),
+        "E" => Unit::Ten(18),
+        "Ki" => Unit::Two(10),
+        "Mi" => Unit::Two(20),
+        "Gi" => Unit::Two(30),
+        "Ti" => Unit::Two(40),
+        "Pi" => Unit::Two(50),
+        "Ei" => Unit::Two(60),
+        _ => {
+            let exponent: i64 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
+            // Kubernetes cuts it to 32 bits; no such number is of use, or in range.
+            Unit::Ten(exponent.clamp(i64::from(i32::MIN), i64::from(i32::MAX)))
+        }
+    })
+}
+
+fn length(text: &str) -> i64 {
+    i64::try_from(text.len()).unwrap_or(i64::MAX)
+}
+
+impl Quantity {
+    pub(super) fn parse(text: &str) -> Result<Self, ParseQuantity> {
+        if text.len() > MAX_DIGITS {
+            return Err(ParseQuantity::TooLarge);
+        }
+        let Parts {
+            negative,
+            whole,
+            fraction,
+            suffix,
+        } = parts(text)?;
+        let unit = unit(suffix).ok_or(ParseQuantity::Suffix)?;
+        // At least one digit counts, as in Kubernetes.
+        let len = length(whole).max(1) + length(fraction);
+        let (fits, exponent, factor) = match unit {
+            Unit::Ten(exponent) => (len <= FITTING, exponent - length(fraction), 1),
+            Unit::Two(shift) => {
+                let room = 14 - len - i64::from(shift) * 3 / 10;
+                (fraction.is_empty() && room >= 0, 0, 1_i64 << shift)
+            }
+        };
+        if fits && exponent >= NANO {
+            // Without digits it is zero.
+            let value: i64 = format!("0{whole}{fraction}").parse().unwrap_or_default();
+            if let Some(value) = value.checked_mul(factor) {
+                let value = if negative { -value } else { value };
+                return Ok(Self::Small { value, exponent });
+            }
+        }
+        // Here a number needs a digit, which may be a zero.
+        let end = text.len() - suffix.len();
+        if !text[..end].bytes().any(|byte| byte.is_ascii_digit()) {
+            return Err(ParseQuantity::Numeric);
+        }
+        let mut large = Decimal {
+            negative,
+            digits: digits(whole, fraction),
+            exponent: match unit {
+                Unit::Ten(_) => exponent,
+                Unit::Two(_) => -length(fraction),
+            },
+        };
+        if let Unit::Two(shift) = unit {
+            large.shift(shift);
+        }
+        large.round()?;
+        if matches!(unit, Unit::Two(_)) && large.magnitude_cmp(&Decimal::of(i64::MAX, 0)).is_gt() {
+            large = Decimal {
+                negative,
+                ..Decimal::of(i64::MAX, 0)
+            };
+        }
+        Ok(Self::Large(large))
+    }
+
+    fn decimal(&self) -> Cow<'_, Decimal> {
+        match self {
+            Self::Small { value, exponent } => Cow::Owned(Decimal::of(*value, *exponent)),
+            Self::Large(large) => Cow::Borrowed(large),
+        }
+    }
+
+    pub(super) fn cmp(&self, other: &Self) -> Ordering {
+        self.decimal().cmp(&other.decimal())
+    }
+
+    fn integer(&self) -> Option<i64> {
+        let Self::Small { value, exponent } = self else {
+            return None;
+        };
+        if *value == 0 && *exponent >= 0 {
+            return Some(0);
+        }
+        let exponent = u32::try_from(*exponent).ok()?;
+        value.checked_mul(10_i64.checked_pow(exponent)?)
+    }
+
+    fn sign(&self) -> i64 {
+        match self {
+            Self::Small { value, .. } => value.signum(),
+            Self::Large(large) if large.digits.is_empty() => 0,
+            Self::Large(large) if large.negative => -1,
+            Self::Large(_) => 1,
+        }
+    }
+
+    /// The nearest double, or one beside it: rounded once for the number and once for
+    /// the power of ten.
+    fn approximate(&self) -> f64 {
+        let (base, exponent) = match self {
+            #[allow(clippy::cast_precision_loss)] // That is what it is for.
+            Self::Small { value, exponent } => (*value as f64, *exponent),
+            Self::Large(large) => (large.mantissa(), large.exponent),
+        };
+        if exponent == 0 {
+            return base;
+        }
+        base * power_of_ten(exponent)
+    }
+
+    fn negated(&self) -> Self {
+        match self {
+            Self::Small { value, exponent } => match value.checked_neg() {
+                Some(value) => Self::Small {
+                    value,
+                    exponent: *exponent,
+                },
+                None => Self::Large(Decimal {
+                    negative: false,
+                    ..Decimal::of(*value, *exponent)
+                }),
+            },
+            Self::Large(large) => Self::Large(Decimal {
+                negative: !large.negative,
+                ..large.clone()
+            }),
+        }
+    }
+
+    fn plus(&self, other: &Self) -> Result<Self, ParseQuantity> {
+        if let (
+            Self::Small { value, exponent },
+            Self::Small {
+                value: other,
+                exponent: other_exponent,
+            },
+        ) = (self, other)
+        {
+            if *other == 0 {
+                return Ok(self.clone());
+            }
+            if *value == 0 {
+                return Ok(Self::Small {
+                    value: *other,
+                    exponent: *other_exponent,
+                });
+            }
+            let least = *exponent.min(other_exponent);
+            let scaled = |value: i64, exponent: i64| {
+                let power = u32::try_from(exponent - least).ok()?;
+                value.checked_mul(10_i64.checked_pow(power)?)
+            };
+            let sum = scaled(*value, *exponent)
+                .zip(scaled(*other, *other_exponent))
+                .and_then(|(a, b)| a.checked_add(b));
+            if let Some(value) = sum {
+                return Ok(Self::Small {
+                    value,
+                    exponent: least,
+                });
+            }
+        }
+        Ok(Self::Large(self.decimal().plus(&other.decimal())?))
+    }
+}
+
+/// Go's `math.Pow10`: the product of two powers, each rounded.
+fn power_of_ten(exponent: i64) -> f64 {
+    let power = |exponent: i64| format!("1e{exponent}").parse().unwrap_or(f64::NAN);
+    match exponent {
+        0..=308 => power(exponent / 32 * 32) * power(exponent % 32),
+        -323..0 => power(-(-exponent / 32 * 32)) / power(-exponent % 32),
+        309.. => f64::INFINITY,
+        _ => 0.0,
+    }
+}
+
+/// As a plain decimal number, where that is not too long.
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = self.decimal();
+        if number.digits.is_empty() {
+            return f.write_str("0");
+        }
+        if number.is_negative() {
+            f.write_str("-")?;
+        }
+        let mut text: String = number.digits.iter().map(|d| char::from(b'0' + d)).collect();
+        if let Ok(zeros) = usize::try_from(number.exponent)
+            && zeros <= MAX_DIGITS
+        {
+            text.push_str(&"0".repeat(zeros));
+            return f.write_str(&text);
+        }
+        match usize::try_from(-number.exponent) {
+            Ok(places @ 1..=MAX_DIGITS) => {
+                if text.len() <= places {
+                    text.insert_str(0, &"0".repeat(places + 1 - text.len()));
+                }
+                let (whole, fraction) = text.split_at(text.len() - places);
+                f.write_str(whole)?;
+                match fraction.trim_end_matches('0') {
+                    "" => Ok(()),
+                    fraction => write!(f, ".{fraction}"),
+                }
+            }
+            _ => write!(f, "{text}e{}", number.exponent),
+        }
+    }
+}
+
+/// Calls one of the functions on quantities.
+pub(super) fn call<'e>(
+    function: Function,
+    args: &[V<'e>],
+    budget: &mut Budget,
+) -> Result<V<'e>, Fault<'e>> {
+    for arg in args {
+        let len = match arg {
+            V::Str(text) => text.len(),
+            V::Quantity(quantity) => match &**quantity {
+                Quantity::Small { .. } => 0,
+                Quantity::Large(large) => large.digits.len(),
+            },
+            _ => 0,
+        };
+        charge(budget, steps(len, COPIED))?;
+    }
+    let made = |quantity: Quantity| V::Quantity(Rc::new(quantity));
+    let whole = |value: i64| Quantity::Small { value, exponent: 0 };
+    Ok(match (function, args) {
+        (Function::Quantity, [V::Str(text)]) => made(Quantity::parse(text)?),
+        (Function::IsQuantity, [V::Str(text)]) => V::Bool(Quantity::parse(text).is_ok()),
+        (Function::Sign, [V::Quantity(a)]) => V::Int(a.sign()),
+        (Function::IsInteger, [V::Quantity(a)]) => V::Bool(a.integer().is_some()),
+        (Function::AsInteger, [V::Quantity(a)]) => V::Int(
+            a.integer()
+                .ok_or(Fault::error("cannot convert value to integer"))?,
+        ),
+        (Function::AsApproximateFloat, [V::Quantity(a)]) => V::Double(a.approximate()),
+        (Function::Add, [V::Quantity(a), V::Quantity(b)]) => made(a.plus(b)?),
+        (Function::Add, [V::Quantity(a), V::Int(b)]) => made(a.plus(&whole(*b))?),
+        (Function::Sub, [V::Quantity(a), V::Quantity(b)]) => made(a.plus(&b.negated())?),
+        (Function::Sub, [V::Quantity(a), V::Int(b)]) => made(a.plus(&whole(*b).negated())?),
+        (Function::IsGreaterThan, [V::Quantity(a), V::Quantity(b)]) => V::Bool(a.cmp(b).is_gt()),
+        (Function::IsLessThan, [V::Quantity(a), V::Quantity(b)]) => V::Bool(a.cmp(b).is_lt()),
+        (Function::CompareTo, [V::Quantity(a), V::Quantity(b)]) => V::Int(match a.cmp(b) {
+            Ordering::Less => -1,
+            Ordering::Equal => 0,
+            Ordering::Greater => 1,
+        }),
+        _ => return Err(no_overload(function, args)),
+    })
+}

@@ -1,0 +1,79 @@
+//! What expressions see while one object is evaluated. Enters: the object, the time,
+//! the variables of a rule set. Leaves: their values, each made at most once.
+
+use jiff::Timestamp;
+
+use super::value::{Fault, V};
+use super::{Budget, Doc, Environment, Program};
+
+/// What an expression sees.
+pub struct Scope<'a> {
+    /// `object`.
+    pub doc: &'a Doc<'a>,
+    /// `now`.
+    pub now: Timestamp,
+    /// What evaluating may still cost.
+    pub budget: &'a mut Budget,
+    /// Whether an evaluation read `now`.
+    pub read_now: bool,
+    pub(super) item: Option<Item<'a>>,
+    environment: Option<&'a Environment>,
+    /// The variables that were read, by their place in the environment.
+    known: Vec<Option<Known<'a>>>,
+}
+
+/// The outcome of a variable.
+struct Known<'a> {
+    outcome: Result<V<'a>, Fault<'a>>,
+    read_now: bool,
+}
+
+/// One element of a list that an expression yielded.
+#[derive(Clone)]
+pub struct Item<'a>(pub(super) V<'a>);
+
+impl<'a> Scope<'a> {
+    /// Of one object, at one time, without variables and `item`.
+    pub fn new(doc: &'a Doc<'a>, now: Timestamp, budget: &'a mut Budget) -> Self {
+        Self {
+            doc,
+            now,
+            budget,
+            read_now: false,
+            item: None,
+            environment: None,
+            known: Vec::new(),
+        }
+    }
+
+    /// Goes over to programs that were compiled against `environment`, or a part of it.
+    /// Variables are evaluated when they are first read.
+    pub fn set_variables(&mut self, environment: &'a Environment) {
+        self.environment = Some(environment);
+        self.known.clear();
+    }
+
+    /// Sets what `item` is, for programs that were compiled with it. Returns what it was.
+    pub fn set_item(&mut self, item: Option<Item<'a>>) -> Option<Item<'a>> {
+        std::mem::replace(&mut self.item, item)
+    }
+
+    pub(super) fn variable(&self, slot: usize) -> Option<&'a Program> {
+        self.environment?.at(slot)
+    }
+
+    /// The outcome of a variable that was read before.
+    pub(super) fn known(&mut self, slot: usize) -> Option<Result<V<'a>, Fault<'a>>> {
+        let known = self.known.get(slot)?.as_ref()?;
+        self.read_now |= known.read_now;
+        Some(known.outcome.clone())
+    }
+
+    pub(super) fn learn(&mut self, slot: usize, outcome: Result<V<'a>, Fault<'a>>, read_now: bool) {
+        let variables = self.environment.map_or(0, Environment::len);
+        self.known.resize_with(variables, || None);
+        if let Some(place) = self.known.get_mut(slot) {
+            *place = Some(Known { outcome, read_now });
+        }
+    }
+}

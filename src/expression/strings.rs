@@ -1,0 +1,264 @@
+//! The string functions of cel-go's extension library, in the version that Kubernetes
+//! uses. Enter: a function and its arguments. Leaves: its value, at the price of the
+//! bytes that are read and made. Indexes count code points.
+
+use std::borrow::Cow;
+
+use memchr::memmem;
+
+use super::Budget;
+use super::convert::COPIED;
+use super::eval::SEARCHED;
+use super::format::format;
+use super::op::Function;
+use super::value::{Fault, Text, V, charge, steps};
+
+type Outcome<'e> = Result<V<'e>, Fault<'e>>;
+
+/// Calls one of the functions on strings and lists of strings.
+pub(super) fn call<'e>(function: Function, args: &[V<'e>], budget: &mut Budget) -> Outcome<'e> {
+    if let [list, separators @ ..] = args
+        && function == Function::Join
+    {
+        let separator = match separators {
+            [] => "",
+            [V::Str(separator)] => separator,
+            _ => return Err(no_overload(function, args)),
+        };
+        // cel-go looks at the first element to choose an overload.
+        let first = list.element(0);
+        if !list.is_list() || first.is_some_and(|first| !matches!(first, V::Str(_))) {
+            return Err(no_overload(function, args));
+        }
+        return join(list, separator, budget);
+    }
+    let [V::Str(text), rest @ ..] = args else {
+        return Err(no_overload(function, args));
+    };
+    // All of them look at the whole text at worst.
+    charge(budget, steps(text.len(), SEARCHED))?;
+    match (function, rest) {
+        (Function::CharAt, [V::Int(at)]) => char_at(text, *at),
+        (Function::Format, [list]) if list.is_list() => format(text, list, budget),
+        (Function::IndexOf, [V::Str(part)]) => index_of(text, part, 0),
+        (Function::IndexOf, [V::Str(part), V::Int(from)]) => index_of(text, part, *from),
+        (Function::LastIndexOf, [V::Str(part)]) => last_index_of(text, part, None),
+        (Function::LastIndexOf, [V::Str(part), V::Int(from)]) => {
+            last_index_of(text, part, Some(*from))
+        }
+        (Function::LowerAscii, []) => {
+            charge(budget, steps(text.len(), COPIED))?;
+            Ok(V::text(&text.to_ascii_lowercase()))
+        }
+        (Function::UpperAscii, []) => {
+            charge(budget, steps(text.len(), COPIED))?;
+            Ok(V::text(&text.to_ascii_uppercase()))
+        }
+        (Function::Replace, [V::Str(old), V::Str(new)]) => replace(text, old, new, -1, budget),
+        (Function::Replace, [V::Str(old), V::Str(new), V::Int(limit)]) => {
+            replace(text, old, new, *limit, budget)
+        }
+        (Function::Split, [V::Str(separator)]) => split(text, separator, -1, budget),
+        (Function::Split, [V::Str(separator), V::Int(limit)]) => {
+            split(text, separator, *limit, budget)
+        }
+        (Function::Substring, [V::Int(start)]) => substring(text, *start, None, budget),
+        (Function::Substring, [V::Int(start), V::Int(end)]) => {
+            substring(text, *start, Some(*end), budget)
+        }
+        (Function::Trim, []) => {
+            let trimmed = text.trim();
+            // What is trimmed away at the start.
+            let start = trimmed.as_ptr().addr() - text.as_ptr().addr();
+            slice(text, start, start + trimmed.len(), budget)
+        }
+        _ => Err(no_overload(function, args)),
+    }
+}
+
+/// cel-go's complaint about arguments that no overload takes.
+pub(super) fn no_overload<'e>(function: Function, args: &[V<'_>]) -> Fault<'e> {
+    let types: Vec<_> = args.iter().map(V::type_name).collect();
+    let name = function.name();
+    Fault::Error(Cow::Owned(format!(
+        "no such overload: {name}({})",
+        types.join(", ")
+    )))
+}
+
+fn out_of_range<'e>(index: i64) -> Fault<'e> {
+    Fault::Error(Cow::Owned(format!("index out of range: {index}")))
+}
+
+/// A part of `text`, which shares its bytes where it can.
+fn slice<'e>(text: &Text<'e>, start: usize, end: usize, budget: &mut Budget) -> Outcome<'e> {
+    match text {
+        Text::Ref(text) => Ok(V::Str(Text::Ref(text.get(start..end).unwrap_or_default()))),
+        Text::Own(own) if start == 0 && end == own.len() => Ok(V::Str(text.clone())),
+        Text::Own(own) => {
+            let part = own.get(start..end).unwrap_or_default();
+            charge(budget, steps(part.len(), COPIED))?;
+            Ok(V::text(part))
+        }
+    }
+}
+
+/// The byte at which the `index`th code point begins; the text's end counts as one.
+fn offset(text: &str, index: i64) -> Option<usize> {
+    let index = usize::try_from(index).ok()?;
+    text.char_indices()
+        .map(|(at, _)| at)
+        .chain([text.len()])
+        .nth(index)
+}
+
+fn count(text: &str) -> i64 {
+    i64::try_from(text.chars().count()).unwrap_or(i64::MAX)
+}
+
+fn char_at<'e>(text: &str, at: i64) -> Outcome<'e> {
+    let start = offset(text, at).ok_or_else(|| out_of_range(at))?;
+    let char = text[start..].chars().next();
+    Ok(char.map_or(V::Str(Text::Ref("")), |char| {
+        V::text(char.encode_utf8(&mut [0; 4]))
+    }))
+}
+
+fn index_of<'e>(text: &str, part: &str, from: i64) -> Outcome<'e> {
+    if part.is_empty() {
+        return Ok(V::Int(from));
+    }
+    if from < 0 {
+        return Err(out_of_range(from));
+    }
+    let found = offset(text, from).and_then(|start| {
+        text[start..]
+            .find(part)
+            .map(|at| from + count(&text[start..start + at]))
+    });
+    Ok(V::Int(found.unwrap_or(-1)))
+}
+
+fn last_index_of<'e>(text: &str, part: &str, from: Option<i64>) -> Outcome<'e> {
+    if part.is_empty() {
+        return Ok(V::Int(from.unwrap_or_else(|| count(text))));
+    }
+    let end = match from {
+        None => text.len(),
+        Some(from) if from < 0 => return Err(out_of_range(from)),
+        // A match may begin there, and end later.
+        Some(from) => match offset(text, from) {
+            Some(start) if start < text.len() => text.len().min(start + part.len()),
+            _ => return Ok(V::Int(-1)),
+        },
+    };
+    let bytes = text.as_bytes().get(..end).unwrap_or_default();
+    let found = memmem::rfind(bytes, part.as_bytes());
+    Ok(V::Int(found.map_or(-1, |at| count(&text[..at]))))
+}
+
+fn replace<'e>(
+    text: &Text<'e>,
+    old: &str,
+    new: &str,
+    limit: i64,
+    budget: &mut Budget,
+) -> Outcome<'e> {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let times = text.matches(old).take(limit).count();
+    if times == 0 || old == new {
+        return Ok(V::Str(text.clone()));
+    }
+    // Before anything is made: a short text may become a long one.
+    let len = times.saturating_mul(new.len()).saturating_add(text.len());
+    charge(budget, steps(len, COPIED) + steps(times, COPIED))?;
+    Ok(V::text(&text.replacen(old, new, times)))
+}
+
+fn split<'e>(text: &Text<'e>, separator: &str, limit: i64, budget: &mut Budget) -> Outcome<'e> {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let parts = if separator.is_empty() {
+        text.chars().take(limit).count()
+    } else {
+        text.matches(separator)
+            .take(limit.saturating_sub(1))
+            .count()
+            + 1
+    };
+    // Each is a value.
+    charge(budget, steps(parts, 1))?;
+    let mut items = Vec::with_capacity(parts.min(limit));
+    let mut start = 0;
+    while items.len() < parts.min(limit) {
+        let rest = text.get(start..).unwrap_or_default();
+        let (end, next) = if items.len() + 1 == parts.min(limit) {
+            (text.len(), text.len())
+        } else if separator.is_empty() {
+            let end = start + rest.chars().next().map_or(0, char::len_utf8);
+            (end, end)
+        } else {
+            let end = start + rest.find(separator).unwrap_or(rest.len());
+            (end, end + separator.len())
+        };
+        items.push(slice(text, start, end, budget)?);
+        start = next;
+    }
+    Ok(V::List(items.into()))
+}
+
+fn substring<'e>(
+    text: &Text<'e>,
+    start: i64,
+    end: Option<i64>,
+    budget: &mut Budget,
+) -> Outcome<'e> {
+    if let Some(end) = end
+        && start > end
+    {
+        return Err(Fault::Error(Cow::Owned(format!(
+            "invalid substring range. start: {start}, end: {end}"
+        ))));
+    }
+    let from = offset(text, start).ok_or_else(|| out_of_range(start))?;
+    let to = match end {
+        Some(end) => offset(text, end).ok_or_else(|| out_of_range(end))?,
+        None => text.len(),
+    };
+    slice(text, from, to, budget)
+}
+
+fn join<'e>(list: &V<'e>, separator: &str, budget: &mut Budget) -> Outcome<'e> {
+    charge(budget, steps(list.len(), 16))?;
+    let mut out = String::new();
+    for index in 0..list.len() {
+        let part = match list.element(index) {
+            Some(V::Str(part)) => part,
+            Some(other) => {
+                return Err(Fault::Error(Cow::Owned(format!(
+                    "join: invalid input: {}",
+                    describe(&other)
+                ))));
+            }
+            None => break,
+        };
+        let separator = if index > 0 { separator } else { "" };
+        let before = out.len();
+        // What is made so far counts in whole steps.
+        let made = before + separator.len() + part.len();
+        charge(budget, steps(made, COPIED) - steps(before, COPIED))?;
+        out.push_str(separator);
+        out.push_str(&part);
+    }
+    Ok(V::Str(Text::Own(out.into())))
+}
+
+/// A value that is no string, as Go prints it, or its type.
+fn describe(value: &V<'_>) -> String {
+    match value {
+        V::Bool(value) => value.to_string(),
+        V::Int(value) => value.to_string(),
+        V::Uint(value) => value.to_string(),
+        V::Double(value) => super::convert::format_double(*value),
+        other => other.type_name().to_owned(),
+    }
+}

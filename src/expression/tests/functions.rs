@@ -1,0 +1,75 @@
+use super::*;
+
+/// Answers of cel-go with its string functions and Kubernetes' quantities.
+#[derive(Deserialize)]
+pub(super) struct Functions {
+    object: String,
+    pub cases: Vec<Answered>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Answered {
+    pub expr: String,
+    phase: String,
+    v: String,
+}
+
+pub(super) fn functions() -> Functions {
+    serde_json::from_str(include_str!("../../../tests/golden/functions.json")).unwrap()
+}
+
+/// What is made of a case, as the golden file writes it.
+fn outcome(source: &str, json: &str, projection: Option<&Projection>) -> (&'static str, String) {
+    let program = match any(source) {
+        Ok(program) => program,
+        Err(error) => {
+            let text = format!("ERROR: <input>:{error}");
+            return (
+                "compile-err",
+                text.lines().next().unwrap_or_default().to_owned(),
+            );
+        }
+    };
+    let projection = projection.unwrap_or(&program.projection);
+    let doc = Doc::parse(json.as_bytes(), projection).unwrap();
+    match answer(&program, &doc, &mut full()) {
+        Ok(value) => ("ok", value),
+        Err(failure) => ("eval-err", failure.to_string()),
+    }
+}
+
+#[test]
+fn functions_answer_and_complain_as_those_of_kubernetes() {
+    let golden = functions();
+    assert!(golden.cases.len() > 400);
+    let mut wrong = Vec::new();
+    for case in &golden.cases {
+        let (phase, value) = outcome(&case.expr, &golden.object, None);
+        if phase != case.phase || value != case.v {
+            wrong.push(format!(
+                "{}\n  there: {} {}\n  here:  {phase} {value}",
+                case.expr, case.phase, case.v
+            ));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} differ\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn functions_answer_the_same_on_projected_and_whole_documents() {
+    let golden = functions();
+    let whole = whole();
+    for case in &golden.cases {
+        assert_eq!(
+            outcome(&case.expr, &golden.object, None),
+            outcome(&case.expr, &golden.object, Some(&whole)),
+            "{}",
+            case.expr
+        );
+    }
+}

@@ -1,0 +1,471 @@
+//! The supervisor among fakes: a feed that says what the test tells it to, and a tracker
+//! and a controller that only listen.
+
+use super::*;
+use crate::api::Gvr;
+use crate::rules::{self, RuleSet};
+use futures::stream::{self, BoxStream};
+use serde_json::{Value, json};
+use std::sync::Mutex;
+
+/// How often what reads `now` is evaluated again.
+const RESYNC: Duration = Duration::from_mins(1);
+
+/// Longer than anything takes while tokio's clock is paused, shorter than [`RESYNC`].
+const A_MOMENT: Duration = Duration::from_secs(1);
+
+/// What a feed was asked to follow, and how to speak through it.
+struct Followed {
+    source: Source,
+    say: mpsc::UnboundedSender<Raw>,
+}
+
+impl Followed {
+    /// Whether somebody still listens.
+    fn runs(&self) -> bool {
+        !self.say.is_closed()
+    }
+
+    fn say(&self, raw: Raw) {
+        self.say.send(raw).expect("the feed runs");
+    }
+
+    /// The whole state.
+    fn list(&self, objects: &[Value]) {
+        self.say(Raw::Reset);
+        for object in objects {
+            self.say(applied(object));
+        }
+        self.say(Raw::Synced);
+    }
+}
+
+#[derive(Default)]
+struct FakeFeed(Mutex<Vec<Arc<Followed>>>);
+
+impl Feed for FakeFeed {
+    fn follow(&self, source: Source) -> BoxStream<'static, Raw> {
+        let (say, said) = mpsc::unbounded_channel();
+        let followed = Followed { source, say };
+        self.0.lock().unwrap().push(Arc::new(followed));
+        stream::unfold(said, |mut said| async move {
+            said.recv().await.map(|raw| (raw, said))
+        })
+        // As the contract of a feed has it, it does not end by itself.
+        .chain(stream::pending())
+        .boxed()
+    }
+}
+
+struct World {
+    feed: Arc<FakeFeed>,
+    publications: mpsc::Sender<Publication>,
+    messages: mpsc::Receiver<Message>,
+    feedback: mpsc::Receiver<Feedback>,
+    metrics: Arc<Metrics>,
+    running: JoinHandle<()>,
+}
+
+/// A supervisor that runs and has been given nothing; its tracker takes `queue` messages
+/// before it is asked for them.
+fn world_of(queue: usize) -> World {
+    let feed = Arc::new(FakeFeed::default());
+    let (tracker, messages) = mpsc::channel(queue);
+    let (report, feedback) = mpsc::channel(64);
+    let (publications, published) = mpsc::channel(16);
+    let metrics = Arc::new(Metrics::new());
+    let supervisor = Supervisor {
+        feed: feed.clone(),
+        tracker,
+        feedback: report,
+        metrics: metrics.clone(),
+        resync: RESYNC,
+    };
+    World {
+        feed,
+        publications,
+        messages,
+        feedback,
+        metrics,
+        running: tokio::spawn(supervisor.run(published)),
+    }
+}
+
+fn world() -> World {
+    world_of(4096)
+}
+
+async fn moment() {
+    tokio::time::sleep(A_MOMENT).await;
+}
+
+impl World {
+    async fn publish(&self, target: &Arc<Gvr>, book: Option<RuleBook>) {
+        let publication = Publication {
+            target: target.clone(),
+            book: book.map(Arc::new),
+            removed: false,
+        };
+        self.publications.send(publication).await.expect("it runs");
+        moment().await;
+    }
+
+    /// All feeds that were ever started, in the order in which they were.
+    fn feeds(&self) -> Vec<Arc<Followed>> {
+        self.feed.0.lock().unwrap().clone()
+    }
+
+    /// The only feed that runs.
+    fn running_feed(&self) -> Arc<Followed> {
+        let mut running: Vec<_> = self.feeds().into_iter().filter(|own| own.runs()).collect();
+        assert_eq!(running.len(), 1, "feeds that run");
+        running.remove(0)
+    }
+
+    /// `resource` or `resource/namespace` of the feeds that run, sorted.
+    fn running_sources(&self) -> Vec<String> {
+        let feeds = self.feeds();
+        let running = feeds.iter().filter(|own| own.runs());
+        let mut sources: Vec<_> = running.map(|own| place(&own.source)).collect();
+        sources.sort();
+        sources
+    }
+
+    /// What the tracker was told since the last call, a line each.
+    async fn told(&mut self) -> Vec<String> {
+        moment().await;
+        std::iter::from_fn(|| self.messages.try_recv().ok())
+            .map(|message| line(&message))
+            .collect()
+    }
+
+    /// What feeds reported since the last call: where, under which generation, and what.
+    async fn reported(&mut self) -> Vec<(String, u64, Option<String>)> {
+        moment().await;
+        std::iter::from_fn(|| self.feedback.try_recv().ok())
+            .map(|own| (place(&own.source), own.generation, own.failure))
+            .collect()
+    }
+}
+
+fn place(source: &Source) -> String {
+    match &source.namespace {
+        Some(namespace) => format!("{}/{namespace}", source.target.resource),
+        None => source.target.resource.clone(),
+    }
+}
+
+fn line(message: &Message) -> String {
+    match message {
+        Message::Rules { target, book, .. } => match book {
+            Some(book) => format!("rules {} of {}", book.generation, target.resource),
+            None => format!("no rules of {}", target.resource),
+        },
+        Message::Feed {
+            generation, event, ..
+        } => format!("{generation}: {}", event_line(event)),
+        other => panic!("a feed does not say {other:?}"),
+    }
+}
+
+fn event_line(event: &Event) -> String {
+    match event {
+        Event::Reset => "reset".to_owned(),
+        Event::Synced => "synced".to_owned(),
+        Event::Lost => "lost".to_owned(),
+        Event::Deleted { subject, .. } => format!("{} is gone", subject.path()),
+        Event::Evaluated { evaluation, .. } => {
+            let findings = evaluation.findings.iter().map(|finding| {
+                let answer = if finding.says.is_some() { "" } else { "?" };
+                format!("{}{answer}", finding.operation)
+            });
+            let findings: Vec<_> = findings.collect();
+            format!("{} [{}]", evaluation.subject.path(), findings.join(" "))
+        }
+    }
+}
+
+fn target(resource: &str) -> Arc<Gvr> {
+    Arc::new(Gvr {
+        group: "things.example".into(),
+        version: "v1".into(),
+        resource: resource.into(),
+    })
+}
+
+/// A rule set whose operation `Working` is `expression`.
+fn rule_set(target: &Gvr, namespaces: &[&str], expression: &str) -> Arc<RuleSet> {
+    let spec = json!({
+        "component": "tests",
+        "target": target,
+        "namespaces": namespaces,
+        "rules": [{"operation": "Working", "expression": expression}],
+    });
+    let spec = serde_json::from_value(spec).expect("a rule set");
+    Arc::new(rules::compile("a", &spec).expect("valid"))
+}
+
+fn book(generation: u64, target: &Gvr, rule_set: Arc<RuleSet>) -> RuleBook {
+    let kind = "Thing".to_owned();
+    RuleBook::new(generation, target.clone(), kind, true, vec![rule_set])
+}
+
+/// A book of one rule: [`thing`]s are at work while they say so.
+fn working(generation: u64, target: &Gvr) -> RuleBook {
+    book(generation, target, rule_set(target, &[], "object.works"))
+}
+
+fn thing(name: &str, works: impl Into<Value>) -> Value {
+    json!({
+        "metadata": {"namespace": "ns", "name": name, "uid": format!("uid-{name}")},
+        "works": works.into(),
+    })
+}
+
+fn bytes(object: &Value) -> Bytes {
+    object.to_string().into()
+}
+
+fn applied(object: &Value) -> Raw {
+    Raw::Applied(bytes(object))
+}
+
+#[tokio::test(start_paused = true)]
+async fn book_starts_a_feed_and_the_tracker_hears_of_the_rules_first() {
+    let mut world = world();
+    let cars = target("cars");
+    world.publish(&cars, Some(working(1, &cars))).await;
+    assert_eq!(world.running_sources(), ["cars"]);
+    world
+        .running_feed()
+        .list(&[thing("a", true), thing("b", false)]);
+    assert_eq!(
+        world.told().await,
+        [
+            "rules 1 of cars",
+            "1: reset",
+            "1: ns/a [Working]",
+            "1: ns/b []",
+            "1: synced"
+        ]
+    );
+    assert_eq!(world.reported().await, [("cars".to_owned(), 1, None)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn newer_book_starts_its_feed_anew_and_the_old_one_says_nothing_after_it() {
+    // So short a queue that the old feed is in the middle of a word at the change.
+    let mut world = world_of(1);
+    let cars = target("cars");
+    world.publish(&cars, Some(working(1, &cars))).await;
+    let old = world.running_feed();
+    let many: Vec<_> = (0..10).map(|n| thing(&format!("t{n}"), true)).collect();
+    old.list(&many);
+    world.publish(&cars, Some(working(2, &cars))).await;
+    assert!(!old.runs());
+    let mut told = Vec::new();
+    while !told.contains(&"rules 2 of cars".to_owned()) {
+        told.push(line(&world.messages.recv().await.expect("it runs")));
+    }
+    moment().await;
+    world.running_feed().list(&many[..1]);
+    for _ in 0..3 {
+        let message = world.messages.recv().await.expect("it runs");
+        assert!(line(&message).starts_with("2: "), "{message:?}");
+    }
+    assert!(told.len() < many.len(), "it was cut off: {told:?}");
+    assert_eq!(world.feeds().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn feeds_end_with_their_rules_and_others_go_on() {
+    let mut world = world();
+    let (cars, boats) = (target("cars"), target("boats"));
+    world.publish(&cars, Some(working(1, &cars))).await;
+    world.publish(&boats, Some(working(2, &boats))).await;
+    assert_eq!(world.running_sources(), ["boats", "cars"]);
+    world.told().await;
+    // As the feed itself says it.
+    world
+        .metrics
+        .feed_state("things.example/v1/cars", "watching");
+    let shown = "ifo_feed_state{target=\"things.example/v1/cars\"";
+    assert!(world.metrics.render().contains(shown));
+    world.publish(&cars, None).await;
+    assert_eq!(world.told().await, ["no rules of cars"]);
+    assert_eq!(world.running_sources(), ["boats"]);
+    assert_eq!(world.feeds().len(), 2, "nothing was started anew");
+    assert!(!world.metrics.render().contains(shown), "nothing is left");
+    world.publish(&cars, Some(working(3, &cars))).await;
+    assert_eq!(world.running_sources(), ["boats", "cars"], "and back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_named_namespace_has_a_feed_of_its_own() {
+    let mut world = world();
+    let cars = target("cars");
+    let named = |generation, namespaces: &[&str]| {
+        let rule_set = rule_set(&cars, namespaces, "object.works");
+        Some(book(generation, &cars, rule_set))
+    };
+    world.publish(&cars, named(1, &["x", "y"])).await;
+    assert_eq!(world.running_sources(), ["cars/x", "cars/y"]);
+    for feed in world.feeds() {
+        feed.list(&[]);
+    }
+    let mut reported = world.reported().await;
+    reported.sort();
+    assert_eq!(
+        reported,
+        [
+            ("cars/x".to_owned(), 1, None),
+            ("cars/y".to_owned(), 1, None)
+        ]
+    );
+    world.publish(&cars, named(2, &["y", "z"])).await;
+    assert_eq!(world.running_sources(), ["cars/y", "cars/z"]);
+    world.publish(&cars, named(3, &[])).await;
+    assert_eq!(world.running_sources(), ["cars"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failing_feed_is_reported_in_its_words_until_it_is_back() {
+    let mut world = world();
+    let cars = target("cars");
+    world.publish(&cars, Some(working(7, &cars))).await;
+    let feed = world.running_feed();
+    let message = "may not list cars".to_owned();
+    feed.say(Raw::Lost(Lost::Forbidden { message }));
+    let failure = Some("forbidden: may not list cars".to_owned());
+    assert_eq!(world.reported().await, [("cars".to_owned(), 7, failure)]);
+    feed.list(&[]);
+    assert_eq!(world.reported().await, [("cars".to_owned(), 7, None)]);
+    // A gap in which nothing was missed.
+    feed.say(Raw::Lost(Lost::Unreachable("reset by peer".into())));
+    feed.say(Raw::Synced);
+    let failure = Some("unreachable: reset by peer".to_owned());
+    let reported = world.reported().await;
+    assert_eq!(reported[0], ("cars".to_owned(), 7, failure));
+    assert_eq!(reported[1], ("cars".to_owned(), 7, None));
+    assert_eq!(
+        world.told().await,
+        [
+            "rules 7 of cars",
+            "7: lost",
+            "7: reset",
+            "7: synced",
+            "7: lost",
+            "7: synced"
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn tracker_is_not_told_again_and_again_that_nothing_was_found() {
+    let mut world = world();
+    let cars = target("cars");
+    world.publish(&cars, Some(working(1, &cars))).await;
+    let feed = world.running_feed();
+    feed.list(&[]);
+    world.told().await;
+    for works in [false, true, true, false, false] {
+        feed.say(applied(&thing("a", works)));
+    }
+    feed.say(Raw::Deleted(bytes(&thing("a", false))));
+    assert_eq!(
+        world.told().await,
+        [
+            "1: ns/a [Working]",
+            "1: ns/a [Working]",
+            "1: ns/a []",
+            "1: ns/a is gone"
+        ]
+    );
+    // After a new start it is told of all that is there: what is not is gone.
+    feed.say(applied(&thing("b", true)));
+    feed.list(&[thing("b", false)]);
+    assert_eq!(
+        world.told().await,
+        ["1: ns/b [Working]", "1: reset", "1: ns/b []", "1: synced"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn object_that_the_rules_cannot_be_asked_about_is_failed_and_not_gone() {
+    let mut world = world();
+    let cars = target("cars");
+    let book = working(1, &cars);
+    let rule_set = book.rule_sets[0].clone();
+    world.publish(&cars, Some(book)).await;
+    let feed = world.running_feed();
+    feed.list(&[thing("typed", "as a text")]);
+    feed.say(applied(&json!({"metadata": {"namespace": "ns"}})));
+    feed.say(Raw::Applied(Bytes::from_static(b"\xffnonsense")));
+    feed.say(Raw::Deleted(Bytes::from_static(b"{")));
+    feed.say(applied(&thing("b", true)));
+    assert_eq!(
+        world.told().await,
+        [
+            "rules 1 of cars",
+            "1: reset",
+            "1: ns/typed [Working?]",
+            "1: synced",
+            "1: ns/b [Working]"
+        ]
+    );
+    let failure = rule_set.activity.last_failure().expect("it failed");
+    assert_eq!(
+        (&*failure.what, &*failure.subject),
+        ("rules[Working].expression", "ns/typed")
+    );
+    assert_eq!(world.running_sources(), ["cars"], "it goes on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_depends_on_the_time_is_evaluated_again_without_a_change() {
+    let mut world = world();
+    let cars = target("cars");
+    let long_ago = "object.works && now > timestamp('2000-01-01T00:00:00Z')";
+    let timed = book(1, &cars, rule_set(&cars, &[], long_ago));
+    world.publish(&cars, Some(timed)).await;
+    let feed = world.running_feed();
+    // `works` is false, so that `now` is not read.
+    feed.list(&[thing("timed", true), thing("other", false)]);
+    world.told().await;
+    for _ in 0..3 {
+        tokio::time::sleep(RESYNC).await;
+        assert_eq!(world.told().await, ["1: ns/timed [Working]"]);
+    }
+    feed.say(Raw::Deleted(bytes(&thing("timed", true))));
+    assert_eq!(world.told().await, ["1: ns/timed is gone"]);
+    tokio::time::sleep(RESYNC * 3).await;
+    assert!(world.told().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn subjects_kept_for_the_time_are_bounded() {
+    let mut world = world();
+    let cars = target("cars");
+    let always = "now > timestamp('2000-01-01T00:00:00Z')";
+    let timed = book(1, &cars, rule_set(&cars, &[], always));
+    world.publish(&cars, Some(timed)).await;
+    let many: Vec<_> = (0..=TIMED).map(|n| thing(&format!("t{n}"), true)).collect();
+    world.running_feed().list(&many);
+    world.told().await;
+    tokio::time::sleep(RESYNC).await;
+    assert_eq!(world.told().await.len(), TIMED);
+}
+
+#[tokio::test(start_paused = true)]
+async fn end_of_the_publications_ends_all_feeds() {
+    let world = world();
+    let (cars, boats) = (target("cars"), target("boats"));
+    world.publish(&cars, Some(working(1, &cars))).await;
+    world.publish(&boats, Some(working(2, &boats))).await;
+    let feeds = world.feeds();
+    assert!(feeds.iter().all(|feed| feed.runs()));
+    drop(world.publications);
+    world.running.await.expect("it ends without a panic");
+    moment().await;
+    assert!(feeds.iter().all(|feed| !feed.runs()));
+}

@@ -1,0 +1,221 @@
+//! What is known of one target: what discovery says of it, the book that is in force,
+//! and how its feeds are.
+
+use super::registry::{Ask, Feedback, Publication};
+use super::status::Watch;
+use super::{RuleBook, RuleSet};
+use crate::api::{Gvr, Resolution, Source};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+#[derive(Debug, Default)]
+pub(super) struct Target {
+    /// The last clean answer of discovery; an unclean one only while there is no other.
+    resolution: Option<Resolution>,
+    /// Why the last look-up had no clean answer, while `resolution` still holds.
+    unknown: Option<String>,
+    published: Option<Arc<RuleBook>>,
+    /// Whether the book may have to be another one.
+    stale: bool,
+    /// What each feed last reported under the published generation.
+    feeds: HashMap<Source, Option<String>>,
+    /// How rule sets were watched that the last publication left as they are. It counts
+    /// until the new feeds report, so that nobody's status tells of others' changes.
+    carried: HashMap<Arc<str>, Watch>,
+}
+
+impl Target {
+    /// Its rule sets changed.
+    pub(super) fn touch(&mut self) {
+        self.stale = true;
+    }
+
+    pub(super) fn wants_look_up(&self, which: Ask) -> bool {
+        match which {
+            Ask::New => self.resolution.is_none(),
+            Ask::Doubtful => {
+                self.unknown.is_some()
+                    || !matches!(self.resolution, Some(Resolution::Served { .. }))
+                    || self.feeds.values().any(Option::is_some)
+            }
+            Ask::All => true,
+        }
+    }
+
+    /// Discovery answered. True if that changes what is known.
+    pub(super) fn resolved(&mut self, resolution: Resolution) -> bool {
+        if let Resolution::Unknown { message } = resolution {
+            if self.resolution.is_none() {
+                self.resolution = Some(Resolution::Unknown {
+                    message: message.clone(),
+                });
+            }
+            return self.unknown.replace(message.clone()) != Some(message);
+        }
+        let cleared = self.unknown.take().is_some();
+        if self.resolution.as_ref() == Some(&resolution) {
+            return cleared;
+        }
+        self.resolution = Some(resolution);
+        self.stale = true;
+        true
+    }
+
+    /// A feed reported. True if that changes what is known.
+    pub(super) fn reported(&mut self, feedback: Feedback) -> bool {
+        if self.published.as_ref().map(|book| book.generation) != Some(feedback.generation) {
+            return false;
+        }
+        let before = self.feeds.insert(feedback.source, feedback.failure.clone());
+        before != Some(feedback.failure)
+    }
+
+    /// The book of `usable` (sorted by name), if it has to be another one than the one
+    /// in force. `stood` names rule sets whose status said that they are watched, from
+    /// before this process.
+    pub(super) fn publish(
+        &mut self,
+        gvr: &Arc<Gvr>,
+        usable: Vec<Arc<RuleSet>>,
+        stood: impl Fn(&str) -> bool,
+        generation: &mut u64,
+    ) -> Option<Publication> {
+        if !std::mem::take(&mut self.stale) {
+            return None;
+        }
+        let (book, removed) = match &self.resolution {
+            Some(Resolution::Served { kind, namespaced }) => {
+                let usable: Vec<_> = usable
+                    .into_iter()
+                    .filter(|rule_set| *namespaced || rule_set.namespaces.is_none())
+                    .collect();
+                if self.is_in_force(kind, *namespaced, &usable) {
+                    return None;
+                }
+                let book = (!usable.is_empty()).then(|| {
+                    *generation += 1;
+                    let gvr = (**gvr).clone();
+                    let book = RuleBook::new(*generation, gvr, kind.clone(), *namespaced, usable);
+                    Arc::new(book)
+                });
+                (book, false)
+            }
+            Some(Resolution::NotServed { .. }) => (None, true),
+            // Once it was served, it stays so until a clean answer.
+            Some(Resolution::Unknown { .. }) | None => return None,
+        };
+        if book.is_none() && self.published.is_none() {
+            return None;
+        }
+        self.carried = self.carry_over(book.as_deref(), stood);
+        self.published.clone_from(&book);
+        self.feeds.clear();
+        Some(Publication {
+            target: gvr.clone(),
+            book,
+            removed,
+        })
+    }
+
+    /// Whether a book of these rule sets would be the one that is published: publishing
+    /// it again would make the feeds list anew for nothing.
+    fn is_in_force(&self, kind: &str, namespaced: bool, usable: &[Arc<RuleSet>]) -> bool {
+        self.published.as_ref().is_some_and(|book| {
+            book.kind == kind
+                && book.namespaced == namespaced
+                && book.rule_sets.len() == usable.len()
+                && book
+                    .rule_sets
+                    .iter()
+                    .zip(usable)
+                    .all(|(a, b)| Arc::ptr_eq(a, b))
+        })
+    }
+
+    fn carry_over(
+        &self,
+        next: Option<&RuleBook>,
+        stood: impl Fn(&str) -> bool,
+    ) -> HashMap<Arc<str>, Watch> {
+        let mut carried = HashMap::new();
+        for rule_set in next.into_iter().flat_map(|book| &book.rule_sets) {
+            let watch = match &self.published {
+                Some(before)
+                    if before
+                        .rule_sets
+                        .iter()
+                        .any(|old| Arc::ptr_eq(old, rule_set)) =>
+                {
+                    self.watch(&rule_set.name)
+                }
+                None if stood(&rule_set.name) => Watch::Active,
+                _ => continue,
+            };
+            carried.insert(rule_set.name.clone(), watch);
+        }
+        carried
+    }
+
+    pub(super) fn is_published(&self) -> bool {
+        self.published.is_some()
+    }
+
+    /// Whether every feed that should run has reported.
+    pub(super) fn caught_up(&self, gvr: &Arc<Gvr>) -> bool {
+        self.published.as_ref().is_none_or(|book| {
+            book.sources(gvr)
+                .iter()
+                .all(|source| self.feeds.contains_key(source))
+        })
+    }
+
+    pub(super) fn resolution(&self) -> Option<&Resolution> {
+        self.resolution.as_ref()
+    }
+
+    pub(super) fn unknown(&self) -> Option<&str> {
+        self.unknown.as_deref()
+    }
+
+    pub(super) fn is_cluster_scoped(&self) -> bool {
+        matches!(
+            self.resolution,
+            Some(Resolution::Served {
+                namespaced: false,
+                ..
+            })
+        )
+    }
+
+    /// The state of the feeds that serve the rule set `name`.
+    pub(super) fn watch(&self, name: &str) -> Watch {
+        let Some(book) = &self.published else {
+            return Watch::Pending;
+        };
+        let own = |rule_set: &&Arc<RuleSet>| &*rule_set.name == name;
+        let Some(rule_set) = book.rule_sets.iter().find(own) else {
+            return Watch::Pending;
+        };
+        let wanted: Vec<Option<&str>> = match (book.namespaces(), &rule_set.namespaces) {
+            (Some(_), Some(own)) => own.iter().map(|own| Some(own.as_str())).collect(),
+            _ => vec![None],
+        };
+        let mut active = true;
+        for namespace in wanted {
+            let feed = self
+                .feeds
+                .iter()
+                .find(|(source, _)| source.namespace.as_deref() == namespace);
+            match feed {
+                Some((_, Some(failure))) => return Watch::Failed(failure.clone()),
+                Some((_, None)) => {}
+                None => active = false,
+            }
+        }
+        if active {
+            Watch::Active
+        } else {
+            self.carried.get(name).cloned().unwrap_or(Watch::Pending)
+        }
+    }
+}

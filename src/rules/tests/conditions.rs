@@ -1,0 +1,308 @@
+//! What the status says in every situation.
+
+use super::super::status::{Health, Watch, of};
+use super::*;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+/// The status of a single rule set once its controller has come to rest.
+async fn resting(rule_set: OperationRuleSet, discovered: Resolution) -> OperationRuleSetStatus {
+    let mut world = world();
+    world.discovers(&rule_set.spec.target.resource, discovered);
+    world.list(std::slice::from_ref(&rule_set));
+    moment().await;
+    world.catch_up().await;
+    world.status("a")
+}
+
+#[tokio::test(start_paused = true)]
+async fn watched_rule_set_is_ready_and_validated_and_nothing_else() {
+    let status = resting(rule_set("a", "cars", "true"), served()).await;
+    assert_eq!(types(&status), ["Ready", "Validated"]);
+    assert_eq!(
+        condition(&status, "Ready").as_deref(),
+        Some("True/Watching")
+    );
+    assert_eq!(
+        condition(&status, "Validated").as_deref(),
+        Some("True/RulesCompiled")
+    );
+    assert!(status.watch_active);
+    assert_eq!(status.observed_generation, Some(1));
+    assert!(
+        status
+            .conditions
+            .iter()
+            .all(|own| own.observed_generation == Some(1))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn invalid_rule_is_told_with_its_place_and_all_of_them_are() {
+    let mut object = rule_set("a", "cars", "object.spec ==\n  1 +");
+    let moving = json!({"operation": "Moving", "expression": "size(1)"});
+    object.spec.rules.push(from(moving));
+    let color = json!({"key": "color", "expression": "1"});
+    object.spec.label_expressions.push(from(color));
+    let status = resting(object, served()).await;
+    assert_eq!(types(&status), ["Ready", "InvalidRule", "Validated"]);
+    assert_eq!(
+        condition(&status, "Ready").as_deref(),
+        Some("False/InvalidRule")
+    );
+    assert_eq!(
+        condition(&status, "Validated").as_deref(),
+        Some("False/InvalidRule")
+    );
+    let told = message(&status, "InvalidRule");
+    assert!(
+        told.starts_with("rules[Working].expression: 2:6: Syntax error"),
+        "{told}"
+    );
+    assert!(told.contains("; rules[Moving].expression: 1:5: "), "{told}");
+    assert!(
+        told.contains("; labelExpressions[color].expression: 1:1: "),
+        "{told}"
+    );
+    assert!(!status.watch_active);
+}
+
+#[tokio::test(start_paused = true)]
+async fn resource_that_is_not_served_is_an_invalid_target() {
+    let status = resting(rule_set("a", "cars", "true"), not_served()).await;
+    assert_eq!(types(&status), ["Ready", "InvalidTarget", "Validated"]);
+    assert_eq!(
+        condition(&status, "Ready").as_deref(),
+        Some("False/InvalidTarget")
+    );
+    assert_eq!(
+        condition(&status, "InvalidTarget").as_deref(),
+        Some("True/NotServed")
+    );
+    assert_eq!(message(&status, "InvalidTarget"), "nobody serves it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn secrets_are_refused_as_a_target() {
+    let mut object = rule_set("a", "secrets", "true");
+    object.spec.target.group = String::new();
+    let status = resting(object, served()).await;
+    assert_eq!(
+        condition(&status, "InvalidTarget").as_deref(),
+        Some("True/Refused")
+    );
+    assert!(message(&status, "InvalidTarget").contains("--allow-secrets-target"));
+    let elsewhere = resting(rule_set("a", "secrets", "true"), served()).await;
+    assert_eq!(
+        condition(&elsewhere, "InvalidTarget"),
+        None,
+        "another group's"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespaces_do_not_go_with_a_cluster_scoped_target() {
+    let kind = "Node".to_owned();
+    let nodes = Resolution::Served {
+        kind,
+        namespaced: false,
+    };
+    let object = in_namespaces(rule_set("a", "nodes", "true"), &["x"]);
+    let status = resting(object, nodes.clone()).await;
+    assert_eq!(
+        condition(&status, "InvalidTarget").as_deref(),
+        Some("True/ClusterScoped")
+    );
+    assert_eq!(
+        condition(&status, "Ready").as_deref(),
+        Some("False/InvalidTarget")
+    );
+    let everywhere = resting(rule_set("a", "nodes", "true"), nodes).await;
+    assert_eq!(
+        condition(&everywhere, "Ready").as_deref(),
+        Some("True/Watching")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn failing_feed_is_told_in_its_own_words_and_for_as_long_as_it_fails() {
+    let mut world = started(&[rule_set("a", "cars", "true")]).await;
+    let published = world.published();
+    assert_eq!(
+        condition(&world.status("a"), "Ready").as_deref(),
+        Some("False/Pending")
+    );
+    world
+        .report(&published[0], Some("forbidden: may not list cars"))
+        .await;
+    moment().await;
+    let status = world.status("a");
+    assert_eq!(types(&status), ["Ready", "Validated", "WatchFailed"]);
+    assert_eq!(
+        message(&status, "WatchFailed"),
+        "forbidden: may not list cars"
+    );
+    assert_eq!(message(&status, "Ready"), "forbidden: may not list cars");
+    assert!(!status.watch_active);
+    world.report(&published[0], None).await;
+    moment().await;
+    assert_eq!(types(&world.status("a")), ["Ready", "Validated"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_failing_namespace_fails_those_who_look_at_it() {
+    let a = in_namespaces(rule_set("a", "cars", "true"), &["x"]);
+    let b = in_namespaces(rule_set("b", "cars", "true"), &["x", "y"]);
+    let mut world = started(&[a, b]).await;
+    let published = world.catch_up().await;
+    let book = published[0].book.clone().unwrap();
+    let y = book.sources(&published[0].target)[1].clone();
+    world.writes();
+    world.report_of(y, book.generation, Some("forbidden")).await;
+    moment().await;
+    let writes = world.writes();
+    assert_eq!(writes.len(), 1);
+    assert_eq!(writes[0].name, "b");
+    assert_eq!(
+        condition(&writes[0].status, "Ready").as_deref(),
+        Some("False/WatchFailed")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn discovery_that_was_never_clear_is_a_failed_watch() {
+    let status = resting(rule_set("a", "cars", "true"), unknown()).await;
+    assert_eq!(types(&status), ["Ready", "Validated", "WatchFailed"]);
+    assert!(message(&status, "WatchFailed").contains("503"));
+}
+
+fn time(text: &str) -> Timestamp {
+    text.parse().expect("a time")
+}
+
+/// The status of a rule set that is watched and was last evaluated at `evaluated`.
+fn watched_at(
+    now: &str,
+    written: &OperationRuleSetStatus,
+    watch: Watch,
+    change: impl Fn(&Activity),
+) -> OperationRuleSetStatus {
+    let rule_set = Arc::new(compile("a", &spec("cars", "true")).expect("valid"));
+    change(&rule_set.activity);
+    let target = Gvr {
+        group: String::new(),
+        version: "v1".into(),
+        resource: "cars".into(),
+    };
+    let health = Health {
+        generation: Some(1),
+        compiled: Ok(&rule_set),
+        target: &target,
+        refused: None,
+        resolution: None,
+        unknown: None,
+        scoped_wrongly: false,
+        watch,
+    };
+    of(&health, written, time(now), REQUEUE)
+}
+
+#[test]
+fn evaluation_time_moves_alone_once_an_interval_and_with_every_other_change() {
+    let nothing = OperationRuleSetStatus::default();
+    let at = |evaluated: &str| {
+        let evaluated = time(evaluated);
+        move |activity: &Activity| activity.evaluated(evaluated)
+    };
+    let shown = |status: &OperationRuleSetStatus| {
+        status
+            .last_evaluation_time
+            .clone()
+            .map(|Time(at)| at.to_string())
+    };
+    let first = watched_at("2026-01-01T10:00:00Z", &nothing, Watch::Pending, |_| {});
+    assert_eq!(shown(&first), None, "not evaluated yet");
+    let first = watched_at(
+        "2026-01-01T10:00:01Z",
+        &first,
+        Watch::Active,
+        at("2026-01-01T10:00:00Z"),
+    );
+    assert_eq!(shown(&first).as_deref(), Some("2026-01-01T10:00:00Z"));
+    let soon = watched_at(
+        "2026-01-01T10:00:59Z",
+        &first,
+        Watch::Active,
+        at("2026-01-01T10:00:59Z"),
+    );
+    assert_eq!(soon, first, "evaluations alone change nothing yet");
+    let other = watched_at(
+        "2026-01-01T10:00:59Z",
+        &first,
+        Watch::Failed("gone".into()),
+        at("2026-01-01T10:00:59Z"),
+    );
+    assert_eq!(shown(&other).as_deref(), Some("2026-01-01T10:00:59Z"));
+    let later = watched_at(
+        "2026-01-01T10:01:00Z",
+        &first,
+        Watch::Active,
+        at("2026-01-01T10:01:00Z"),
+    );
+    assert_eq!(shown(&later).as_deref(), Some("2026-01-01T10:01:00Z"));
+}
+
+#[test]
+fn transition_time_moves_only_with_the_status_of_its_condition() {
+    let nothing = OperationRuleSetStatus::default();
+    let ready = watched_at("2026-01-01T10:00:00.7Z", &nothing, Watch::Active, |_| {});
+    let failed = Watch::Failed("one".into());
+    let failing = watched_at("2026-01-01T11:00:00Z", &ready, failed, |_| {});
+    let failed = Watch::Failed("another".into());
+    let still = watched_at("2026-01-01T12:00:00Z", &failing, failed, |_| {});
+    let since = |status: &OperationRuleSetStatus, type_: &str| {
+        find(status, type_)
+            .unwrap()
+            .last_transition_time
+            .0
+            .to_string()
+    };
+    assert_eq!(since(&ready, "Ready"), "2026-01-01T10:00:00Z");
+    assert_eq!(since(&failing, "Ready"), "2026-01-01T11:00:00Z");
+    assert_eq!(since(&still, "Ready"), "2026-01-01T11:00:00Z");
+    assert_eq!(message(&still, "Ready"), "another");
+    assert_eq!(since(&still, "Validated"), "2026-01-01T10:00:00Z");
+}
+
+#[test]
+fn evaluation_failure_is_shown_for_two_intervals_and_then_goes() {
+    let nothing = OperationRuleSetStatus::default();
+    let failed = |activity: &Activity| {
+        activity.failed(EvaluationFailure {
+            at: time("2026-01-01T10:00:00Z"),
+            what: "Working".into(),
+            subject: "ns/car".into(),
+            message: "no such overload".into(),
+        });
+    };
+    let shown = watched_at("2026-01-01T10:01:59Z", &nothing, Watch::Active, failed);
+    assert_eq!(
+        message(&shown, "EvaluationFailed"),
+        "Working on ns/car: no such overload"
+    );
+    assert_eq!(condition(&shown, "Ready").as_deref(), Some("True/Watching"));
+    let gone = watched_at("2026-01-01T10:02:00Z", &shown, Watch::Active, failed);
+    assert_eq!(types(&gone), ["Ready", "Validated"]);
+}
+
+#[test]
+fn message_is_never_longer_than_a_condition_takes() {
+    let long = Watch::Failed("ä".repeat(100_000));
+    let status = watched_at(
+        "2026-01-01T10:00:00Z",
+        &OperationRuleSetStatus::default(),
+        long,
+        |_| {},
+    );
+    assert!(message(&status, "Ready").chars().count() <= 32_768);
+}

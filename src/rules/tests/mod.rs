@@ -1,0 +1,295 @@
+//! The controller among fakes, with tokio's clock paused.
+
+mod conditions;
+mod publishing;
+mod syncing;
+mod writing;
+
+use super::*;
+use crate::api::Resolution;
+use crate::api::ruleset::{OperationRuleSet, OperationRuleSetSpec, OperationRuleSetStatus};
+use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde_json::json;
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+
+const REQUEUE: Duration = Duration::from_mins(1);
+
+/// Longer than changes are gathered, shorter than anything else.
+const A_MOMENT: Duration = Duration::from_millis(700);
+
+/// A discovery that says what the test tells it to.
+#[derive(Default)]
+struct FakeDiscovery {
+    /// By resource; None hangs.
+    answers: Mutex<HashMap<String, Option<Resolution>>>,
+    asked: Mutex<Vec<String>>,
+    /// How long an answer takes; it is the one of the moment of the question.
+    takes: Mutex<Duration>,
+    changes: Mutex<Option<mpsc::UnboundedReceiver<()>>>,
+}
+
+impl Resolve for FakeDiscovery {
+    fn resolve<'a>(&'a self, target: &'a Gvr) -> BoxFuture<'a, Resolution> {
+        self.asked.lock().unwrap().push(target.resource.clone());
+        let answer = self.answers.lock().unwrap().get(&target.resource).cloned();
+        let takes = *self.takes.lock().unwrap();
+        async move {
+            tokio::time::sleep(takes).await;
+            match answer.unwrap_or_else(|| Some(served())) {
+                Some(answer) => answer,
+                None => std::future::pending().await,
+            }
+        }
+        .boxed()
+    }
+
+    fn changes(&self) -> BoxStream<'static, ()> {
+        let changes = self.changes.lock().unwrap().take().expect("asked for once");
+        UnboundedReceiverStream::new(changes).boxed()
+    }
+}
+
+fn served() -> Resolution {
+    Resolution::Served {
+        kind: "Thing".into(),
+        namespaced: true,
+    }
+}
+
+fn not_served() -> Resolution {
+    Resolution::NotServed {
+        message: "nobody serves it".into(),
+    }
+}
+
+fn unknown() -> Resolution {
+    Resolution::Unknown {
+        message: "503".into(),
+    }
+}
+
+/// Records every status, and refuses those it is told to.
+#[derive(Default)]
+struct Sink {
+    written: Mutex<Vec<StatusWrite>>,
+    refuse: Mutex<BTreeSet<String>>,
+    takes: Mutex<Duration>,
+}
+
+impl StatusSink for Sink {
+    fn write<'a>(&'a self, write: &'a StatusWrite) -> BoxFuture<'a, bool> {
+        self.written.lock().unwrap().push(write.clone());
+        let accepted = !self.refuse.lock().unwrap().contains(&write.name);
+        let takes = *self.takes.lock().unwrap();
+        async move {
+            tokio::time::sleep(takes).await;
+            accepted
+        }
+        .boxed()
+    }
+}
+
+struct World {
+    discovery: Arc<FakeDiscovery>,
+    changes: mpsc::UnboundedSender<()>,
+    rule_sets: mpsc::UnboundedSender<RuleSetEvent>,
+    feedback: mpsc::Sender<Feedback>,
+    publications: mpsc::Receiver<Publication>,
+    caught_up: watch::Receiver<bool>,
+    sink: Arc<Sink>,
+}
+
+/// A controller that runs and has been told of nothing.
+fn world() -> World {
+    let discovery = Arc::new(FakeDiscovery::default());
+    let (changes, changed) = mpsc::unbounded_channel();
+    *discovery.changes.lock().unwrap() = Some(changed);
+    let (rule_sets, events) = mpsc::unbounded_channel();
+    let (feedback, reported) = mpsc::channel(16);
+    let (publish, publications) = mpsc::channel(64);
+    let (caught, caught_up) = watch::channel(false);
+    let sink = Arc::new(Sink::default());
+    let inputs = Inputs {
+        rule_sets: UnboundedReceiverStream::new(events)
+            .chain(stream::pending())
+            .boxed(),
+        feedback: reported,
+    };
+    let outputs = Outputs {
+        publications: publish,
+        caught_up: caught,
+        status: sink.clone(),
+    };
+    tokio::spawn(Controller::new(discovery.clone(), REQUEUE, false).run(inputs, outputs));
+    World {
+        discovery,
+        changes,
+        rule_sets,
+        feedback,
+        publications,
+        caught_up,
+        sink,
+    }
+}
+
+/// A controller that has read `rule_sets` at its start.
+async fn started(rule_sets: &[OperationRuleSet]) -> World {
+    let world = world();
+    world.list(rule_sets);
+    moment().await;
+    world
+}
+
+async fn moment() {
+    tokio::time::sleep(A_MOMENT).await;
+}
+
+impl World {
+    fn list(&self, rule_sets: &[OperationRuleSet]) {
+        self.send(RuleSetEvent::Reset);
+        for rule_set in rule_sets {
+            self.apply(rule_set);
+        }
+        self.send(RuleSetEvent::Synced);
+    }
+
+    fn send(&self, event: RuleSetEvent) {
+        self.rule_sets.send(event).expect("the controller runs");
+    }
+
+    fn apply(&self, rule_set: &OperationRuleSet) {
+        self.send(RuleSetEvent::Applied(Box::new(rule_set.clone())));
+    }
+
+    fn discovers(&self, resource: &str, answer: Resolution) {
+        let mut answers = self.discovery.answers.lock().unwrap();
+        answers.insert(resource.into(), Some(answer));
+    }
+
+    fn discovery_hangs(&self, resource: &str) {
+        let mut answers = self.discovery.answers.lock().unwrap();
+        answers.insert(resource.into(), None);
+    }
+
+    /// Resources that were looked up since the last call.
+    fn asked(&self) -> Vec<String> {
+        let mut asked = std::mem::take(&mut *self.discovery.asked.lock().unwrap());
+        asked.sort();
+        asked
+    }
+
+    /// What was published since the last call.
+    fn published(&mut self) -> Vec<Publication> {
+        let mut all: Vec<_> = std::iter::from_fn(|| self.publications.try_recv().ok()).collect();
+        all.sort_by(|a, b| a.target.cmp(&b.target));
+        all
+    }
+
+    /// Every feed of `publication` reports.
+    async fn report(&self, publication: &Publication, failure: Option<&str>) {
+        let book = publication.book.as_ref().expect("a book");
+        for source in book.sources(&publication.target) {
+            self.report_of(source, book.generation, failure).await;
+        }
+    }
+
+    async fn report_of(&self, source: Source, generation: u64, failure: Option<&str>) {
+        let feedback = Feedback {
+            source,
+            generation,
+            failure: failure.map(str::to_owned),
+        };
+        self.feedback.send(feedback).await.expect("it runs");
+    }
+
+    /// Everything published is reported as up to date.
+    async fn catch_up(&mut self) -> Vec<Publication> {
+        let published = self.published();
+        for publication in published.iter().filter(|own| own.book.is_some()) {
+            self.report(publication, None).await;
+        }
+        moment().await;
+        published
+    }
+
+    /// The statuses written since the last call.
+    fn writes(&self) -> Vec<StatusWrite> {
+        std::mem::take(&mut *self.sink.written.lock().unwrap())
+    }
+
+    /// The newest status of `name`, of those that [`World::writes`] has not taken.
+    fn status(&self, name: &str) -> OperationRuleSetStatus {
+        let written = self.sink.written.lock().unwrap();
+        let mut own = written.iter().rev().filter(|write| write.name == name);
+        own.next().expect("a status was written").status.clone()
+    }
+}
+
+/// `rules[Working]` is `expression`, on `resource`.
+fn rule_set(name: &str, resource: &str, expression: &str) -> OperationRuleSet {
+    let mut object = OperationRuleSet::new(name, spec(resource, expression));
+    object.metadata.uid = Some(format!("uid-{name}"));
+    object.metadata.generation = Some(1);
+    object
+}
+
+fn spec(resource: &str, expression: &str) -> OperationRuleSetSpec {
+    from(json!({
+        "component": "tests",
+        "target": {"group": "things.example", "version": "v1", "resource": resource},
+        "rules": [{"operation": "Working", "expression": expression}],
+    }))
+}
+
+/// As it stands in a manifest.
+fn from<T: serde::de::DeserializeOwned>(manifest: serde_json::Value) -> T {
+    serde_json::from_value(manifest).expect("a manifest")
+}
+
+fn edited(mut object: OperationRuleSet, expression: &str) -> OperationRuleSet {
+    object.spec.rules[0].expression = expression.into();
+    *object.metadata.generation.as_mut().unwrap() += 1;
+    object
+}
+
+fn in_namespaces(mut object: OperationRuleSet, namespaces: &[&str]) -> OperationRuleSet {
+    object.spec.namespaces = namespaces.iter().map(ToString::to_string).collect();
+    object
+}
+
+/// `status/reason` of a condition.
+fn condition(status: &OperationRuleSetStatus, type_: &str) -> Option<String> {
+    let found = find(status, type_)?;
+    Some(format!("{}/{}", found.status, found.reason))
+}
+
+fn find<'a>(status: &'a OperationRuleSetStatus, type_: &str) -> Option<&'a Condition> {
+    status.conditions.iter().find(|own| own.type_ == type_)
+}
+
+fn message(status: &OperationRuleSetStatus, type_: &str) -> String {
+    find(status, type_).expect("the condition").message.clone()
+}
+
+fn types(status: &OperationRuleSetStatus) -> Vec<&str> {
+    status
+        .conditions
+        .iter()
+        .map(|own| own.type_.as_str())
+        .collect()
+}
+
+/// Target and names of the rule sets of a publication; None: its feeds end.
+fn summary(publication: &Publication) -> (&str, Option<Vec<&str>>) {
+    let names = publication
+        .book
+        .as_ref()
+        .map(|book| book.rule_sets.iter().map(|own| &*own.name).collect());
+    (&publication.target.resource, names)
+}

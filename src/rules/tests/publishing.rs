@@ -1,0 +1,288 @@
+//! Which books are published, and when.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn rule_sets_of_one_target_share_a_book() {
+    let mut world = started(&[
+        rule_set("b", "cars", "true"),
+        rule_set("a", "cars", "true"),
+        rule_set("c", "boats", "true"),
+    ])
+    .await;
+    let published = world.published();
+    let books: Vec<_> = published.iter().map(summary).collect();
+    assert_eq!(
+        books,
+        [("boats", Some(vec!["c"])), ("cars", Some(vec!["a", "b"]))]
+    );
+    assert_eq!(world.asked(), ["boats", "cars"], "each is looked up once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn feeds_are_per_namespace_only_while_all_rule_sets_name_namespaces() {
+    let a = in_namespaces(rule_set("a", "cars", "true"), &["x", "y"]);
+    let b = in_namespaces(rule_set("b", "cars", "true"), &["y", "z"]);
+    let mut world = started(&[a, b]).await;
+    let published = world.published();
+    let namespaces = |publication: &Publication| -> Vec<String> {
+        let book = publication.book.as_ref().expect("a book");
+        let sources = book.sources(&publication.target);
+        let all = sources.iter().map(|source| source.namespace.as_deref());
+        all.map(|own| own.unwrap_or("everywhere").to_owned())
+            .collect()
+    };
+    assert_eq!(namespaces(&published[0]), ["x", "y", "z"]);
+    world.apply(&rule_set("c", "cars", "true"));
+    moment().await;
+    assert_eq!(namespaces(&world.published()[0]), ["everywhere"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_within_half_a_second_are_published_together() {
+    let mut world = started(&[rule_set("a", "cars", "true")]).await;
+    world.published();
+    world.apply(&rule_set("b", "cars", "true"));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    world.apply(&edited(rule_set("b", "cars", "true"), "false"));
+    world.apply(&rule_set("c", "cars", "true"));
+    moment().await;
+    let published = world.published();
+    let books: Vec<_> = published.iter().map(summary).collect();
+    assert_eq!(books, [("cars", Some(vec!["a", "b", "c"]))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobodys_feed_lists_anew_for_another_target_or_a_status() {
+    let a = rule_set("a", "cars", "true");
+    let mut world = started(std::slice::from_ref(&a)).await;
+    world.catch_up().await;
+    world.apply(&rule_set("b", "boats", "true"));
+    let mut heard = a;
+    heard.status = Some(world.status("a"));
+    world.apply(&heard);
+    moment().await;
+    let published = world.published();
+    let books: Vec<_> = published.iter().map(summary).collect();
+    assert_eq!(books, [("boats", Some(vec!["b"]))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rule_set_that_cannot_be_used_never_disturbs_others_of_its_target() {
+    let mut world = started(&[rule_set("good", "cars", "true")]).await;
+    world.catch_up().await;
+    world.writes();
+    let bad = rule_set("bad", "cars", "object.");
+    world.apply(&bad);
+    moment().await;
+    world.apply(&edited(bad, "object.."));
+    moment().await;
+    assert!(world.published().is_empty(), "nothing changed for the feed");
+    let names: BTreeSet<_> = world.writes().into_iter().map(|own| own.name).collect();
+    assert_eq!(names, BTreeSet::from(["bad".to_owned()]));
+    world.send(RuleSetEvent::Deleted("bad".into()));
+    moment().await;
+    assert!(world.published().is_empty(), "not by going either");
+}
+
+#[tokio::test(start_paused = true)]
+async fn rule_set_that_becomes_invalid_leaves_the_book() {
+    let a = rule_set("a", "cars", "true");
+    let mut world = started(&[a.clone(), rule_set("b", "cars", "true")]).await;
+    world.published();
+    world.apply(&edited(a, "1 +"));
+    moment().await;
+    assert_eq!(summary(&world.published()[0]), ("cars", Some(vec!["b"])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn last_rule_set_of_a_target_ends_its_feeds() {
+    let mut world = started(&[rule_set("a", "cars", "true")]).await;
+    world.published();
+    world.send(RuleSetEvent::Deleted("a".into()));
+    moment().await;
+    let published = world.published();
+    assert_eq!(summary(&published[0]), ("cars", None));
+    assert!(!published[0].removed, "the resource is still there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn rule_set_that_moves_to_another_target_leaves_the_old_one() {
+    let mut world = started(&[rule_set("a", "cars", "true")]).await;
+    world.published();
+    world.apply(&rule_set("a", "boats", "true"));
+    moment().await;
+    let published = world.published();
+    let books: Vec<_> = published.iter().map(summary).collect();
+    assert_eq!(books, [("boats", Some(vec!["a"])), ("cars", None)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rule_sets_that_a_relist_does_not_show_are_gone() {
+    let kept = rule_set("kept", "cars", "true");
+    let mut world = started(&[kept.clone(), rule_set("gone", "boats", "true")]).await;
+    world.published();
+    world.list(&[kept]);
+    moment().await;
+    let published = world.published();
+    let books: Vec<_> = published.iter().map(summary).collect();
+    assert_eq!(books, [("boats", None)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn listing_that_is_cut_off_takes_nothing_for_gone() {
+    let (a, b) = (
+        rule_set("a", "cars", "true"),
+        rule_set("b", "boats", "true"),
+    );
+    let mut world = started(&[a.clone(), b.clone()]).await;
+    world.published();
+    world.send(RuleSetEvent::Reset);
+    world.apply(&a);
+    world.list(&[b, a]);
+    moment().await;
+    assert!(world.published().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn target_is_watched_once_its_crd_is_installed_and_ended_when_it_goes() {
+    let mut world = world();
+    world.discovers("cars", not_served());
+    world.list(&[rule_set("a", "cars", "true")]);
+    moment().await;
+    assert!(world.published().is_empty());
+    assert_eq!(
+        condition(&world.status("a"), "InvalidTarget").as_deref(),
+        Some("True/NotServed")
+    );
+
+    world.discovers("cars", served());
+    world.changes.send(()).unwrap();
+    moment().await;
+    assert_eq!(
+        summary(&world.catch_up().await[0]),
+        ("cars", Some(vec!["a"]))
+    );
+    assert_eq!(
+        condition(&world.status("a"), "Ready").as_deref(),
+        Some("True/Watching")
+    );
+
+    world.discovers("cars", not_served());
+    world.changes.send(()).unwrap();
+    moment().await;
+    let published = world.published();
+    assert_eq!(summary(&published[0]), ("cars", None));
+    assert!(published[0].removed);
+    moment().await;
+    let status = world.status("a");
+    assert_eq!(
+        condition(&status, "Ready").as_deref(),
+        Some("False/InvalidTarget")
+    );
+    assert!(!status.watch_active);
+    world.writes();
+    world.asked();
+    tokio::time::sleep(REQUEUE * 5).await;
+    assert_eq!(world.asked().len(), 5, "looked up once each interval");
+    assert!(
+        world.writes().is_empty() && world.published().is_empty(),
+        "nothing spins"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn change_during_a_look_up_is_looked_up_after_it() {
+    let mut world = world();
+    *world.discovery.takes.lock().unwrap() = Duration::from_secs(10);
+    world.discovers("cars", not_served());
+    world.list(&[rule_set("a", "cars", "true")]);
+    moment().await;
+    world.discovers("cars", served());
+    world.changes.send(()).unwrap();
+    moment().await;
+    assert_eq!(world.asked(), ["cars"], "one question at a time");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(world.asked(), ["cars"]);
+    assert_eq!(summary(&world.published()[0]), ("cars", Some(vec!["a"])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn unclear_discovery_ends_nothing() {
+    let mut world = started(&[rule_set("a", "cars", "true")]).await;
+    world.catch_up().await;
+    world.writes();
+    world.discovers("cars", unknown());
+    world.changes.send(()).unwrap();
+    tokio::time::sleep(REQUEUE * 3).await;
+    assert!(world.published().is_empty());
+    assert!(world.writes().is_empty(), "its feed is well");
+}
+
+#[tokio::test(start_paused = true)]
+async fn failing_feed_asks_discovery_again() {
+    let mut world = started(&[rule_set("a", "cars", "true")]).await;
+    let published = world.catch_up().await;
+    world.asked();
+    world.discovers("cars", not_served());
+    world.report(&published[0], Some("not found: cars")).await;
+    moment().await;
+    assert_eq!(world.asked(), ["cars"]);
+    assert_eq!(summary(&world.published()[0]), ("cars", None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn target_whose_feed_keeps_failing_is_looked_up_each_interval() {
+    let mut world = started(&[rule_set("a", "cars", "true")]).await;
+    let published = world.catch_up().await;
+    // Discovery lags behind, and nothing tells when it has caught up.
+    world.report(&published[0], Some("not found: cars")).await;
+    moment().await;
+    world.asked();
+    world.discovers("cars", not_served());
+    tokio::time::sleep(REQUEUE).await;
+    assert_eq!(world.asked(), ["cars"]);
+    assert_eq!(summary(&world.published()[0]), ("cars", None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn change_of_what_is_served_makes_another_book() {
+    let mut world = started(&[rule_set("a", "cars", "true")]).await;
+    world.published();
+    world.changes.send(()).unwrap();
+    moment().await;
+    assert!(
+        world.published().is_empty(),
+        "the same answer changes nothing"
+    );
+    let kind = "Automobile".to_owned();
+    world.discovers(
+        "cars",
+        Resolution::Served {
+            kind,
+            namespaced: true,
+        },
+    );
+    world.changes.send(()).unwrap();
+    moment().await;
+    let published = world.published();
+    assert_eq!(published[0].book.as_ref().unwrap().kind, "Automobile");
+}
+
+#[tokio::test(start_paused = true)]
+async fn feed_of_an_older_book_says_nothing_of_the_newer() {
+    let a = rule_set("a", "cars", "true");
+    let mut world = started(std::slice::from_ref(&a)).await;
+    let old = world.published();
+    world.apply(&edited(a, "false"));
+    moment().await;
+    world.writes();
+    world.report(&old[0], None).await;
+    moment().await;
+    assert!(world.writes().is_empty());
+    world.catch_up().await;
+    assert_eq!(
+        condition(&world.status("a"), "Ready").as_deref(),
+        Some("True/Watching")
+    );
+}

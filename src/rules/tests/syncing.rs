@@ -1,0 +1,94 @@
+//! When the first picture is complete, and what does not hold it up.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn without_rule_sets_everything_is_caught_up_at_once() {
+    let world = world();
+    moment().await;
+    assert!(!*world.caught_up.borrow(), "they have not been read");
+    world.list(&[]);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert!(*world.caught_up.borrow());
+}
+
+#[tokio::test(start_paused = true)]
+async fn caught_up_once_every_feed_has_reported_well_or_not() {
+    let a = in_namespaces(rule_set("a", "cars", "true"), &["x", "y"]);
+    let mut world = started(&[a, rule_set("b", "boats", "true")]).await;
+    let published = world.published();
+    world.report(&published[0], Some("forbidden")).await;
+    let book = published[1].book.clone().unwrap();
+    let sources = book.sources(&published[1].target);
+    world
+        .report_of(sources[0].clone(), book.generation, None)
+        .await;
+    world
+        .report_of(sources[0].clone(), book.generation, None)
+        .await;
+    moment().await;
+    assert!(!*world.caught_up.borrow(), "one namespace is missing");
+    world
+        .report_of(sources[1].clone(), book.generation, None)
+        .await;
+    moment().await;
+    assert!(*world.caught_up.borrow());
+}
+
+#[tokio::test(start_paused = true)]
+async fn targets_that_cannot_be_watched_hold_nothing_up() {
+    let world = world();
+    world.discovers("cars", not_served());
+    world.discovers("boats", unknown());
+    world.list(&[
+        rule_set("a", "cars", "true"),
+        rule_set("b", "boats", "true"),
+        rule_set("c", "trains", "not valid"),
+    ]);
+    moment().await;
+    assert!(*world.caught_up.borrow());
+}
+
+#[tokio::test(start_paused = true)]
+async fn discovery_that_hangs_holds_no_other_target_up() {
+    let mut world = world();
+    world.discovery_hangs("cars");
+    world.list(&[
+        rule_set("a", "cars", "true"),
+        rule_set("b", "boats", "true"),
+    ]);
+    moment().await;
+    let published = world.catch_up().await;
+    assert_eq!(summary(&published[0]), ("boats", Some(vec!["b"])));
+    assert_eq!(
+        condition(&world.status("b"), "Ready").as_deref(),
+        Some("True/Watching")
+    );
+    assert!(!*world.caught_up.borrow(), "cars may be there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_books_do_not_wait_for_a_gathering() {
+    let mut world = world();
+    world.list(&[rule_set("a", "cars", "true")]);
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(world.published().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_published_before_all_rule_sets_are_known() {
+    let mut world = world();
+    world.send(RuleSetEvent::Reset);
+    world.apply(&rule_set("a", "cars", "true"));
+    tokio::time::sleep(REQUEUE * 2).await;
+    assert!(world.published().is_empty());
+    assert!(world.writes().is_empty());
+    world.apply(&rule_set("b", "cars", "true"));
+    world.send(RuleSetEvent::Synced);
+    moment().await;
+    let published = world.published();
+    let books: Vec<_> = published.iter().map(summary).collect();
+    assert_eq!(books, [("cars", Some(vec!["a", "b"]))]);
+}

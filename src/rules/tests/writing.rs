@@ -1,0 +1,190 @@
+//! When statuses are written, and how often.
+
+use super::*;
+use jiff::Timestamp;
+
+fn failure(subject: &str) -> EvaluationFailure {
+    EvaluationFailure {
+        at: Timestamp::now(),
+        what: "Working".into(),
+        subject: subject.into(),
+        message: "no such overload".into(),
+    }
+}
+
+fn activity(publication: &Publication) -> &Activity {
+    &publication.book.as_ref().expect("a book").rule_sets[0].activity
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_is_written_only_when_it_changes() {
+    let mut world = started(&[rule_set("a", "cars", "true")]).await;
+    let published = world.catch_up().await;
+    assert_eq!(world.writes().len(), 2, "pending, then ready");
+    world.report(&published[0], None).await;
+    world.changes.send(()).unwrap();
+    tokio::time::sleep(REQUEUE * 10).await;
+    assert!(world.writes().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn failure_is_told_within_seconds_and_once() {
+    let mut world = started(&[rule_set("a", "cars", "true")]).await;
+    let published = world.catch_up().await;
+    world.writes();
+    for second in 0..60 {
+        let activity = activity(&published[0]);
+        activity.evaluated(Timestamp::now());
+        activity.failed(failure(&format!("ns/car-{second}")));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if second == 10 {
+            let status = world.status("a");
+            let told = message(&status, "EvaluationFailed");
+            assert!(told.starts_with("Working on ns/car-"), "{told}");
+            assert_eq!(
+                condition(&status, "Ready").as_deref(),
+                Some("True/Watching")
+            );
+        }
+    }
+    assert_eq!(world.writes().len(), 1, "one failing subject after another");
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_write_is_tried_again_ever_more_slowly() {
+    let mut world = world();
+    world.sink.refuse.lock().unwrap().insert("a".into());
+    world.list(&[rule_set("a", "cars", "true")]);
+    moment().await;
+    world.published();
+    world.writes();
+    // Other things go on all the time.
+    for _ in 0..600 {
+        world.changes.send(()).unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let tries = world.writes().len();
+    assert!((5..=9).contains(&tries), "{tries} tries in ten minutes");
+    world.sink.refuse.lock().unwrap().clear();
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert_eq!(world.writes().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_write_does_not_delay_a_publication() {
+    let world = world();
+    world.sink.refuse.lock().unwrap().insert("a".into());
+    world.list(&[rule_set("a", "cars", "true")]);
+    moment().await;
+    let mut world = world;
+    world.published();
+    world.apply(&rule_set("b", "boats", "true"));
+    moment().await;
+    assert_eq!(world.published().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_statuses_are_written_soon_and_few_at_once() {
+    let rule_sets: Vec<_> = (0..100)
+        .map(|n| rule_set(&format!("r{n}"), "cars", "true"))
+        .collect();
+    let world = world();
+    *world.sink.takes.lock().unwrap() = Duration::from_millis(10);
+    world.list(&rule_sets);
+    while world.discovery.asked.lock().unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(15)).await;
+    assert!(world.sink.written.lock().unwrap().len() <= 16);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(world.writes().len(), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_of_one_rule_set_never_overtake_each_other() {
+    let world = world();
+    *world.sink.takes.lock().unwrap() = Duration::from_secs(20);
+    world.list(&[rule_set("a", "cars", "true")]);
+    moment().await;
+    let mut world = world;
+    world.catch_up().await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.writes().len(), 1, "the first is still under way");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(
+        condition(&world.status("a"), "Ready").as_deref(),
+        Some("True/Watching")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn rule_set_made_again_during_a_write_gets_a_status_of_its_own() {
+    let old = rule_set("a", "cars", "true");
+    let world = world();
+    *world.sink.takes.lock().unwrap() = Duration::from_secs(2);
+    world.list(std::slice::from_ref(&old));
+    moment().await;
+    let mut new = old;
+    new.metadata.uid = Some("another".into());
+    world.send(RuleSetEvent::Deleted("a".into()));
+    world.apply(&new);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let uids: Vec<_> = world.writes().into_iter().map(|own| own.uid).collect();
+    assert_eq!(uids.last(), Some(&Some("another".to_owned())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn restart_leaves_a_status_that_still_holds() {
+    let mut object = rule_set("a", "cars", "true");
+    let mut before = started(&[object.clone()]).await;
+    before.catch_up().await;
+    object.status = Some(before.status("a"));
+
+    let mut after = started(&[object]).await;
+    after.catch_up().await;
+    assert!(after.writes().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn restart_tells_of_a_feed_that_now_fails() {
+    let mut object = rule_set("a", "cars", "true");
+    let mut before = started(&[object.clone()]).await;
+    before.catch_up().await;
+    object.status = Some(before.status("a"));
+
+    let mut after = started(&[object]).await;
+    let published = after.published();
+    after.report(&published[0], Some("forbidden: cars")).await;
+    moment().await;
+    assert_eq!(
+        condition(&after.status("a"), "Ready").as_deref(),
+        Some("False/WatchFailed")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn rule_set_stays_ready_while_its_target_is_listed_for_anothers_sake() {
+    let mut world = started(&[rule_set("a", "cars", "true")]).await;
+    world.catch_up().await;
+    world.writes();
+    world.apply(&rule_set("b", "cars", "true"));
+    moment().await;
+    world.catch_up().await;
+    let names: Vec<_> = world.writes().into_iter().map(|own| own.name).collect();
+    assert_eq!(names, ["b", "b"], "pending, then ready; and nothing of a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn changed_rule_set_is_not_ready_before_its_target_is_listed_anew() {
+    let a = rule_set("a", "cars", "true");
+    let mut world = started(std::slice::from_ref(&a)).await;
+    world.catch_up().await;
+    world.apply(&edited(a, "false"));
+    moment().await;
+    let status = world.status("a");
+    assert_eq!(
+        condition(&status, "Ready").as_deref(),
+        Some("False/Pending")
+    );
+    assert_eq!(status.observed_generation, Some(2));
+}

@@ -1,0 +1,239 @@
+//! What the CRD's schema checks, for rule sets that did not pass it: those of a folder of
+//! manifests, and those that were stored before the schema had a rule.
+
+use super::Invalid;
+use crate::api::ruleset::{
+    self, MAX_EXPRESSION, MAX_LABELS, MAX_NAMESPACES, MAX_RULES, MAX_VARIABLES, MAX_WAIT_SECONDS,
+    OperationRuleSetSpec,
+};
+use crate::api::{GROUP, LIVE_GROUP, duration, labels};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// All that is wrong with `spec`, but for its expressions.
+pub(super) fn validate(spec: &OperationRuleSetSpec) -> Vec<Invalid> {
+    let mut check = Check(Vec::new());
+    check.value("component", &spec.component);
+    check.target(&spec.target);
+    check.count("namespaces", spec.namespaces.len(), MAX_NAMESPACES);
+    for namespace in &spec.namespaces {
+        if !is_dns_label(namespace) {
+            check.refuse(format!(
+                "namespaces: {namespace:?} is not a namespace's name"
+            ));
+        }
+    }
+    if let Some(selector) = &spec.label_selector {
+        check.selector(selector);
+    }
+    check.variables(&spec.variables);
+    if spec.rules.is_empty() {
+        check.refuse("rules: at least one is needed".to_owned());
+    }
+    check.count("rules", spec.rules.len(), MAX_RULES);
+    let mut seen = BTreeSet::new();
+    for rule in &spec.rules {
+        check.rule(rule);
+        if !seen.insert(&rule.operation) {
+            check.refuse(format!(
+                "rules: operation {:?} is there twice",
+                rule.operation
+            ));
+        }
+    }
+    check.labels(spec);
+    check.0
+}
+
+struct Check(Vec<Invalid>);
+
+impl Check {
+    fn refuse(&mut self, message: String) {
+        self.0.push(Invalid::Spec(message));
+    }
+
+    fn count(&mut self, field: &str, count: usize, most: usize) {
+        if count > most {
+            self.refuse(format!("{field}: {count} are more than {most}"));
+        }
+    }
+
+    fn value(&mut self, field: &str, value: &str) {
+        if value.is_empty() || !labels::is_value(value) {
+            self.refuse(format!("{field} {value:?} is not a label value"));
+        }
+    }
+
+    fn length(&mut self, field: &str, expression: &str) {
+        let length = expression.chars().count();
+        if length == 0 {
+            self.refuse(format!("{field} is empty"));
+        } else if length > MAX_EXPRESSION {
+            self.refuse(format!(
+                "{field} has {length} characters, more than {MAX_EXPRESSION}"
+            ));
+        }
+    }
+
+    fn target(&mut self, target: &ruleset::Target) {
+        if target.group == GROUP || target.group == LIVE_GROUP {
+            self.refuse(format!(
+                "target: group {:?} would feed operations back",
+                target.group
+            ));
+        }
+        if !target.group.is_empty() && !labels::is_subdomain(&target.group) {
+            self.refuse(format!("target: {:?} is not a group", target.group));
+        }
+        for (field, value) in [("version", &target.version), ("resource", &target.resource)] {
+            if !is_dns_label(value) || value.starts_with(|c: char| c.is_ascii_digit()) {
+                self.refuse(format!("target: {value:?} is not a {field}"));
+            }
+        }
+    }
+
+    /// What kube-apiserver checks of a selector in a request (apimachinery's
+    /// `labels.NewRequirement`); the operators are checked where it is compiled.
+    fn selector(&mut self, selector: &LabelSelector) {
+        let requirements = selector.match_expressions.as_deref().unwrap_or_default();
+        let equal = selector.match_labels.iter().flatten();
+        let keys = requirements.iter().map(|requirement| &requirement.key);
+        for key in keys.chain(equal.clone().map(|(key, _)| key)) {
+            if !labels::is_key(key) {
+                self.refuse(format!("labelSelector: {key:?} is not a label key"));
+            }
+        }
+        let values = requirements
+            .iter()
+            .flat_map(|requirement| requirement.values.iter().flatten());
+        for value in values.chain(equal.map(|(_, value)| value)) {
+            if !labels::is_value(value) {
+                self.refuse(format!("labelSelector: {value:?} is not a label value"));
+            }
+        }
+        for requirement in requirements {
+            let sets = matches!(requirement.operator.as_str(), "In" | "NotIn");
+            if sets == requirement.values.iter().flatten().next().is_none() {
+                self.refuse(format!(
+                    "labelSelector: {} of {:?} {}",
+                    requirement.operator,
+                    requirement.key,
+                    if sets {
+                        "needs values"
+                    } else {
+                        "takes no values"
+                    }
+                ));
+            }
+        }
+    }
+
+    fn variables(&mut self, variables: &[ruleset::Variable]) {
+        self.count("variables", variables.len(), MAX_VARIABLES);
+        for variable in variables {
+            self.length(
+                &format!("variables[{}].expression", variable.name),
+                &variable.expression,
+            );
+        }
+    }
+
+    fn rule(&mut self, rule: &ruleset::Rule) {
+        let name = &rule.operation;
+        self.value("rules: operation", name);
+        self.length(&format!("rules[{name}].expression"), &rule.expression);
+        for (field, expression) in [
+            ("forEach", &rule.for_each),
+            ("itemKey", &rule.item_key),
+            ("message", &rule.message),
+            ("reason", &rule.reason),
+            ("state", &rule.state),
+            ("progress", &rule.progress),
+            ("startedAt", &rule.started_at),
+            ("instance", &rule.instance),
+            ("outcome", &rule.outcome),
+        ] {
+            if let Some(expression) = expression {
+                self.length(&format!("rules[{name}].{field}"), expression);
+            }
+        }
+        if rule.item_key.is_some() && rule.for_each.is_none() {
+            self.refuse(format!(
+                "rules[{name}].itemKey is of the elements of forEach, which is missing"
+            ));
+        }
+        self.count(
+            &format!("rules[{name}].supersedes"),
+            rule.supersedes.len(),
+            MAX_RULES,
+        );
+        for other in &rule.supersedes {
+            if other != "*" && (other.is_empty() || !labels::is_value(other)) {
+                self.refuse(format!(
+                    "rules[{name}].supersedes: {other:?} is not an operation"
+                ));
+            }
+        }
+        for (field, text) in [
+            ("debounce", &rule.debounce),
+            ("appearAfter", &rule.appear_after),
+        ] {
+            let Some(text) = text else { continue };
+            match duration::parse(text) {
+                None => self.refuse(format!(
+                    "rules[{name}].{field}: {text:?} is not a duration such as 30s or 1h30m"
+                )),
+                Some(wait) if wait > Duration::from_secs(MAX_WAIT_SECONDS) => {
+                    self.refuse(format!("rules[{name}].{field}: {text:?} is more than 24h"));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn labels(&mut self, spec: &OperationRuleSetSpec) {
+        self.count("labels", spec.labels.len(), MAX_LABELS);
+        self.count("labelExpressions", spec.label_expressions.len(), MAX_LABELS);
+        for key in spec.labels.keys() {
+            self.key(key);
+        }
+        for (key, value) in &spec.labels {
+            if !labels::is_value(value) {
+                self.refuse(format!(
+                    "labels: value {value:?} of {key} is not a label value"
+                ));
+            }
+        }
+        let mut seen = BTreeSet::new();
+        for label in &spec.label_expressions {
+            self.key(&label.key);
+            self.length(
+                &format!("labelExpressions[{}].expression", label.key),
+                &label.expression,
+            );
+            if !seen.insert(&label.key) {
+                self.refuse(format!(
+                    "labelExpressions: key {:?} is there twice",
+                    label.key
+                ));
+            }
+        }
+    }
+
+    fn key(&mut self, key: &str) {
+        if !labels::is_key(key) {
+            self.refuse(format!("label key {key:?} is not a qualified name"));
+        } else if key
+            .strip_prefix(labels::PREFIX)
+            .is_some_and(|suffix| !labels::AUTHOR_SUFFIXES.contains(&suffix))
+        {
+            self.refuse(format!("label key {key:?} is set by the server itself"));
+        }
+    }
+}
+
+/// RFC 1123: a namespace's name, and, but for a first digit, a version or resource.
+fn is_dns_label(text: &str) -> bool {
+    labels::is_subdomain(text) && !text.contains('.') && text.len() <= 63
+}

@@ -1,0 +1,240 @@
+//! Which operations of one subject give way to which.
+//!
+//! A rule may say that its operation supersedes others of the same subject. What is
+//! superseded is over, and does not start while its successor is active.
+
+use crate::rules::Supersedes;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Which operation of a subject.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct What {
+    /// Its name, as rules have it.
+    pub operation: Arc<str>,
+    /// The element of the subject that it happens to, for rules with `forEach`.
+    pub item: Option<Arc<str>>,
+}
+
+/// An operation that is active, or could start.
+#[derive(Clone, Copy, Debug)]
+pub struct Contender<'a> {
+    /// Which.
+    pub what: &'a What,
+    /// Whether a rule detects it now; if not, it settles.
+    pub detected: bool,
+    /// The rule set that speaks for it, and the place of the rule there.
+    pub order: (&'a str, usize),
+    /// What its rule says that it ends.
+    pub supersedes: &'a Supersedes,
+}
+
+impl Contender<'_> {
+    /// Whether its rule names the other. One about the whole subject means those about
+    /// its elements too; one about an element means no other element.
+    fn names(&self, other: &Self) -> bool {
+        self.what.operation != other.what.operation
+            && (self.what.item.is_none() || self.what.item == other.what.item)
+            && self.supersedes.names(&other.what.operation)
+    }
+
+    /// Whether the other gives way to this one. If each names the other, as phases of one
+    /// state machine do, the one that is detected stays; of two that are, the first in
+    /// the list of rules.
+    fn beats(&self, other: &Self) -> bool {
+        if !self.names(other) {
+            return false;
+        }
+        let mutual = other.names(self);
+        match (self.detected, other.detected) {
+            _ if !mutual => true,
+            (true, false) => true,
+            (true, true) => self.order.cmp(&other.order) == Ordering::Less,
+            (false, _) => false,
+        }
+    }
+}
+
+/// For each contender that gives way, the place of the one that it gives way to.
+///
+/// One that gives way itself ends no other: of three in a row, the first and the last
+/// stay. In a circle, the first in the list of rules stays.
+pub fn losers(contenders: &[Contender<'_>]) -> Vec<Option<usize>> {
+    let mut lost = vec![None; contenders.len()];
+    if contenders
+        .iter()
+        .all(|contender| *contender.supersedes == Supersedes::Nothing)
+    {
+        return lost;
+    }
+    // Those about the whole subject first: nothing about an element ends them. Elements
+    // have nothing to do with each other, so that many of them stay cheap.
+    let mut groups: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
+    for (place, contender) in contenders.iter().enumerate() {
+        let item = contender.what.item.as_deref();
+        groups.entry(item).or_default().push(place);
+    }
+    let mut whole = Vec::new();
+    for (item, group) in groups {
+        let mut open = group;
+        for &winner in &whole {
+            give_way(contenders, winner, &mut open, &mut lost);
+        }
+        while !open.is_empty() {
+            let free = open.iter().copied().find(|&place| {
+                !open
+                    .iter()
+                    .any(|&other| contenders[other].beats(&contenders[place]))
+            });
+            let first = || {
+                open.iter()
+                    .copied()
+                    .min_by_key(|&place| contenders[place].order)
+            };
+            let Some(winner) = free.or_else(first) else {
+                break;
+            };
+            open.retain(|&place| place != winner);
+            give_way(contenders, winner, &mut open, &mut lost);
+            if item.is_none() {
+                whole.push(winner);
+            }
+        }
+    }
+    lost
+}
+
+/// Takes those of `open` out that give way to `winner`.
+fn give_way(
+    contenders: &[Contender<'_>],
+    winner: usize,
+    open: &mut Vec<usize>,
+    lost: &mut [Option<usize>],
+) {
+    open.retain(|&place| {
+        let stays = !contenders[winner].beats(&contenders[place]);
+        if !stays {
+            lost[place] = Some(winner);
+        }
+        stays
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `(operation or operation/item, detected, what it supersedes)`, in the order of
+    /// the rules. Yields `loser<winner` for each that gives way.
+    fn verdict(rules: &[(&str, bool, &[&str])]) -> Vec<String> {
+        let all: Vec<(What, Supersedes)> = rules
+            .iter()
+            .map(|(name, _, supersedes)| {
+                let (operation, item) = match name.split_once('/') {
+                    Some((operation, item)) => (operation, Some(item.into())),
+                    None => (*name, None),
+                };
+                let names: Vec<String> = supersedes.iter().map(ToString::to_string).collect();
+                let what = What {
+                    operation: operation.into(),
+                    item,
+                };
+                (what, Supersedes::new(&names))
+            })
+            .collect();
+        let contenders: Vec<Contender<'_>> = rules
+            .iter()
+            .zip(&all)
+            .enumerate()
+            .map(
+                |(place, ((_, detected, _), (what, supersedes)))| Contender {
+                    what,
+                    detected: *detected,
+                    order: ("rules", place),
+                    supersedes,
+                },
+            )
+            .collect();
+        let lost = losers(&contenders);
+        let told = lost.iter().enumerate().filter_map(|(place, winner)| {
+            let winner = (*winner)?;
+            Some(format!("{}<{}", rules[place].0, rules[winner].0))
+        });
+        told.collect()
+    }
+
+    #[test]
+    fn one_that_is_named_gives_way_also_to_one_that_settles() {
+        let rules = |stopping| {
+            [
+                ("Migrating", true, &[][..]),
+                ("Stopping", stopping, &["Migrating"]),
+            ]
+        };
+        assert_eq!(verdict(&rules(true)), ["Migrating<Stopping"]);
+        assert_eq!(verdict(&rules(false)), ["Migrating<Stopping"]);
+    }
+
+    #[test]
+    fn of_phases_that_name_each_other_the_detected_one_stays() {
+        let rules = |a, b| [("A", a, &["B"][..]), ("B", b, &["A"][..])];
+        assert_eq!(verdict(&rules(true, false)), ["B<A"]);
+        assert_eq!(verdict(&rules(false, true)), ["A<B"]);
+        assert_eq!(
+            verdict(&rules(true, true)),
+            ["B<A"],
+            "the first in the list"
+        );
+    }
+
+    #[test]
+    fn all_others_are_not_itself() {
+        let rules = [
+            ("Starting", true, &[][..]),
+            ("Deleting", true, &["*"]),
+            ("Moving", false, &[]),
+        ];
+        assert_eq!(verdict(&rules), ["Starting<Deleting", "Moving<Deleting"]);
+    }
+
+    #[test]
+    fn one_that_gives_way_ends_no_other() {
+        let rules = [
+            ("A", true, &[][..]),
+            ("B", true, &["A"]),
+            ("C", true, &["B"]),
+        ];
+        assert_eq!(verdict(&rules), ["B<C"]);
+    }
+
+    #[test]
+    fn in_a_circle_the_first_in_the_list_stays() {
+        let rules = [
+            ("A", true, &["B"][..]),
+            ("B", true, &["C"]),
+            ("C", true, &["A"]),
+        ];
+        assert_eq!(verdict(&rules), ["B<A"]);
+    }
+
+    #[test]
+    fn elements_are_on_their_own_and_under_the_subject() {
+        let rules = [
+            ("Copying/a", true, &[][..]),
+            ("Booting/a", true, &["Copying"]),
+            ("Copying/b", true, &[]),
+            ("Executing", true, &[]),
+        ];
+        assert_eq!(verdict(&rules), ["Copying/a<Booting/a"]);
+        let rules = [
+            ("Copying/a", true, &["Canceling"][..]),
+            ("Copying/b", true, &[]),
+            ("Canceling", true, &["Copying"]),
+        ];
+        assert_eq!(
+            verdict(&rules),
+            ["Copying/a<Canceling", "Copying/b<Canceling"]
+        );
+    }
+}

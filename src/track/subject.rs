@@ -1,0 +1,503 @@
+//! One subject: its operations in flight, and those that wait to appear.
+
+use super::arbitrate::{self, Contender, What};
+use super::ledger::{Identity, Ledger};
+use super::operation::{Detection, End, Operation, Start, SubjectView};
+use super::tracker::Now;
+use crate::api::Gvr;
+use crate::api::live::StartTimeSource;
+use crate::evaluate::{Evaluation, Finding, Outcome, Subject};
+use crate::rules::{Rule, RuleBook, Supersedes};
+use jiff::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Rule sets that detect an operation, by name.
+type Detections = BTreeMap<Arc<str>, Detection>;
+
+/// A subject on which something is detected, or was a moment ago.
+#[derive(Debug)]
+pub(super) struct Tracked {
+    pub(super) identity: Identity,
+    pub(super) view: SubjectView,
+    pub(super) target: Arc<Gvr>,
+    operations: BTreeMap<What, InFlight>,
+    waiting: BTreeMap<What, Waiting>,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    operation: Operation,
+    settling: Option<Settling>,
+    /// It is not detected because the subject left the selection.
+    left: bool,
+}
+
+/// An operation that is not detected any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Settling {
+    Until(Instant),
+    /// The debounce ran out while the feed had a gap.
+    AwaitingFeed,
+}
+
+/// An operation that is detected but not shown: it has not been detected for long
+/// enough, or another one keeps it from starting.
+#[derive(Debug)]
+struct Waiting {
+    detections: Detections,
+    start: Start,
+    /// When it may appear.
+    ready: Instant,
+    /// It has to be detected for some time first.
+    delayed: bool,
+}
+
+/// What an evaluation says of each operation: the rule sets that have an answer, and
+/// None for one whose rule failed.
+#[derive(Default)]
+struct Answers {
+    found: BTreeMap<What, BTreeMap<Arc<str>, Option<Detection>>>,
+    /// Operation and rule set of rules whose list of elements failed.
+    failed_lists: BTreeSet<(Arc<str>, Arc<str>)>,
+}
+
+impl Answers {
+    fn new(target: &Arc<Gvr>, findings: Vec<Finding>) -> Self {
+        let mut answers = Self::default();
+        for finding in findings {
+            let Finding {
+                rule_set,
+                operation,
+                item,
+                says,
+            } = finding;
+            if says.is_none() && item.is_none() {
+                answers
+                    .failed_lists
+                    .insert((operation.clone(), rule_set.name.clone()));
+            }
+            let name = rule_set.name.clone();
+            let detection = says.map(|says| Detection {
+                target: target.clone(),
+                rule_set,
+                says,
+            });
+            answers
+                .found
+                .entry(What { operation, item })
+                .or_default()
+                .insert(name, detection);
+        }
+        answers
+    }
+
+    /// Brings what is known of one operation up to date. No answer from a rule of this
+    /// book is "not detected"; a failed one keeps what was; other targets' rules were
+    /// not asked.
+    fn apply(&mut self, book: &RuleBook, what: &What, detections: &mut Detections) {
+        let answers = self.found.remove(what).unwrap_or_default();
+        detections.retain(|rule_set, detection| {
+            *detection.target != book.target
+                || answers.contains_key(rule_set)
+                || self
+                    .failed_lists
+                    .contains(&(what.operation.clone(), rule_set.clone()))
+        });
+        for (rule_set, detection) in answers {
+            if let Some(detection) = detection {
+                detections.insert(rule_set, detection);
+            }
+        }
+    }
+}
+
+impl Tracked {
+    pub(super) fn new(identity: Identity, view: SubjectView, target: Arc<Gvr>) -> Self {
+        Self {
+            identity,
+            view,
+            target,
+            operations: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+        }
+    }
+
+    /// Whether nothing is in flight and nothing waits.
+    pub(super) fn is_over(&self) -> bool {
+        self.operations.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Compares what is detected with what is in flight. `initial`: it was so before its
+    /// feed was there.
+    pub(super) fn evaluated(
+        &mut self,
+        book: &RuleBook,
+        evaluation: Evaluation,
+        (initial, gap): (bool, bool),
+        ledger: &mut Ledger,
+        now: Now,
+    ) {
+        let start = first_start(&evaluation.subject, initial, now.wall);
+        // A listed object's managedFields are only read for its start.
+        self.view.subject = Subject {
+            managed: None,
+            ..evaluation.subject
+        };
+        let mut answers = Answers::new(&self.target, evaluation.findings);
+        for (what, waiting) in &mut self.waiting {
+            answers.apply(book, what, &mut waiting.detections);
+        }
+        for (what, in_flight) in &mut self.operations {
+            answers.apply(book, what, &mut in_flight.operation.detections);
+        }
+        self.drop_undetected(ledger);
+        self.end_other_runs(start, ledger, now);
+        self.end_with_outcome(&evaluation.outcomes, ledger, now);
+        for in_flight in self.operations.values_mut() {
+            in_flight.left = in_flight.operation.detections.is_empty()
+                && evaluation
+                    .unselected
+                    .iter()
+                    .any(|rule_set| in_flight.operation.is_spoken_for_by(&rule_set.name));
+        }
+        for (what, found) in answers.found {
+            let detections: Detections = found
+                .into_iter()
+                .filter_map(|(name, detection)| Some((name, detection?)))
+                .collect();
+            self.wait(what, detections, start, ledger, now);
+        }
+        self.refresh(gap, ledger, now);
+    }
+
+    /// Settles what is not detected any more, takes back what is again, writes what
+    /// changed visibly, and starts what may start.
+    pub(super) fn refresh(&mut self, gap: bool, ledger: &mut Ledger, now: Now) {
+        let mut over = Vec::new();
+        for (what, in_flight) in &mut self.operations {
+            let id = || (self.identity.clone(), what.clone());
+            match (
+                in_flight.operation.detections.is_empty(),
+                in_flight.settling,
+            ) {
+                (true, None) => {
+                    let rule = in_flight.operation.rule();
+                    let debounce = rule.and_then(|rule| rule.debounce);
+                    let until = now.steady + debounce.unwrap_or(ledger.settings.debounce);
+                    ledger.due(until, id());
+                    in_flight.settling = Some(Settling::Until(until));
+                }
+                (true, Some(Settling::AwaitingFeed)) if !gap => {
+                    over.push(what.clone());
+                    continue;
+                }
+                (false, Some(settling)) => {
+                    if let Settling::Until(at) = settling {
+                        ledger.not_due(at, id());
+                    }
+                    in_flight.settling = None;
+                }
+                (true, Some(_)) | (false, None) => {}
+            }
+        }
+        for what in over {
+            self.complete(&what, None, ledger, now);
+        }
+        // Before anything is shown: what gives way is not seen to settle first.
+        self.arbitrate(gap, ledger, now);
+        for in_flight in self.operations.values_mut() {
+            if in_flight.operation.redetected(now.wall, gap) {
+                ledger.show(&in_flight.operation, &self.view);
+            }
+        }
+    }
+
+    /// Something of `what` was due at `at`.
+    pub(super) fn due(
+        &mut self,
+        what: &What,
+        at: Instant,
+        gap: bool,
+        ledger: &mut Ledger,
+        now: Now,
+    ) {
+        if let Some(in_flight) = self.operations.get_mut(what)
+            && in_flight.settling == Some(Settling::Until(at))
+        {
+            if gap {
+                in_flight.settling = Some(Settling::AwaitingFeed);
+                return;
+            }
+            self.complete(what, None, ledger, now);
+        }
+        self.arbitrate(gap, ledger, now);
+    }
+
+    /// Keeps only detections that `keeps` wants, and ends what no rule is about any more.
+    pub(super) fn rules_changed(
+        &mut self,
+        keeps: impl Fn(&What, &Detection) -> bool,
+        ruled: impl Fn(&What) -> bool,
+        end: &End,
+        ledger: &mut Ledger,
+        now: Now,
+    ) {
+        let mut over = Vec::new();
+        for (what, in_flight) in &mut self.operations {
+            let detections = &mut in_flight.operation.detections;
+            detections.retain(|_, detection| keeps(what, detection));
+            if detections.is_empty() && !ruled(what) {
+                over.push(what.clone());
+            }
+        }
+        for (what, waiting) in &mut self.waiting {
+            waiting
+                .detections
+                .retain(|_, detection| keeps(what, detection));
+        }
+        self.drop_undetected(ledger);
+        for what in over {
+            self.complete(&what, Some(end.clone()), ledger, now);
+        }
+    }
+
+    /// Ends everything.
+    pub(super) fn complete_all(&mut self, end: &End, ledger: &mut Ledger, now: Now) {
+        for (what, waiting) in std::mem::take(&mut self.waiting) {
+            ledger.not_due(waiting.ready, (self.identity.clone(), what));
+        }
+        let all: Vec<What> = self.operations.keys().cloned().collect();
+        for what in all {
+            self.complete(&what, Some(end.clone()), ledger, now);
+        }
+    }
+
+    /// Ends one operation; with no other reason, because it is not detected any more.
+    fn complete(
+        &mut self,
+        what: &What,
+        end: Option<End>,
+        ledger: &mut Ledger,
+        now: Now,
+    ) -> Option<Operation> {
+        let in_flight = self.operations.remove(what)?;
+        if let Some(Settling::Until(at)) = in_flight.settling {
+            ledger.not_due(at, (self.identity.clone(), what.clone()));
+        }
+        let end = end.unwrap_or(if in_flight.left {
+            End::SelectorLeft
+        } else {
+            End::NotDetected
+        });
+        ledger.complete(&self.identity, &in_flight.operation, &self.view, &end, now);
+        Some(in_flight.operation)
+    }
+
+    /// Another run of an operation ends the one before, and starts anew.
+    fn end_other_runs(&mut self, start: Start, ledger: &mut Ledger, now: Now) {
+        let others: Vec<What> = self
+            .operations
+            .iter()
+            .filter(|(_, in_flight)| in_flight.operation.is_another_run())
+            .map(|(what, _)| what.clone())
+            .collect();
+        for what in others {
+            if let Some(ended) = self.complete(&what, Some(End::Replaced), ledger, now) {
+                self.wait(what, ended.detections, start, ledger, now);
+            }
+        }
+    }
+
+    /// Ends what is not detected any more and of which the object tells how it ended.
+    fn end_with_outcome(&mut self, outcomes: &[Outcome], ledger: &mut Ledger, now: Now) {
+        for outcome in outcomes {
+            let what = What {
+                operation: outcome.operation.clone(),
+                item: outcome.item.clone(),
+            };
+            let speaks = self.operations.get(&what).is_some_and(|in_flight| {
+                in_flight.operation.detections.is_empty()
+                    && in_flight.operation.is_spoken_for_by(&outcome.rule_set.name)
+            });
+            if speaks {
+                let end = End::Outcome(outcome.state, outcome.message.clone());
+                self.complete(&what, Some(end), ledger, now);
+            }
+        }
+    }
+
+    /// Takes up an operation that is detected and not in flight.
+    fn wait(
+        &mut self,
+        what: What,
+        detections: Detections,
+        start: Start,
+        ledger: &mut Ledger,
+        now: Now,
+    ) {
+        let Some(first) = detections.values().next() else {
+            return;
+        };
+        let after = first
+            .rule()
+            .map_or(Duration::ZERO, |rule| rule.appear_after);
+        let ready = now.steady + after;
+        if !after.is_zero() {
+            ledger.due(ready, (self.identity.clone(), what.clone()));
+        }
+        self.waiting.insert(
+            what,
+            Waiting {
+                detections,
+                start,
+                ready,
+                delayed: !after.is_zero(),
+            },
+        );
+    }
+
+    /// Forgets what waits and is not detected any more.
+    fn drop_undetected(&mut self, ledger: &mut Ledger) {
+        let identity = &self.identity;
+        self.waiting.retain(|what, waiting| {
+            let stays = !waiting.detections.is_empty();
+            if !stays {
+                ledger.not_due(waiting.ready, (identity.clone(), what.clone()));
+            }
+            stays
+        });
+    }
+
+    /// Ends what another operation supersedes, and starts what may start.
+    fn arbitrate(&mut self, gap: bool, ledger: &mut Ledger, now: Now) {
+        // What waits for its time must have been detected all the while, which in a gap
+        // is not known.
+        let is_ready = |waiting: &Waiting| waiting.ready <= now.steady && !(gap && waiting.delayed);
+        if self.operations.len() < 2 && self.waiting.is_empty() {
+            return;
+        }
+        let active = self.operations.iter().map(|(what, in_flight)| {
+            let operation = &in_flight.operation;
+            contender(
+                what,
+                !operation.detections.is_empty(),
+                operation.order(),
+                operation.rule(),
+            )
+        });
+        let ready = self
+            .waiting
+            .iter()
+            .filter(|(_, waiting)| is_ready(waiting))
+            .filter_map(|(what, waiting)| {
+                let first = waiting.detections.values().next()?;
+                let order = (&*first.rule_set.name, first.says.order);
+                Some(contender(what, true, order, first.rule()))
+            });
+        let contenders: Vec<Contender<'_>> = active.chain(ready).collect();
+        let lost = arbitrate::losers(&contenders);
+        let verdict: Vec<(What, Option<Arc<str>>)> = contenders
+            .iter()
+            .zip(lost)
+            .map(|(contender, winner)| {
+                let by = winner.map(|winner| contenders[winner].what.operation.clone());
+                (contender.what.clone(), by)
+            })
+            .collect();
+        for (what, by) in verdict {
+            match by {
+                Some(by) => self.supersede(what, by, ledger, now),
+                None => self.start(what, ledger, now),
+            }
+        }
+    }
+
+    /// Ends an operation for another; if it is detected still, it waits.
+    fn supersede(&mut self, what: What, by: Arc<str>, ledger: &mut Ledger, now: Now) {
+        let end = Some(End::Superseded(by));
+        let Some(ended) = self.complete(&what, end, ledger, now) else {
+            return;
+        };
+        if !ended.detections.is_empty() {
+            let waiting = Waiting {
+                detections: ended.detections,
+                start: Start {
+                    at: now.wall,
+                    source: StartTimeSource::Detected,
+                },
+                ready: now.steady,
+                delayed: false,
+            };
+            self.waiting.insert(what, waiting);
+        }
+    }
+
+    /// Starts an operation that waits.
+    fn start(&mut self, what: What, ledger: &mut Ledger, now: Now) {
+        let Some(waiting) = self.waiting.remove(&what) else {
+            return;
+        };
+        let id = (self.identity.clone(), what.clone());
+        ledger.not_due(waiting.ready, id.clone());
+        let said = waiting
+            .detections
+            .values()
+            .next()
+            .and_then(|first| first.says.started)
+            .filter(|said| *said <= now.wall);
+        let start = match said {
+            Some(at) => Start {
+                at,
+                source: StartTimeSource::Expression,
+            },
+            None => waiting.start,
+        };
+        let operation = Operation::start(
+            &self.identity,
+            &self.view,
+            &ledger.settings.cluster_namespace,
+            waiting.detections,
+            what.clone(),
+            ledger.after_predecessor(&id, start),
+            now.wall,
+        );
+        let Some(operation) = operation else { return };
+        ledger.start(&operation, &self.view);
+        let in_flight = InFlight {
+            operation,
+            settling: None,
+            left: false,
+        };
+        self.operations.insert(what, in_flight);
+    }
+}
+
+fn contender<'a>(
+    what: &'a What,
+    detected: bool,
+    order: (&'a str, usize),
+    rule: Option<&'a Rule>,
+) -> Contender<'a> {
+    Contender {
+        what,
+        detected,
+        order,
+        supersedes: rule.map_or(&Supersedes::Nothing, |rule| &rule.supersedes),
+    }
+}
+
+/// When an operation that is seen for the first time has started.
+fn first_start(subject: &Subject, initial: bool, now: Timestamp) -> Start {
+    match subject.managed {
+        Some(managed) if initial => Start {
+            at: managed.min(now),
+            source: StartTimeSource::ManagedFields,
+        },
+        _ => Start {
+            at: now,
+            source: StartTimeSource::Detected,
+        },
+    }
+}

@@ -1,0 +1,127 @@
+//! `replay`: recorded events, in virtual time.
+
+use super::{each, rules, rules_with};
+use serde_json::json;
+
+#[test]
+fn operations_have_their_times_messages_and_ends() {
+    let said = rules(&["replay", "rules", "--stream", "stream.jsonl", "-O", "json"]);
+    assert_eq!((said.code, said.err.as_str()), (0, ""));
+    let json = said.json();
+    let operations = &json["operations"];
+    assert_eq!(
+        operations[0],
+        json!({
+            "subject": {
+                "apiVersion": "example.io/v1", "kind": "Widget", "namespace": "one", "name": "a", "uid": "uid-a",
+            },
+            "operation": "Moving", "item": null, "ruleSet": "widget-rules",
+            "started": 2.5, "completed": 6.25, "state": "Succeeded", "reason": "Succeeded",
+            "messages": ["to shelf", "to box"], "changes": 3,
+        })
+    );
+    assert_eq!(
+        each(operations, "/operation"),
+        ["Moving", "Waiting", "Moving", "Copying"]
+    );
+    assert_eq!(
+        each(operations, "/started"),
+        [json!(2.5), json!(7.0), json!(11.0), json!(60.0)]
+    );
+    // The flap is within the debounce; its last end is the end.
+    assert_eq!(
+        each(operations, "/completed"),
+        [json!(6.25), json!(10.0), json!(null), json!(null)]
+    );
+    assert_eq!(
+        each(operations, "/state"),
+        ["Succeeded", "Ended", "Progressing", "Progressing"]
+    );
+    assert_eq!(each(operations, "/item")[3], "x");
+}
+
+#[test]
+fn the_debounce_is_the_streams() {
+    let said = rules(&[
+        "replay",
+        "rules",
+        "--stream",
+        "stream.jsonl",
+        "--debounce",
+        "500ms",
+        "-O",
+        "json",
+    ]);
+    let json = said.json();
+    let operations = &json["operations"];
+    assert_eq!(
+        each(operations, "/operation"),
+        ["Moving", "Waiting", "Waiting", "Moving", "Copying"]
+    );
+    assert_eq!(
+        each(operations, "/completed")[1..3],
+        [json!(8.0), json!(10.0)]
+    );
+}
+
+#[test]
+fn what_kubectl_prints_has_an_order_and_no_times() {
+    let said = rules(&["replay", "rules", "--stream", "printed.json", "-O", "json"]);
+    assert_eq!(said.code, 0, "{}", said.err);
+    let json = said.json();
+    let operations = &json["operations"];
+    assert_eq!(each(operations, "/operation"), ["Moving", "Waiting"]);
+    assert_eq!(each(operations, "/started"), [json!(1.0), json!(5.0)]);
+    assert_eq!(each(operations, "/completed"), [json!(4.0), json!(null)]);
+}
+
+#[test]
+fn a_table_has_a_line_for_each_operation() {
+    let said = rules(&["replay", "rules", "--stream", "stream.jsonl"]);
+    let lines: Vec<&str> = said.out.lines().collect();
+    assert_eq!(lines.len(), 5, "{}", said.out);
+    assert!(lines[0].starts_with("STARTED   COMPLETED   SUBJECT        OPERATION"));
+    assert!(lines[1].starts_with("2.500     6.250       Widget one/a   Moving"));
+    assert!(lines[1].ends_with("to shelf; to box"));
+    assert!(lines[3].starts_with("11.000    -           Widget one/b   Moving"));
+}
+
+#[test]
+fn a_stream_that_breaks_off_counts_up_to_there() {
+    let whole = include_str!("../fixtures/cli/stream.jsonl");
+    let cut = &whole[..whole.len() - 20];
+    let said = rules_with(&["replay", "rules", "--stream", "-", "-O", "json"], cut);
+    assert_eq!(said.code, 1);
+    assert!(
+        said.err.starts_with("error: -: event 12: EOF"),
+        "{}",
+        said.err
+    );
+    assert_eq!(said.json()["operations"].as_array().map(Vec::len), Some(4));
+}
+
+#[test]
+fn the_resource_of_a_kind_comes_from_its_crd() {
+    let rule_set = "
+apiVersion: ifo.kubevirt.io/v1alpha1
+kind: OperationRuleSet
+metadata: {name: kine-rules}
+spec:
+  component: c
+  target: {group: example.io, version: v1, resource: kine}
+  rules: [{operation: Moving, expression: object.moving}]
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: kine.example.io}
+spec: {group: example.io, names: {kind: Cow, plural: kine}}
+";
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("rules.yaml");
+    std::fs::write(&path, rule_set).expect("written");
+    let event = r#"{"type": "ADDED", "object": {"apiVersion": "example.io/v1", "kind": "Cow", "metadata": {"name": "a"}, "moving": true}}"#;
+    let path = path.to_str().expect("a path");
+    let said = rules_with(&["replay", path, "--stream", "-", "-O", "json"], event);
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert_eq!(each(&said.json()["operations"], "/operation"), ["Moving"]);
+}

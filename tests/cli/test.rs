@@ -1,0 +1,174 @@
+//! `test`: what rules find on objects.
+
+use super::{each, rules, rules_with};
+use serde_json::json;
+
+#[test]
+fn each_object_has_a_result_and_each_operation_what_the_rule_says() {
+    let said = rules(&["test", "rules", "--objects", "objects.yaml", "-O", "json"]);
+    assert_eq!(said.code, 0, "{}", said.err);
+    let json = said.json();
+    let results = &json["results"];
+    assert_eq!(each(results, "/subject/name"), ["a", "b", "c", "other"]);
+    assert_eq!(
+        results[0],
+        json!({
+            "source": "objects.yaml",
+            "subject": {
+                "apiVersion": "example.io/v1", "kind": "Widget", "namespace": "one", "name": "a",
+                "uid": "00000000-0000-0000-0000-00000000000a",
+            },
+            "operations": [
+                {
+                    "operation": "Moving", "item": null, "ruleSet": "widget-rules", "component": "example",
+                    "state": "Progressing", "reason": "Moving", "message": "to shelf", "progress": 45,
+                    "started": null, "labels": {"tier": "test"},
+                },
+                {
+                    "operation": "Copying", "item": "x", "ruleSet": "widget-rules", "component": "example",
+                    "state": "Progressing", "reason": "Copying", "message": "", "progress": null,
+                    "started": null, "labels": {"tier": "test"},
+                },
+            ],
+            "failures": [],
+        })
+    );
+    assert_eq!(results[1]["operations"], json!([]));
+    let waiting = &results[2]["operations"][0];
+    assert_eq!(waiting["state"], "Blocked");
+    assert_eq!(waiting["reason"], "WaitsForSpace");
+    assert_eq!(waiting["started"], "2026-11-21T10:00:00Z");
+    assert_eq!(results[3]["subject"]["kind"], "ConfigMap");
+}
+
+#[test]
+fn failures_are_results_too() {
+    let said = rules(&[
+        "test",
+        "rules",
+        "--objects",
+        "unexpected.yaml",
+        "-O",
+        "json",
+    ]);
+    assert_eq!(said.code, 0, "{}", said.err);
+    let result = &said.json()["results"][0];
+    assert_eq!(result["operations"][0]["message"], "");
+    assert_eq!(
+        result["failures"],
+        json!([{
+            "ruleSet": "widget-rules", "operation": "Moving", "field": "message",
+            "message": "no such overload",
+        }])
+    );
+}
+
+#[test]
+fn a_table_has_a_line_for_each_operation() {
+    let said = rules(&["test", "rules", "--objects", "objects.yaml"]);
+    let lines: Vec<Vec<&str>> = said
+        .out
+        .lines()
+        .map(|line| {
+            line.split("   ")
+                .map(str::trim)
+                .filter(|cell| !cell.is_empty())
+                .collect()
+        })
+        .collect();
+    assert_eq!(lines.len(), 4, "{}", said.out);
+    assert_eq!(
+        lines[1],
+        [
+            "Widget one/a",
+            "Moving",
+            "Progressing",
+            "45%",
+            "widget-rules",
+            "to shelf"
+        ]
+    );
+    assert_eq!(
+        lines[2],
+        ["Widget one/a", "Copying/x", "Progressing", "widget-rules"]
+    );
+    assert_eq!(
+        lines[3],
+        [
+            "Widget two/c",
+            "Waiting",
+            "Blocked",
+            "2026-11-21T10:00:00Z",
+            "widget-rules"
+        ]
+    );
+    assert_eq!(
+        said.err,
+        "note: operations: 3; objects that rules are about: 3; others: 1\n"
+    );
+}
+
+#[test]
+fn yaml_says_the_same_as_json() {
+    let args = ["test", "rules", "--objects", "objects.yaml", "-O"];
+    let json = rules(&[&args[..], &["json"]].concat()).json();
+    let yaml = rules(&[&args[..], &["yaml"]].concat());
+    let yaml: serde_json::Value = serde_saphyr::from_str(&yaml.out).expect("YAML");
+    assert_eq!(yaml, json);
+}
+
+#[test]
+fn what_is_expected_is_compared() {
+    let args = ["test", "rules", "--expect", "--objects"];
+    let said = rules(&[&args[..], &["objects.yaml"]].concat());
+    assert_eq!(said.code, 0, "{}", said.err);
+    let said = rules(&[&args[..], &["objects.yaml", "unexpected.yaml"]].concat());
+    assert_eq!(said.code, 1);
+    let errors: Vec<&str> = said
+        .err
+        .lines()
+        .filter(|line| line.starts_with("error"))
+        .collect();
+    assert_eq!(
+        errors,
+        [
+            "error: unexpected.yaml: Widget one/a: expected Waiting; found Moving",
+            "error: unexpected.yaml: Widget one/a: widget-rules: rules[Moving].message: no such overload",
+        ]
+    );
+}
+
+#[test]
+fn a_dead_cluster_is_read_from_its_must_gather() {
+    let said = rules(&["test", "rules", "--objects", "must-gather", "-O", "json"]);
+    let json = said.json();
+    let results = &json["results"];
+    assert_eq!(
+        each(results, "/subject/kind"),
+        ["CustomResourceDefinition", "Widget", "Widget"]
+    );
+    // A file comes before the folder of its name in no particular layout.
+    let found: Vec<_> = each(results, "/operations/0/operation");
+    assert_eq!(found, ["missing", "Waiting", "Moving"]);
+    // What cannot be read is told, and hides nothing.
+    assert_eq!(said.code, 1);
+    assert!(
+        said.err
+            .contains("error: must-gather/namespaces/one/cut.yaml: line 3")
+    );
+    assert!(said.err.contains(
+        "note: left out what is no Kubernetes object: must-gather/namespaces/one/usage.json"
+    ));
+}
+
+#[test]
+fn objects_in_another_version_are_told() {
+    let object = "{apiVersion: example.io/v2, kind: Widget, metadata: {name: a}}";
+    let said = rules_with(&["test", "rules", "--objects", "-"], object);
+    assert_eq!(said.code, 0);
+    assert!(
+        said.err.contains("1 of example.io/v2/widgets passed over"),
+        "{}",
+        said.err
+    );
+}

@@ -1,0 +1,14 @@
+//! The real binary, without a cluster: what a person sees who starts `ifo-apiserver
+//! demo`, and what hostile input does to it.
+
+// A folder and its files are spoken of as one thing, and cases stand in a table.
+#![allow(clippy::unused_self, clippy::type_complexity)]
+
+#[path = "demo/folder.rs"]
+mod folder;
+#[path = "demo/harness.rs"]
+mod harness;
+#[path = "demo/scenario.rs"]
+mod scenario;
+#[path = "demo/startup.rs"]
+mod startup;

@@ -1,0 +1,180 @@
+//! A folder of manifests in place of a cluster.
+
+use super::harness::{Demo, Folders, RULE_SETS, condition, eventually, rule_set, vm};
+use serde_json::Value;
+
+const STARTING: &str = "object.status.printableStatus == 'Starting'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operations_follow_the_files_of_a_folder() {
+    let folders = Folders::new();
+    folders.rule_set("vms", "Starting", STARTING);
+    folders.vm("web", "Running");
+    let demo = Demo::start(&folders.args()).await;
+    demo.shows(&[]).await;
+    // Replaced at once, as editors do.
+    folders.vm("web", "Starting");
+    demo.shows(&["web Starting"]).await;
+    // Written in place, in two steps, the first of which is no whole object.
+    let file = folders.objects.join("db.yaml");
+    std::fs::write(&file, "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\n").unwrap();
+    std::fs::write(&file, vm("db", "Starting")).unwrap();
+    demo.shows(&["db Starting", "web Starting"]).await;
+    std::fs::write(&file, vm("db", "Running")).unwrap();
+    demo.shows(&["web Starting"]).await;
+    // Gone with its file.
+    std::fs::remove_file(folders.objects.join("web.yaml")).unwrap();
+    demo.shows(&[]).await;
+    // A folder within, with a list.
+    std::fs::create_dir(folders.objects.join("more")).unwrap();
+    let list = r#"{"apiVersion":"v1","kind":"List","items":[
+        {"apiVersion":"kubevirt.io/v1","kind":"VirtualMachine","metadata":{"name":"a"},"status":{"printableStatus":"Starting"}},
+        {"apiVersion":"kubevirt.io/v1","kind":"VirtualMachine","metadata":{"name":"b"},"status":{"printableStatus":"Stopped"}}]}"#;
+    folders.put(&folders.objects.join("more"), "list.json", list);
+    demo.shows(&["a Starting"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rule_sets_follow_the_files_of_a_folder() {
+    let folders = Folders::new();
+    folders.vm("web", "Starting");
+    let demo = Demo::start(&folders.args()).await;
+    demo.shows(&[]).await;
+    folders.rule_set("vms", "Starting", STARTING);
+    demo.shows(&["web Starting"]).await;
+    folders.rule_set("vms", "Booting", STARTING);
+    demo.shows(&["web Booting"]).await;
+    std::fs::remove_file(folders.rules.join("vms.json")).unwrap();
+    demo.shows(&[]).await;
+    assert!(demo.items(RULE_SETS).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_file_is_named_with_its_place_and_the_rest_goes_on() {
+    let folders = Folders::new();
+    folders.rule_set("vms", "Starting", STARTING);
+    folders.vm("web", "Starting");
+    folders.put(&folders.objects, "bad.yaml", "a: b\nc: [\n");
+    folders.put(&folders.objects, "worse.json", "{\"a\": 1,\n]");
+    std::fs::write(folders.objects.join("binary.yaml"), b"\xff\xfe\x00").unwrap();
+    let half = format!("{}---\nkind: Pod\n", vm("half", "Starting"));
+    folders.put(&folders.objects, "half.yaml", &half);
+    let demo = Demo::start(&folders.args()).await;
+    demo.shows(&["web Starting"]).await;
+    demo.logged(&["bad.yaml", "line "]).await;
+    demo.logged(&["worse.json", "line 2"]).await;
+    demo.logged(&["binary.yaml", "UTF-8"]).await;
+    demo.logged(&["half.yaml", "document 2", "apiVersion"])
+        .await;
+    // An object whose file becomes bad stays as it was, and is back with it.
+    folders.put(&folders.objects, "web.yaml", "- nonsense");
+    demo.logged(&["web.yaml", "not an object"]).await;
+    folders.vm("db", "Starting");
+    demo.shows(&["db Starting", "web Starting"]).await;
+    folders.vm("web", "Running");
+    demo.shows(&["db Starting"]).await;
+}
+
+/// Waits until the rule set `name`, as `kubectl get ors` shows it, has `status` in its
+/// condition `kind`.
+async fn until(demo: &Demo, name: &str, kind: &str, status: &str) -> Value {
+    eventually(&format!("{kind}={status} of {name}"), async || {
+        let all = demo.items(RULE_SETS).await;
+        let own = all
+            .into_iter()
+            .find(|own| own["metadata"]["name"] == name)?;
+        (condition(&own, kind)?["status"] == status).then_some(own)
+    })
+    .await
+}
+
+/// The columns Name, Ready and Reason of `kubectl get ors -o wide`.
+async fn ready_and_reason(demo: &Demo) -> Vec<[String; 3]> {
+    let request = http::Request::get(RULE_SETS)
+        .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+        .body(Vec::new())
+        .unwrap();
+    let table: Value = demo.client.request(request).await.unwrap();
+    let columns = table["columnDefinitions"].as_array().unwrap();
+    let places = ["Name", "Ready", "Reason"].map(|name| {
+        let place = columns.iter().position(|column| column["name"] == name);
+        place.unwrap_or_else(|| panic!("no column {name}: {table}"))
+    });
+    let rows = table["rows"].as_array().unwrap().iter();
+    rows.map(|row| places.map(|at| row["cells"][at].as_str().unwrap_or_default().to_owned()))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_rule_set_tells_its_author_and_does_not_disturb_the_others() {
+    let folders = Folders::new();
+    folders.vm("web", "Starting");
+    folders.rule_set("good", "Starting", STARTING);
+    folders.rule_set("syntax", "Broken", "object.status ==\n  1 +");
+    folders.rule_set("text", "Worded", "'true'");
+    let elsewhere = rule_set("elsewhere", "unheardofs", "Lost", "true");
+    folders.put(&folders.rules, "elsewhere.json", &elsewhere);
+    let shapeless = "apiVersion: ifo.kubevirt.io/v1alpha1\nkind: OperationRuleSet\n\
+                     metadata: {name: shapeless}\nspec: {rules: 7}\n";
+    folders.put(&folders.rules, "shapeless.yaml", shapeless);
+    let demo = Demo::start(&folders.args()).await;
+    demo.shows(&["web Starting"]).await;
+    let good = until(&demo, "good", "Ready", "True").await;
+    assert!(condition(&good, "InvalidRule").is_none(), "{good}");
+
+    for (name, parts) in [
+        ("syntax", ["Broken", "2:6", "Syntax error"]),
+        ("text", ["Worded", "1:1", "expected type 'bool'"]),
+    ] {
+        let bad = until(&demo, name, "InvalidRule", "True").await;
+        let ready = condition(&bad, "Ready").expect("always there");
+        assert_eq!(ready["status"], "False", "{bad}");
+        assert_eq!(ready["reason"], "InvalidRule", "{bad}");
+        let message = &condition(&bad, "InvalidRule").unwrap()["message"];
+        for part in parts {
+            assert!(message.as_str().unwrap().contains(part), "{message}");
+        }
+    }
+    let lost = until(&demo, "elsewhere", "InvalidTarget", "True").await;
+    let ready = condition(&lost, "Ready").expect("always there");
+    assert_eq!(ready["reason"], "InvalidTarget", "{lost}");
+    let message = &condition(&lost, "InvalidTarget").unwrap()["message"];
+    assert!(
+        message.as_str().unwrap().contains("unheardofs"),
+        "{message}"
+    );
+    assert_eq!(
+        ready_and_reason(&demo).await,
+        [
+            ["elsewhere", "False", "InvalidTarget"],
+            ["good", "True", "Watching"],
+            ["syntax", "False", "InvalidRule"],
+            ["text", "False", "InvalidRule"],
+        ]
+    );
+    demo.logged(&["WARN", "rule set", "shapeless", "invalid type: integer `7`"])
+        .await;
+
+    // Mended, each is ready and detects, without a restart and without the others.
+    folders.rule_set("syntax", "Mended", STARTING);
+    demo.shows(&["web Mended", "web Starting"]).await;
+    let mended = until(&demo, "syntax", "Ready", "True").await;
+    assert!(condition(&mended, "InvalidRule").is_none(), "{mended}");
+    assert_eq!(mended["status"]["observedGeneration"], 2);
+    until(&demo, "text", "InvalidRule", "True").await;
+    folders.rule_set("text", "Rewritten", "object.metadata.name == 'web'");
+    folders.rule_set("elsewhere", "Found", STARTING);
+    let text = rule_set("shapeless", "virtualmachines", "Shapely", STARTING);
+    folders.put(&folders.rules, "shapeless.yaml", &text);
+    demo.shows(&[
+        "web Found",
+        "web Mended",
+        "web Rewritten",
+        "web Shapely",
+        "web Starting",
+    ])
+    .await;
+    for name in ["elsewhere", "good", "shapeless", "syntax", "text"] {
+        until(&demo, name, "Ready", "True").await;
+    }
+}

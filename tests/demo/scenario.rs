@@ -1,0 +1,111 @@
+//! The built-in scenario, as kubectl asks for it.
+
+use super::harness::{Demo, OPERATIONS, RULE_SETS, condition, eventually};
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt as _;
+
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_demo_shows_operations_and_rule_sets_to_whoever_has_its_kubeconfig() {
+    let demo = Demo::start(&[]).await;
+    let mode = std::fs::metadata(&demo.kubeconfig).unwrap().permissions();
+    assert_eq!(mode.mode() & 0o777, 0o600);
+    eventually("the commands", async || {
+        demo.said()
+            .contains(&format!("export KUBECONFIG={}", demo.kubeconfig.display()))
+            .then_some(())
+    })
+    .await;
+
+    // Several kinds of operations within seconds.
+    eventually("operations of several kinds", async || {
+        let operations = demo.operations().await;
+        let names: BTreeSet<_> = operations
+            .iter()
+            .map(|operation| operation["spec"]["operation"].as_str().unwrap().to_owned())
+            .collect();
+        (names.len() >= 3).then_some(())
+    })
+    .await;
+    eventually("every rule set to be ready", async || {
+        let rule_sets = demo.items(RULE_SETS).await;
+        let ready = |rule_set| condition(rule_set, "Ready").is_some_and(|c| c["status"] == "True");
+        (!rule_sets.is_empty() && rule_sets.iter().all(ready)).then_some(())
+    })
+    .await;
+
+    let apis = demo.client.list_api_groups().await.unwrap();
+    let groups: BTreeSet<_> = apis
+        .groups
+        .iter()
+        .map(|group| group.name.as_str())
+        .collect();
+    assert_eq!(
+        groups,
+        BTreeSet::from(["ifo.kubevirt.io", "live.ifo.kubevirt.io"])
+    );
+    let live = demo
+        .client
+        .list_api_group_resources("live.ifo.kubevirt.io/v1alpha1")
+        .await
+        .unwrap();
+    assert_eq!(live.resources[0].kind, "InFlightOperation");
+
+    // `kubectl get ifos -A -w`: what there is, and then what changes, as rows of a table.
+    let mut watch = demo.watch(&format!("{OPERATIONS}?watch=true"), TABLE).await;
+    for n in 0..15 {
+        let event = watch.next().await.expect("the watch goes on");
+        let table = &event["object"];
+        assert_eq!(table["kind"], "Table", "{event}");
+        assert_eq!(table["rows"].as_array().unwrap().len(), 1);
+        // Only the first one names the columns.
+        assert_eq!(table["columnDefinitions"].is_null(), n > 0, "{n}: {event}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_token_there_is_discovery_and_nothing_else() {
+    let demo = Demo::start(&[]).await;
+    let code = async |path: &str, token: Option<&str>| {
+        let mut config = demo.config.clone();
+        config.auth_info.token = token.map(Into::into);
+        let client = kube::Client::try_from(config).unwrap();
+        let request = http::Request::get(path).body(Vec::new()).unwrap();
+        match client.request_text(request).await {
+            Ok(_) => 200,
+            Err(kube::Error::Api(status)) => status.code,
+            Err(error) => panic!("{path}: {error}"),
+        }
+    };
+    for path in ["/apis", "/version", "/healthz", "/openapi/v2"] {
+        assert_eq!(code(path, None).await, 200, "{path}");
+    }
+    for path in [OPERATIONS, RULE_SETS] {
+        assert_eq!(code(path, None).await, 403, "{path}");
+        assert_eq!(code(path, Some("guessed")).await, 401, "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_ends_the_demo_and_its_watches_cleanly() {
+    for signal in ["INT", "TERM"] {
+        let mut demo = Demo::start(&[]).await;
+        let path = format!("{OPERATIONS}?watch=true");
+        let mut watch = demo.watch(&path, "application/json").await;
+        assert_eq!(watch.next().await.unwrap()["type"], "ADDED");
+        let mut silent = demo
+            .watch(&format!("{path}&labelSelector=none=such"), TABLE)
+            .await;
+        demo.signal(signal);
+        // Until the end of the stream, and no event of it is an error.
+        while let Some(event) = watch.next().await {
+            assert_ne!(event["type"], "ERROR", "{event}");
+        }
+        assert_eq!(silent.next().await, None);
+        assert_eq!(demo.ended().await.code(), Some(0), "{:#?}", demo.log());
+        assert!(!demo.kubeconfig.exists(), "its credential is worth nothing");
+        let noise = |line: &String| line.contains("ERROR") || line.contains("panicked");
+        assert!(!demo.log().iter().any(noise), "{:#?}", demo.log());
+    }
+}

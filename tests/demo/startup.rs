@@ -1,0 +1,138 @@
+//! What is wrong at the start is said in one line.
+
+use super::harness::{DEADLINE, Demo, Folders, binary};
+use tokio::time::timeout;
+
+/// Exit code and standard error of a start that fails.
+async fn refused(args: &[&str], env: &[(&str, &str)]) -> (Option<i32>, String) {
+    let mut command = binary(args);
+    command.envs(env.iter().copied());
+    let output = timeout(DEADLINE, command.output())
+        .await
+        .expect("it ends")
+        .unwrap();
+    (
+        output.status.code(),
+        String::from_utf8(output.stderr).unwrap(),
+    )
+}
+
+#[tokio::test]
+async fn a_bad_value_is_named_in_one_line_with_what_is_accepted() {
+    let cases: &[(&[&str], &[(&str, &str)], [&str; 3])] = &[
+        (
+            &["demo"],
+            &[("DEBOUNCE_THRESHOLD", "soon")],
+            ["DEBOUNCE_THRESHOLD", "soon", "30s"],
+        ),
+        (
+            &["demo"],
+            &[("RETAIN_COMPLETED_IFOS", "yes")],
+            ["RETAIN_COMPLETED_IFOS", "yes", "true or false"],
+        ),
+        (
+            &[],
+            &[("K8S_API_TIMEOUT", "0")],
+            ["K8S_API_TIMEOUT", "\"0\"", "above zero"],
+        ),
+        (
+            &["demo", "--requeue-interval=-1s"],
+            &[],
+            ["--requeue-interval", "-1s", "5m"],
+        ),
+        (
+            &["--k8s-informer-resync", "1y"],
+            &[],
+            ["--k8s-informer-resync", "1y", "30s"],
+        ),
+        (
+            &["demo", "--cluster-operations-namespace=A.b"],
+            &[],
+            ["--cluster-operations-namespace", "A.b", "namespace"],
+        ),
+        (
+            &["demo"],
+            &[("RUST_LOG", "ifo=lo ud")],
+            ["RUST_LOG", "ifo=lo ud", "expected"],
+        ),
+        (
+            &["demo", "--secure-port=70000"],
+            &[],
+            ["--secure-port", "70000", "65535"],
+        ),
+        (
+            &["--bind-address", "everywhere"],
+            &[],
+            ["--bind-address", "everywhere", "address"],
+        ),
+        (
+            &["demo", "--log-format=xml"],
+            &[],
+            ["--log-format", "xml", "json"],
+        ),
+        (&["-v", "many"], &[], ["--v", "many", "digit"]),
+    ];
+    for (args, env, parts) in cases {
+        let (code, error) = refused(args, env).await;
+        assert_eq!(code, Some(2), "{args:?} {env:?}: {error}");
+        assert_eq!(error.lines().count(), 1, "{args:?} {env:?}: {error}");
+        for part in parts {
+            assert!(error.contains(part), "{args:?} {env:?}: {part}: {error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_text_are_refused_like_other_bad_values() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let mut command = binary(&["demo"]);
+    command.env("DEBOUNCE_THRESHOLD", std::ffi::OsStr::from_bytes(b"\xff"));
+    let output = timeout(DEADLINE, command.output())
+        .await
+        .expect("it ends and does not start with the default")
+        .unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("DEBOUNCE_THRESHOLD"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_in_use_is_one_clear_line() {
+    let first = Demo::start(&[]).await;
+    let port = first.config.cluster_url.port_u16().unwrap().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    let kubeconfig = kubeconfig.to_str().unwrap();
+    let args = [
+        "demo",
+        "--secure-port",
+        &port,
+        "--kubeconfig-out",
+        kubeconfig,
+    ];
+    let (code, error) = refused(&args, &[("RUST_LOG", "error")]).await;
+    assert_eq!(code, Some(1), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    assert!(
+        error.contains(&format!("cannot listen on 127.0.0.1:{port}")) && error.contains("in use"),
+        "{error}"
+    );
+    assert!(!std::path::Path::new(kubeconfig).exists());
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_or_written_is_named() {
+    let folders = Folders::new();
+    let missing = folders.objects.join("missing");
+    let missing = missing.to_str().unwrap();
+    for args in [
+        ["demo", "--objects", missing],
+        ["demo", "--rules", missing],
+        ["demo", "--kubeconfig-out", &format!("{missing}/kubeconfig")],
+    ] {
+        let (code, error) = refused(&args, &[("RUST_LOG", "error")]).await;
+        assert_eq!(code, Some(1), "{args:?}: {error}");
+        assert_eq!(error.lines().count(), 1, "{args:?}: {error}");
+        assert!(error.contains(missing), "{args:?}: {error}");
+    }
+}

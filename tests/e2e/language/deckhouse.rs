@@ -1,0 +1,204 @@
+//! Operations on Deckhouse's machines, by the rules that ship.
+
+use super::life;
+use crate::harness::{Kind, World, columns, shared, text};
+use serde_json::{Value, json};
+
+const OPERATION: Kind = Kind {
+    api_version: "virtualization.deckhouse.io/v1alpha2",
+    kind: "VirtualMachineOperation",
+    plural: "virtualmachineoperations",
+};
+
+/// Asks for an operation on the machine `db`.
+async fn ask(world: &World, namespace: &str, name: &str, kind: &str) -> Value {
+    let operation = json!({
+        "apiVersion": OPERATION.api_version, "kind": OPERATION.kind,
+        "metadata": {"name": name},
+        "spec": {"type": kind, "virtualMachineName": "db"},
+    });
+    world.create(&OPERATION, Some(namespace), &operation).await
+}
+
+/// What the controller says of it: the phase, and status, reason and message of its
+/// condition Completed.
+async fn says(
+    world: &World,
+    (namespace, name): (&str, &str),
+    phase: &str,
+    (status, reason, message): (&str, &str, &str),
+) {
+    let time = "2020-01-01T00:00:00Z";
+    let said = json!({
+        "phase": phase,
+        "conditions": [
+            {
+                "type": "SignalSent", "status": "True", "reason": "SignalSentSuccess",
+                "message": "", "lastTransitionTime": time,
+            },
+            {
+                "type": "Completed", "status": status, "reason": reason,
+                "message": message, "lastTransitionTime": time,
+            },
+        ],
+    });
+    world.patch_status(&OPERATION, namespace, name, &said).await;
+}
+
+/// What kubectl prints of the events on operations of this subject: all but its name and
+/// kind, and the operation's name and age.
+fn rows<'a>(lines: &'a [String], subject: &str) -> Vec<Vec<&'a str>> {
+    let rows = lines.iter().map(|line| columns(line));
+    rows.filter(|row| row.get(3) == Some(&subject))
+        .map(|row| [&row[..1], &row[4..7], &row[8..]].concat())
+        .collect()
+}
+
+#[test]
+fn a_start_that_a_stop_supersedes_is_seen_to_be_superseded_and_the_stop_to_succeed() {
+    shared(async |world| {
+        let namespace = world.namespace("deckhouse").await;
+        world
+            .install("virtualmachineoperations.yaml", &OPERATION)
+            .await;
+        let rules = world
+            .shipped("rules/deckhouse", &OPERATION, namespace)
+            .await;
+        world.ready_rule_set(&rules).await;
+        // Once kubectl shows what is there, it watches from there on.
+        ask(world, namespace, "restart-db", "Restart").await;
+        let mut kubectl = world.kubectl_watch(&[
+            "get",
+            "ifos",
+            "-n",
+            namespace,
+            "-w",
+            "--output-watch-events",
+        ]);
+        kubectl
+            .until("the operation that is there", |lines| {
+                (rows(lines, "restart-db").len() == 1).then_some(())
+            })
+            .await;
+        let mut events = world.watch(namespace).await;
+
+        let start = ask(world, namespace, "start-db", "Start").await;
+        let mut starting = vec!["ADDED Active Progressing Starting -: db".to_owned()];
+        let is = |name: &'static str, operation: &'static str, want: &[String]| {
+            let want = want.to_vec();
+            move |all: &[Value]| (life(all, name, operation, None) == want).then(|| all.to_vec())
+        };
+        events
+            .until("Starting", is("start-db", "Starting", &starting))
+            .await;
+        let waits = "Waiting for the operation to complete.";
+        says(
+            world,
+            (namespace, "start-db"),
+            "InProgress",
+            ("False", "StartInProgress", waits),
+        )
+        .await;
+        starting.push(format!(
+            "MODIFIED Active Progressing StartInProgress -: db: {waits}"
+        ));
+        events
+            .until("its step", is("start-db", "Starting", &starting))
+            .await;
+
+        let stop = ask(world, namespace, "stop-db", "Stop").await;
+        let by = "Superseded by stop-db with type Stop";
+        says(
+            world,
+            (namespace, "start-db"),
+            "Superseded",
+            ("True", "Superseded", by),
+        )
+        .await;
+        says(
+            world,
+            (namespace, "stop-db"),
+            "InProgress",
+            ("False", "StopInProgress", waits),
+        )
+        .await;
+        // At once: there is no Settling.
+        for event in ["MODIFIED", "DELETED"] {
+            starting.push(format!(
+                "{event} Completed Superseded Superseded -: db: {by}"
+            ));
+        }
+        events
+            .until("Superseded", is("start-db", "Starting", &starting))
+            .await;
+        let mut stopping = vec![
+            "ADDED Active Progressing Stopping -: db".to_owned(),
+            format!("MODIFIED Active Progressing StopInProgress -: db: {waits}"),
+        ];
+        events
+            .until("Stopping", is("stop-db", "Stopping", &stopping))
+            .await;
+        says(
+            world,
+            (namespace, "stop-db"),
+            "Completed",
+            ("True", "OperationCompleted", ""),
+        )
+        .await;
+        for event in ["MODIFIED", "DELETED"] {
+            stopping.push(format!("{event} Completed Succeeded Succeeded -: db"));
+        }
+        let all = events
+            .until("Succeeded", is("stop-db", "Stopping", &stopping))
+            .await;
+
+        // It started when it was asked for, and tells which machine it is about.
+        for event in &all {
+            let object = &event["object"];
+            let asked = match text(object, "/spec/subject/name") {
+                "start-db" => &start,
+                "stop-db" => &stop,
+                _ => continue,
+            };
+            assert_eq!(
+                object["metadata"]["creationTimestamp"],
+                asked["metadata"]["creationTimestamp"]
+            );
+            assert_eq!(object["status"]["startTimeSource"], "Expression");
+            let labels = &object["metadata"]["labels"];
+            assert_eq!(labels["ifo.kubevirt.io/correlation-group"], "vm.db");
+        }
+        let superseded = format!("db: {by}");
+        let waits = format!("db: {waits}");
+        let starting = [
+            ["ADDED", "Starting", "Active", "Progressing", "db"],
+            ["MODIFIED", "Starting", "Active", "Progressing", &waits],
+            [
+                "MODIFIED",
+                "Starting",
+                "Completed",
+                "Superseded",
+                &superseded,
+            ],
+            [
+                "DELETED",
+                "Starting",
+                "Completed",
+                "Superseded",
+                &superseded,
+            ],
+        ];
+        let stopping = [
+            ["ADDED", "Stopping", "Active", "Progressing", "db"],
+            ["MODIFIED", "Stopping", "Active", "Progressing", &waits],
+            ["MODIFIED", "Stopping", "Completed", "Succeeded", "db"],
+            ["DELETED", "Stopping", "Completed", "Succeeded", "db"],
+        ];
+        kubectl
+            .until("the same", |lines| {
+                (rows(lines, "start-db") == starting && rows(lines, "stop-db") == stopping)
+                    .then_some(())
+            })
+            .await;
+    });
+}

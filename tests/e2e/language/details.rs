@@ -1,0 +1,159 @@
+//! What a rule says of an operation beside that it is there.
+
+use super::life;
+use crate::harness::{VM, World, columns, condition, migrating, shared, text};
+use serde_json::{Value, json};
+
+/// A rule set on machines of this namespace, with these fields in its one rule.
+fn with(namespace: &str, fields: &Value) -> Value {
+    let mut rules = migrating(namespace);
+    let rule = rules["spec"]["rules"][0].as_object_mut();
+    let rule = rule.expect("a rule is an object");
+    rule.extend(fields.as_object().expect("fields are an object").clone());
+    rules
+}
+
+async fn patch(world: &World, namespace: &str, name: &str, status: &Value) {
+    let path = format!("{}/{name}", VM.path(Some(namespace)));
+    world
+        .admin
+        .merge(&path, &json!({"status": status}))
+        .await
+        .ok();
+}
+
+#[test]
+fn state_reason_message_progress_and_start_are_in_the_table_and_in_the_object() {
+    shared(async |world| {
+        let namespace = world.namespace("details").await;
+        let rules = with(
+            namespace,
+            &json!({
+                "message": "'to %s'.format([variables.target])",
+                "reason": "object.status.step",
+                "state": "object.status.held ? 'Blocked' : 'Progressing'",
+                "progress": "object.status.done",
+                "startedAt": "object.status.since",
+            }),
+        );
+        let mut rules = rules;
+        rules["spec"]["variables"] =
+            json!([{"name": "target", "expression": "object.status.targetNode"}]);
+        world.ready_rule_set(&rules).await;
+        let mut events = world.watch(namespace).await;
+        let since = "2020-01-01T00:00:00Z";
+        let machine = json!({
+            "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": "a"},
+            "status": {
+                "printableStatus": "Migrating", "targetNode": "node-1", "step": "PreCopy",
+                "held": true, "done": "45.20%", "since": since,
+            },
+        });
+        world.create(&VM, Some(namespace), &machine).await;
+        let operation = world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await
+            .remove(0);
+        let status = &operation["status"];
+        assert_eq!(status["state"], "Blocked");
+        assert_eq!(status["reason"], "PreCopy");
+        assert_eq!(status["message"], "to node-1");
+        assert_eq!(status["progress"], 45);
+        assert_eq!(operation["metadata"]["creationTimestamp"], since);
+        assert_eq!(status["startTimeSource"], "Expression");
+        let progressing = condition(&operation, "Progressing");
+        assert_eq!(progressing["status"], "True");
+        assert_eq!(progressing["reason"], "PreCopy");
+        assert_eq!(progressing["message"], "to node-1");
+
+        let get = ["get", "ifos", "-n", namespace];
+        let table = world.kubectl(&get).await.expect("it can be listed");
+        let row = columns(table.lines().nth(1).expect("a row"));
+        assert_eq!(row[2..7], ["a", "Migrating", "Active", "Blocked", "45%"]);
+        assert_eq!(row[8..], ["to node-1"], "{table}");
+        let yaml = world.kubectl(&[&get[..], &["-o", "yaml"]].concat()).await;
+        let yaml = yaml.expect("it can be listed");
+        let list: Value = serde_saphyr::from_str(&yaml).expect("kubectl prints YAML");
+        assert_eq!(list["items"][0]["status"], *status, "{yaml}");
+
+        // Each change of what is shown is an event; what is not given is not shown.
+        patch(
+            world,
+            namespace,
+            "a",
+            &json!({"held": false, "done": 46, "spare": 1}),
+        )
+        .await;
+        let gone = json!({"targetNode": null, "step": null, "done": null, "held": null});
+        patch(world, namespace, "a", &gone).await;
+        // Asked once only.
+        patch(
+            world,
+            namespace,
+            "a",
+            &json!({"since": "2021-01-01T00:00:00Z", "step": "PostCopy"}),
+        )
+        .await;
+        let want = [
+            "ADDED Active Blocked PreCopy 45: to node-1",
+            "MODIFIED Active Progressing PreCopy 46: to node-1",
+            "MODIFIED Active Progressing Migrating -: ",
+            "MODIFIED Active Progressing PostCopy -: ",
+        ];
+        let all = events
+            .until("each change", |all| {
+                (life(all, "a", "Migrating", None) == want).then(|| all.to_vec())
+            })
+            .await;
+        for event in &all {
+            let object = &event["object"];
+            assert_eq!(object["metadata"]["creationTimestamp"], since);
+            assert_eq!(object["metadata"]["uid"], operation["metadata"]["uid"]);
+        }
+        let ready = world
+            .rule_set_until(namespace, "still Ready", |_| true)
+            .await;
+        assert_eq!(
+            condition(&ready, "EvaluationFailed"),
+            &Value::Null,
+            "{ready}"
+        );
+    });
+}
+
+#[test]
+fn a_detail_that_fails_is_told_in_status_and_the_operation_goes_without_it() {
+    shared(async |world| {
+        let namespace = world.namespace("failing").await;
+        let fields = json!({
+            "message": "object.status.message",
+            "reason": "object.status.why",
+            "progress": "object.status.done",
+        });
+        world.ready_rule_set(&with(namespace, &fields)).await;
+        let mut events = world.watch(namespace).await;
+        let machine = json!({
+            "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": "a"},
+            "status": {
+                "printableStatus": "Migrating", "message": "goes on", "done": 7, "why": "not camel",
+            },
+        });
+        world.create(&VM, Some(namespace), &machine).await;
+        let told = world
+            .rule_set_until(namespace, "EvaluationFailed", |it| {
+                condition(it, "EvaluationFailed")["status"] == "True"
+            })
+            .await;
+        let message = text(condition(&told, "EvaluationFailed"), "/message");
+        for part in ["rules[Migrating].reason", "/a", "not camel", "CamelCase"] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+        assert_eq!(condition(&told, "Ready")["status"], "True", "{told}");
+        let want = ["ADDED Active Progressing Migrating 7: goes on"];
+        events
+            .until("the operation", |all| {
+                (life(all, "a", "Migrating", None) == want).then_some(())
+            })
+            .await;
+    });
+}

@@ -1,0 +1,279 @@
+//! A plan of Forklift and its machines, by the rules that ship.
+
+use super::life;
+use crate::harness::{Kind, columns, shared, text};
+use serde_json::{Value, json};
+
+const PLAN: Kind = Kind {
+    api_version: "forklift.konveyor.io/v1beta1",
+    kind: "Plan",
+    plural: "plans",
+};
+
+/// When everything began; the clock of the machine that runs this is past it.
+const STARTED: &str = "2020-01-01T00:00:00Z";
+
+/// The steps of a machine, as the migrator lists them.
+const STEPS: [(&str, &str); 4] = [
+    ("Initialize", "Initialize migration."),
+    ("DiskTransfer", "Transfer disks."),
+    ("ImageConversion", "Convert image to kubevirt."),
+    ("VirtualMachineCreation", "Create VM."),
+];
+
+/// Megabytes of a machine's disks. Before the step they are not known.
+const SIZE: u64 = 20_480;
+
+const ERROR: [&str; 2] = ["DataVolume not ready", "timed out"];
+
+/// How far a machine is.
+#[derive(Clone, Copy)]
+enum At {
+    Initialize,
+    /// Megabytes.
+    Transfer(u64),
+    /// An error, and the clean-up after it.
+    Error(u64),
+    Convert,
+    Failed(u64),
+    Succeeded,
+}
+
+/// What the controller says of a machine.
+fn machine(id: &str, name: &str, at: At) -> Value {
+    let (phase, step, transferred) = match at {
+        At::Initialize => ("Started", 0, None),
+        At::Transfer(done) | At::Error(done) => ("CopyDisks", 1, Some(done)),
+        At::Convert => ("ConvertGuest", 2, Some(SIZE)),
+        At::Failed(done) => ("Completed", 4, Some(done)),
+        At::Succeeded => ("Completed", 4, Some(SIZE)),
+    };
+    let pipeline: Vec<Value> = STEPS
+        .iter()
+        .enumerate()
+        .map(|(place, (name, description))| {
+            let (done, total) = match (*name, transferred) {
+                ("DiskTransfer", Some(done)) => (done, SIZE),
+                ("DiskTransfer", None) => (0, 0),
+                _ => (u64::from(place < step), 1),
+            };
+            let phase = match place.cmp(&step) {
+                std::cmp::Ordering::Less => "Completed",
+                std::cmp::Ordering::Equal => "Running",
+                std::cmp::Ordering::Greater => "Pending",
+            };
+            json!({
+                "name": name, "description": description, "phase": phase,
+                "progress": {"completed": done, "total": total},
+            })
+        })
+        .collect();
+    let mut machine = json!({
+        "id": id, "name": name, "phase": phase, "pipeline": pipeline, "started": STARTED,
+    });
+    if matches!(at, At::Error(_) | At::Failed(_)) {
+        machine["error"] = json!({"phase": "CopyDisks", "reasons": ERROR});
+    }
+    let end = match at {
+        At::Failed(_) => "Failed",
+        At::Succeeded => "Succeeded",
+        _ => return machine,
+    };
+    machine["completed"] = json!("2020-01-01T01:00:00Z");
+    machine["conditions"] = json!([condition(end)]);
+    machine
+}
+
+fn condition(kind: &str) -> Value {
+    json!({
+        "type": kind, "status": "True", "category": "Advisory", "durable": true,
+        "lastTransitionTime": STARTED,
+    })
+}
+
+/// What the controller says of the plan.
+fn plan(condition_of_it: &str, [db, web, app]: [At; 3]) -> Value {
+    json!({
+        "conditions": [condition("Ready"), condition(condition_of_it)],
+        "migration": {
+            "started": STARTED,
+            "history": [{
+                "conditions": [],
+                "migration": {"name": "wave1-0", "uid": "0f1e5a0e-9d9a-4a54-8f65-51f7f4f2c001"},
+            }],
+            "vms": [
+                machine("vm-1", "db", db),
+                machine("vm-2", "web", web),
+                machine("vm-3", "app", app),
+            ],
+        },
+    })
+}
+
+#[test]
+fn a_plan_and_each_of_its_machines_are_seen_to_move_to_fail_and_to_succeed() {
+    shared(async |world| {
+        let namespace = world.namespace("forklift").await;
+        world.install("plans.yaml", &PLAN).await;
+        let rules = world.shipped("rules/forklift", &PLAN, namespace).await;
+        world.ready_rule_set(&rules).await;
+        let mut events = world.watch(namespace).await;
+        let wave = json!({
+            "apiVersion": PLAN.api_version, "kind": PLAN.kind, "metadata": {"name": "wave1"},
+            "spec": {"vms": [
+                {"id": "vm-1", "name": "db"}, {"id": "vm-2", "name": "web"},
+                {"id": "vm-3", "name": "app"},
+            ]},
+        });
+        world.create(&PLAN, Some(namespace), &wave).await;
+        let ready = json!({"conditions": [condition("Ready")]});
+        world.patch_status(&PLAN, namespace, "wave1", &ready).await;
+
+        // What the controller says, and what is seen then: of the plan, of each machine.
+        use At::{Convert, Error, Failed, Initialize, Succeeded, Transfer};
+        let failed = "web: DataVolume not ready; timed out";
+        let failing = format!("MODIFIED Active Failing MigratingVM 0: {failed}");
+        let end = |message: &str, state: &str| -> String {
+            let end = format!("Completed {state} {state} -: {message}");
+            format!("MODIFIED {end}\nDELETED {end}")
+        };
+        let steps: [(&str, [At; 3], [String; 4]); 8] = [
+            (
+                "Executing",
+                [Initialize; 3],
+                [
+                    "ADDED Active Progressing Executing 0: 0 of 3 machines done".into(),
+                    "ADDED Active Progressing MigratingVM -: db: Initialize migration.".into(),
+                    "ADDED Active Progressing MigratingVM -: web: Initialize migration.".into(),
+                    "ADDED Active Progressing MigratingVM -: app: Initialize migration.".into(),
+                ],
+            ),
+            (
+                "Executing",
+                [Transfer(5_120), Transfer(0), Initialize],
+                [
+                    String::new(),
+                    "MODIFIED Active Progressing MigratingVM 25: db: Transfer disks.".into(),
+                    "MODIFIED Active Progressing MigratingVM 0: web: Transfer disks.".into(),
+                    String::new(),
+                ],
+            ),
+            (
+                "Executing",
+                [Transfer(15_360), Transfer(0), Transfer(10_240)],
+                [
+                    String::new(),
+                    "MODIFIED Active Progressing MigratingVM 75: db: Transfer disks.".into(),
+                    String::new(),
+                    "MODIFIED Active Progressing MigratingVM 50: app: Transfer disks.".into(),
+                ],
+            ),
+            (
+                "Executing",
+                [Convert, Error(0), Transfer(10_240)],
+                [
+                    "MODIFIED Active Failing Executing 0: 0 of 3 machines done".into(),
+                    "MODIFIED Active Progressing MigratingVM 100: db: Convert image to kubevirt."
+                        .into(),
+                    failing,
+                    String::new(),
+                ],
+            ),
+            (
+                "Executing",
+                [Succeeded, Error(0), Transfer(10_240)],
+                [
+                    "MODIFIED Active Failing Executing 33: 1 of 3 machines done".into(),
+                    end("db:", "Succeeded"),
+                    String::new(),
+                    String::new(),
+                ],
+            ),
+            (
+                "Executing",
+                [Succeeded, Failed(0), Transfer(10_240)],
+                [
+                    "MODIFIED Active Progressing Executing 66: 2 of 3 machines done".into(),
+                    String::new(),
+                    end(failed, "Failed"),
+                    String::new(),
+                ],
+            ),
+            (
+                "Executing",
+                [Succeeded, Failed(0), Convert],
+                [
+                    String::new(),
+                    String::new(),
+                    String::new(),
+                    "MODIFIED Active Progressing MigratingVM 100: app: Convert image to kubevirt."
+                        .into(),
+                ],
+            ),
+            (
+                "Failed",
+                [Succeeded, Failed(0), Succeeded],
+                [
+                    end("3 of 3 machines done", "Failed"),
+                    String::new(),
+                    String::new(),
+                    end("app:", "Succeeded"),
+                ],
+            ),
+        ];
+        let lives = |all: &[Value]| -> [Vec<String>; 4] {
+            [
+                life(all, "wave1", "Executing", None),
+                life(all, "wave1", "MigratingVM", Some("vm-1")),
+                life(all, "wave1", "MigratingVM", Some("vm-2")),
+                life(all, "wave1", "MigratingVM", Some("vm-3")),
+            ]
+        };
+        let mut want: [Vec<String>; 4] = Default::default();
+        for (number, (condition, machines, seen)) in steps.iter().enumerate() {
+            let status = plan(condition, *machines);
+            world.patch_status(&PLAN, namespace, "wave1", &status).await;
+            for (life, seen) in want.iter_mut().zip(seen) {
+                life.extend(seen.lines().map(str::to_owned));
+            }
+            // Nothing settles: the end of each can be read from the plan.
+            events
+                .until(&format!("step {number}: {want:#?}"), |all| {
+                    (lives(all) == want).then_some(())
+                })
+                .await;
+            if number == 2 {
+                let table = world.kubectl(&["get", "ifos", "-n", namespace]).await;
+                let table = table.expect("an administrator may list");
+                let rows: Vec<Vec<&str>> = table.lines().skip(1).map(columns).collect();
+                let mut seen: Vec<&[&str]> = rows.iter().map(|row| &row[2..7]).collect();
+                seen.sort_unstable();
+                let of = |subject, operation, progress| {
+                    [subject, operation, "Active", "Progressing", progress]
+                };
+                assert_eq!(
+                    seen,
+                    [
+                        of("wave1", "Executing", "0%"),
+                        of("wave1/vm-1", "MigratingVM", "75%"),
+                        of("wave1/vm-2", "MigratingVM", "0%"),
+                        of("wave1/vm-3", "MigratingVM", "50%"),
+                    ],
+                    "{table}"
+                );
+            }
+        }
+        let all = events.until("all events", |all| Some(all.to_vec())).await;
+        assert_eq!(all.len(), want.iter().map(Vec::len).sum::<usize>());
+        for event in &all {
+            let object = &event["object"];
+            assert_eq!(object["metadata"]["creationTimestamp"], STARTED);
+            assert_eq!(object["status"]["startTimeSource"], "Expression");
+            let labels = &object["metadata"]["labels"];
+            assert_eq!(
+                text(labels, "/ifo.kubevirt.io~1correlation-group"),
+                "plan.wave1"
+            );
+        }
+    });
+}

@@ -1,0 +1,266 @@
+//! When operations start, give way and end.
+
+use super::life;
+use crate::harness::{VM, migrating, rule_set, shared, text};
+use serde_json::{Value, json};
+
+/// A rule set on machines of this namespace.
+fn rules(namespace: &str, rules: &Value) -> Value {
+    let mut all = migrating(namespace);
+    all["spec"]["rules"] = rules.clone();
+    all
+}
+
+fn machine(name: &str, status: &Value) -> Value {
+    json!({
+        "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": name},
+        "status": status,
+    })
+}
+
+#[test]
+fn another_run_replaces_the_one_before() {
+    shared(async |world| {
+        let namespace = world.namespace("runs").await;
+        let mut set = migrating(namespace);
+        set["spec"]["rules"][0]["instance"] = json!("object.status.migrationUID");
+        world.ready_rule_set(&set).await;
+        let mut events = world.watch(namespace).await;
+        let first = machine(
+            "a",
+            &json!({"printableStatus": "Migrating", "migrationUID": "1"}),
+        );
+        world.create(&VM, Some(namespace), &first).await;
+        world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await;
+        let path = format!("{}/a", VM.path(Some(namespace)));
+        let second = json!({"status": {"migrationUID": "2"}});
+        world.admin.merge(&path, &second).await.ok();
+        let replaced = "Another run of the operation took over.";
+        let want = [
+            "ADDED Active Progressing Migrating -: ".to_owned(),
+            format!("MODIFIED Completed Ended Replaced -: {replaced}"),
+            format!("DELETED Completed Ended Replaced -: {replaced}"),
+            "ADDED Active Progressing Migrating -: ".to_owned(),
+        ];
+        let all = events
+            .until("the second run", |all| {
+                (life(all, "a", "Migrating", None) == want).then(|| all.to_vec())
+            })
+            .await;
+        for field in ["/object/metadata/uid", "/object/metadata/name"] {
+            let of = |event: usize| text(&all[event], field);
+            assert_eq!(of(0), of(1), "{field}");
+            assert_eq!(of(0), of(2), "{field}");
+            assert_ne!(of(0), of(3), "{field}");
+        }
+        let start = |event: usize| text(&all[event], "/object/metadata/creationTimestamp");
+        assert!(start(0) < start(3), "{} {}", start(0), start(3));
+    });
+}
+
+#[test]
+fn an_operation_appears_once_it_was_detected_long_enough_and_one_that_flaps_does_not() {
+    shared(async |world| {
+        let namespace = world.namespace("patient").await;
+        let moving = "object.status.printableStatus == 'Migrating'";
+        let set = rules(
+            namespace,
+            &json!([
+                {"operation": "Prompt", "expression": moving},
+                {"operation": "Patient", "expression": moving, "appearAfter": "4s"},
+                {"operation": "VeryPatient", "expression": moving, "appearAfter": "24h"},
+            ]),
+        );
+        world.ready_rule_set(&set).await;
+        let mut events = world.watch(namespace).await;
+        world.machine(namespace, "flaps", "Migrating").await;
+        world.set_status(namespace, "flaps", "Running").await;
+        world.machine(namespace, "stays", "Migrating").await;
+        let all = events
+            .until("the patient one appears", |all| {
+                (!life(all, "stays", "Patient", None).is_empty()).then(|| all.to_vec())
+            })
+            .await;
+        // Its time began after that of the one that flaps.
+        assert!(life(&all, "flaps", "Patient", None).is_empty(), "{all:?}");
+        let find = |operation: &str| {
+            let mut events = all.iter().enumerate();
+            events
+                .find(|(_, event)| {
+                    let spec = &event["object"]["spec"];
+                    spec["subject"]["name"] == "stays" && spec["operation"] == operation
+                })
+                .expect("both are there")
+        };
+        let ((first, prompt), (then, patient)) = (find("Prompt"), find("Patient"));
+        assert!(first < then);
+        // Both started when they were detected first.
+        let start = "/object/metadata/creationTimestamp";
+        assert_eq!(text(prompt, start), text(patient, start));
+        world.set_status(namespace, "stays", "Running").await;
+        let all = events
+            .until("both are over", |all| {
+                let over = |operation| {
+                    let life = life(all, "stays", operation, None);
+                    life.last().is_some_and(|last| last.starts_with("DELETED"))
+                };
+                (over("Prompt") && over("Patient")).then(|| all.to_vec())
+            })
+            .await;
+        let very = all
+            .iter()
+            .find(|event| event["object"]["spec"]["operation"] == "VeryPatient");
+        assert_eq!(very, None);
+    });
+}
+
+#[test]
+fn a_rule_that_reads_the_time_is_evaluated_again_without_a_change_of_the_object() {
+    shared(async |world| {
+        let namespace = world.namespace("now").await;
+        let during = "timestamp(object.spec.from) <= now && now < timestamp(object.spec.to)";
+        let set = rules(
+            namespace,
+            &json!([
+                {"operation": "Overdue", "expression": during, "message": "'since ' + object.spec.from"},
+                // Of the same object, without the time.
+                {"operation": "Waiting", "expression": "has(object.spec.from)"},
+            ]),
+        );
+        world.ready_rule_set(&set).await;
+        let mut events = world.watch(namespace).await;
+        let from = jiff::Timestamp::now() + std::time::Duration::from_secs(3);
+        let to = from + std::time::Duration::from_secs(3);
+        let mut object = machine("a", &json!({}));
+        object["spec"] = json!({"from": from.to_string(), "to": to.to_string()});
+        let object = world.create(&VM, Some(namespace), &object).await;
+        let message = format!("since {from}");
+        let over = "No rule detects the operation any more.";
+        let want = [
+            format!("ADDED Active Progressing Overdue -: {message}"),
+            format!("MODIFIED Active Settling Overdue -: {message}"),
+            format!("MODIFIED Completed Ended NotDetected -: {over}"),
+            format!("DELETED Completed Ended NotDetected -: {over}"),
+        ];
+        let all = events
+            .until("it comes and goes", |all| {
+                (life(all, "a", "Overdue", None) == want).then(|| all.to_vec())
+            })
+            .await;
+        assert_eq!(
+            life(&all, "a", "Waiting", None),
+            ["ADDED Active Progressing Waiting -: "]
+        );
+        let started = text(&all[1], "/object/metadata/creationTimestamp");
+        let started: jiff::Timestamp = started.parse().expect("a timestamp");
+        assert!(started.as_second() >= from.as_second(), "{started} {from}");
+        let path = format!("{}/a", VM.path(Some(namespace)));
+        let after = world.admin.get(&path).await.ok();
+        assert_eq!(
+            after["metadata"]["resourceVersion"],
+            object["metadata"]["resourceVersion"]
+        );
+    });
+}
+
+#[test]
+fn an_operation_that_supersedes_ends_the_other_at_once_and_keeps_it_from_starting() {
+    shared(async |world| {
+        let namespace = world.namespace("supersedes").await;
+        let set = rules(
+            namespace,
+            &json!([
+                {"operation": "Migrating", "expression": "object.status.migrating"},
+                {"operation": "Stopping", "expression": "object.status.stopping", "supersedes": ["*"]},
+                {"operation": "Renaming", "expression": "object.status.renaming"},
+            ]),
+        );
+        world.ready_rule_set(&set).await;
+        let mut events = world.watch(namespace).await;
+        world
+            .create(
+                &VM,
+                Some(namespace),
+                &machine("a", &json!({"migrating": true})),
+            )
+            .await;
+        world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await;
+        let path = format!("{}/a", VM.path(Some(namespace)));
+        let patch = async |status: Value| {
+            world
+                .admin
+                .merge(&path, &json!({"status": status}))
+                .await
+                .ok();
+        };
+        // The migration is still there for a moment; another one wants to begin.
+        patch(json!({"stopping": true})).await;
+        patch(json!({"renaming": true})).await;
+        patch(json!({"migrating": false, "renaming": false, "stopping": false})).await;
+        let over = "No rule detects the operation any more.";
+        let stopping = [
+            "ADDED Active Progressing Stopping -: ".to_owned(),
+            "MODIFIED Active Settling Stopping -: ".to_owned(),
+            format!("MODIFIED Completed Ended NotDetected -: {over}"),
+            format!("DELETED Completed Ended NotDetected -: {over}"),
+        ];
+        let all = events
+            .until("Stopping is over", |all| {
+                (life(all, "a", "Stopping", None) == stopping).then(|| all.to_vec())
+            })
+            .await;
+        assert_eq!(
+            life(&all, "a", "Migrating", None),
+            [
+                "ADDED Active Progressing Migrating -: ",
+                "MODIFIED Completed Superseded Superseded -: Superseded by Stopping.",
+                "DELETED Completed Superseded Superseded -: Superseded by Stopping.",
+            ]
+        );
+        assert!(life(&all, "a", "Renaming", None).is_empty());
+        let order: Vec<&str> = all
+            .iter()
+            .map(|event| text(event, "/object/spec/operation"))
+            .collect();
+        assert_eq!(
+            order[..4],
+            ["Migrating", "Migrating", "Migrating", "Stopping"]
+        );
+    });
+}
+
+#[test]
+fn a_rules_own_debounce_is_the_one_that_counts() {
+    shared(async |world| {
+        let namespace = world.namespace("debounce").await;
+        let moving = "object.status.printableStatus == 'Migrating'";
+        let mut set = rule_set(namespace, &VM, &[("Brief", moving), ("Lasting", moving)]);
+        set["spec"]["namespaces"] = json!([namespace]);
+        set["spec"]["rules"][1]["debounce"] = json!("1h30m");
+        world.ready_rule_set(&set).await;
+        let mut events = world.watch(namespace).await;
+        world.machine(namespace, "a", "Migrating").await;
+        world
+            .until_operations(namespace, &[("a", "Brief"), ("a", "Lasting")])
+            .await;
+        world.set_status(namespace, "a", "Running").await;
+        let all = events
+            .until("the one with the server's debounce is over", |all| {
+                let life = life(all, "a", "Brief", None);
+                let over = life.last().is_some_and(|last| last.starts_with("DELETED"));
+                over.then(|| all.to_vec())
+            })
+            .await;
+        assert_eq!(
+            life(&all, "a", "Lasting", None),
+            [
+                "ADDED Active Progressing Lasting -: ",
+                "MODIFIED Active Settling Lasting -: ",
+            ]
+        );
+    });
+}

@@ -1,0 +1,85 @@
+//! Rule sets that are refused: by the API server, and by our server in their status.
+
+use crate::harness::{condition, migrating, shared, text};
+use serde_json::json;
+use std::path::Path;
+
+#[test]
+fn kubectl_apply_tells_what_the_schema_refuses_in_new_fields() {
+    shared(async |world| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/rulesets/invalid");
+        for (file, field, why) in [
+            (
+                "item-key-without-for-each",
+                "spec.rules[0].itemKey",
+                "itemKey is of the elements of forEach, which is missing",
+            ),
+            (
+                "debounce-not-a-duration",
+                "spec.rules[0].debounce",
+                "should match",
+            ),
+            (
+                "supersedes-empty-entry",
+                "spec.rules[0].supersedes[0]",
+                "should be at least 1 chars long",
+            ),
+            (
+                "variable-name-not-an-identifier",
+                "spec.variables[0].name",
+                "should match '^[A-Za-z_][A-Za-z0-9_]*$'",
+            ),
+        ] {
+            let path = folder.join(format!("{file}.yaml"));
+            let path = path.to_str().expect("the repository's path is UTF-8");
+            let refused = world.kubectl(&["apply", "-f", path]).await;
+            let told = refused.expect_err("it is refused");
+            assert!(told.contains(field) && told.contains(why), "{file}: {told}");
+        }
+    });
+}
+
+#[test]
+fn what_does_not_compile_is_told_in_status_with_field_line_and_column() {
+    shared(async |world| {
+        let namespace = world.namespace("uncompiled").await;
+        let mut rules = migrating(namespace);
+        rules["spec"]["variables"] = json!([
+            {"name": "early", "expression": "variables.late"},
+            {"name": "late", "expression": "true"},
+        ]);
+        rules["spec"]["labelSelector"] = json!({"matchExpressions": [
+            {"key": "example.com/tier", "operator": "Near", "values": ["gold"]},
+        ]});
+        rules["spec"]["rules"] = json!([
+            {"operation": "Good", "expression": "object.status.good"},
+            {"operation": "Waits", "expression": "true", "state": "'Waiting'"},
+            {"operation": "Unknown", "expression": "object.status.good &&\n  variables.none"},
+            {"operation": "Number", "expression": "true", "message": "1 + 1"},
+            {"operation": "Items", "expression": "true", "message": "item.name"},
+            {"operation": "Long", "expression": "true", "debounce": "25h"},
+        ]);
+        world.create(&crate::harness::RULE_SET, None, &rules).await;
+        let refused = world
+            .rule_set_until(namespace, "InvalidRule", |it| {
+                condition(it, "InvalidRule")["status"] == "True"
+            })
+            .await;
+        let message = text(condition(&refused, "InvalidRule"), "/message");
+        for part in [
+            "variables[early].expression: 1:10: ",
+            "labelSelector: ",
+            "Near",
+            "rules[Waits].state: 1:1: \"Waiting\" is not one of Progressing, Blocked, Failing",
+            "rules[Unknown].expression: 2:12: ",
+            "rules[Number].message: 1:",
+            "rules[Items].message: 1:1: ",
+            "rules[Long].debounce: \"25h\" is more than 24h",
+        ] {
+            assert!(message.contains(part), "{part} in {message}");
+        }
+        assert!(!message.contains("Good"), "{message}");
+        assert_eq!(condition(&refused, "Ready")["reason"], "InvalidRule");
+        assert_ne!(refused["status"]["watchActive"], true);
+    });
+}

@@ -1,0 +1,264 @@
+//! Rule sets that look at some of a target's objects, by their labels.
+
+use super::life;
+use crate::harness::{
+    Events, Kind, RULE_SET, World, audited, crd, eventually, rule_set, shared, so, text,
+};
+use serde_json::{Value, json};
+
+/// Kinds that `deploy/` lets the server read, and that no other test has rule sets for:
+/// what is sent with a watch depends on all rule sets of a target.
+const BACKUP: Kind = Kind {
+    api_version: "backup.kubevirt.io/v1alpha1",
+    kind: "VirtualMachineBackup",
+    plural: "virtualmachinebackups",
+};
+const SNAPSHOT: Kind = Kind {
+    api_version: "snapshot.kubevirt.io/v1beta1",
+    kind: "VirtualMachineSnapshot",
+    plural: "virtualmachinesnapshots",
+};
+
+const LEFT: &str = "SelectorLeft -: The subject's labels are no longer those that are selected.";
+const DELETED: &str = "SubjectDeleted -: The subject was deleted.";
+
+/// A rule set with one operation, on the objects of this tier.
+fn of_tier(name: &str, target: &Kind, namespace: &str, operation: &str, tier: &str) -> Value {
+    let mut rules = rule_set(
+        name,
+        target,
+        &[(operation, "object.status.phase == 'Running'")],
+    );
+    rules["spec"]["namespaces"] = json!([namespace]);
+    rules["spec"]["labelSelector"] = json!({
+        "matchLabels": {"tier": tier},
+        "matchExpressions": [{"key": "ignore", "operator": "DoesNotExist"}],
+    });
+    rules
+}
+
+async fn running(world: &World, kind: &Kind, namespace: &str, name: &str, labels: &Value) {
+    let object = json!({
+        "apiVersion": kind.api_version, "kind": kind.kind,
+        "metadata": {"name": name, "labels": labels},
+        "status": {"phase": "Running"},
+    });
+    world.create(kind, Some(namespace), &object).await;
+}
+
+async fn label(world: &World, kind: &Kind, namespace: &str, name: &str, labels: &Value) {
+    let path = format!("{}/{name}", kind.path(Some(namespace)));
+    let patch = json!({"metadata": {"labels": labels}});
+    world.admin.merge(&path, &patch).await.ok();
+}
+
+async fn delete(world: &World, kind: &Kind, namespace: &str, name: &str) {
+    let path = format!("{}/{name}", kind.path(Some(namespace)));
+    world.admin.delete(&path).await.ok();
+}
+
+/// Serves a kind, and makes these rule sets Ready.
+async fn install(world: &World, kind: &Kind, rule_sets: &[Value]) {
+    world
+        .create(&crate::harness::CRD, None, &crd(kind, "Namespaced"))
+        .await;
+    for rule_set in rule_sets {
+        world.ready_rule_set(rule_set).await;
+    }
+}
+
+/// The requests with which the server has listed and watched this resource so far.
+fn requests(world: &World, kind: &Kind) -> Vec<String> {
+    let events = audited(world);
+    let of_kind = events.iter().filter(|event| {
+        // Each line is of the end of the answer, and for a watch also of its beginning.
+        let stage = match text(event, "/verb") {
+            "list" => "ResponseComplete",
+            "watch" => "ResponseStarted",
+            _ => return false,
+        };
+        text(event, "/stage") == stage && text(event, "/objectRef/resource") == kind.plural
+    });
+    of_kind
+        .map(|event| text(event, "/requestURI").to_owned())
+        .collect()
+}
+
+async fn until_life(
+    events: &mut Events,
+    (subject, operation): (&str, &str),
+    want: &[String],
+) -> Vec<Value> {
+    events
+        .until(&format!("{subject}, {operation}: {want:?}"), |all| {
+            (life(all, subject, operation, None) == want).then(|| all.to_vec())
+        })
+        .await
+}
+
+/// What is seen of an operation that is there, settles and ends so.
+fn settled(operation: &str, end: &str) -> Vec<String> {
+    vec![
+        format!("ADDED Active Progressing {operation} -: "),
+        format!("MODIFIED Active Settling {operation} -: "),
+        format!("MODIFIED Completed Ended {end}"),
+        format!("DELETED Completed Ended {end}"),
+    ]
+}
+
+/// What is seen of one that ends at once.
+fn ended(operation: &str, end: &str) -> Vec<String> {
+    let mut life = settled(operation, end);
+    life.remove(1);
+    life
+}
+
+#[test]
+fn a_selection_that_all_rule_sets_share_is_sent_with_the_watch() {
+    shared(async |world| {
+        let namespace = world.namespace("shared").await;
+        let second = format!("{namespace}-2");
+        let rule_sets = [
+            of_tier(namespace, &BACKUP, namespace, "Saving", "gold"),
+            of_tier(&second, &BACKUP, namespace, "Copying", "gold"),
+        ];
+        install(world, &BACKUP, &rule_sets).await;
+        let sent = requests(world, &BACKUP);
+        assert!(!sent.is_empty());
+        for uri in &sent {
+            let selection = uri.split_once("labelSelector=").map(|(_, it)| it);
+            let mut parts: Vec<&str> = selection
+                .unwrap_or_else(|| panic!("no selection in {uri}"))
+                .split("%2C")
+                .collect();
+            parts.sort_unstable();
+            assert_eq!(parts, ["%21ignore", "tier%3Dgold"], "{uri}");
+        }
+
+        let mut events = world.watch(namespace).await;
+        let gold = json!({"tier": "gold"});
+        running(
+            world,
+            &BACKUP,
+            namespace,
+            "never",
+            &json!({"tier": "silver"}),
+        )
+        .await;
+        running(world, &BACKUP, namespace, "leaves", &gold).await;
+        running(world, &BACKUP, namespace, "dies", &gold).await;
+        running(world, &BACKUP, namespace, "enters", &json!({})).await;
+        label(world, &BACKUP, namespace, "enters", &gold).await;
+        let all = [
+            ("dies", "Copying"),
+            ("dies", "Saving"),
+            ("enters", "Copying"),
+            ("enters", "Saving"),
+            ("leaves", "Copying"),
+            ("leaves", "Saving"),
+        ];
+        world.until_operations(namespace, &all).await;
+
+        // To a watch with a selection, both look the same.
+        label(world, &BACKUP, namespace, "leaves", &json!({"ignore": ""})).await;
+        delete(world, &BACKUP, namespace, "dies").await;
+        for operation in ["Saving", "Copying"] {
+            let want = ended(operation, DELETED);
+            until_life(&mut events, ("dies", operation), &want).await;
+            let want = settled(operation, LEFT);
+            until_life(&mut events, ("leaves", operation), &want).await;
+        }
+        // One that comes back within the debounce goes on.
+        let before = world.until_operations(namespace, &all[2..4]).await;
+        label(world, &BACKUP, namespace, "enters", &json!({"tier": null})).await;
+        let mut want = settled("Saving", LEFT);
+        want.truncate(2);
+        until_life(&mut events, ("enters", "Saving"), &want).await;
+        label(world, &BACKUP, namespace, "enters", &gold).await;
+        want.push("MODIFIED Active Progressing Saving -: ".to_owned());
+        let all_events = until_life(&mut events, ("enters", "Saving"), &want).await;
+        assert!(life(&all_events, "never", "Saving", None).is_empty());
+        let after = world.until_operations(namespace, &all[2..4]).await;
+        assert_eq!(after[1]["metadata"]["uid"], before[1]["metadata"]["uid"]);
+
+        // With another selection beside it, it is not sent any more.
+        let sent = requests(world, &BACKUP).len();
+        let other = json!({"spec": {"labelSelector": {"matchLabels": {"tier": "silver"}}}});
+        let path = format!("{}/{second}", RULE_SET.path(None));
+        world.admin.merge(&path, &other).await.ok();
+        world
+            .until_operations(namespace, &[("enters", "Saving"), ("never", "Copying")])
+            .await;
+        eventually("a watch of all", async || {
+            let later = requests(world, &BACKUP).split_off(sent);
+            let all = later.iter().any(|uri| !uri.contains("labelSelector="));
+            so(all, later)
+        })
+        .await;
+    });
+}
+
+#[test]
+fn selections_that_differ_are_applied_by_the_server() {
+    shared(async |world| {
+        let namespace = world.namespace("differ").await;
+        let second = format!("{namespace}-2");
+        let rule_sets = [
+            of_tier(namespace, &SNAPSHOT, namespace, "Gilding", "gold"),
+            of_tier(&second, &SNAPSHOT, namespace, "Silvering", "silver"),
+        ];
+        install(world, &SNAPSHOT, &rule_sets).await;
+        let sent = requests(world, &SNAPSHOT);
+        let last = sent.last().expect("it is watched");
+        assert!(!last.contains("labelSelector="), "{sent:?}");
+
+        let mut events = world.watch(namespace).await;
+        let gold = json!({"tier": "gold"});
+        running(
+            world,
+            &SNAPSHOT,
+            namespace,
+            "never",
+            &json!({"tier": "gold", "ignore": ""}),
+        )
+        .await;
+        running(world, &SNAPSHOT, namespace, "changes", &gold).await;
+        running(world, &SNAPSHOT, namespace, "dies", &gold).await;
+        let gilding = [("changes", "Gilding"), ("dies", "Gilding")];
+        world.until_operations(namespace, &gilding).await;
+
+        label(
+            world,
+            &SNAPSHOT,
+            namespace,
+            "changes",
+            &json!({"tier": "silver"}),
+        )
+        .await;
+        delete(world, &SNAPSHOT, namespace, "dies").await;
+        let want = ended("Gilding", DELETED);
+        until_life(&mut events, ("dies", "Gilding"), &want).await;
+        let want = settled("Gilding", LEFT);
+        until_life(&mut events, ("changes", "Gilding"), &want).await;
+        let operations = world
+            .until_operations(namespace, &[("changes", "Silvering")])
+            .await;
+        assert_eq!(operations[0]["status"]["detectedBy"], json!([second]));
+
+        // Deleted after it left: it is the deletion that ends it.
+        label(
+            world,
+            &SNAPSHOT,
+            namespace,
+            "changes",
+            &json!({"ignore": ""}),
+        )
+        .await;
+        let mut want = settled("Silvering", DELETED);
+        until_life(&mut events, ("changes", "Silvering"), &want[..2]).await;
+        delete(world, &SNAPSHOT, namespace, "changes").await;
+        let all = until_life(&mut events, ("changes", "Silvering"), &want).await;
+        want.clear();
+        assert_eq!(life(&all, "never", "Gilding", None), want);
+    });
+}

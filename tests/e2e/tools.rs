@@ -1,0 +1,52 @@
+//! The plugin's tools, where they ask the cluster.
+
+use crate::harness::shared;
+use std::process::Stdio;
+use tokio::process::Command;
+
+#[test]
+fn misspelt_fields_are_found_in_the_schemas_of_the_cluster() {
+    shared(async |world| {
+        let rule_set = |resource: &str, expression: &str| {
+            format!(
+                "---\napiVersion: ifo.kubevirt.io/v1alpha1\nkind: OperationRuleSet\n\
+                 metadata: {{name: {resource}}}\nspec:\n  component: c\n  \
+                 target: {{group: apps, version: v1, resource: {resource}}}\n  \
+                 rules: [{{operation: Moving, expression: \"{expression}\"}}]\n"
+            )
+        };
+        let rule_sets = [
+            rule_set(
+                "deployments",
+                "object.status.conditions.exists(c, c.typ == 'x')",
+            ),
+            rule_set("statefulsets", "object.status.currentRevision != ''"),
+            rule_set("cows", "object.status.anything"),
+        ];
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rules.yaml");
+        std::fs::write(&path, rule_sets.concat()).unwrap();
+        let said = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"))
+            .args(["rules", "check", "--cluster"])
+            .arg(&path)
+            .env("KUBECONFIG", &world.control_plane.state.kubeconfig)
+            .stdin(Stdio::null())
+            .output()
+            .await
+            .unwrap();
+        let (out, err) = (
+            String::from_utf8(said.stdout).unwrap(),
+            String::from_utf8(said.stderr).unwrap(),
+        );
+        assert_eq!(said.status.code(), Some(1), "{out}{err}");
+        assert!(
+            err.contains(
+                "deployments: rules[Moving].expression: 1:36: object.status.conditions[] has no field 'typ'; the nearest is 'type'"
+            ),
+            "{err}"
+        );
+        assert!(err.contains("no schema of apps/v1/cows"), "{err}");
+        assert!(out.contains("statefulsets: ok"), "{out}");
+        assert_eq!(err.matches("error: ").count(), 1, "{err}");
+    });
+}

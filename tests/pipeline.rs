@@ -1,0 +1,42 @@
+//! The real binary and everything that could be wrong with what it reads: rule sets,
+//! objects, a kube-apiserver and clients that were made to do harm. What is good goes
+//! on, what is bad is told, memory stays bounded and nothing panics.
+
+#[path = "demo/harness.rs"]
+#[expect(
+    dead_code,
+    clippy::unused_self,
+    reason = "it belongs to tests/demo.rs, which uses the rest of it"
+)]
+mod demo;
+#[path = "pipeline/feeds.rs"]
+mod feeds;
+#[path = "pipeline/impostor.rs"]
+mod impostor;
+#[path = "pipeline/listener.rs"]
+mod listener;
+#[path = "pipeline/rule_sets.rs"]
+mod rule_sets;
+#[path = "pipeline/server.rs"]
+mod server;
+#[path = "pipeline/subjects.rs"]
+mod subjects;
+
+/// The most memory that a process has had resident, in bytes; 0 where that cannot be
+/// told.
+fn peak_memory(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kibibytes =
+        peak.and_then(|text| text.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    kibibytes.unwrap_or(0) << 10
+}
+
+/// Asserts that nothing panicked.
+fn calm(log: &[String]) {
+    let panics: Vec<_> = log
+        .iter()
+        .filter(|line| line.contains("panicked"))
+        .collect();
+    assert!(panics.is_empty(), "{panics:#?}");
+}

@@ -1,0 +1,268 @@
+//! Connections that were made to do harm.
+
+use crate::demo::{DEADLINE, Demo, LOOK, OPERATIONS, eventually};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// The most memory that a server may have had: what its Deployment allows.
+const LIMIT: u64 = 128 << 20;
+
+async fn tcp(demo: &Demo) -> TcpStream {
+    let port = demo.config.cluster_url.port_u16().unwrap();
+    TcpStream::connect(("127.0.0.1", port)).await.unwrap()
+}
+
+async fn tls(demo: &Demo, protocol: &[u8]) -> TlsStream<TcpStream> {
+    let mut roots = RootCertStore::empty();
+    for root in demo.config.root_cert.as_ref().unwrap() {
+        roots.add(root.clone().into()).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![protocol.to_vec()];
+    let name = ServerName::try_from("localhost").unwrap();
+    let connector = TlsConnector::from(Arc::new(config));
+    connector.connect(name, tcp(demo).await).await.unwrap()
+}
+
+/// What comes back for `bytes` until the connection ends, which it does.
+async fn answer(stream: impl AsyncRead + AsyncWrite, bytes: &[u8]) -> Vec<u8> {
+    let (mut from, mut to) = tokio::io::split(stream);
+    let mut heard = Vec::new();
+    let exchange = async {
+        // The server may have heard enough before all is sent, and a connection that is
+        // reset has ended as well as any.
+        let say = async {
+            let _ = to.write_all(bytes).await;
+            let _ = to.flush().await;
+        };
+        let _ = tokio::join!(say, from.read_to_end(&mut heard));
+    };
+    timeout(DEADLINE, exchange)
+        .await
+        .expect("the connection ends");
+    heard
+}
+
+/// Asserts that others are served as ever.
+async fn well(demo: &Demo) {
+    let served = timeout(DEADLINE, demo.operations()).await;
+    assert!(!served.expect("others are answered").is_empty());
+    crate::calm(&demo.log());
+    let peak = crate::peak_memory(demo.id());
+    assert!(peak < LIMIT, "{} MiB at the peak", peak >> 20);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_http_is_refused_and_others_are_served() {
+    let demo = Demo::start(&[]).await;
+    let head = "GET / HTTP/1.1\r\nHost: localhost\r\n";
+    let cases: Vec<Vec<u8>> = vec![
+        b"\0\0\0\0\r\n\r\n".to_vec(),
+        b"\x16\x03\x01\x02\x00\r\n\r\n".to_vec(),
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        b"GET / HTTP/9.9\r\n\r\n".to_vec(),
+        b"GET\r\n\r\n".to_vec(),
+        b"GET / / HTTP/1.1\r\n\r\n".to_vec(),
+        b"GET /\x7f\x01 HTTP/1.1\r\n\r\n".to_vec(),
+        format!("{head}no colon\r\n\r\n").into(),
+        format!("{head}: no name\r\n\r\n").into(),
+        format!("{head}X: a\0b\r\n\r\n").into(),
+        format!("{head}Content-Length: -1\r\n\r\n").into(),
+        format!("{head}Content-Length: 1\r\nContent-Length: 2\r\n\r\n").into(),
+        format!("{head}Content-Length: 99999999999999999999\r\n\r\n").into(),
+        format!("{head}Transfer-Encoding: odd\r\n\r\n").into(),
+        format!("{head}X: {}\r\n\r\n", "x".repeat(4 << 20)).into(),
+        format!("{head}{}\r\n", "X: y\r\n".repeat(5_000)).into(),
+        format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(4 << 20)).into(),
+        format!("{} / HTTP/1.1\r\n\r\n", "G".repeat(4 << 20)).into(),
+    ];
+    for case in cases {
+        let heard = answer(tls(&demo, b"http/1.1").await, &case).await;
+        let shown = String::from_utf8_lossy(&case[..case.len().min(80)]).into_owned();
+        let heard = String::from_utf8_lossy(&heard);
+        assert!(
+            heard.is_empty() || heard.starts_with("HTTP/1.1 4"),
+            "{shown:?}: {heard}"
+        );
+    }
+    // HTTP without TLS.
+    let heard = answer(tcp(&demo).await, format!("{head}\r\n").as_bytes()).await;
+    assert!(!heard.starts_with(b"HTTP/"), "{heard:?}");
+    // No HTTP/2 after HTTP/2 was agreed on.
+    answer(tls(&demo, b"h2").await, format!("{head}\r\n").as_bytes()).await;
+    well(&demo).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_connects_and_asks_nothing_is_cut_off() {
+    let demo = Demo::start(&[]).await;
+    let silent = async { answer(tcp(&demo).await, b"").await };
+    // The begin of a ClientHello.
+    let halting = async { answer(tcp(&demo).await, b"\x16\x03\x01\x02\x00\x01").await };
+    let mute = async |protocol: &'static [u8]| answer(tls(&demo, protocol).await, b"").await;
+    let half = async {
+        let head = b"GET /version HTTP/1.1\r\nHost: localhost\r\n";
+        answer(tls(&demo, b"http/1.1").await, head).await
+    };
+    let dripping = async {
+        let mut stream = tls(&demo, b"http/1.1").await;
+        let drip = async {
+            let mut byte = b"GET /version HTTP/1.1\r\nX: "
+                .iter()
+                .chain([b'x'].iter().cycle());
+            while let Some(byte) = byte.next()
+                && stream.write_all(&[*byte]).await.is_ok()
+                && stream.flush().await.is_ok()
+            {
+                sleep(LOOK).await;
+            }
+        };
+        timeout(DEADLINE, drip).await.expect("the connection ends");
+    };
+    tokio::join!(
+        silent,
+        halting,
+        mute(b"http/1.1"),
+        mute(b"h2"),
+        half,
+        dripping
+    );
+    well(&demo).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_connections_cost_little_and_keep_nobody_out() {
+    let demo = Demo::start(&[]).await;
+    // With what else is open still below the 1,024 files that a process may have.
+    let mut open = Vec::new();
+    for _ in 0..16 {
+        let batch = (0..25).map(|n| tls(&demo, if n % 2 == 0 { b"h2" } else { b"http/1.1" }));
+        open.extend(futures::future::join_all(batch).await);
+    }
+    well(&demo).await;
+    assert_eq!(open.len(), 400);
+}
+
+/// HTTP/2, frame by frame: no library would say what is said here.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+const END_OF_STREAM_AND_HEADERS: u8 = 0x5;
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let mut frame = length[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+fn headers(flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    frame(1, flags, stream, payload)
+}
+
+fn reset(stream: u32) -> Vec<u8> {
+    const CANCEL: [u8; 4] = [0, 0, 0, 8];
+    frame(3, 0, stream, &CANCEL)
+}
+
+/// The headers of a watch, encoded without a table or Huffman's code (RFC 7541, 6.2.2).
+fn watch(demo: &Demo) -> Vec<u8> {
+    let kubeconfig = std::fs::read_to_string(&demo.kubeconfig).unwrap();
+    let token = kubeconfig
+        .split(|c: char| !c.is_ascii_hexdigit())
+        .find(|word| word.len() == 32)
+        .expect("a token");
+    let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+    [
+        // `:method: GET` and `:scheme: https` are entries of the static table.
+        vec![0x82, 0x87, 0x04],
+        text(&format!("{OPERATIONS}?watch=true")),
+        vec![0x01],
+        text("localhost"),
+        vec![0x00],
+        text("authorization"),
+        text(&format!("Bearer {token}")),
+    ]
+    .concat()
+}
+
+/// Numbers of the streams that a client opens.
+fn streams(count: u32) -> impl Iterator<Item = u32> {
+    (0..count).map(|n| 2 * n + 1)
+}
+
+async fn until_watchers(demo: &Demo, holds: impl Fn(usize) -> bool) {
+    eventually("so many watches", async || {
+        let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+        let metrics = demo.client.request_text(request).await.unwrap();
+        let watchers = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix("ifo_watchers "))
+            .expect("there is such a metric");
+        holds(watchers.parse().unwrap()).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_that_are_opened_and_reset_at_once_end_their_connection() {
+    let demo = Demo::start(&[]).await;
+    let watch = watch(&demo);
+    let mut bytes = PREFACE.to_vec();
+    for stream in streams(20_000) {
+        bytes.extend(headers(END_OF_STREAM_AND_HEADERS, stream, &watch));
+        bytes.extend(reset(stream));
+    }
+    let connections = (0..5).map(async |_| answer(tls(&demo, b"h2").await, &bytes).await);
+    futures::future::join_all(connections).await;
+    well(&demo).await;
+    until_watchers(&demo, |watchers| watchers == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watches_that_nobody_reads_cost_little_and_are_gone_when_they_are_reset() {
+    let demo = Demo::start(&[]).await;
+    // Only then is there something to watch.
+    well(&demo).await;
+    let watch = watch(&demo);
+    let mut stream = tls(&demo, b"h2").await;
+    let opened: Vec<u8> = streams(500)
+        .flat_map(|stream| headers(END_OF_STREAM_AND_HEADERS, stream, &watch))
+        .collect();
+    stream.write_all(PREFACE).await.unwrap();
+    stream.write_all(&opened).await.unwrap();
+    stream.flush().await.unwrap();
+    until_watchers(&demo, |watchers| watchers == 500).await;
+    well(&demo).await;
+    let closed: Vec<u8> = streams(500).flat_map(reset).collect();
+    stream.write_all(&closed).await.unwrap();
+    stream.flush().await.unwrap();
+    until_watchers(&demo, |watchers| watchers == 0).await;
+    well(&demo).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_without_an_end_are_cut_off() {
+    const CONTINUATION: u8 = 9;
+    let demo = Demo::start(&[]).await;
+    // Literal headers `a: b` that are not to be indexed.
+    let more = b"\x10\x01a\x01b".repeat(3_000);
+    let mut bytes = [PREFACE, &headers(0, 1, &more)].concat();
+    for _ in 0..4_000 {
+        bytes.extend(frame(CONTINUATION, 0, 1, &more));
+    }
+    answer(tls(&demo, b"h2").await, &bytes).await;
+    well(&demo).await;
+}

@@ -1,0 +1,136 @@
+//! Rule sets that were made to do harm.
+
+use crate::demo::{Demo, Folders, RULE_SETS, condition, eventually, rule_set};
+
+/// Expressions that cost far more than they look.
+fn hostile() -> Vec<String> {
+    let nested = |open: &str, middle: &str, close: &str| {
+        format!("{}{middle}{}", open.repeat(1500), close.repeat(1500))
+    };
+    let ten = "[0,1,2,3,4,5,6,7,8,9]";
+    let exponential = |macros: &str, end: &str| {
+        (0..12).fold(end.to_owned(), |inner, depth| {
+            format!("{ten}.{macros}(x{depth}, {inner})")
+        })
+    };
+    let doubling = (0..40).fold("[1]".to_owned(), |inner, depth| {
+        format!("[{inner}].map(x{depth}, x{depth} + x{depth})[0]")
+    });
+    let text = (0..40).fold("'abcdefgh'".to_owned(), |inner, depth| {
+        format!("[{inner}].map(x{depth}, x{depth} + x{depth})[0]")
+    });
+    let matches = |pattern: &str| format!("object.metadata.name.matches('{pattern}')");
+    vec![
+        nested("(", "true", ")"),
+        nested("[", "1", "]") + " == 1",
+        nested("{'a': ", "1", "}") + " == 1",
+        format!("{}true", "!".repeat(4000)),
+        format!("object{} == 1", ".a".repeat(2000)),
+        format!("object{} == 1", "[0]".repeat(1300)),
+        format!("{}true", "true ? ".repeat(300)) + &" : false".repeat(300),
+        exponential("exists", "false"),
+        exponential("all", "true"),
+        format!("{}.size() > 0", exponential("map", "0")),
+        format!("size({doubling}) > 0"),
+        format!("size({text}) > 0"),
+        format!("{text}.contains('z')"),
+        matches("(((a{100}){100}){100}){100}"),
+        matches(&"(a?){50}".repeat(100)),
+        matches(&nested("(", "a", ")")),
+        matches(&format!("[{}]", r"\\pL".repeat(500))),
+        matches(&format!("({})", "a|".repeat(1500))),
+        "9223372036854775807 + 1 > 0".to_owned(),
+        "object.".to_owned() + &"metadata".repeat(100_000),
+        format!("'{}' == ''", "x".repeat(1_000_000)),
+        format!("'{}", "\\".repeat(4001)),
+        "\u{0}\u{202e}}}}} = ; --".to_owned(),
+        String::new(),
+        "timestamp('9999-12-31T23:59:59Z') + duration('999999999h') > timestamp('x')".to_owned(),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_hostile_rule_sets_at_once_are_told_why_and_disturb_nobody() {
+    let folders = Folders::new();
+    folders.vm("web", "Starting");
+    folders.rule_set(
+        "good",
+        "Starting",
+        "object.status.printableStatus == 'Starting'",
+    );
+    let demo = Demo::start(&folders.args()).await;
+    demo.shows(&["web Starting"]).await;
+
+    let expressions = hostile();
+    let name = |number: usize| format!("hostile-{number:03}");
+    for number in 0..100 {
+        let expression = &expressions[number % expressions.len()];
+        let text = rule_set(&name(number), "virtualmachines", "Hostile", expression);
+        std::fs::write(folders.rules.join(name(number) + ".json"), text).unwrap();
+    }
+    // The good one goes on meanwhile.
+    folders.vm("db", "Starting");
+    eventually("the good one to go on", async || {
+        let operations = demo.operations().await;
+        let of_db = |operation: &serde_json::Value| {
+            operation["spec"]["subject"]["name"] == "db"
+                && operation["spec"]["operation"] == "Starting"
+        };
+        operations.iter().any(of_db).then_some(())
+    })
+    .await;
+
+    let told = eventually("a verdict on each", async || {
+        let rule_sets = demo.items(RULE_SETS).await;
+        let verdict = |rule_set: &serde_json::Value| -> Option<(String, String)> {
+            let name = rule_set["metadata"]["name"].as_str()?.to_owned();
+            let ready = condition(rule_set, "Ready")?;
+            let failed = condition(rule_set, "EvaluationFailed");
+            if ready["reason"] == "InvalidRule" {
+                return Some((name, ready["message"].as_str()?.to_owned()));
+            }
+            if ready["status"] != "True" {
+                return None;
+            }
+            // Harmless, or stopped while it is evaluated.
+            let message = failed.map_or("", |failed| failed["message"].as_str().unwrap_or(""));
+            Some((name, message.to_owned()))
+        };
+        let told: Vec<_> = rule_sets.iter().filter_map(verdict).collect();
+        let good = ("good".to_owned(), String::new());
+        // Both what does not compile and what costs too much.
+        let stopped = told
+            .iter()
+            .any(|(_, message)| message.contains("cost limit"));
+        (told.len() == 101 && told.contains(&good) && stopped).then_some(told)
+    })
+    .await;
+    for (name, message) in &told {
+        let refused = message.contains("rules[Hostile].expression: ");
+        let stopped = message.starts_with("rules[Hostile].");
+        assert!(
+            message.is_empty() || refused || stopped,
+            "{name}: {message}"
+        );
+        assert!(message.chars().count() <= 1024, "{name}: {message}");
+    }
+    // Many negations of a constant are the only thing here that harms nobody.
+    let silent = |number: usize| {
+        let name = name(number);
+        told.iter()
+            .any(|(of, message)| *of == name && message.is_empty())
+    };
+    for (number, expression) in expressions.iter().enumerate() {
+        let harmless = expression.starts_with("!!");
+        assert!(silent(number) <= harmless, "no word on {expression:.80}");
+    }
+
+    for number in 0..100 {
+        std::fs::remove_file(folders.rules.join(name(number) + ".json")).unwrap();
+    }
+    folders.vm("web", "Running");
+    demo.shows(&["db Starting"]).await;
+    crate::calm(&demo.log());
+    let peak = crate::peak_memory(demo.id());
+    assert!(peak < 256 << 20, "{} MiB at the peak", peak >> 20);
+}

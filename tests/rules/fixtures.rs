@@ -1,0 +1,98 @@
+//! Reads `tests/fixtures/catalogue/`. Enters: a rule set. Leaves: objects of its target, each
+//! with what the rules are expected to find on it, from its annotations:
+//!
+//! - `ifo.kubevirt.io/expect`: the operations, with commas; of a rule with `forEach`
+//!   `Operation/itemKey`; empty for none.
+//! - `ifo.kubevirt.io/expect-status`: YAML, for each operation what the rule says of it; only
+//!   what is named is compared, null is what is not said.
+//! - `ifo.kubevirt.io/expect-outcome`: YAML, for each operation that is not under way how it
+//!   has ended, empty where that is not known.
+
+use crate::catalogue::{Shipped, documents, read};
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// One object and what is expected of it.
+pub struct Fixture {
+    /// File and place in it, such as `kubevirt/virtualmachines.yaml[3]`.
+    pub place: String,
+    /// What is written above it: where this state comes from.
+    pub comment: String,
+    /// The object as JSON.
+    pub object: Value,
+    pub operations: BTreeSet<String>,
+    pub status: BTreeMap<String, Map<String, Value>>,
+    pub outcomes: BTreeMap<String, String>,
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/catalogue")
+}
+
+/// The fixtures of a rule set, from the file of the same name.
+pub fn of(shipped: &Shipped) -> Vec<Fixture> {
+    let path = folder().join(&shipped.file);
+    if !path.exists() {
+        return Vec::new();
+    }
+    let documents = documents(&read(&path));
+    let numbered = documents.iter().enumerate();
+    numbered
+        .map(|(index, text)| Fixture::read(format!("{}[{index}]", shipped.file), text))
+        .collect()
+}
+
+impl Fixture {
+    fn read(place: String, text: &str) -> Self {
+        let object: Value =
+            serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{place}: {error}"));
+        let annotation = |name: &str| {
+            object["metadata"]["annotations"][format!("ifo.kubevirt.io/{name}")]
+                .as_str()
+                .map(str::to_owned)
+        };
+        let expected = annotation("expect");
+        let expected = expected.unwrap_or_else(|| panic!("{place}: what is expected of it?"));
+        let operations = expected
+            .split(',')
+            .map(str::trim)
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect();
+        let comment = text
+            .lines()
+            .filter_map(|line| line.strip_prefix('#'))
+            .map(str::trim)
+            .collect::<Vec<_>>()
+            .join(" ");
+        Self {
+            status: parse(&place, annotation("expect-status")),
+            outcomes: parse(&place, annotation("expect-outcome")),
+            place,
+            comment,
+            object,
+            operations,
+        }
+    }
+}
+
+fn parse<T: Default + serde::de::DeserializeOwned>(place: &str, text: Option<String>) -> T {
+    text.map_or_else(T::default, |text| {
+        serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{place}: {error}: {text}"))
+    })
+}
+
+/// The fixtures' files, as their rule sets' are named.
+pub fn files() -> BTreeSet<String> {
+    let mut files = BTreeSet::new();
+    for component in std::fs::read_dir(folder()).expect("there are fixtures") {
+        let component = component.expect("it can be read").path();
+        for file in std::fs::read_dir(&component).expect("a folder for each component") {
+            let file = file.expect("it can be read").path();
+            let name = file.strip_prefix(folder()).expect("it is inside");
+            files.insert(name.to_string_lossy().into_owned());
+        }
+    }
+    files
+}

@@ -1,0 +1,248 @@
+//! Small changes of an expression, each of which ought to be noticed. Enters: CEL text.
+//! Leaves: the text with one change, and what that is.
+//!
+//! The text is cut into tokens, not parsed: where an operand begins and ends is told by
+//! brackets and by the operators that bind no closer.
+
+/// One changed expression.
+pub struct Mutant {
+    pub text: String,
+    /// What was changed, such as `drop "a == b"`.
+    pub change: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Text,
+    Number,
+    Word,
+    Sign,
+}
+
+struct Token<'s> {
+    kind: Kind,
+    text: &'s str,
+    start: usize,
+    /// Brackets that are open around it; a bracket is inside itself.
+    depth: usize,
+}
+
+impl Token<'_> {
+    fn end(&self) -> usize {
+        self.start + self.text.len()
+    }
+}
+
+/// Signs of two characters; all others have one.
+const PAIRS: [&str; 6] = ["&&", "||", "==", "!=", "<=", ">="];
+
+fn tokens(source: &str) -> Vec<Token<'_>> {
+    let mut tokens = Vec::new();
+    let (mut at, mut depth) = (0, 0_usize);
+    while let Some(first) = source[at..].chars().next() {
+        let rest = &source[at..];
+        let while_of =
+            |inside: fn(char) -> bool| rest.find(|c: char| !inside(c)).unwrap_or(rest.len());
+        let (kind, length) = match first {
+            '\'' | '"' => {
+                let close = rest[1..].find(first).expect("the text is closed");
+                (Kind::Text, close + 2)
+            }
+            '0'..='9' => (Kind::Number, while_of(|c| c.is_ascii_digit() || c == '.')),
+            'a'..='z' | 'A'..='Z' | '_' => (
+                Kind::Word,
+                while_of(|c| c.is_ascii_alphanumeric() || c == '_'),
+            ),
+            ' ' | '\n' => {
+                at += 1;
+                continue;
+            }
+            _ if PAIRS.iter().any(|pair| rest.starts_with(pair)) => (Kind::Sign, 2),
+            _ => (Kind::Sign, first.len_utf8()),
+        };
+        let text = &rest[..length];
+        if matches!(text, "(" | "[" | "{") {
+            depth += 1;
+        }
+        tokens.push(Token {
+            kind,
+            text,
+            start: at,
+            depth,
+        });
+        if matches!(text, ")" | "]" | "}") {
+            depth -= 1;
+        }
+        at += length;
+    }
+    tokens
+}
+
+/// All changes of `source`.
+pub fn mutants(source: &str) -> Vec<Mutant> {
+    let tokens = tokens(source);
+    let mut all = Vec::new();
+    let mut change = |start: usize, end: usize, by: &str| {
+        let text = format!("{}{by}{}", &source[..start], &source[end..]);
+        let what = format!("{:?} becomes {by:?}", &source[start..end]);
+        all.push(Mutant { text, change: what });
+    };
+    for (index, token) in tokens.iter().enumerate() {
+        match (token.kind, token.text) {
+            (Kind::Text, text) => {
+                let quote = &text[..1];
+                let by = format!("{}~{quote}", &text[..text.len() - 1]);
+                change(token.start, token.end(), &by);
+            }
+            (Kind::Number, text) => {
+                if let Ok(number) = text.parse::<u64>() {
+                    change(token.start, token.end(), &(number + 1).to_string());
+                }
+            }
+            (Kind::Word, "true") => change(token.start, token.end(), "false"),
+            (Kind::Word, "false") => change(token.start, token.end(), "true"),
+            (Kind::Word, "exists") => change(token.start, token.end(), "all"),
+            (Kind::Word, "all") => change(token.start, token.end(), "exists"),
+            (Kind::Word, "has") => {
+                let close = closing(&tokens, index + 1);
+                change(token.start, close, "true");
+                change(token.start, close, "false");
+            }
+            (Kind::Sign, "!") => change(token.start, token.end(), ""),
+            (Kind::Sign, sign @ ("==" | "!=" | "<" | "<=" | ">" | ">=")) => {
+                change(token.start, token.end(), opposite(sign));
+            }
+            (Kind::Sign, sign @ ("&&" | "||")) => {
+                let neutral = if sign == "&&" { "true" } else { "false" };
+                let (start, end) = operands(&tokens, index, sign);
+                // What stands before it is dropped once, with the first of a row.
+                let row = tokens[..index]
+                    .iter()
+                    .rev()
+                    .take_while(|t| t.start >= start);
+                let mut row = row.filter(|t| t.depth == token.depth);
+                if !row.any(|t| t.text == sign) {
+                    change(start, tokens[index - 1].end(), neutral);
+                }
+                change(tokens[index + 1].start, end, neutral);
+            }
+            (Kind::Sign, "?") => {
+                let (start, _) = operands(&tokens, index, "?");
+                change(start, tokens[index - 1].end(), "true");
+                change(start, tokens[index - 1].end(), "false");
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+fn opposite(sign: &str) -> &'static str {
+    match sign {
+        "==" => "!=",
+        "!=" => "==",
+        "<" => ">=",
+        "<=" => ">",
+        ">" => "<=",
+        _ => "<",
+    }
+}
+
+/// Where the bracket that opens at `open` is closed.
+fn closing(tokens: &[Token<'_>], open: usize) -> usize {
+    let depth = tokens[open].depth;
+    let mut inside = tokens[open + 1..].iter();
+    let close = inside.find(|token| token.depth == depth && matches!(token.text, ")" | "]" | "}"));
+    close.expect("brackets are closed").end()
+}
+
+/// Where what stands on the left of an operator begins, and what stands on its right ends.
+/// On the left a row of the same operator is one operand.
+fn operands(tokens: &[Token<'_>], index: usize, sign: &str) -> (usize, usize) {
+    let depth = tokens[index].depth;
+    let ends = |token: &Token<'_>, left: bool| {
+        let looser = match (token.text, sign) {
+            ("?" | ":" | ",", _) | ("||", "&&") => true,
+            ("&&" | "||", own) => !left && token.text == own,
+            _ => false,
+        };
+        // A bracket of this depth is around the operator, one of the next is in an operand.
+        let around =
+            token.depth == depth && matches!(token.text, "(" | "[" | "{" | ")" | "]" | "}");
+        token.depth < depth || around || (token.depth == depth && looser)
+    };
+    let first = tokens[..index].iter().rposition(|token| ends(token, true));
+    let start = first.map_or(0, |first| first + 1);
+    let last = tokens[index + 1..]
+        .iter()
+        .position(|token| ends(token, false));
+    let end = last.map_or(tokens.len(), |last| index + 1 + last) - 1;
+    (tokens[start].start, tokens[end].end())
+}
+
+#[test]
+fn each_part_of_an_expression_is_changed_by_itself() {
+    let changes = |source: &str| -> Vec<String> {
+        mutants(source)
+            .into_iter()
+            .map(|mutant| mutant.text)
+            .collect()
+    };
+    assert_eq!(changes("a == 'b'"), ["a != 'b'", "a == 'b~'"]);
+    assert_eq!(changes("x > 2"), ["x <= 2", "x > 3"]);
+    assert_eq!(changes("!a"), ["a"]);
+    assert_eq!(
+        changes("has(a.b) ? c : d"),
+        [
+            "true ? c : d",
+            "false ? c : d",
+            "true ? c : d",
+            "false ? c : d"
+        ]
+    );
+    assert_eq!(
+        changes("a && b(c, d) && e"),
+        [
+            "true && b(c, d) && e",
+            "a && true && e",
+            "a && b(c, d) && true"
+        ]
+    );
+    assert_eq!(
+        changes("a && (b || c)"),
+        [
+            "true && (b || c)",
+            "a && true",
+            "a && (false || c)",
+            "a && (b || false)"
+        ]
+    );
+    assert_eq!(
+        changes("a || b && c"),
+        [
+            "false || b && c",
+            "a || false",
+            "a || true && c",
+            "a || b && true"
+        ]
+    );
+    assert_eq!(
+        changes("l.exists(c, c.t && c.u)"),
+        [
+            "l.all(c, c.t && c.u)",
+            "l.exists(c, true && c.u)",
+            "l.exists(c, c.t && true)"
+        ]
+    );
+    assert_eq!(
+        changes("a && b ? c : d || e"),
+        [
+            "true && b ? c : d || e",
+            "a && true ? c : d || e",
+            "true ? c : d || e",
+            "false ? c : d || e",
+            "a && b ? c : false || e",
+            "a && b ? c : d || false"
+        ]
+    );
+}

@@ -1,0 +1,134 @@
+//! Whether the fixtures notice when a predicate is changed: each rule's `expression`,
+//! `state` and `outcome`, and the variables that these use.
+
+use crate::catalogue::Shipped;
+use crate::fixtures::{self, Fixture};
+use crate::judge::{book, judge};
+use crate::mutants::mutants;
+use ifo::api::ruleset::{OperationRuleSetSpec, Rule};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Changes that no object can show, each with the reason: file, part of the name of what is
+/// changed, part of the change.
+const EQUIVALENT: &[(&str, &str, &str, &str)] = &[];
+
+/// One place where an expression stands.
+struct Site {
+    /// Such as `Migrating.expression` or `variables.available`.
+    name: String,
+    source: String,
+    /// The spec with this expression replaced: for a rule without all others, which makes
+    /// it quick.
+    replaced: Box<dyn Fn(String) -> OperationRuleSetSpec>,
+    /// The rule that alone is looked at.
+    only: Option<String>,
+}
+
+fn field<'r>(rule: &'r mut Rule, name: &str) -> Option<&'r mut String> {
+    match name {
+        "expression" => Some(&mut rule.expression),
+        "state" => rule.state.as_mut(),
+        _ => rule.outcome.as_mut(),
+    }
+}
+
+/// The expressions that decide something.
+fn sites(spec: &OperationRuleSetSpec) -> Vec<Site> {
+    let mut sites = Vec::new();
+    let mut deciding = String::new();
+    for rule in &spec.rules {
+        for name in ["expression", "state", "outcome"] {
+            let mut alone = spec.clone();
+            alone.rules = vec![rule.clone()];
+            let Some(source) = field(&mut alone.rules[0], name).map(|source| source.clone()) else {
+                continue;
+            };
+            deciding.push_str(&source);
+            deciding.push('\n');
+            sites.push(Site {
+                name: format!("{}.{name}", rule.operation),
+                source,
+                replaced: Box::new(move |text| {
+                    let mut spec = alone.clone();
+                    *field(&mut spec.rules[0], name).expect("it is there") = text;
+                    spec
+                }),
+                only: Some(rule.operation.clone()),
+            });
+        }
+    }
+    // From the last on: a variable may be used by those behind it.
+    for (index, variable) in spec.variables.iter().enumerate().rev() {
+        if !uses(&deciding, &variable.name) {
+            continue;
+        }
+        deciding.push_str(&variable.expression);
+        deciding.push('\n');
+        let whole = spec.clone();
+        sites.push(Site {
+            name: format!("variables.{}", variable.name),
+            source: variable.expression.clone(),
+            replaced: Box::new(move |text| {
+                let mut spec = whole.clone();
+                spec.variables[index].expression = text;
+                spec
+            }),
+            only: None,
+        });
+    }
+    sites
+}
+
+fn uses(text: &str, variable: &str) -> bool {
+    let name = format!("variables.{variable}");
+    text.match_indices(&name).any(|(at, _)| {
+        let next = text[at + name.len()..].chars().next();
+        !next.is_some_and(|c| c.is_ascii_alphanumeric() || c == '_')
+    })
+}
+
+/// The changes of one rule set that no fixture notices.
+fn survivors(shipped: &Shipped) -> Vec<String> {
+    let fixtures = fixtures::of(shipped);
+    let mut survivors = Vec::new();
+    for site in sites(&shipped.spec) {
+        for mutant in mutants(&site.source) {
+            // What does not compile is noticed.
+            let Ok(book) = book(&shipped.name, &(site.replaced)(mutant.text)) else {
+                continue;
+            };
+            let only = site.only.as_deref();
+            let unnoticed = |fixture: &Fixture| judge(&book, fixture, only).is_ok();
+            let known = EQUIVALENT.iter().any(|(file, name, change, _)| {
+                shipped.file == *file && site.name.contains(name) && mutant.change.contains(change)
+            });
+            if fixtures.iter().all(unnoticed) && !known {
+                survivors.push(format!("{} {}: {}", shipped.file, site.name, mutant.change));
+            }
+        }
+    }
+    survivors
+}
+
+#[test]
+fn a_change_of_any_predicate_is_noticed() {
+    let all = Shipped::all();
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new(Vec::new());
+    let work = || {
+        while let Some(shipped) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let survivors = survivors(shipped);
+            found.lock().expect("no thread failed").extend(survivors);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(work);
+        }
+    });
+    let mut found = found.into_inner().expect("no thread failed");
+    found.sort();
+    let count = found.len();
+    assert!(found.is_empty(), "{count} unnoticed:\n{}", found.join("\n"));
+}
