@@ -160,13 +160,13 @@ fn the_server_may_read_the_target_of_every_shipped_rule_set() {
             .into_iter()
             .filter(|file| **file != beside || installed.contains(&path) && beside.is_file())
             .collect();
-        let roles = with
+        let granting = with
             .into_iter()
             .flat_map(|file| documents(file))
             .filter(|object| object["kind"] == "ClusterRole")
             .map(|object| serde_json::from_value(object).unwrap());
         assert!(
-            roles.into_iter().any(granted),
+            granting.into_iter().any(granted),
             "{}: nothing lets the server read {}.{}",
             path.display(),
             target.resource,

@@ -124,6 +124,10 @@ fn text(path: &Path) -> std::io::Result<String> {
         std::io::stdin().read_to_string(&mut text)?;
         return Ok(text);
     }
+    if path.extension().is_some_and(|extension| extension == "gz") {
+        let hint = "it is compressed: gunzip it, or pipe `gunzip -c` into --stream -";
+        return Err(std::io::Error::other(hint));
+    }
     std::fs::read_to_string(path)
 }
 
@@ -212,7 +216,7 @@ impl Player {
             self.tracker.advance(rules, now);
             self.books.insert((*target).clone(), (source, book));
             self.tell(&target, track::Event::Reset, now);
-            self.tell(&target, track::Event::Synced, now);
+            self.tell(&target, track::Event::Synced { missing: None }, now);
         }
     }
 

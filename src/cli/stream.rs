@@ -83,18 +83,19 @@ fn values(text: &str) -> Vec<Result<Value, String>> {
     let mut rest = text;
     loop {
         let mut stream = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
-        let mut broken = false;
-        for value in stream.by_ref() {
+        let (mut begins, mut broken) = (0, false);
+        loop {
+            let end = stream.byte_offset();
+            let Some(value) = stream.next() else { break };
+            begins = end;
             broken = value.is_err();
             // Lines are counted from where this began.
             values.push(value.map_err(|error| error.to_string()));
         }
-        let begins = stream.byte_offset();
-        let next = rest
-            .get(begins..)
-            .and_then(|rest| rest.get(1..)?.find("\n{"));
-        match next {
-            Some(next) if broken => rest = &rest[begins + 1 + next + 1..],
+        // The broken value may itself come after a line feed.
+        let value = rest.get(begins..).unwrap_or_default().trim_start();
+        match value.find("\n{") {
+            Some(next) if broken => rest = &value[next + 1..],
             _ => return values,
         }
     }
@@ -221,7 +222,7 @@ mod tests {
         let good =
             r#"{"type":"ADDED","object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}}"#;
         for (bad, expected) in [
-            ("{\"type\":", "event 2: expected value"),
+            ("{\"type\":", "event 2: EOF while parsing an object"),
             ("{\"type\": \"ADDED\", \"obj", "event 2: control character"),
             ("{\n  \"type\": {\n  x}\n}", "event 2: key must be a string"),
             (r#"{"type":"ADDED"}"#, "event 2: missing field `object`"),

@@ -152,14 +152,7 @@ impl<'s> Asking<'_, 's> {
             state,
             reason,
             message: self.message(place),
-            progress: self
-                .ask(
-                    place,
-                    "progress",
-                    details.progress.as_ref(),
-                    Program::progress,
-                )
-                .flatten(),
+            progress: self.progress(place),
             started: self
                 .ask(
                     place,
@@ -185,13 +178,21 @@ impl<'s> Asking<'_, 's> {
             return;
         };
         let message = self.message(place);
+        let progress = self.progress(place);
         self.evaluation.outcomes.push(Outcome {
             rule_set: place.rule_set.clone(),
             operation: place.rule.operation.clone(),
             item: place.item.cloned(),
             state,
             message,
+            progress,
         });
+    }
+
+    fn progress(&mut self, place: Place<'_>) -> Option<u8> {
+        let program = place.rule.details.progress.as_ref();
+        self.ask(place, "progress", program, Program::progress)
+            .flatten()
     }
 
     fn message(&mut self, place: Place<'_>) -> Arc<str> {

@@ -187,6 +187,8 @@ pub struct Outcome {
     pub state: State,
     /// For a person, of the object as it is now; may be empty.
     pub message: Arc<str>,
+    /// In percent, of the object as it is now.
+    pub progress: Option<u8>,
 }
 
 /// One expression that failed on one object.

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
@@ -185,7 +185,7 @@ impl Follower {
             }
             Raw::Synced => {
                 self.listing = false;
-                self.tell(Event::Synced).await && self.report(None).await
+                self.synced(feed, read).await && self.report(None).await
             }
             Raw::Lost(lost) => self.tell(Event::Lost).await && self.report(Some(lost)).await,
         }
@@ -257,10 +257,37 @@ impl Follower {
         self.timed.remove(&identity);
         // One that left the selection looks the same; only of those few on which
         // something is in flight it matters.
-        if was_interesting
-            && self.book.selector().is_some()
-            && feed.is_there(&self.source.target, &subject).await
-        {
+        if was_interesting && self.book.selector().is_some() {
+            return self.gone(feed, subject, read).await;
+        }
+        self.tell(Event::Deleted { subject, read }).await
+    }
+
+    /// The tracker knows what has to have been shown, and was not. Of a selection, it may
+    /// be there all the same.
+    async fn synced(&mut self, feed: &dyn Feed, read: Instant) -> bool {
+        if self.book.selector().is_none() {
+            return self.tell(Event::Synced { missing: None }).await;
+        }
+        let (missing, asked) = oneshot::channel();
+        let event = Event::Synced {
+            missing: Some(missing),
+        };
+        if !self.tell(event).await {
+            return false;
+        }
+        // None if nothing was listed anew.
+        for subject in asked.await.unwrap_or_default() {
+            if !self.gone(feed, subject, read).await {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// An object is not shown any more: it was deleted, or it left the selection.
+    async fn gone(&self, feed: &dyn Feed, subject: Subject, read: Instant) -> bool {
+        if feed.is_there(&self.source.target, &subject).await {
             let evaluation = evaluate::unselected(&self.book, subject);
             return self.tell(Event::Evaluated { evaluation, read }).await;
         }

@@ -171,7 +171,7 @@ fn line(message: &Message) -> String {
 fn event_line(event: &Event) -> String {
     match event {
         Event::Reset => "reset".to_owned(),
-        Event::Synced => "synced".to_owned(),
+        Event::Synced { .. } => "synced".to_owned(),
         Event::Lost => "lost".to_owned(),
         Event::Deleted { subject, .. } => format!("{} is gone", subject.path()),
         Event::Evaluated { evaluation, .. } => {

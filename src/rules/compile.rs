@@ -8,6 +8,10 @@ use crate::expression::{self, CompileError, Environment, Kind, Program};
 use kube::core::Selector;
 use std::sync::Arc;
 
+/// Longest label selector as text, in bytes: it goes into the request's URL, of which
+/// proxies commonly take 8 KiB.
+const MAX_SELECTOR: usize = 4096;
+
 /// Why a rule set cannot be used, worded for its author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
@@ -45,13 +49,20 @@ pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<I
             label_expressions.push((label.key.clone(), program));
         }
     }
-    let selector = spec.label_selector.clone().and_then(|selector| {
-        Selector::try_from(selector)
-            .map_err(|error| compiler.refuse(format!("labelSelector: {error}")))
-            .ok()
-    });
     if !compiler.invalid.is_empty() {
         return Err(compiler.invalid);
+    }
+    // Validated before, so that this does not fail.
+    let selector = spec.label_selector.clone().map(Selector::try_from);
+    let selector = selector.transpose().map_err(|error| {
+        let message = format!("labelSelector: {error}");
+        vec![Invalid::Spec(message)]
+    })?;
+    if let Some(length) = selector.as_ref().map(|it| it.to_string().len())
+        && length > MAX_SELECTOR
+    {
+        let message = format!("labelSelector: {length} bytes as text are more than {MAX_SELECTOR}");
+        return Err(vec![Invalid::Spec(message)]);
     }
     Ok(RuleSet {
         name: Arc::from(name),
@@ -164,31 +175,52 @@ impl Compiler {
 
     /// What is fixed in the text can be checked before any object comes.
     fn literals(&mut self, rule: &ruleset::Rule, details: &Details) {
-        let literal = |program: &Option<Program>| Some(program.as_ref()?.literal()?.to_owned());
         let operation = &rule.operation;
-        if let Some(state) = literal(&details.state)
-            && super::state(&state).is_none()
-        {
-            self.refuse(format!(
-                "rules[{operation}].state: {state:?} is not one of Progressing, Blocked, Failing"
-            ));
-        }
-        if let Some(reason) = literal(&details.reason)
-            && !super::is_reason(&reason)
-        {
-            self.refuse(format!(
-                "rules[{operation}].reason: {reason:?} is not CamelCase letters and digits"
-            ));
-        }
-        if let Some(outcome) = literal(&details.outcome)
-            && !outcome.is_empty()
-            && super::outcome(&outcome).is_none()
-        {
-            self.refuse(format!(
-                "rules[{operation}].outcome: {outcome:?} is not one of Succeeded, Failed, Superseded"
-            ));
-        }
+        let mut check = |field: &str,
+                         program: &Option<Program>,
+                         fault: &dyn Fn(&str) -> Option<&str>| {
+            let Some((program, text)) = program.as_ref().and_then(|it| Some((it, it.literal()?)))
+            else {
+                return;
+            };
+            if let Some(fault) = fault(text) {
+                let (line, column) = start(program.source());
+                self.invalid.push(Invalid::Expression {
+                    field: format!("rules[{operation}].{field}"),
+                    error: CompileError {
+                        message: format!("{text:?} is not {fault}"),
+                        line,
+                        column,
+                    },
+                });
+            }
+        };
+        check("state", &details.state, &|text| {
+            let good = super::state(text).is_some();
+            (!good).then_some("one of Progressing, Blocked, Failing")
+        });
+        check("reason", &details.reason, &|text| {
+            (!super::is_reason(text)).then_some("CamelCase letters and digits")
+        });
+        check("outcome", &details.outcome, &|text| {
+            let good = text.is_empty() || super::outcome(text).is_some();
+            (!good).then_some("one of Succeeded, Failed, Superseded")
+        });
     }
+}
+
+/// Line and column at which an expression starts, behind white space and comments.
+fn start(source: &str) -> (usize, usize) {
+    let mut rest = source.trim_start();
+    while let Some(comment) = rest.strip_prefix("//") {
+        rest = comment
+            .split_once('\n')
+            .map_or("", |(_, next)| next)
+            .trim_start();
+    }
+    let before = &source[..source.len() - rest.len()];
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    (1 + before.matches('\n').count(), 1 + line.chars().count())
 }
 
 #[cfg(test)]
@@ -246,11 +278,50 @@ mod tests {
             ));
             let problems = problems(&spec);
             assert!(problems[0].contains(word), "{problems:?}");
+            let place = format!("rules[Moving].{field}: 1:1: ");
+            assert!(problems[0].starts_with(&place), "{problems:?}");
         }
         let spec = rule(
             "{operation: Moving, expression: 'true', state: \"'Blocked'\", reason: \"'AtWork'\", outcome: \"''\"}",
         );
         assert!(compile("x", &spec).is_ok());
+    }
+
+    #[test]
+    fn a_wrong_literal_is_told_where_it_stands() {
+        assert_eq!(start("'x'"), (1, 1));
+        assert_eq!(start("  'x'"), (1, 3));
+        assert_eq!(start("// é\n // Why.\n 'x'"), (3, 2));
+        assert_eq!(start("// only"), (1, 8));
+    }
+
+    #[test]
+    fn a_selector_is_checked_as_the_api_server_would() {
+        for (requirement, word) in [
+            (
+                "{key: tier, operator: Near, values: [a]}",
+                "is not one of In",
+            ),
+            ("{key: tier, operator: In}", "needs values"),
+            (
+                "{key: tier, operator: Exists, values: [a]}",
+                "takes no values",
+            ),
+            ("{key: a b, operator: Exists}", "is not a label key"),
+            (
+                "{key: tier, operator: In, values: [a b]}",
+                "is not a label value",
+            ),
+        ] {
+            let spec = spec(&format!(
+                "component: c\ntarget: {{group: g.io, version: v1, resource: things}}\n\
+                 labelSelector: {{matchExpressions: [{requirement}]}}\n\
+                 rules:\n- {{operation: Moving, expression: 'true'}}\n"
+            ));
+            let problems = problems(&spec);
+            assert_eq!(problems.len(), 1, "{problems:?}");
+            assert!(problems[0].contains(word), "{problems:?}");
+        }
     }
 
     #[test]

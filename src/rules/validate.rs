@@ -94,7 +94,7 @@ impl Check {
     }
 
     /// What kube-apiserver checks of a selector in a request (apimachinery's
-    /// `labels.NewRequirement`); the operators are checked where it is compiled.
+    /// `labels.NewRequirement`).
     fn selector(&mut self, selector: &LabelSelector) {
         let requirements = selector.match_expressions.as_deref().unwrap_or_default();
         let equal = selector.match_labels.iter().flatten();
@@ -113,19 +113,17 @@ impl Check {
             }
         }
         for requirement in requirements {
-            let sets = matches!(requirement.operator.as_str(), "In" | "NotIn");
-            if sets == requirement.values.iter().flatten().next().is_none() {
-                self.refuse(format!(
-                    "labelSelector: {} of {:?} {}",
-                    requirement.operator,
-                    requirement.key,
-                    if sets {
-                        "needs values"
-                    } else {
-                        "takes no values"
-                    }
-                ));
-            }
+            let empty = requirement.values.iter().flatten().next().is_none();
+            let wrong = match requirement.operator.as_str() {
+                "In" | "NotIn" if empty => "needs values",
+                "Exists" | "DoesNotExist" if !empty => "takes no values",
+                "In" | "NotIn" | "Exists" | "DoesNotExist" => continue,
+                _ => "is not one of In, NotIn, Exists, DoesNotExist",
+            };
+            self.refuse(format!(
+                "labelSelector: operator {:?} of {:?} {wrong}",
+                requirement.operator, requirement.key
+            ));
         }
     }
 

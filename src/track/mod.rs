@@ -76,7 +76,11 @@ pub enum Event {
         read: Instant,
     },
     /// The feed is up to date: after `Reset`, whatever was not told of is gone.
-    Synced,
+    Synced {
+        /// Where to say what was not told of, if it may be there all the same: the feed
+        /// shows a selection of the objects. What happened to each of them is told next.
+        missing: Option<oneshot::Sender<Vec<Subject>>>,
+    },
     /// The feed has a gap.
     Lost,
 }

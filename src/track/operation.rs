@@ -67,8 +67,8 @@ pub enum End {
     NotDetected,
     /// The same, since its subject's labels left the selection.
     SelectorLeft,
-    /// The rule's `outcome` told how it ended.
-    Outcome(State, Arc<str>),
+    /// The rule's `outcome` told how it ended, with the message and the progress then.
+    Outcome(State, Arc<str>, Option<u8>),
     /// Another operation of the subject, of this name, took over.
     Superseded(Arc<str>),
     /// Another run of the same operation took over.
@@ -87,8 +87,8 @@ impl End {
         match self {
             Self::NotDetected => "NotDetected",
             Self::SelectorLeft => "SelectorLeft",
-            Self::Outcome(State::Failed, _) => "Failed",
-            Self::Superseded(_) | Self::Outcome(State::Superseded, _) => "Superseded",
+            Self::Outcome(State::Failed, ..) => "Failed",
+            Self::Superseded(_) | Self::Outcome(State::Superseded, ..) => "Superseded",
             Self::Outcome(..) => "Succeeded",
             Self::Replaced => "Replaced",
             Self::SubjectDeleted => "SubjectDeleted",
@@ -100,7 +100,7 @@ impl End {
     /// The state it leaves the operation in.
     pub fn state(&self) -> State {
         match self {
-            Self::Outcome(state, _) => *state,
+            Self::Outcome(state, ..) => *state,
             Self::Superseded(_) => State::Superseded,
             _ => State::Ended,
         }
@@ -110,9 +110,9 @@ impl End {
         let fixed = match self {
             Self::NotDetected => "No rule detects the operation any more.",
             Self::SelectorLeft => "The subject's labels are no longer those that are selected.",
-            Self::Outcome(_, message) if !message.is_empty() => message,
-            Self::Outcome(State::Failed, _) => "The subject says that the operation failed.",
-            Self::Outcome(State::Superseded, _) => {
+            Self::Outcome(_, message, _) if !message.is_empty() => message,
+            Self::Outcome(State::Failed, ..) => "The subject says that the operation failed.",
+            Self::Outcome(State::Superseded, ..) => {
                 "The subject says that the operation was superseded."
             }
             Self::Outcome(..) => "The subject says that the operation succeeded.",
@@ -148,6 +148,15 @@ pub struct Operation {
     /// Since when it is (not) detected, and whether that is known.
     detected: Detected,
     detected_since: Timestamp,
+}
+
+/// What an operation shows of how it goes.
+struct Shown<'a> {
+    phase: Phase,
+    state: State,
+    reason: &'a str,
+    message: &'a str,
+    progress: Option<u8>,
 }
 
 /// Status of the condition `Detected`.
@@ -303,19 +312,31 @@ impl Operation {
             Some(reason) => reason.to_string(),
             None => self.operation_reason(),
         };
-        self.encode(view, Phase::Active, state, &reason, &says.message, None)
+        let shown = Shown {
+            phase: Phase::Active,
+            state,
+            reason: &reason,
+            message: &says.message,
+            progress: says.progress,
+        };
+        self.encode(view, &shown, None)
     }
 
     /// The object at its end, as JSON.
     pub fn completed(&self, view: &SubjectView, end: &End, now: Timestamp) -> Vec<u8> {
-        self.encode(
-            view,
-            Phase::Completed,
-            end.state(),
-            end.reason(),
-            &end.message(),
-            Some(now),
-        )
+        // What was last told of it, if no more is known.
+        let last = self.speaker.says.progress;
+        let shown = Shown {
+            phase: Phase::Completed,
+            state: end.state(),
+            reason: end.reason(),
+            message: &end.message(),
+            progress: match end {
+                End::Outcome(_, _, progress) => progress.or(last),
+                _ => last,
+            },
+        };
+        self.encode(view, &shown, Some(now))
     }
 
     /// The operation's name as a condition reason, which has fewer characters to
@@ -336,12 +357,16 @@ impl Operation {
     fn encode(
         &self,
         view: &SubjectView,
-        phase: Phase,
-        state: State,
-        reason: &str,
-        message: &str,
+        shown: &Shown<'_>,
         completed: Option<Timestamp>,
     ) -> Vec<u8> {
+        let Shown {
+            phase,
+            state,
+            reason,
+            message,
+            progress,
+        } = *shown;
         let subject = &view.subject;
         let object = InFlightOperation {
             api_version: format!("{LIVE_GROUP}/{VERSION}"),
@@ -384,7 +409,7 @@ impl Operation {
                 state,
                 reason: reason.to_owned(),
                 message: message.to_owned(),
-                progress: self.speaker.says.progress,
+                progress,
                 start_time_source: self.start_source,
                 last_detected: Time(self.last_detected),
                 completed: completed.map(|_| Time(self.detected_until(completed))),

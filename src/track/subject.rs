@@ -322,7 +322,7 @@ impl Tracked {
                     && in_flight.operation.is_spoken_for_by(&outcome.rule_set.name)
             });
             if speaks {
-                let end = End::Outcome(outcome.state, outcome.message.clone());
+                let end = End::Outcome(outcome.state, outcome.message.clone(), outcome.progress);
                 self.complete(&what, Some(end), ledger, now);
             }
         }

@@ -7,7 +7,7 @@ use super::operation::{Detection, End, SubjectView};
 use super::subject::Tracked;
 use super::{Event, Message};
 use crate::api::{Gvr, Source};
-use crate::evaluate::Evaluation;
+use crate::evaluate::{Evaluation, Subject};
 use crate::index::{Stamp, Writer};
 use crate::rules::RuleBook;
 use crate::telemetry::Metrics;
@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
 
 /// The time, as people and as timers read it.
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +105,7 @@ impl Tracker {
                     Event::Deleted { subject, .. } => {
                         self.deleted(&subject.identity(&source.target), now);
                     }
-                    Event::Synced => self.synced(&source, now),
+                    Event::Synced { missing } => self.synced(&source, missing, now),
                     Event::Lost => self.lost(&source, now),
                 }
             }
@@ -203,7 +204,12 @@ impl Tracker {
     }
 
     /// The feed is up to date.
-    fn synced(&mut self, source: &Source, now: Now) {
+    fn synced(
+        &mut self,
+        source: &Source,
+        missing: Option<oneshot::Sender<Vec<Subject>>>,
+        now: Now,
+    ) {
         let feed = self.feed(source);
         feed.synced = true;
         feed.gap = false;
@@ -213,8 +219,14 @@ impl Tracker {
                 .filter(|identity| !seen.contains(*identity))
                 .cloned()
                 .collect();
-            for identity in gone {
-                self.deleted(&identity, now);
+            if let Some(missing) = missing {
+                let subject = |identity| Some(self.subjects.get(identity)?.view.subject.clone());
+                // A feed that does not listen any more starts anew, and asks again.
+                let _ = missing.send(gone.iter().filter_map(subject).collect());
+            } else {
+                for identity in gone {
+                    self.deleted(&identity, now);
+                }
             }
         }
         // Not only after a gap: a debounce may have run out in one that ended with the

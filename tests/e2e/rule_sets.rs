@@ -142,8 +142,16 @@ fn each_valid_rule_set_of_the_fixtures_is_accepted_by_the_api_server() {
 fn the_rule_sets_that_ship_are_ready_or_wait_for_their_targets() {
     // They look at all namespaces, so they would find operations in those of other tests.
     alone(async |world| {
-        let rule_sets = world.kustomize("rules").await;
+        let shipped = world.kustomize("rules").await;
+        let (rule_sets, roles): (Vec<_>, Vec<_>) = shipped
+            .into_iter()
+            .partition(|it| it["kind"] == "OperationRuleSet");
         assert!(!rule_sets.is_empty());
+        for role in &roles {
+            assert_eq!(role["kind"], "ClusterRole");
+            let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+            world.admin.post(roles, role).await.ok();
+        }
         for rule_set in &rule_sets {
             world.create(&RULE_SET, None, rule_set).await;
         }

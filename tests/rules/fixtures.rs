@@ -45,7 +45,7 @@ pub fn of(shipped: &Shipped) -> Vec<Fixture> {
 
 impl Fixture {
     fn read(place: String, text: &str) -> Self {
-        let object: Value =
+        let mut object: Value =
             serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{place}: {error}"));
         let annotation = |name: &str| {
             object["metadata"]["annotations"][format!("ifo.kubevirt.io/{name}")]
@@ -66,13 +66,32 @@ impl Fixture {
             .map(str::trim)
             .collect::<Vec<_>>()
             .join(" ");
+        let status = parse(&place, annotation("expect-status"));
+        let outcomes = parse(&place, annotation("expect-outcome"));
+        forget_expectations(&mut object);
         Self {
-            status: parse(&place, annotation("expect-status")),
-            outcomes: parse(&place, annotation("expect-outcome")),
+            status,
+            outcomes,
             place,
             comment,
             object,
             operations,
+        }
+    }
+}
+
+/// Leaves the object as its controller has it: most have no annotations at all.
+fn forget_expectations(object: &mut Value) {
+    let Some(metadata) = object["metadata"].as_object_mut() else {
+        return;
+    };
+    if let Some(annotations) = metadata
+        .get_mut("annotations")
+        .and_then(Value::as_object_mut)
+    {
+        annotations.retain(|key, _| !key.starts_with("ifo.kubevirt.io/expect"));
+        if annotations.is_empty() {
+            metadata.remove("annotations");
         }
     }
 }

@@ -10,7 +10,7 @@ fn world_of(spec: &str) -> World {
     let mut world = world();
     world.spec(spec);
     world.feed(Event::Reset);
-    world.feed(Event::Synced);
+    world.feed(Event::Synced { missing: None });
     world
 }
 
@@ -275,7 +275,7 @@ fn in_a_gap_nobody_knows_whether_it_was_detected_long_enough() {
     assert!(world.shown().is_empty());
     world.feed(Event::Reset);
     world.is(json!({"stuck": true}));
-    world.feed(Event::Synced);
+    world.feed(Event::Synced { missing: None });
     assert_eq!(world.shown().len(), 1);
 }
 
@@ -404,6 +404,32 @@ fn a_subject_that_leaves_the_selection_ends_as_if_no_longer_detected() {
     world.is(labelled("web"));
     assert_eq!(world.one().status.state, State::Progressing, "it came back");
     world.is(labelled("db"));
+    world.after(DEBOUNCE);
+    assert_eq!(
+        world.seen().last().map(String::as_str),
+        Some("-Moving Ended SelectorLeft")
+    );
+}
+
+#[test]
+fn what_a_selection_does_not_show_is_asked_about_before_it_ends() {
+    let mut world = world_of(
+        "labelSelector: {matchLabels: {tier: web}}\nrules:\n- {operation: Moving, expression: 'true'}",
+    );
+    world.is(json!({"metadata": {"labels": {"tier": "web"}}}));
+    world.feed(Event::Reset);
+    let (missing, mut asked) = tokio::sync::oneshot::channel();
+    world.feed(Event::Synced {
+        missing: Some(missing),
+    });
+    let asked = asked.try_recv().expect("it is asked about");
+    assert_eq!(asked.len(), 1);
+    assert_eq!(world.one().status.state, State::Progressing, "nothing is known yet");
+    let evaluation = evaluate::unselected(&world.book, asked[0].clone());
+    world.feed(Event::Evaluated {
+        evaluation,
+        read: Instant::now(),
+    });
     world.after(DEBOUNCE);
     assert_eq!(
         world.seen().last().map(String::as_str),

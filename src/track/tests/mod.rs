@@ -68,7 +68,7 @@ fn world_with(settings: Settings) -> World {
     };
     world.rules(&[("vm-rules", &["Migrating", "Stopping"])]);
     world.feed(Event::Reset);
-    world.feed(Event::Synced);
+    world.feed(Event::Synced { missing: None });
     world
 }
 
@@ -457,7 +457,7 @@ fn subject_that_a_relist_does_not_show_was_deleted() {
     world.feed(Event::Reset);
     world.sees(subject("b"), &["Migrating"]);
     world.sees(subject("c"), &[]);
-    world.feed(Event::Synced);
+    world.feed(Event::Synced { missing: None });
     let names: Vec<_> = world
         .shown()
         .into_iter()
@@ -491,7 +491,7 @@ fn gap_shows_unknown_and_ends_nothing_until_the_feed_is_back() {
         2,
         "a debounce that runs out in a gap waits"
     );
-    world.feed(Event::Synced);
+    world.feed(Event::Synced { missing: None });
     let object = world.one();
     assert_eq!(object.spec.subject.name, "a");
     assert_eq!(condition(&object, "Detected").0, "True");
@@ -535,7 +535,7 @@ fn several_rule_sets_make_one_object_and_the_first_by_name_speaks() {
         ("a-rules", &["Migrating"]),
         ("c-rules", &["Migrating"]),
     ]);
-    world.feed(Event::Synced);
+    world.feed(Event::Synced { missing: None });
     world.vm(&["b-rules:Migrating", "c-rules:Migrating"]);
     assert_eq!(world.one().spec.rule_set, "b-rules");
     world.vm(&["a-rules:Migrating", "b-rules:Migrating"]);
@@ -633,7 +633,7 @@ fn what_was_under_way_before_the_first_sync_starts_at_the_newest_managed_time() 
         },
         &["Migrating"],
     );
-    world.feed(Event::Synced);
+    world.feed(Event::Synced { missing: None });
     world.sees(
         Subject {
             managed: Some(earlier),
@@ -736,7 +736,7 @@ proptest! {
                 }
                 Step::Waits(seconds) => world.after(Duration::from_secs(seconds.into())),
                 Step::Lost => world.feed(Event::Lost),
-                Step::Synced => world.feed(Event::Synced),
+                Step::Synced => world.feed(Event::Synced { missing: None }),
                 Step::Relist(state) => {
                     last.clear();
                     world.feed(Event::Reset);
@@ -745,20 +745,20 @@ proptest! {
                         last.insert(vm, what);
                         if rules != 0 { world.sees(subject(&vm.to_string()), &operations(what)); }
                     }
-                    world.feed(Event::Synced);
+                    world.feed(Event::Synced { missing: None });
                 }
                 Step::Rules(new) => {
                     rules = new;
                     if new == 0 { world.no_rules(false) } else { world.rules(&[("vm-rules", &operations(new))]) }
                     last.clear();
                     world.feed(Event::Reset);
-                    world.feed(Event::Synced);
+                    world.feed(Event::Synced { missing: None });
                 }
             }
             prop_assert!(world.reader.head() >= head);
             head = world.reader.head();
         }
-        world.feed(Event::Synced);
+        world.feed(Event::Synced { missing: None });
         world.after(DEBOUNCE);
         let shown: BTreeSet<_> = world
             .shown()

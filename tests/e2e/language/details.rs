@@ -26,7 +26,7 @@ async fn patch(world: &World, namespace: &str, name: &str, status: &Value) {
 fn state_reason_message_progress_and_start_are_in_the_table_and_in_the_object() {
     shared(async |world| {
         let namespace = world.namespace("details").await;
-        let rules = with(
+        let mut rules = with(
             namespace,
             &json!({
                 "message": "'to %s'.format([variables.target])",
@@ -36,7 +36,6 @@ fn state_reason_message_progress_and_start_are_in_the_table_and_in_the_object() 
                 "startedAt": "object.status.since",
             }),
         );
-        let mut rules = rules;
         rules["spec"]["variables"] =
             json!([{"name": "target", "expression": "object.status.targetNode"}]);
         world.ready_rule_set(&rules).await;
@@ -77,34 +76,31 @@ fn state_reason_message_progress_and_start_are_in_the_table_and_in_the_object() 
         assert_eq!(list["items"][0]["status"], *status, "{yaml}");
 
         // Each change of what is shown is an event; what is not given is not shown.
-        patch(
-            world,
-            namespace,
-            "a",
-            &json!({"held": false, "done": 46, "spare": 1}),
-        )
-        .await;
-        let gone = json!({"targetNode": null, "step": null, "done": null, "held": null});
-        patch(world, namespace, "a", &gone).await;
-        // Asked once only.
-        patch(
-            world,
-            namespace,
-            "a",
-            &json!({"since": "2021-01-01T00:00:00Z", "step": "PostCopy"}),
-        )
-        .await;
-        let want = [
-            "ADDED Active Blocked PreCopy 45: to node-1",
-            "MODIFIED Active Progressing PreCopy 46: to node-1",
-            "MODIFIED Active Progressing Migrating -: ",
-            "MODIFIED Active Progressing PostCopy -: ",
-        ];
-        let all = events
-            .until("each change", |all| {
-                (life(all, "a", "Migrating", None) == want).then(|| all.to_vec())
-            })
-            .await;
+        let mut want = vec!["ADDED Active Blocked PreCopy 45: to node-1"];
+        for (status, seen) in [
+            (
+                json!({"held": false, "done": 46, "spare": 1}),
+                "MODIFIED Active Progressing PreCopy 46: to node-1",
+            ),
+            (
+                json!({"targetNode": null, "step": null, "done": null, "held": null}),
+                "MODIFIED Active Progressing Migrating -: ",
+            ),
+            (
+                // When it started was asked once.
+                json!({"since": "2021-01-01T00:00:00Z", "step": "PostCopy"}),
+                "MODIFIED Active Progressing PostCopy -: ",
+            ),
+        ] {
+            patch(world, namespace, "a", &status).await;
+            want.push(seen);
+            events
+                .until(seen, |all| {
+                    (life(all, "a", "Migrating", None) == want).then_some(())
+                })
+                .await;
+        }
+        let all = events.until("all events", |all| Some(all.to_vec())).await;
         for event in &all {
             let object = &event["object"];
             assert_eq!(object["metadata"]["creationTimestamp"], since);
@@ -155,5 +151,27 @@ fn a_detail_that_fails_is_told_in_status_and_the_operation_goes_without_it() {
                 (life(all, "a", "Migrating", None) == want).then_some(())
             })
             .await;
+    });
+}
+
+#[test]
+fn a_start_in_the_future_is_not_taken() {
+    shared(async |world| {
+        let namespace = world.namespace("future").await;
+        let fields = json!({"startedAt": "object.status.since"});
+        world.ready_rule_set(&with(namespace, &fields)).await;
+        let machine = json!({
+            "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": "a"},
+            "status": {"printableStatus": "Migrating", "since": "9999-01-01T00:00:00Z"},
+        });
+        let machine = world.create(&VM, Some(namespace), &machine).await;
+        let operation = world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await
+            .remove(0);
+        assert_ne!(operation["status"]["startTimeSource"], "Expression");
+        let start = |it: &Value| text(it, "/metadata/creationTimestamp").to_owned();
+        assert!(start(&operation) >= start(&machine), "{operation}");
+        assert!(start(&operation) < "9999".to_owned(), "{operation}");
     });
 }

@@ -1,5 +1,6 @@
 //! A plan of Forklift and its machines, by the rules that ship.
 
+use self::At::{Convert, Error, Failed, Initialize, Succeeded, Transfer};
 use super::life;
 use crate::harness::{Kind, columns, shared, text};
 use serde_json::{Value, json};
@@ -42,11 +43,11 @@ enum At {
 /// What the controller says of a machine.
 fn machine(id: &str, name: &str, at: At) -> Value {
     let (phase, step, transferred) = match at {
-        At::Initialize => ("Started", 0, None),
-        At::Transfer(done) | At::Error(done) => ("CopyDisks", 1, Some(done)),
-        At::Convert => ("ConvertGuest", 2, Some(SIZE)),
-        At::Failed(done) => ("Completed", 4, Some(done)),
-        At::Succeeded => ("Completed", 4, Some(SIZE)),
+        Initialize => ("Started", 0, None),
+        Transfer(done) | Error(done) => ("CopyDisks", 1, Some(done)),
+        Convert => ("ConvertGuest", 2, Some(SIZE)),
+        Failed(done) => ("Completed", 4, Some(done)),
+        Succeeded => ("Completed", 4, Some(SIZE)),
     };
     let pipeline: Vec<Value> = STEPS
         .iter()
@@ -71,12 +72,12 @@ fn machine(id: &str, name: &str, at: At) -> Value {
     let mut machine = json!({
         "id": id, "name": name, "phase": phase, "pipeline": pipeline, "started": STARTED,
     });
-    if matches!(at, At::Error(_) | At::Failed(_)) {
+    if matches!(at, Error(_) | Failed(_)) {
         machine["error"] = json!({"phase": "CopyDisks", "reasons": ERROR});
     }
     let end = match at {
-        At::Failed(_) => "Failed",
-        At::Succeeded => "Succeeded",
+        Failed(_) => "Failed",
+        Succeeded => "Succeeded",
         _ => return machine,
     };
     machine["completed"] = json!("2020-01-01T01:00:00Z");
@@ -130,7 +131,6 @@ fn a_plan_and_each_of_its_machines_are_seen_to_move_to_fail_and_to_succeed() {
         world.patch_status(&PLAN, namespace, "wave1", &ready).await;
 
         // What the controller says, and what is seen then: of the plan, of each machine.
-        use At::{Convert, Error, Failed, Initialize, Succeeded, Transfer};
         let failed = "web: DataVolume not ready; timed out";
         let failing = format!("MODIFIED Active Failing MigratingVM 0: {failed}");
         let end = |message: &str, state: &str| -> String {
@@ -184,7 +184,7 @@ fn a_plan_and_each_of_its_machines_are_seen_to_move_to_fail_and_to_succeed() {
                 [Succeeded, Error(0), Transfer(10_240)],
                 [
                     "MODIFIED Active Failing Executing 33: 1 of 3 machines done".into(),
-                    end("db:", "Succeeded"),
+                    end("db", "Succeeded"),
                     String::new(),
                     String::new(),
                 ],
@@ -217,7 +217,7 @@ fn a_plan_and_each_of_its_machines_are_seen_to_move_to_fail_and_to_succeed() {
                     end("3 of 3 machines done", "Failed"),
                     String::new(),
                     String::new(),
-                    end("app:", "Succeeded"),
+                    end("app", "Succeeded"),
                 ],
             ),
         ];

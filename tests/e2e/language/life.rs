@@ -1,8 +1,16 @@
 //! When operations start, give way and end.
 
 use super::life;
-use crate::harness::{VM, migrating, rule_set, shared, text};
+use crate::harness::{CRD, Kind, VM, crd, migrating, rule_set, shared, text};
 use serde_json::{Value, json};
+
+/// A kind that `deploy/` lets the server read, and that no other test has rule sets for:
+/// theirs would have it listed anew, and what is found in a list began some time before.
+const DISK: Kind = Kind {
+    api_version: "cdi.kubevirt.io/v1beta1",
+    kind: "DataVolume",
+    plural: "datavolumes",
+};
 
 /// A rule set on machines of this namespace.
 fn rules(namespace: &str, rules: &Value) -> Value {
@@ -121,7 +129,9 @@ fn a_rule_that_reads_the_time_is_evaluated_again_without_a_change_of_the_object(
     shared(async |world| {
         let namespace = world.namespace("now").await;
         let during = "timestamp(object.spec.from) <= now && now < timestamp(object.spec.to)";
-        let set = rules(
+        world.create(&CRD, None, &crd(&DISK, "Namespaced")).await;
+        let (group, version) = DISK.group_version();
+        let mut set = rules(
             namespace,
             &json!([
                 {"operation": "Overdue", "expression": during, "message": "'since ' + object.spec.from"},
@@ -129,13 +139,17 @@ fn a_rule_that_reads_the_time_is_evaluated_again_without_a_change_of_the_object(
                 {"operation": "Waiting", "expression": "has(object.spec.from)"},
             ]),
         );
+        set["spec"]["target"] =
+            json!({"group": group, "version": version, "resource": DISK.plural});
         world.ready_rule_set(&set).await;
         let mut events = world.watch(namespace).await;
         let from = jiff::Timestamp::now() + std::time::Duration::from_secs(3);
-        let to = from + std::time::Duration::from_secs(3);
-        let mut object = machine("a", &json!({}));
+        let to = from + std::time::Duration::from_secs(6);
+        let mut object = json!({
+            "apiVersion": DISK.api_version, "kind": DISK.kind, "metadata": {"name": "a"},
+        });
         object["spec"] = json!({"from": from.to_string(), "to": to.to_string()});
-        let object = world.create(&VM, Some(namespace), &object).await;
+        let object = world.create(&DISK, Some(namespace), &object).await;
         let message = format!("since {from}");
         let over = "No rule detects the operation any more.";
         let want = [
@@ -156,7 +170,7 @@ fn a_rule_that_reads_the_time_is_evaluated_again_without_a_change_of_the_object(
         let started = text(&all[1], "/object/metadata/creationTimestamp");
         let started: jiff::Timestamp = started.parse().expect("a timestamp");
         assert!(started.as_second() >= from.as_second(), "{started} {from}");
-        let path = format!("{}/a", VM.path(Some(namespace)));
+        let path = format!("{}/a", DISK.path(Some(namespace)));
         let after = world.admin.get(&path).await.ok();
         assert_eq!(
             after["metadata"]["resourceVersion"],
@@ -199,6 +213,11 @@ fn an_operation_that_supersedes_ends_the_other_at_once_and_keeps_it_from_startin
         };
         // The migration is still there for a moment; another one wants to begin.
         patch(json!({"stopping": true})).await;
+        events
+            .until("Stopping appears", |all| {
+                (!life(all, "a", "Stopping", None).is_empty()).then_some(())
+            })
+            .await;
         patch(json!({"renaming": true})).await;
         patch(json!({"migrating": false, "renaming": false, "stopping": false})).await;
         let over = "No rule detects the operation any more.";

@@ -3,6 +3,7 @@
 mod deckhouse;
 mod details;
 mod forklift;
+mod items;
 mod life;
 mod refused;
 mod selection;

@@ -68,8 +68,7 @@ fn what_does_not_compile_is_told_in_status_with_field_line_and_column() {
         let message = text(condition(&refused, "InvalidRule"), "/message");
         for part in [
             "variables[early].expression: 1:10: ",
-            "labelSelector: ",
-            "Near",
+            "labelSelector: operator \"Near\" of \"example.com/tier\" is not one of In, ",
             "rules[Waits].state: 1:1: \"Waiting\" is not one of Progressing, Blocked, Failing",
             "rules[Unknown].expression: 2:12: ",
             "rules[Number].message: 1:",

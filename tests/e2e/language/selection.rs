@@ -84,6 +84,21 @@ fn requests(world: &World, kind: &Kind) -> Vec<String> {
         .collect()
 }
 
+/// Events of this resource that the server has read, as it counts them.
+async fn events_read(world: &World, kind: &Kind) -> u64 {
+    let admin = [
+        ("X-Remote-User", "admin"),
+        ("X-Remote-Group", "system:masters"),
+    ];
+    let metrics = world.front_proxy().get_with("/metrics", &admin).await.text;
+    let mut lines = metrics.lines();
+    let line = lines
+        .find(|line| line.starts_with("ifo_feed_events_total") && line.contains(kind.plural))
+        .unwrap_or_else(|| panic!("none of {} in {metrics}", kind.plural));
+    let (_, count) = line.rsplit_once(' ').expect("a metric has a value");
+    count.parse().expect("a counter is a number")
+}
+
 async fn until_life(
     events: &mut Events,
     (subject, operation): (&str, &str),
@@ -158,6 +173,8 @@ fn a_selection_that_all_rule_sets_share_is_sent_with_the_watch() {
             ("leaves", "Saving"),
         ];
         world.until_operations(namespace, &all).await;
+        // Nothing came in of those that are not selected.
+        assert_eq!(events_read(world, &BACKUP).await, 3);
 
         // To a watch with a selection, both look the same.
         label(world, &BACKUP, namespace, "leaves", &json!({"ignore": ""})).await;

@@ -1,0 +1,99 @@
+//! Rules that look at each element of an object.
+
+use super::life;
+use crate::harness::{VM, condition, migrating, shared, text};
+use serde_json::{Value, json};
+
+/// A rule set on machines of this namespace, with an operation for each volume.
+fn volumes(namespace: &str) -> Value {
+    let mut rules = migrating(namespace);
+    rules["spec"]["rules"] = json!([{
+        "operation": "Attaching",
+        "forEach": "object.status.volumes",
+        "itemKey": "item.name",
+        "expression": "item.phase == 'Attaching'",
+        "message": "item.message",
+    }]);
+    rules
+}
+
+fn machine(volumes: &Value) -> Value {
+    json!({
+        "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": "a"},
+        "status": {"volumes": volumes},
+    })
+}
+
+#[test]
+fn each_element_has_an_operation_of_its_own_that_settles_when_the_element_is_gone() {
+    shared(async |world| {
+        let namespace = world.namespace("items").await;
+        world.ready_rule_set(&volumes(namespace)).await;
+        let mut events = world.watch(namespace).await;
+        let volume = |name: &str, phase: &str| json!({"name": name, "phase": phase});
+        let both = json!([
+            volume("x", "Attaching"),
+            volume("y", "Attaching"),
+            volume("z", "Ready")
+        ]);
+        world.create(&VM, Some(namespace), &machine(&both)).await;
+        let attaching = [("a", "Attaching"), ("a", "Attaching")];
+        let operations = world.until_operations(namespace, &attaching).await;
+        let mut items: Vec<&str> = operations
+            .iter()
+            .map(|operation| text(operation, "/spec/item"))
+            .collect();
+        items.sort_unstable();
+        assert_eq!(items, ["x", "y"]);
+        assert_ne!(
+            operations[0]["metadata"]["name"],
+            operations[1]["metadata"]["name"]
+        );
+        let select = format!(
+            "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/{namespace}/inflightoperations?fieldSelector=spec.item%3Dy"
+        );
+        let list = world.admin.get(&select).await.ok();
+        assert_eq!(list["items"].as_array().map(Vec::len), Some(1), "{list}");
+
+        let path = format!("{}/a", VM.path(Some(namespace)));
+        let other = json!({"status": {"volumes": [volume("y", "Attaching")]}});
+        world.admin.merge(&path, &other).await.ok();
+        let over = "No rule detects the operation any more.";
+        let want = [
+            "ADDED Active Progressing Attaching -: ".to_owned(),
+            "MODIFIED Active Settling Attaching -: ".to_owned(),
+            format!("MODIFIED Completed Ended NotDetected -: {over}"),
+            format!("DELETED Completed Ended NotDetected -: {over}"),
+        ];
+        let all = events
+            .until("the first is over", |all| {
+                (life(all, "a", "Attaching", Some("x")) == want).then(|| all.to_vec())
+            })
+            .await;
+        assert_eq!(life(&all, "a", "Attaching", Some("y")), want[..1]);
+    });
+}
+
+#[test]
+fn an_element_without_an_identity_is_told_in_status_and_the_others_are_seen() {
+    shared(async |world| {
+        let namespace = world.namespace("nameless").await;
+        world.ready_rule_set(&volumes(namespace)).await;
+        let volumes = json!([
+            {"name": ["x"], "phase": "Attaching"},
+            {"name": "y", "phase": "Attaching"},
+        ]);
+        world.create(&VM, Some(namespace), &machine(&volumes)).await;
+        let told = world
+            .rule_set_until(namespace, "EvaluationFailed", |it| {
+                condition(it, "EvaluationFailed")["status"] == "True"
+            })
+            .await;
+        let message = text(condition(&told, "EvaluationFailed"), "/message");
+        assert!(message.contains("rules[Attaching].itemKey"), "{message}");
+        let operations = world
+            .until_operations(namespace, &[("a", "Attaching")])
+            .await;
+        assert_eq!(operations[0]["spec"]["item"], "y");
+    });
+}
