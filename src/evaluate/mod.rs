@@ -2,14 +2,17 @@
 //! one object. Leaves: an [`Evaluation`]: what matched, with what the rule says of it,
 //! and what failed. Pure, but for the counters of what failed.
 
+mod allowance;
 mod ask;
 #[cfg(test)]
 mod tests;
 
+pub use self::allowance::Allowances;
+
 use self::ask::Asking;
 use crate::api::Gvr;
 use crate::api::live::State;
-use crate::expression::{Budget, Doc, Node, STEPS_PER_OBJECT, Scope};
+use crate::expression::{Budget, Doc, Node, Scope};
 use crate::rules::{EvaluationFailure, RuleBook, RuleSet};
 use crate::telemetry::Metrics;
 use jiff::Timestamp;
@@ -202,7 +205,7 @@ pub struct FieldFailure {
     pub message: String,
 }
 
-/// Evaluates all rules of `book` that cover the object.
+/// Evaluates all rules of `book` that cover the object, whatever was evaluated before.
 ///
 /// A missing field means that the rule does not match. Any other failure is counted,
 /// kept for the rule set's status, and reported as a finding without an answer.
@@ -212,14 +215,27 @@ pub fn evaluate(
     now: Timestamp,
     metrics: &Metrics,
 ) -> Result<Evaluation, Nameless> {
+    evaluate_within(book, doc, now, metrics, &mut Allowances::default())
+}
+
+/// As [`evaluate`], as one of many objects: a rule set that was too much on those before
+/// may spend less. `allowances` are of this book.
+pub fn evaluate_within(
+    book: &RuleBook,
+    doc: &Doc<'_>,
+    now: Timestamp,
+    metrics: &Metrics,
+    allowances: &mut Allowances,
+) -> Result<Evaluation, Nameless> {
     let metadata = doc.root().get("metadata").ok_or(Nameless)?;
     let namespace = metadata
         .get("namespace")
         .and_then(Node::as_str)
         .filter(|text| !text.is_empty());
-    let mut budget = Budget {
-        left: STEPS_PER_OBJECT,
-    };
+    let covers = |rule_set: &&Arc<RuleSet>| rule_set.covers(namespace);
+    let asked = book.rule_sets.iter().filter(covers).count();
+    let mut purse = allowances.open(book.rule_sets.len(), asked, now);
+    let mut budget = Budget { left: 0 };
     let mut asking = Asking {
         scope: Scope::new(doc, now, &mut budget),
         evaluation: Evaluation {
@@ -232,11 +248,10 @@ pub fn evaluate(
         },
         metrics,
     };
-    for rule_set in book
-        .rule_sets
-        .iter()
-        .filter(|rule_set| rule_set.covers(namespace))
-    {
+    for (place, rule_set) in book.rule_sets.iter().enumerate() {
+        if !rule_set.covers(namespace) {
+            continue;
+        }
         rule_set.activity.evaluated(now);
         if let Some(selector) = &rule_set.selector
             && !selector.matches(&labels_of(metadata))
@@ -244,7 +259,10 @@ pub fn evaluate(
             asking.evaluation.unselected.push(rule_set.clone());
             continue;
         }
+        let taken = purse.take(place);
+        asking.scope.budget.left = taken;
         asking.rule_set(rule_set);
+        purse.settle(place, taken, asking.scope.budget.left);
     }
     asking.evaluation.read_now = asking.scope.read_now;
     Ok(asking.evaluation)

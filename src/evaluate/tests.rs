@@ -297,3 +297,24 @@ fn states_and_reasons_have_names() {
         assert!(!rules::is_reason(not), "{not}");
     }
 }
+
+/// Costs more than one object may.
+const BOUNDLESS: &str = "rules:
+- {operation: Endless, expression: 'object.l.all(a, object.l.all(b, object.l.all(c, object.l.all(d, a + b + c + d > 0))))'}";
+
+#[test]
+fn a_rule_set_that_spends_all_it_may_takes_nothing_from_the_others() {
+    let good = "rules:\n- {operation: Moving, expression: object.moving}";
+    let book = book(&[("a", BOUNDLESS), ("b", BOUNDLESS), ("c", good)]);
+    let list: Vec<u32> = (1..200).collect();
+    let evaluation = asked(&book, &json!({"moving": true, "l": list}));
+    let found = |finding: &Finding| (finding.operation.to_string(), finding.says.is_some());
+    let found: Vec<_> = evaluation.findings.iter().map(found).collect();
+    let expected = [("Endless", false), ("Endless", false), ("Moving", true)];
+    assert_eq!(found, expected.map(|(name, says)| (name.to_owned(), says)));
+    let messages = evaluation.failures.iter().map(|failure| &*failure.message);
+    assert_eq!(
+        messages.collect::<Vec<_>>(),
+        ["evaluation cost limit exceeded"; 2]
+    );
+}

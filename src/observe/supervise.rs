@@ -4,7 +4,7 @@
 
 use super::{Feed, Lost, Raw, envelope};
 use crate::api::Source;
-use crate::evaluate::{self, Evaluation, Subject};
+use crate::evaluate::{self, Allowances, Evaluation, Subject};
 use crate::expression::{Doc, Projection};
 use crate::rules::{Feedback, Publication, RuleBook};
 use crate::telemetry::Metrics;
@@ -95,6 +95,7 @@ impl Supervisor {
                     listing: true,
                     interesting: HashMap::new(),
                     timed: HashMap::new(),
+                    allowances: Allowances::default(),
                 };
                 Ended(tokio::spawn(follower.run(self.feed.clone(), self.resync)))
             });
@@ -129,6 +130,8 @@ struct Follower {
     interesting: HashMap<Arc<str>, Option<Instant>>,
     /// The fields, as JSON, of subjects whose evaluation read `now`.
     timed: HashMap<Arc<str>, Bytes>,
+    /// What the rule sets of the book may spend.
+    allowances: Allowances,
 }
 
 impl Follower {
@@ -203,8 +206,11 @@ impl Follower {
             &book.projection
         };
         let evaluation = match Doc::parse(&object, projection) {
-            Ok(doc) => evaluate::evaluate(&book, &doc, Timestamp::now(), &self.metrics)
-                .inspect(|evaluation| self.keep(evaluation, &doc)),
+            Ok(doc) => {
+                let (metrics, allowances) = (&self.metrics, &mut self.allowances);
+                evaluate::evaluate_within(&book, &doc, Timestamp::now(), metrics, allowances)
+                    .inspect(|evaluation| self.keep(evaluation, &doc))
+            }
             Err(error) => return self.undecided(&object, &error.to_string(), read).await,
         };
         match evaluation {

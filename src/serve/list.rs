@@ -269,7 +269,8 @@ impl Iterator for Chunks {
             form: self.form,
             now: self.now,
         };
-        let mut out = Vec::with_capacity(CHUNK);
+        // The last item reaches beyond the chunk; it rarely has to grow for that.
+        let mut out = Vec::with_capacity(CHUNK + CHUNK / 8);
         if self.state == State::Head {
             encoder.list_head(&self.meta, &mut out);
             self.state = State::First;

@@ -17,7 +17,7 @@ pub enum Shape {
 }
 
 /// How objects are shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// As they are.
     Whole,
@@ -36,7 +36,7 @@ pub enum Form {
 }
 
 /// What comes with each row of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Include {
     /// The object's metadata.
     Metadata,

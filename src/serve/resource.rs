@@ -2,8 +2,10 @@
 //! the index that holds its objects. Everything else in this room works on any such
 //! description; the two that exist stand at the end.
 
+use super::lines::Lines;
 use crate::api::{GROUP, LIVE_GROUP, VERSION, live, ruleset};
 use crate::index::{Entry, Layout, Reader};
+use std::sync::Arc;
 
 /// One resource that this server serves, read-only: get, list and watch.
 #[derive(Clone, Debug)]
@@ -38,6 +40,8 @@ pub struct Resource {
     pub reader: Reader,
     /// The paths whose spans the index keeps of each object.
     pub layout: &'static Layout,
+    /// What its watchers share.
+    pub lines: Arc<Lines>,
 }
 
 impl Resource {
@@ -275,6 +279,7 @@ pub fn inflight_operations(reader: Reader) -> Resource {
         schema: || schemars::schema_for!(live::InFlightOperation),
         reader,
         layout: &LIVE_LAYOUT,
+        lines: Arc::new(Lines::new()),
     }
 }
 
@@ -405,5 +410,6 @@ pub fn operation_rule_sets(reader: Reader) -> Resource {
         schema: || schemars::schema_for!(ruleset::OperationRuleSet),
         reader,
         layout: &RULE_SET_LAYOUT,
+        lines: Arc::new(Lines::new()),
     }
 }

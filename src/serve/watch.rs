@@ -145,7 +145,7 @@ pub fn watch(
     watcher.bookmark_at = watcher.bookmark_after(now);
     let stream = futures::stream::unfold(watcher, |mut watcher| async move {
         let chunk = watcher.next().await?;
-        Some((Ok::<_, Infallible>(Bytes::from(chunk)), watcher))
+        Some((Ok::<_, Infallible>(chunk), watcher))
     });
     Ok(respond::data(Body::from_stream(stream), Syntax::Compact))
 }
@@ -177,7 +177,7 @@ enum Step {
 
 impl Watcher {
     /// The next bytes, or None at the end.
-    async fn next(&mut self) -> Option<Vec<u8>> {
+    async fn next(&mut self) -> Option<Bytes> {
         loop {
             let chunk = match std::mem::replace(&mut self.step, Step::Over) {
                 Step::Over => return None,
@@ -192,12 +192,12 @@ impl Watcher {
                     match opened {
                         Ok(step) => {
                             self.step = step;
-                            Vec::new()
+                            Bytes::new()
                         }
                         Err(failure) => error_event(&failure),
                     }
                 }
-                Step::Initial(entries, cursor) => self.initial(entries, cursor),
+                Step::Initial(entries, cursor) => self.initial(entries, cursor).into(),
                 Step::Live(cursor) => self.live(cursor).await?,
             };
             if !chunk.is_empty() {
@@ -275,8 +275,8 @@ impl Watcher {
         out
     }
 
-    async fn live(&mut self, mut cursor: Cursor) -> Option<Vec<u8>> {
-        let mut out = Vec::new();
+    async fn live(&mut self, mut cursor: Cursor) -> Option<Bytes> {
+        let out;
         let bookmark_at = self.bookmark_at;
         tokio::select! {
             biased;
@@ -286,14 +286,12 @@ impl Watcher {
                 if bookmark_at.is_some() =>
             {
                 self.bookmark_at = self.bookmark_after(Instant::now());
-                self.bookmark(cursor.rv(), false, &mut out);
+                let mut line = Vec::new();
+                self.bookmark(cursor.rv(), false, &mut line);
+                out = line.into();
             }
             changes = cursor.next() => match changes {
-                Ok(changes) => {
-                    for change in &changes {
-                        self.change(change, &mut out);
-                    }
-                }
+                Ok(changes) => out = self.changes(&changes),
                 Err(gone) => {
                     let failure = Failure::watch_too_old(gone.asked.0, gone.oldest.0);
                     return Some(error_event(&failure));
@@ -304,27 +302,51 @@ impl Watcher {
         Some(out)
     }
 
+    /// The lines of all changes. Usually there is one, whose bytes all watchers share.
+    fn changes(&mut self, changes: &[Change]) -> Bytes {
+        if let [change] = changes {
+            return self.change(change).unwrap_or_default();
+        }
+        let mut out = Vec::new();
+        for change in changes {
+            out.extend_from_slice(&self.change(change).unwrap_or_default());
+        }
+        out.into()
+    }
+
     /// One change as this watch's selector sees it: what comes to fit was added, what no
     /// longer fits was deleted, with its last fitting content at the change's version.
-    fn change(&mut self, change: &Change, out: &mut Vec<u8>) {
-        let fitting =
-            |entry: &Option<Arc<Entry>>| entry.clone().filter(|entry| self.selector.matches(entry));
+    fn change(&mut self, change: &Change) -> Option<Bytes> {
+        let fitting = |entry: &'_ Option<Arc<Entry>>| {
+            let entry = entry.as_ref()?;
+            self.selector.matches(entry).then(|| Arc::clone(entry))
+        };
         match (fitting(&change.before), fitting(&change.after)) {
-            (None, None) => {}
-            (None, Some(after)) => self.event("ADDED", Shown::own(&after), out),
-            (Some(_), Some(after)) => self.event("MODIFIED", Shown::own(&after), out),
-            (Some(before), None) => {
-                let shown = Shown {
-                    entry: &before,
-                    at: Some(change.rv),
-                };
-                self.event("DELETED", shown, out);
-            }
+            (None, None) => None,
+            (None, Some(after)) => Some(self.line("ADDED", &after, None)),
+            (Some(_), Some(after)) => Some(self.line("MODIFIED", &after, None)),
+            (Some(before), None) => Some(self.line("DELETED", &before, Some(change.rv))),
         }
     }
 
-    /// The one place where an event is encoded. Watchers of one form write the same
-    /// bytes; should encoding ever weigh, a cache by change and form belongs here.
+    /// The line of a change, encoded by whichever watcher of this form comes first.
+    fn line(&mut self, kind: &'static str, entry: &Arc<Entry>, at: Option<Rv>) -> Bytes {
+        let columns = !std::mem::replace(&mut self.columns_sent, true);
+        let (resource, form) = (&*self.resource, self.form);
+        let lines = &resource.lines;
+        lines.line(kind, entry, at, form, columns, |shown, now| {
+            let mut out = Vec::new();
+            let encoder = Encoder {
+                resource,
+                form,
+                now,
+            };
+            encoder.event(kind, shown, columns, &mut out);
+            out.into()
+        })
+    }
+
+    /// The line of an initial event, which only this watch needs.
     fn event(&mut self, kind: &str, shown: Shown<'_>, out: &mut Vec<u8>) {
         let columns = !std::mem::replace(&mut self.columns_sent, true);
         self.encoder().event(kind, shown, columns, out);
@@ -354,9 +376,9 @@ impl Watcher {
     }
 }
 
-fn error_event(failure: &Failure) -> Vec<u8> {
+fn error_event(failure: &Failure) -> Bytes {
     let mut out = b"{\"type\":\"ERROR\",\"object\":".to_vec();
     out.extend_from_slice(&failure.json());
     out.extend_from_slice(b"}\n");
-    out
+    out.into()
 }

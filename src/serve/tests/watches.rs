@@ -306,3 +306,49 @@ async fn watch_options_that_do_not_go_together_are_refused() {
         assert!(body.contains(why), "{body}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn watchers_of_one_form_share_the_bytes_of_a_change() {
+    let mut fixture = Fixture::filled();
+    let table = ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
+    let open = async |headers: &[(&str, &str)], selector: &str| {
+        let query = format!("resourceVersion=105{selector}");
+        let mut stream = Stream::open(&fixture, &query, headers).await;
+        assert!(stream.is_silent().await);
+        stream.body
+    };
+    let mut bodies = [
+        open(&[], "").await,
+        open(&[], "&fieldSelector=metadata.name%3Dw").await,
+        open(&[table], "").await,
+        open(&[table], "").await,
+    ];
+    let mut frames = Vec::new();
+    for progress in [50, 60] {
+        let rv = 100 + progress;
+        fixture.put(rv, "b", "w", |object| {
+            object["status"]["progress"] = json!(progress)
+        });
+        frames.clear();
+        for body in &mut bodies {
+            let frame = body.frame().await.expect("the watch goes on").unwrap();
+            frames.push(frame.into_data().unwrap());
+        }
+        let [a, b, c, d] = frames.as_slice() else {
+            panic!("four watches")
+        };
+        assert_eq!(a.as_ptr(), b.as_ptr(), "encoded twice");
+        assert_eq!(c, d);
+        assert_ne!(a, c);
+        let whole: Value = serde_json::from_slice(a).unwrap();
+        assert_eq!(whole["object"]["status"]["progress"], progress);
+        let row: Value = serde_json::from_slice(c).unwrap();
+        assert_eq!(row["object"]["kind"], "Table");
+        let columns = &row["object"]["columnDefinitions"];
+        assert_eq!(
+            columns.is_array(),
+            progress == 50,
+            "with the first event only"
+        );
+    }
+}

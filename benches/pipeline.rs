@@ -1,0 +1,315 @@
+//! What one change costs on its way from a watch's bytes to its watchers, and what a
+//! list costs: without a network, so that the figures are this server's own. The bars
+//! are in `docs/performance.md`; `benches/cluster.rs` has the rest of the way.
+
+use axum::Router;
+use axum::body::Body;
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use http::{Request, StatusCode};
+use http_body_util::BodyExt as _;
+use ifo::api::ruleset::OperationRuleSet;
+use ifo::api::{Gvr, Source};
+use ifo::auth::{AdministratorsOnly, TokenHolder};
+use ifo::evaluate::{self, Evaluation};
+use ifo::expression::Doc;
+use ifo::index::{self, Bounds, Reader, Stamp, Writer};
+use ifo::rules::{self, RuleBook};
+use ifo::serve::{self, Health, Limits, Server, VersionInfo, discovery::CoreGroup, resource};
+use ifo::telemetry::Metrics;
+use ifo::track::{Event, Message, Now, Settings, Tracker};
+use jiff::Timestamp;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+const VIRTUAL_MACHINE: &str = include_str!("../tests/fixtures/objects/virtualmachine.json");
+const KUBEVIRT: &str = include_str!("../tests/fixtures/objects/kubevirt.json");
+const LIVE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+const TOKEN: &str = "token";
+/// Operations that are listed.
+const OPERATIONS: usize = 10_000;
+/// Watchers that a change goes out to.
+const WATCHERS: usize = 1_000;
+/// The server's.
+const RING: Bounds = Bounds {
+    bytes: 4 << 20,
+    age: Duration::from_mins(5),
+};
+
+/// The book that one shipped rule set makes.
+fn book(yaml: &str, kind: &str) -> Arc<RuleBook> {
+    let set: OperationRuleSet = serde_saphyr::from_str(yaml).expect("shipped rules can be read");
+    let name = set.metadata.name.as_deref().unwrap_or_default();
+    let rules = rules::compile(name, &set.spec).expect("shipped rules compile");
+    let target = Gvr {
+        group: set.spec.target.group.clone(),
+        version: set.spec.target.version.clone(),
+        resource: set.spec.target.resource.clone(),
+    };
+    Arc::new(RuleBook::new(
+        1,
+        target,
+        kind.into(),
+        true,
+        vec![Arc::new(rules)],
+    ))
+}
+
+fn virtual_machines() -> Arc<RuleBook> {
+    book(
+        include_str!("../rules/kubevirt/virtualmachines.yaml"),
+        "VirtualMachine",
+    )
+}
+
+fn decode_and_evaluate(book: &RuleBook, json: &[u8], metrics: &Metrics) -> Evaluation {
+    let doc = Doc::parse(json, &book.projection).expect("the fixture is an object");
+    evaluate::evaluate(book, &doc, Timestamp::UNIX_EPOCH, metrics).expect("it has a name")
+}
+
+/// From the bytes of one object to what the rules find on it.
+fn evaluation(c: &mut Criterion) {
+    let metrics = Metrics::new();
+    let mut group = c.benchmark_group("decode and evaluate");
+    let kubevirts = book(include_str!("../rules/kubevirt/kubevirts.yaml"), "KubeVirt");
+    let migrating = VIRTUAL_MACHINE.replace("\"Running\"", "\"Migrating\"");
+    for (name, book, json) in [
+        (
+            "VirtualMachine, 6 rules",
+            virtual_machines(),
+            VIRTUAL_MACHINE,
+        ),
+        (
+            "VirtualMachine, 6 rules, one matches",
+            virtual_machines(),
+            &migrating,
+        ),
+        ("KubeVirt, 8 rules", kubevirts, KUBEVIRT),
+    ] {
+        group.throughput(Throughput::Bytes(json.len() as u64));
+        group.bench_function(name, |b| {
+            b.iter(|| decode_and_evaluate(&book, black_box(json.as_bytes()), &metrics));
+        });
+        group.bench_function(BenchmarkId::new(name, "decode"), |b| {
+            b.iter(|| Doc::parse(black_box(json.as_bytes()), &book.projection));
+        });
+    }
+    group.finish();
+}
+
+/// A tracker of virtual machines with its index, as the server has them.
+struct Pipeline {
+    book: Arc<RuleBook>,
+    source: Source,
+    metrics: Arc<Metrics>,
+    tracker: Tracker,
+    writer: Writer,
+}
+
+impl Pipeline {
+    fn new() -> (Self, Reader) {
+        let book = virtual_machines();
+        let metrics = Arc::new(Metrics::new());
+        let settings = Settings {
+            debounce: Duration::from_secs(30),
+            retain: false,
+            cluster_namespace: "ifo-system".into(),
+        };
+        let (writer, reader) = index::index(&resource::LIVE_LAYOUT, RING);
+        let source = Source {
+            target: Arc::new(book.target.clone()),
+            namespace: None,
+        };
+        let mut pipeline = Self {
+            tracker: Tracker::new(settings, metrics.clone()),
+            book,
+            source,
+            metrics,
+            writer,
+        };
+        pipeline.tracker.advance(
+            Message::Rules {
+                target: pipeline.source.target.clone(),
+                book: Some(pipeline.book.clone()),
+                removed: false,
+            },
+            Now::read(),
+        );
+        (pipeline, reader)
+    }
+
+    /// What the feed would send of virtual machine number `n`.
+    fn event(&self, n: usize, status: &str) -> Message {
+        let json = VIRTUAL_MACHINE
+            .replace("\"Running\"", &format!("\"{status}\""))
+            .replace(
+                "\"name\":\"db\",\"namespace\":\"",
+                &format!("\"name\":\"vm-{n}\",\"namespace\":\"team-{}-", n / 100),
+            )
+            .replacen("\"uid\":\"", &format!("\"uid\":\"{n:08x}"), 1);
+        Message::Feed {
+            source: self.source.clone(),
+            generation: self.book.generation,
+            event: Event::Evaluated {
+                evaluation: decode_and_evaluate(&self.book, json.as_bytes(), &self.metrics),
+                read: Instant::now(),
+            },
+        }
+    }
+
+    fn take(&mut self, message: Message) {
+        self.tracker.advance(message, Now::read());
+        self.tracker.commit(&mut self.writer, Stamp::Mint, &[]);
+    }
+
+    /// With that many operations in flight.
+    fn filled(operations: usize) -> (Self, Reader) {
+        let (mut pipeline, reader) = Self::new();
+        for n in 0..operations {
+            let message = pipeline.event(n, "Migrating");
+            pipeline.tracker.advance(message, Now::read());
+        }
+        pipeline
+            .tracker
+            .commit(&mut pipeline.writer, Stamp::Mint, &[]);
+        (pipeline, reader)
+    }
+}
+
+/// From an evaluation to what readers of the index see.
+fn track(c: &mut Criterion) {
+    let mut group = c.benchmark_group("track and commit");
+    let (mut pipeline, _reader) = Pipeline::filled(OPERATIONS);
+    for (name, statuses) in [
+        ("a change that shows", ["Running", "Migrating"]),
+        ("a heartbeat", ["Migrating", "Migrating"]),
+    ] {
+        let mut turn = 0;
+        group.bench_function(name, |b| {
+            b.iter_custom(|times| {
+                let mut took = Duration::ZERO;
+                for _ in 0..times {
+                    turn += 1;
+                    let message = pipeline.event(17, statuses[turn % 2]);
+                    let start = Instant::now();
+                    pipeline.take(message);
+                    took += start.elapsed();
+                }
+                took
+            });
+        });
+    }
+    group.finish();
+}
+
+fn router(reader: Reader) -> Router {
+    let health = Arc::new(Health::new());
+    health.set_synced();
+    serve::router(Server {
+        resources: vec![resource::inflight_operations(reader)],
+        authenticate: Arc::new(TokenHolder::of(TOKEN)),
+        authorize: Arc::new(AdministratorsOnly),
+        health,
+        metrics: Arc::new(Metrics::new()),
+        version: VersionInfo::default(),
+        core: CoreGroup::Absent,
+        limits: Limits::default(),
+        shutdown: CancellationToken::new(),
+    })
+}
+
+async fn ask(router: &Router, path: &str, accept: &str) -> Body {
+    let request = Request::get(path)
+        .header("authorization", format!("Bearer {TOKEN}"))
+        .header("accept", accept)
+        .body(Body::empty())
+        .expect("the parts are valid");
+    let response = router
+        .clone()
+        .oneshot(request)
+        .await
+        .expect("it always answers");
+    assert_eq!(response.status(), StatusCode::OK);
+    response.into_body()
+}
+
+async fn drained(mut body: Body) -> usize {
+    let mut bytes = 0;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.expect("the stream does not break");
+        bytes += frame.data_ref().map_or(0, bytes::Bytes::len);
+    }
+    bytes
+}
+
+fn list(c: &mut Criterion) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("threads can be had");
+    let (_pipeline, reader) = Pipeline::filled(OPERATIONS);
+    let router = router(reader);
+    let mut group = c.benchmark_group("list of 10k");
+    for (name, accept) in [("JSON", "application/json"), ("Table", TABLE)] {
+        let size = runtime.block_on(async { drained(ask(&router, LIVE, accept).await).await });
+        group.throughput(Throughput::Bytes(size as u64));
+        group.bench_function(name, |b| {
+            b.iter(|| runtime.block_on(async { drained(ask(&router, LIVE, accept).await).await }));
+        });
+    }
+    group.finish();
+}
+
+/// From a change until the last of its watchers has its bytes.
+fn fan_out(c: &mut Criterion) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("threads can be had");
+    let mut group = c.benchmark_group("1k watchers");
+    group.sample_size(20);
+    for (name, accept) in [("JSON", "application/json"), ("Table", TABLE)] {
+        let (mut pipeline, reader) = Pipeline::filled(1);
+        let path = format!("{LIVE}?watch=1&resourceVersion={}", reader.head());
+        let router = Router::clone(&router(reader));
+        let (told, mut heard) = mpsc::channel::<usize>(WATCHERS);
+        for _ in 0..WATCHERS {
+            let (router, path, told) = (router.clone(), path.clone(), told.clone());
+            runtime.spawn(async move {
+                let mut body = ask(&router, &path, accept).await;
+                while let Some(Ok(frame)) = body.frame().await {
+                    let bytes = frame.data_ref().map_or(0, bytes::Bytes::len);
+                    if told.send(bytes).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        let mut turn = 0;
+        group.bench_function(name, |b| {
+            b.iter_custom(|times| {
+                let mut took = Duration::ZERO;
+                for _ in 0..times {
+                    let message = pipeline.event(0, ["Running", "Migrating"][turn % 2]);
+                    turn += 1;
+                    let start = Instant::now();
+                    pipeline.take(message);
+                    for _ in 0..WATCHERS {
+                        black_box(heard.blocking_recv());
+                    }
+                    took += start.elapsed();
+                }
+                took
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, evaluation, track, list, fan_out);
+criterion_main!(benches);

@@ -1,0 +1,172 @@
+//! What each rule set of a book may spend on one object. Enters: what each spent on the
+//! objects before. Leaves: its budget, so that one that costs too much costs itself an
+//! answer, and not the others.
+//!
+//! All rule sets of a target share the steps of one object. Whoever is asked first may
+//! use nearly all, but leaves each of those that follow a share. A rule set that spends
+//! all it may on one object after the other is strained: from then on it may spend
+//! next to nothing, and only now and then as much as the others, to see whether it still
+//! has to be.
+
+use crate::expression::STEPS_PER_OBJECT;
+use jiff::Timestamp;
+
+/// What a rule set may count on, if the rule sets are few: a rule takes some ten steps,
+/// and one for each element that it looks at.
+const SHARE: u64 = 2_000;
+
+/// Objects in a row on which a rule set spends all it may before it is strained: one may
+/// be unusually large.
+const STRIKES: u8 = 3;
+
+/// What a strained rule set may spend on one object. With a hundred of them on a target
+/// that is less than 1 ms.
+const STRAINED: u64 = 20;
+
+/// Seconds between two objects on which a strained rule set is tried with what the
+/// others have.
+const RETRY: i64 = 10;
+
+/// The standing of the rule sets of one book, by their place in it.
+#[derive(Clone, Debug, Default)]
+pub struct Allowances(Vec<Standing>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Standing {
+    /// Objects in a row that were too much.
+    strikes: u8,
+    /// In seconds since 1970.
+    retry: i64,
+}
+
+/// What is left for one object.
+pub(super) struct Purse<'a> {
+    allowances: &'a mut Allowances,
+    now: i64,
+    left: u64,
+    share: u64,
+    /// Rule sets that are still to be asked.
+    to_come: u64,
+}
+
+impl Allowances {
+    /// For the next object. `rule_sets` is how many there are in the book, `asked` how
+    /// many of them will be.
+    pub(super) fn open(&mut self, rule_sets: usize, asked: usize, now: Timestamp) -> Purse<'_> {
+        self.0.resize(rule_sets, Standing::default());
+        let to_come = u64::try_from(asked).unwrap_or(u64::MAX);
+        Purse {
+            allowances: self,
+            now: now.as_second(),
+            left: STEPS_PER_OBJECT,
+            share: SHARE.min(STEPS_PER_OBJECT / to_come.max(1)),
+            to_come,
+        }
+    }
+}
+
+impl Purse<'_> {
+    /// What the rule set at this place of the book may spend.
+    pub(super) fn take(&mut self, place: usize) -> u64 {
+        self.to_come = self.to_come.saturating_sub(1);
+        let others = self.to_come.saturating_mul(self.share);
+        let may = self.left.saturating_sub(others);
+        match self.allowances.0.get_mut(place) {
+            Some(standing) if standing.strikes >= STRIKES => {
+                if self.now < standing.retry {
+                    return may.min(STRAINED);
+                }
+                standing.retry = self.now.saturating_add(RETRY);
+                may
+            }
+            _ => may,
+        }
+    }
+
+    /// Takes back what the rule set did not spend of `taken`.
+    pub(super) fn settle(&mut self, place: usize, taken: u64, rest: u64) {
+        self.left = self.left.saturating_sub(taken.saturating_sub(rest));
+        let Some(standing) = self.allowances.0.get_mut(place) else {
+            return;
+        };
+        if rest == 0 {
+            standing.strikes = standing.strikes.saturating_add(1).min(STRIKES);
+            if standing.strikes == STRIKES && standing.retry <= self.now {
+                standing.retry = self.now.saturating_add(RETRY);
+            }
+        } else if taken > STRAINED {
+            standing.strikes = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("it is in range")
+    }
+
+    /// What each of the rule sets gets, when those named spend all they may.
+    fn round(allowances: &mut Allowances, sets: usize, second: i64, greedy: &[usize]) -> Vec<u64> {
+        let mut purse = allowances.open(sets, sets, at(second));
+        let ask = |place| {
+            let taken = purse.take(place);
+            let rest = if greedy.contains(&place) {
+                0
+            } else {
+                taken - 1
+            };
+            purse.settle(place, taken, rest);
+            taken
+        };
+        (0..sets).map(ask).collect()
+    }
+
+    #[test]
+    fn a_rule_set_alone_may_spend_all() {
+        let mut allowances = Allowances::default();
+        assert_eq!(round(&mut allowances, 1, 0, &[]), [STEPS_PER_OBJECT]);
+    }
+
+    #[test]
+    fn the_last_has_its_share_whatever_the_first_spend() {
+        let mut allowances = Allowances::default();
+        let taken = round(&mut allowances, 3, 0, &[0, 1]);
+        assert_eq!(taken, [STEPS_PER_OBJECT - 2 * SHARE, SHARE, SHARE]);
+        let all: Vec<usize> = (0..500).collect();
+        let taken = round(&mut Allowances::default(), 500, 0, &all);
+        assert_eq!(taken.iter().sum::<u64>(), STEPS_PER_OBJECT);
+        assert!(taken.iter().all(|taken| *taken >= STEPS_PER_OBJECT / 500));
+    }
+
+    #[test]
+    fn one_that_spends_all_again_and_again_may_spend_little_until_it_is_tried_again() {
+        let mut allowances = Allowances::default();
+        for _ in 0..STRIKES {
+            assert!(round(&mut allowances, 2, 0, &[0])[0] > SHARE);
+        }
+        for second in 0..RETRY {
+            let taken = round(&mut allowances, 2, second, &[0]);
+            assert_eq!(taken, [STRAINED, STEPS_PER_OBJECT - STRAINED]);
+        }
+        // Tried, and no better.
+        assert!(round(&mut allowances, 2, RETRY, &[0])[0] > SHARE);
+        assert_eq!(round(&mut allowances, 2, RETRY, &[0])[0], STRAINED);
+        // That little is enough for an object proves nothing.
+        assert_eq!(round(&mut allowances, 2, RETRY, &[])[0], STRAINED);
+        // Tried, and better.
+        assert!(round(&mut allowances, 2, 2 * RETRY, &[])[0] > SHARE);
+        assert!(round(&mut allowances, 2, 2 * RETRY, &[])[0] > SHARE);
+    }
+
+    #[test]
+    fn a_large_object_between_others_strains_nobody() {
+        let mut allowances = Allowances::default();
+        for turn in 0..10 {
+            let greedy: &[usize] = if turn % 3 == 2 { &[] } else { &[0] };
+            assert!(round(&mut allowances, 1, 0, greedy)[0] > STRAINED, "{turn}");
+        }
+    }
+}
