@@ -155,7 +155,11 @@ impl Pipeline {
             source: self.source.clone(),
             generation: self.book.generation,
             event: Event::Evaluated {
-                evaluation: decode_and_evaluate(&self.book, json.as_bytes(), &self.metrics),
+                evaluation: Box::new(decode_and_evaluate(
+                    &self.book,
+                    json.as_bytes(),
+                    &self.metrics,
+                )),
                 read: Instant::now(),
             },
         }

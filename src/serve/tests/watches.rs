@@ -327,7 +327,7 @@ async fn watchers_of_one_form_share_the_bytes_of_a_change() {
     for progress in [50, 60] {
         let rv = 100 + progress;
         fixture.put(rv, "b", "w", |object| {
-            object["status"]["progress"] = json!(progress)
+            object["status"]["progress"] = json!(progress);
         });
         frames.clear();
         for body in &mut bodies {
