@@ -1,0 +1,216 @@
+//! The cluster: requests, and what the benches need in it.
+
+use anyhow::{Context as _, bail};
+use futures::{StreamExt as _, stream};
+use http::{Method, Request};
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where the subjects are.
+pub const MACHINES: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines";
+/// Where the operations are.
+pub const LIVE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1";
+/// Where the rule sets are.
+pub const RULE_SETS: &str = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
+
+const VIRTUAL_MACHINE: &str = include_str!("../../tests/fixtures/objects/virtualmachine.json");
+const APPLY: &str = "application/apply-patch+yaml";
+const MERGE: &str = "application/merge-patch+json";
+/// Requests at once while objects are made.
+const AT_ONCE: usize = 32;
+
+/// A server, and the kubeconfig that leads to it.
+#[derive(Clone)]
+pub struct Api {
+    pub kubeconfig: PathBuf,
+    pub client: Client,
+}
+
+impl Api {
+    pub async fn connect(kubeconfig: PathBuf) -> anyhow::Result<Self> {
+        let read = Kubeconfig::read_from(&kubeconfig)?;
+        let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
+        Ok(Self {
+            kubeconfig,
+            client: Client::try_from(config)?,
+        })
+    }
+
+    /// CRDs, the namespace, and the rule set of virtual machines.
+    pub async fn install(&self) -> anyhow::Result<()> {
+        self.define(
+            "operationrulesets.ifo.kubevirt.io",
+            include_str!("../../deploy/crd/operationrulesets.yaml"),
+        )
+        .await?;
+        let machines = definition("kubevirt.io", "v1", "VirtualMachine", "virtualmachines");
+        self.define("virtualmachines.kubevirt.io", &machines.to_string())
+            .await?;
+        self.apply(
+            "/api/v1/namespaces/ifo-system",
+            "{apiVersion: v1, kind: Namespace, metadata: {name: ifo-system}}",
+        )
+        .await?;
+        self.until(&format!("{MACHINES}?limit=1")).await?;
+        self.until(RULE_SETS).await?;
+        self.apply(
+            &format!("{RULE_SETS}/vm-lifecycle-rules"),
+            include_str!("../../rules/kubevirt/virtualmachines.yaml"),
+        )
+        .await
+    }
+
+    /// Creates a CRD.
+    pub async fn define(&self, name: &str, yaml: &str) -> anyhow::Result<()> {
+        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        self.apply(&format!("{path}/{name}"), yaml).await
+    }
+
+    /// Creates the subjects that are not there yet.
+    pub async fn make_machines(&self, count: usize) -> anyhow::Result<()> {
+        each(count, |n| async move {
+            let mut machine: Value = serde_json::from_str(VIRTUAL_MACHINE)?;
+            let metadata = &mut machine["metadata"];
+            *metadata = json!({"name": format!("vm-{n}"), "labels": metadata["labels"],
+                "annotations": metadata["annotations"]});
+            // As long as it is there, an operation is in flight.
+            machine["status"]["snapshotInProgress"].take();
+            self.create(MACHINES, &machine).await
+        })
+        .await
+    }
+
+    /// Gives all subjects a status.
+    pub async fn set_all(&self, count: usize, status: &str) -> anyhow::Result<()> {
+        each(count, |n| self.set(n, status, 0)).await
+    }
+
+    /// Updates one subject.
+    pub async fn set(&self, subject: usize, status: &str, round: usize) -> anyhow::Result<()> {
+        let body = json!({"metadata": {"annotations": {"bench": round.to_string()}},
+            "status": {"printableStatus": status}});
+        let path = format!("{MACHINES}/vm-{subject}");
+        self.send(Method::PATCH, &path, MERGE, body.to_string())
+            .await
+            .map(drop)
+    }
+
+    /// Creates an object, unless it is there.
+    pub async fn create(&self, path: &str, object: &Value) -> anyhow::Result<()> {
+        let made = self.send(Method::POST, path, "application/json", object.to_string());
+        match made.await {
+            Err(error) if !error.to_string().contains("AlreadyExists") => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    pub async fn apply(&self, path: &str, yaml: &str) -> anyhow::Result<()> {
+        let path = format!("{path}?fieldManager=bench&force=true");
+        self.send(Method::PATCH, &path, APPLY, yaml.to_owned())
+            .await
+            .map(drop)
+    }
+
+    pub async fn get(&self, path: &str) -> anyhow::Result<Vec<u8>> {
+        self.send(Method::GET, path, "", String::new()).await
+    }
+
+    pub async fn delete(&self, path: &str) -> anyhow::Result<()> {
+        self.send(Method::DELETE, path, "", String::new())
+            .await
+            .map(drop)
+    }
+
+    /// Waits until a path is there.
+    pub async fn until(&self, path: &str) -> anyhow::Result<()> {
+        let mut last = String::new();
+        for _ in 0..600 {
+            match self.get(path).await {
+                Ok(_) => return Ok(()),
+                Err(error) => last = error.to_string(),
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        bail!("{path} is not there within a minute: {last}")
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: String,
+    ) -> anyhow::Result<Vec<u8>> {
+        let mut request = Request::builder().method(method).uri(path);
+        if !kind.is_empty() {
+            request = request.header("content-type", kind);
+        }
+        let request = request.body(Body::from(body.into_bytes()))?;
+        let response = self.client.send(request).await?;
+        let status = response.status();
+        let body = response.into_body().collect().await?.to_bytes();
+        if !status.is_success() {
+            bail!("{path}: {status}: {}", String::from_utf8_lossy(&body));
+        }
+        Ok(body.to_vec())
+    }
+
+    /// The lines of a watch, from now on, handed to `take` as they come.
+    pub async fn watch(
+        &self,
+        path: &str,
+        mut take: impl FnMut(&[u8]) + Send + 'static,
+    ) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+        let list: Value = serde_json::from_slice(&self.get(&format!("{path}?limit=1")).await?)?;
+        let rv = list["metadata"]["resourceVersion"]
+            .as_str()
+            .context("a list has a version")?;
+        let path = format!("{path}?watch=1&resourceVersion={rv}");
+        let request = Request::get(path).body(Body::empty())?;
+        let mut body = self.client.send(request).await?.into_body();
+        Ok(tokio::spawn(async move {
+            let mut begun = Vec::new();
+            while let Some(Ok(frame)) = body.frame().await {
+                let mut rest: &[u8] = frame.data_ref().map_or(&[], |data| data);
+                while let Some(end) = memchr::memchr(b'\n', rest) {
+                    begun.extend_from_slice(&rest[..end]);
+                    take(&begun);
+                    begun.clear();
+                    rest = &rest[end + 1..];
+                }
+                begun.extend_from_slice(rest);
+            }
+        }))
+    }
+}
+
+/// Acts on each of so many, some at once.
+pub async fn each<F>(count: usize, act: impl Fn(usize) -> F) -> anyhow::Result<()>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    let mut acts = stream::iter((0..count).map(act)).buffer_unordered(AT_ONCE);
+    while let Some(done) = acts.next().await {
+        done?;
+    }
+    Ok(())
+}
+
+/// A definition without a schema, so that any object of the kind is accepted.
+pub fn definition(group: &str, version: &str, kind: &str, plural: &str) -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {
+            "group": group, "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural},
+            "versions": [{"name": version, "served": true, "storage": true, "schema": {
+                "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
+        },
+    })
+}

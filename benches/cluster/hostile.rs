@@ -1,0 +1,74 @@
+//! A hundred rule sets that were made to do harm, on the target of another one.
+
+use crate::api::RULE_SETS;
+use crate::server::Server;
+use crate::{Bench, Load};
+use serde_json::json;
+use std::time::Duration;
+
+/// How many.
+const HOSTILE: usize = 100;
+/// Loads with and without them, in turn.
+const TURNS: usize = 2;
+
+/// Expressions that compile and cost far more than they look.
+fn expressions() -> Vec<String> {
+    let ten = "[0,1,2,3,4,5,6,7,8,9]";
+    let nested = (0..12).fold("false".to_owned(), |inner, depth| {
+        format!("{ten}.exists(x{depth}, {inner})")
+    });
+    let doubling = (0..40).fold("[1]".to_owned(), |inner, depth| {
+        format!("[{inner}].map(x{depth}, x{depth} + x{depth})[0]")
+    });
+    let text = "a".repeat(1500);
+    let conditions = "object.status.conditions";
+    vec![
+        nested,
+        format!("size({doubling}) > 0"),
+        "object.metadata.name.matches('(a|aa|v|vm|m-)+$')".to_owned(),
+        format!("'{text}'.replace('a', '{text}').size() > 0"),
+        format!(
+            "{conditions}.all(a, {conditions}.all(b, {conditions}.all(c, {conditions}.all(d, \
+             {conditions}.all(e, a.type + b.type + c.type + d.type + e.type != '')))))"
+        ),
+    ]
+}
+
+/// The latency of the shipped rule set's operations, with and without the others.
+pub async fn compare(bench: &Bench, server: &Server) -> anyhow::Result<()> {
+    let expressions = expressions();
+    let name = |number: usize| format!("{RULE_SETS}/a-hostile-{number}");
+    let (mut without, mut with) = (Duration::MAX, Duration::MAX);
+    for _ in 0..TURNS {
+        let alone = bench.watched(Load::Life).await?;
+        alone.report();
+        without = without.min(alone.operations_within(99));
+        for number in 0..HOSTILE {
+            let expression = &expressions[number % expressions.len()];
+            let rules = json!({
+                "apiVersion": "ifo.kubevirt.io/v1alpha1", "kind": "OperationRuleSet",
+                "metadata": {"name": format!("a-hostile-{number}")},
+                "spec": {
+                    "component": "hostile",
+                    "target": {"group": "kubevirt.io", "version": "v1", "resource": "virtualmachines"},
+                    "rules": [{"operation": "Hostile", "expression": expression}],
+                },
+            });
+            bench.api.apply(&name(number), &rules.to_string()).await?;
+        }
+        let before = server.processor()?;
+        let beset = bench.watched(Load::Life).await?;
+        println!("with {HOSTILE} hostile rule sets:");
+        server.say_processor("updates", before, bench.rate * bench.seconds)?;
+        beset.report();
+        with = with.min(beset.operations_within(99));
+        for number in 0..HOSTILE {
+            bench.api.delete(&name(number)).await?;
+        }
+    }
+    println!(
+        "p99 with {HOSTILE} hostile rule sets {with:.2?}, without {without:.2?}: {:.2} times",
+        with.as_secs_f64() / without.as_secs_f64()
+    );
+    Ok(())
+}

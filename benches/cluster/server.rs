@@ -1,0 +1,181 @@
+//! The server under measurement.
+
+use crate::api::{Api, LIVE};
+use anyhow::{Context as _, bail};
+use kube::config::Kubeconfig;
+use kube::{Client, Config};
+use serde_json::json;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A process of it. Ends with this.
+pub struct Server {
+    child: Child,
+    pub port: u16,
+    /// From the start to the first discovery document.
+    pub started: Duration,
+}
+
+/// What the process takes up, in KB.
+pub struct Memory {
+    pub resident: u64,
+    /// Without what is mapped from the program's file.
+    anonymous: u64,
+    peak: u64,
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} KB resident ({} of them anonymous), {} KB at most so far",
+            self.resident, self.anonymous, self.peak
+        )
+    }
+}
+
+impl Server {
+    pub async fn start(api: &Api) -> anyhow::Result<Self> {
+        let program = std::env::var_os("IFO_BENCH_SERVER")
+            .map_or_else(|| env!("CARGO_BIN_EXE_ifo-apiserver").into(), PathBuf::from);
+        let file = std::env::temp_dir().join(format!("ifo-bench-{}.port", std::process::id()));
+        let start = Instant::now();
+        let child = Command::new(&program)
+            .args(["--secure-port=0", "--bind-address=127.0.0.1"])
+            .arg("--kubeconfig")
+            .arg(&api.kubeconfig)
+            .arg("--port-file")
+            .arg(&file)
+            .env("DEBOUNCE_THRESHOLD", "5s")
+            .env("RUST_LOG", "error")
+            .stdin(Stdio::null())
+            .spawn()
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        let mut server = Self {
+            child,
+            port: 0,
+            started: Duration::ZERO,
+        };
+        server.port = read_port(&file).await?;
+        let mut config = Config::new(server.url().parse()?);
+        config.accept_invalid_certs = true;
+        let stranger = Api {
+            kubeconfig: PathBuf::new(),
+            client: Client::try_from(config)?,
+        };
+        stranger.get(LIVE).await?;
+        server.started = start.elapsed();
+        let _ = std::fs::remove_file(file);
+        Ok(server)
+    }
+
+    fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// The way to it without the kube-apiserver, as the same user.
+    pub async fn direct(&self, api: &Api) -> anyhow::Result<Api> {
+        let mut kubeconfig = Kubeconfig::read_from(&api.kubeconfig)?;
+        for cluster in &mut kubeconfig.clusters {
+            if let Some(cluster) = &mut cluster.cluster {
+                cluster.server = Some(self.url());
+                cluster.certificate_authority = None;
+                cluster.certificate_authority_data = None;
+                cluster.insecure_skip_tls_verify = Some(true);
+            }
+        }
+        let file = std::env::temp_dir().join(format!("ifo-bench-{}.json", std::process::id()));
+        std::fs::write(&file, serde_json::to_vec(&kubeconfig)?)?;
+        Api::connect(file).await
+    }
+
+    /// Points the APIService at it, and waits until it answers through it.
+    pub async fn register(&self, api: &Api) -> anyhow::Result<()> {
+        let service = json!({"apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "ifo-apiserver", "namespace": "ifo-system"},
+            "spec": {"type": "ExternalName", "externalName": "localhost",
+                "ports": [{"port": self.port}]}});
+        api.apply(
+            "/api/v1/namespaces/ifo-system/services/ifo-apiserver",
+            &service.to_string(),
+        )
+        .await?;
+        let name = "v1alpha1.live.ifo.kubevirt.io";
+        let registration = json!({
+            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+            "metadata": {"name": name},
+            "spec": {"group": "live.ifo.kubevirt.io", "version": "v1alpha1",
+                "groupPriorityMinimum": 2000, "versionPriority": 100,
+                "service": {"name": "ifo-apiserver", "namespace": "ifo-system",
+                    "port": self.port}}});
+        api.apply(
+            &format!("/apis/apiregistration.k8s.io/v1/apiservices/{name}"),
+            &registration.to_string(),
+        )
+        .await?;
+        api.until(&format!("{LIVE}/inflightoperations?limit=1"))
+            .await
+    }
+
+    pub fn memory(&self) -> anyhow::Result<Memory> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let kilobytes = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok())
+                .with_context(|| format!("/proc has no {name}"))
+        };
+        Ok(Memory {
+            resident: kilobytes("VmRSS:")?,
+            anonymous: kilobytes("RssAnon:")?,
+            peak: kilobytes("VmHWM:")?,
+        })
+    }
+
+    /// Processor time of all its threads so far, user and system.
+    pub fn processor(&self) -> anyhow::Result<Duration> {
+        let mut nanoseconds = 0;
+        for task in std::fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            // A thread may end meanwhile.
+            let text = std::fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
+            nanoseconds += text
+                .split(' ')
+                .next()
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(0);
+        }
+        Ok(Duration::from_nanos(nanoseconds))
+    }
+
+    /// The same, since it was `before`.
+    pub fn processor_since(&self, before: Duration) -> anyhow::Result<Duration> {
+        // The time of threads that have ended is not in it any more.
+        Ok(self.processor()?.saturating_sub(before))
+    }
+
+    pub fn say_processor(&self, what: &str, before: Duration, events: usize) -> anyhow::Result<()> {
+        let each = self.processor_since(before)? / u32::try_from(events)?;
+        println!("processor time for each of {events} {what}: {each:.1?}");
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+async fn read_port(file: &Path) -> anyhow::Result<u16> {
+    for _ in 0..10_000 {
+        // Not there yet, or not written yet.
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        if let Ok(port) = text.trim().parse() {
+            return Ok(port);
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    bail!("the server did not write its port within 10 s")
+}
