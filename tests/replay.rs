@@ -15,12 +15,12 @@ const TOLERANCE: f64 = 1.0;
 #[derive(Deserialize)]
 struct Truth {
     /// By kind and name of the subject.
-    operations: BTreeMap<String, Vec<Operation>>,
+    operations: BTreeMap<String, Vec<Stretch>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Operation {
+struct Stretch {
     operation: String,
     /// Seconds of the stream.
     start: f64,
@@ -33,7 +33,7 @@ struct Operation {
 /// What the operation was detected on, and what it is.
 struct Seen {
     subject: String,
-    operation: Operation,
+    operation: Stretch,
 }
 
 fn repository() -> &'static Path {
@@ -90,7 +90,7 @@ fn seen(run: &Value) -> Seen {
     let subject = &run["subject"];
     Seen {
         subject: format!("{} {}", text(&subject["kind"]), text(&subject["name"])),
-        operation: Operation {
+        operation: Stretch {
             operation: text(&run["operation"]),
             start: run["started"].as_f64().expect("a start"),
             end: run["completed"].as_f64(),
@@ -103,7 +103,7 @@ fn is_near(a: f64, b: f64) -> bool {
     (a - b).abs() <= TOLERANCE
 }
 
-fn is_same(one: &Operation, other: &Operation) -> bool {
+fn is_same(one: &Stretch, other: &Stretch) -> bool {
     one.operation == other.operation
         && one.state == other.state
         && is_near(one.start, other.start)
@@ -146,7 +146,7 @@ fn a_recorded_stream_shows_what_was_under_way_and_nothing_else() {
 
 #[test]
 fn what_is_missing_or_late_or_too_much_is_a_difference() {
-    let operation = |start: f64| Operation {
+    let operation = |start: f64| Stretch {
         operation: "Migrating".to_owned(),
         start,
         end: None,
