@@ -41,6 +41,10 @@ pub struct Detection {
     pub says: Says,
 }
 
+/// Rule sets that detect an operation, by name. Shared: nearly always there is one, and the
+/// smallest node of a map has room for eleven.
+pub type Detections = BTreeMap<Arc<str>, Arc<Detection>>;
+
 impl Detection {
     /// The rule that detects it.
     pub fn rule(&self) -> Option<&Rule> {
@@ -137,9 +141,9 @@ pub struct Operation {
     start: Timestamp,
     start_source: StartTimeSource,
     /// Rule sets that detect it now, by name. Empty while it settles.
-    pub detections: BTreeMap<Arc<str>, Detection>,
+    pub detections: Detections,
     /// The rule set that speaks for it.
-    speaker: Detection,
+    speaker: Arc<Detection>,
     /// The run that it is, once a rule has told.
     instance: Option<Arc<str>>,
     /// Names for `detectedBy`: who detects it, or last did.
@@ -182,7 +186,7 @@ impl Operation {
         identity: &str,
         view: &SubjectView,
         cluster_namespace: &Arc<str>,
-        detections: BTreeMap<Arc<str>, Detection>,
+        detections: Detections,
         what: What,
         start: Start,
         now: Timestamp,
@@ -295,7 +299,7 @@ impl Operation {
         }
     }
 
-    fn next_speaker(&self) -> Option<&Detection> {
+    fn next_speaker(&self) -> Option<&Arc<Detection>> {
         let same = self.detections.get(&self.speaker.rule_set.name);
         same.or_else(|| self.detections.values().next())
     }

@@ -2,7 +2,7 @@
 
 use super::arbitrate::{self, Contender, What};
 use super::ledger::{Identity, Ledger};
-use super::operation::{Detection, End, Operation, Start, SubjectView};
+use super::operation::{Detection, Detections, End, Operation, Start, SubjectView};
 use super::tracker::Now;
 use crate::api::Gvr;
 use crate::api::live::StartTimeSource;
@@ -13,8 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Rule sets that detect an operation, by name.
-type Detections = BTreeMap<Arc<str>, Detection>;
 
 /// A subject on which something is detected, or was a moment ago.
 #[derive(Debug)]
@@ -22,7 +20,9 @@ pub(super) struct Tracked {
     pub(super) identity: Identity,
     pub(super) view: SubjectView,
     pub(super) target: Arc<Gvr>,
-    operations: BTreeMap<What, InFlight>,
+    // Boxed: the smallest node of a map has room for eleven values, and most subjects
+    // have one operation.
+    operations: BTreeMap<What, Box<InFlight>>,
     waiting: BTreeMap<What, Waiting>,
 }
 
@@ -58,7 +58,7 @@ struct Waiting {
 /// None for one whose rule failed.
 #[derive(Default)]
 struct Answers {
-    found: BTreeMap<What, BTreeMap<Arc<str>, Option<Detection>>>,
+    found: BTreeMap<What, BTreeMap<Arc<str>, Option<Arc<Detection>>>>,
     /// Operation and rule set of rules whose list of elements failed.
     failed_lists: BTreeSet<(Arc<str>, Arc<str>)>,
 }
@@ -79,10 +79,12 @@ impl Answers {
                     .insert((operation.clone(), rule_set.name.clone()));
             }
             let name = rule_set.name.clone();
-            let detection = says.map(|says| Detection {
-                target: target.clone(),
-                rule_set,
-                says,
+            let detection = says.map(|says| {
+                Arc::new(Detection {
+                    target: target.clone(),
+                    rule_set,
+                    says,
+                })
             });
             answers
                 .found
@@ -469,7 +471,7 @@ impl Tracked {
             settling: None,
             left: false,
         };
-        self.operations.insert(what, in_flight);
+        self.operations.insert(what, Box::new(in_flight));
     }
 }
 
