@@ -60,6 +60,20 @@ impl<'s> Asking<'_, 's> {
         }
     }
 
+    /// Leaves the operations of `rule_set` as they are. Its status says why already.
+    pub(super) fn pass_over(&mut self, rule_set: &'s Arc<RuleSet>) {
+        for rule in &rule_set.rules {
+            self.metrics
+                .evaluation_failed(&rule_set.name, &rule.operation);
+            self.evaluation.findings.push(Finding {
+                rule_set: rule_set.clone(),
+                operation: rule.operation.clone(),
+                item: None,
+                says: None,
+            });
+        }
+    }
+
     /// Asks a rule about each element.
     fn items(&mut self, place: Place<'_>, each: &'s ForEach, labels: &mut Labels) {
         let items: Vec<Item<'s>> = match each.list.items(&mut self.scope) {

@@ -220,8 +220,8 @@ pub fn evaluate(
     evaluate_within(book, doc, now, metrics, &mut Allowances::default())
 }
 
-/// As [`evaluate`], as one of many objects: a rule set that was too much on those before
-/// may spend less. `allowances` are of this book.
+/// As [`evaluate`], as one of many objects: of a rule set that was too much on those
+/// before, nothing is known. `allowances` are of this book.
 pub fn evaluate_within(
     book: &RuleBook,
     doc: &Doc<'_>,
@@ -261,7 +261,10 @@ pub fn evaluate_within(
             asking.evaluation.unselected.push(rule_set.clone());
             continue;
         }
-        let taken = purse.take(place);
+        let Some(taken) = purse.take(place) else {
+            asking.pass_over(rule_set);
+            continue;
+        };
         asking.scope.budget.left = taken;
         asking.rule_set(rule_set);
         purse.settle(place, taken, asking.scope.budget.left);

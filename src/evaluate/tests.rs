@@ -318,3 +318,28 @@ fn a_rule_set_that_spends_all_it_may_takes_nothing_from_the_others() {
         ["evaluation cost limit exceeded"; 2]
     );
 }
+
+#[test]
+fn of_a_strained_rule_set_nothing_is_known() {
+    let good = "rules:\n- {operation: Moving, expression: object.moving}";
+    let book = book(&[("a", BOUNDLESS), ("b", good)]);
+    let list: Vec<u32> = (1..200).collect();
+    let object = json!({"metadata": {"name": "a"}, "moving": true, "l": list}).to_string();
+    let doc = Doc::parse(object.as_bytes(), &book.projection).expect("a document");
+    let now = "2026-11-21T10:00:00Z".parse().expect("a time");
+    let mut allowances = Allowances::default();
+    let mut failed = Vec::new();
+    for _ in 0..20 {
+        let evaluation = evaluate_within(&book, &doc, now, &Metrics::new(), &mut allowances);
+        let evaluation = evaluation.expect("it has a name");
+        let says: Vec<_> = evaluation
+            .findings
+            .iter()
+            .map(|it| it.says.is_some())
+            .collect();
+        assert_eq!(says, [false, true]);
+        failed.push(evaluation.failures.len());
+    }
+    assert_eq!(failed.iter().sum::<usize>(), 10, "{failed:?}");
+    assert_eq!(failed.last(), Some(&0));
+}
