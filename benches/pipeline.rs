@@ -53,6 +53,10 @@ impl ProcessorTime {
         let time = clock_gettime(ClockId::ProcessCPUTime);
         Duration::try_from(time).expect("it is positive")
     }
+
+    fn since(start: Duration) -> Duration {
+        Self::now().saturating_sub(start)
+    }
 }
 
 impl Measurement for ProcessorTime {
@@ -64,7 +68,7 @@ impl Measurement for ProcessorTime {
     }
 
     fn end(&self, start: Duration) -> Duration {
-        Self::now() - start
+        Self::since(start)
     }
 
     fn add(&self, one: &Duration, other: &Duration) -> Duration {
@@ -348,7 +352,7 @@ fn track(c: &mut Criterion<ProcessorTime>) {
                     let message = pipeline.event(17, statuses[turn % 2]);
                     let start = ProcessorTime::now();
                     pipeline.take(message);
-                    took += ProcessorTime::now() - start;
+                    took += ProcessorTime::since(start);
                 }
                 took
             });
@@ -453,7 +457,7 @@ fn fan_out(c: &mut Criterion<ProcessorTime>) {
                     for _ in 0..WATCHERS {
                         black_box(heard.blocking_recv());
                     }
-                    took += ProcessorTime::now() - start;
+                    took += ProcessorTime::since(start);
                 }
                 took
             });

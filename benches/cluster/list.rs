@@ -30,7 +30,7 @@ pub async fn compare(api: &Api, server: &Server) -> anyhow::Result<()> {
             let cached = format!("{COPIES}?resourceVersion=0");
             theirs = theirs.min(time(api, &cached, accept).await?);
         }
-        let processor = (server.processor()? - before) / u32::try_from(TIMES)?;
+        let processor = server.processor_since(before)? / u32::try_from(TIMES)?;
         println!(
             "list as {name}: {:.1?} for {} bytes here ({processor:.1?} of processor time), \
              {:.1?} for {} bytes from the kube-apiserver's cache: {:.1} times as fast",

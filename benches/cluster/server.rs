@@ -148,8 +148,14 @@ impl Server {
         Ok(Duration::from_nanos(nanoseconds))
     }
 
+    /// The same, since it was `before`.
+    pub fn processor_since(&self, before: Duration) -> anyhow::Result<Duration> {
+        // The time of threads that have ended is not in it any more.
+        Ok(self.processor()?.saturating_sub(before))
+    }
+
     pub fn say_processor(&self, what: &str, before: Duration, events: usize) -> anyhow::Result<()> {
-        let each = (self.processor()? - before) / u32::try_from(events)?;
+        let each = self.processor_since(before)? / u32::try_from(events)?;
         println!("processor time for each of {events} {what}: {each:.1?}");
         Ok(())
     }

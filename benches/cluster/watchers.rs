@@ -65,7 +65,7 @@ pub async fn spread(bench: &Bench, server: &Server) -> anyhow::Result<()> {
         bench.api.set(0, status, n).await?;
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let processor = server.processor()? - before;
+    let processor = server.processor_since(before)?;
     let sightings = sightings.lock().expect("nothing panics");
     let complete: Vec<_> = sightings
         .values()
