@@ -18,8 +18,8 @@ const SHARE: u64 = 2_000;
 /// may be unusually large.
 const STRIKES: u8 = 10;
 
-/// Seconds between two objects on which a strained rule set is asked. It then costs 30 ms
-/// at most, so a hundredth of the time is lost even if it is asked about nothing else.
+/// Seconds between two objects on which a strained rule set is asked. All rule sets
+/// together cost an object 30 ms at most, and one of a hundred a hundredth of that.
 const RETRY: i64 = 10;
 
 /// The standing of the rule sets of one book, by their place in it.
