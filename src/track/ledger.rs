@@ -1,7 +1,8 @@
 //! What all subjects share: what is to be written, what is due when, and what has ended.
 
 use super::arbitrate::What;
-use super::operation::{End, Operation, Start, SubjectView};
+use super::end::End;
+use super::operation::{Operation, Start, SubjectView};
 use super::tracker::{Now, Settings};
 use crate::index::{Key, Write};
 use crate::telemetry::Metrics;

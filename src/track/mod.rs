@@ -3,6 +3,7 @@
 //! so two events of one subject cannot race.
 
 mod arbitrate;
+mod end;
 mod ledger;
 mod operation;
 mod subject;

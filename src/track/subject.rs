@@ -1,8 +1,9 @@
 //! One subject: its operations in flight, and those that wait to appear.
 
 use super::arbitrate::{self, Contender, What};
+use super::end::End;
 use super::ledger::{Identity, Ledger};
-use super::operation::{Detection, Detections, End, Operation, Start, SubjectView};
+use super::operation::{Detection, Detections, Operation, Start, SubjectView};
 use super::tracker::Now;
 use crate::api::Gvr;
 use crate::api::live::StartTimeSource;
@@ -12,7 +13,6 @@ use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
 
 /// A subject on which something is detected, or was a moment ago.
 #[derive(Debug)]

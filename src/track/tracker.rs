@@ -2,8 +2,9 @@
 //! whole life of an operation can be tested without waiting.
 
 use super::arbitrate::What;
+use super::end::End;
 use super::ledger::{Identity, Ledger};
-use super::operation::{Detection, End, SubjectView};
+use super::operation::{Detection, SubjectView};
 use super::subject::Tracked;
 use super::{Event, Message};
 use crate::api::{Gvr, Source};
