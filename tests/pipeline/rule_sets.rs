@@ -114,15 +114,15 @@ async fn a_hundred_hostile_rule_sets_at_once_are_told_why_and_disturb_nobody() {
         );
         assert!(message.chars().count() <= 1024, "{name}: {message}");
     }
-    // Many negations of a constant harm nobody, and many things that a short name may or
-    // may not have are soon looked for.
+    // Many negations of a constant harm nobody, and what a pattern that is small enough to
+    // compile looks for in a short name is soon found or not.
     let silent = |number: usize| {
         let name = name(number);
         told.iter()
             .any(|(of, message)| *of == name && message.is_empty())
     };
     for (number, expression) in expressions.iter().enumerate() {
-        let harmless = expression.starts_with("!!") || expression.contains("(a?)");
+        let harmless = expression.starts_with("!!") || expression.contains(".matches(");
         assert!(silent(number) <= harmless, "no word on {expression:.80}");
     }
 
