@@ -10,6 +10,11 @@ use tokio::sync::watch;
 #[cfg(test)]
 mod tests;
 
+/// Changes that are handed out at a time, but for those of the same version, which stay
+/// together. Whoever is slow keeps what it was handed, so this and not the ring bounds
+/// what a thousand slow watchers keep.
+const AT_ONCE: usize = 16;
+
 /// A place in the ring.
 #[derive(Debug)]
 pub struct Cursor {
@@ -34,9 +39,8 @@ impl Cursor {
         }
     }
 
-    /// The changes of the scope since the last call, in order, at least one; waits for
-    /// them, without end once the writer is gone. How many there can be at once is
-    /// bounded as the ring is. Cancel-safe.
+    /// The next changes of the scope, in order, at least one and not many at once; waits
+    /// for them, without end once the writer is gone. Cancel-safe.
     ///
     /// # Errors
     ///
@@ -47,7 +51,6 @@ impl Cursor {
             let head = *self.head.borrow_and_update();
             if head > self.rv {
                 let changes = self.until(head)?;
-                self.rv = head;
                 if !changes.is_empty() {
                     return Ok(changes);
                 }
@@ -63,13 +66,27 @@ impl Cursor {
         self.rv
     }
 
-    fn until(&self, head: Rv) -> Result<Vec<Change>, Gone> {
+    /// The next changes up to `head`, and goes on to the last of them or to `head`.
+    fn until(&mut self, head: Rv) -> Result<Vec<Change>, Gone> {
         let ring = self.shared.ring();
-        let changes = ring.after(self.rv)?;
-        Ok(changes
-            .take_while(|change| change.rv <= head)
-            .filter(|change| self.scope.contains(change.key()))
-            .cloned()
-            .collect())
+        let mut changes: Vec<Change> = Vec::new();
+        let mut to = head;
+        let all = ring.after(self.rv)?;
+        for change in all.take_while(|change| change.rv <= head) {
+            if !self.scope.contains(change.key()) {
+                continue;
+            }
+            if let Some(last) = changes.last()
+                && changes.len() >= AT_ONCE
+                && last.rv < change.rv
+            {
+                to = last.rv;
+                break;
+            }
+            changes.push(change.clone());
+        }
+        drop(ring);
+        self.rv = to;
+        Ok(changes)
     }
 }

@@ -127,3 +127,27 @@ async fn a_version_is_waited_for_until_the_limit() {
     drop(writer);
     assert!(!reader.reached(Rv(u64::MAX), limit).await);
 }
+
+#[tokio::test]
+async fn what_has_piled_up_comes_in_small_numbers_but_versions_stay_whole() {
+    let (mut writer, reader) = index(&LAYOUT, BOUNDS);
+    let mut cursor = reader.follow(reader.head(), Scope::All).unwrap();
+    let mut made: Vec<_> = (0..20).map(|n| commit(&mut writer, "a", n)).collect();
+    // What a mirror writes at once has one version.
+    let rv = Rv(made.last().unwrap().0 + 1);
+    let names: Vec<_> = (0..50).map(|n| format!("n{n}")).collect();
+    let batch = names.iter().map(|name| put("a", name, 1)).collect();
+    writer.commit(batch, Stamp::Exact(rv)).unwrap();
+    made.extend(vec![rv; 50]);
+    made.push(commit(&mut writer, "a", 1000));
+    let mut seen = Vec::new();
+    let mut sizes = Vec::new();
+    while let Some(changes) = cursor.next().now_or_never() {
+        let changes: Vec<_> = changes.unwrap().iter().map(|change| change.rv).collect();
+        assert_eq!(cursor.rv(), *changes.last().unwrap());
+        sizes.push(changes.len());
+        seen.extend(changes);
+    }
+    assert_eq!(seen, made);
+    assert_eq!(sizes, [16, 54, 1]);
+}
