@@ -6,7 +6,7 @@ use super::encode::{Encoder, ListMeta};
 use super::negotiate::{Form, Shape, Syntax, negotiate};
 use super::request::{Query, Request};
 use super::resource::Resource;
-use super::respond;
+use super::respond::{self, Indenter};
 use super::select::Selector;
 use super::status::Failure;
 use crate::index::{At, Entry, Rv};
@@ -22,12 +22,14 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod yaml;
+
 /// How long a request for a version that is yet to come waits (upstream's
 /// `blockTimeout` of the watch cache).
 pub const FRESH_WAIT: Duration = Duration::from_secs(3);
 
 /// Bytes of a chunk: a few HTTP/2 frames, and no more than one TLS connection buffers.
-pub const CHUNK: usize = 64 << 10;
+const CHUNK: usize = 64 << 10;
 
 /// A continue token, as upstream writes it, so that tools which look into one can.
 #[derive(Debug, Serialize, Deserialize)]
@@ -217,22 +219,33 @@ pub async fn list(
         let version = i64::try_from(rv.0).unwrap_or(i64::MAX);
         meta.resume = Token::after(version, last).encode();
     }
-    let chunks = Chunks::new(Arc::clone(resource), wanted.form, meta, entries);
-    if wanted.syntax == Syntax::Compact {
-        let stream = futures::stream::iter(chunks.map(Ok::<_, Infallible>));
-        return Ok(respond::data(Body::from_stream(stream), wanted.syntax));
-    }
-    Ok(respond::whole(chunks.flatten().collect(), wanted.syntax))
+    let chunks = Chunks {
+        resource: Arc::clone(resource),
+        form: wanted.form,
+        syntax: wanted.syntax,
+        now: Timestamp::now(),
+        meta,
+        entries: entries.into_iter(),
+        state: State::Head,
+        indenter: Indenter::default(),
+        tail: Vec::new(),
+    };
+    let stream = futures::stream::iter(chunks.map(Ok::<_, Infallible>));
+    Ok(respond::data(Body::from_stream(stream), wanted.syntax))
 }
 
-/// A list's body, chunk by chunk.
+/// A list's body, chunk by chunk, in any syntax: what is large is never there as a whole.
 struct Chunks {
     resource: Arc<Resource>,
     form: Form,
+    syntax: Syntax,
     now: Timestamp,
     meta: ListMeta,
     entries: std::vec::IntoIter<Arc<Entry>>,
     state: State,
+    indenter: Indenter,
+    /// Of YAML, what comes after the items.
+    tail: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -245,14 +258,56 @@ enum State {
 }
 
 impl Chunks {
-    fn new(resource: Arc<Resource>, form: Form, meta: ListMeta, entries: Vec<Arc<Entry>>) -> Self {
-        Self {
-            resource,
-            form,
-            now: Timestamp::now(),
-            meta,
-            entries: entries.into_iter(),
-            state: State::Head,
+    /// Compact JSON.
+    fn compact(&mut self, out: &mut Vec<u8>) {
+        let encoder = Encoder {
+            resource: &self.resource,
+            form: self.form,
+            now: self.now,
+        };
+        if self.state == State::Head {
+            encoder.list_head(&self.meta, out);
+            self.state = State::First;
+        }
+        while out.len() < CHUNK {
+            let Some(entry) = self.entries.next() else {
+                encoder.list_tail(&self.meta, out);
+                self.state = State::Done;
+                break;
+            };
+            if self.state == State::Rest {
+                out.push(b',');
+            }
+            self.state = State::Rest;
+            encoder.item(&entry, out);
+        }
+    }
+
+    fn yaml(&mut self, out: &mut Vec<u8>) {
+        let encoder = Encoder {
+            resource: &self.resource,
+            form: self.form,
+            now: self.now,
+        };
+        if self.state == State::Head {
+            let mut frame = Vec::new();
+            encoder.list_head(&self.meta, &mut frame);
+            encoder.list_tail(&self.meta, &mut frame);
+            let frame = yaml::Frame::of(&frame, self.entries.len() > 0);
+            out.extend_from_slice(&frame.head);
+            self.tail = frame.tail;
+            self.state = State::Rest;
+        }
+        let mut json = Vec::new();
+        while out.len() < CHUNK {
+            let Some(entry) = self.entries.next() else {
+                out.append(&mut self.tail);
+                self.state = State::Done;
+                break;
+            };
+            json.clear();
+            encoder.item(&entry, &mut json);
+            yaml::item(&json, out);
         }
     }
 }
@@ -264,28 +319,16 @@ impl Iterator for Chunks {
         if self.state == State::Done {
             return None;
         }
-        let encoder = Encoder {
-            resource: &self.resource,
-            form: self.form,
-            now: self.now,
-        };
         // The last item reaches beyond the chunk; it rarely has to grow for that.
         let mut out = Vec::with_capacity(CHUNK + CHUNK / 8);
-        if self.state == State::Head {
-            encoder.list_head(&self.meta, &mut out);
-            self.state = State::First;
-        }
-        while out.len() < CHUNK {
-            let Some(entry) = self.entries.next() else {
-                encoder.list_tail(&self.meta, &mut out);
-                self.state = State::Done;
-                break;
-            };
-            if self.state == State::Rest {
-                out.push(b',');
+        match self.syntax {
+            Syntax::Compact => self.compact(&mut out),
+            Syntax::Indented => {
+                let mut json = std::mem::replace(&mut out, Vec::with_capacity(2 * CHUNK));
+                self.compact(&mut json);
+                self.indenter.write(&json, &mut out);
             }
-            self.state = State::Rest;
-            encoder.item(&entry, &mut out);
+            Syntax::Yaml => self.yaml(&mut out),
         }
         Some(Bytes::from(out))
     }

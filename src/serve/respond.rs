@@ -20,7 +20,7 @@ pub fn whole(json: Vec<u8>, syntax: Syntax) -> Response {
 }
 
 /// The same value as YAML. JSON is YAML as well, should that ever not work out.
-fn yaml(json: &[u8]) -> Vec<u8> {
+pub fn yaml(json: &[u8]) -> Vec<u8> {
     serde_json::from_slice::<serde_json::Value>(json)
         .ok()
         .and_then(|value| serde_saphyr::to_string(&value).ok())
@@ -68,51 +68,101 @@ pub fn overload() -> Response {
     response
         .headers_mut()
         .insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response.extensions_mut().insert(SelfDefence);
     response
 }
+
+/// Marks an answer that the server gave to protect itself.
+#[derive(Clone, Copy, Debug)]
+pub struct SelfDefence;
 
 /// `json` with two spaces for each level, as Go's `json.Indent` writes it.
 pub fn indent(json: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len() * 2);
-    let mut depth = 0;
-    let mut string = false;
-    let mut bytes = json.iter().copied().peekable();
-    let line = |out: &mut Vec<u8>, depth: usize| {
-        out.push(b'\n');
-        out.resize(out.len() + 2 * depth, b' ');
-    };
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'\\' if string => {
+    Indenter::default().write(json, &mut out);
+    out
+}
+
+/// Indents JSON that comes in parts, wherever these are cut.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Indenter {
+    depth: usize,
+    /// Inside a string; and there, after a backslash.
+    string: bool,
+    escaped: bool,
+    /// After an opening bracket, which may yet turn out to be closed at once.
+    opened: bool,
+}
+
+impl Indenter {
+    /// Writes the next part.
+    pub fn write(&mut self, json: &[u8], out: &mut Vec<u8>) {
+        for &byte in json {
+            if self.string {
                 out.push(byte);
-                out.extend(bytes.next());
-            }
-            b'"' => {
-                string = !string;
-                out.push(byte);
-            }
-            _ if string => out.push(byte),
-            b'{' | b'[' => {
-                out.push(byte);
-                if matches!(bytes.peek(), Some(b'}' | b']')) {
-                    out.extend(bytes.next());
-                } else {
-                    depth += 1;
-                    line(&mut out, depth);
+                match byte {
+                    _ if self.escaped => self.escaped = false,
+                    b'\\' => self.escaped = true,
+                    b'"' => self.string = false,
+                    _ => {}
                 }
+                continue;
             }
-            b'}' | b']' => {
-                depth = depth.saturating_sub(1);
-                line(&mut out, depth);
-                out.push(byte);
+            let closes = matches!(byte, b'}' | b']');
+            if std::mem::take(&mut self.opened) {
+                if closes {
+                    out.push(byte);
+                    continue;
+                }
+                self.depth += 1;
+                self.line(out);
             }
-            b',' => {
-                out.push(byte);
-                line(&mut out, depth);
+            match byte {
+                b'"' => {
+                    self.string = true;
+                    out.push(byte);
+                }
+                b'{' | b'[' => {
+                    self.opened = true;
+                    out.push(byte);
+                }
+                b'}' | b']' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    self.line(out);
+                    out.push(byte);
+                }
+                b',' => {
+                    out.push(byte);
+                    self.line(out);
+                }
+                b':' => out.extend_from_slice(b": "),
+                other => out.push(other),
             }
-            b':' => out.extend_from_slice(b": "),
-            other => out.push(other),
         }
     }
-    out
+
+    fn line(self, out: &mut Vec<u8>) {
+        out.push(b'\n');
+        out.resize(out.len() + 2 * self.depth, b' ');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indented_json_is_the_same_however_it_is_cut() {
+        let json = r#"{"a":[],"b":{},"c":[1,{"d":"x\"{[,:]}\\"},[[]]],"e":null}"#;
+        let whole = "{\n  \"a\": [],\n  \"b\": {},\n  \"c\": [\n    1,\n    {\n      \"d\": \
+                     \"x\\\"{[,:]}\\\\\"\n    },\n    [\n      []\n    ]\n  ],\n  \"e\": null\n}";
+        assert_eq!(String::from_utf8(indent(json.as_bytes())).unwrap(), whole);
+        for size in 1..json.len() {
+            let (mut indenter, mut out) = (Indenter::default(), Vec::new());
+            for part in json.as_bytes().chunks(size) {
+                indenter.write(part, &mut out);
+            }
+            assert_eq!(String::from_utf8(out).unwrap(), whole, "{size}");
+        }
+    }
 }

@@ -5,6 +5,7 @@ mod compression;
 mod listening;
 mod objects;
 mod refusals;
+mod syntaxes;
 mod tables;
 mod watches;
 

@@ -1,0 +1,74 @@
+//! Lists in YAML and indented JSON, which are written item by item.
+
+use super::*;
+use crate::serve::respond;
+
+const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
+
+#[tokio::test]
+async fn lists_in_every_syntax_are_streams_of_the_very_same_bytes() {
+    let metadata = "as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    let table = "as=Table;v=v1;g=meta.k8s.io";
+    let awkward = [
+        "plain",
+        "two\nlines\n",
+        "\n\n",
+        "- dash",
+        "key: value # comment",
+        "'\"\\ \t \u{1}\u{85}\u{2028}é",
+        "",
+        " ",
+        "yes",
+        "1e3",
+        "~",
+        "{a: [b]}",
+        &"a long line that goes on ".repeat(20),
+        "trailing \n space",
+        "&anchor *alias !tag |literal >folded",
+    ];
+    for number in [0, 1, 15, 400] {
+        let mut fixture = Fixture::bounded(8 << 20);
+        for n in 0..number {
+            fixture.put(101 + n, "n", &format!("o{n:04}"), |object| {
+                let text = awkward[usize::try_from(n).unwrap() % awkward.len()];
+                object["status"]["message"] = json!(text);
+                object["metadata"]["annotations"] = json!({ text: text, "empty": {}, "none": [] });
+                object["status"]["conditions"] = json!([{ "message": text }, [], [[text]], null]);
+            });
+        }
+        for parameters in ["", table, metadata] {
+            for query in ["", "?limit=3"] {
+                let path = format!("{ALL}{query}");
+                let accept = |kind: &str| format!("application/{kind};{parameters}");
+                // Times are shown in seconds, which may pass between two lists.
+                for _ in 0..5 {
+                    let ask = async |kind: &str, more: &str| {
+                        let accept = format!("{}{more}", accept(kind));
+                        let asked = request("GET", &path, &[("accept", &accept)]);
+                        let mut body = fixture.send(asked).await.into_body();
+                        let (mut bytes, mut frames) = (Vec::new(), 0);
+                        while let Some(frame) = body.frame().await {
+                            let data = frame.unwrap().into_data().unwrap();
+                            assert!(data.len() < 512 << 10);
+                            bytes.extend_from_slice(&data);
+                            frames += 1;
+                        }
+                        assert_eq!(frames > 1, number == 400 && query.is_empty(), "{kind}");
+                        String::from_utf8(bytes).unwrap()
+                    };
+                    let json = ask("json", "").await;
+                    let yaml = ask("yaml", "").await;
+                    let pretty = ask("json", ";pretty=1").await;
+                    if ask("json", "").await != json {
+                        continue;
+                    }
+                    let whole = respond::yaml(json.as_bytes());
+                    assert_eq!(yaml, String::from_utf8(whole).unwrap());
+                    let whole = respond::indent(json.trim_end().as_bytes());
+                    assert_eq!(pretty, String::from_utf8(whole).unwrap() + "\n");
+                    break;
+                }
+            }
+        }
+    }
+}
