@@ -59,6 +59,7 @@ struct App {
     health: Arc<Health>,
     shutdown: CancellationToken,
     version: String,
+    limits: Limits,
     operations: Reader,
     tracker: mpsc::Sender<Message>,
 }
@@ -93,6 +94,7 @@ impl App {
             health: Arc::new(Health::new()),
             shutdown: CancellationToken::new(),
             version: common.version.clone(),
+            limits: common.limits,
             operations,
             tracker,
         }
@@ -156,7 +158,7 @@ impl App {
                 ..VersionInfo::default()
             },
             core,
-            limits: Limits::default(),
+            limits: self.limits,
             shutdown: self.shutdown.clone(),
         }
     }

@@ -5,6 +5,7 @@
 #![allow(clippy::doc_markdown)]
 
 use crate::api::duration;
+use crate::serve::Limits;
 use crate::telemetry::LogFormat;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::IpAddr;
@@ -13,6 +14,9 @@ use std::time::Duration;
 
 /// Longest duration that is accepted: a year. Deadlines stay far from overflow.
 const MAX_DURATION: Duration = Duration::from_hours(8760);
+
+/// Largest number that a limit may be: no machine has so many of anything.
+const MAX_NUMBER: usize = 1_000_000;
 
 /// Shows which operations are in flight in a cluster, as Kubernetes objects.
 #[derive(Debug, Parser)]
@@ -54,6 +58,18 @@ struct CommonFlags {
     /// Keep completed operations for a day, at most 1,000 of them [env: RETAIN_COMPLETED_IFOS] [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     retain_completed_ifos: Option<String>,
+    /// Requests other than watches that are answered at once; one user may have half of them [env: MAX_REQUESTS_INFLIGHT] [default: 400]
+    #[arg(long, value_name = "NUMBER")]
+    max_requests_inflight: Option<String>,
+    /// Watches at once [env: MAX_WATCHES] [default: 2000]
+    #[arg(long, value_name = "NUMBER")]
+    max_watches: Option<String>,
+    /// Watches of one user at once [env: MAX_WATCHES_PER_USER] [default: 500]
+    #[arg(long, value_name = "NUMBER")]
+    max_watches_per_user: Option<String>,
+    /// Connections at once; one address may have half of them [env: MAX_CONNECTIONS] [default: 256]
+    #[arg(long, value_name = "NUMBER")]
+    max_connections: Option<String>,
     /// Namespace in which operations on cluster-scoped subjects are shown
     #[arg(long, value_name = "NAMESPACE", default_value = "ifo-system")]
     cluster_operations_namespace: String,
@@ -155,6 +171,8 @@ pub struct Common {
     pub requeue: Duration,
     /// Whether completed operations stay.
     pub retain: bool,
+    /// How much is served at once.
+    pub limits: Limits,
     /// Where operations on cluster-scoped subjects are shown.
     pub cluster_operations_namespace: String,
     /// Whether core secrets may be a target.
@@ -217,6 +235,7 @@ const DURATION: &str =
     "expected a duration such as 30s, 5m, 1h30m or a number of seconds, at most a year";
 const POSITIVE: &str =
     "expected a duration above zero such as 30s, 5m, 1h30m or a number of seconds, at most a year";
+const NUMBER: &str = "expected a whole number from 1 to 1000000";
 const BOOL: &str = "expected true or false";
 const NAMESPACE: &str = "expected the name of a namespace (lower-case letters, digits and '-')";
 
@@ -303,7 +322,34 @@ fn common(
             });
         }
     };
+    let limits = Limits::default();
+    let number = |flag: Option<String>, name: &str, default: usize| {
+        let (name, value) = setting(flag, env, name, &default.to_string());
+        match value.parse() {
+            Ok(number) if (1..=MAX_NUMBER).contains(&number) => Ok(number),
+            _ => Err(ConfigError {
+                name,
+                value,
+                accepted: NUMBER,
+            }),
+        }
+    };
+    let limits = Limits {
+        requests: number(
+            flags.max_requests_inflight,
+            "MAX_REQUESTS_INFLIGHT",
+            limits.requests,
+        )?,
+        watches: number(flags.max_watches, "MAX_WATCHES", limits.watches)?,
+        watches_per_user: number(
+            flags.max_watches_per_user,
+            "MAX_WATCHES_PER_USER",
+            limits.watches_per_user,
+        )?,
+        connections: number(flags.max_connections, "MAX_CONNECTIONS", limits.connections)?,
+    };
     Ok(Common {
+        limits,
         debounce: duration(
             flags.debounce_threshold,
             "DEBOUNCE_THRESHOLD",
@@ -407,11 +453,33 @@ mod tests {
     }
 
     #[test]
+    fn limits_can_be_set_one_by_one() {
+        let flags = ["--max-watches=7", "--max-connections", "8"];
+        let limits = config(
+            &flags,
+            &[("MAX_WATCHES_PER_USER", "3"), ("MAX_WATCHES", "9")],
+        )
+        .expect("valid")
+        .common
+        .limits;
+        let expected = Limits {
+            watches: 7,
+            watches_per_user: 3,
+            connections: 8,
+            ..Limits::default()
+        };
+        assert_eq!(limits, expected);
+    }
+
+    #[test]
     fn a_bad_value_is_named_with_what_is_accepted() {
         for (name, value) in [
             ("DEBOUNCE_THRESHOLD", "soon"),
             ("K8S_API_TIMEOUT", "0"),
             ("RETAIN_COMPLETED_IFOS", "yes"),
+            ("MAX_WATCHES", "0"),
+            ("MAX_CONNECTIONS", "many"),
+            ("MAX_REQUESTS_INFLIGHT", "1000001"),
         ] {
             let error = config(&[], &[(name, value)])
                 .expect_err("invalid")

@@ -66,6 +66,22 @@ pub struct OperationSample {
     pub age: f64,
 }
 
+/// What a request is counted under, in the words of Kubernetes' own servers. Empty are
+/// those that a request for no resource has none of.
+#[derive(Clone, Debug, Default)]
+pub struct RequestLabels<'a> {
+    /// Verb in upper case, or the method.
+    pub verb: String,
+    /// API group.
+    pub group: &'a str,
+    /// API version.
+    pub version: &'a str,
+    /// Plural of the resource.
+    pub resource: &'a str,
+    /// `resource` (one by name), `namespace` or `cluster`.
+    pub scope: &'static str,
+}
+
 /// What the index holds, read at scrape time.
 #[derive(Clone, Debug, Default)]
 pub struct IndexSample {
@@ -102,6 +118,8 @@ pub struct Metrics {
     certificate_expires: Mutex<Option<i64>>,
     requests: Counters,
     request_duration: Histograms,
+    terminations: Counters,
+    aborts: Counters,
     in_flight: Family<Labels, Gauge>,
     process: Process,
 }
@@ -157,6 +175,8 @@ impl Metrics {
             certificate_expires: Mutex::default(),
             requests: Family::default(),
             request_duration: Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS)),
+            terminations: Family::default(),
+            aborts: Family::default(),
             in_flight: Family::default(),
             process: Process::default(),
         };
@@ -257,6 +277,16 @@ impl Metrics {
             "apiserver_request_duration_seconds",
             "Response latency, watches left out",
             self.request_duration.clone(),
+        );
+        registry.register(
+            "apiserver_request_terminations",
+            "Requests refused for load or ended at their time limit",
+            self.terminations.clone(),
+        );
+        registry.register(
+            "apiserver_request_aborts",
+            "Answers cut off because their client did not take them",
+            self.aborts.clone(),
         );
         registry.register(
             "apiserver_current_inflight_requests",
@@ -384,26 +414,21 @@ impl Metrics {
         self.visible.observe(after.as_secs_f64());
     }
 
+    /// The labels that Kubernetes' own servers use.
+    fn request_labels(&self, of: &RequestLabels<'_>) -> Vec<(&'static str, String)> {
+        vec![
+            self.bound("verb", &of.verb),
+            self.bound("group", of.group),
+            self.bound("version", of.version),
+            self.bound("resource", of.resource),
+            ("scope", of.scope.to_owned()),
+        ]
+    }
+
     /// A request was answered (`apiserver_request_total`, `_duration_seconds`; no
     /// duration for watches).
-    #[allow(clippy::too_many_arguments)] // the labels that Kubernetes' own servers use
-    pub fn request(
-        &self,
-        verb: &str,
-        group: &str,
-        version: &str,
-        resource: &str,
-        scope: &'static str,
-        code: u16,
-        duration: Option<Duration>,
-    ) {
-        let mut labels = vec![
-            self.bound("verb", verb),
-            self.bound("group", group),
-            self.bound("version", version),
-            self.bound("resource", resource),
-            ("scope", scope.to_owned()),
-        ];
+    pub fn request(&self, of: &RequestLabels<'_>, code: u16, duration: Option<Duration>) {
+        let mut labels = self.request_labels(of);
         if let Some(duration) = duration {
             self.request_duration
                 .get_or_create(&Labels(labels.clone()))
@@ -411,6 +436,21 @@ impl Metrics {
         }
         labels.push(("code", code.to_string()));
         self.requests.get_or_create(&Labels(labels)).inc();
+    }
+
+    /// A request was refused for load or ended at its time limit
+    /// (`apiserver_request_terminations_total`).
+    pub fn request_terminated(&self, of: &RequestLabels<'_>, code: u16) {
+        let mut labels = self.request_labels(of);
+        labels.push(("code", code.to_string()));
+        self.terminations.get_or_create(&Labels(labels)).inc();
+    }
+
+    /// An answer was cut off because its client did not take it
+    /// (`apiserver_request_aborts_total`).
+    pub fn request_aborted(&self, of: &RequestLabels<'_>) {
+        let labels = Labels(self.request_labels(of));
+        self.aborts.get_or_create(&labels).inc();
     }
 
     /// Requests in flight changed (`apiserver_current_inflight_requests{request_kind}`).
@@ -566,15 +606,16 @@ mod tests {
         metrics.feed_event("v1/pods");
         metrics.feed_state("v1/pods", "listing");
         metrics.feed_state("v1/pods", "watching");
-        metrics.request(
-            "list",
-            "g",
-            "v1",
-            "r",
-            "cluster",
-            200,
-            Some(Duration::from_millis(2)),
-        );
+        let request = RequestLabels {
+            verb: "LIST".into(),
+            group: "g",
+            version: "v1",
+            resource: "r",
+            scope: "cluster",
+        };
+        metrics.request(&request, 200, Some(Duration::from_millis(2)));
+        metrics.request_terminated(&request, 429);
+        metrics.request_aborted(&request);
         let text = metrics.render();
         for line in [
             r#"ifo_build_info{version="1.2.3"} 1"#,
@@ -584,7 +625,9 @@ mod tests {
             r#"ifo_operations_completed_total{component="kubevirt",operation="Migrating",state="Ended",reason="NotDetected"} 1"#,
             r#"ifo_feed_events_total{target="v1/pods"} 1"#,
             r#"ifo_feed_state{target="v1/pods",state="watching"} 1"#,
-            r#"apiserver_request_total{verb="list",group="g",version="v1",resource="r",scope="cluster",code="200"} 1"#,
+            r#"apiserver_request_total{verb="LIST",group="g",version="v1",resource="r",scope="cluster",code="200"} 1"#,
+            r#"apiserver_request_terminations_total{verb="LIST",group="g",version="v1",resource="r",scope="cluster",code="429"} 1"#,
+            r#"apiserver_request_aborts_total{verb="LIST",group="g",version="v1",resource="r",scope="cluster"} 1"#,
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

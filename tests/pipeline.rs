@@ -19,6 +19,8 @@ mod listener;
 mod rule_sets;
 #[path = "pipeline/server.rs"]
 mod server;
+#[path = "pipeline/slow.rs"]
+mod slow;
 #[path = "pipeline/subjects.rs"]
 mod subjects;
 

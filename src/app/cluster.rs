@@ -47,7 +47,13 @@ pub(super) async fn run(common: &Common, serve: Serve) -> anyhow::Result<()> {
     let access = access(&mut app, &client).await?;
     let tls = serving_certificate(&mut app, &client, &serve).await?;
     let router = serve::router(app.server(access, None, CoreGroup::Absent));
-    let listening = serve::listen::serve(listener, Arc::new(tls), router, app.shutdown.clone());
+    let listening = serve::listen::serve(
+        listener,
+        Arc::new(tls),
+        router,
+        common.limits.connections,
+        app.shutdown.clone(),
+    );
     if let Some(file) = &serve.port_file {
         write_port(file, address.port())?;
     }

@@ -47,7 +47,13 @@ pub(super) async fn run(common: &Common, config: Demo) -> anyhow::Result<()> {
     let shelf = Shelf::new(writer);
     let more = Some(resource::operation_rule_sets(rule_sets));
     let router = serve::router(app.server(access, more, CoreGroup::Empty));
-    let listening = serve::listen::serve(listener, Arc::new(tls), router, app.shutdown.clone());
+    let listening = serve::listen::serve(
+        listener,
+        Arc::new(tls),
+        router,
+        common.limits.connections,
+        app.shutdown.clone(),
+    );
 
     let origin = origin(&mut app, &config, shelf).await?;
     app.detect(common, origin);

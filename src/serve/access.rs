@@ -1,25 +1,27 @@
 //! The way in: who asks, what, and may they. Everything passes here once, before any
 //! other file of this room, and is counted on the way out.
 
+use super::delivery::Delivery;
 use super::gzip;
+use super::places::Place;
 use super::request::{self, Asked, Query, Request as ResourceRequest};
-use super::respond::{overload, plain};
+use super::respond::{SelfDefence, overload, plain};
 use super::select::Reviewed;
 use super::status::Failure;
 use super::{REQUEST_TIMEOUT, Shared};
 use crate::auth::{Attributes, Decision, PeerCertificates, User};
-use crate::telemetry::Metrics;
+use crate::telemetry::RequestLabels;
 use axum::body::Body;
 use axum::extract::State;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use hyper::body::Body as _;
 use std::any::Any;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A watch's place, held for as long as the watch lasts.
 pub type Seat = Arc<dyn Any + Send + Sync>;
@@ -35,7 +37,9 @@ pub struct Admitted {
     pub seat: Option<Seat>,
 }
 
-/// Members of this group are never turned away for load.
+/// Members of this group are never turned away for load, and have no share of watches:
+/// who looks after the cluster gets in when others take all they can. All watches
+/// together are bounded for them, too, since memory is.
 const MASTERS: &str = "system:masters";
 
 /// The middleware around all routes.
@@ -45,20 +49,22 @@ pub async fn admit(
     next: Next,
 ) -> Response {
     let begun = Instant::now();
-    let head = request.method() == Method::HEAD;
-    let method = method_name(request.method());
+    // What is read-only has no use for a body: it is dropped unread.
+    let (parts, _) = request.into_parts();
+    let head = parts.method == Method::HEAD;
+    let method = method_name(&parts.method);
     // The kube-apiserver adds its own to what it passes on, and the client would see two.
-    let proxied = request.headers().contains_key("x-remote-user");
-    let audit_id = audit_id(&request);
-    let query = Arc::new(Query::of(request.uri()));
-    let asked = request::parse(request.method(), request.uri(), &query);
+    let proxied = parts.headers.contains_key("x-remote-user");
+    let audit_id = audit_id(&parts.headers);
+    let compressed = gzip::accepted(&parts.headers);
+    let query = Arc::new(Query::of(&parts.uri));
+    let asked = request::parse(&parts.method, &parts.uri, &query);
     let watch = matches!(&asked, Ok(Asked::Resource(resource)) if resource.verb == "watch");
-    let compressed = !watch && gzip::accepted(request.headers());
-    let mut response = match &asked {
-        Ok(asked) => pass(&shared, asked, query, request, next).await,
-        Err(failure) => failure.clone().into_response(),
+    let (mut response, running) = match &asked {
+        Ok(asked) => pass(&shared, asked, query, parts, next).await,
+        Err(failure) => (failure.clone().into_response(), None),
     };
-    if compressed {
+    if compressed && !watch {
         response = gzip::compress(response).await;
     }
     if head {
@@ -71,9 +77,19 @@ pub async fn admit(
             .entry(header::CACHE_CONTROL)
             .or_insert(HeaderValue::from_static("no-cache, private"));
     }
-    let code = response.status().as_u16();
-    count(&shared, asked.ok().as_ref(), method, code, begun);
-    response
+    let asked = asked.ok();
+    let labels = Labels {
+        asked: asked.as_ref(),
+        method,
+    };
+    labels.count(&shared, &response, begun);
+    response.map(|body| {
+        let on_cut = move || {
+            let asked = asked.as_ref();
+            Labels { asked, method }.count_cut(&shared);
+        };
+        Delivery::body(body, watch, running, on_cut)
+    })
 }
 
 /// What the body would have been is told by the headers alone.
@@ -90,9 +106,8 @@ fn without_body(response: &mut Response) {
     }
 }
 
-fn audit_id(request: &Request<Body>) -> HeaderValue {
-    request
-        .headers()
+fn audit_id(headers: &HeaderMap) -> HeaderValue {
+    headers
         .get("audit-id")
         // As long as upstream takes them.
         .filter(|value| !value.is_empty() && value.len() <= 64)
@@ -131,45 +146,19 @@ fn is_probe(path: &str) -> bool {
     matches!(path, "/healthz" | "/livez" | "/readyz")
 }
 
-/// Authenticates, authorizes, finds a place, and lets the request through.
+/// Lets the request through, if it may and there is a place; the place comes with the
+/// answer, which needs it until it is sent.
 async fn pass(
     shared: &Arc<Shared>,
     asked: &Asked,
     query: Arc<Query>,
-    mut request: Request<Body>,
+    parts: Parts,
     next: Next,
-) -> Response {
-    let open = matches!(asked, Asked::Path(path) if is_open(path));
-    let probe = matches!(asked, Asked::Path(path) if is_probe(path));
-    let mut seat = None;
-    let mut place: Option<OwnedSemaphorePermit> = None;
-    // A bad token is a 401 everywhere; without one the open paths ask nobody.
-    if !open || request.headers().contains_key(header::AUTHORIZATION) {
-        let peer = request.extensions().get().cloned();
-        let user = match authenticate(shared, peer, request.headers()).await {
-            Ok(user) => user,
-            Err(failure) => return failure.into_response(),
-        };
-        if !open && !probe {
-            let watch = matches!(asked, Asked::Resource(resource) if resource.verb == "watch");
-            let places = if watch {
-                &shared.watches
-            } else {
-                &shared.requests
-            };
-            match Semaphore::try_acquire_owned(Arc::clone(places)) {
-                Ok(permit) if watch => seat = Some(Taken::seat(shared, permit)),
-                Ok(permit) => place = Some(permit),
-                Err(_) if !watch && user.groups.iter().any(|group| group == MASTERS) => {}
-                Err(_) => return overload(),
-            }
-            let attributes = attributes(asked, &query, request.method());
-            let path = request.uri().path().to_owned();
-            if let Err(response) = authorize(shared, &attributes, &user, &path).await {
-                return response;
-            }
-        }
-    }
+) -> (Response, Option<Running>) {
+    let (seat, place) = match enter(shared, asked, &query, &parts).await {
+        Ok(places) => places,
+        Err(response) => return (response, None),
+    };
     let limit = match (&seat, query.timeout()) {
         (Some(_), _) => None,
         (None, Ok(limit)) => Some(
@@ -177,56 +166,108 @@ async fn pass(
                 .filter(|limit| !limit.is_zero())
                 .map_or(REQUEST_TIMEOUT, |limit| limit.min(REQUEST_TIMEOUT)),
         ),
-        (None, Err(failure)) => return failure.into_response(),
+        (None, Err(failure)) => return (failure.into_response(), None),
     };
+    let mut request = Request::from_parts(parts, Body::empty());
     request.extensions_mut().insert(Admitted {
         asked: asked.clone(),
         query,
         seat,
     });
     let Some(limit) = limit else {
-        return next.run(request).await;
+        return (next.run(request).await, None);
     };
-    let _running = Running::new(shared, place);
+    let running = Running::new(shared, place);
     let answered = tokio::time::timeout(limit, next.run(request)).await;
-    answered.unwrap_or_else(|_| Failure::timeout().into_response())
+    let response = answered.unwrap_or_else(|_| {
+        let mut response = Failure::timeout().into_response();
+        response.extensions_mut().insert(SelfDefence);
+        response
+    });
+    (response, Some(running))
 }
 
-/// Counts a request as long as it runs, also when its client goes away before the end.
-struct Running<'a> {
-    metrics: &'a Metrics,
-    _place: Option<OwnedSemaphorePermit>,
+/// Authenticates, finds a place and authorizes.
+async fn enter(
+    shared: &Arc<Shared>,
+    asked: &Asked,
+    query: &Query,
+    parts: &Parts,
+) -> Result<(Option<Seat>, Option<Place>), Response> {
+    let open = matches!(asked, Asked::Path(path) if is_open(path));
+    let probe = matches!(asked, Asked::Path(path) if is_probe(path));
+    let token = parts.headers.contains_key(header::AUTHORIZATION);
+    // A bad token is a 401 everywhere; without one the open paths ask nobody.
+    if open && !token {
+        return Ok((None, None));
+    }
+    // Whoever holds a token has yet to be asked about, which takes time and memory.
+    let arriving = if token {
+        Some(shared.arriving.try_acquire().map_err(|_| overload())?)
+    } else {
+        None
+    };
+    let peer = parts.extensions.get().cloned();
+    let user = authenticate(shared, peer, &parts.headers)
+        .await
+        .map_err(IntoResponse::into_response)?;
+    drop(arriving);
+    if open || probe {
+        return Ok((None, None));
+    }
+    let watch = matches!(asked, Asked::Resource(resource) if resource.verb == "watch");
+    let places = if watch {
+        &shared.watches
+    } else {
+        &shared.requests
+    };
+    let master = user.groups.iter().any(|group| group == MASTERS);
+    let place = places.take((!master).then_some(&user.name));
+    let places = match place {
+        Some(place) if watch => (Some(Taken::seat(shared, place)), None),
+        None if watch || !master => return Err(overload()),
+        place => (None, place),
+    };
+    let attributes = attributes(asked, query, &parts.method);
+    authorize(shared, &attributes, &user, parts.uri.path()).await?;
+    Ok(places)
 }
 
-impl<'a> Running<'a> {
-    fn new(shared: &'a Shared, place: Option<OwnedSemaphorePermit>) -> Self {
-        let metrics = &shared.server.metrics;
-        metrics.in_flight(1);
+/// Counts a request as long as it runs and its answer is sent, also when its client goes
+/// away before the end.
+struct Running {
+    shared: Arc<Shared>,
+    _place: Option<Place>,
+}
+
+impl Running {
+    fn new(shared: &Arc<Shared>, place: Option<Place>) -> Self {
+        shared.server.metrics.in_flight(1);
         Self {
-            metrics,
+            shared: Arc::clone(shared),
             _place: place,
         }
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for Running {
     fn drop(&mut self) {
-        self.metrics.in_flight(-1);
+        self.shared.server.metrics.in_flight(-1);
     }
 }
 
 /// Gives a watch's place back, and uncounts the watch, when it is dropped.
 struct Taken {
     shared: Arc<Shared>,
-    _permit: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Taken {
-    fn seat(shared: &Arc<Shared>, permit: OwnedSemaphorePermit) -> Seat {
+    fn seat(shared: &Arc<Shared>, place: Place) -> Seat {
         shared.server.metrics.watchers(1);
         Arc::new(Self {
             shared: Arc::clone(shared),
-            _permit: permit,
+            _place: place,
         })
     }
 }
@@ -304,42 +345,59 @@ fn resource_attributes(asked: &ResourceRequest, query: &Query) -> Attributes {
     }
 }
 
-/// Counts a request under labels that a client cannot make up.
-fn count(shared: &Shared, asked: Option<&Asked>, method: &str, code: u16, begun: Instant) {
-    let known = match asked {
-        Some(Asked::Resource(request)) => {
-            shared.resource(request).map(|resource| (request, resource))
-        }
-        _ => None,
-    };
-    let (verb, group, version, plural, scope) = match known {
-        Some((request, resource)) => (
-            if request.verb.is_empty() {
-                method
-            } else {
-                request.verb
-            },
-            resource.group,
-            resource.version,
-            resource.plural,
-            if !request.name.is_empty() {
+/// What a request is counted under: labels that a client cannot make up.
+struct Labels<'a> {
+    asked: Option<&'a Asked>,
+    method: &'static str,
+}
+
+impl Labels<'_> {
+    fn of<'a>(&'a self, shared: &'a Shared) -> RequestLabels<'a> {
+        let known = match self.asked {
+            Some(Asked::Resource(request)) => {
+                shared.resource(request).map(|resource| (request, resource))
+            }
+            _ => None,
+        };
+        let Some((request, resource)) = known else {
+            return RequestLabels {
+                verb: self.method.to_ascii_uppercase(),
+                ..RequestLabels::default()
+            };
+        };
+        let verb = if request.verb.is_empty() {
+            self.method
+        } else {
+            request.verb
+        };
+        RequestLabels {
+            verb: verb.to_ascii_uppercase(),
+            group: resource.group,
+            version: resource.version,
+            resource: resource.plural,
+            scope: if !request.name.is_empty() {
                 "resource"
             } else if !request.namespace.is_empty() {
                 "namespace"
             } else {
                 "cluster"
             },
-        ),
-        None => (method, "", "", "", ""),
-    };
-    let duration = (verb != "watch").then(|| begun.elapsed());
-    shared.server.metrics.request(
-        &verb.to_ascii_uppercase(),
-        group,
-        version,
-        plural,
-        scope,
-        code,
-        duration,
-    );
+        }
+    }
+
+    fn count(&self, shared: &Shared, response: &Response, begun: Instant) {
+        let labels = self.of(shared);
+        let code = response.status().as_u16();
+        let duration = (labels.verb != "WATCH").then(|| begun.elapsed());
+        let metrics = &shared.server.metrics;
+        if response.extensions().get::<SelfDefence>().is_some() {
+            metrics.request_terminated(&labels, code);
+        }
+        metrics.request(&labels, code, duration);
+    }
+
+    /// Counts that its client was too slow.
+    fn count_cut(&self, shared: &Shared) {
+        shared.server.metrics.request_aborted(&self.of(shared));
+    }
 }

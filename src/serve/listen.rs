@@ -2,50 +2,58 @@
 //! their peer, over HTTP/2 or HTTP/1.1. Nothing a client does at this level costs the
 //! others more than one of the bounded places for connections.
 
+use super::delivery::{Exchange, STALLED};
+use super::places::Shares;
 use crate::auth::PeerCertificates;
 use axum::Router;
 use http::Request;
 use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::rt::Executor;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-/// Connections at once; further ones wait in the kernel's backlog. The aggregator needs
-/// a few, each with up to [`MAX_STREAMS`] requests.
-const MAX_CONNECTIONS: usize = 2000;
 /// Time for a TLS handshake (what Go's client gives it as well).
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Time for the first request after it: nobody connects for nothing.
 const FIRST_REQUEST: Duration = Duration::from_secs(30);
+/// Time without a request after which an HTTP/2 connection is told to go away
+/// (kube-apiserver's idle timeout).
+const IDLE: Duration = Duration::from_secs(90);
+/// Time for a connection that was told so to end.
+const FAREWELL: Duration = Duration::from_secs(10);
 /// Headers of one request: the front proxy sends one for each group and extra value of
 /// the user, and users with hundreds of groups exist.
 const MAX_HEADERS: usize = 1000;
-/// Bytes of all headers of one request (Go's `DefaultMaxHeaderBytes`).
-const MAX_HEADER_BYTES: u32 = 1 << 20;
+/// Bytes of all headers of one request, as HTTP/2 counts them (32 more for each): 750
+/// groups with names of 80 bytes, 200 with names of 400. Not Go's 1 MiB, since every
+/// connection may hold that much before anybody knows whose it is.
+const MAX_HEADER_BYTES: u32 = 96 << 10;
+/// Bytes of request bodies that a connection may have sent and nobody has looked at: the
+/// least that HTTP/2 has, since there is nothing here to send a body to.
+const WINDOW: u32 = 65_535;
 /// Streams of one connection: the aggregator puts all its clients' watches on one.
 const MAX_STREAMS: u32 = 1000;
-/// Bytes that one stream may have waiting to be sent.
-const SEND_BUFFER: usize = 64 << 10;
+/// Bytes that one stream may have waiting to be sent before its body is asked for more:
+/// one frame.
+const SEND_BUFFER: usize = 16 << 10;
 /// How long an HTTP/1.1 client may take to send headers, idle time before them
 /// included (kube-apiserver's idle timeout).
 const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
 /// A silent TCP peer is asked this often whether it is still there (Go's default is 15 s).
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// A connection is cut when its peer has taken nothing for this long although there is
-/// something to send.
-#[cfg(target_os = "linux")]
-const STALLED: Duration = Duration::from_mins(2);
 /// An HTTP/2 peer that was silent this long is asked whether it is still there.
 const PING_EVERY: Duration = Duration::from_secs(30);
 /// How long such a peer has to answer.
@@ -56,18 +64,21 @@ const DRAIN: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until `shutdown` is cancelled, then accepts no more, tells clients to finish,
-/// and returns when they have or after ten seconds. ALPN of `tls` is set here.
+/// and returns when they have or after ten seconds. Of so many `connections` at once, one
+/// address may have half; further ones are closed, and when there are no places at all
+/// they wait in the kernel's backlog. ALPN of `tls` is set here.
 pub async fn serve(
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
     router: Router,
+    connections: usize,
     shutdown: CancellationToken,
 ) {
     let mut tls = tls.as_ref().clone();
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let tls = TlsAcceptor::from(Arc::new(tls));
-    let server = Arc::new(Protocols::new());
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let places = Arc::new(Semaphore::new(connections));
+    let shares = Shares::new(connections.div_ceil(2));
     let mut connections = JoinSet::new();
     loop {
         let place = tokio::select! {
@@ -85,14 +96,17 @@ pub async fn serve(
             Some(_) = connections.join_next() => continue,
         };
         match accepted {
-            Ok((stream, _)) => {
-                let (tls, router, server) = (tls.clone(), router.clone(), Arc::clone(&server));
-                let shutdown = shutdown.clone();
+            Ok((stream, peer)) => {
+                let Some(share) = shares.take(&peer.ip().to_string()) else {
+                    tracing::debug!(%peer, "more connections than one address may have");
+                    continue;
+                };
+                let (tls, router, shutdown) = (tls.clone(), router.clone(), shutdown.clone());
                 connections.spawn(async move {
-                    if let Err(error) = connection(stream, &tls, router, &server, shutdown).await {
+                    if let Err(error) = connection(stream, &tls, router, shutdown).await {
                         tracing::debug!(%error, "connection ended");
                     }
-                    drop(place);
+                    drop((place, share));
                 });
             }
             Err(error) => {
@@ -111,32 +125,85 @@ pub async fn serve(
     }
 }
 
-/// How to serve either protocol. The TLS handshake has settled which one it is, so
-/// nothing waits for a first byte to find out.
-struct Protocols {
-    http1: auto::Builder<TokioExecutor>,
-    http2: auto::Builder<TokioExecutor>,
-}
-
-impl Protocols {
-    fn new() -> Self {
-        let mut http1 = auto::Builder::new(TokioExecutor::new()).http1_only();
-        http1
+/// How to serve the protocol that the TLS handshake has settled, so that nothing waits
+/// for a first byte to find out. The executor runs HTTP/2's streams.
+fn protocol(http2: bool, streams: Streams) -> auto::Builder<Streams> {
+    let mut builder = auto::Builder::new(streams);
+    if http2 {
+        builder = builder.http2_only();
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .max_header_list_size(MAX_HEADER_BYTES)
+            .initial_connection_window_size(WINDOW)
+            .initial_stream_window_size(WINDOW)
+            .max_concurrent_streams(MAX_STREAMS)
+            .max_send_buf_size(SEND_BUFFER)
+            .keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_TIMEOUT);
+    } else {
+        builder = builder.http1_only();
+        builder
             .http1()
             .timer(TokioTimer::new())
             .max_headers(MAX_HEADERS)
             .max_buf_size(MAX_HEADER_BYTES as usize)
             .header_read_timeout(HEADER_TIMEOUT);
-        let mut http2 = auto::Builder::new(TokioExecutor::new()).http2_only();
-        http2
-            .http2()
-            .timer(TokioTimer::new())
-            .max_header_list_size(MAX_HEADER_BYTES)
-            .max_concurrent_streams(MAX_STREAMS)
-            .max_send_buf_size(SEND_BUFFER)
-            .keep_alive_interval(PING_EVERY)
-            .keep_alive_timeout(PING_TIMEOUT);
-        Self { http1, http2 }
+    }
+    builder
+}
+
+/// Runs the streams of one HTTP/2 connection, each of which can be cut off alone, and
+/// counts them.
+#[derive(Clone, Default)]
+struct Streams(Arc<Mutex<Activity>>);
+
+struct Activity {
+    streams: usize,
+    /// When the last one ended.
+    since: Instant,
+}
+
+impl Default for Activity {
+    fn default() -> Self {
+        Self {
+            streams: 0,
+            since: Instant::now(),
+        }
+    }
+}
+
+impl Streams {
+    fn activity(&self) -> MutexGuard<'_, Activity> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Since when there is none.
+    fn idle_since(&self) -> Option<Instant> {
+        let activity = self.activity();
+        (activity.streams == 0).then_some(activity.since)
+    }
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
+    fn execute(&self, stream: F) {
+        self.activity().streams += 1;
+        let counted = Counted(self.clone());
+        tokio::spawn(async move {
+            Arc::new(Exchange::default()).run(stream).await;
+            drop(counted);
+        });
+    }
+}
+
+/// Uncounts a stream when it is dropped.
+struct Counted(Streams);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut activity = self.0.activity();
+        activity.streams -= 1;
+        activity.since = Instant::now();
     }
 }
 
@@ -155,7 +222,7 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
 
 /// Why a connection ended early.
 #[derive(Debug, thiserror::Error)]
-enum Ended {
+enum Closed {
     #[error("socket options: {0}")]
     Socket(#[source] io::Error),
     #[error("TLS handshake: {0}")]
@@ -164,6 +231,8 @@ enum Ended {
     HandshakeTimeout,
     #[error("no request came")]
     Silent,
+    #[error("its client took nothing of an answer")]
+    Stalled,
     #[error("HTTP: {0}")]
     Http(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
@@ -173,23 +242,18 @@ async fn connection(
     stream: TcpStream,
     tls: &TlsAcceptor,
     router: Router,
-    protocols: &Protocols,
     shutdown: CancellationToken,
-) -> Result<(), Ended> {
-    tune(&stream).map_err(Ended::Socket)?;
+) -> Result<(), Closed> {
+    tune(&stream).map_err(Closed::Socket)?;
     let stream = tokio::select! {
         biased;
         () = shutdown.cancelled() => return Ok(()),
         accepted = tokio::time::timeout(HANDSHAKE, tls.accept(stream)) => accepted
-            .map_err(|_| Ended::HandshakeTimeout)?
-            .map_err(Ended::Handshake)?,
+            .map_err(|_| Closed::HandshakeTimeout)?
+            .map_err(Closed::Handshake)?,
     };
     let session = stream.get_ref().1;
-    let server = if session.alpn_protocol() == Some(b"h2") {
-        &protocols.http2
-    } else {
-        &protocols.http1
-    };
+    let http2 = session.alpn_protocol() == Some(b"h2");
     let peer = PeerCertificates(
         session
             .peer_certificates()
@@ -205,21 +269,60 @@ async fn connection(
         request.extensions_mut().insert(peer.clone());
         router.clone().oneshot(request)
     });
-    let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
-    let mut first = pin!(tokio::time::sleep(FIRST_REQUEST));
-    let mut waits = true;
-    loop {
-        tokio::select! {
-            ended = connection.as_mut() => return ended.map_err(Ended::Http),
-            () = shutdown.cancelled() => break,
-            () = first.as_mut(), if waits => {
-                if !seen.load(Ordering::Relaxed) {
-                    return Err(Ended::Silent);
-                }
-                waits = false;
+    let streams = Streams::default();
+    let protocol = protocol(http2, streams.clone());
+    let connection = async {
+        let mut connection = pin!(protocol.serve_connection(TokioIo::new(stream), service));
+        let idle = async {
+            tokio::time::sleep(FIRST_REQUEST).await;
+            if !seen.load(Ordering::Relaxed) {
+                return Err(Closed::Silent);
             }
+            // HTTP/1.1 has its own limit, which is that for headers.
+            if !http2 {
+                std::future::pending::<()>().await;
+            }
+            until_idle(&streams).await;
+            Ok(())
+        };
+        let stopped = tokio::select! {
+            ended = connection.as_mut() => return ended.map_err(Closed::Http),
+            () = shutdown.cancelled() => true,
+            idle = idle => {
+                idle?;
+                false
+            }
+        };
+        connection.as_mut().graceful_shutdown();
+        if stopped {
+            return connection.await.map_err(Closed::Http);
         }
+        // A client that does not go is left behind.
+        tokio::time::timeout(FAREWELL, connection)
+            .await
+            .unwrap_or(Ok(()))
+            .map_err(Closed::Http)
+    };
+    if http2 {
+        connection.await
+    } else {
+        // All of it is one exchange after the other.
+        let exchange = Arc::new(Exchange::default());
+        exchange
+            .run(connection)
+            .await
+            .unwrap_or(Err(Closed::Stalled))
     }
-    connection.as_mut().graceful_shutdown();
-    connection.await.map_err(Ended::Http)
+}
+
+/// Waits until a connection has had no stream for a while.
+async fn until_idle(streams: &Streams) {
+    loop {
+        let now = Instant::now();
+        let due = streams.idle_since().unwrap_or(now) + IDLE;
+        if due <= now {
+            return;
+        }
+        tokio::time::sleep_until(due).await;
+    }
 }

@@ -6,13 +6,16 @@
 //! listen ─▶ access (authenticate, authorize, limits) ─▶ probes │ discovery │ openapi
 //!                                                     └▶ get │ list │ watch
 //! request · negotiate · select: what was asked        encode · table · status: the answer
+//! places: who may have how much                       gzip · delivery: its way back
 //! ```
 //!
 //! Promises: discovery answers from the first moment and to everybody; a list is exactly
 //! the state at its version; a watch delivers exactly what came after; a slow client
-//! costs nobody else anything; nothing a client sends makes a handler panic.
+//! costs nobody else anything; nothing a client sends makes a handler panic, or the server
+//! take memory without bound.
 
 mod access;
+mod delivery;
 pub mod discovery;
 mod document;
 mod encode;
@@ -23,6 +26,7 @@ mod list;
 pub mod listen;
 mod negotiate;
 pub mod openapi;
+mod places;
 mod probes;
 mod request;
 pub mod resource;
@@ -44,6 +48,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
 use http::{HeaderMap, StatusCode};
+use places::Places;
 use request::{Asked, Request};
 use respond::{indent, plain};
 use status::Failure;
@@ -79,25 +84,42 @@ pub struct Server {
     pub limits: Limits,
 }
 
-/// How much is answered at once; what is more gets a 429.
-#[derive(Clone, Copy, Debug)]
+/// How much is answered at once; what is more gets a 429, and connections wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests other than watches.
+    /// Requests other than watches, until their answers are sent. One user may have half
+    /// of them, `system:masters` any number.
     pub requests: usize,
-    /// Watches.
+    /// Watches of all users together.
     pub watches: usize,
+    /// Watches of one user. `system:masters` may have as many as there are.
+    pub watches_per_user: usize,
+    /// Connections. One address may have half of them.
+    pub connections: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            // kube-apiserver's `--max-requests-inflight`.
+            // kube-apiserver's `--max-requests-inflight`. Each may have some 150 KB that
+            // its client is slow to take.
             requests: 400,
-            // Each may hold a stream's send buffer of 64 KiB.
-            watches: 4000,
+            // Each may have some 50 KB that its client is slow to take: 100 MB together,
+            // which the Deployment's limit of memory has room for.
+            watches: 2000,
+            // More than a dashboard or a controller with many informers opens, so that
+            // no three users can take all places.
+            watches_per_user: 500,
+            // The aggregator needs a few, each with up to a thousand streams. Each may hold
+            // 200 KB of a request that nobody has seen yet: 50 MB together.
+            connections: 256,
         }
     }
 }
+
+/// Requests whose bearer token is being looked at: strangers, who may be many. Tokens
+/// that were seen before take no time, and the front proxy's users have none.
+const ARRIVING: usize = 200;
 
 /// Whether there is anything to serve yet, or still.
 #[derive(Debug, Default)]
@@ -148,8 +170,9 @@ pub struct VersionInfo {
 struct Shared {
     server: Server,
     resources: Vec<Arc<Resource>>,
-    requests: Arc<Semaphore>,
-    watches: Arc<Semaphore>,
+    arriving: Semaphore,
+    requests: Places,
+    watches: Places,
 }
 
 impl Shared {
@@ -169,8 +192,9 @@ pub fn router(server: Server) -> Router {
     let openapi = openapi::routes(&server.resources).with_state(());
     let shared = Arc::new(Shared {
         resources: server.resources.iter().cloned().map(Arc::new).collect(),
-        requests: Arc::new(Semaphore::new(server.limits.requests)),
-        watches: Arc::new(Semaphore::new(server.limits.watches)),
+        arriving: Semaphore::new(ARRIVING),
+        requests: Places::new(server.limits.requests, server.limits.requests.div_ceil(2)),
+        watches: Places::new(server.limits.watches, server.limits.watches_per_user),
         server,
     });
     let routes = Router::new()

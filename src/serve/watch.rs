@@ -4,7 +4,7 @@
 
 use super::access::Seat;
 use super::encode::{Encoder, Shown};
-use super::list::{CHUNK, FRESH_WAIT};
+use super::list::FRESH_WAIT;
 use super::negotiate::{Form, Shape, Syntax, negotiate};
 use super::request::{Query, Request};
 use super::resource::Resource;
@@ -32,6 +32,9 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 const SHORTEST_DEFAULT: u64 = 1800;
 /// Upper bound of `timeoutSeconds`, which only keeps the clock from overflowing.
 const LONGEST: u64 = 365 * 24 * 3600;
+/// Bytes of initial events that are written at a time: one HTTP/2 frame. There may be
+/// many watches, and each may have this much that its client is slow to take.
+const CHUNK: usize = 16 << 10;
 /// How often the start is tried again when the ring moves on between list and follow.
 const START_TRIES: usize = 5;
 

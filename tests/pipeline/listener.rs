@@ -6,6 +6,7 @@ use rustls::{ClientConfig, RootCertStore};
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -18,7 +19,7 @@ async fn tcp(demo: &Demo) -> TcpStream {
     TcpStream::connect(("127.0.0.1", port)).await.unwrap()
 }
 
-async fn tls(demo: &Demo, protocol: &[u8]) -> TlsStream<TcpStream> {
+pub async fn tls(demo: &Demo, protocol: &[u8]) -> TlsStream<TcpStream> {
     let mut roots = RootCertStore::empty();
     for root in demo.config.root_cert.as_ref().unwrap() {
         roots.add(root.clone().into()).unwrap();
@@ -144,18 +145,20 @@ async fn whoever_connects_and_asks_nothing_is_cut_off() {
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_connections_cost_little_and_keep_nobody_out() {
     let demo = Demo::start(&[]).await;
-    // With what else is open still below the 1,024 files that a process may have.
+    // Fewer than one address may have.
     let mut open = Vec::new();
-    for _ in 0..16 {
+    for _ in 0..4 {
         let batch = (0..25).map(|n| tls(&demo, if n % 2 == 0 { b"h2" } else { b"http/1.1" }));
         open.extend(futures::future::join_all(batch).await);
     }
     well(&demo).await;
-    assert_eq!(open.len(), 400);
+    assert_eq!(open.len(), 100);
 }
 
 /// HTTP/2, frame by frame: no library would say what is said here.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+const SETTINGS: u8 = 4;
 
 const END_OF_STREAM_AND_HEADERS: u8 = 0x5;
 
@@ -177,23 +180,33 @@ fn reset(stream: u32) -> Vec<u8> {
     frame(3, 0, stream, &CANCEL)
 }
 
-/// The headers of a watch, encoded without a table or Huffman's code (RFC 7541, 6.2.2).
+/// The headers of a watch.
 fn watch(demo: &Demo) -> Vec<u8> {
+    ask(demo, &format!("{OPERATIONS}?watch=true"))
+}
+
+/// The token that the demo takes.
+pub fn token(demo: &Demo) -> String {
     let kubeconfig = std::fs::read_to_string(&demo.kubeconfig).unwrap();
-    let token = kubeconfig
-        .split(|c: char| !c.is_ascii_hexdigit())
+    let mut words = kubeconfig.split(|c: char| !c.is_ascii_hexdigit());
+    words
         .find(|word| word.len() == 32)
-        .expect("a token");
+        .expect("a token")
+        .to_owned()
+}
+
+/// The headers of a request, encoded without a table or Huffman's code (RFC 7541, 6.2.2).
+fn ask(demo: &Demo, path: &str) -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
     [
         // `:method: GET` and `:scheme: https` are entries of the static table.
         vec![0x82, 0x87, 0x04],
-        text(&format!("{OPERATIONS}?watch=true")),
+        text(path),
         vec![0x01],
         text("localhost"),
         vec![0x00],
         text("authorization"),
-        text(&format!("Bearer {token}")),
+        text(&format!("Bearer {}", token(demo))),
     ]
     .concat()
 }
@@ -204,14 +217,19 @@ fn streams(count: u32) -> impl Iterator<Item = u32> {
 }
 
 async fn until_watchers(demo: &Demo, holds: impl Fn(usize) -> bool) {
-    eventually("so many watches", async || {
+    until(demo, "ifo_watchers", holds).await;
+}
+
+/// Waits until this metric is so.
+async fn until(demo: &Demo, metric: &str, holds: impl Fn(usize) -> bool) {
+    eventually(metric, async || {
         let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
         let metrics = demo.client.request_text(request).await.unwrap();
-        let watchers = metrics
+        let value = metrics
             .lines()
-            .find_map(|line| line.strip_prefix("ifo_watchers "))
+            .find_map(|line| line.strip_prefix(metric)?.strip_prefix(' '))
             .expect("there is such a metric");
-        holds(watchers.parse().unwrap()).then_some(())
+        holds(value.parse().unwrap()).then_some(())
     })
     .await;
 }
@@ -264,5 +282,71 @@ async fn headers_without_an_end_are_cut_off() {
         bytes.extend(frame(CONTINUATION, 0, 1, &more));
     }
     answer(tls(&demo, b"h2").await, &bytes).await;
+    well(&demo).await;
+}
+
+/// Sends the same over and over, without ever reading what comes back.
+async fn deaf(demo: &Demo, again: Vec<u8>) -> JoinHandle<()> {
+    let (from, mut to) = tokio::io::split(tls(demo, b"h2").await);
+    tokio::spawn(async move {
+        let _unread = from;
+        if to.write_all(PREFACE).await.is_ok() {
+            while to.write_all(&again).await.is_ok() {}
+        }
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pings_and_settings_without_end_cost_little() {
+    const PING: u8 = 6;
+    let demo = Demo::start(&[]).await;
+    well(&demo).await;
+    let pings = frame(PING, 0, 0, b"12345678").repeat(1_000);
+    let settings = frame(SETTINGS, 0, 0, &[]).repeat(1_000);
+    let floods = [deaf(&demo, pings).await, deaf(&demo, settings).await];
+    for _ in 0..20 {
+        well(&demo).await;
+        sleep(LOOK).await;
+    }
+    for flood in floods {
+        flood.abort();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_without_a_window_and_with_a_huge_header_table_costs_little() {
+    // SETTINGS_HEADER_TABLE_SIZE and SETTINGS_INITIAL_WINDOW_SIZE (RFC 9113, 6.5.2).
+    const GREEDY: [u8; 12] = [0, 1, 0xff, 0xff, 0xff, 0xff, 0, 4, 0, 0, 0, 0];
+    let demo = Demo::start(&[]).await;
+    well(&demo).await;
+    let list = ask(&demo, OPERATIONS);
+    let mut stream = tls(&demo, b"h2").await;
+    let preface = [&PREFACE[..24], &frame(SETTINGS, 0, 0, &GREEDY)].concat();
+    stream.write_all(&preface).await.unwrap();
+    // As many as one connection may have, over and over: their answers cannot be sent.
+    for round in 0..20 {
+        let streams = || streams(900).map(|stream| stream + round * 1_800);
+        let opened: Vec<u8> = streams()
+            .flat_map(|stream| headers(END_OF_STREAM_AND_HEADERS, stream, &list))
+            .collect();
+        stream.write_all(&opened).await.unwrap();
+        stream.flush().await.unwrap();
+        until(
+            &demo,
+            "apiserver_current_inflight_requests{request_kind=\"readOnly\"}",
+            |n| n >= 900,
+        )
+        .await;
+        well(&demo).await;
+        let closed: Vec<u8> = streams().flat_map(reset).collect();
+        stream.write_all(&closed).await.unwrap();
+        stream.flush().await.unwrap();
+        until(
+            &demo,
+            "apiserver_current_inflight_requests{request_kind=\"readOnly\"}",
+            |n| n < 10,
+        )
+        .await;
+    }
     well(&demo).await;
 }

@@ -68,15 +68,19 @@ impl Identity {
 }
 
 /// A listener under test.
-struct Listening {
-    address: SocketAddr,
+pub struct Listening {
+    pub address: SocketAddr,
     identity: Identity,
     shutdown: CancellationToken,
     task: JoinHandle<()>,
 }
 
 impl Listening {
-    async fn start(router: Router, shutdown: CancellationToken) -> Self {
+    pub async fn start(router: Router, shutdown: CancellationToken) -> Self {
+        Self::within(Limits::default().connections, router, shutdown).await
+    }
+
+    pub async fn within(connections: usize, router: Router, shutdown: CancellationToken) -> Self {
         let identity = Identity::new();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier =
@@ -96,6 +100,7 @@ impl Listening {
             listener,
             Arc::new(tls),
             router,
+            connections,
             shutdown.clone(),
         ));
         Self {
@@ -107,7 +112,19 @@ impl Listening {
     }
 
     /// Connects with one protocol, presenting the certificate if so wanted.
-    async fn connect(&self, protocol: &[u8], present: bool) -> TlsStream<TcpStream> {
+    pub async fn connect(&self, protocol: &[u8], present: bool) -> TlsStream<TcpStream> {
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let stream = self.handshake(protocol, present, stream).await.unwrap();
+        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(protocol));
+        stream
+    }
+
+    pub async fn handshake(
+        &self,
+        protocol: &[u8],
+        present: bool,
+        stream: TcpStream,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -123,17 +140,13 @@ impl Listening {
             tls.with_no_client_auth()
         };
         tls.alpn_protocols = vec![protocol.to_vec()];
-        let stream = TcpStream::connect(self.address).await.unwrap();
         let name = ServerName::try_from("localhost").unwrap();
-        let stream = TlsConnector::from(Arc::new(tls))
+        TlsConnector::from(Arc::new(tls))
             .connect(name, stream)
             .await
-            .unwrap();
-        assert_eq!(stream.get_ref().1.alpn_protocol(), Some(protocol));
-        stream
     }
 
-    async fn http2(&self) -> http2::SendRequest<Body> {
+    pub async fn http2(&self) -> http2::SendRequest<Body> {
         let io = TokioIo::new(self.connect(b"h2", false).await);
         let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
         tokio::spawn(connection);
@@ -142,7 +155,7 @@ impl Listening {
 }
 
 /// Says what came: protocol, number of `x-remote-group` headers, certificates.
-fn echo() -> Router {
+pub fn echo() -> Router {
     Router::new().fallback(any(
         |Extension(peer): Extension<PeerCertificates>, request: Request<Body>| async move {
             let groups = request.headers().get_all("x-remote-group").iter().count();

@@ -2,6 +2,8 @@
 //! fakes for who may.
 
 mod compression;
+mod connections;
+mod limits;
 mod listening;
 mod objects;
 mod refusals;
@@ -31,7 +33,8 @@ use tower::ServiceExt as _;
 pub const BASE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1";
 pub const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
-/// Takes the header `x-user` for who asks; the token `bad` is not valid.
+/// Takes the header `x-user` for who asks; the token `bad` is not valid, and nobody ever
+/// knows about `slow`.
 struct Headers;
 
 impl Authenticate for Headers {
@@ -50,7 +53,13 @@ impl Authenticate for Headers {
                 ..User::default()
             })
         };
-        Box::pin(async { answer })
+        let slow = text("authorization") == Some("Bearer slow");
+        Box::pin(async move {
+            if slow {
+                std::future::pending::<()>().await;
+            }
+            answer
+        })
     }
 }
 
@@ -94,6 +103,7 @@ pub struct Fixture {
     pub health: Arc<Health>,
     pub authorizer: Arc<Remembering>,
     pub shutdown: CancellationToken,
+    pub metrics: Arc<Metrics>,
 }
 
 impl Fixture {
@@ -113,7 +123,15 @@ impl Fixture {
     }
 
     pub fn limited(requests: usize, watches: usize) -> Self {
-        let mut fixture = Self::build(1 << 20, Limits { requests, watches });
+        Self::within(Limits {
+            requests,
+            watches,
+            ..Limits::default()
+        })
+    }
+
+    pub fn within(limits: Limits) -> Self {
+        let mut fixture = Self::build(1 << 20, limits);
         fixture.health.set_synced();
         fixture.fill();
         fixture
@@ -129,6 +147,7 @@ impl Fixture {
         let health = Arc::new(Health::new());
         let authorizer = Arc::new(Remembering::default());
         let shutdown = CancellationToken::new();
+        let metrics = Arc::new(Metrics::new());
         let router = router(Server {
             resources: vec![
                 inflight_operations(reader),
@@ -137,7 +156,7 @@ impl Fixture {
             authenticate: Arc::new(Headers),
             authorize: authorizer.clone(),
             health: health.clone(),
-            metrics: Arc::new(Metrics::new()),
+            metrics: metrics.clone(),
             version: VersionInfo {
                 version: "0.1.0".to_owned(),
                 ..VersionInfo::default()
@@ -153,6 +172,7 @@ impl Fixture {
             health,
             authorizer,
             shutdown,
+            metrics,
         }
     }
 

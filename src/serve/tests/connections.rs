@@ -1,0 +1,232 @@
+//! Connections whose clients are slow, silent, many or too talkative, over loopback.
+
+use super::listening::{Listening, echo};
+use super::*;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
+
+/// A server with a list of some 12 MB, more than sockets have buffers for.
+fn heavy() -> Fixture {
+    let mut fixture = Fixture::bounded(64 << 20);
+    for number in 0..60 {
+        fixture.put(101 + number, "n", &format!("o{number}"), |object| {
+            object["status"]["message"] = json!("x".repeat(200_000));
+        });
+    }
+    fixture
+}
+
+/// Lets time pass, in steps in which timers fire and what they sent arrives: everything
+/// is in this one thread and on loopback.
+async fn pass(time: Duration) {
+    const STEP: Duration = Duration::from_secs(10);
+    let mut left = time;
+    while !left.is_zero() {
+        tokio::time::pause();
+        tokio::time::advance(left.min(STEP)).await;
+        tokio::time::resume();
+        left = left.saturating_sub(STEP);
+        for _ in 0..20 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+async fn in_flight(fixture: &Fixture, number: usize) {
+    let wanted =
+        format!("apiserver_current_inflight_requests{{request_kind=\"readOnly\"}} {number}\n");
+    let there = async {
+        while !fixture.metrics.render().contains(&wanted) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), there)
+        .await
+        .expect("so many requests are in flight");
+}
+
+#[tokio::test]
+async fn a_stream_that_is_not_read_is_reset_and_its_connection_goes_on() {
+    let fixture = heavy();
+    let listening = Listening::start(fixture.router.clone(), fixture.shutdown.clone()).await;
+    let mut sender = listening.http2().await;
+    let mut ask = async |query: &str| {
+        let path = format!("https://localhost{ALL}{query}");
+        let asked = request("GET", &path, &[]);
+        let answer = sender.send_request(asked).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+        answer.into_body()
+    };
+    let stalled = ask("").await;
+    let mut watch = ask("?watch=1&resourceVersion=159").await;
+    in_flight(&fixture, 1).await;
+    pass(Duration::from_secs(61)).await;
+    // The place is free again although the connection lives.
+    in_flight(&fixture, 0).await;
+    let error = stalled.collect().await.unwrap_err();
+    assert!(format!("{error:?}").contains("CANCEL"), "{error:?}");
+    let event = watch.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert!(event.starts_with(b"{\"type\":\"ADDED\""));
+    assert_eq!(
+        ask("?limit=1").await.collect().await.unwrap().to_bytes()[0],
+        b'{'
+    );
+    let aborted = "apiserver_request_aborts_total{verb=\"LIST\"";
+    assert!(fixture.metrics.render().contains(aborted));
+}
+
+#[tokio::test]
+async fn a_watch_that_is_not_read_is_cut_off_and_costs_the_others_nothing() {
+    let mut fixture = heavy();
+    let listening = Listening::start(fixture.router.clone(), fixture.shutdown.clone()).await;
+    let mut sender = listening.http2().await;
+    let mut watch = async |version: &str| {
+        let path = format!("https://localhost{ALL}?watch=1&resourceVersion={version}");
+        let asked = request("GET", &path, &[]);
+        sender.send_request(asked).await.unwrap().into_body()
+    };
+    let stalled = watch("0").await;
+    let mut healthy = watch("160").await;
+    fixture.put(161, "n", "new", |_| {});
+    assert!(healthy.frame().await.unwrap().is_ok());
+    let watchers = |number| format!("ifo_watchers {number}\n");
+    assert!(fixture.metrics.render().contains(&watchers(2)));
+    pass(Duration::from_secs(121)).await;
+    let error = stalled.collect().await.unwrap_err();
+    assert!(format!("{error:?}").contains("CANCEL"), "{error:?}");
+    assert!(fixture.metrics.render().contains(&watchers(1)));
+    fixture.put(162, "n", "newer", |_| {});
+    assert!(healthy.frame().await.unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn an_http1_connection_that_is_not_read_is_closed() {
+    let fixture = heavy();
+    let listening = Listening::start(fixture.router.clone(), fixture.shutdown.clone()).await;
+    let io = TokioIo::new(listening.connect(b"http/1.1", false).await);
+    let (mut sender, connection) = http1::handshake(io).await.unwrap();
+    tokio::spawn(connection);
+    let asked = request("GET", ALL, &[("host", "localhost")]);
+    let stalled = sender.send_request(asked).await.unwrap().into_body();
+    in_flight(&fixture, 1).await;
+    pass(Duration::from_secs(61)).await;
+    in_flight(&fixture, 0).await;
+    assert!(stalled.collect().await.is_err());
+}
+
+#[tokio::test]
+async fn an_http2_connection_without_streams_is_told_to_go_away() {
+    let fixture = Fixture::filled();
+    let listening = Listening::start(fixture.router.clone(), fixture.shutdown.clone()).await;
+    let connect = async || {
+        let io = TokioIo::new(listening.connect(b"h2", false).await);
+        let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+        let connection = tokio::spawn(connection);
+        let asked = request("GET", "https://localhost/version", &[]);
+        text(sender.send_request(asked).await.unwrap().map(Body::new)).await;
+        (sender, connection)
+    };
+    let (_idle, idle) = connect().await;
+    let (mut sender, busy) = connect().await;
+    let path = format!("https://localhost{ALL}?watch=1");
+    let watch = sender
+        .send_request(request("GET", &path, &[]))
+        .await
+        .unwrap();
+    pass(Duration::from_secs(200)).await;
+    tokio::time::timeout(Duration::from_mins(1), idle)
+        .await
+        .expect("it ends")
+        .unwrap()
+        .expect("and cleanly");
+    assert!(!busy.is_finished());
+    drop(watch);
+}
+
+#[tokio::test]
+async fn one_address_has_no_more_than_half_of_the_connections() {
+    let fixture = Fixture::filled();
+    let listening = Listening::within(4, fixture.router.clone(), fixture.shutdown.clone()).await;
+    let ask = async |sender: &mut http2::SendRequest<Body>| {
+        let asked = request("GET", "https://localhost/version", &[]);
+        sender.send_request(asked).await.unwrap().status()
+    };
+    let mut first = listening.http2().await;
+    let mut second = listening.http2().await;
+    assert_eq!(ask(&mut first).await, StatusCode::OK);
+    assert_eq!(ask(&mut second).await, StatusCode::OK);
+    let mut third = TcpStream::connect(listening.address).await.unwrap();
+    let mut byte = [0];
+    let read = tokio::time::timeout(Duration::from_mins(1), third.read(&mut byte)).await;
+    assert!(!matches!(read.expect("it is closed"), Ok(1..)));
+    assert_eq!(ask(&mut first).await, StatusCode::OK);
+    drop(second);
+    let again = async {
+        loop {
+            let stream = TcpStream::connect(listening.address).await.unwrap();
+            if listening.handshake(b"h2", false, stream).await.is_ok() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), again)
+        .await
+        .expect("its place can be had again");
+}
+
+#[tokio::test]
+async fn headers_and_paths_that_are_too_long_are_refused_as_such() {
+    let listening = Listening::start(echo(), CancellationToken::new()).await;
+    let long = "x".repeat(97 << 10);
+    let mut sender = listening.http2().await;
+    let asked = request("GET", "https://localhost/", &[("x-long", &long)]);
+    // The client may know the server's limit and not even send it.
+    if let Ok(answer) = sender.send_request(asked).await {
+        assert_eq!(answer.status(), StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+    }
+    // As bytes: the client's types refuse such paths themselves.
+    let ask = async |path: usize, header: usize| {
+        let (path, header) = ("x".repeat(path << 10), "x".repeat(header << 10));
+        let head = format!("GET /{path} HTTP/1.1\r\nHost: localhost\r\nX: {header}\r\n\r\n");
+        let mut stream = listening.connect(b"http/1.1", false).await;
+        // The server may have heard enough before all is sent.
+        let _ = stream.write_all(head.as_bytes()).await;
+        let _ = stream.flush().await;
+        let mut code = [0; 12];
+        let read = stream.read_exact(&mut code).await;
+        read.map(|_| String::from_utf8(code.to_vec()).unwrap())
+    };
+    assert_eq!(ask(60, 1).await.unwrap(), "HTTP/1.1 200");
+    assert_eq!(ask(65, 1).await.unwrap(), "HTTP/1.1 414");
+    // What is read at once may be more than the limit, but not much. The connection is
+    // closed while the client still sends, which may be all that it sees of the answer.
+    let code = ask(0, 1024).await;
+    assert!(code.is_err() || code.is_ok_and(|code| code == "HTTP/1.1 431"));
+}
+
+#[tokio::test]
+async fn the_body_of_a_request_is_not_taken_in() {
+    const SIZE: usize = 64 << 20;
+    const PART: usize = 16 << 10;
+    let fixture = Fixture::filled();
+    let listening = Listening::start(fixture.router.clone(), fixture.shutdown.clone()).await;
+    let taken = Arc::new(Mutex::new(0));
+    let counted = taken.clone();
+    let parts = (0..SIZE / PART).map(move |_| {
+        *counted.lock().unwrap() += PART;
+        Ok::<_, std::convert::Infallible>(vec![b'x'; PART])
+    });
+    let mut asked = request("POST", &format!("https://localhost{ALL}"), &[]);
+    *asked.body_mut() = Body::from_stream(futures::stream::iter(parts));
+    let mut sender = listening.http2().await;
+    let answer = sender.send_request(asked).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::METHOD_NOT_ALLOWED);
+    drop(sender);
+    let taken = *taken.lock().unwrap();
+    assert!(taken < SIZE / 8, "{taken}");
+}

@@ -1,0 +1,108 @@
+//! How much at once, and what becomes of the rest.
+
+use super::*;
+
+const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
+const MASTER: (&str, &str) = ("x-group", "system:masters");
+
+async fn code(fixture: &Fixture, path: &str, headers: &[(&str, &str)]) -> StatusCode {
+    fixture.send(request("GET", path, headers)).await.status()
+}
+
+#[tokio::test]
+async fn a_user_has_a_share_of_the_watches_and_all_users_are_bounded() {
+    let fixture = Fixture::within(Limits {
+        watches: 5,
+        watches_per_user: 2,
+        ..Limits::default()
+    });
+    let watch = async |user: &str, more: &[(&str, &str)]| {
+        let headers = [&[("x-user", user)], more].concat();
+        let path = format!("{ALL}?watch=1");
+        fixture.send(request("GET", &path, &headers)).await
+    };
+    let mut open = vec![watch("a", &[]).await, watch("a", &[]).await];
+    let refused = watch("a", &[]).await;
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(refused.headers()["retry-after"], "1");
+    assert_eq!(
+        text(refused).await,
+        "Too many requests, please try again later.\n"
+    );
+    // Others watch, and whoever watches too much may still list.
+    open.push(watch("b", &[]).await);
+    assert_eq!(code(&fixture, ALL, &[("x-user", "a")]).await, 200);
+    // An administrator has no share, but there are no more places than there are.
+    open.push(watch("root", &[MASTER]).await);
+    open.push(watch("root", &[MASTER]).await);
+    assert!(open.iter().all(|watch| watch.status() == StatusCode::OK));
+    for user in ["b", "c", "root"] {
+        let refused = watch(user, &[MASTER]).await.status();
+        assert_eq!(refused, StatusCode::TOO_MANY_REQUESTS, "{user}");
+    }
+    open.remove(0);
+    assert_eq!(watch("a", &[]).await.status(), StatusCode::OK);
+    let rejected = "apiserver_request_terminations_total{verb=\"WATCH\",\
+                    group=\"live.ifo.kubevirt.io\",version=\"v1alpha1\",\
+                    resource=\"inflightoperations\",scope=\"cluster\",code=\"429\"} 4";
+    let metrics = fixture.metrics.render();
+    assert!(metrics.contains(rejected), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_watch_that_may_not_be_takes_no_place() {
+    let fixture = Fixture::limited(1, 1);
+    let path = format!("{ALL}?watch=1");
+    for _ in 0..3 {
+        assert_eq!(code(&fixture, &path, &[("x-user", "nobody")]).await, 403);
+    }
+    assert_eq!(code(&fixture, &path, &[]).await, 200);
+}
+
+#[tokio::test]
+async fn a_request_has_its_place_until_its_answer_is_taken() {
+    let fixture = Fixture::limited(1, 1);
+    let first = fixture.send(request("GET", ALL, &[])).await;
+    assert_eq!(first.status(), StatusCode::OK);
+    assert_eq!(code(&fixture, ALL, &[]).await, 429);
+    let gauge = "apiserver_current_inflight_requests{request_kind=\"readOnly\"}";
+    assert!(fixture.metrics.render().contains(&format!("{gauge} 1\n")));
+    // Discovery and watches do not wait for it.
+    assert_eq!(code(&fixture, "/apis", &[]).await, 200);
+    assert_eq!(code(&fixture, &format!("{ALL}?watch=1"), &[]).await, 200);
+    text(first).await;
+    assert_eq!(code(&fixture, ALL, &[]).await, 200);
+    assert!(fixture.metrics.render().contains(&format!("{gauge} 0\n")));
+}
+
+#[tokio::test]
+async fn one_user_has_no_more_than_half_of_the_requests() {
+    let fixture = Fixture::limited(4, 1);
+    let list = async |user| fixture.send(request("GET", ALL, &[("x-user", user)])).await;
+    let open = [list("a").await, list("a").await];
+    assert_eq!(list("a").await.status(), 429);
+    let others = [list("b").await, list("c").await];
+    assert_eq!(list("d").await.status(), 429);
+    let all = open.iter().chain(&others);
+    assert!(all.into_iter().all(|answer| answer.status() == 200));
+    assert_eq!(code(&fixture, ALL, &[("x-user", "a"), MASTER]).await, 200);
+}
+
+#[tokio::test]
+async fn strangers_with_tokens_wait_in_bounded_number_and_hold_up_nobody_else() {
+    let fixture = Fixture::filled();
+    let slow = [("authorization", "Bearer slow")];
+    let mut waiting = Vec::new();
+    for _ in 0..crate::serve::ARRIVING {
+        let mut asked = Box::pin(fixture.send(request("GET", ALL, &slow)));
+        assert!(futures::poll!(&mut asked).is_pending());
+        waiting.push(asked);
+    }
+    assert_eq!(code(&fixture, ALL, &slow).await, 429);
+    // Those that the front proxy or a certificate vouches for have no token.
+    assert_eq!(code(&fixture, ALL, &[("x-user", "a")]).await, 200);
+    assert_eq!(code(&fixture, "/apis", &[]).await, 200);
+    drop(waiting.pop());
+    let known = [("authorization", "Bearer good")];
+    assert_eq!(code(&fixture, ALL, &known).await, 200);
+}
