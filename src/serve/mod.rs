@@ -22,6 +22,7 @@ mod list;
 pub mod listen;
 mod negotiate;
 pub mod openapi;
+mod options;
 mod probes;
 mod request;
 pub mod resource;
@@ -210,7 +211,9 @@ async fn answer(
         Asked::Path(_) => unknown_path(&shared),
         Asked::Resource(request) => resource(&shared, request, &admitted, &headers)
             .await
-            .unwrap_or_else(IntoResponse::into_response),
+            .unwrap_or_else(|failure| {
+                failure.response(negotiate::negotiate_error(&headers, &admitted.query))
+            }),
     }
 }
 
@@ -224,6 +227,10 @@ async fn resource(
         .resource(request)
         .filter(|resource| fits(resource, request))
         .ok_or_else(Failure::no_resource)?;
+    if !request.subresource.is_empty() {
+        // As a custom resource without that subresource answers, to all verbs.
+        return Err(resource.no_object(&request.name));
+    }
     match request.verb {
         "get" | "list" | "watch" if !shared.server.health.synced() => Err(Failure::initializing()),
         "get" => get::get(resource, request, &admitted.query, headers).await,
@@ -247,12 +254,11 @@ async fn resource(
 
 /// Whether the path has the form that the resource's scope asks for.
 fn fits(resource: &Resource, request: &Request) -> bool {
-    let in_scope = if resource.namespaced {
+    if resource.namespaced {
         request.name.is_empty() || !request.namespace.is_empty()
     } else {
         request.namespace.is_empty()
-    };
-    in_scope && request.subresource.is_empty()
+    }
 }
 
 /// 404 with the paths that there are.

@@ -33,13 +33,14 @@ pub fn answer(request: &Request, side: &Side, namespace: &str, answer: Answer) -
         namespace,
     };
     let lines = answer.text.lines().count();
+    let is_watch = json && answer.code == 200 && answer.text.lines().all(is_event);
     let body = if answer.text.is_empty() {
         Value::Null
     } else if yaml {
         let body = serde_saphyr::from_str(&answer.text);
         let body = body.unwrap_or_else(|_| json!({"not YAML": answer.text}));
         mask.whole(body)
-    } else if json && is_watch(request) && answer.code == 200 {
+    } else if is_watch {
         let events = answer.text.lines().map(|line| {
             serde_json::from_str(line).unwrap_or_else(|_| json!({"not JSON": line}))
         });
@@ -59,7 +60,7 @@ pub fn answer(request: &Request, side: &Side, namespace: &str, answer: Answer) -
             "one line": lines == 1,
             "ends its last line": answer.text.ends_with('\n'),
             // Of YAML only the values count: there are many ways to write them.
-            "indent": if json && !is_watch(request) { indent } else { None },
+            "indent": if json && !is_watch { indent } else { None },
         },
         "body": body,
     })
@@ -70,8 +71,9 @@ fn kind(answer: &Answer) -> &str {
     kind.map_or("", |(_, value)| value)
 }
 
-fn is_watch(request: &Request) -> bool {
-    request.line.contains("?watch") || request.line.contains("/watch/")
+/// Whether a line of an answer is an event of a watch.
+fn is_event(line: &str) -> bool {
+    line.starts_with("{\"type\":\"")
 }
 
 fn headers(headers: Vec<(String, String)>) -> Value {
@@ -110,18 +112,11 @@ impl Mask<'_> {
         // What kube-apiserver fills for a single row is the row's own version.
         let list = body.get("items").is_some() || body.get("rows").is_some();
         let of_one = self.request.line.contains("{one}");
-        let versions = if list && !of_one {
-            let versions = versions(&body);
-            let stands = self.stands(&body["metadata"], &versions);
-            body["metadata"]["resourceVersion"] = json!(stands);
-            versions
-        } else {
-            Vec::new()
-        };
-        self.walk("", &mut body);
         if list && !of_one {
-            body["in order of versions"] = json!(!versions.is_empty());
+            let stands = self.stands(&body["metadata"], &versions(&body));
+            body["metadata"]["resourceVersion"] = json!(stands);
         }
+        self.walk("", &mut body);
         body
     }
 
@@ -129,7 +124,16 @@ impl Mask<'_> {
     pub fn events(&self, mut events: Vec<Value>) -> Value {
         events.retain(|event| self.is_ours(&event["object"]));
         let mut newest = 0;
-        for event in &mut events {
+        let columns = events.first().map(|it| it["object"]["columnDefinitions"].clone());
+        let columns = columns.unwrap_or_default();
+        for (number, event) in events.iter_mut().enumerate() {
+            // Watchers that share what is encoded may get them again.
+            if let Some(again) = event.pointer_mut("/object/columnDefinitions")
+                && number > 0
+                && (again.is_null() || *again == columns)
+            {
+                *again = json!("none, or the same");
+            }
             let bookmark = event["type"] == "BOOKMARK";
             let seen = versions(&event["object"]);
             if bookmark {
@@ -138,6 +142,8 @@ impl Mask<'_> {
             newest = seen.into_iter().fold(newest, u64::max);
             self.walk("", event);
         }
+        // Upstream counts in whole seconds and sends one or two before the end.
+        events.dedup_by(|next, last| next == last && last["type"] == "BOOKMARK");
         Value::Array(events)
     }
 
@@ -253,8 +259,10 @@ impl Mask<'_> {
     fn text(&self, text: &str) -> String {
         let text = text.replace(self.side.group, "GROUP");
         let mut text = NUMBERS.replace_all(&text, "${1}N").into_owned();
-        for (name, shown) in [("before", "BEFORE"), ("now", "NOW"), ("expired", "EXPIRED")] {
-            text = text.replace(self.side.value(name), shown);
+        // In messages, what was asked for stands between quotes.
+        for version in ["before", "now"] {
+            let quoted = format!("\"{}\"", self.side.value(version));
+            text = text.replace(&quoted, &format!("\"{version}\""));
         }
         text
     }
