@@ -17,6 +17,7 @@ pub mod discovery;
 mod document;
 mod encode;
 mod get;
+mod gzip;
 mod lines;
 mod list;
 pub mod listen;
