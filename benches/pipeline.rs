@@ -381,10 +381,11 @@ fn router(reader: Reader) -> Router {
     })
 }
 
-async fn ask(router: &Router, path: &str, accept: &str) -> Body {
+async fn ask(router: &Router, path: &str, accept: &str, encoding: &str) -> Body {
     let request = Request::get(path)
         .header("authorization", format!("Bearer {TOKEN}"))
         .header("accept", accept)
+        .header("accept-encoding", encoding)
         .body(Body::empty())
         .expect("the parts are valid");
     let response = router
@@ -413,12 +414,17 @@ fn list(c: &mut Criterion<ProcessorTime>) {
     let (_pipeline, reader) = Pipeline::filled(OPERATIONS);
     let router = router(reader);
     let mut group = c.benchmark_group("list of 10k");
-    for (name, accept) in [("JSON", "application/json"), ("Table", TABLE)] {
-        let size = runtime.block_on(async { drained(ask(&router, LIVE, accept).await).await });
+    for (name, accept, encoding) in [
+        ("JSON", "application/json", "identity"),
+        ("JSON, gzip", "application/json", "gzip"),
+        ("Table", TABLE, "identity"),
+        ("Table, gzip", TABLE, "gzip"),
+    ] {
+        let list = async || drained(ask(&router, LIVE, accept, encoding).await).await;
+        // Bytes as they are sent.
+        let size = runtime.block_on(list());
         group.throughput(Throughput::Bytes(size as u64));
-        group.bench_function(name, |b| {
-            b.iter(|| runtime.block_on(async { drained(ask(&router, LIVE, accept).await).await }));
-        });
+        group.bench_function(name, |b| b.iter(|| runtime.block_on(list())));
     }
     group.finish();
 }
@@ -440,7 +446,7 @@ fn fan_out(c: &mut Criterion<ProcessorTime>) {
         for _ in 0..WATCHERS {
             let (router, path, told) = (router.clone(), path.clone(), told.clone());
             runtime.spawn(async move {
-                let mut body = ask(&router, &path, accept).await;
+                let mut body = ask(&router, &path, accept, "identity").await;
                 while let Some(Ok(frame)) = body.frame().await {
                     let bytes = frame.data_ref().map_or(0, bytes::Bytes::len);
                     if told.send(bytes).await.is_err() {

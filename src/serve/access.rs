@@ -1,6 +1,7 @@
 //! The way in: who asks, what, and may they. Everything passes here once, before any
 //! other file of this room, and is counted on the way out.
 
+use super::gzip;
 use super::request::{self, Asked, Query, Request as ResourceRequest};
 use super::respond::{overload, plain};
 use super::select::Reviewed;
@@ -51,10 +52,15 @@ pub async fn admit(
     let audit_id = audit_id(&request);
     let query = Arc::new(Query::of(request.uri()));
     let asked = request::parse(request.method(), request.uri(), &query);
+    let watch = matches!(&asked, Ok(Asked::Resource(resource)) if resource.verb == "watch");
+    let compressed = !watch && gzip::accepted(request.headers());
     let mut response = match &asked {
         Ok(asked) => pass(&shared, asked, query, request, next).await,
         Err(failure) => failure.clone().into_response(),
     };
+    if compressed {
+        response = gzip::compress(response).await;
+    }
     if head {
         without_body(&mut response);
     }

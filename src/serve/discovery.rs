@@ -4,12 +4,15 @@
 //! discovery fails holds up the deletion of every namespace in the cluster.
 
 use super::document::{Clause, Document, accepted};
+use super::negotiate::{Shape, Syntax, negotiate_plain, unacceptable};
+use super::request::Query;
 use super::resource::Resource;
+use super::respond;
 use axum::Router;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::header::{CACHE_CONTROL, VARY};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use serde_json::{Value, json};
 
 /// Media type of aggregated discovery since Kubernetes 1.30.
@@ -87,12 +90,16 @@ fn serve_root(router: Router, path: &str, plain: &Value, items: &[Value]) -> Rou
 /// Adds `path`, which answers `value`.
 fn serve(router: Router, path: &str, value: &Value) -> Router {
     let document = Document::json(value, JSON);
-    add(router, path, move |headers| {
-        match accepted(headers, |clause| plain_json(clause).then_some(())) {
-            Some(()) => document.answer(headers),
-            None => not_acceptable(),
+    let json = format!("{value}\n").into_bytes();
+    let answer = async move |uri: Uri, headers: HeaderMap| {
+        let query = Query::of(&uri);
+        match negotiate_plain(&headers, &query) {
+            Some(Syntax::Compact) => document.answer(&headers),
+            Some(syntax) => respond::whole(json.clone(), syntax),
+            None => unacceptable(Shape::Object).response(Syntax::Indented),
         }
-    })
+    };
+    router.route(path, get(answer))
 }
 
 /// Adds `path`, which `answer` answers from the request's headers.

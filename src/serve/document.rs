@@ -1,7 +1,8 @@
 //! Bodies that are computed once and never change while the server runs: discovery and
-//! `OpenAPI`. What enters is a request's `If-None-Match`; what leaves is the body, or
-//! 304 for a client that has it already.
+//! `OpenAPI`. What enters is a request's `If-None-Match` and `Accept-Encoding`; what leaves
+//! is the body, or 304 for a client that has it already.
 
+use super::gzip;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
@@ -13,6 +14,8 @@ use std::fmt::Write as _;
 #[derive(Clone, Debug)]
 pub(super) struct Document {
     body: Bytes,
+    /// The body compressed, where that is offered.
+    compressed: Option<Bytes>,
     content_type: HeaderValue,
     hash: String,
 }
@@ -27,9 +30,16 @@ impl Document {
         }
         Self {
             body: body.into(),
+            compressed: None,
             content_type: HeaderValue::from_static(content_type),
             hash,
         }
+    }
+
+    /// The same, compressed for whoever takes that, whatever its size.
+    pub(super) fn with_gzip(mut self) -> Self {
+        self.compressed = Some(gzip::whole(&self.body));
+        self
     }
 
     /// The SHA-512 of the body in upper-case hexadecimal; in quotes it is the entity tag.
@@ -42,10 +52,13 @@ impl Document {
         let mut response = if self.is_known(request) {
             StatusCode::NOT_MODIFIED.into_response()
         } else {
-            let mut response = self.body.clone().into_response();
-            response
-                .headers_mut()
-                .insert(CONTENT_TYPE, self.content_type.clone());
+            let compressed = self.compressed.as_ref().filter(|_| gzip::accepted(request));
+            let mut response = compressed.unwrap_or(&self.body).clone().into_response();
+            let headers = response.headers_mut();
+            headers.insert(CONTENT_TYPE, self.content_type.clone());
+            if compressed.is_some() {
+                gzip::mark(headers);
+            }
             response
         };
         let etag = HeaderValue::try_from(format!("\"{}\"", self.hash))

@@ -17,6 +17,7 @@ pub mod discovery;
 mod document;
 mod encode;
 mod get;
+mod gzip;
 mod lines;
 mod list;
 pub mod listen;
@@ -178,6 +179,7 @@ pub fn router(server: Server) -> Router {
         .merge(discovery)
         .merge(openapi)
         .fallback(answer)
+        .method_not_allowed_fallback(async || Failure::method_not_allowed().into_response())
         .with_state(Arc::clone(&shared))
         .layer(axum::middleware::from_fn_with_state(shared, access::admit));
     // Around the routes and not a layer of theirs, which would run after the choice.

@@ -85,21 +85,29 @@ pub fn negotiate(
     Err(unacceptable(shape))
 }
 
-/// How a `Status` is written: as the client accepts it, whatever else it asked for. None
-/// of the forms is for errors, so a clause with one does not count.
+/// How a `Status` is written: as the client accepts it, whatever else it asked for; if it
+/// accepts nothing that there is, then a person may read it.
 pub fn negotiate_error(headers: &HeaderMap, query: &Query) -> Syntax {
+    negotiate_plain(headers, query).unwrap_or(Syntax::Indented)
+}
+
+/// How something is written that has none of the forms and is no stream: clauses with
+/// those do not count. None if nothing that the client accepts can be had.
+pub fn negotiate_plain(headers: &HeaderMap, query: &Query) -> Option<Syntax> {
     let accept = accept(headers);
-    let default = accept.is_empty().then(Clause::default);
-    let clause = default.or_else(|| {
+    let clause = if accept.is_empty() {
+        Clause::default()
+    } else {
         let mut clauses = clauses(accept).into_iter();
-        clauses.find(|clause| clause.can_be_had() && !clause.transforms() && !clause.streams())
-    });
-    match clause {
-        Some(clause) if clause.yaml() => Syntax::Yaml,
-        Some(clause) if !pretty(headers, query, &clause) => Syntax::Compact,
-        // If it accepts nothing that there is, then a person may read it.
-        _ => Syntax::Indented,
-    }
+        clauses.find(|it| it.can_be_had() && it.target.is_empty() && it.stream.is_empty())?
+    };
+    Some(if clause.yaml() {
+        Syntax::Yaml
+    } else if pretty(headers, query, &clause) {
+        Syntax::Indented
+    } else {
+        Syntax::Compact
+    })
 }
 
 fn accept(headers: &HeaderMap) -> &str {
@@ -108,7 +116,8 @@ fn accept(headers: &HeaderMap) -> &str {
         .map_or("", |value| value.to_str().unwrap_or("invalid"))
 }
 
-fn unacceptable(shape: Shape) -> Failure {
+/// 406 with what there is.
+pub fn unacceptable(shape: Shape) -> Failure {
     Failure::not_acceptable(format!(
         "only the following media types are accepted: {}",
         if shape == Shape::Watch {
@@ -124,7 +133,11 @@ fn unacceptable(shape: Shape) -> Failure {
 /// order depends on how it is sorted: by insertion, as Go sorts short slices.
 fn clauses(accept: &str) -> Vec<Clause<'_>> {
     let mut clauses: Vec<Clause<'_>> = Vec::new();
-    for clause in accept.split(',').take(MAX_CLAUSES).filter_map(Clause::parse) {
+    for clause in accept
+        .split(',')
+        .take(MAX_CLAUSES)
+        .filter_map(Clause::parse)
+    {
         let mut at = clauses.len();
         while at > 0 && clause.is_before(&clauses[at - 1]) {
             at -= 1;
@@ -210,20 +223,12 @@ impl<'a> Clause<'a> {
         self.subtype == "yaml"
     }
 
-    fn transforms(&self) -> bool {
-        !self.target.is_empty()
-    }
-
-    fn streams(&self) -> bool {
-        !self.stream.is_empty()
-    }
-
     fn can_be_had(&self) -> bool {
         let media_type = matches!(
             (self.media_type, self.subtype),
             ("application", "json" | "yaml" | "*") | ("*", "*")
         );
-        let transform = !self.transforms()
+        let transform = self.target.is_empty()
             || (self.group == "meta.k8s.io"
                 && self.meta_version().is_some()
                 && matches!(
@@ -393,14 +398,26 @@ mod tests {
         assert!(ask("application/yaml", Shape::List).is_ok());
         assert!(ask("application/yaml", Shape::Watch).is_err());
         assert!(ask("application/yaml,application/json", Shape::Watch).is_err());
-        assert!(ask("application/json;as=\"Table\";v=v1;g=meta.k8s.io", Shape::List).is_err());
+        assert!(
+            ask(
+                "application/json;as=\"Table\";v=v1;g=meta.k8s.io",
+                Shape::List
+            )
+            .is_err()
+        );
     }
 
     #[test]
     fn weights_decide_and_then_wildcards_come_last() {
         for (accept, syntax) in [
-            ("application/json;q=0.8,application/yaml;q=0.9", Syntax::Yaml),
-            ("application/yaml;q=0.8,application/json;q=0.9", Syntax::Compact),
+            (
+                "application/json;q=0.8,application/yaml;q=0.9",
+                Syntax::Yaml,
+            ),
+            (
+                "application/yaml;q=0.8,application/json;q=0.9",
+                Syntax::Compact,
+            ),
             ("application/json;q=0.5,application/yaml", Syntax::Yaml),
             ("application/yaml,application/json", Syntax::Yaml),
             ("*/*,application/yaml", Syntax::Yaml),
@@ -418,7 +435,11 @@ mod tests {
         for (accept, query, syntax) in [
             ("", "/", Syntax::Compact),
             ("application/yaml", "/", Syntax::Yaml),
-            ("application/yaml;as=Table;v=v1;g=meta.k8s.io", "/", Syntax::Indented),
+            (
+                "application/yaml;as=Table;v=v1;g=meta.k8s.io",
+                "/",
+                Syntax::Indented,
+            ),
             ("application/json", "/?pretty=1", Syntax::Indented),
             ("application/json", "/?pretty=yes", Syntax::Compact),
             ("text/plain", "/", Syntax::Indented),

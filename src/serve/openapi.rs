@@ -43,7 +43,8 @@ pub fn routes(resources: &[Resource]) -> Router {
                 "components": {"schemas": schemas},
             }),
             JSON,
-        );
+        )
+        .with_gzip();
         all_paths.extend(paths);
         all_schemas.extend(schemas);
         let name = format!("apis/{group_version}");
@@ -58,7 +59,7 @@ pub fn routes(resources: &[Resource]) -> Router {
         );
     }
     let index = Document::json(&json!({"paths": index}), JSON);
-    let v2 = Document::json(&v2::document(&info(), &all_paths, &all_schemas), JSON);
+    let v2 = Document::json(&v2::document(&info(), &all_paths, &all_schemas), JSON).with_gzip();
     router
         .route(
             "/openapi/v3",
@@ -94,7 +95,7 @@ fn document(document: &Document, request: &HeaderMap) -> Response {
     let mut response = document.answer(request);
     response
         .headers_mut()
-        .insert(VARY, HeaderValue::from_static("Accept"));
+        .append(VARY, HeaderValue::from_static("Accept"));
     response
 }
 

@@ -291,10 +291,7 @@ mod tests {
             (request.namespace.as_str(), request.resource.as_str()),
             ("", "things")
         );
-        let request = resource(
-            &Method::GET,
-            "/apis/g/v1/namespaces/n/things/a%20b/status/",
-        );
+        let request = resource(&Method::GET, "/apis/g/v1/namespaces/n/things/a%20b/status/");
         assert_eq!(
             (
                 request.namespace.as_str(),

@@ -112,7 +112,12 @@ pub fn watch(
         deadline: now + course.lasts,
         bookmark_at: None,
         columns_sent: false,
-        step: Step::Start(course.start),
+        // Of less than no time: a timer would fire a moment too late.
+        step: if course.lasts.is_zero() {
+            Step::Over
+        } else {
+            Step::Start(course.start)
+        },
         stop,
         _seat: seat,
     };
@@ -160,9 +165,8 @@ impl Watcher {
                     let opened = tokio::select! {
                         biased;
                         () = ending.cancelled() => return None,
-                        // Before the rest: a watch of less than no time gets nothing.
-                        () = sleep_until(deadline) => return None,
                         opened = self.open(start) => opened,
+                        () = sleep_until(deadline) => return None,
                     };
                     match opened {
                         Ok(step) => {

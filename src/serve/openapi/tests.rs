@@ -290,3 +290,25 @@ async fn version_2_has_all_paths_and_definitions() {
     );
     assert!(document["definitions"]["io.kubevirt.ifo.v1alpha1.OperationRuleSet"].is_object());
 }
+
+#[tokio::test]
+async fn documents_are_compressed_for_whoever_takes_that() {
+    use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, VARY};
+    use std::io::Read as _;
+    for path in ["/openapi/v2", LIVE_V3] {
+        let plain = ask(path, &[]).await;
+        let compressed = ask(path, &[(ACCEPT_ENCODING, "gzip")]).await;
+        assert!(!plain.headers().contains_key(CONTENT_ENCODING));
+        assert_eq!(compressed.headers()[CONTENT_ENCODING], "gzip");
+        let vary: Vec<_> = compressed.headers().get_all(VARY).iter().collect();
+        assert_eq!(vary, ["Accept-Encoding", "Accept"]);
+        assert_eq!(plain.headers()[ETAG], compressed.headers()[ETAG]);
+        let plain = plain.into_body().collect().await.unwrap().to_bytes();
+        let compressed = compressed.into_body().collect().await.unwrap().to_bytes();
+        let mut decoded = Vec::new();
+        flate2::read::GzDecoder::new(&*compressed)
+            .read_to_end(&mut decoded)
+            .unwrap();
+        assert_eq!(decoded, plain);
+    }
+}

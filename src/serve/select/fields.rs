@@ -194,7 +194,10 @@ mod tests {
             ("x", "invalid selector: 'x'; can't understand 'x'"),
             ("x!y", "invalid selector: 'x!y'; can't understand 'x!y'"),
             ("a=1,x", "invalid selector: 'a=1,x'; can't understand 'x'"),
-            ("a=1=2", "invalid field selector: unescaped character in value: 61"),
+            (
+                "a=1=2",
+                "invalid field selector: unescaped character in value: 61",
+            ),
             (
                 r"x=\y",
                 r"invalid field selector: invalid escape sequence: \y",

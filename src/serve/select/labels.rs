@@ -58,7 +58,9 @@ impl Requirement {
 
 /// Reads a selector; 400 if it cannot be.
 pub fn parse(text: &str) -> Result<Vec<Requirement>, Failure> {
-    Parser { rest: text }.selector().map_err(Failure::bad_request)
+    Parser { rest: text }
+        .selector()
+        .map_err(Failure::bad_request)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -420,7 +422,10 @@ mod tests {
             );
         }
         let both = parse("a in (-b,-c,d)").unwrap_err().to_string();
-        assert!(both.contains(": [values[0][a]: Invalid value: \"-b\"") && both.contains("values[1][a]"));
+        assert!(
+            both.contains(": [values[0][a]: Invalid value: \"-b\"")
+                && both.contains("values[1][a]")
+        );
         for selector in ["a>-5", "a/b/c", "A.b/c", "a/"] {
             assert!(parse(selector).is_err(), "{selector}");
         }

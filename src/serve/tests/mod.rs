@@ -1,6 +1,7 @@
 //! The room as clients see it: requests into the router, with a real index behind and
 //! fakes for who may.
 
+mod compression;
 mod listening;
 mod objects;
 mod refusals;

@@ -62,7 +62,10 @@ impl Comparison {
         let _ = writeln!(self.report, "\n{request}");
         for difference in found.iter().take(SHOWN) {
             let Difference { at, live, custom } = difference;
-            let _ = writeln!(self.report, "  {at}\n    live:   {live}\n    custom: {custom}");
+            let _ = writeln!(
+                self.report,
+                "  {at}\n    live:   {live}\n    custom: {custom}"
+            );
         }
         if found.len() > SHOWN {
             let _ = writeln!(self.report, "  and {} more", found.len() - SHOWN);

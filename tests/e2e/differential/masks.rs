@@ -19,6 +19,9 @@ const RANDOM: [&str; 3] = [
     "x-kubernetes-pf-prioritylevel-uid",
 ];
 
+/// Seconds that a watch must last to get a bookmark, two seconds before its end, for sure.
+const LONG_ENOUGH: u64 = 5;
+
 /// Columns of tables whose cells are times.
 const AGE: usize = 7;
 const STARTED: usize = 12;
@@ -41,9 +44,10 @@ pub fn answer(request: &Request, side: &Side, namespace: &str, answer: Answer) -
         let body = body.unwrap_or_else(|_| json!({"not YAML": answer.text}));
         mask.whole(body)
     } else if is_watch {
-        let events = answer.text.lines().map(|line| {
-            serde_json::from_str(line).unwrap_or_else(|_| json!({"not JSON": line}))
-        });
+        let events = answer
+            .text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|_| json!({"not JSON": line})));
         mask.events(events.collect())
     } else if json {
         let body = serde_json::from_str(&answer.text);
@@ -57,8 +61,8 @@ pub fn answer(request: &Request, side: &Side, namespace: &str, answer: Answer) -
         "code": answer.code,
         "headers": headers(answer.headers),
         "layout": {
-            "one line": lines == 1,
-            "ends its last line": answer.text.ends_with('\n'),
+            "one line": if is_watch { None } else { Some(lines == 1) },
+            "ends its last line": answer.text.is_empty() || answer.text.ends_with('\n'),
             // Of YAML only the values count: there are many ways to write them.
             "indent": if json && !is_watch { indent } else { None },
         },
@@ -67,7 +71,10 @@ pub fn answer(request: &Request, side: &Side, namespace: &str, answer: Answer) -
 }
 
 fn kind(answer: &Answer) -> &str {
-    let kind = answer.headers.iter().find(|(name, _)| name == "content-type");
+    let kind = answer
+        .headers
+        .iter()
+        .find(|(name, _)| name == "content-type");
     kind.map_or("", |(_, value)| value)
 }
 
@@ -124,7 +131,9 @@ impl Mask<'_> {
     pub fn events(&self, mut events: Vec<Value>) -> Value {
         events.retain(|event| self.is_ours(&event["object"]));
         let mut newest = 0;
-        let columns = events.first().map(|it| it["object"]["columnDefinitions"].clone());
+        let columns = events
+            .first()
+            .map(|it| it["object"]["columnDefinitions"].clone());
         let columns = columns.unwrap_or_default();
         for (number, event) in events.iter_mut().enumerate() {
             // Watchers that share what is encoded may get them again.
@@ -142,9 +151,26 @@ impl Mask<'_> {
             newest = seen.into_iter().fold(newest, u64::max);
             self.walk("", event);
         }
-        // Upstream counts in whole seconds and sends one or two before the end.
-        events.dedup_by(|next, last| next == last && last["type"] == "BOOKMARK");
+        events.retain(|event| self.counts(event));
+        // Upstream sends one or two before the end.
+        events.dedup_by(|next, last| {
+            let bookmarks = next["type"] == "BOOKMARK" && last["type"] == "BOOKMARK";
+            bookmarks
+                && next["object"]["metadata"] == last["object"]["metadata"]
+                && next["object"]["rows"] == last["object"]["rows"]
+        });
         Value::Array(events)
+    }
+
+    /// Whether an event is compared: a bookmark of a watch that is too short for it comes
+    /// or does not come, as upstream's clock of whole seconds has it, and those of a long
+    /// one come at any time.
+    fn counts(&self, event: &Value) -> bool {
+        let seconds = self.request.option(self.side, "timeoutSeconds");
+        let seconds = seconds.and_then(|seconds| seconds.parse::<u64>().ok());
+        event["type"] != "BOOKMARK"
+            || event.to_string().contains("initial-events-end")
+            || seconds.is_some_and(|seconds| seconds >= LONG_ENOUGH)
     }
 
     /// A bookmark's version is at least that of all before it.
@@ -248,6 +274,10 @@ impl Mask<'_> {
                     && version.as_i64() > Some(0)
                 {
                     *version = json!("of the list");
+                }
+                if let Some(start) = token["start"].as_str() {
+                    // Upstream's watch cache leaves it out, upstream's etcd does not.
+                    token["start"] = json!(start.trim_start_matches('/'));
                 }
                 token.to_string()
             }

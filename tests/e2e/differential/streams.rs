@@ -40,16 +40,24 @@ fn requests() -> Vec<Request> {
         lines.push(format!("GET {{list}}?watch=1&{options} | {TABLE}"));
     }
     for (options, header) in [
-        (format!("{start}&includeObject=Object"), TABLE.replace("v1;", "v1beta1;")),
+        (
+            format!("{start}&includeObject=Object"),
+            TABLE.replace("v1;", "v1beta1;"),
+        ),
         (format!("{start}&includeObject=None"), TABLE.to_owned()),
         (start.to_owned(), METADATA.to_owned()),
-        (format!("{start}&fieldSelector=status.state%3DProgressing"), METADATA.to_owned()),
+        (
+            format!("{start}&fieldSelector=status.state%3DProgressing"),
+            METADATA.to_owned(),
+        ),
         (initial.to_owned(), METADATA.to_owned()),
     ] {
         lines.push(format!("GET {{list}}?watch=1&{options} | {header}"));
     }
     lines.push(format!("GET {{all}}?watch=1&{{mine}}&{start}"));
-    lines.push(format!("GET {{gv}}/watch/namespaces/{{namespace}}/inflightoperations?{start}"));
+    lines.push(format!(
+        "GET {{gv}}/watch/namespaces/{{namespace}}/inflightoperations?{start}"
+    ));
     lines.iter().map(|line| Request::parse(line)).collect()
 }
 

@@ -50,7 +50,7 @@ const COLUMNS: [(&str, &str); 13] = [
 
 /// Objects in the namespace with many large ones, and the size of each one's message in
 /// bytes: together well above 128 KiB, from which on answers are compressed.
-const FAT: (usize, usize) = (150, 1000);
+const FAT: (usize, usize) = (220, 700);
 
 /// Both resources, with the same objects.
 pub struct Twin {
@@ -63,12 +63,14 @@ pub struct Twin {
     custom_events: Events,
     /// How many of the live resource's changes were made to the custom one too.
     mirrored: usize,
+    /// A version before the first object of the custom resource.
+    oldest: String,
 }
 
 impl Twin {
     /// Makes the custom resource, starts operations in four namespaces, and copies them.
     pub async fn create(world: &'static World) -> Self {
-        define(world).await;
+        let oldest = define(world).await;
         let namespace = world.namespace("twin").await;
         for other in ["-b", "-c", "-fat"] {
             let name = format!("{namespace}{other}");
@@ -91,6 +93,7 @@ impl Twin {
             live_events: watch(&OPERATION).await,
             custom_events: watch(&TWIN).await,
             mirrored: 0,
+            oldest,
         };
         twin.fill().await;
         twin
@@ -109,14 +112,30 @@ impl Twin {
     /// Starts operations: in the order of their keys, `twin-1-b` comes before `twin-1`.
     async fn fill(&mut self) {
         let namespace = self.namespace;
-        let here = [namespace, &format!("{namespace}-b"), &format!("{namespace}-c")];
+        let here = [
+            namespace,
+            &format!("{namespace}-b"),
+            &format!("{namespace}-c"),
+        ];
         self.rules(namespace, &here).await;
         let fat = format!("{namespace}-fat");
         self.rules(&fat, &[&fat]).await;
         for (namespace, name, status) in [
-            (here[0], "a", json!({"size": "1", "nodeName": "node-1", "progress": 45})),
-            (here[0], "b", json!({"size": "5", "message": "<moving> \"it\" & more, é"})),
-            (here[0], "c", json!({"size": "10", "nodeName": "node-2", "progress": 0})),
+            (
+                here[0],
+                "a",
+                json!({"size": "1", "nodeName": "node-1", "progress": 45}),
+            ),
+            (
+                here[0],
+                "b",
+                json!({"size": "5", "message": "<moving> \"it\" & more, é"}),
+            ),
+            (
+                here[0],
+                "c",
+                json!({"size": "10", "nodeName": "node-2", "progress": 0}),
+            ),
             (here[0], "d", json!({"nodeName": "node-2"})),
             (here[1], "a", json!({"size": "1"})),
             (here[1], "z", json!({"nodeName": "node-1"})),
@@ -129,16 +148,26 @@ impl Twin {
             let status = json!({"printableStatus": "Migrating", "message": "x".repeat(size)});
             self.machine(&fat, &format!("m{number:03}"), status).await;
         }
-        self.mirror_until("the many", |events| (events.len() == 7 + many).then_some(()))
-            .await;
+        self.mirror_until("the many", |events| {
+            (events.len() == 7 + many).then_some(())
+        })
+        .await;
 
         let a = self.name_of("a");
         let before = self.lists("").await;
         let pages = self.lists("?limit=2").await;
         let selected = format!("?limit=2&labelSelector=twin%3D{namespace}");
         let everywhere = [
-            self.world.admin.get(&(OPERATION.path(None) + &selected)).await.ok(),
-            self.world.admin.get(&(TWIN.path(None) + &selected)).await.ok(),
+            self.world
+                .admin
+                .get(&(OPERATION.path(None) + &selected))
+                .await
+                .ok(),
+            self.world
+                .admin
+                .get(&(TWIN.path(None) + &selected))
+                .await
+                .ok(),
         ];
         for (number, side) in [&mut self.live, &mut self.custom].into_iter().enumerate() {
             let version = text(&before[number], "/metadata/resourceVersion");
@@ -159,22 +188,29 @@ impl Twin {
     /// Changes of all kinds, so that there are versions to go back to.
     pub async fn transitions(&mut self) {
         let here = self.namespace;
-        self.start(here, "e", json!({"nodeName": "node-1", "size": "3"})).await;
+        self.start(here, "e", json!({"nodeName": "node-1", "size": "3"}))
+            .await;
         self.change(here, "a", json!({"progress": 60})).await;
         // Leaves one field selection and enters another one.
         self.change(here, "b", json!({"state": "Failing"})).await;
         // The same with label selections, if labels follow the subject.
-        self.change(here, "c", json!({"message": "moved", "nodeName": "node-1"})).await;
-        self.change(here, "b", json!({"state": "Progressing"})).await;
+        self.change(here, "c", json!({"message": "moved", "nodeName": "node-1"}))
+            .await;
+        self.change(here, "b", json!({"state": "Progressing"}))
+            .await;
         let other = format!("{here}-b");
         self.change(&other, "z", json!({"progress": 99})).await;
         // Settles, completes and is deleted.
         let d = self.name_of("d");
-        self.set_status(here, "d", json!({"printableStatus": "Running"})).await;
-        self.mirror_until("d is gone", |events| gone(events, &d)).await;
+        self.set_status(here, "d", json!({"printableStatus": "Running"}))
+            .await;
+        self.mirror_until("d is gone", |events| gone(events, &d))
+            .await;
         let b = self.name_of("b");
-        self.set_status(here, "b", json!({"printableStatus": "Running"})).await;
-        self.mirror_until("b is gone", |events| gone(events, &b)).await;
+        self.set_status(here, "b", json!({"printableStatus": "Running"}))
+            .await;
+        self.mirror_until("b is gone", |events| gone(events, &b))
+            .await;
         self.change(here, "c", json!({"state": "Failing"})).await;
         // Fits all selections that streams have, so that it ends them.
         let last = json!({"nodeName": "node-1", "size": "2", "progress": 1});
@@ -187,15 +223,21 @@ impl Twin {
         }
     }
 
-    /// Makes the oldest versions of the custom resource unavailable, as they are after
-    /// five minutes by themselves.
-    pub async fn expire(&mut self) {
-        let metrics = self.world.admin.get("/metrics").await.text;
-        let endpoint = metrics
-            .lines()
-            .filter(|line| line.starts_with("apiserver_storage_size_bytes"))
-            .find_map(|line| line.split('"').find(|part| part.starts_with("http")));
-        let _ = endpoint;
+    /// Makes the versions before the custom resource's first object unavailable, as they
+    /// are after five minutes by themselves.
+    pub async fn expire(&self) {
+        let log = self.world.control_plane.state.dir.join("etcd.log");
+        let log = std::fs::read_to_string(log).expect("etcd writes a log");
+        let (_, url) = log
+            .split_once("--listen-client-urls=")
+            .expect("etcd writes its arguments");
+        let url = url
+            .split(['"', ' ', ','])
+            .next()
+            .expect("there is something");
+        let etcd = Caller::new(kube::Config::new(url.parse().expect("it is a URI")));
+        let compaction = json!({"revision": self.oldest, "physical": true});
+        etcd.post("/v3/kv/compaction", &compaction).await.ok();
     }
 
     async fn rules(&self, name: &str, namespaces: &[&str]) {
@@ -247,15 +289,15 @@ impl Twin {
     /// Waits for changes of the live resource, makes the same ones to the custom one,
     /// one after the other, and waits until both were told of.
     async fn mirror_until(&mut self, what: &str, find: impl Fn(&[Value]) -> Option<()>) {
-        let events = self.live_events.until(what, |events| {
-            find(events).map(|()| events.to_vec())
-        });
+        let events = self
+            .live_events
+            .until(what, |events| find(events).map(|()| events.to_vec()));
         let events = events.await;
         for number in self.mirrored..events.len() {
             self.mirror(&events[number]).await;
-            let all = self.custom_events.until("its copy", |all| {
-                (all.len() > number).then(|| all.to_vec())
-            });
+            let all = self
+                .custom_events
+                .until("its copy", |all| (all.len() > number).then(|| all.to_vec()));
             let copies = all.await;
             let live = &events[number]["object"];
             let custom = &copies[number]["object"];
@@ -285,7 +327,9 @@ impl Twin {
         }
         let mut copy = object.clone();
         copy["apiVersion"] = json!(TWIN.api_version);
-        let metadata = copy["metadata"].as_object_mut().expect("objects have metadata");
+        let metadata = copy["metadata"]
+            .as_object_mut()
+            .expect("objects have metadata");
         for own in ["uid", "resourceVersion", "creationTimestamp", "generation"] {
             metadata.remove(own);
         }
@@ -311,7 +355,9 @@ impl Twin {
             });
             found.map(|object| text(object, "/metadata/name").to_owned())
         };
-        self.live_events.now(find).expect("the operation was started")
+        self.live_events
+            .now(find)
+            .expect("the operation was started")
     }
 
     /// Both lists of the first namespace, with options.
@@ -351,8 +397,9 @@ fn tokens(side: &mut Side, good: &str) {
     side.set("expired", "1".to_owned());
 }
 
-/// Makes the definition, and waits until objects can be had.
-async fn define(world: &World) {
+/// Makes the definition, waits until objects can be had, and returns a version before the
+/// first of them.
+async fn define(world: &World) -> String {
     let settings = SchemaSettings::openapi3()
         .with(|settings| {
             settings.inline_subschemas = true;
@@ -371,8 +418,14 @@ async fn define(world: &World) {
     }
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
     let headers = [("Accept", table)];
-    let table = world.admin.get_with(&OPERATION.path(None), &headers).await.ok();
-    let columns = table["columnDefinitions"].as_array().expect("tables have columns");
+    let table = world
+        .admin
+        .get_with(&OPERATION.path(None), &headers)
+        .await
+        .ok();
+    let columns = table["columnDefinitions"]
+        .as_array()
+        .expect("tables have columns");
     assert_eq!(columns.len(), COLUMNS.len() + 1, "{columns:?}");
     let columns: Vec<Value> = columns[1..]
         .iter()
@@ -409,7 +462,8 @@ async fn define(world: &World) {
     world.create(&CRD, None, &definition).await;
     eventually("the custom resource is served", async || {
         let answer = world.admin.get(&TWIN.path(None)).await;
-        so(answer.code == 200, answer)
+        so(answer.code == 200, &answer)?;
+        Ok(text(&answer.body, "/metadata/resourceVersion").to_owned())
     })
-    .await;
+    .await
 }
