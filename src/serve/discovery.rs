@@ -8,11 +8,12 @@ use super::negotiate::{Shape, Syntax, negotiate_plain, unacceptable};
 use super::request::Query;
 use super::resource::Resource;
 use super::respond;
+use super::status::Failure;
 use axum::Router;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::get;
 use http::header::{CACHE_CONTROL, VARY};
-use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Uri};
 use serde_json::{Value, json};
 
 /// Media type of aggregated discovery since Kubernetes 1.30.
@@ -21,7 +22,7 @@ const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscove
 const V2_BETA1: &str = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
 /// Media type of everything else here.
 const JSON: &str = "application/json";
-/// What upstream answers in this case, with the media types that we have.
+/// What upstream answers in this case, with the media types that the roots have.
 const NOT_ACCEPTABLE: &str = "only the following media types are accepted: application/json";
 
 /// What `/api`, the root of the core group, answers.
@@ -157,19 +158,7 @@ fn plain_json(clause: Clause<'_>) -> bool {
 }
 
 fn not_acceptable() -> Response {
-    let status = json!({
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": NOT_ACCEPTABLE,
-        "reason": "NotAcceptable",
-        "code": 406,
-    });
-    let document = Document::json(&status, JSON);
-    let mut response = document.answer(&HeaderMap::new());
-    response.headers_mut().remove(http::header::ETAG);
-    (StatusCode::NOT_ACCEPTABLE, response).into_response()
+    Failure::not_acceptable(NOT_ACCEPTABLE).response(Syntax::Indented)
 }
 
 /// A group with its versions, in the order in which the resources name them.
