@@ -40,7 +40,8 @@ pub fn is_subdomain(text: &str) -> bool {
         })
 }
 
-fn is_name(text: &str) -> bool {
+/// Whether `text` is what follows the slash of a key, but for its length.
+pub fn is_name(text: &str) -> bool {
     let bytes = text.as_bytes();
     let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else {
         return false;

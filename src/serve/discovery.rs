@@ -4,12 +4,16 @@
 //! discovery fails holds up the deletion of every namespace in the cluster.
 
 use super::document::{Clause, Document, accepted};
+use super::negotiate::{Shape, Syntax, negotiate_plain, unacceptable};
+use super::request::Query;
 use super::resource::Resource;
+use super::respond;
+use super::status::Failure;
 use axum::Router;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::get;
 use http::header::{CACHE_CONTROL, VARY};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, Uri};
 use serde_json::{Value, json};
 
 /// Media type of aggregated discovery since Kubernetes 1.30.
@@ -18,7 +22,7 @@ const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscove
 const V2_BETA1: &str = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
 /// Media type of everything else here.
 const JSON: &str = "application/json";
-/// What upstream answers in this case, with the media types that we have.
+/// What upstream answers in this case, with the media types that the roots have.
 const NOT_ACCEPTABLE: &str = "only the following media types are accepted: application/json";
 
 /// What `/api`, the root of the core group, answers.
@@ -87,12 +91,16 @@ fn serve_root(router: Router, path: &str, plain: &Value, items: &[Value]) -> Rou
 /// Adds `path`, which answers `value`.
 fn serve(router: Router, path: &str, value: &Value) -> Router {
     let document = Document::json(value, JSON);
-    add(router, path, move |headers| {
-        match accepted(headers, |clause| plain_json(clause).then_some(())) {
-            Some(()) => document.answer(headers),
-            None => not_acceptable(),
+    let json = format!("{value}\n").into_bytes();
+    let answer = async move |uri: Uri, headers: HeaderMap| {
+        let query = Query::of(&uri);
+        match negotiate_plain(&headers, &query) {
+            Some(Syntax::Compact) => document.answer(&headers),
+            Some(syntax) => respond::whole(json.clone(), syntax),
+            None => unacceptable(Shape::Object).response(Syntax::Indented),
         }
-    })
+    };
+    router.route(path, get(answer))
 }
 
 /// Adds `path`, which `answer` answers from the request's headers.
@@ -150,19 +158,7 @@ fn plain_json(clause: Clause<'_>) -> bool {
 }
 
 fn not_acceptable() -> Response {
-    let status = json!({
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": NOT_ACCEPTABLE,
-        "reason": "NotAcceptable",
-        "code": 406,
-    });
-    let document = Document::json(&status, JSON);
-    let mut response = document.answer(&HeaderMap::new());
-    response.headers_mut().remove(http::header::ETAG);
-    (StatusCode::NOT_ACCEPTABLE, response).into_response()
+    Failure::not_acceptable(NOT_ACCEPTABLE).response(Syntax::Indented)
 }
 
 /// A group with its versions, in the order in which the resources name them.

@@ -22,6 +22,11 @@ pub async fn get(
     headers: &HeaderMap,
 ) -> Result<Response, Failure> {
     let wanted = negotiate(headers, query, Shape::Object, resource.list_kind)?;
+    if query.flag("export") {
+        return Err(Failure::bad_request(
+            "the export parameter, deprecated since v1.14, is no longer supported",
+        ));
+    }
     if let Some(rv) = query.resource_version()?
         && !resource.reader.reached(Rv(rv), FRESH_WAIT).await
     {
@@ -32,8 +37,7 @@ pub async fn get(
         name: Arc::from(request.name.as_str()),
     };
     let (_, entry) = resource.reader.get(&key);
-    let entry =
-        entry.ok_or_else(|| Failure::no_object(resource.group, resource.plural, &request.name))?;
+    let entry = entry.ok_or_else(|| resource.no_object(&request.name))?;
     let mut body = Vec::with_capacity(entry.json().len() + 1);
     let encoder = Encoder {
         resource,

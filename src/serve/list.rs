@@ -4,10 +4,10 @@
 
 use super::encode::{Encoder, ListMeta};
 use super::negotiate::{Form, Shape, Syntax, negotiate};
+use super::options::Options;
 use super::request::{Query, Request};
 use super::resource::Resource;
 use super::respond::{self, Indenter};
-use super::select::Selector;
 use super::status::Failure;
 use crate::index::{At, Entry, Rv};
 use axum::body::Body;
@@ -34,21 +34,35 @@ const CHUNK: usize = 64 << 10;
 /// A continue token, as upstream writes it, so that tools which look into one can.
 #[derive(Debug, Serialize, Deserialize)]
 struct Token {
+    #[serde(default)]
     v: String,
     /// Version of the first page, or -1 to go on at the newest.
+    #[serde(default)]
     rv: i64,
-    /// `/namespace/name` and a zero byte: the first key that may come.
+    /// The first key that may come, see [`relative`], after a slash and with a zero byte
+    /// at its end.
+    #[serde(default)]
     start: String,
 }
 
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
+/// What a token tells of an entry's place: `namespace/name`, and `name` alone in a list of
+/// one namespace.
+fn relative<'a>(entry: &'a Entry, of_namespace: bool) -> [&'a [u8]; 4] {
+    let key = entry.key();
+    let name = key.name.as_bytes();
+    if of_namespace || key.namespace.is_empty() {
+        [b"/", name, b"", b""]
+    } else {
+        [b"/", key.namespace.as_bytes(), b"/", name]
+    }
+}
+
 impl Token {
-    fn after(rv: i64, entry: &Entry) -> Self {
-        Self::at(
-            rv,
-            format!("/{}/{}\0", entry.key().namespace, entry.key().name),
-        )
+    fn after(rv: i64, entry: &Entry, of_namespace: bool) -> Self {
+        let key = relative(entry, of_namespace).concat();
+        Self::at(rv, format!("{}\0", String::from_utf8_lossy(&key)))
     }
 
     fn at(rv: i64, start: String) -> Self {
@@ -72,25 +86,50 @@ impl Token {
         };
         let json = URL_SAFE_NO_PAD
             .decode(text)
-            .map_err(|error| bad(error.to_string()))?;
-        let token: Self = serde_json::from_slice(&json).map_err(|error| bad(error.to_string()))?;
+            .map_err(|error| bad(go_base64_error(&error)))?;
+        let mut token: Self =
+            serde_json::from_slice(&json).map_err(|error| bad(error.to_string()))?;
         if token.v != TOKEN_VERSION {
             return Err(bad(format!(
-                "server does not recognize this encoded version {:?}",
+                "server does not recognize this encoded version {}",
                 token.v
             )));
         }
-        if token.rv == 0 || !token.start.starts_with('/') {
-            return Err(bad("incorrect encoded start resourceVersion".to_owned()));
+        if token.rv == 0 {
+            return Err(bad(format!(
+                "incorrect encoded start resourceVersion (version {TOKEN_VERSION})"
+            )));
+        }
+        if token.start.is_empty() {
+            return Err(bad(format!(
+                "encoded start key empty (version {TOKEN_VERSION})"
+            )));
+        }
+        if !token.start.starts_with('/') {
+            token.start.insert(0, '/');
+        }
+        let mut parts = token.start[1..].split('/');
+        if parts.any(|part| matches!(part, "" | "." | "..")) {
+            return Err(bad(token.start));
         }
         Ok(token)
     }
 
     /// Whether the entry belongs to an earlier page.
-    fn is_past(&self, entry: &Entry) -> bool {
-        let key = entry.key();
-        let bytes = [b"/", key.namespace.as_bytes(), b"/", key.name.as_bytes()];
+    fn is_past(&self, entry: &Entry, of_namespace: bool) -> bool {
+        let bytes = relative(entry, of_namespace);
         bytes.into_iter().flatten().lt(self.start.as_bytes().iter())
+    }
+}
+
+fn go_base64_error(error: &base64::DecodeError) -> String {
+    use base64::DecodeError::{InvalidByte, InvalidLastSymbol, InvalidLength, InvalidPadding};
+    match error {
+        InvalidByte(at, _) | InvalidLength(at) => {
+            format!("illegal base64 data at input byte {at}")
+        }
+        // Of which Go makes nothing.
+        InvalidLastSymbol(..) | InvalidPadding => "illegal base64 data".to_owned(),
     }
 }
 
@@ -104,42 +143,18 @@ struct Page {
 }
 
 impl Page {
-    fn of(query: &Query) -> Result<Self, Failure> {
-        const MATCH: &str = "resourceVersionMatch";
-        if query.given("sendInitialEvents").is_some() {
-            return Err(Failure::option_forbidden(
-                "sendInitialEvents",
-                "sendInitialEvents is forbidden for list",
-            ));
-        }
-        let limit = query
-            .number("limit")?
-            .and_then(|limit| usize::try_from(limit).ok())
-            .filter(|limit| *limit > 0);
-        let matching = query.text(MATCH);
-        let resume = query.text("continue");
-        if !matching.is_empty() {
-            if !resume.is_empty() {
-                return Err(Failure::option_forbidden(
-                    MATCH,
-                    "resourceVersionMatch is forbidden with continue",
-                ));
-            }
-            if query.text("resourceVersion").is_empty() {
-                return Err(Failure::option_forbidden(
-                    MATCH,
-                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
-                ));
-            }
-        }
-        let rv = query.resource_version()?;
-        if !resume.is_empty() {
-            if rv.unwrap_or_default() != 0 {
+    fn of(query: &Query, options: &Options<'_>) -> Result<Self, Failure> {
+        // This very value, unlike others that are zero, asks for what is at hand, and all
+        // of it.
+        let anything = options.version == "0";
+        let limit = options.limit.filter(|_| !anything);
+        if !options.resume.is_empty() {
+            if !anything && !options.version.is_empty() {
                 return Err(Failure::bad_request(
                     "specifying resource version is not allowed when using continue",
                 ));
             }
-            let token = Token::decode(resume)?;
+            let token = Token::decode(options.resume)?;
             return Ok(Self {
                 at: u64::try_from(token.rv).map_or(At::Latest, |rv| At::Exact(Rv(rv))),
                 fresh: None,
@@ -147,24 +162,11 @@ impl Page {
                 limit,
             });
         }
-        let (at, limit) = match (matching, rv) {
-            ("Exact", Some(0)) => {
-                return Err(Failure::option_forbidden(
-                    MATCH,
-                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
-                ));
-            }
-            ("" | "NotOlderThan", Some(0)) => (At::Latest, None),
-            ("Exact", Some(rv)) => (At::Exact(Rv(rv)), limit),
-            ("", Some(rv)) if limit.is_some() => (At::Exact(Rv(rv)), limit),
-            ("" | "NotOlderThan", _) => (At::Latest, limit),
-            (other, _) => {
-                return Err(Failure::option_unsupported(
-                    MATCH,
-                    other,
-                    "\"Exact\", \"NotOlderThan\", \"\"",
-                ));
-            }
+        let rv = query.resource_version()?;
+        let at = match (options.matching, rv) {
+            ("Exact", Some(rv)) => At::Exact(Rv(rv)),
+            ("", Some(rv)) if rv > 0 && limit.is_some() => At::Exact(Rv(rv)),
+            _ => At::Latest,
         };
         Ok(Self {
             at,
@@ -183,8 +185,10 @@ pub async fn list(
     headers: &HeaderMap,
 ) -> Result<Response, Failure> {
     let wanted = negotiate(headers, query, Shape::List, resource.list_kind)?;
-    let page = Page::of(query)?;
-    let selector = Selector::of(query, resource)?;
+    let options = Options::of_list(query, resource)?;
+    let page = Page::of(query, &options)?;
+    let selector = options.selector;
+    let of_namespace = !request.namespace.is_empty();
     let reader = &resource.reader;
     if let Some(rv) = page.fresh
         && !reader.reached(Rv(rv), FRESH_WAIT).await
@@ -199,7 +203,7 @@ pub async fn list(
             None => Failure::list_too_old(),
         })?;
     if let Some(token) = &page.token {
-        let past = entries.partition_point(|entry| token.is_past(entry));
+        let past = entries.partition_point(|entry| token.is_past(entry, of_namespace));
         entries.drain(..past);
     }
     if !selector.is_everything() {
@@ -217,7 +221,7 @@ pub async fn list(
         entries.truncate(limit);
         let last = entries.last().expect("a limit is at least one");
         let version = i64::try_from(rv.0).unwrap_or(i64::MAX);
-        meta.resume = Token::after(version, last).encode();
+        meta.resume = Token::after(version, last, of_namespace).encode();
     }
     let chunks = Chunks {
         resource: Arc::clone(resource),

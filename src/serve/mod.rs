@@ -26,6 +26,7 @@ mod list;
 pub mod listen;
 mod negotiate;
 pub mod openapi;
+mod options;
 mod places;
 mod probes;
 mod request;
@@ -202,6 +203,7 @@ pub fn router(server: Server) -> Router {
         .merge(discovery)
         .merge(openapi)
         .fallback(answer)
+        .method_not_allowed_fallback(async || Failure::method_not_allowed().into_response())
         .with_state(Arc::clone(&shared))
         .layer(axum::middleware::from_fn_with_state(shared, access::admit));
     // Around the routes and not a layer of theirs, which would run after the choice.
@@ -235,7 +237,9 @@ async fn answer(
         Asked::Path(_) => unknown_path(&shared),
         Asked::Resource(request) => resource(&shared, request, &admitted, &headers)
             .await
-            .unwrap_or_else(IntoResponse::into_response),
+            .unwrap_or_else(|failure| {
+                failure.response(negotiate::negotiate_error(&headers, &admitted.query))
+            }),
     }
 }
 
@@ -249,6 +253,10 @@ async fn resource(
         .resource(request)
         .filter(|resource| fits(resource, request))
         .ok_or_else(Failure::no_resource)?;
+    if !request.subresource.is_empty() {
+        // As a custom resource without that subresource answers, to all verbs.
+        return Err(resource.no_object(&request.name));
+    }
     match request.verb {
         "get" | "list" | "watch" if !shared.server.health.synced() => Err(Failure::initializing()),
         "get" => get::get(resource, request, &admitted.query, headers).await,
@@ -272,12 +280,11 @@ async fn resource(
 
 /// Whether the path has the form that the resource's scope asks for.
 fn fits(resource: &Resource, request: &Request) -> bool {
-    let in_scope = if resource.namespaced {
+    if resource.namespaced {
         request.name.is_empty() || !request.namespace.is_empty()
     } else {
         request.namespace.is_empty()
-    };
-    in_scope && request.subresource.is_empty()
+    }
 }
 
 /// 404 with the paths that there are.

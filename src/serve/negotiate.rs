@@ -66,46 +66,97 @@ pub struct Wanted {
     pub syntax: Syntax,
 }
 
-/// Picks the first clause of `Accept` that can be had; weights are not looked at, as
-/// upstream orders equal ones and clients list what they prefer first.
+/// Picks the first clause of `Accept` that can be had, in the order of [`clauses`].
 pub fn negotiate(
     headers: &HeaderMap,
     query: &Query,
     shape: Shape,
     list_kind: &str,
 ) -> Result<Wanted, Failure> {
-    let accept = headers
-        .get(header::ACCEPT)
-        .map_or("", |value| value.to_str().unwrap_or("invalid"));
-    if accept.trim().is_empty() {
+    let accept = accept(headers);
+    if accept.is_empty() {
         return finish(headers, query, shape, list_kind, &Clause::default());
     }
-    let mut transforms = true;
-    for clause in accept.split(',').map(Clause::parse) {
-        transforms &= !clause.target.is_empty();
-        if clause.can_be_had(shape) {
+    for clause in clauses(accept) {
+        if clause.can_be_had() {
             return finish(headers, query, shape, list_kind, &clause);
         }
     }
-    let failure = Failure::not_acceptable(format!(
+    Err(unacceptable(shape))
+}
+
+/// How a `Status` is written: as the client accepts it, whatever else it asked for; if it
+/// accepts nothing that there is, then a person may read it.
+pub fn negotiate_error(headers: &HeaderMap, query: &Query) -> Syntax {
+    negotiate_plain(headers, query).unwrap_or(Syntax::Indented)
+}
+
+/// How something is written that has none of the forms and is no stream: clauses with
+/// those do not count. None if nothing that the client accepts can be had.
+pub fn negotiate_plain(headers: &HeaderMap, query: &Query) -> Option<Syntax> {
+    let accept = accept(headers);
+    let clause = if accept.is_empty() {
+        Clause::default()
+    } else {
+        let mut clauses = clauses(accept).into_iter();
+        clauses.find(|it| it.can_be_had() && it.target.is_empty() && it.stream.is_empty())?
+    };
+    Some(if clause.yaml() {
+        Syntax::Yaml
+    } else if pretty(headers, query, &clause) {
+        Syntax::Indented
+    } else {
+        Syntax::Compact
+    })
+}
+
+fn accept(headers: &HeaderMap) -> &str {
+    headers
+        .get(header::ACCEPT)
+        .map_or("", |value| value.to_str().unwrap_or("invalid"))
+}
+
+/// 406 with what there is.
+pub fn unacceptable(shape: Shape) -> Failure {
+    Failure::not_acceptable(format!(
         "only the following media types are accepted: {}",
         if shape == Shape::Watch {
             "application/json;stream=watch"
         } else {
             "application/json, application/yaml"
         }
-    ));
-    Err(if transforms {
-        failure.indented()
-    } else {
-        failure
-    })
+    ))
 }
 
+/// The clauses of `Accept` in the order of preference: by weight, and types before
+/// wildcards. Upstream's comparison (of the library goautoneg) is not transitive, so the
+/// order depends on how it is sorted: by insertion, as Go sorts short slices.
+fn clauses(accept: &str) -> Vec<Clause<'_>> {
+    let mut clauses: Vec<Clause<'_>> = Vec::new();
+    for clause in accept
+        .split(',')
+        .take(MAX_CLAUSES)
+        .filter_map(Clause::parse)
+    {
+        let mut at = clauses.len();
+        while at > 0 && clause.is_before(&clauses[at - 1]) {
+            at -= 1;
+        }
+        clauses.insert(at, clause);
+    }
+    clauses
+}
+
+/// Clauses of `Accept` that are looked at: sorting by insertion is quadratic. Browsers
+/// send fewer than ten.
+const MAX_CLAUSES: usize = 64;
+
 /// One clause of `Accept`.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Clause<'a> {
     media_type: &'a str,
+    subtype: &'a str,
+    weight: f32,
     target: &'a str,
     group: &'a str,
     version: &'a str,
@@ -113,16 +164,44 @@ struct Clause<'a> {
     pretty: bool,
 }
 
+impl Default for Clause<'_> {
+    fn default() -> Self {
+        Self {
+            media_type: "application",
+            subtype: "json",
+            weight: 1.0,
+            target: "",
+            group: "",
+            version: "",
+            stream: "",
+            pretty: false,
+        }
+    }
+}
+
 impl<'a> Clause<'a> {
-    fn parse(text: &'a str) -> Self {
+    /// None for what is no media type.
+    fn parse(text: &'a str) -> Option<Self> {
         let mut parts = text.split(';').map(str::trim);
+        let media_type = parts.next().unwrap_or_default();
+        let (media_type, subtype) = match media_type.split_once('/') {
+            Some((media_type, subtype)) => (media_type.trim(), subtype.trim()),
+            None if media_type == "*" => ("*", "*"),
+            None => return None,
+        };
+        if subtype.is_empty() || subtype.contains('/') {
+            return None;
+        }
         let mut clause = Self {
-            media_type: parts.next().unwrap_or_default(),
+            media_type,
+            subtype,
             ..Self::default()
         };
         for (name, value) in parts.filter_map(|part| part.split_once('=')) {
-            let value = value.trim_matches('"');
-            match name {
+            let value = value.trim();
+            match name.trim() {
+                // What is no number weighs nothing.
+                "q" => clause.weight = value.parse().unwrap_or(0.0),
                 "as" => clause.target = value,
                 "g" => clause.group = value,
                 "v" => clause.version = value,
@@ -131,18 +210,24 @@ impl<'a> Clause<'a> {
                 _ => {}
             }
         }
-        clause
+        Some(clause)
+    }
+
+    fn is_before(&self, other: &Self) -> bool {
+        self.weight > other.weight
+            || (self.media_type != "*" && other.media_type == "*")
+            || (self.subtype != "*" && other.subtype == "*")
     }
 
     fn yaml(&self) -> bool {
-        self.media_type == "application/yaml"
+        self.subtype == "yaml"
     }
 
-    fn can_be_had(&self, shape: Shape) -> bool {
+    fn can_be_had(&self) -> bool {
         let media_type = matches!(
-            self.media_type,
-            "application/json" | "application/*" | "*/*"
-        ) || (self.yaml() && shape != Shape::Watch);
+            (self.media_type, self.subtype),
+            ("application", "json" | "yaml" | "*") | ("*", "*")
+        );
         let transform = self.target.is_empty()
             || (self.group == "meta.k8s.io"
                 && self.meta_version().is_some()
@@ -169,6 +254,10 @@ fn finish(
     list_kind: &str,
     clause: &Clause<'_>,
 ) -> Result<Wanted, Failure> {
+    // YAML is accepted, and then there is no way to stream it.
+    if shape == Shape::Watch && clause.yaml() {
+        return Err(unacceptable(shape));
+    }
     let version = clause.meta_version().unwrap_or("v1");
     let form = match (clause.target, shape) {
         ("Table", _) => Form::Table {
@@ -213,17 +302,19 @@ fn include(query: &Query) -> Result<Include, Failure> {
 
 /// People who ask with a browser or curl get something they can read.
 fn pretty(headers: &HeaderMap, query: &Query, clause: &Clause<'_>) -> bool {
-    query.truth("pretty").unwrap_or_else(|| {
-        clause.pretty
-            || headers
+    clause.pretty
+        || match query.text("pretty") {
+            "" => headers
                 .get(header::USER_AGENT)
                 .and_then(|agent| agent.to_str().ok())
                 .is_some_and(|agent| {
                     ["curl", "Wget", "Mozilla/5.0"]
                         .iter()
                         .any(|person| agent.starts_with(person))
-                })
-    })
+                }),
+            // Here, unlike in other options, only what Go takes for true is.
+            given => matches!(given, "1" | "t" | "T" | "true" | "TRUE" | "True"),
+        }
 }
 
 #[cfg(test)]
@@ -269,6 +360,10 @@ mod tests {
                 Form::Whole,
             ),
             (
+                "application/json;as=Table;v=v1;g=meta.k8s.io;q=0.2,application/json;q=0.3",
+                Form::Whole,
+            ),
+            (
                 "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
                  application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
                 Form::Metadata { version: "v1" },
@@ -302,5 +397,64 @@ mod tests {
         }
         assert!(ask("application/yaml", Shape::List).is_ok());
         assert!(ask("application/yaml", Shape::Watch).is_err());
+        assert!(ask("application/yaml,application/json", Shape::Watch).is_err());
+        assert!(
+            ask(
+                "application/json;as=\"Table\";v=v1;g=meta.k8s.io",
+                Shape::List
+            )
+            .is_err()
+        );
+    }
+
+    #[test]
+    fn weights_decide_and_then_wildcards_come_last() {
+        for (accept, syntax) in [
+            (
+                "application/json;q=0.8,application/yaml;q=0.9",
+                Syntax::Yaml,
+            ),
+            (
+                "application/yaml;q=0.8,application/json;q=0.9",
+                Syntax::Compact,
+            ),
+            ("application/json;q=0.5,application/yaml", Syntax::Yaml),
+            ("application/yaml,application/json", Syntax::Yaml),
+            ("*/*,application/yaml", Syntax::Yaml),
+            ("application/*,application/yaml", Syntax::Yaml),
+            ("application/yaml;q=0.5,*/*", Syntax::Compact),
+            ("application/json;q=0", Syntax::Compact),
+            ("application/json;q=no,application/yaml;q=0.1", Syntax::Yaml),
+        ] {
+            assert_eq!(ask(accept, Shape::List).unwrap().syntax, syntax, "{accept}");
+        }
+    }
+
+    #[test]
+    fn errors_are_written_as_the_client_accepts_them() {
+        for (accept, query, syntax) in [
+            ("", "/", Syntax::Compact),
+            ("application/yaml", "/", Syntax::Yaml),
+            (
+                "application/yaml;as=Table;v=v1;g=meta.k8s.io",
+                "/",
+                Syntax::Indented,
+            ),
+            ("application/json", "/?pretty=1", Syntax::Indented),
+            ("application/json", "/?pretty=yes", Syntax::Compact),
+            ("text/plain", "/", Syntax::Indented),
+            (
+                "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+                "/",
+                Syntax::Compact,
+            ),
+        ] {
+            let mut headers = HeaderMap::new();
+            if !accept.is_empty() {
+                headers.insert(header::ACCEPT, accept.parse().unwrap());
+            }
+            let query = Query::of(&query.parse().unwrap());
+            assert_eq!(negotiate_error(&headers, &query), syntax, "{accept}");
+        }
     }
 }

@@ -108,7 +108,8 @@ impl Query {
         })
     }
 
-    /// The option `timeout`, a Go duration: how long the request may take.
+    /// The option `timeout`, a Go duration: how long the request may take. Less than no
+    /// time is as good as none given.
     pub fn timeout(&self) -> Result<Option<Duration>, Failure> {
         let value = self.text("timeout");
         if value.is_empty() {
@@ -130,10 +131,19 @@ fn go_number_error(error: &std::num::ParseIntError) -> &'static str {
     }
 }
 
-/// A duration as Go writes it, such as `1m30s` or `500ms`; None for anything else and
-/// for negative ones.
+/// A duration as Go writes it, such as `1m30s` or `500ms`, and zero for a negative one;
+/// None for anything else.
 fn go_duration(text: &str) -> Option<Duration> {
-    let mut rest = text;
+    if let Some(positive) = text.strip_prefix('-') {
+        let negative = !positive.starts_with(['-', '+']);
+        return go_duration(positive)
+            .filter(|_| negative)
+            .map(|_| Duration::ZERO);
+    }
+    let mut rest = text.strip_prefix('+').unwrap_or(text);
+    if rest.is_empty() {
+        return None;
+    }
     let mut total = Duration::ZERO;
     if rest == "0" {
         return Some(total);
@@ -164,9 +174,9 @@ pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<Asked, Failure
     let path = percent_decode_str(uri.path())
         .decode_utf8()
         .map_err(|_| Failure::bad_request("the path is not valid UTF-8"))?;
-    // Empty segments are tolerated, as upstream does; it is never answered by a redirect,
-    // which the aggregator would turn into a 502.
-    let mut parts = path.split('/').filter(|part| !part.is_empty());
+    // Slashes at both ends are tolerated, as upstream does, and an empty namespace is none;
+    // it is never answered by a redirect, which the aggregator would turn into a 502.
+    let mut parts = path.trim_matches('/').split('/');
     let (Some("apis"), Some(group), Some(version), Some(first)) =
         (parts.next(), parts.next(), parts.next(), parts.next())
     else {
@@ -198,10 +208,15 @@ pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<Asked, Failure
     if request.resource.is_empty() {
         return Ok(Asked::Path(path.into_owned()));
     }
-    if matches!(request.name.as_str(), "." | "..") {
+    let name = request.name.as_str();
+    if matches!(name, "." | "..") {
         return Err(Failure::bad_request(format!(
-            "Name parameter invalid: {:?}: may not be '{}'",
-            request.name, request.name
+            "Name parameter invalid: {name:?}: may not be '{name}'"
+        )));
+    }
+    if name.contains('%') {
+        return Err(Failure::bad_request(format!(
+            "Name parameter invalid: {name:?}: may not contain '%'"
         )));
     }
     request.verb = verb(method, &request, query);
@@ -270,11 +285,13 @@ mod tests {
     }
 
     #[test]
-    fn empty_segments_and_escapes_are_tolerated() {
-        let request = resource(
-            &Method::GET,
-            "/apis/g/v1/namespaces//n/things/a%20b/status/",
+    fn outer_slashes_escapes_and_empty_namespaces_are_tolerated() {
+        let request = resource(&Method::GET, "/apis/g/v1/namespaces//things");
+        assert_eq!(
+            (request.namespace.as_str(), request.resource.as_str()),
+            ("", "things")
         );
+        let request = resource(&Method::GET, "/apis/g/v1/namespaces/n/things/a%20b/status/");
         assert_eq!(
             (
                 request.namespace.as_str(),
@@ -287,6 +304,16 @@ mod tests {
             asked(&Method::GET, "/apis/g/v1/"),
             Asked::Path("/apis/g/v1/".to_owned())
         );
+    }
+
+    #[test]
+    fn names_that_no_object_can_have_are_refused() {
+        for name in [".", "..", "%2e%2e", "a%25b"] {
+            let uri: Uri = format!("/apis/g/v1/things/{name}").parse().unwrap();
+            let refused = parse(&Method::GET, &uri, &Query::default()).unwrap_err();
+            let told = refused.to_string();
+            assert!(told.starts_with("Name parameter invalid: \""), "{told}");
+        }
     }
 
     #[test]
@@ -315,7 +342,9 @@ mod tests {
         assert_eq!(go_duration("1m30s"), Some(Duration::from_secs(90)));
         assert_eq!(go_duration("1.5s"), Some(Duration::from_millis(1500)));
         assert_eq!(go_duration("0"), Some(Duration::ZERO));
-        for bad in ["5", "s", "-1s", "1x", "1s2", "..s"] {
+        assert_eq!(go_duration("-1.5h"), Some(Duration::ZERO));
+        assert_eq!(go_duration("+1s"), Some(Duration::from_secs(1)));
+        for bad in ["5", "s", "--1s", "-+1s", "-", "+", "-x", "1x", "1s2", "..s"] {
             assert_eq!(go_duration(bad), None, "{bad}");
         }
     }

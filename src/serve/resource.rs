@@ -3,6 +3,7 @@
 //! description; the two that exist stand at the end.
 
 use super::lines::Lines;
+use super::status::Failure;
 use crate::api::{GROUP, LIVE_GROUP, VERSION, live, ruleset};
 use crate::index::{Entry, Layout, Reader};
 use std::sync::Arc;
@@ -48,6 +49,11 @@ impl Resource {
     /// `group/version`.
     pub fn api_version(&self) -> String {
         format!("{}/{}", self.group, self.version)
+    }
+
+    /// The answer for an object that is not there.
+    pub(super) fn no_object(&self, name: &str) -> Failure {
+        Failure::no_object(self.group, self.plural, name)
     }
 
     /// `plural.group`, as messages name the resource.

@@ -9,11 +9,8 @@ use http::{HeaderValue, StatusCode, header};
 pub fn whole(json: Vec<u8>, syntax: Syntax) -> Response {
     let body = match syntax {
         Syntax::Compact => json,
-        Syntax::Indented => {
-            let mut indented = indent(json.trim_ascii_end());
-            indented.push(b'\n');
-            indented
-        }
+        // Upstream, too, ends the last line only of what is compact.
+        Syntax::Indented => indent(json.trim_ascii_end()),
         Syntax::Yaml => yaml(&json),
     };
     data(Body::from(body), syntax)

@@ -25,8 +25,6 @@ struct Inner {
     details: Option<Details>,
     /// Token with which an expired paged list can go on.
     resume: Option<String>,
-    /// Indent the body: the client accepts only a transformation, so a person may read it.
-    indent: bool,
 }
 
 /// `metav1.StatusDetails`.
@@ -62,6 +60,30 @@ struct Cause {
     field: &'static str,
 }
 
+/// What is wrong with one of the list options.
+#[derive(Debug, Clone)]
+pub struct Problem(Cause);
+
+impl Problem {
+    /// `field` does not go with the others.
+    pub fn forbidden(field: &'static str, why: &str) -> Self {
+        Self(Cause {
+            reason: "FieldValueForbidden",
+            message: format!("Forbidden: {why}"),
+            field,
+        })
+    }
+
+    /// `value` is none of those that `field` takes.
+    pub fn unsupported(field: &'static str, value: &str, supported: &str) -> Self {
+        Self(Cause {
+            reason: "FieldValueNotSupported",
+            message: format!("Unsupported value: {value:?}: supported values: {supported}"),
+            field,
+        })
+    }
+}
+
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Status<'a> {
@@ -93,7 +115,6 @@ impl Failure {
             message: message.into(),
             details: None,
             resume: None,
-            indent: false,
         }))
     }
 
@@ -254,34 +275,26 @@ impl Failure {
         )
     }
 
-    /// 422: `field` of the list options has a value that does not go with the others.
-    pub fn option_forbidden(field: &'static str, why: &str) -> Self {
-        Self::options(field, "FieldValueForbidden", &format!("Forbidden: {why}"))
-    }
-
-    /// 422: `value` is none of the values that `field` of the list options takes.
-    pub fn option_unsupported(field: &'static str, value: &str, supported: &str) -> Self {
-        Self::options(
-            field,
-            "FieldValueNotSupported",
-            &format!("Unsupported value: {value:?}: supported values: {supported}"),
-        )
-    }
-
-    fn options(field: &'static str, reason: &'static str, why: &str) -> Self {
+    /// 422: the list options, with all that is wrong with them.
+    pub fn options(problems: Vec<Problem>) -> Self {
+        let causes: Vec<Cause> = problems.into_iter().map(|Problem(cause)| cause).collect();
+        let told: Vec<String> = causes
+            .iter()
+            .map(|cause| format!("{}: {}", cause.field, cause.message))
+            .collect();
+        let told = match told.as_slice() {
+            [one] => one.clone(),
+            several => format!("[{}]", several.join(", ")),
+        };
         Self::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             "Invalid",
-            format!("ListOptions.meta.k8s.io \"\" is invalid: {field}: {why}"),
+            format!("ListOptions.meta.k8s.io \"\" is invalid: {told}"),
         )
         .with(Details {
             group: "meta.k8s.io".to_owned(),
             kind: "ListOptions".to_owned(),
-            causes: vec![Cause {
-                reason,
-                message: why.to_owned(),
-                field,
-            }],
+            causes,
             ..Details::default()
         })
     }
@@ -327,12 +340,6 @@ impl Failure {
         .with(Details::default())
     }
 
-    /// The same, with its JSON indented.
-    pub fn indented(mut self) -> Self {
-        self.0.indent = true;
-        self
-    }
-
     /// The `Status` object as compact JSON, without an end of line.
     pub fn json(&self) -> Vec<u8> {
         let inner = &*self.0;
@@ -369,11 +376,13 @@ fn escape_html(json: &[u8]) -> Vec<u8> {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let syntax = if self.0.indent {
-            Syntax::Indented
-        } else {
-            Syntax::Compact
-        };
+        self.response(Syntax::Compact)
+    }
+}
+
+impl Failure {
+    /// The answer, written in this syntax.
+    pub fn response(self, syntax: Syntax) -> Response {
         let mut json = self.json();
         json.push(b'\n');
         let mut response = whole(json, syntax);

@@ -6,6 +6,7 @@ use super::access::Seat;
 use super::encode::{Encoder, Shown};
 use super::list::FRESH_WAIT;
 use super::negotiate::{Form, Shape, Syntax, negotiate};
+use super::options::Options;
 use super::request::{Query, Request};
 use super::resource::Resource;
 use super::respond;
@@ -49,9 +50,9 @@ enum Start {
     State(Option<Rv>),
 }
 
-/// The options of a watch.
+/// How a watch goes.
 #[derive(Debug)]
-struct Options {
+struct Course {
     start: Start,
     bookmarks: bool,
     /// Whether `sendInitialEvents` was asked for: such a watch never gets a 410.
@@ -59,40 +60,12 @@ struct Options {
     lasts: Duration,
 }
 
-impl Options {
-    fn of(query: &Query) -> Result<Self, Failure> {
-        const MATCH: &str = "resourceVersionMatch";
-        let initial = query.truth("sendInitialEvents");
-        let matching = query.text(MATCH);
-        if initial.is_some() && matching.is_empty() {
-            return Err(Failure::option_forbidden(
-                MATCH,
-                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-            ));
-        }
-        if initial.is_none() && !matching.is_empty() {
-            return Err(Failure::option_forbidden(
-                MATCH,
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            ));
-        }
-        if !matches!(matching, "" | "NotOlderThan") {
-            return Err(Failure::option_unsupported(
-                MATCH,
-                matching,
-                "\"NotOlderThan\"",
-            ));
-        }
-        if !query.text("continue").is_empty() && initial.is_some() {
-            return Err(Failure::option_forbidden(
-                "continue",
-                "sendInitialEvents is forbidden with continue",
-            ));
-        }
-        query.number("limit")?;
+impl Course {
+    fn of(query: &Query, options: &Options<'_>) -> Result<Self, Failure> {
+        let initial = options.initial;
         let rv = query.resource_version()?.filter(|rv| *rv > 0).map(Rv);
-        let lasts = match query.number("timeoutSeconds")? {
-            None | Some(0) => Duration::from_secs(SHORTEST_DEFAULT + spread(SHORTEST_DEFAULT)),
+        let lasts = match options.seconds {
+            None => Duration::from_secs(SHORTEST_DEFAULT + spread(SHORTEST_DEFAULT)),
             Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0).min(LONGEST)),
         };
         Ok(Self {
@@ -124,8 +97,9 @@ pub fn watch(
     seat: Option<Seat>,
 ) -> Result<Response, Failure> {
     let wanted = negotiate(headers, query, Shape::Watch, resource.list_kind)?;
-    let options = Options::of(query)?;
-    let mut selector = Selector::of(query, resource)?;
+    let options = Options::of_watch(query, resource)?;
+    let course = Course::of(query, &options)?;
+    let mut selector = options.selector;
     if !request.name.is_empty() {
         selector.require_name(&request.name);
     }
@@ -136,12 +110,17 @@ pub fn watch(
         form: wanted.form,
         selector,
         scope,
-        bookmarks: options.bookmarks,
-        explicit: options.explicit,
-        deadline: now + options.lasts,
+        bookmarks: course.bookmarks,
+        explicit: course.explicit,
+        deadline: now + course.lasts,
         bookmark_at: None,
         columns_sent: false,
-        step: Step::Start(options.start),
+        // Of less than no time: a timer would fire a moment too late.
+        step: if course.lasts.is_zero() {
+            Step::Over
+        } else {
+            Step::Start(course.start)
+        },
         stop,
         _seat: seat,
     };

@@ -22,6 +22,7 @@ mod harness;
 
 mod access;
 mod clients;
+mod differential;
 mod hostile;
 mod language;
 mod operations;

@@ -2,6 +2,7 @@ use super::*;
 use crate::index;
 use crate::serve::resource::{LIVE_LAYOUT, inflight_operations, operation_rule_sets};
 use axum::body::Body;
+use http::StatusCode;
 use http::header::{ACCEPT, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
@@ -29,6 +30,11 @@ async fn ask(core: CoreGroup, path: &str, headers: &[(http::HeaderName, &str)]) 
         .oneshot(request.body(Body::empty()).unwrap())
         .await
         .unwrap()
+}
+
+async fn text(response: Response<Body>) -> String {
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 async fn body(response: Response<Body>) -> Value {
@@ -184,9 +190,25 @@ async fn what_cannot_be_served_as_json_is_not_acceptable() {
             let response = ask(CoreGroup::Absent, path, &[(ACCEPT, accept)]).await;
             assert_eq!(response.status(), StatusCode::NOT_ACCEPTABLE, "{accept}");
             assert!(response.headers().get(ETAG).is_none());
-            assert_eq!(body(response).await["reason"], "NotAcceptable");
+            let status = text(response).await;
+            assert!(
+                status.contains("\n  \"reason\": \"NotAcceptable\","),
+                "{status}"
+            );
         }
     }
+}
+
+#[tokio::test]
+async fn a_versions_resources_can_be_had_as_people_like_to_read_them() {
+    let path = "/apis/live.ifo.kubevirt.io/v1alpha1";
+    let yaml = ask(CoreGroup::Absent, path, &[(ACCEPT, "application/yaml")]).await;
+    assert_eq!(yaml.headers()[CONTENT_TYPE], "application/yaml");
+    let yaml = text(yaml).await;
+    assert!(yaml.contains("kind: APIResourceList\n"), "{yaml}");
+    let pretty = ask(CoreGroup::Absent, &format!("{path}?pretty=1"), &[]).await;
+    let pretty = text(pretty).await;
+    assert!(pretty.starts_with("{\n  \""), "{pretty}");
 }
 
 #[tokio::test]

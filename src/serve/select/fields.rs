@@ -38,10 +38,12 @@ pub struct Resolved {
 
 /// Reads a selector; 400 if it cannot be.
 pub fn parse(text: &str) -> Result<Vec<Requirement>, Failure> {
-    terms(text)
-        .filter(|term| !term.is_empty())
-        .map(requirement)
-        .collect()
+    let terms = terms(text).filter(|term| !term.is_empty());
+    let read: Result<Vec<_>, _> = terms.map(|term| requirement(text, term)).collect();
+    // Upstream takes `=` for a requirement that all fit.
+    let mut read = read?;
+    read.retain(|it| !it.field.is_empty() || !it.value.is_empty());
+    Ok(read)
 }
 
 /// The parts between commas that are not escaped.
@@ -54,10 +56,10 @@ fn terms(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn requirement(term: &str) -> Result<Requirement, Failure> {
+fn requirement(text: &str, term: &str) -> Result<Requirement, Failure> {
     let bad = || {
         Failure::bad_request(format!(
-            "invalid selector: '{term}'; can't understand '{term}'"
+            "invalid selector: '{text}'; can't understand '{term}'"
         ))
     };
     let at = term.find(['=', '!']).ok_or_else(bad)?;
@@ -92,10 +94,12 @@ fn unescape(value: &str) -> Result<String, Failure> {
                     )));
                 }
             },
-            // Both end a value, so neither may stand in one as it is.
+            // It ends a name, so it may not stand in a value as it is. Upstream shows the
+            // number of the character.
             '=' => {
                 return Err(Failure::bad_request(format!(
-                    "invalid field selector: unescaped character in value: '{c}'"
+                    "invalid field selector: unescaped character in value: {}",
+                    u32::from(c)
                 )));
             }
             other => out.push(other),
@@ -172,6 +176,7 @@ mod tests {
 
     #[test]
     fn terms_split_at_commas_that_are_not_escaped() {
+        assert_eq!(parse("=,!=").unwrap(), []);
         let parsed = parse(r"a=1,b!=x\,y\=\\z,,c==").unwrap();
         let read: Vec<_> = parsed
             .iter()
@@ -188,6 +193,11 @@ mod tests {
         for (text, message) in [
             ("x", "invalid selector: 'x'; can't understand 'x'"),
             ("x!y", "invalid selector: 'x!y'; can't understand 'x!y'"),
+            ("a=1,x", "invalid selector: 'a=1,x'; can't understand 'x'"),
+            (
+                "a=1=2",
+                "invalid field selector: unescaped character in value: 61",
+            ),
             (
                 r"x=\y",
                 r"invalid field selector: invalid escape sequence: \y",

@@ -1,7 +1,7 @@
 //! Label selectors: `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>3`.
 
 use super::raw;
-use crate::api::labels::{is_key, is_value};
+use crate::api::labels::{MAX_VALUE, is_key, is_name, is_subdomain, is_value};
 use crate::auth;
 use crate::serve::status::Failure;
 use std::collections::BTreeSet;
@@ -60,7 +60,7 @@ impl Requirement {
 pub fn parse(text: &str) -> Result<Vec<Requirement>, Failure> {
     Parser { rest: text }
         .selector()
-        .map_err(|why| Failure::bad_request(format!("unable to parse requirement: {why}")))
+        .map_err(Failure::bad_request)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,11 +116,20 @@ impl<'a> Parser<'a> {
 
     fn selector(&mut self) -> Result<Vec<Requirement>, String> {
         let mut requirements = Vec::new();
-        if self.peek() == Token::End {
-            return Ok(requirements);
+        match self.peek() {
+            Token::End => return Ok(requirements),
+            Token::Word(_) | Token::Sign("!") => {}
+            Token::Sign(other) => {
+                return Err(format!(
+                    "found '{other}', expected: !, identifier, or 'end of string'"
+                ));
+            }
         }
         loop {
-            requirements.push(self.requirement()?);
+            let requirement = self.requirement();
+            let requirement =
+                requirement.map_err(|why| format!("unable to parse requirement: {why}"));
+            requirements.push(requirement?);
             match self.next() {
                 Token::End => return Ok(requirements),
                 Token::Sign(",") => match self.peek() {
@@ -149,10 +158,7 @@ impl<'a> Parser<'a> {
             token = self.next();
         }
         let Token::Word(key) = token else {
-            return Err(format!(
-                "found '{}', expected: !, identifier, or 'end of string'",
-                token.shown()
-            ));
+            return Err(format!("found '{}', expected: identifier", token.shown()));
         };
         check_key(key)?;
         let test = if absent {
@@ -171,10 +177,10 @@ impl<'a> Parser<'a> {
             return Ok(Test::Exists);
         }
         match self.next() {
-            Token::Sign("=" | "==") => Ok(Test::In([self.value(key)?].into())),
-            Token::Sign("!=") => Ok(Test::NotIn([self.value(key)?].into())),
-            Token::Sign(">") => self.number().map(Test::Greater),
-            Token::Sign("<") => self.number().map(Test::Less),
+            Token::Sign("=" | "==") => self.value(key).map(Test::In),
+            Token::Sign("!=") => self.value(key).map(Test::NotIn),
+            Token::Sign(">") => self.number(key).map(Test::Greater),
+            Token::Sign("<") => self.number(key).map(Test::Less),
             Token::Word("in") => self.values(key).map(Test::In),
             Token::Word("notin") => self.values(key).map(Test::NotIn),
             other => Err(format!(
@@ -184,26 +190,30 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The value after `=`; none at all is the empty value.
-    fn value(&mut self, key: &str) -> Result<String, String> {
+    /// The value after an operator; none at all is the empty value.
+    fn word(&mut self) -> Result<&'a str, String> {
         match self.peek() {
-            Token::End | Token::Sign(",") => Ok(String::new()),
+            Token::End | Token::Sign(",") => Ok(""),
             Token::Word(value) => {
                 self.next();
-                check_value(key, value)
+                Ok(value)
             }
             Token::Sign(other) => Err(format!("found '{other}', expected: identifier")),
         }
     }
 
-    fn number(&mut self) -> Result<i64, String> {
-        let token = self.next();
-        match token {
-            Token::Word(text) => text.parse().map_err(|_| {
-                format!("values[0]: Invalid value: {text:?}: for 'Gt', 'Lt' operators, the value must be an integer")
-            }),
-            other => Err(format!("found '{}', expected: identifier", other.shown())),
-        }
+    fn value(&mut self, key: &str) -> Result<BTreeSet<String>, String> {
+        check_values(key, [self.word()?.to_owned()].into())
+    }
+
+    fn number(&mut self, key: &str) -> Result<i64, String> {
+        let text = self.word()?;
+        let number = text.parse().map_err(|_| {
+            format!("values[0]: Invalid value: {text:?}: for 'Gt', 'Lt' operators, the value must be an integer")
+        })?;
+        // Which forbids negative ones.
+        check_values(key, [text.to_owned()].into())?;
+        Ok(number)
     }
 
     /// `(a,b)`; an empty place between commas is the empty value.
@@ -212,52 +222,114 @@ impl<'a> Parser<'a> {
         if token != Token::Sign("(") {
             return Err(format!("found '{}' expected: '('", token.shown()));
         }
+        if !matches!(self.peek(), Token::Word(_) | Token::Sign("," | ")")) {
+            let found = self.peek().shown();
+            return Err(format!("found '{found}', expected: ',', ')' or identifier"));
+        }
         let mut values = BTreeSet::new();
-        let mut pending = String::new();
-        loop {
+        if self.peek() == Token::Sign(")") {
+            values.insert(String::new());
+        }
+        while self.peek() != Token::Sign(")") {
             match self.next() {
-                Token::Word(value) if pending.is_empty() => pending = check_value(key, value)?,
-                Token::Sign(",") => {
-                    values.insert(std::mem::take(&mut pending));
+                Token::Word(value) => {
+                    values.insert(value.to_owned());
+                    if !matches!(self.peek(), Token::Sign("," | ")")) {
+                        let found = self.peek().shown();
+                        return Err(format!("found '{found}', expected: ',' or ')'"));
+                    }
                 }
-                Token::Sign(")") => {
-                    values.insert(pending);
-                    return Ok(values);
+                // Upstream's way to find the empty values between commas.
+                Token::Sign(",") => {
+                    let next = self.peek();
+                    if values.is_empty() || matches!(next, Token::Sign("," | ")")) {
+                        values.insert(String::new());
+                    }
+                    if next == Token::Sign(",") {
+                        self.next();
+                    }
                 }
                 other => {
-                    return Err(format!("found '{}', expected: ',', or ')'", other.shown()));
+                    let found = other.shown();
+                    return Err(format!("found '{found}', expected: ',', or identifier"));
                 }
             }
         }
+        self.next();
+        check_values(key, values)
     }
 }
+
+/// The rule of names, in upstream's words; the examples have two spaces there too.
+const NAME_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start \
+     and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex \
+     used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
 fn check_key(key: &str) -> Result<(), String> {
     if is_key(key) {
         return Ok(());
     }
+    let parts: Vec<&str> = key.split('/').collect();
+    let (prefix, name) = match parts.as_slice() {
+        [name] => (None, *name),
+        [prefix, name] => (Some(*prefix), *name),
+        _ => {
+            return Err(format!(
+                "<nil>: Invalid value: {key:?}: a valid label key {NAME_RULE} with an optional DNS \
+                 subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            ));
+        }
+    };
+    let mut wrong = Vec::new();
+    match prefix {
+        Some("") => wrong.push("prefix part must be non-empty".to_owned()),
+        Some(prefix) if !is_subdomain(prefix) => wrong.push(
+            "prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
+             characters, '-' or '.', and must start and end with an alphanumeric character (e.g. \
+             'example.com', regex used for validation is \
+             '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+                .to_owned(),
+        ),
+        _ => {}
+    }
+    if name.is_empty() {
+        wrong.push("name part must be non-empty".to_owned());
+    } else if name.len() > MAX_VALUE {
+        wrong.push("name part must be no more than 63 bytes".to_owned());
+    }
+    if !is_name(name) {
+        wrong.push(format!("name part {NAME_RULE}"));
+    }
     Err(format!(
-        "key: Invalid value: {key:?}: name part must consist of alphanumeric characters, '-', '_' \
-         or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or \
-         'my.name',  or '123-abc', regex used for validation is \
-         '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+        "<nil>: Invalid value: {key:?}: {}",
+        wrong.join("; ")
     ))
 }
 
-fn check_value(key: &str, value: &str) -> Result<String, String> {
-    if is_value(value) {
-        return Ok(value.to_owned());
+fn check_values(key: &str, values: BTreeSet<String>) -> Result<BTreeSet<String>, String> {
+    let wrong: Vec<String> = values
+        .iter()
+        .enumerate()
+        .filter(|(_, value)| !is_value(value))
+        .map(|(number, value)| wrong_value(number, key, value))
+        .collect();
+    match wrong.as_slice() {
+        [] => Ok(values),
+        [one] => Err(one.clone()),
+        several => Err(format!("[{}]", several.join(", "))),
     }
-    let why = if value.len() > crate::api::labels::MAX_VALUE {
-        "must be no more than 63 bytes".to_owned()
+}
+
+fn wrong_value(number: usize, key: &str, value: &str) -> String {
+    let why = if value.len() > MAX_VALUE {
+        "must be no more than 63 bytes"
     } else {
         "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or \
          '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or \
          'my_value',  or '12345', regex used for validation is \
          '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-            .to_owned()
     };
-    Err(format!("values[0][{key}]: Invalid value: {value:?}: {why}"))
+    format!("values[{number}][{key}]: Invalid value: {value:?}: {why}")
 }
 
 #[cfg(test)]
@@ -322,16 +394,40 @@ mod tests {
                 "found ',', expected: !, identifier, or 'end of string'",
             ),
             ("a,", "found '', expected: identifier after ','"),
+            ("a=b c", "found 'c', expected: ',' or 'end of string'"),
+        ] {
+            assert_eq!(parse(selector).unwrap_err().to_string(), why);
+        }
+        for (selector, why) in [
+            ("!", "found '', expected: identifier"),
             ("a b", "found 'b', expected: in, notin, =, ==, !=, gt, lt"),
             ("a in 1", "found '1' expected: '('"),
-            ("a in (1", "found '', expected: ',', or ')'"),
-            ("a=b c", "found 'c', expected: ',' or 'end of string'"),
+            ("a in (1", "found '', expected: ',' or ')'"),
+            ("a in (1 2)", "found '2', expected: ',' or ')'"),
+            ("a in (!)", "found '!', expected: ',', ')' or identifier"),
+            ("a in (1,!)", "found '!', expected: ',', or identifier"),
             ("a==(", "found '(', expected: identifier"),
+            (
+                "a>",
+                "values[0]: Invalid value: \"\": for 'Gt', 'Lt' operators, the value must be an integer",
+            ),
+            (
+                "/a",
+                "<nil>: Invalid value: \"/a\": prefix part must be non-empty",
+            ),
         ] {
             assert_eq!(
                 parse(selector).unwrap_err().to_string(),
                 format!("unable to parse requirement: {why}")
             );
+        }
+        let both = parse("a in (-b,-c,d)").unwrap_err().to_string();
+        assert!(
+            both.contains(": [values[0][a]: Invalid value: \"-b\"")
+                && both.contains("values[1][a]")
+        );
+        for selector in ["a>-5", "a/b/c", "A.b/c", "a/"] {
+            assert!(parse(selector).is_err(), "{selector}");
         }
         for selector in ["-a", "a=b/c", "a>x", "a in (b c)", "é=1"] {
             assert!(parse(selector).is_err(), "{selector}");

@@ -25,10 +25,28 @@ pub struct Selector {
     fields: Vec<fields::Resolved>,
 }
 
+/// Selectors that have been read, before it is known whether the resource has the fields.
+#[derive(Debug)]
+pub struct Unresolved {
+    labels: Vec<labels::Requirement>,
+    fields: Vec<fields::Requirement>,
+}
+
+impl Unresolved {
+    /// Finds the fields; 400 for those that `resource` does not have.
+    pub fn resolve(self, resource: &Resource) -> Result<Selector, Failure> {
+        let fields = self.fields.into_iter();
+        let fields = fields.map(|requirement| requirement.resolve(resource));
+        Ok(Selector {
+            labels: self.labels,
+            fields: fields.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
 impl Selector {
-    /// Reads both selectors; 400 for what cannot be parsed and for fields that
-    /// `resource` does not have.
-    pub fn of(query: &Query, resource: &Resource) -> Result<Self, Failure> {
+    /// Reads both selectors; 400 for what cannot be parsed.
+    pub fn parse(query: &Query) -> Result<Unresolved, Failure> {
         let labels = labels::parse(query.text("labelSelector"))?;
         let fields = fields::parse(query.text("fieldSelector"))?;
         if labels.len().max(fields.len()) > MAX_REQUIREMENTS {
@@ -36,13 +54,7 @@ impl Selector {
                 "a selector has at most {MAX_REQUIREMENTS} requirements"
             )));
         }
-        let fields = fields
-            .into_iter()
-            .map(|requirement| requirement.resolve(resource));
-        Ok(Self {
-            labels,
-            fields: fields.collect::<Result<_, _>>()?,
-        })
+        Ok(Unresolved { labels, fields })
     }
 
     /// Also requires a name, as the old watch paths do.

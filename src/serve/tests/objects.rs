@@ -93,7 +93,20 @@ async fn selectors_that_cannot_be_read_are_refused() {
         ),
         (
             "labelSelector=,",
-            "unable to parse requirement: found ',', expected: !, identifier, or 'end of string'",
+            "found ',', expected: !, identifier, or 'end of string'",
+        ),
+        (
+            "labelSelector=!",
+            "unable to parse requirement: found '', expected: identifier",
+        ),
+        // What cannot be read at all is told first, and then what does not go together.
+        (
+            "limit=x&labelSelector=,&sendInitialEvents=true",
+            "strconv.ParseInt: parsing \"x\": invalid syntax",
+        ),
+        (
+            "timeoutSeconds=",
+            "strconv.ParseInt: parsing \"\": invalid syntax",
         ),
     ] {
         let (code, body) = fixture.get(&format!("{ALL}?{query}")).await;
@@ -133,7 +146,9 @@ async fn continue_tokens_that_were_not_issued_are_refused_or_harmless() {
     for (token, code) in [
         (r#"{"v":"meta.k8s.io/v2","rv":105,"start":"/a/x"}"#, 400),
         (r#"{"v":"meta.k8s.io/v1","rv":0,"start":"/a/x"}"#, 400),
-        (r#"{"v":"meta.k8s.io/v1","rv":105,"start":"a/x"}"#, 400),
+        (r#"{"v":"meta.k8s.io/v1","rv":105,"start":"/../x"}"#, 400),
+        (r#"{"v":"meta.k8s.io/v1","rv":105,"start":"/a//x"}"#, 400),
+        (r#"{"v":"meta.k8s.io/v1","rv":105,"start":"a/x"}"#, 200),
         (r#"{"v":"meta.k8s.io/v1","rv":105}"#, 400),
         ("null", 400),
         (
@@ -145,10 +160,71 @@ async fn continue_tokens_that_were_not_issued_are_refused_or_harmless() {
         let path = format!("{ALL}?continue={}", engine.encode(token));
         assert_eq!(fixture.get(&path).await.0.as_u16(), code, "{token}");
     }
-    let (code, _) = fixture
-        .get(&format!("{ALL}?continue=x&resourceVersion=105"))
-        .await;
-    assert_eq!(code, StatusCode::BAD_REQUEST);
+    for (query, why) in [
+        (
+            "continue=x&resourceVersion=105",
+            "specifying resource version is not allowed when using continue",
+        ),
+        ("continue=!!!", "illegal base64 data at input byte 0"),
+    ] {
+        let (code, body) = fixture.get(&format!("{ALL}?{query}")).await;
+        assert_eq!(code, StatusCode::BAD_REQUEST);
+        assert!(body.contains(why), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn tokens_of_one_namespace_work_in_another_one() {
+    let fixture = Fixture::filled();
+    let list = |namespace| format!("{BASE}/namespaces/{namespace}/inflightoperations");
+    let first = fixture.json(&format!("{}?limit=1", list("a")), &[]).await;
+    assert_eq!(names(&first), ["a/x"]);
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    // It goes on after `x`, and `b` has nothing there.
+    for (namespace, rest) in [("a", &["a/y"][..]), ("a-b", &["a-b/z"]), ("b", &[])] {
+        let path = format!("{}?continue={token}", list(namespace));
+        let page = fixture.json(&path, &[]).await;
+        assert_eq!(names(&page), rest, "{namespace}");
+    }
+    // This very version means all that is at hand, so it undoes the limit.
+    let path = format!("{}?limit=1&resourceVersion=0", list("a"));
+    assert_eq!(names(&fixture.json(&path, &[]).await), ["a/x", "a/y"]);
+    let path = format!("{}?limit=1&resourceVersion=00", list("a"));
+    assert_eq!(names(&fixture.json(&path, &[]).await), ["a/x"]);
+}
+
+#[tokio::test]
+async fn all_that_is_wrong_with_the_options_is_told_at_once() {
+    let fixture = Fixture::filled();
+    let query = "resourceVersionMatch=Bogus&continue=x&sendInitialEvents=true";
+    let (code, body) = fixture.get(&format!("{ALL}?{query}")).await;
+    assert_eq!(code, StatusCode::UNPROCESSABLE_ENTITY);
+    let status: Value = serde_json::from_str(&body).unwrap();
+    let causes = status["details"]["causes"].as_array().unwrap();
+    let told: Vec<String> = causes
+        .iter()
+        .map(|cause| {
+            let text = |name: &str| cause[name].as_str().unwrap().to_owned();
+            format!("{}: {}", text("field"), text("message"))
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless \
+             resourceVersion is provided",
+            "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is \
+             provided",
+            "resourceVersionMatch: Unsupported value: \"Bogus\": supported values: \"Exact\", \
+             \"NotOlderThan\", \"\"",
+            "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list",
+        ]
+    );
+    let message = format!(
+        "ListOptions.meta.k8s.io \"\" is invalid: [{}]",
+        told.join(", ")
+    );
+    assert_eq!(status["message"], message);
 }
 
 #[tokio::test]
@@ -338,16 +414,24 @@ async fn a_get_shows_the_object_or_says_which_is_not_there() {
 async fn people_get_indented_json_or_yaml() {
     let fixture = Fixture::filled();
     let path = format!("{BASE}/namespaces/a/inflightoperations/x");
-    let (_, body) = fixture.ask(&path, &[("user-agent", "curl/8")]).await;
-    assert!(body.starts_with("{\n  \"apiVersion\": \"live.ifo.kubevirt.io/v1alpha1\",\n"));
+    let (_, indented) = fixture.ask(&path, &[("user-agent", "curl/8")]).await;
+    assert!(indented.starts_with("{\n  \"apiVersion\": \"live.ifo.kubevirt.io/v1alpha1\",\n"));
     let (_, body) = fixture
         .ask(&format!("{path}?pretty=false"), &[("user-agent", "curl/8")])
         .await;
     assert_eq!(body.lines().count(), 1);
-    let response = fixture
-        .send(request("GET", &path, &[("accept", "application/yaml")]))
-        .await;
-    assert_eq!(response.headers()["content-type"], "application/yaml");
-    let body = text(response).await;
-    assert!(body.contains("kind: InFlightOperation\n"), "{body}");
+    assert!(!indented.ends_with('\n'), "{indented}");
+    for (path, kind) in [
+        (path.clone(), "kind: InFlightOperation\n"),
+        (format!("{path}-not"), "kind: Status\n"),
+    ] {
+        let response = fixture
+            .send(request("GET", &path, &[("accept", "application/yaml")]))
+            .await;
+        assert_eq!(response.headers()["content-type"], "application/yaml");
+        let body = text(response).await;
+        assert!(body.contains(kind), "{body}");
+    }
+    let export = fixture.get(&format!("{path}?export=1")).await;
+    assert_eq!(export.0, StatusCode::BAD_REQUEST);
 }

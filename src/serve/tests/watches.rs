@@ -192,8 +192,11 @@ async fn a_bookmark_tells_of_versions_outside_the_scope() {
 #[tokio::test(start_paused = true)]
 async fn a_watch_ends_cleanly_at_its_timeout_and_at_shutdown() {
     let fixture = Fixture::filled();
-    let mut negative = Stream::open(&fixture, "resourceVersion=105&timeoutSeconds=-1", &[]).await;
-    assert_eq!(negative.next().await, None);
+    for from in ["resourceVersion=105", ""] {
+        let query = format!("{from}&timeoutSeconds=-1");
+        let mut negative = Stream::open(&fixture, &query, &[]).await;
+        assert_eq!(negative.next().await, None);
+    }
     let mut unlimited = Stream::open(&fixture, "resourceVersion=105", &[]).await;
     assert!(unlimited.is_silent().await);
     fixture.shutdown.cancel();

@@ -71,6 +71,11 @@ impl<T: std::fmt::Debug> Collected<T> {
         }
     }
 
+    /// What `find` finds in all that has come in so far.
+    pub fn now<R>(&self, find: impl FnOnce(&[T]) -> R) -> R {
+        find(&self.seen.borrow().items)
+    }
+
     /// Waits for the end.
     pub async fn ended(&mut self) {
         let end = self.seen.wait_for(|seen| seen.ended);

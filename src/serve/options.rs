@@ -1,0 +1,132 @@
+//! The options of lists and watches, `metav1.ListOptions`: read in upstream's order, so
+//! that of several mistakes the same one is told of, and checked against each other.
+
+use super::request::Query;
+use super::resource::Resource;
+use super::select::Selector;
+use super::status::{Failure, Problem};
+
+const MATCH: &str = "resourceVersionMatch";
+
+/// What was asked for, as it was written; valid together.
+#[derive(Debug)]
+pub struct Options<'a> {
+    /// `limit`; zero and less are none.
+    pub limit: Option<usize>,
+    /// `timeoutSeconds`; None if absent or zero.
+    pub seconds: Option<i64>,
+    /// `sendInitialEvents`.
+    pub initial: Option<bool>,
+    /// `resourceVersionMatch`: `Exact`, `NotOlderThan` or empty.
+    pub matching: &'a str,
+    /// `resourceVersion`.
+    pub version: &'a str,
+    /// `continue`.
+    pub resume: &'a str,
+    /// `labelSelector` and `fieldSelector`.
+    pub selector: Selector,
+}
+
+impl<'a> Options<'a> {
+    /// The options of a list.
+    pub fn of_list(query: &'a Query, resource: &Resource) -> Result<Self, Failure> {
+        Self::of(query, resource, Self::problems_of_list)
+    }
+
+    /// The options of a watch.
+    pub fn of_watch(query: &'a Query, resource: &Resource) -> Result<Self, Failure> {
+        Self::of(query, resource, Self::problems_of_watch)
+    }
+
+    fn of(
+        query: &'a Query,
+        resource: &Resource,
+        problems: fn(&Self) -> Vec<Problem>,
+    ) -> Result<Self, Failure> {
+        let seconds = query.number("timeoutSeconds")?;
+        let limit = query.number("limit")?;
+        let limit = limit.and_then(|limit| usize::try_from(limit).ok());
+        let unresolved = Selector::parse(query)?;
+        let mut options = Self {
+            limit: limit.filter(|limit| *limit > 0),
+            seconds: seconds.filter(|seconds| *seconds != 0),
+            initial: query.truth("sendInitialEvents"),
+            matching: query.text(MATCH),
+            version: query.text("resourceVersion"),
+            resume: query.text("continue"),
+            selector: Selector::default(),
+        };
+        let problems = problems(&options);
+        if !problems.is_empty() {
+            return Err(Failure::options(problems));
+        }
+        options.selector = unresolved.resolve(resource)?;
+        Ok(options)
+    }
+
+    fn problems_of_list(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut forbidden = |field, why| problems.push(Problem::forbidden(field, why));
+        if !self.matching.is_empty() {
+            if self.version.is_empty() {
+                forbidden(
+                    MATCH,
+                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
+                );
+            }
+            self.no_continue(&mut forbidden);
+            if !matches!(self.matching, "Exact" | "NotOlderThan") {
+                let supported = "\"Exact\", \"NotOlderThan\", \"\"";
+                problems.push(Problem::unsupported(MATCH, self.matching, supported));
+            } else if self.matching == "Exact" && self.version == "0" {
+                forbidden(
+                    MATCH,
+                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+                );
+            }
+        }
+        if self.initial.is_some() {
+            problems.push(Problem::forbidden(
+                "sendInitialEvents",
+                "sendInitialEvents is forbidden for list",
+            ));
+        }
+        problems
+    }
+
+    fn problems_of_watch(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut forbidden = |field, why| problems.push(Problem::forbidden(field, why));
+        if self.initial.is_some() && self.matching != "NotOlderThan" {
+            forbidden(
+                MATCH,
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            );
+        }
+        if self.matching.is_empty() {
+            return problems;
+        }
+        if self.initial.is_none() {
+            forbidden(
+                MATCH,
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            );
+        }
+        if self.matching != "NotOlderThan" {
+            let supported = "\"NotOlderThan\"";
+            problems.push(Problem::unsupported(MATCH, self.matching, supported));
+        }
+        let mut forbidden = |field, why| problems.push(Problem::forbidden(field, why));
+        self.no_continue(&mut forbidden);
+        problems
+    }
+
+    fn no_continue(&self, forbidden: &mut impl FnMut(&'static str, &'static str)) {
+        if !self.resume.is_empty() {
+            forbidden(
+                MATCH,
+                "resourceVersionMatch is forbidden when continue is provided",
+            );
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Finds where two masked answers differ, takes away what is meant, and reports the rest.
+
+use super::exchange::Pair;
+use super::meant::{MEANT, Meant};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+/// Differences of one request that are shown; what follows is counted.
+const SHOWN: usize = 8;
+/// Characters of a value that are shown.
+const WIDTH: usize = 300;
+
+/// One place at which two answers differ.
+#[derive(Debug)]
+struct Difference {
+    /// Such as `body.items[0].status.phase`.
+    at: String,
+    live: String,
+    custom: String,
+}
+
+/// All that was found so far.
+pub struct Comparison {
+    requests: usize,
+    report: String,
+    failed: usize,
+    /// Meant differences, and the requests in which they occurred, if those are named.
+    used: BTreeSet<(&'static str, &'static str)>,
+}
+
+impl Comparison {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self {
+            requests: 0,
+            report: String::new(),
+            failed: 0,
+            used: BTreeSet::new(),
+        }
+    }
+
+    /// Compares the answers to the request of this name.
+    pub fn add(&mut self, request: &str, pair: Pair) {
+        self.requests += 1;
+        let mut found = Vec::new();
+        differences("", &pair.live, &pair.custom, &mut found);
+        found.retain(|difference| {
+            let mut meant = false;
+            for entry in MEANT {
+                if let Some(named) = covers(entry, request, difference) {
+                    self.used.insert((entry.name, named));
+                    meant = true;
+                }
+            }
+            !meant
+        });
+        if found.is_empty() {
+            return;
+        }
+        self.failed += 1;
+        let _ = writeln!(self.report, "\n{request}");
+        for difference in found.iter().take(SHOWN) {
+            let Difference { at, live, custom } = difference;
+            let _ = writeln!(
+                self.report,
+                "  {at}\n    live:   {live}\n    custom: {custom}"
+            );
+        }
+        if found.len() > SHOWN {
+            let _ = writeln!(self.report, "  and {} more", found.len() - SHOWN);
+        }
+    }
+
+    /// Fails unless every difference was meant, and every meant one was found.
+    pub fn verdict(mut self) {
+        for entry in MEANT {
+            for request in entry.requests {
+                if !self.used.contains(&(entry.name, *request)) {
+                    self.failed += 1;
+                    let _ = writeln!(
+                        self.report,
+                        "\n{request}\n  no longer differs by: {} ({})",
+                        entry.name, entry.reason
+                    );
+                }
+            }
+        }
+        assert!(
+            self.failed == 0,
+            "{} of {} requests are answered differently:\n{}",
+            self.failed,
+            self.requests,
+            self.report
+        );
+    }
+}
+
+/// The name in the entry's list that fits the request, if it covers the difference.
+fn covers(entry: &'static Meant, request: &str, difference: &Difference) -> Option<&'static str> {
+    let named = entry.requests.iter().find(|it| fits(it, request))?;
+    let covered = entry.at.iter().any(|at| fits(at, &difference.at))
+        && difference.live.contains(entry.live)
+        && difference.custom.contains(entry.custom);
+    covered.then_some(named)
+}
+
+/// Whether a text fits a pattern, in which `…` stands for anything.
+fn fits(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('…');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else {
+        return false;
+    };
+    let mut last = None;
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+        last = Some(part);
+    }
+    match last {
+        Some(part) => part.is_empty() || rest.is_empty() || text.ends_with(part),
+        None => rest.is_empty(),
+    }
+}
+
+fn differences(at: &str, live: &Value, custom: &Value, found: &mut Vec<Difference>) {
+    match (live, custom) {
+        (Value::Object(ours), Value::Object(theirs)) => {
+            let keys: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
+            for key in keys {
+                let dot = if at.is_empty() { "" } else { "." };
+                let at = format!("{at}{dot}{key}");
+                match (ours.get(key), theirs.get(key)) {
+                    (Some(live), Some(custom)) => differences(&at, live, custom, found),
+                    (live, custom) => found.push(Difference {
+                        at,
+                        live: shown(live),
+                        custom: shown(custom),
+                    }),
+                }
+            }
+        }
+        (Value::Array(ours), Value::Array(theirs)) if ours.len() == theirs.len() => {
+            for (number, (live, custom)) in ours.iter().zip(theirs).enumerate() {
+                differences(&format!("{at}[{number}]"), live, custom, found);
+            }
+        }
+        _ if live == custom => {}
+        _ => found.push(Difference {
+            at: at.to_owned(),
+            live: shown(Some(live)),
+            custom: shown(Some(custom)),
+        }),
+    }
+}
+
+fn shown(value: Option<&Value>) -> String {
+    let Some(value) = value else {
+        return "(nothing)".to_owned();
+    };
+    let text = match value {
+        Value::Array(all) => format!("{} of {value}", all.len()),
+        other => other.to_string(),
+    };
+    match text.char_indices().nth(WIDTH) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+#[test]
+fn patterns_fit_what_they_describe() {
+    for (pattern, text) in [
+        ("a", "a"),
+        ("…", "anything"),
+        ("a…", "abc"),
+        ("…c", "abc"),
+        ("…b…", "abc"),
+        ("a…c", "abcc"),
+    ] {
+        assert!(fits(pattern, text), "{pattern} {text}");
+    }
+    for (pattern, text) in [("a", "ab"), ("a", ""), ("a…c", "abd"), ("…b", "abc")] {
+        assert!(!fits(pattern, text), "{pattern} {text}");
+    }
+}

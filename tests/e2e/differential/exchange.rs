@@ -1,0 +1,151 @@
+//! Requests as they are on the wire, and answers with all that a client sees of them.
+
+use super::masks;
+use super::side::Side;
+use super::twin::Twin;
+use crate::harness::{Caller, DEADLINE};
+use flate2::read::GzDecoder;
+use http::Method;
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use serde_json::Value;
+use std::io::Read as _;
+
+/// A request of the table.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The line that it was read from: its name.
+    pub line: String,
+    method: Method,
+    path: String,
+    headers: Vec<(String, String)>,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    pub code: u16,
+    /// In the order of their names.
+    pub headers: Vec<(String, String)>,
+    /// The body, decompressed.
+    pub text: String,
+}
+
+/// What both answered, masked: the live resource and the custom one.
+#[derive(Debug)]
+pub struct Pair {
+    pub live: Value,
+    pub custom: Value,
+}
+
+impl Request {
+    /// Reads a line of the table.
+    pub fn parse(line: &str) -> Self {
+        let mut parts = line.split(" | ");
+        let target = parts.next().expect("a line has a first part");
+        let (method, path) = target.split_once(' ').expect("a method and a path");
+        let headers = parts.map(|header| {
+            let (name, value) = header.split_once(": ").expect("a header and its value");
+            (name.to_owned(), value.to_owned())
+        });
+        Self {
+            line: line.to_owned(),
+            method: method.parse().expect("a method"),
+            path: path.to_owned(),
+            headers: headers.collect(),
+        }
+    }
+
+    /// As it is sent to one side.
+    pub fn to(&self, side: &Side) -> http::Request<Body> {
+        let mut request = http::Request::builder()
+            .method(&self.method)
+            .uri(side.expand(&self.path));
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        let body = match self.method {
+            Method::POST | Method::PUT => side.value("object").to_owned(),
+            Method::PATCH => "{}".to_owned(),
+            _ => String::new(),
+        };
+        if !self.headers.iter().any(|(name, _)| name == "Content-Type") {
+            let kind = match self.method {
+                Method::PATCH => Some("application/merge-patch+json"),
+                Method::POST | Method::PUT => Some("application/json"),
+                _ => None,
+            };
+            if let Some(kind) = kind {
+                request = request.header("Content-Type", kind);
+            }
+        }
+        request
+            .body(Body::from(body.into_bytes()))
+            .unwrap_or_else(|error| panic!("{}: {error}", self.line))
+    }
+
+    /// Path and headers, for one side.
+    pub fn parts(&self, side: &Side) -> (String, Vec<(&str, &str)>) {
+        let headers = self.headers.iter();
+        let headers = headers.map(|(name, value)| (name.as_str(), value.as_str()));
+        (side.expand(&self.path), headers.collect())
+    }
+
+    /// An option of the path, for one side.
+    pub fn option(&self, side: &Side, name: &str) -> Option<String> {
+        let path = side.expand(&self.path);
+        let (_, query) = path.split_once('?')?;
+        let mut options = form_urlencoded::parse(query.as_bytes());
+        let (_, value) = options.find(|(option, _)| option == name)?;
+        Some(value.into_owned())
+    }
+}
+
+/// Sends a request to both sides at once.
+pub async fn both(twin: &Twin, request: &Request) -> Pair {
+    let of = async |side: &Side| {
+        let answer = send(twin.caller(), request.to(side)).await;
+        match answer {
+            Ok(answer) => masks::answer(request, side, twin.namespace(), answer),
+            Err(error) => Value::String(error),
+        }
+    };
+    let (live, custom) = tokio::join!(of(&twin.live), of(&twin.custom));
+    Pair { live, custom }
+}
+
+/// Sends a request, and reads the answer to its end; an error is of the connection.
+async fn send(caller: &Caller, request: http::Request<Body>) -> Result<Answer, String> {
+    let whole = async {
+        let answer = caller.client.send(request).await;
+        let answer = answer.map_err(|error| error.to_string())?;
+        let (head, body) = answer.into_parts();
+        let body = body.collect().await.map_err(|error| error.to_string())?;
+        let mut headers: Vec<(String, String)> = head
+            .headers
+            .iter()
+            .map(|(name, value)| {
+                let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+                (name.to_string(), value)
+            })
+            .collect();
+        headers.sort();
+        let bytes = body.to_bytes();
+        let gzip = head.headers.get("content-encoding");
+        let text = if gzip.is_some_and(|it| it == "gzip") && !bytes.is_empty() {
+            let mut text = String::new();
+            let read = GzDecoder::new(&*bytes).read_to_string(&mut text);
+            read.map_err(|error| error.to_string())?;
+            text
+        } else {
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        Ok(Answer {
+            code: head.status.as_u16(),
+            headers,
+            text,
+        })
+    };
+    let answer = tokio::time::timeout(DEADLINE, whole).await;
+    answer.unwrap_or_else(|_| Err("no end of the answer".to_owned()))
+}

@@ -1,0 +1,54 @@
+//! The differential test: a custom resource with the schema and the objects of the live
+//! kind stands beside it, and every request of a table is sent to both through the same
+//! kube-apiserver. Whatever the two answer differently must be listed in [`meant`], with
+//! its reason, or the test fails and shows it.
+//!
+//! ```text
+//! twin: CRD, subjects, mirror ─▶ two sides with the same objects
+//! table: requests/*.txt ─▶ exchange ─▶ masks ─▶ compare ─▶ meant, or a failure
+//! streams: watches over transitions ────┘
+//! ```
+
+mod compare;
+mod exchange;
+mod masks;
+mod meant;
+mod side;
+mod streams;
+mod table;
+mod twin;
+
+use crate::harness::shared;
+use compare::Comparison;
+use exchange::{Request, both};
+use futures::StreamExt as _;
+use twin::Twin;
+
+/// Requests under way at once to each side: few enough for a small machine to answer in
+/// time, and many enough that those which wait do so together.
+const AT_ONCE: usize = 100;
+
+#[test]
+fn a_client_cannot_tell_the_live_kind_from_a_custom_resource() {
+    shared(async |world| {
+        let mut twin = Twin::create(world).await;
+        let streams = streams::open(&twin).await;
+        twin.transitions().await;
+        let mut comparison = Comparison::new();
+        streams.compare(&twin, &mut comparison).await;
+        twin.expire().await;
+
+        let twin = &twin;
+        let mut answers = futures::stream::iter(table::all())
+            .map(async |request: Request| {
+                let pair = both(twin, &request).await;
+                (request, pair)
+            })
+            .buffer_unordered(AT_ONCE);
+        while let Some((request, pair)) = answers.next().await {
+            comparison.add(&request.line, pair);
+        }
+        drop(answers);
+        comparison.verdict();
+    });
+}

@@ -1,0 +1,113 @@
+//! Watches that are there while things change: the events of both sides, one by one.
+
+use super::compare::Comparison;
+use super::exchange::{Pair, Request};
+use super::masks::Mask;
+use super::side::Side;
+use super::twin::Twin;
+use crate::harness::Events;
+use serde_json::Value;
+
+/// The subject of the last operation that is started; with its appearance all streams
+/// have seen what there is to see.
+pub const LAST: &str = "last";
+
+const TABLE: &str = "Accept: application/json;as=Table;v=v1;g=meta.k8s.io";
+const METADATA: &str = "Accept: application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+
+/// Options and headers of the streams; all but the first of each kind select, and all
+/// selections hold the last operation.
+fn requests() -> Vec<Request> {
+    let start = "resourceVersion={before}";
+    let initial =
+        "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let mut lines = Vec::new();
+    for options in [
+        start.to_owned(),
+        String::new(),
+        "resourceVersion=0".to_owned(),
+        initial.to_owned(),
+        "sendInitialEvents=false&resourceVersionMatch=NotOlderThan".to_owned(),
+        format!("{start}&labelSelector=node%3Dnode-1"),
+        format!("{start}&labelSelector=node%21%3Dnode-2"),
+        format!("{start}&labelSelector=size%3C6"),
+        format!("{start}&fieldSelector=status.state%3DProgressing"),
+        format!("{start}&fieldSelector=status.state%21%3DFailing"),
+        format!("{start}&fieldSelector=status.state%3DProgressing&labelSelector=node%3Dnode-1"),
+        format!("{initial}&fieldSelector=status.state%3DProgressing"),
+    ] {
+        lines.push(format!("GET {{list}}?watch=1&{options}"));
+        lines.push(format!("GET {{list}}?watch=1&{options} | {TABLE}"));
+    }
+    for (options, header) in [
+        (
+            format!("{start}&includeObject=Object"),
+            TABLE.replace("v1;", "v1beta1;"),
+        ),
+        (format!("{start}&includeObject=None"), TABLE.to_owned()),
+        (start.to_owned(), METADATA.to_owned()),
+        (
+            format!("{start}&fieldSelector=status.state%3DProgressing"),
+            METADATA.to_owned(),
+        ),
+        (initial.to_owned(), METADATA.to_owned()),
+    ] {
+        lines.push(format!("GET {{list}}?watch=1&{options} | {header}"));
+    }
+    lines.push(format!("GET {{all}}?watch=1&{{mine}}&{start}"));
+    lines.push(format!(
+        "GET {{gv}}/watch/namespaces/{{namespace}}/inflightoperations?{start}"
+    ));
+    lines.iter().map(|line| Request::parse(line)).collect()
+}
+
+/// Watches that have been opened, on both sides.
+pub struct Streams(Vec<(Request, Events, Events)>);
+
+/// Opens all watches.
+pub async fn open(twin: &Twin) -> Streams {
+    let mut streams = Vec::new();
+    for request in requests() {
+        let open = async |side: &Side| {
+            let (path, headers) = request.parts(side);
+            let events = Events::with(twin.caller(), &path, &headers).await;
+            events.unwrap_or_else(|error| panic!("{}: {error}", request.line))
+        };
+        let (live, custom) = (open(&twin.live).await, open(&twin.custom).await);
+        streams.push((request, live, custom));
+    }
+    Streams(streams)
+}
+
+impl Streams {
+    /// Compares what came, up to the last operation.
+    pub async fn compare(self, twin: &Twin, comparison: &mut Comparison) {
+        for (request, mut live, mut custom) in self.0 {
+            let all = async |side: &Side, events: &mut Events| {
+                let events = events.until("the last operation", |events| {
+                    let end = events.iter().position(is_last)?;
+                    Some(events[..=end].to_vec())
+                });
+                let mask = Mask {
+                    request: &request,
+                    side,
+                    namespace: twin.namespace(),
+                };
+                mask.events(events.await)
+            };
+            let pair = Pair {
+                live: all(&twin.live, &mut live).await,
+                custom: all(&twin.custom, &mut custom).await,
+            };
+            comparison.add(&format!("LIVE {}", request.line), pair);
+        }
+    }
+}
+
+/// Whether an event, in whatever form, is of the last operation.
+fn is_last(event: &Value) -> bool {
+    let name = ["/object/metadata/name", "/object/rows/0/cells/0"]
+        .into_iter()
+        .find_map(|pointer| event.pointer(pointer)?.as_str());
+    name.is_some_and(|name| name.starts_with(&format!("{LAST}-")))
+}

@@ -1,0 +1,27 @@
+//! The table of requests, as files of one request a line.
+//!
+//! `METHOD PATH | Header: value | …`; placeholders in braces stand for what is different
+//! for each side or run, see [`super::side::Side`]. A line is also the name of its
+//! request.
+
+use super::exchange::Request;
+use std::collections::BTreeSet;
+
+/// All files of the table.
+const FILES: [&str; 5] = [
+    include_str!("requests/forms.txt"),
+    include_str!("requests/lists.txt"),
+    include_str!("requests/selectors.txt"),
+    include_str!("requests/watches.txt"),
+    include_str!("requests/refusals.txt"),
+];
+
+/// All requests.
+pub fn all() -> Vec<Request> {
+    let lines = FILES.into_iter().flat_map(str::lines);
+    let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let requests: Vec<Request> = lines.map(Request::parse).collect();
+    let names: BTreeSet<&str> = requests.iter().map(|it| it.line.as_str()).collect();
+    assert_eq!(names.len(), requests.len(), "a request is there twice");
+    requests
+}
