@@ -23,6 +23,7 @@ mod harness;
 mod access;
 mod clients;
 mod hostile;
+mod informers;
 mod language;
 mod operations;
 mod restarts;
