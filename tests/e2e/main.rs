@@ -24,6 +24,7 @@ mod access;
 mod clients;
 mod hostile;
 mod informers;
+mod kubectl;
 mod language;
 mod operations;
 mod restarts;
