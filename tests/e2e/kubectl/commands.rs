@@ -1,45 +1,14 @@
-//! The table of command lines: what each prints, or how it is refused.
+//! Runs the table of command lines and compares what comes with what should.
 
+use super::Scene;
 use super::program::{Kubectl, Said};
-use super::{Scene, VM};
+use super::table::{Columns, Expect, LINES};
 use crate::harness::{World, eventually, text};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
-/// The columns of operations.
-const COLUMNS: [&str; 9] = [
-    "NAME",
-    "KIND",
-    "SUBJECT",
-    "OPERATION",
-    "PHASE",
-    "STATE",
-    "PROGRESS",
-    "AGE",
-    "MESSAGE",
-];
-const WIDE: [&str; 5] = ["COMPONENT", "RULESET", "REASON", "STARTED", "COMPLETED"];
-
 /// Commands at once: each waits for the server most of its time.
 const AT_ONCE: usize = 4;
-
-/// What a command should come to.
-enum Expect {
-    /// A table with these rows below this header; any AGE will do.
-    Table(Vec<String>, Vec<Vec<String>>),
-    /// Exactly this text.
-    Text(String),
-    /// This object, in JSON or YAML.
-    Object(Value),
-    /// These words, in this order.
-    Words(Vec<String>),
-    /// Success, with this on standard error.
-    Note(String),
-    /// Failure, with these words on standard error.
-    Refusal(String),
-}
-
-use Expect::{Note, Object, Refusal, Table, Text, Words};
 
 /// Runs all lines, and fails with all that went wrong.
 pub async fn all_answer(world: &World, kubectl: &Kubectl) {
@@ -54,26 +23,28 @@ pub async fn all_answer(world: &World, kubectl: &Kubectl) {
         }
     })
     .await;
+    happened(world, &scene).await;
     let folder = tempfile::tempdir().expect("there is room for a file");
     let file = folder.path().join("operation.json");
     std::fs::write(&file, scene.operations[0].to_string()).expect("the folder is ours");
     let file = file.to_str().expect("our paths are UTF-8");
-    let event = happened(world, &scene).await;
-    let lines = futures::stream::iter(lines(&scene, file, &event));
-    let mut answers = lines
+    let filled = |text: &str| {
+        let text = text.replace("$ns", scene.namespace).replace("$file", file);
+        let names = ["$a", "$b", "$c"].into_iter().enumerate();
+        names.fold(text, |text, (at, word)| text.replace(word, scene.name(at)))
+    };
+    let mut answers = futures::stream::iter(LINES)
         .map(async |(line, expect)| {
-            let args: Vec<&str> = line.split(' ').collect();
-            let said = kubectl.say(&args).await;
+            let line = filled(line);
+            let said = kubectl.say(&line.split(' ').collect::<Vec<_>>()).await;
             (line, expect, said)
         })
         .buffered(AT_ONCE);
     let mut wrong = Vec::new();
     while let Some((line, expect, said)) = answers.next().await {
-        if let Err(difference) = compare(&said, &expect) {
-            wrong.push(format!(
-                "kubectl {line}: {difference}\n{}{}",
-                said.out, said.err
-            ));
+        if let Err(difference) = compare(&said, *expect, &scene, filled) {
+            let Said { out, err, .. } = said;
+            wrong.push(format!("kubectl {line}: {difference}\n{out}{err}"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
@@ -84,13 +55,12 @@ pub async fn all_answer(world: &World, kubectl: &Kubectl) {
     );
 }
 
-/// An Event on the first operation, as a controller may record one; its message.
-async fn happened(world: &World, scene: &Scene) -> String {
+/// An Event on the first operation, as a controller may record one.
+async fn happened(world: &World, scene: &Scene) {
     let operation = &scene.operations[0];
-    let message = "The moon was full.";
     let event = json!({
         "apiVersion": "v1", "kind": "Event", "metadata": {"name": "moon"},
-        "type": "Normal", "reason": "Noticed", "message": message,
+        "type": "Normal", "reason": "Noticed", "message": "The moon was full.",
         "involvedObject": {
             "apiVersion": operation["apiVersion"], "kind": operation["kind"],
             "namespace": scene.namespace, "name": scene.name(0),
@@ -99,179 +69,120 @@ async fn happened(world: &World, scene: &Scene) -> String {
     });
     let path = format!("/api/v1/namespaces/{}/events", scene.namespace);
     world.admin.post(&path, &event).await.ok();
-    message.to_owned()
 }
 
-/// The command lines, a word each between spaces.
-fn lines(scene: &Scene, file: &str, event: &str) -> Vec<(String, Expect)> {
-    let namespace = scene.namespace;
-    let (ifos, ifo) = (
-        format!("get ifos -n {namespace}"),
-        format!("get ifo -n {namespace} {}", scene.name(0)),
-    );
-    let one = scene.name(0);
-    let header = |before: &[&str], after: &[&str]| -> Vec<String> {
-        let all = before.iter().chain(&COLUMNS).chain(after);
-        all.map(ToString::to_string).collect()
-    };
-    let rows = |which: &[usize]| -> Vec<Vec<String>> {
-        which.iter().map(|it| row(&scene.operations[*it])).collect()
-    };
-    let all = || Table(header(&[], &[]), rows(&[0, 1, 2]));
-    let only = |which: &[usize]| Table(header(&[], &[]), rows(which));
-    // All rows, with another cell at the end.
-    let with = |column: &[&str], cells: &dyn Fn(&Value) -> Vec<String>| {
-        let more = |operation: &Value| [row(operation), cells(operation)].concat();
-        let rows = scene.operations.iter().map(more).collect();
-        Table(header(&[], column), rows)
-    };
-    let label = |operation: &Value, key: &str| {
-        operation["metadata"]["labels"][key]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let labels = |operation: &Value| {
-        let labels = operation["metadata"]["labels"].as_object();
-        let labels = labels.into_iter().flatten();
-        let pairs = labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or("")));
-        vec![pairs.collect::<Vec<_>>().join(",")]
-    };
-    let names = |prefix: &str, end: &str| {
-        let name = |it: &Value| format!("{prefix}{}{end}", text(it, "/metadata/name"));
-        scene.operations.iter().map(name).collect::<String>()
-    };
-    // Its metadata is kubectl's own.
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": scene.operations});
-    let words = |words: &[&str]| Words(words.iter().map(ToString::to_string).collect());
-    let refused = |verb: &str| {
-        Refusal(format!(
-            "{verb} is not supported on resources of kind \"inflightoperations.live.ifo.kubevirt.io\""
-        ))
-    };
-    let refusal = |text: &str| Refusal(text.to_owned());
-    let no_rights = format!(
-        "inflightoperations.live.ifo.kubevirt.io is forbidden: User \"nobody\" cannot list resource \"inflightoperations\" in API group \"live.ifo.kubevirt.io\" in the namespace \"{namespace}\""
-    );
-    vec![
-        (ifos.clone(), all()),
-        (ifo.clone(), only(&[0])),
-        (format!("get ifo/{one} -n {namespace}"), only(&[0])),
-        (format!("get ifo -n {namespace} {} {}", scene.name(2), one), only(&[2, 0])),
-        (format!("get inflightoperation -n {namespace}"), all()),
-        (format!("get inflightoperations -n {namespace}"), all()),
-        (format!("get inflightoperations.live.ifo.kubevirt.io -n {namespace}"), all()),
-        (format!("get inflightoperations.v1alpha1.live.ifo.kubevirt.io -n {namespace}"), all()),
-        (format!("{ifos} -o wide"), with(&WIDE, &wide)),
-        (format!("get ifos -A -l team={namespace}"), Table(
-            header(&["NAMESPACE"], &[]),
-            rows(&[0, 1, 2])
-                .into_iter()
-                .map(|row| [vec![namespace.to_owned()], row].concat())
-                .collect(),
-        )),
-        (format!("{ifos} -o json"), Object(list.clone())),
-        (format!("{ifos} -o yaml"), Object(list)),
-        (format!("{ifo} -o json"), Object(scene.operations[0].clone())),
-        (format!("{ifo} -o yaml"), Object(scene.operations[0].clone())),
-        (format!("{ifos} -o name"), Text(names("inflightoperation.live.ifo.kubevirt.io/", "\n"))),
-        (format!("{ifos} -o jsonpath={{.items[*].spec.subject.name}}"), Text("a b c".to_owned())),
-        (format!("{ifo} -o jsonpath={{.status.conditions[?(@.type==\"Detected\")].status}}"),
-            Text("True".to_owned())),
-        (format!("{ifos} -o go-template={{{{range.items}}}}{{{{.metadata.name}}}};{{{{end}}}}"),
-            Text(names("", ";"))),
-        (format!("{ifos} -o custom-columns=WHO:.spec.subject.name,WHAT:.spec.operation,N:.status.progress --no-headers"),
-            Words(["a", "Starting", "50", "b", "Migrating", "50", "c", "Starting", "50"].map(str::to_owned).to_vec())),
-        (format!("{ifos} --sort-by=.spec.operation"), only(&[1, 0, 2])),
-        (format!("{ifos} --sort-by=.spec.operation -o name"), Text(
-            [1, 0, 2].map(|it| format!("inflightoperation.live.ifo.kubevirt.io/{}\n", scene.name(it))).concat(),
-        )),
-        (format!("{ifos} --show-labels"), with(&["LABELS"], &labels)),
-        (format!("{ifos} -L team,ifo.kubevirt.io/operation"), with(&["TEAM", "OPERATION"], &|it| {
-            vec![label(it, "team"), label(it, "ifo.kubevirt.io/operation")]
-        })),
-        (format!("{ifos} --chunk-size=2"), all()),
-        (format!("{ifos} --chunk-size=1 -o name"), Text(names("inflightoperation.live.ifo.kubevirt.io/", "\n"))),
-        (format!("{ifos} -l ifo.kubevirt.io/operation=Migrating"), only(&[1])),
-        (format!("{ifos} -l ifo.kubevirt.io/operation!=Migrating,team"), only(&[0, 2])),
-        (format!("{ifos} -l ifo.kubevirt.io/subject-name"), all()),
-        (format!("{ifos} --field-selector=spec.subject.name=b"), only(&[1])),
-        (format!("{ifos} --field-selector=status.phase=Active,spec.operation!=Migrating"), only(&[0, 2])),
-        (format!("{ifos} --field-selector=metadata.name={one}"), only(&[0])),
-        // Several resources at once have their kind before their name.
-        (format!("get ifos,configmaps -n {namespace}"), words(&[
-            "MESSAGE", "inflightoperation.live.ifo.kubevirt.io/a-starting-",
-            "inflightoperation.live.ifo.kubevirt.io/c-starting-", "DATA", "configmap/kube-root-ca.crt",
-        ])),
-        (format!("get {},ifos -n {namespace} -o name", VM.plural), words(&[
-            "virtualmachine.kubevirt.io/a", "virtualmachine.kubevirt.io/c",
-            "inflightoperation.live.ifo.kubevirt.io/a-", "inflightoperation.live.ifo.kubevirt.io/c-",
-        ])),
-        ("get ifos -n no-such-namespace".to_owned(), Note("No resources found in no-such-namespace namespace.".to_owned())),
-        (format!("get ifo -n {namespace} nope"), refusal("(NotFound): inflightoperations.live.ifo.kubevirt.io \"nope\" not found")),
-        (format!("get ifo -n {namespace} nope --ignore-not-found"), Text(String::new())),
-        (format!("{ifos} --field-selector=spec.bogus=1"), refusal("(BadRequest): Unable to find \"live.ifo.kubevirt.io/v1alpha1, Resource=inflightoperations\" that match label selector \"\", field selector \"spec.bogus=1\": field label not supported: spec.bogus")),
-        (format!("{ifos} -l a=b=c"), refusal("unable to parse requirement: found '=', expected: ',' or 'end of string'")),
-        (format!("{ifos} --as=nobody"), Refusal(no_rights)),
-        (format!("get --raw /apis/live.ifo.kubevirt.io/v1alpha1/namespaces/{namespace}/inflightoperations/{one}"),
-            Object(scene.operations[0].clone())),
-        ("get --raw /apis/live.ifo.kubevirt.io/v1alpha1/nothing".to_owned(),
-            refusal("(NotFound): the server could not find the requested resource")),
-
-        (format!("describe ifo -n {namespace} {one}"), words(&[
-            "Name:", one, "Namespace:", namespace, "Labels:", "ifo.kubevirt.io/component=kubevirt",
-            "Annotations:  <none>", "Kind:         InFlightOperation", "Spec:", "Operation:  Starting",
-            "Subject:", "VirtualMachine", "Status:", "Conditions:", "State:", "Progressing",
-            "Events:", "Normal", "Noticed", event,
-        ])),
-        (format!("describe ifos -n {namespace}"), words(&[one, "Operation:  Starting", scene.name(1), "Operation:  Migrating", scene.name(2)])),
-
-        ("explain ifo".to_owned(), words(&["InFlightOperation", "DESCRIPTION:", "in flight on one subject", "metadata", "spec", "status"])),
-        ("explain ifo --recursive".to_owned(), words(&[
-            "metadata", "ownerReferences", "blockOwnerDeletion", "spec", "component", "item", "operation",
-            "ruleSet", "subject", "apiVersion", "kind", "name", "namespace", "ownerReferences", "uid",
-            "status", "completed", "conditions", "lastTransitionTime", "observedGeneration", "detectedBy",
-            "lastDetected", "message", "phase", "progress", "reason", "startTimeSource", "state", "subjectGeneration",
-        ])),
-        ("explain ifo.spec.subject".to_owned(), words(&[
-            "subject", "DESCRIPTION:", "The object that the operation happens on.", "FIELDS:",
-            "apiVersion\t<string> -required-", "such as `kubevirt.io/v1`", "uid\t<string>",
-        ])),
-        ("explain ifo.status.progress".to_owned(), words(&["progress", "integer", "percent"])),
-        ("explain inflightoperations.status.conditions --api-version=live.ifo.kubevirt.io/v1alpha1".to_owned(),
-            words(&["observedGeneration\t<integer>"])),
-
-        ("api-versions".to_owned(), words(&["ifo.kubevirt.io/v1alpha1\n", "live.ifo.kubevirt.io/v1alpha1\n"])),
-        ("api-resources --api-group=live.ifo.kubevirt.io --no-headers".to_owned(), words(&[
-            "inflightoperations", "ifo,ifos", "live.ifo.kubevirt.io/v1alpha1", "true", "InFlightOperation\n",
-        ])),
-        ("api-resources --namespaced=true --verbs=list,get -o name".to_owned(), words(&["inflightoperations.live.ifo.kubevirt.io\n"])),
-        ("auth can-i list ifos -A".to_owned(), Text("yes\n".to_owned())),
-        (format!("auth can-i get ifo/{one} -n {namespace}"), Text("yes\n".to_owned())),
-        (format!("auth can-i watch ifos -n {namespace} --as=nobody"), Refusal(String::new())),
-
-        (format!("wait ifo/{one} -n {namespace} --for=condition=Progressing --timeout=60s"),
-            Text(format!("inflightoperation.live.ifo.kubevirt.io/{one} condition met\n"))),
-        (format!("wait ifos -n {namespace} -l ifo.kubevirt.io/operation=Migrating --for=condition=Completed=false --timeout=60s"),
-            Text(format!("inflightoperation.live.ifo.kubevirt.io/{} condition met\n", scene.name(1)))),
-        (format!("wait ifo/{one} -n {namespace} --for=condition=Completed --timeout=1s"),
-            Refusal(format!("timed out waiting for the condition on inflightoperations/{one}"))),
-
-        (format!("delete ifo -n {namespace} {one}"), refused("delete")),
-        (format!("delete ifos -n {namespace} --all"), refused("delete")),
-        (format!("edit ifo -n {namespace} {one}"), refused("patch")),
-        (format!("label ifo -n {namespace} {one} a=b"), refused("patch")),
-        (format!("annotate ifo -n {namespace} {one} a=b"), refused("patch")),
-        (format!("patch ifo -n {namespace} {one} --type=merge -p {{\"spec\":{{\"item\":\"x\"}}}}"), refused("patch")),
-        (format!("apply -f {file}"), refused("patch")),
-        (format!("apply --server-side -f {file}"), refused("patch")),
-        (format!("replace -f {file}"), refused("update")),
-        (format!("create -f {file}"), refused("create")),
-        (format!("scale ifo -n {namespace} {one} --replicas=2"), refusal("(NotFound): the server could not find the requested resource")),
-    ]
+fn compare(
+    said: &Said,
+    expect: Expect,
+    scene: &Scene,
+    filled: impl Fn(&str) -> String,
+) -> Result<(), String> {
+    let fails = matches!(expect, Expect::Refusal(_) | Expect::NoVerb(_));
+    if said.succeeded == fails {
+        return Err(format!("it succeeded: {}", said.succeeded));
+    }
+    // Whatever is on standard error, such as a warning, would trouble a user.
+    if !fails && !matches!(expect, Expect::Note(_)) && !said.err.is_empty() {
+        return Err("it complains".to_owned());
+    }
+    match expect {
+        Expect::Rows(machines, columns) => {
+            let of = |machine: u8| &scene.operations[usize::from(machine - b'a')];
+            let rows = machines.bytes().map(|machine| cells(of(machine), columns));
+            same(&table(&said.out)?, &(header(columns), rows.collect()))
+        }
+        Expect::List => {
+            let mut list = read(&said.out)?;
+            // Its metadata is kubectl's own.
+            list["metadata"].take();
+            let items = &scene.operations;
+            let wanted =
+                json!({"apiVersion": "v1", "kind": "List", "items": items, "metadata": null});
+            same(&list, &wanted)
+        }
+        Expect::One => same(&read(&said.out)?, &scene.operations[0]),
+        Expect::Text(text) => same(&said.out, &filled(text)),
+        Expect::Words(words) => {
+            let mut rest = said.out.as_str();
+            for word in words {
+                let word = filled(word);
+                let at = rest.find(&word).ok_or(format!("no {word:?}"))?;
+                rest = &rest[at + word.len()..];
+            }
+            Ok(())
+        }
+        Expect::Note(text) | Expect::Refusal(text) => holds(&said.err, &filled(text)),
+        Expect::NoVerb(verb) => {
+            let resource = "inflightoperations.live.ifo.kubevirt.io";
+            let refusal = format!("{verb} is not supported on resources of kind \"{resource}\"");
+            holds(&said.err, &refusal)
+        }
+    }
 }
 
-/// The cells of an operation, but for AGE.
+fn read(text: &str) -> Result<Value, String> {
+    // JSON is YAML.
+    serde_saphyr::from_str(text).map_err(|error| error.to_string())
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(found: &T, wanted: &T) -> Result<(), String> {
+    if found == wanted {
+        Ok(())
+    } else {
+        Err(format!("{found:?} where {wanted:?} is wanted"))
+    }
+}
+
+fn holds(text: &str, part: &str) -> Result<(), String> {
+    if text.contains(part) {
+        Ok(())
+    } else {
+        Err(format!("no {part:?}"))
+    }
+}
+
+fn header(columns: Columns) -> Vec<String> {
+    let usual = "NAME KIND SUBJECT OPERATION PHASE STATE PROGRESS AGE MESSAGE";
+    let (before, after) = match columns {
+        Columns::Usual => ("", ""),
+        Columns::Namespace => ("NAMESPACE", ""),
+        Columns::Wide => ("", "COMPONENT RULESET REASON STARTED COMPLETED"),
+        Columns::Labels => ("", "LABELS"),
+        Columns::TwoLabels => ("", "TEAM OPERATION"),
+    };
+    let all = [before, usual, after].join(" ");
+    all.split_whitespace().map(str::to_owned).collect()
+}
+
+/// The cells of an operation below a header, but for AGE.
+fn cells(operation: &Value, columns: Columns) -> Vec<String> {
+    let at = |pointer: &str| text(operation, pointer).to_owned();
+    let labels = &operation["metadata"]["labels"];
+    let mut cells = row(operation);
+    match columns {
+        Columns::Usual => {}
+        Columns::Namespace => cells.insert(0, at("/metadata/namespace")),
+        Columns::Wide => cells.extend([
+            at("/spec/component"),
+            at("/spec/ruleSet"),
+            at("/status/reason"),
+            at("/metadata/creationTimestamp"),
+            at("/status/completed"),
+        ]),
+        Columns::Labels => {
+            let labels = labels.as_object().into_iter().flatten();
+            let pairs = labels.map(|(key, value)| format!("{key}={}", text(value, "")));
+            cells.push(pairs.collect::<Vec<_>>().join(","));
+        }
+        Columns::TwoLabels => {
+            let wanted = ["team", "ifo.kubevirt.io/operation"];
+            cells.extend(wanted.map(|key| text(&labels[key], "").to_owned()));
+        }
+    }
+    cells
+}
+
+/// The cells of an operation in the usual columns, but for AGE.
 pub fn row(operation: &Value) -> Vec<String> {
     let progress = &operation["status"]["progress"];
     let cells = [
@@ -285,64 +196,6 @@ pub fn row(operation: &Value) -> Vec<String> {
         text(operation, "/status/message"),
     ];
     cells.map(str::to_owned).to_vec()
-}
-
-/// What `-o wide` adds.
-fn wide(operation: &Value) -> Vec<String> {
-    let cells = [
-        "/spec/component",
-        "/spec/ruleSet",
-        "/status/reason",
-        "/metadata/creationTimestamp",
-        "/status/completed",
-    ];
-    cells.map(|it| text(operation, it).to_owned()).to_vec()
-}
-
-fn compare(said: &Said, expect: &Expect) -> Result<(), String> {
-    let refused = matches!(expect, Refusal(_));
-    if said.succeeded == refused {
-        return Err(format!("refused: {}", !said.succeeded));
-    }
-    // Whatever is on standard error, such as a warning, would trouble a user.
-    if !matches!(expect, Note(_) | Refusal(_)) && !said.err.is_empty() {
-        return Err("it complains".to_owned());
-    }
-    match expect {
-        Table(header, rows) => same(&table(&said.out)?, &(header.clone(), rows.clone())),
-        Text(text) => same(&said.out, text),
-        Object(object) => {
-            let read = serde_saphyr::from_str(&said.out);
-            let mut read: Value = read.map_err(|it| it.to_string())?;
-            if let (Some(read), "List") = (read.as_object_mut(), text(object, "/kind")) {
-                read.remove("metadata");
-            }
-            same(&read, object)
-        }
-        Words(words) => {
-            let mut rest = said.out.as_str();
-            for word in words {
-                let at = rest.find(word).ok_or(format!("no {word:?}"))?;
-                rest = &rest[at + word.len()..];
-            }
-            Ok(())
-        }
-        Note(text) | Refusal(text) => {
-            if said.err.contains(text.as_str()) {
-                Ok(())
-            } else {
-                Err(format!("no {text:?}"))
-            }
-        }
-    }
-}
-
-fn same<T: PartialEq + std::fmt::Debug>(found: &T, wanted: &T) -> Result<(), String> {
-    if found == wanted {
-        Ok(())
-    } else {
-        Err(format!("{found:?} where {wanted:?} is wanted"))
-    }
 }
 
 /// A header and its rows, without the cells below AGE, which must look like an age.

@@ -3,6 +3,7 @@
 
 mod commands;
 mod program;
+mod table;
 mod watches;
 
 pub use program::Kubectl;
