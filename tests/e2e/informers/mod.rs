@@ -58,9 +58,10 @@ fn compare(what: &str, held: &Objects, truth: &Objects) -> Result<(), String> {
     let differences: Vec<String> = keys
         .into_iter()
         .filter(|key| held.get(*key) != truth.get(*key))
-        .map(|key| {
-            let (held, there) = (held.get(key), truth.get(key));
-            format!("{key}: it has {held:?} where {there:?} is")
+        .map(|key| match (held.get(key), truth.get(key)) {
+            (Some(held), Some(there)) => format!("{key}: {held} where {there} is"),
+            (Some(_), None) => format!("{key}: is no more"),
+            (None, _) => format!("{key}: is missing"),
         })
         .collect();
     so(differences.is_empty(), (what, differences))
