@@ -28,7 +28,7 @@ pub struct InFlightOperation {
     pub status: Status,
 }
 
-/// What is under way, and on which object. Fixed for the life of the operation.
+/// The part of an operation that stays as it is for as long as the operation lasts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "InFlightOperationSpec")]
 #[serde(rename_all = "camelCase")]
@@ -46,7 +46,7 @@ pub struct Spec {
     pub item: Option<String>,
 }
 
-/// The object that an operation happens on.
+/// A reference to one object of the cluster, with that object's owners.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Subject {
@@ -127,7 +127,7 @@ pub enum StartTimeSource {
     Restored,
 }
 
-/// How far the operation is.
+/// The part of an operation that changes while the operation lasts, and says how it ends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "InFlightOperationStatus")]
 #[serde(rename_all = "camelCase")]

@@ -110,6 +110,10 @@ fn ok(text: String) -> Response {
     response
 }
 
+/// This server's own version, as other aggregated servers tell theirs: kube-apiserver
+/// never asks for it. Spoken to directly, `kubectl version` warns that it is far from its
+/// own, and nothing else compares them; a made-up Kubernetes version would claim APIs that
+/// are not there.
 async fn version(State(shared): State<Arc<Shared>>) -> Response {
     let VersionInfo {
         version,
@@ -128,7 +132,7 @@ async fn version(State(shared): State<Arc<Shared>>) -> Response {
         "buildDate": built,
         "goVersion": "",
         "compiler": "rustc",
-        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+        "platform": platform(std::env::consts::OS, std::env::consts::ARCH),
     });
     let mut response = Response::new(Body::from(indent(info.to_string().as_bytes())));
     response.headers_mut().insert(
@@ -138,6 +142,17 @@ async fn version(State(shared): State<Arc<Shared>>) -> Response {
     response
 }
 
+/// An operating system and an architecture in Go's words, which clients expect.
+fn platform(os: &str, arch: &str) -> String {
+    let os = if os == "macos" { "darwin" } else { os };
+    let arch = match arch {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    format!("{os}/{arch}")
+}
+
 async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
     let mut response = Response::new(Body::from(shared.server.metrics.render()));
     response.headers_mut().insert(
@@ -145,4 +160,16 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
         HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8"),
     );
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::platform;
+
+    #[test]
+    fn the_platform_is_told_in_gos_words() {
+        assert_eq!(platform("linux", "x86_64"), "linux/amd64");
+        assert_eq!(platform("macos", "aarch64"), "darwin/arm64");
+        assert_eq!(platform("linux", "s390x"), "linux/s390x");
+    }
 }

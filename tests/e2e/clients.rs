@@ -1,4 +1,5 @@
-//! What kubectl and other clients make of the API: discovery, documentation, output forms.
+//! What clients make of the API: discovery, documentation, pages, writes that are refused.
+//! The informers and all that kubectl prints have folders of their own.
 
 use crate::harness::{OPERATION, VM, World, eventually, migrating, shared, so, text};
 use serde_json::{Value, json};
@@ -149,100 +150,6 @@ fn the_clusters_openapi_has_the_live_group_in_both_versions() {
         let of_kind = of_kind.expect("the kind has a schema");
         assert!(of_kind["properties"]["status"].is_object(), "{of_kind}");
         assert!(!text(of_kind, "/description").is_empty(), "{of_kind}");
-    });
-}
-
-#[test]
-fn kubectl_prints_operations_in_all_its_forms() {
-    shared(async |world| {
-        let (namespace, operations) = two_operations(world, "forms").await;
-        let get = async |more: &[&str]| {
-            let args = [&["get", "ifos", "-n", namespace], more].concat();
-            world.kubectl(&args).await.expect("kubectl understands it")
-        };
-        let json: Value = serde_json::from_str(&get(&["-o", "json"]).await).expect("JSON");
-        assert_eq!(json["items"], json!(operations));
-        let yaml = get(&["-o", "yaml"]).await;
-        let yaml: Value = serde_saphyr::from_str(&yaml).expect("YAML");
-        assert_eq!(yaml["items"], json!(operations));
-        let names: Vec<String> = operations
-            .iter()
-            .map(|it| text(it, "/metadata/name").to_owned())
-            .collect();
-        let printed = get(&["-o", "name"]).await;
-        let expected: Vec<String> = names
-            .iter()
-            .map(|name| format!("inflightoperation.live.ifo.kubevirt.io/{name}"))
-            .collect();
-        assert_eq!(printed.lines().collect::<Vec<_>>(), expected);
-        let wide = get(&["-o", "wide"]).await;
-        let header: Vec<&str> = wide
-            .lines()
-            .next()
-            .unwrap_or("")
-            .split_whitespace()
-            .collect();
-        assert_eq!(
-            header,
-            [
-                "NAME",
-                "KIND",
-                "SUBJECT",
-                "OPERATION",
-                "PHASE",
-                "STATE",
-                "PROGRESS",
-                "AGE",
-                "MESSAGE",
-                "COMPONENT",
-                "RULESET",
-                "REASON",
-                "STARTED",
-                "COMPLETED"
-            ]
-        );
-        let started = text(&operations[0], "/metadata/creationTimestamp");
-        assert!(wide.contains(started) && wide.contains(namespace), "{wide}");
-        let one = get(&[&names[0], "-o", "jsonpath={.spec.subject.name}"]).await;
-        assert_eq!(one, "a");
-        let sorted = get(&["--sort-by=.metadata.name", "--no-headers"]).await;
-        assert_eq!(sorted.lines().count(), 2, "{sorted}");
-        let paged = get(&["--chunk-size=1", "--no-headers"]).await;
-        assert_eq!(paged.lines().count(), 2, "{paged}");
-        let labelled = get(&["-L", "ifo.kubevirt.io/operation"]).await;
-        assert!(labelled.contains("Migrating"), "{labelled}");
-        let described = world
-            .kubectl(&["describe", "ifo", "-n", namespace, &names[0]])
-            .await;
-        assert!(described.expect("it can be described").contains(&names[0]));
-        // The full name means the live ones.
-        let full = world
-            .kubectl(&["get", "inflightoperations", "-n", namespace])
-            .await;
-        assert!(full.expect("the resource is there").contains(&names[0]));
-    });
-}
-
-#[test]
-fn kubectl_waits_for_operations() {
-    shared(async |world| {
-        let (namespace, operations) = two_operations(world, "waits").await;
-        let name = format!("ifo/{}", text(&operations[0], "/metadata/name"));
-        let wait = async |condition: &str| {
-            let args = ["wait", &name, "-n", namespace, condition, "--timeout=60s"];
-            world.kubectl(&args).await
-        };
-        wait("--for=condition=Detected")
-            .await
-            .expect("it is detected");
-        wait("--for=jsonpath={.status.state}=Progressing")
-            .await
-            .expect("it progresses");
-        world.set_status(namespace, "a", "Running").await;
-        wait("--for=jsonpath={.status.state}=Settling")
-            .await
-            .expect("it settles");
-        wait("--for=delete").await.expect("it goes");
     });
 }
 

@@ -24,6 +24,8 @@ mod access;
 mod clients;
 mod differential;
 mod hostile;
+mod informers;
+mod kubectl;
 mod language;
 mod operations;
 mod restarts;

@@ -3,6 +3,7 @@
 use crate::harness::{
     Caller, Events, OPERATION, VM, World, alone, event_types, eventually, migrating, so, text,
 };
+use crate::kubectl::{Kubectl, is_log, is_open};
 use futures::StreamExt as _;
 use kube::Api;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -196,10 +197,19 @@ fn operations_in_flight_are_there_again_after_a_restart_of_the_server() {
         let registered = world.admin.get(service).await.ok();
 
         let mut open = world.watch(namespace).await;
+        let mut kubectl = Kubectl::new(world).follow(&["get", "ifos", "-n", namespace, "-w"]);
+        is_open(&mut kubectl).await;
         let mut server = world.server.lock().await;
         let status = server.terminate().await;
         assert!(status.success(), "{status}");
         open.ended().await;
+        // Whoever looks on sees the watch end, and no error.
+        kubectl.ended().await;
+        let said = kubectl
+            .until("it has ended", |all| Some(all.to_vec()))
+            .await;
+        let said: Vec<&String> = said.iter().filter(|line| !is_log(line)).collect();
+        assert_eq!(said.len(), 3, "a header and two operations: {said:?}");
         world.set_status(namespace, "b", "Running").await;
         world.machine(namespace, "c", "Migrating").await;
         server.start_again(&world.kubeconfig).await;

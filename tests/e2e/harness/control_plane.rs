@@ -29,6 +29,8 @@ pub struct State {
 #[derive(Debug)]
 pub struct ControlPlane {
     pub state: State,
+    /// An informer of client-go.
+    pub informer: PathBuf,
     pipes: Mutex<(ChildStdin, Lines<BufReader<ChildStdout>>)>,
     _child: Child,
 }
@@ -49,7 +51,8 @@ impl ControlPlane {
             _ => return Err(format!("{} failed: {}", build.display(), built.status)),
         }
         let program = String::from_utf8(built.stdout).expect("the build prints a path");
-        let mut command = Command::new(program.trim());
+        let program = Path::new(program.trim());
+        let mut command = Command::new(program);
         command.args(["run", "--audit"]);
         if let Some(dir) = std::env::var_os("IFO_E2E_DIR") {
             command.arg("--dir").arg(dir);
@@ -72,6 +75,7 @@ impl ControlPlane {
         );
         Ok(Self {
             state,
+            informer: program.with_file_name("informer"),
             pipes: Mutex::new((stdin, lines)),
             _child: child,
         })

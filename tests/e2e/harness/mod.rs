@@ -85,19 +85,24 @@ fn world() -> Option<&'static World> {
         Setup::Ready(world) => Some(world),
         Setup::Failed(why) => panic!("the world could not be started: {why}"),
         Setup::Skipped(why) => {
-            let set = |name: &str, value: &str| std::env::var(name).is_ok_and(|it| it == value);
-            assert!(
-                !set("IFO_REQUIRE_E2E", "1") && !set("CI", "true"),
-                "end-to-end tests must not be skipped here: {why}"
-            );
-            let test = std::thread::current();
-            let name = test.name().unwrap_or("an end-to-end test").to_owned();
-            // Not eprintln, which the test harness keeps to itself when tests pass. A
-            // lost line is no reason to fail.
-            let _ = writeln!(std::io::stderr(), "SKIPPED: {name}: {why}");
+            skip(why);
             None
         }
     }
+}
+
+/// Says loudly that the test of this thread is skipped, or fails where none may be.
+pub fn skip(why: &str) {
+    let set = |name: &str, value: &str| std::env::var(name).is_ok_and(|it| it == value);
+    assert!(
+        !set("IFO_REQUIRE_E2E", "1") && !set("CI", "true"),
+        "end-to-end tests must not be skipped here: {why}"
+    );
+    let test = std::thread::current();
+    let name = test.name().unwrap_or("an end-to-end test").to_owned();
+    // Not eprintln, which the test harness keeps to itself when tests pass. A lost line
+    // is no reason to fail.
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {name}: {why}");
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> String {

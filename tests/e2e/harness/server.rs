@@ -85,6 +85,12 @@ impl Server {
             .expect("a child can be waited for")
     }
 
+    /// Ends it without asking.
+    pub async fn kill(&mut self) {
+        let killed = self.child.kill().await;
+        killed.expect("a child can be killed and waited for");
+    }
+
     /// Its process.
     pub fn pid(&self) -> u32 {
         self.child.id().expect("it has not been waited for")

@@ -1,0 +1,213 @@
+//! Machines that come, change and go at random.
+
+use super::{Objects, truth};
+use crate::harness::{VM, World, eventually, so, text};
+use serde_json::{Value, json};
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::time::Duration;
+
+/// Another one gives other traffic; in time it is never twice the same anyway.
+const SEED: u64 = 0x1f0;
+/// Machines in each namespace, at most.
+const MACHINES: usize = 8;
+/// Between two steps: some 35 of them in a second are a busy cluster.
+const PAUSE: Duration = Duration::from_millis(25);
+/// What a machine may do. Half of it is an operation.
+const STATUSES: [&str; 6] = [
+    "Running",
+    "Stopped",
+    "Paused",
+    "Migrating",
+    "Starting",
+    "Stopping",
+];
+const DISKS: [&str; 3] = ["x", "y", "z"];
+
+/// A namespace and a name.
+type Id = (&'static str, String);
+
+/// A machine's status, as far as rules look at it.
+#[derive(Clone, Debug, Default)]
+struct Machine {
+    status: &'static str,
+    /// The disks that are being copied.
+    copies: Vec<&'static str>,
+}
+
+impl Machine {
+    fn random(random: &mut fastrand::Rng) -> Self {
+        let copies = DISKS.into_iter().filter(|_| random.u8(..4) == 0);
+        Self {
+            copies: copies.collect(),
+            status: STATUSES[random.usize(..STATUSES.len())],
+        }
+    }
+
+    fn json(&self, random: &mut fastrand::Rng) -> Value {
+        let disk = |name: &&str| json!({"name": name, "copying": true, "done": random.u8(..=100)});
+        json!({
+            "printableStatus": self.status,
+            "disks": self.copies.iter().map(disk).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// The traffic, and what it has led to.
+pub struct Traffic {
+    world: &'static World,
+    namespaces: Vec<&'static str>,
+    random: fastrand::Rng,
+    machines: BTreeMap<Id, Machine>,
+}
+
+impl Traffic {
+    /// Makes namespaces and rule sets; machines come with the steps.
+    pub async fn start(world: &'static World) -> Self {
+        let mut namespaces = Vec::new();
+        for prefix in ["informed", "informed-x", "informed"] {
+            namespaces.push(world.namespace(prefix).await);
+        }
+        let doing = |status: &str| {
+            let expression = format!("object.status.printableStatus == '{status}'");
+            json!({"operation": status, "expression": expression})
+        };
+        let copying = json!({
+            "operation": "Copying", "forEach": "object.status.disks", "itemKey": "item.name",
+            "expression": "item.copying", "progress": "item.done",
+            "message": "'at ' + string(item.done)",
+        });
+        // Migrations are found by two rule sets, and end what else there is.
+        let mut migrating = doing("Migrating");
+        migrating["supersedes"] = json!(["Starting", "Stopping"]);
+        let sets = [
+            json!([doing("Starting"), doing("Stopping"), copying, migrating]),
+            json!([doing("Migrating")]),
+        ];
+        for (set, rules) in sets.iter().enumerate() {
+            let (group, version) = VM.group_version();
+            let rule_set = json!({
+                "apiVersion": "ifo.kubevirt.io/v1alpha1", "kind": "OperationRuleSet",
+                "metadata": {"name": format!("informed-{set}")},
+                "spec": {
+                    "component": "kubevirt", "namespaces": namespaces, "rules": rules,
+                    "target": {"group": group, "version": version, "resource": VM.plural},
+                },
+            });
+            world.ready_rule_set(&rule_set).await;
+        }
+        Self {
+            world,
+            namespaces,
+            random: fastrand::Rng::with_seed(SEED),
+            machines: BTreeMap::new(),
+        }
+    }
+
+    /// This many changes.
+    pub async fn steps(&mut self, count: usize) {
+        for _ in 0..count {
+            self.step().await;
+        }
+    }
+
+    /// Changes go on for as long as something else takes.
+    pub async fn during<T>(&mut self, what: impl Future<Output = T>) -> T {
+        let over = Cell::new(false);
+        let what = async {
+            let result = what.await;
+            over.set(true);
+            result
+        };
+        let steps = async {
+            while !over.get() {
+                self.step().await;
+            }
+        };
+        futures::join!(what, steps).0
+    }
+
+    async fn step(&mut self) {
+        tokio::time::sleep(PAUSE).await;
+        let namespace = self.namespaces[self.random.usize(..self.namespaces.len())];
+        let id = (namespace, format!("vm-{}", self.random.usize(..MACHINES)));
+        let path = VM.path(Some(namespace));
+        let one = format!("{path}/{}", id.1);
+        if !self.machines.contains_key(&id) {
+            let machine = Machine::random(&mut self.random);
+            let object = json!({
+                "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": id.1},
+                "status": machine.json(&mut self.random),
+            });
+            self.world.admin.post(&path, &object).await.ok();
+            self.machines.insert(id, machine);
+        } else if self.random.u8(..5) == 0 {
+            self.world.admin.delete(&one).await.ok();
+            self.machines.remove(&id);
+        } else {
+            let mut machine = self.machines[&id].clone();
+            // Else only how far its copies are.
+            if self.random.bool() {
+                machine = Machine::random(&mut self.random);
+            }
+            let patch = json!({"status": machine.json(&mut self.random)});
+            self.world.admin.merge(&one, &patch).await.ok();
+            self.machines.insert(id, machine);
+        }
+    }
+
+    /// Deletes a machine that has operations in both beliefs; the uids of these.
+    pub async fn doom(&mut self, beliefs: [&Objects; 2]) -> BTreeSet<String> {
+        let held = |(namespace, name): &Id| {
+            let [one, other] = beliefs.map(|objects| {
+                let theirs = objects.values().filter(|it| {
+                    text(it, "/metadata/namespace") == *namespace
+                        && text(it, "/spec/subject/name") == name
+                });
+                let uids = theirs.map(|it| text(it, "/metadata/uid").to_owned());
+                uids.collect::<BTreeSet<_>>()
+            });
+            &one & &other
+        };
+        let (id, uids) = (self.machines.keys())
+            .map(|id| (id.clone(), held(id)))
+            .max_by_key(|(_, uids)| uids.len())
+            .expect("there are machines");
+        assert!(!uids.is_empty(), "half of the machines have operations");
+        let path = format!("{}/{}", VM.path(Some(id.0)), id.1);
+        self.world.admin.delete(&path).await.ok();
+        self.machines.remove(&id);
+        uids
+    }
+
+    /// Waits until the operations are those that the machines as they are now have; how
+    /// many there are.
+    pub async fn settled(&self) -> usize {
+        let mut want: Vec<[&str; 4]> = Vec::new();
+        for ((namespace, name), machine) in &self.machines {
+            let (namespace, name) = (*namespace, name.as_str());
+            let own = STATUSES[3..].contains(&machine.status);
+            want.extend(own.then_some([namespace, name, machine.status, ""]));
+            let copy = |disk: &&'static str| [namespace, name, "Copying", disk];
+            want.extend(machine.copies.iter().map(copy));
+        }
+        want.sort_unstable();
+        eventually("operations are what machines do", async || {
+            let all = truth(self.world).await?;
+            let mut found: Vec<[&str; 4]> = (all.values())
+                .map(|it| {
+                    let subject = ["/metadata/namespace", "/spec/subject/name"];
+                    let [namespace, name] = subject.map(|pointer| text(it, pointer));
+                    let operation = text(it, "/spec/operation");
+                    [namespace, name, operation, text(it, "/spec/item")]
+                })
+                .filter(|[namespace, ..]| self.namespaces.contains(namespace))
+                .collect();
+            found.sort_unstable();
+            so(found == want, format!("{found:?} where {want:?} is wanted"))
+        })
+        .await;
+        want.len()
+    }
+}

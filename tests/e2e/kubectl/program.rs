@@ -1,0 +1,94 @@
+//! A kubectl, and what it says.
+
+use crate::harness::{DEADLINE, Lines, World};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use tokio::process::Command;
+
+/// A kubectl of some version, for the control plane of the tests.
+pub struct Kubectl {
+    program: PathBuf,
+    options: Vec<String>,
+    /// 1.20 cannot wait for a field.
+    pub waits_for_fields: bool,
+}
+
+/// What came of a command.
+#[derive(Debug)]
+pub struct Said {
+    pub succeeded: bool,
+    pub out: String,
+    pub err: String,
+}
+
+impl Kubectl {
+    /// The control plane's own.
+    pub fn new(world: &World) -> Self {
+        Self {
+            program: world.control_plane.state.kubectl.clone(),
+            options: Vec::new(),
+            waits_for_fields: true,
+        }
+    }
+
+    /// 1.20; an error says why this machine cannot have it.
+    pub async fn old(world: &World) -> Result<Self, String> {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/old-kubectl");
+        let fetched = Command::new(&script)
+            .stdin(Stdio::null())
+            .output()
+            .await
+            .map_err(|error| format!("{}: {error}", script.display()))?;
+        if !fetched.status.success() {
+            return Err(String::from_utf8_lossy(&fetched.stderr).trim().to_owned());
+        }
+        let path = String::from_utf8(fetched.stdout).expect("the script prints a path");
+        let state = &world.control_plane.state;
+        Ok(Self {
+            program: path.trim().into(),
+            options: vec![
+                format!("--kubeconfig={}", state.kubeconfig.display()),
+                // What it knows of this control plane should go with it.
+                format!(
+                    "--cache-dir={}",
+                    state.dir.join("old-kubectl-cache").display()
+                ),
+            ],
+            waits_for_fields: false,
+        })
+    }
+
+    /// Runs it to its end.
+    pub async fn say(&self, args: &[&str]) -> Said {
+        let child = Command::new(&self.program)
+            .args(&self.options)
+            .args(args)
+            // What `kubectl edit` gives the object to.
+            .env("KUBE_EDITOR", "sed -i.bak s/Active/Completed/")
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output();
+        let output = tokio::time::timeout(DEADLINE, child)
+            .await
+            .unwrap_or_else(|_| panic!("kubectl {} does not end", args.join(" ")))
+            .expect("kubectl can be started");
+        Said {
+            succeeded: output.status.success(),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Runs it for as long as its lines are wanted; they tell of its requests too.
+    pub fn follow(&self, args: &[&str]) -> Lines {
+        let options = self.options.iter().map(String::as_str);
+        let shell = ["-c", "exec \"$@\" 2>&1", "sh"];
+        let program = self.program.to_str().expect("our paths are UTF-8");
+        let all: Vec<&str> = (shell.into_iter())
+            .chain([program, "-v=6"])
+            .chain(options)
+            .chain(args.iter().copied())
+            .collect();
+        Lines::of(Path::new("/bin/sh"), &all)
+    }
+}
