@@ -28,6 +28,7 @@ mod source;
 mod stream;
 mod summary;
 mod test;
+mod wait;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use output::complain;
@@ -55,6 +56,8 @@ enum Command {
     Get(list::GetArgs),
     /// Counts the operations, and names those that need somebody
     Summary(summary::Args),
+    /// Waits until nothing is in flight, or until something has begun or ended
+    Wait(wait::Args),
     /// Tools for those who write OperationRuleSets; no server needed
     #[command(subcommand)]
     Rules(Rules),
@@ -113,11 +116,17 @@ fn asked(command: Command) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    // `wait` keeps 1 for a time-out.
+    let failure = match command {
+        Command::Wait(_) => ExitCode::from(2),
+        _ => ExitCode::FAILURE,
+    };
     let result = runtime.block_on(async {
         match command {
             Command::List(args) => list::run(&args).await,
             Command::Get(args) => list::get(&args).await,
             Command::Summary(args) => summary::run(&args).await,
+            Command::Wait(args) => wait::run(&args).await,
             Command::Rules(_) => Ok(ExitCode::SUCCESS),
         }
     });
@@ -125,7 +134,7 @@ fn asked(command: Command) -> ExitCode {
         complain("error", &problem);
         match problem {
             Problem::Usage(_) => ExitCode::from(2),
-            _ => ExitCode::FAILURE,
+            _ => failure,
         }
     })
 }
