@@ -60,7 +60,15 @@ const WIDE: &[Column] = &[
 ];
 
 /// What is cut first, and how much of it stays in any case.
-const CUT: [(Column, usize); 4] = [(Message, 10), (Subject, 24), (Namespace, 12), (Name, 24)];
+const CUT: [(Column, usize); 4] = [
+    (Message, LEAST_MESSAGE),
+    (Subject, 24),
+    (Namespace, 12),
+    (Name, 24),
+];
+
+/// A message shorter than this says nothing, and is left out.
+const LEAST_MESSAGE: usize = 10;
 
 /// What stands for nothing.
 pub(super) const NONE: &str = "-";
@@ -214,7 +222,12 @@ impl Table {
             } else {
                 usize::MAX
             };
-            let cell = cut(&cell, most.min(room));
+            let most = most.min(room);
+            let cell = if *column == Message && most < LEAST_MESSAGE {
+                String::new()
+            } else {
+                cut(&cell, most)
+            };
             if !cell.is_empty() {
                 line.extend(std::iter::repeat_n(' ', std::mem::take(&mut blanks)));
                 line.push_str(&paint(*column, &cell));

@@ -16,6 +16,16 @@ use std::process::ExitCode;
 
 /// The flags of `list`.
 #[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # What is going on
+  kubectl ifo
+
+  # What is going on with virtual machines in one namespace, as it changes
+  kubectl ifo list -n shop -k VirtualMachine -w
+
+  # What is over as well, the longest first, as data
+  kubectl ifo list -A --sort-by age -o json")]
 pub(super) struct Args {
     #[command(flatten)]
     filters: Filters,
@@ -27,6 +37,10 @@ pub(super) struct Args {
 
 /// The arguments of `get`.
 #[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "\
+Examples:
+  kubectl ifo get frontend-migrating-3f9c2a1b
+  kubectl ifo get frontend-migrating-3f9c2a1b -O yaml")]
 pub(super) struct GetArgs {
     /// Names of operations
     #[arg(required = true, value_name = "NAME")]
@@ -263,5 +277,106 @@ impl View {
             }),
         };
         text.map_err(Problem::Other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{mixed, now, operation, snapshot};
+    use super::*;
+    use serde_json::{Value, json};
+    use unicode_width::UnicodeWidthStr as _;
+
+    fn view(shape: Shape, screen: Option<usize>, color: bool) -> View {
+        View {
+            shape,
+            served: Served::Live,
+            paint: Paint { on: color },
+            screen,
+        }
+    }
+
+    fn printed(shape: Shape, screen: Option<usize>, color: bool) -> String {
+        let text = view(shape, screen, color).all(&mixed(), now(), false);
+        text.expect("they can be printed")
+    }
+
+    #[test]
+    fn lists_look_as_they_always_did() {
+        for (name, shape, screen, color) in [
+            ("list-pipe", Shape::Table, None, false),
+            ("list-80", Shape::Table, Some(80), false),
+            ("list-120", Shape::Table, Some(120), false),
+            ("list-color", Shape::Table, None, true),
+            ("list-wide", Shape::Wide, Some(80), false),
+            ("list-json", Shape::Json, None, false),
+            ("list-yaml", Shape::Yaml, None, false),
+            ("list-name", Shape::Name, None, false),
+        ] {
+            snapshot(name, &printed(shape, screen, color));
+        }
+    }
+
+    #[test]
+    fn no_line_is_longer_than_the_screen_whatever_is_in_the_cells() {
+        for width in [20, 40, 60, 80, 100, 200] {
+            let text = printed(Shape::Table, Some(width), false);
+            assert!(text.lines().all(|line| line.width() <= width), "{text}");
+        }
+    }
+
+    #[test]
+    fn columns_of_300_operations_line_up() {
+        let operations: Vec<Operation> = (0..300)
+            .map(|number| {
+                let subject = format!("VirtualMachine/{}", "v".repeat(number % 40 + 1));
+                operation("shop", &subject, "Migrating", 60, json!({}))
+            })
+            .collect();
+        let text = view(Shape::Table, Some(100), false)
+            .all(&operations, now(), false)
+            .expect("they can be printed");
+        let columns: Vec<Option<usize>> = text
+            .lines()
+            .map(|line| {
+                let at = line.find("Migrating").or_else(|| line.find("OPERATION"))?;
+                Some(line[..at].width())
+            })
+            .collect();
+        assert_eq!(columns.len(), 301);
+        assert!(columns.iter().all(|it| *it == columns[0] && it.is_some()));
+    }
+
+    #[test]
+    fn one_object_by_name_is_no_list() {
+        let one = &mixed()[..1];
+        let text = view(Shape::Json, None, false).all(one, now(), true);
+        let value: Value = serde_json::from_str(&text.expect("an object")).expect("JSON");
+        assert_eq!(value["kind"], "InFlightOperation");
+    }
+
+    #[test]
+    fn nothing_is_an_empty_list_or_no_table() {
+        assert_eq!(
+            view(Shape::Table, None, false).all(&[], now(), false),
+            Ok(String::new())
+        );
+        let text = view(Shape::Json, None, false).all(&[], now(), false);
+        let value: Value = serde_json::from_str(&text.expect("a list")).expect("JSON");
+        assert_eq!(value["items"], json!([]));
+    }
+
+    #[test]
+    fn a_row_that_comes_later_keeps_to_the_columns() {
+        let view = view(Shape::Table, None, false);
+        let table = view.table(&mixed(), now());
+        let late = operation("shop", "VirtualMachine/x", "Migrating", 5, json!({}));
+        let row = view.one(&table, &late, now()).expect("a row");
+        let header = table.header();
+        assert_eq!(
+            row.find("Migrating"),
+            header.find("OPERATION"),
+            "{header}{row}"
+        );
     }
 }

@@ -8,6 +8,7 @@
 
 mod check;
 mod columns;
+mod completion;
 mod connect;
 mod eval;
 mod expect;
@@ -22,12 +23,15 @@ mod problem;
 mod replay;
 pub mod roles;
 mod rule_sets;
+#[cfg(test)]
+mod samples;
 mod schema;
 mod sort;
 mod source;
 mod stream;
 mod summary;
 mod test;
+mod version;
 mod wait;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -61,6 +65,16 @@ enum Command {
     /// Tools for those who write OperationRuleSets; no server needed
     #[command(subcommand)]
     Rules(Rules),
+    /// Prints the versions of the plugin and of the server
+    Version(version::Args),
+    /// Prints a script that makes a shell complete kubectl-ifo
+    Completion(completion::Args),
+    /// Prints what may come next on a command line, for kubectl_complete-ifo
+    #[command(name = "__complete", hide = true)]
+    Complete(completion::Words),
+    /// Writes the man pages
+    #[command(name = "__man", hide = true)]
+    Man(completion::ManArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -84,6 +98,9 @@ pub fn run() -> ExitCode {
     let arguments = with_command(std::env::args_os().collect());
     match Cli::parse_from(arguments).command {
         Command::Rules(command) => rules(command),
+        Command::Completion(args) => completion::run(&args, Cli::command()),
+        Command::Complete(words) => completion::next(&words, Cli::command()),
+        Command::Man(args) => completion::man(&args, Cli::command()),
         command => asked(command),
     }
 }
@@ -127,7 +144,10 @@ fn asked(command: Command) -> ExitCode {
             Command::Get(args) => list::get(&args).await,
             Command::Summary(args) => summary::run(&args).await,
             Command::Wait(args) => wait::run(&args).await,
-            Command::Rules(_) => Ok(ExitCode::SUCCESS),
+            Command::Version(args) => version::run(&args).await,
+            Command::Rules(_) | Command::Completion(_) | Command::Complete(_) | Command::Man(_) => {
+                Ok(ExitCode::SUCCESS)
+            }
         }
     });
     result.unwrap_or_else(|problem| {

@@ -177,3 +177,47 @@ impl Ord for Key {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::mixed;
+    use super::*;
+
+    fn sorted(by: &str) -> Vec<String> {
+        let mut operations = mixed();
+        SortBy::read(by)
+            .expect("a column")
+            .sort(&mut operations)
+            .expect("a field");
+        operations.into_iter().map(|it| it.subject.name).collect()
+    }
+
+    #[test]
+    fn each_column_and_each_path_makes_an_order() {
+        for (by, order) in [
+            ("subject", ["version", "データ", "backend", "frontend"]),
+            ("age", ["version", "データ", "backend", "frontend"]),
+            ("PROGRESS", ["frontend", "version", "データ", "backend"]),
+            ("state", ["データ", "frontend", "version", "backend"]),
+            ("operation", ["データ", "frontend", "backend", "version"]),
+            (
+                ".status.progress",
+                ["データ", "backend", "version", "frontend"],
+            ),
+            (
+                "{.metadata.name}",
+                ["backend", "frontend", "version", "データ"],
+            ),
+        ] {
+            assert_eq!(sorted(by), order, "{by}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_column_and_no_field_is_told() {
+        assert!(SortBy::read("size").is_err());
+        let nowhere = SortBy::read(".status.nothing").expect("a path");
+        assert!(nowhere.sort(&mut mixed()).is_err());
+        assert!(nowhere.sort(&mut []).is_ok());
+    }
+}

@@ -143,7 +143,7 @@ impl Source {
 
     /// Lists namespace by namespace, and remembers those where the user may.
     async fn list_where_allowed(&mut self) -> Result<Vec<Operation>, Problem> {
-        let all = self.all_namespaces().await;
+        let all = namespaces(&self.server).await;
         let lists: Vec<(&String, Result<Vec<Operation>, Problem>)> = futures::stream::iter(&all)
             .map(async |namespace| (namespace, self.list_in(Some(namespace)).await))
             .buffered(AT_ONCE)
@@ -182,38 +182,6 @@ impl Source {
         );
         self.namespaces = Some(allowed);
         Ok(operations)
-    }
-
-    /// All namespaces that the user can know of: all, or (`OpenShift`) their projects, or
-    /// the context's.
-    async fn all_namespaces(&self) -> Vec<String> {
-        for (uri, resource) in [
-            ("/api/v1/namespaces", "namespaces"),
-            (
-                "/apis/project.openshift.io/v1/projects",
-                "projects.project.openshift.io",
-            ),
-        ] {
-            if let Ok(names) = self.names(uri, resource).await {
-                return names;
-            }
-        }
-        vec![self.server.default_namespace.clone()]
-    }
-
-    async fn names(&self, uri: &str, resource: &str) -> Result<Vec<String>, Problem> {
-        let mut names = Vec::new();
-        let mut resume = String::new();
-        loop {
-            let query = query(&[("limit", &PAGE.to_string()), ("continue", &resume)]);
-            let uri = format!("{uri}?{query}");
-            let page: Page<Named> = self.server.get(&uri, resource, None).await?;
-            names.extend(page.items.into_iter().map(|item| item.metadata.name));
-            match page.metadata.resume {
-                Some(token) if !token.is_empty() => resume = token,
-                _ => return Ok(names),
-            }
-        }
     }
 
     /// Lists one namespace, or all at once.
@@ -441,6 +409,38 @@ fn read(object: DynamicObject, keep_raw: bool, filters: &Filters) -> Option<Oper
     let json = serde_json::to_string(&object).ok()?;
     let operation = Operation::read(&json, keep_raw).ok()?;
     filters.matches(&operation).then_some(operation)
+}
+
+/// All namespaces that the user can know of: all, or (`OpenShift`) their projects, or the
+/// context's.
+pub(super) async fn namespaces(server: &Server) -> Vec<String> {
+    for (uri, resource) in [
+        ("/api/v1/namespaces", "namespaces"),
+        (
+            "/apis/project.openshift.io/v1/projects",
+            "projects.project.openshift.io",
+        ),
+    ] {
+        if let Ok(names) = names(server, uri, resource).await {
+            return names;
+        }
+    }
+    vec![server.default_namespace.clone()]
+}
+
+async fn names(server: &Server, uri: &str, resource: &str) -> Result<Vec<String>, Problem> {
+    let mut names = Vec::new();
+    let mut resume = String::new();
+    loop {
+        let query = query(&[("limit", &PAGE.to_string()), ("continue", &resume)]);
+        let uri = format!("{uri}?{query}");
+        let page: Page<Named> = server.get(&uri, resource, None).await?;
+        names.extend(page.items.into_iter().map(|item| item.metadata.name));
+        match page.metadata.resume {
+            Some(token) if !token.is_empty() => resume = token,
+            _ => return Ok(names),
+        }
+    }
 }
 
 #[derive(Deserialize)]

@@ -15,6 +15,11 @@ use std::process::ExitCode;
 
 /// The flags of the command.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("all_phases", |it| it.hide(true)))]
+#[command(after_help = "\
+Examples:
+  kubectl ifo summary
+  kubectl ifo summary -c kubevirt -O json")]
 pub(super) struct Args {
     #[command(flatten)]
     filters: Filters,
@@ -234,4 +239,31 @@ fn urgent(operations: &[Operation]) -> Vec<&Operation> {
         .collect();
     urgent.sort_by_key(|it| (super::sort::urgency(it), it.started));
     urgent
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{mixed, now, snapshot};
+    use super::*;
+
+    #[test]
+    fn summaries_look_as_they_always_did() {
+        let operations = mixed();
+        let summary = Summary::of(&operations, now());
+        snapshot(
+            "summary",
+            &summary.text(&operations, now(), None, Paint::default()),
+        );
+        snapshot(
+            "summary-80",
+            &summary.text(&operations, now(), Some(80), Paint { on: true }),
+        );
+        let json = serde_json::to_string_pretty(&summary).expect("it is data");
+        snapshot("summary-json", &json);
+        let empty = Summary::of(&[], now());
+        snapshot(
+            "summary-empty",
+            &empty.text(&[], now(), None, Paint::default()),
+        );
+    }
 }

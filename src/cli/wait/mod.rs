@@ -38,6 +38,8 @@ const NAMED: usize = 10;
 
 /// The flags of the command.
 #[derive(Debug, clap::Args)]
+// A wait looks at all phases anyway.
+#[command(mut_arg("all_phases", |it| it.hide(true)))]
 #[command(after_help = "\
 Exit codes:
   0  it is so
