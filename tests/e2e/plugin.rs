@@ -166,16 +166,18 @@ fn watching_shows_changes_and_the_end() {
             Path::new(PLUGIN),
             &["list", "-n", namespace, "-w", "--kubeconfig", kubeconfig],
         );
-        lines.until("the first row", |all| all.len() == 2).await;
+        lines.until("the first row", |all| (all.len() == 2).then_some(())).await;
         world.machine(namespace, "b", "Migrating").await;
         lines
-            .until("the second operation", |all| all.len() == 3)
+            .until("the second operation", |all| (all.len() == 3).then_some(()))
             .await;
         world.set_status(namespace, "b", "Running").await;
         let all = lines
             .until("the end of it", |all| {
-                all.iter()
-                    .any(|line| line.contains("VirtualMachine/b") && line.contains("Ended"))
+                let ended = |line: &String| {
+                    line.contains("VirtualMachine/b") && line.contains("Ended")
+                };
+                all.iter().any(ended).then(|| all.to_vec())
             })
             .await;
         assert_eq!(
