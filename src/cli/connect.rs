@@ -126,6 +126,8 @@ impl Connect {
         // their own.
         config.read_timeout = None;
         config.write_timeout = None;
+        // kube would try for minutes what a person wants to know at once.
+        config.default_retry = false;
         Ok(config)
     }
 

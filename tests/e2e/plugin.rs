@@ -166,7 +166,9 @@ fn watching_shows_changes_and_the_end() {
             Path::new(PLUGIN),
             &["list", "-n", namespace, "-w", "--kubeconfig", kubeconfig],
         );
-        lines.until("the first row", |all| (all.len() == 2).then_some(())).await;
+        lines
+            .until("the first row", |all| (all.len() == 2).then_some(()))
+            .await;
         world.machine(namespace, "b", "Migrating").await;
         lines
             .until("the second operation", |all| (all.len() == 3).then_some(()))
@@ -174,9 +176,8 @@ fn watching_shows_changes_and_the_end() {
         world.set_status(namespace, "b", "Running").await;
         let all = lines
             .until("the end of it", |all| {
-                let ended = |line: &String| {
-                    line.contains("VirtualMachine/b") && line.contains("Ended")
-                };
+                let ended =
+                    |line: &String| line.contains("VirtualMachine/b") && line.contains("Ended");
                 all.iter().any(ended).then(|| all.to_vec())
             })
             .await;

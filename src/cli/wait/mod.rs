@@ -111,6 +111,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
         }),
         filters,
         why_not: None,
+        seen: false,
         live: Live::new(args.quiet),
     };
     let waited = waiting.to_the_end(args);
@@ -121,6 +122,9 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
             // What cannot be told when time is up is not the same as what is not so.
             Err(_) => match waiting.why_not.take() {
                 Some((why, _)) => End::CannotTell(why),
+                None if !waiting.seen => {
+                    End::CannotTell("the cluster has not told all in time".to_owned())
+                }
                 None => End::TimedOut,
             },
         },
@@ -158,6 +162,8 @@ struct Waiting {
     filters: Filters,
     /// Why it cannot be told now, and since when.
     why_not: Option<(String, Instant)>,
+    /// Whether the rule sets have been looked at, and were being watched.
+    seen: bool,
     live: Live,
 }
 
@@ -261,6 +267,7 @@ impl Waiting {
         };
         Ok(match sight {
             Sight::Clear => {
+                self.seen = true;
                 self.why_not = None;
                 None
             }
