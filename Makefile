@@ -5,6 +5,8 @@ FEATURES := $(shell pkg-config --exists openssl 2>/dev/null || echo --features v
 CARGO ?= cargo
 IMAGE ?= ghcr.io/kubevirt/ifo-apiserver:latest
 BINDIR ?= $(HOME)/.local/bin
+MANDIR ?= $(HOME)/.local/share/man
+TARGET = $$($(CARGO) metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
 CONTROL_PLANE = $$(tests/control-plane/build)
 
 .PHONY: help build demo test test-e2e setup-test-e2e cleanup-test-e2e lint fmt manifests bench docker-build install-plugin
@@ -48,6 +50,8 @@ bench: ## Run the benchmarks
 docker-build: ## Build the image
 	docker build -t $(IMAGE) .
 
-install-plugin: ## Install kubectl-ifo into BINDIR
+install-plugin: ## Install kubectl-ifo and its completion into BINDIR, its man pages into MANDIR
 	$(CARGO) build --locked --release $(FEATURES) --bin kubectl-ifo
-	install -D -m 0755 "$$($(CARGO) metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/release/kubectl-ifo" "$(BINDIR)/kubectl-ifo"
+	install -d "$(BINDIR)" "$(MANDIR)/man1"
+	install -m 0755 "$(TARGET)/release/kubectl-ifo" deploy/plugin/kubectl_complete-ifo "$(BINDIR)"
+	"$(BINDIR)/kubectl-ifo" __man "$(MANDIR)/man1"

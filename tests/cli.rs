@@ -7,6 +7,8 @@ use std::process::{Command, Output, Stdio};
 
 #[path = "cli/check.rs"]
 mod check;
+#[path = "cli/cluster.rs"]
+mod cluster;
 #[path = "cli/eval.rs"]
 mod eval;
 #[path = "cli/replay.rs"]

@@ -192,3 +192,28 @@ fn no_secret_is_readable_as_a_target() {
         }
     }
 }
+
+#[test]
+fn the_krew_manifest_is_one_once_the_release_has_filled_it_in() {
+    let template = read(&repository().join(".krew.yaml"));
+    let filled: String = template
+        .lines()
+        .map(|line| {
+            if line.contains("addURIAndSha") {
+                "    uri: https://example.com/x.tar.gz\n    sha256: 0\n".to_owned()
+            } else {
+                line.replace("{{ .TagName }}", "v0.1.0") + "\n"
+            }
+        })
+        .collect();
+    let plugin: serde_json::Value = serde_saphyr::from_str(&filled).expect("YAML");
+    assert_eq!(plugin["metadata"]["name"], "ifo");
+    let platforms = plugin["spec"]["platforms"].as_array().expect("platforms");
+    assert_eq!(platforms.len(), 4);
+    for platform in platforms {
+        assert_eq!(platform["bin"], "kubectl-ifo");
+        assert!(
+            platform["uri"].is_string() && platform["selector"]["matchLabels"]["os"].is_string()
+        );
+    }
+}

@@ -1,4 +1,4 @@
-//! Durations as people write them, in flags, variables and rule sets.
+//! Durations as people write them, in flags, variables and rule sets, and as they read them.
 
 use std::time::Duration;
 
@@ -30,6 +30,38 @@ pub fn parse(text: &str) -> Option<Duration> {
         rest = after;
     }
     Some(total)
+}
+
+/// A time of `seconds` as kubectl prints it (`duration.HumanDuration` of apimachinery): at
+/// most two units, the coarser the longer it is.
+pub fn human(seconds: i64) -> String {
+    const MINUTE: i64 = 60;
+    const HOUR: i64 = 60 * MINUTE;
+    const DAY: i64 = 24 * HOUR;
+    const YEAR: i64 = 365 * DAY;
+    let two = |unit: i64, letter: char, small: i64, small_letter: char| {
+        let rest = seconds % unit / small;
+        let whole = seconds / unit;
+        if rest == 0 {
+            format!("{whole}{letter}")
+        } else {
+            format!("{whole}{letter}{rest}{small_letter}")
+        }
+    };
+    match seconds {
+        // Clocks differ a little; what starts a second from now starts now.
+        ..-1 => "<invalid>".to_owned(),
+        -1 => "0s".to_owned(),
+        0..120 => format!("{seconds}s"),
+        _ if seconds < 10 * MINUTE => two(MINUTE, 'm', 1, 's'),
+        _ if seconds < 3 * HOUR => format!("{}m", seconds / MINUTE),
+        _ if seconds < 8 * HOUR => two(HOUR, 'h', MINUTE, 'm'),
+        _ if seconds < 2 * DAY => format!("{}h", seconds / HOUR),
+        _ if seconds < 8 * DAY => two(DAY, 'd', HOUR, 'h'),
+        _ if seconds < 2 * YEAR => format!("{}d", seconds / DAY),
+        _ if seconds < 8 * YEAR => two(YEAR, 'y', DAY, 'd'),
+        _ => format!("{}y", seconds / YEAR),
+    }
 }
 
 #[cfg(test)]
@@ -65,6 +97,32 @@ mod tests {
             " 5s",
         ] {
             assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn ages_read_as_kubectl_prints_them() {
+        for (seconds, text) in [
+            (-2, "<invalid>"),
+            (-1, "0s"),
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (328, "5m28s"),
+            (600, "10m"),
+            (10_799, "179m"),
+            (10_800, "3h"),
+            (11_000, "3h3m"),
+            (28_800, "8h"),
+            (172_799, "47h"),
+            (172_800, "2d"),
+            (180_000, "2d2h"),
+            (691_200, "8d"),
+            (63_072_000, "2y"),
+            (64_000_000, "2y10d"),
+            (252_288_000, "8y"),
+        ] {
+            assert_eq!(human(seconds), text, "{seconds}");
         }
     }
 }

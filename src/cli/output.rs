@@ -18,8 +18,24 @@ pub(super) enum Format {
     Yaml,
 }
 
+/// How operations are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum Shape {
+    /// For people
+    #[default]
+    Table,
+    /// For people, with more columns
+    Wide,
+    /// One JSON document; with --watch one for each change
+    Json,
+    /// One YAML document; with --watch one for each change
+    Yaml,
+    /// Resource and name, a line each
+    Name,
+}
+
 /// Between two columns, as kubectl has it.
-const GAP: usize = 3;
+pub(super) const GAP: usize = 3;
 
 /// Writes to standard output. That nobody reads it (any more) is no error of ours.
 pub(super) fn print(text: &str) {
@@ -45,6 +61,11 @@ pub(super) fn print_value<T: Serialize>(value: &T, format: Format) {
 pub(super) fn complain(level: &str, what: impl Display) {
     let text = what.to_string().replace('\n', " ");
     let _ = writeln!(std::io::stderr().lock(), "{level}: {text}");
+}
+
+/// Writes one line to standard error, as it is.
+pub(super) fn tell(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
 /// Rows below a header, each column as wide as its widest cell.

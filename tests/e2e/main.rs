@@ -28,6 +28,7 @@ mod informers;
 mod kubectl;
 mod language;
 mod operations;
+mod plugin;
 mod restarts;
 mod rule_sets;
 mod targets;

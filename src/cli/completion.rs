@@ -1,0 +1,153 @@
+//! Completions for shells, and for kubectl. Enters: what has been typed so far. Leaves:
+//! what may come next, from the definitions of the flags; names of operations and of
+//! namespaces from the cluster, if it answers at once.
+
+use super::connect::Connect;
+use super::filter::Filters;
+use super::output::{complain, print};
+use super::problem::Problem;
+use super::source::{Source, namespaces};
+use clap::{Command, Parser as _};
+use clap_complete::Shell;
+use clap_complete::engine::complete;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long a person waits for the tab key.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// kubectl's directive after the last completion (cobra's `ShellCompDirectiveNoFileComp`).
+const NO_FILES: &str = ":4";
+
+/// The argument of `completion`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # Now, in this shell
+  source <(kubectl-ifo completion bash)
+
+  # For `kubectl ifo` put kubectl_complete-ifo beside kubectl-ifo (make install-plugin does)")]
+pub(super) struct Args {
+    /// The shell
+    shell: Shell,
+}
+
+/// Prints the script that makes a shell complete `kubectl-ifo`.
+pub(super) fn run(args: &Args, mut command: Command) -> ExitCode {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command, "kubectl-ifo", &mut script);
+    print(&String::from_utf8_lossy(&script));
+    ExitCode::SUCCESS
+}
+
+/// The argument of the hidden command that writes the man pages.
+#[derive(Debug, clap::Args)]
+pub(super) struct ManArgs {
+    /// Folder to write them to
+    folder: PathBuf,
+}
+
+/// Writes a man page for each command.
+pub(super) fn man(args: &ManArgs, command: Command) -> ExitCode {
+    let written = std::fs::create_dir_all(&args.folder)
+        .and_then(|()| clap_mangen::generate_to(command.name("kubectl-ifo"), &args.folder));
+    match written {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain("error", format!("{}: {error}", args.folder.display()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The words of the hidden command behind `kubectl_complete-ifo`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Words {
+    /// What has been typed after `kubectl ifo`; the last one is being typed
+    #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
+    words: Vec<OsString>,
+}
+
+/// Only the flags that lead to a cluster, of a line that is being typed.
+#[derive(Debug, clap::Parser)]
+#[command(ignore_errors = true, disable_help_flag = true)]
+struct Typed {
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// Prints what may come next, a line each with its description, as kubectl wants it.
+pub(super) fn next(words: &Words, mut command: Command) -> ExitCode {
+    let mut typed = words.words.clone();
+    let current = typed.pop().unwrap_or_default();
+    let mut lines = from_cluster(&typed, &current.to_string_lossy());
+    if lines.is_empty() {
+        let mut arguments = vec![OsString::from("kubectl-ifo")];
+        arguments.extend(typed);
+        // Where no command is named, the flags are those of the default one.
+        if current.to_string_lossy().starts_with('-') {
+            arguments = super::with_command(arguments);
+        }
+        arguments.push(current);
+        let at = arguments.len() - 1;
+        let here = std::env::current_dir().ok();
+        let candidates = complete(&mut command, arguments, at, here.as_deref());
+        lines = candidates
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|candidate| !candidate.is_hide_set())
+            .map(|candidate| {
+                let value = candidate.get_value().to_string_lossy();
+                let help = candidate.get_help().map(ToString::to_string);
+                match help.as_deref().and_then(|help| help.lines().next()) {
+                    Some(help) => format!("{value}\t{help}"),
+                    None => value.into_owned(),
+                }
+            })
+            .collect();
+    }
+    lines.push(NO_FILES.to_owned());
+    print(&(lines.join("\n") + "\n"));
+    ExitCode::SUCCESS
+}
+
+/// Names that only the cluster knows; none if it does not answer in time.
+fn from_cluster(typed: &[OsString], current: &str) -> Vec<String> {
+    let last = typed.last().map(|it| it.to_string_lossy().into_owned());
+    let wants_namespace = matches!(last.as_deref(), Some("-n" | "--namespace"));
+    let command = typed.first().map(|it| it.to_string_lossy().into_owned());
+    let wants_name = matches!(command.as_deref(), Some("get" | "describe"))
+        && !current.starts_with('-')
+        && last.is_none_or(|last| !last.starts_with('-'));
+    if !wants_namespace && !wants_name {
+        return Vec::new();
+    }
+    let line = std::iter::once(OsString::from("kubectl-ifo")).chain(typed.iter().cloned());
+    let Ok(Typed { connect }) = Typed::try_parse_from(line) else {
+        return Vec::new();
+    };
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    else {
+        return Vec::new();
+    };
+    let names = async {
+        let server = connect.open().await?;
+        if wants_namespace {
+            return Ok(namespaces(&server).await);
+        }
+        let filters = Filters {
+            all_phases: true,
+            ..Filters::default().within(connect.namespace.as_ref())
+        };
+        let (_, operations) = Source::open(server, filters, false).await?;
+        Ok::<_, Problem>(operations.into_iter().map(|it| it.name).collect())
+    };
+    let names = runtime.block_on(async { tokio::time::timeout(PATIENCE, names).await });
+    let mut names = names.ok().and_then(Result::ok).unwrap_or_default();
+    names.retain(|name| name.starts_with(current));
+    names
+}

@@ -1,0 +1,326 @@
+//! The way to a cluster. Enters: kubectl's connection flags. Leaves: a client that acts
+//! as kubectl would with the same kubeconfig, context, impersonation, timeout and proxy.
+
+use super::problem::{Problem, causes};
+use crate::api::duration;
+use kube::config::{
+    AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster,
+    NamedContext,
+};
+use kube::{Client, Config};
+use serde::de::DeserializeOwned;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How often a server that is still listing its targets is asked again, and for how long.
+const SYNC_RETRY: Duration = Duration::from_millis(500);
+const SYNC_TRIES: usize = 20;
+
+/// kubectl's own flags: the same names, the same meaning.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Connection")]
+pub(super) struct Connect {
+    /// Path of the kubeconfig
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// Cluster of the kubeconfig
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
+    /// User of the kubeconfig
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Only operations on subjects in this namespace; all namespaces if not given
+    #[arg(short, long, value_name = "NAME")]
+    pub(super) namespace: Option<String>,
+    /// User to impersonate
+    #[arg(long = "as", value_name = "USER")]
+    impersonate: Option<String>,
+    /// Group to impersonate; may be given several times
+    #[arg(long = "as-group", value_name = "GROUP")]
+    impersonate_groups: Vec<String>,
+    /// UID to impersonate
+    #[arg(long = "as-uid", value_name = "UID")]
+    impersonate_uid: Option<String>,
+    /// Longest time for one answer, such as 30s; 0 for no limit
+    #[arg(long, default_value = "0", hide_default_value = true, value_parser = timeout, value_name = "TIME")]
+    request_timeout: Duration,
+    /// Address of the kube-apiserver
+    #[arg(short, long, value_name = "URL")]
+    server: Option<String>,
+    /// Bearer token
+    #[arg(long, value_name = "TOKEN", hide_short_help = true)]
+    token: Option<String>,
+    /// File with the certificate authority of the kube-apiserver
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    certificate_authority: Option<String>,
+    /// File with the client certificate
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    client_certificate: Option<String>,
+    /// File with the client certificate's key
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    client_key: Option<String>,
+    /// Name that the kube-apiserver's certificate is checked for
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    tls_server_name: Option<String>,
+    /// Do not check the kube-apiserver's certificate
+    #[arg(long, hide_short_help = true)]
+    insecure_skip_tls_verify: bool,
+}
+
+fn timeout(text: &str) -> Result<Duration, String> {
+    duration::parse(text).ok_or_else(|| format!("{text:?} is no duration such as 30s or 1m"))
+}
+
+/// A cluster that can be asked.
+#[derive(Clone)]
+pub(super) struct Server {
+    /// kube's client, for what [`Server::get`] does not do.
+    pub(super) client: Client,
+    /// Address of the kube-apiserver.
+    pub(super) address: String,
+    /// Namespace of the context.
+    pub(super) default_namespace: String,
+    timeout: Option<Duration>,
+}
+
+impl Connect {
+    /// A client for the cluster that flags, `KUBECONFIG` and `~/.kube/config` name, or
+    /// that this Pod runs in. Does not talk to it yet.
+    pub(super) async fn open(&self) -> Result<Server, Problem> {
+        let config = self.config().await?;
+        let address = config.cluster_url.to_string();
+        let default_namespace = config.default_namespace.clone();
+        let client = Client::try_from(config).map_err(|error| Problem::Config(causes(&error)))?;
+        Ok(Server {
+            client,
+            address: address.trim_end_matches('/').to_owned(),
+            default_namespace,
+            timeout: Some(self.request_timeout).filter(|timeout| !timeout.is_zero()),
+        })
+    }
+
+    async fn config(&self) -> Result<Config, Problem> {
+        let read = match &self.kubeconfig {
+            Some(path) => Kubeconfig::read_from(path),
+            None => Kubeconfig::read(),
+        };
+        let mut kubeconfig = match read {
+            Ok(kubeconfig) => kubeconfig,
+            Err(error) if self.kubeconfig.is_some() => return Err(error.into()),
+            // `--server` alone is enough, as for kubectl.
+            Err(_) if self.server.is_some() => Kubeconfig::default(),
+            Err(error) => {
+                return Config::incluster().map_err(|_| error.into());
+            }
+        };
+        self.override_in(&mut kubeconfig)?;
+        let options = KubeConfigOptions {
+            context: Some(OVERRIDDEN.to_owned()),
+            ..KubeConfigOptions::default()
+        };
+        let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+        // A watch may be silent for a minute between bookmarks; calls have a bound of
+        // their own.
+        config.read_timeout = None;
+        config.write_timeout = None;
+        // kube would try for minutes what a person wants to know at once.
+        config.default_retry = false;
+        Ok(config)
+    }
+
+    /// Adds a context that is the chosen one with what the flags put in its place.
+    fn override_in(&self, kubeconfig: &mut Kubeconfig) -> Result<(), Problem> {
+        let name = self
+            .context
+            .as_ref()
+            .or(kubeconfig.current_context.as_ref());
+        let chosen = name.and_then(|name| {
+            let context = kubeconfig.contexts.iter().find(|it| it.name == *name)?;
+            context.context.clone()
+        });
+        let mut context = match (chosen, name) {
+            (Some(context), _) => context,
+            (None, Some(name)) if !name.is_empty() => {
+                return Err(Problem::Config(format!("there is no context {name:?}")));
+            }
+            _ if self.server.is_some() || self.cluster.is_some() => Context::default(),
+            _ => return Err(Problem::Config("no context is current".to_owned())),
+        };
+        if let Some(name) = &self.cluster {
+            context.cluster.clone_from(name);
+        }
+        if let Some(name) = &self.user {
+            context.user = Some(name.clone());
+        }
+        let mut cluster = find(
+            kubeconfig.clusters.iter().map(|it| (&it.name, &it.cluster)),
+            &context.cluster,
+        );
+        if cluster.is_none() && self.server.is_none() {
+            let name = &context.cluster;
+            return Err(Problem::Config(format!("there is no cluster {name:?}")));
+        }
+        let user = context.user.clone().unwrap_or_default();
+        let mut auth = find(
+            kubeconfig
+                .auth_infos
+                .iter()
+                .map(|it| (&it.name, &it.auth_info)),
+            &user,
+        );
+        if auth.is_none() && !user.is_empty() {
+            return Err(Problem::Config(format!("there is no user {user:?}")));
+        }
+        self.override_cluster(cluster.get_or_insert_default());
+        self.override_auth(auth.get_or_insert_default());
+        kubeconfig.clusters.push(NamedCluster {
+            name: OVERRIDDEN.to_owned(),
+            cluster,
+            ..NamedCluster::default()
+        });
+        kubeconfig.auth_infos.push(NamedAuthInfo {
+            name: OVERRIDDEN.to_owned(),
+            auth_info: auth,
+            ..NamedAuthInfo::default()
+        });
+        OVERRIDDEN.clone_into(&mut context.cluster);
+        context.user = Some(OVERRIDDEN.to_owned());
+        kubeconfig.contexts.push(NamedContext {
+            name: OVERRIDDEN.to_owned(),
+            context: Some(context),
+            ..NamedContext::default()
+        });
+        Ok(())
+    }
+
+    fn override_cluster(&self, cluster: &mut Cluster) {
+        if self.server.is_some() {
+            cluster.server.clone_from(&self.server);
+        }
+        if self.certificate_authority.is_some() {
+            cluster
+                .certificate_authority
+                .clone_from(&self.certificate_authority);
+            cluster.certificate_authority_data = None;
+        }
+        if self.tls_server_name.is_some() {
+            cluster.tls_server_name.clone_from(&self.tls_server_name);
+        }
+        if self.insecure_skip_tls_verify {
+            cluster.insecure_skip_tls_verify = Some(true);
+            cluster.certificate_authority = None;
+            cluster.certificate_authority_data = None;
+        }
+    }
+
+    fn override_auth(&self, auth: &mut AuthInfo) {
+        if let Some(token) = &self.token {
+            auth.token = Some(token.clone().into());
+            auth.token_file = None;
+            auth.exec = None;
+            auth.auth_provider = None;
+        }
+        if self.client_certificate.is_some() {
+            auth.client_certificate.clone_from(&self.client_certificate);
+            auth.client_certificate_data = None;
+        }
+        if self.client_key.is_some() {
+            auth.client_key.clone_from(&self.client_key);
+            auth.client_key_data = None;
+        }
+        if self.impersonate.is_some() {
+            auth.impersonate.clone_from(&self.impersonate);
+        }
+        if self.impersonate_uid.is_some() {
+            auth.impersonate_uid.clone_from(&self.impersonate_uid);
+        }
+        if !self.impersonate_groups.is_empty() {
+            auth.impersonate_groups = Some(self.impersonate_groups.clone());
+        }
+    }
+}
+
+/// Name of the context, cluster and user that the flags make. No file can have it: kubectl
+/// refuses an empty key and trims none.
+const OVERRIDDEN: &str = " flags ";
+
+fn find<'a, T: Clone + 'a>(
+    mut named: impl Iterator<Item = (&'a String, &'a Option<T>)>,
+    name: &str,
+) -> Option<T> {
+    named.find(|(it, _)| *it == name)?.1.clone()
+}
+
+impl Server {
+    /// The answer to a GET, decoded. A server that is still listing its targets is asked
+    /// again for ten seconds.
+    ///
+    /// `resource` (`plural.group`) and `namespace` are what a refusal will name.
+    pub(super) async fn get<T: DeserializeOwned>(
+        &self,
+        uri: &str,
+        resource: &str,
+        namespace: Option<&str>,
+    ) -> Result<T, Problem> {
+        let text = self.text(uri, resource, namespace).await?;
+        serde_json::from_str(&text)
+            .map_err(|error| Problem::Other(format!("{uri}: the answer cannot be read: {error}")))
+    }
+
+    /// The same, as it came.
+    pub(super) async fn text(
+        &self,
+        uri: &str,
+        resource: &str,
+        namespace: Option<&str>,
+    ) -> Result<String, Problem> {
+        let mut tries = 0;
+        loop {
+            match self.once(uri, resource, namespace).await {
+                Err(Problem::NotSynced) if tries < SYNC_TRIES => {
+                    tries += 1;
+                    tokio::time::sleep(SYNC_RETRY).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn once(
+        &self,
+        uri: &str,
+        resource: &str,
+        namespace: Option<&str>,
+    ) -> Result<String, Problem> {
+        let request = http::Request::get(uri)
+            .body(Vec::new())
+            .map_err(|error| Problem::Usage(format!("{uri}: {error}")))?;
+        let answer = self.client.request_text(request);
+        let answer = match self.timeout {
+            None => answer.await,
+            Some(timeout) => tokio::time::timeout(timeout, answer)
+                .await
+                .map_err(|_| Problem::TimedOut(timeout))?,
+        };
+        answer.map_err(|error| self.problem(&error, "list", resource, namespace))
+    }
+
+    /// What an error of kube's means here.
+    pub(super) fn problem(
+        &self,
+        error: &kube::Error,
+        verb: &'static str,
+        resource: &str,
+        namespace: Option<&str>,
+    ) -> Problem {
+        if let kube::Error::Api(status) = error
+            && status.code == 404
+        {
+            return Problem::NotFound(status.message.clone());
+        }
+        Problem::of(error, &self.address, verb, resource, namespace)
+    }
+}

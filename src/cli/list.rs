@@ -1,0 +1,382 @@
+//! `kubectl ifo list` and `get`: the operations, once or as they change.
+
+use super::columns::{Table, screen};
+use super::connect::Connect;
+use super::filter::Filters;
+use super::operation::Operation;
+use super::output::{Shape, print, tell};
+use super::paint::{Colors, Paint};
+use super::problem::Problem;
+use super::sort::SortBy;
+use super::source::{Change, Served, Source};
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use std::process::ExitCode;
+
+/// The flags of `list`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # What is going on
+  kubectl ifo
+
+  # What is going on with virtual machines in one namespace, as it changes
+  kubectl ifo list -n shop -k VirtualMachine -w
+
+  # What is over as well, the longest first, as data
+  kubectl ifo list -A --sort-by age -o json")]
+pub(super) struct Args {
+    #[command(flatten)]
+    filters: Filters,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// The arguments of `get`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "\
+Examples:
+  kubectl ifo get frontend-migrating-3f9c2a1b
+  kubectl ifo get frontend-migrating-3f9c2a1b -O yaml")]
+pub(super) struct GetArgs {
+    /// Names of operations
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// The flags about what is printed.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Output")]
+struct Output {
+    /// Form of the output; kubectl's -o does it, too
+    #[arg(short = 'O', long = "output", value_enum, value_name = "FORM")]
+    shape: Option<Shape>,
+    /// Goes on with what changes
+    #[arg(short, long)]
+    watch: bool,
+    /// Order: a column such as age, state or progress, or a JSONPath such as .status.progress
+    #[arg(long, value_parser = SortBy::read, value_name = "COLUMN|PATH")]
+    sort_by: Option<SortBy>,
+    #[command(flatten)]
+    colors: Colors,
+}
+
+/// Lists.
+pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
+    let mut filters = args.filters.within(args.connect.namespace.as_ref());
+    let asked = filters.take_format();
+    let output = Output {
+        shape: args.output.shape.or(asked),
+        ..args.output.clone()
+    };
+    show(&args.connect, filters, &output, &[]).await
+}
+
+/// Shows the named ones, whatever their phase.
+pub(super) async fn get(args: &GetArgs) -> Result<ExitCode, Problem> {
+    let filters = Filters {
+        all_phases: true,
+        ..Filters::default().within(args.connect.namespace.as_ref())
+    };
+    show(&args.connect, filters, &args.output, &args.names).await
+}
+
+async fn show(
+    connect: &Connect,
+    filters: Filters,
+    output: &Output,
+    names: &[String],
+) -> Result<ExitCode, Problem> {
+    let sort = output.sort_by.clone().unwrap_or(SortBy::Subject);
+    let shape = output.shape.unwrap_or_default();
+    let keep_raw = matches!(shape, Shape::Json | Shape::Yaml) || sort.needs_raw();
+    let all_phases = filters.all_phases;
+    let (source, mut operations) = Source::open(connect.open().await?, filters, keep_raw).await?;
+    let named = |operation: &Operation| {
+        names.is_empty() || names.iter().any(|name| *name == operation.name)
+    };
+    operations.retain(named);
+    for name in names {
+        if !operations.iter().any(|operation| operation.name == *name) {
+            return Err(Problem::NotFound(format!(
+                "there is no operation {name:?}; see: kubectl ifo list -A -O name"
+            )));
+        }
+    }
+    sort.sort(&mut operations)?;
+    let view = View {
+        shape,
+        served: source.served,
+        paint: output.colors.paint(),
+        screen: screen(),
+    };
+    if !output.watch {
+        print(&view.all(&operations, Timestamp::now(), names.len() == 1)?);
+        if operations.is_empty() && matches!(shape, Shape::Table | Shape::Wide) {
+            tell(nothing(all_phases));
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let table = view.table(&operations, Timestamp::now());
+    if matches!(shape, Shape::Table | Shape::Wide) {
+        print(&table.header());
+    }
+    for operation in &operations {
+        print(&view.one(&table, operation, Timestamp::now())?);
+    }
+    // What was listed is told again when the watch begins, and needs no second line.
+    let mut shown: Vec<(String, String)> = operations
+        .into_iter()
+        .map(|it| (it.name, it.version))
+        .collect();
+    let mut synced = false;
+    let mut follower = source.follow()?;
+    loop {
+        match follower.next().await {
+            Change::Applied(operation) if named(&operation) => {
+                let known = shown.iter().any(|(name, version)| {
+                    *name == operation.name && *version == operation.version
+                });
+                // What was over before is no news.
+                let over = !synced && !operation.active && !all_phases;
+                if !known && !over {
+                    print(&view.one(&table, &operation, Timestamp::now())?);
+                }
+            }
+            Change::Synced => {
+                synced = true;
+                shown = Vec::new();
+            }
+            Change::Lost(Problem::Forbidden {
+                verb,
+                resource,
+                namespace,
+            }) => {
+                return Err(Problem::Forbidden {
+                    verb,
+                    resource,
+                    namespace,
+                });
+            }
+            Change::Applied(_) | Change::Deleted(_) | Change::Lost(_) => {}
+        }
+    }
+}
+
+/// What is said where nothing is to be shown.
+fn nothing(all_phases: bool) -> &'static str {
+    if all_phases {
+        "No operations."
+    } else {
+        "No operations in flight."
+    }
+}
+
+/// How operations are shown.
+struct View {
+    shape: Shape,
+    served: Served,
+    paint: Paint,
+    screen: Option<usize>,
+}
+
+/// A list as kubectl prints one.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct List<'a> {
+    api_version: &'static str,
+    items: Vec<&'a RawValue>,
+    kind: &'static str,
+    metadata: ListMeta,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ListMeta {
+    resource_version: &'static str,
+}
+
+impl View {
+    fn table(&self, operations: &[Operation], now: Timestamp) -> Table {
+        let wide = self.shape == Shape::Wide;
+        // Wide is for those who want it all.
+        let screen = self.screen.filter(|_| !wide);
+        Table::new(operations, wide, now, screen, self.paint)
+    }
+
+    /// All at once; a single object that was asked for by name is no list.
+    fn all(
+        &self,
+        operations: &[Operation],
+        now: Timestamp,
+        single: bool,
+    ) -> Result<String, Problem> {
+        match self.shape {
+            Shape::Table | Shape::Wide => {
+                if operations.is_empty() {
+                    return Ok(String::new());
+                }
+                let table = self.table(operations, now);
+                let rows = operations.iter().map(|it| table.row(it, now));
+                Ok(std::iter::once(table.header()).chain(rows).collect())
+            }
+            Shape::Name => Ok(operations.iter().map(|it| self.name(it)).collect()),
+            Shape::Json | Shape::Yaml => {
+                let items: Vec<&RawValue> = operations
+                    .iter()
+                    .filter_map(|it| it.raw.as_deref())
+                    .collect();
+                match items.as_slice() {
+                    [item] if single => self.document(item),
+                    _ => self.document(&List {
+                        api_version: "v1",
+                        items,
+                        kind: "List",
+                        metadata: ListMeta {
+                            resource_version: "",
+                        },
+                    }),
+                }
+            }
+        }
+    }
+
+    /// One of many.
+    fn one(&self, table: &Table, operation: &Operation, now: Timestamp) -> Result<String, Problem> {
+        match (self.shape, &operation.raw) {
+            (Shape::Table | Shape::Wide, _) => Ok(table.row(operation, now)),
+            (Shape::Name, _) => Ok(self.name(operation)),
+            (Shape::Yaml, Some(raw)) => Ok(format!("---\n{}", self.document(raw)?)),
+            (Shape::Json, Some(raw)) => self.document(raw),
+            (Shape::Json | Shape::Yaml, None) => Ok(String::new()),
+        }
+    }
+
+    fn name(&self, operation: &Operation) -> String {
+        operation.resource_name(self.served.group()) + "\n"
+    }
+
+    fn document(&self, value: &impl Serialize) -> Result<String, Problem> {
+        // Through a Value: the objects are compact, and are to be indented.
+        let value = serde_json::to_value(value).map_err(|error| error.to_string());
+        let text = match self.shape {
+            Shape::Yaml => value.and_then(|value| {
+                serde_saphyr::to_string(&value).map_err(|error| error.to_string())
+            }),
+            _ => value.and_then(|value| {
+                serde_json::to_string_pretty(&value)
+                    .map(|text| text + "\n")
+                    .map_err(|error| error.to_string())
+            }),
+        };
+        text.map_err(Problem::Other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{mixed, now, operation, snapshot};
+    use super::*;
+    use serde_json::{Value, json};
+    use unicode_width::UnicodeWidthStr as _;
+
+    fn view(shape: Shape, screen: Option<usize>, color: bool) -> View {
+        View {
+            shape,
+            served: Served::Live,
+            paint: Paint { on: color },
+            screen,
+        }
+    }
+
+    fn printed(shape: Shape, screen: Option<usize>, color: bool) -> String {
+        let text = view(shape, screen, color).all(&mixed(), now(), false);
+        text.expect("they can be printed")
+    }
+
+    #[test]
+    fn lists_look_as_they_always_did() {
+        for (name, shape, screen, color) in [
+            ("list-pipe", Shape::Table, None, false),
+            ("list-80", Shape::Table, Some(80), false),
+            ("list-120", Shape::Table, Some(120), false),
+            ("list-color", Shape::Table, None, true),
+            ("list-wide", Shape::Wide, Some(80), false),
+            ("list-json", Shape::Json, None, false),
+            ("list-yaml", Shape::Yaml, None, false),
+            ("list-name", Shape::Name, None, false),
+        ] {
+            snapshot(name, &printed(shape, screen, color));
+        }
+    }
+
+    #[test]
+    fn no_line_is_longer_than_the_screen_whatever_is_in_the_cells() {
+        for width in [20, 40, 60, 80, 100, 200] {
+            let text = printed(Shape::Table, Some(width), false);
+            assert!(text.lines().all(|line| line.width() <= width), "{text}");
+        }
+    }
+
+    #[test]
+    fn columns_of_300_operations_line_up() {
+        let operations: Vec<Operation> = (0..300)
+            .map(|number| {
+                let subject = format!("VirtualMachine/{}", "v".repeat(number % 40 + 1));
+                operation("shop", &subject, "Migrating", 60, json!({}))
+            })
+            .collect();
+        let text = view(Shape::Table, Some(100), false)
+            .all(&operations, now(), false)
+            .expect("they can be printed");
+        let columns: Vec<Option<usize>> = text
+            .lines()
+            .map(|line| {
+                let at = line.find("Migrating").or_else(|| line.find("OPERATION"))?;
+                Some(line[..at].width())
+            })
+            .collect();
+        assert_eq!(columns.len(), 301);
+        assert!(columns.iter().all(|it| *it == columns[0] && it.is_some()));
+    }
+
+    #[test]
+    fn one_object_by_name_is_no_list() {
+        let one = &mixed()[..1];
+        let text = view(Shape::Json, None, false).all(one, now(), true);
+        let value: Value = serde_json::from_str(&text.expect("an object")).expect("JSON");
+        assert_eq!(value["kind"], "InFlightOperation");
+    }
+
+    #[test]
+    fn nothing_is_an_empty_list_or_no_table() {
+        assert_eq!(
+            view(Shape::Table, None, false).all(&[], now(), false),
+            Ok(String::new())
+        );
+        let text = view(Shape::Json, None, false).all(&[], now(), false);
+        let value: Value = serde_json::from_str(&text.expect("a list")).expect("JSON");
+        assert_eq!(value["items"], json!([]));
+    }
+
+    #[test]
+    fn a_row_that_comes_later_keeps_to_the_columns() {
+        let view = view(Shape::Table, None, false);
+        let table = view.table(&mixed(), now());
+        let late = operation("shop", "VirtualMachine/x", "Migrating", 5, json!({}));
+        let row = view.one(&table, &late, now()).expect("a row");
+        let header = table.header();
+        assert_eq!(
+            row.find("Migrating"),
+            header.find("OPERATION"),
+            "{header}{row}"
+        );
+    }
+}

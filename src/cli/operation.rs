@@ -1,0 +1,238 @@
+//! An operation as the plugin's commands know it, whoever served it: the live API, the
+//! CRs of persistence mode, or the Go operator's. What an object does not say is empty;
+//! nothing that a server sends makes a command fail.
+
+use crate::api::live;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+
+/// Prefix of the correlation labels, see `docs/rules.md`.
+const CORRELATION: &str = "ifo.kubevirt.io/correlation-";
+
+/// One operation.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Operation {
+    /// Namespace of the object; None for a CR.
+    pub(super) namespace: Option<String>,
+    /// Name of the object.
+    pub(super) name: String,
+    /// resourceVersion of the object.
+    pub(super) version: String,
+    /// Labels of the object.
+    pub(super) labels: BTreeMap<String, String>,
+    /// Name of the operation, such as `Migrating`.
+    pub(super) operation: String,
+    /// Which of several like operations on one subject.
+    pub(super) item: Option<String>,
+    /// Component that the rule set belongs to.
+    pub(super) component: String,
+    /// Rule set that detected it first.
+    pub(super) rule_set: String,
+    /// What it happens on.
+    pub(super) subject: Subject,
+    /// Whether it is under way.
+    pub(super) active: bool,
+    /// How it goes or how it ended, as written: `Progressing`, `Failed`, …
+    pub(super) state: String,
+    /// CamelCase reason.
+    pub(super) reason: String,
+    /// For people.
+    pub(super) message: String,
+    /// In percent.
+    pub(super) progress: Option<u8>,
+    /// When it began.
+    pub(super) started: Option<Timestamp>,
+    /// When it ended.
+    pub(super) completed: Option<Timestamp>,
+    /// Its conditions.
+    pub(super) conditions: Vec<Condition>,
+    /// The object as it was served, if the command asked for it.
+    pub(super) raw: Option<Box<RawValue>>,
+}
+
+/// What an operation happens on.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Subject {
+    /// Group and version.
+    pub(super) api_version: String,
+    /// Kind.
+    pub(super) kind: String,
+    /// Name.
+    pub(super) name: String,
+    /// Namespace; None for a cluster-scoped one.
+    pub(super) namespace: Option<String>,
+    /// UID.
+    pub(super) uid: Option<String>,
+    /// Its owners.
+    pub(super) owner_references: Vec<OwnerReference>,
+}
+
+/// A condition, as far as it is shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Condition {
+    /// Such as `Detected`.
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub(super) status: String,
+    /// CamelCase reason.
+    pub(super) reason: String,
+    /// For people.
+    pub(super) message: String,
+    /// When the status changed last.
+    pub(super) last_transition_time: Option<Timestamp>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Wire {
+    metadata: Metadata,
+    spec: Spec,
+    status: Status,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Metadata {
+    namespace: Option<String>,
+    name: String,
+    resource_version: String,
+    labels: BTreeMap<String, String>,
+    creation_timestamp: Option<Timestamp>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    operation: String,
+    item: Option<String>,
+    component: String,
+    rule_set: String,
+    subject: Subject,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    phase: String,
+    state: String,
+    reason: String,
+    message: String,
+    progress: Option<u8>,
+    started: Option<Timestamp>,
+    completed: Option<Timestamp>,
+    conditions: Vec<Condition>,
+}
+
+impl Operation {
+    /// Reads one object; `keep` keeps it as it is, too.
+    pub(super) fn read(json: &str, keep: bool) -> Result<Self, serde_json::Error> {
+        let wire: Wire = serde_json::from_str(json)?;
+        let raw = if keep {
+            Some(RawValue::from_string(json.to_owned())?)
+        } else {
+            None
+        };
+        let Wire {
+            metadata,
+            spec,
+            status,
+        } = wire;
+        // The Go operator writes no state.
+        let active = status.phase != "Completed";
+        let state = if status.state.is_empty() {
+            status.phase
+        } else {
+            status.state
+        };
+        Ok(Self {
+            namespace: metadata.namespace,
+            name: metadata.name,
+            version: metadata.resource_version,
+            labels: metadata.labels,
+            operation: spec.operation,
+            item: spec.item,
+            component: spec.component,
+            rule_set: spec.rule_set,
+            subject: spec.subject,
+            active,
+            state,
+            reason: status.reason,
+            message: status.message,
+            progress: status.progress,
+            started: status.started.or(metadata.creation_timestamp),
+            completed: status.completed,
+            conditions: status.conditions,
+            raw,
+        })
+    }
+
+    /// `Kind/name`, with the item if there is one.
+    pub(super) fn subject_name(&self) -> String {
+        let Subject { kind, name, .. } = &self.subject;
+        match &self.item {
+            Some(item) => format!("{kind}/{name}/{item}"),
+            None => format!("{kind}/{name}"),
+        }
+    }
+
+    /// Seconds since it began.
+    pub(super) fn age(&self, now: Timestamp) -> Option<i64> {
+        Some(now.as_second() - self.started?.as_second())
+    }
+
+    /// Value of the label `ifo.kubevirt.io/correlation-…`.
+    pub(super) fn correlation(&self, suffix: &str) -> Option<&str> {
+        self.labels
+            .iter()
+            .find(|(key, _)| key.strip_prefix(CORRELATION) == Some(suffix))
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// Whether something is wrong with it, or was at the end.
+    pub(super) fn is_failing(&self) -> bool {
+        matches!(self.state.as_str(), "Failing" | "Failed")
+    }
+
+    /// Whether it waits for someone or something else.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.state == "Blocked"
+    }
+
+    /// `inflightoperation.GROUP/name`, as kubectl's `-o name` has it.
+    pub(super) fn resource_name(&self, group: &str) -> String {
+        format!("{}.{group}/{}", live::KIND.to_lowercase(), self.name)
+    }
+
+    /// Tells it from every other one.
+    pub(super) fn key(&self) -> (Option<String>, String) {
+        (self.namespace.clone(), self.name.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_that_says_little_is_read_all_the_same() {
+        let operation = Operation::read(
+            r#"{"metadata":{"name":"a","creationTimestamp":"2026-01-01T00:00:00Z"},
+                "spec":{"operation":"Migrating","subject":{"kind":"VM","name":"x"}},
+                "status":{"phase":"Active"}}"#,
+            false,
+        )
+        .unwrap();
+        assert!(operation.active);
+        assert_eq!(operation.state, "Active");
+        assert_eq!(operation.subject_name(), "VM/x");
+        let later = "2026-01-01T00:01:00Z".parse().unwrap();
+        assert_eq!(operation.age(later), Some(60));
+        assert!(Operation::read("{}", true).unwrap().raw.is_some());
+    }
+}

@@ -1,0 +1,69 @@
+//! Colour, where somebody sees it: on a terminal, unless `NO_COLOR` or a flag says no.
+
+use anstyle::{AnsiColor, Style};
+use std::io::IsTerminal as _;
+
+/// The flags about colour.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+#[command(next_help_heading = "Output")]
+pub(super) struct Colors {
+    /// Colour even where the output is no terminal
+    #[arg(long, overrides_with = "no_color")]
+    color: bool,
+    /// No colour (as with the variable NO_COLOR)
+    #[arg(long, overrides_with = "color")]
+    no_color: bool,
+}
+
+impl Colors {
+    /// What standard output gets.
+    pub(super) fn paint(self) -> Paint {
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        // https://no-color.org
+        let wanted = set("NO_COLOR").is_none()
+            && set("TERM").is_none_or(|term| term != "dumb")
+            && std::io::stdout().is_terminal();
+        Paint {
+            on: self.color || (wanted && !self.no_color),
+        }
+    }
+}
+
+/// Paints, or not.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Paint {
+    /// Whether it does.
+    pub(super) on: bool,
+}
+
+impl Paint {
+    /// `text` in the colour of the state that an operation is in.
+    pub(super) fn state(self, state: &str, text: &str) -> String {
+        let style = match state {
+            "Failing" | "Failed" => AnsiColor::Red.on_default().bold(),
+            "Blocked" => AnsiColor::Yellow.on_default(),
+            "Progressing" | "Active" => AnsiColor::Cyan.on_default(),
+            "Succeeded" => AnsiColor::Green.on_default(),
+            _ => Style::new().dimmed(),
+        };
+        self.apply(style, text)
+    }
+
+    /// A heading.
+    pub(super) fn heading(self, text: &str) -> String {
+        self.apply(Style::new().bold(), text)
+    }
+
+    /// What matters less.
+    pub(super) fn dim(self, text: &str) -> String {
+        self.apply(Style::new().dimmed(), text)
+    }
+
+    fn apply(self, style: Style, text: &str) -> String {
+        if self.on && !text.is_empty() {
+            format!("{style}{text}{style:#}")
+        } else {
+            text.to_owned()
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! The order of a list. Enters: what `--sort-by` says, a column or a JSONPath as kubectl
+//! has it. Leaves: operations in that order.
+
+use super::operation::Operation;
+use super::problem::Problem;
+use serde_json::Value;
+use std::cmp::Ordering;
+
+/// What to sort by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum SortBy {
+    /// Namespace, subject, operation: so that a list stays where it was.
+    Subject,
+    /// The oldest first.
+    Age,
+    /// The farthest first.
+    Progress,
+    /// What needs somebody first: failing, blocked, then the rest.
+    State,
+    /// By a text column.
+    Text(Text),
+    /// By a field of the object.
+    Path(Vec<String>),
+}
+
+/// A column whose text is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Text {
+    Name,
+    Kind,
+    Component,
+    Operation,
+    RuleSet,
+    Reason,
+    Message,
+}
+
+impl SortBy {
+    /// Reads the value of `--sort-by`.
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        let path = text.trim_start_matches('{').trim_end_matches('}');
+        if let Some(path) = path.strip_prefix('.') {
+            let path = path.split('.').map(str::to_owned);
+            return Ok(Self::Path(path.collect()));
+        }
+        Ok(match path.to_ascii_lowercase().as_str() {
+            "namespace" | "subject" => Self::Subject,
+            "age" | "started" => Self::Age,
+            "progress" => Self::Progress,
+            "state" | "phase" => Self::State,
+            "name" => Self::Text(Text::Name),
+            "kind" => Self::Text(Text::Kind),
+            "component" => Self::Text(Text::Component),
+            "operation" => Self::Text(Text::Operation),
+            "ruleset" => Self::Text(Text::RuleSet),
+            "reason" => Self::Text(Text::Reason),
+            "message" => Self::Text(Text::Message),
+            _ => {
+                return Err(format!(
+                    "{text:?} is no column (namespace, subject, kind, operation, state, progress, \
+                     age, name, component, ruleset, reason, message) and no JSONPath such as \
+                     .status.progress"
+                ));
+            }
+        })
+    }
+
+    /// Whether the objects themselves are needed.
+    pub(super) fn needs_raw(&self) -> bool {
+        matches!(self, Self::Path(_))
+    }
+
+    /// Sorts; equal ones by subject, and by name at last.
+    pub(super) fn sort(&self, operations: &mut [Operation]) -> Result<(), Problem> {
+        if let Self::Path(path) = self {
+            let path: Vec<&str> = path.iter().map(String::as_str).collect();
+            if !operations.is_empty() && !operations.iter().any(|it| field(it, &path).is_some()) {
+                return Err(Problem::Usage(format!(
+                    "--sort-by: no operation has a field .{}",
+                    path.join(".")
+                )));
+            }
+            operations.sort_by_cached_key(|it| (Key(field(it, &path)), by_subject_owned(it)));
+            return Ok(());
+        }
+        operations.sort_by(|a, b| self.compare(a, b).then_with(|| by_subject(a, b)));
+        Ok(())
+    }
+
+    fn compare(&self, a: &Operation, b: &Operation) -> Ordering {
+        match self {
+            Self::Subject | Self::Path(_) => Ordering::Equal,
+            Self::Age => a.started.cmp(&b.started),
+            Self::Progress => b.progress.cmp(&a.progress),
+            Self::State => urgency(a).cmp(&urgency(b)),
+            Self::Text(column) => text(a, *column).cmp(text(b, *column)),
+        }
+    }
+}
+
+fn text(operation: &Operation, column: Text) -> &str {
+    match column {
+        Text::Name => &operation.name,
+        Text::Kind => &operation.subject.kind,
+        Text::Component => &operation.component,
+        Text::Operation => &operation.operation,
+        Text::RuleSet => &operation.rule_set,
+        Text::Reason => &operation.reason,
+        Text::Message => &operation.message,
+    }
+}
+
+/// What needs somebody comes first.
+pub(super) fn urgency(operation: &Operation) -> u8 {
+    match operation.state.as_str() {
+        "Failing" => 0,
+        "Blocked" => 1,
+        _ if operation.active => 2,
+        "Failed" => 3,
+        _ => 4,
+    }
+}
+
+/// By namespace, kind, name, operation, item, and the object's name.
+pub(super) fn by_subject(a: &Operation, b: &Operation) -> Ordering {
+    subject_key(a).cmp(&subject_key(b))
+}
+
+fn subject_key(it: &Operation) -> [&str; 6] {
+    let subject = &it.subject;
+    [
+        subject.namespace.as_deref().unwrap_or_default(),
+        &subject.kind,
+        &subject.name,
+        &it.operation,
+        it.item.as_deref().unwrap_or_default(),
+        &it.name,
+    ]
+}
+
+fn by_subject_owned(it: &Operation) -> [String; 6] {
+    subject_key(it).map(str::to_owned)
+}
+
+fn field(operation: &Operation, path: &[&str]) -> Option<Value> {
+    let mut value: Value = serde_json::from_str(operation.raw.as_ref()?.get()).ok()?;
+    for name in path {
+        value = value.get_mut(*name)?.take();
+    }
+    Some(value)
+}
+
+/// Values in kubectl's order: absent ones first, numbers by size, the rest by its text.
+#[derive(Debug, PartialEq)]
+struct Key(Option<Value>);
+
+impl Eq for Key {}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (&self.0, &other.0) {
+            (Some(Value::Number(a)), Some(Value::Number(b))) => a
+                .as_f64()
+                .unwrap_or_default()
+                .total_cmp(&b.as_f64().unwrap_or_default()),
+            (Some(Value::String(a)), Some(Value::String(b))) => a.cmp(b),
+            (a, b) => a
+                .as_ref()
+                .map(Value::to_string)
+                .cmp(&b.as_ref().map(Value::to_string)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::mixed;
+    use super::*;
+
+    fn sorted(by: &str) -> Vec<String> {
+        let mut operations = mixed();
+        SortBy::read(by)
+            .expect("a column")
+            .sort(&mut operations)
+            .expect("a field");
+        operations.into_iter().map(|it| it.subject.name).collect()
+    }
+
+    #[test]
+    fn each_column_and_each_path_makes_an_order() {
+        for (by, order) in [
+            ("subject", ["version", "データ", "backend", "frontend"]),
+            ("age", ["version", "データ", "backend", "frontend"]),
+            ("PROGRESS", ["frontend", "version", "データ", "backend"]),
+            ("state", ["データ", "frontend", "version", "backend"]),
+            ("operation", ["データ", "frontend", "backend", "version"]),
+            (
+                ".status.progress",
+                ["データ", "backend", "version", "frontend"],
+            ),
+            (
+                "{.metadata.name}",
+                ["backend", "frontend", "version", "データ"],
+            ),
+        ] {
+            assert_eq!(sorted(by), order, "{by}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_column_and_no_field_is_told() {
+        assert!(SortBy::read("size").is_err());
+        let nowhere = SortBy::read(".status.nothing").expect("a path");
+        assert!(nowhere.sort(&mut mixed()).is_err());
+        assert!(nowhere.sort(&mut []).is_ok());
+    }
+}

@@ -1,0 +1,495 @@
+//! Where operations come from: the live API, or the CRs where that is not served; the
+//! whole cluster, or the namespaces that the user may see. Enters: a server and filters.
+//! Leaves: the operations that are meant, once or as they change.
+
+use super::connect::Server;
+use super::filter::Filters;
+use super::operation::Operation;
+use super::output::complain;
+use super::problem::Problem;
+use crate::api::{GROUP, LIVE_GROUP, VERSION, live};
+use futures::stream::{BoxStream, SelectAll};
+use futures::{StreamExt as _, TryStreamExt as _};
+use kube::api::{ApiResource, DynamicObject};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, core::GroupVersionKind};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Objects of one page: kubectl's chunk size. It bounds the text that is held at once.
+const PAGE: u32 = 500;
+
+/// Namespaces that are asked at the same time.
+const AT_ONCE: usize = 16;
+
+/// Namespaces that are watched one by one; each has a request of its own at the server.
+const MOST_WATCHED: usize = 100;
+
+/// Namespaces that are named in the note about them.
+const NAMED: usize = 5;
+
+/// Which API serves the operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Served {
+    /// The virtual objects of `live.ifo.kubevirt.io`.
+    Live,
+    /// CRs of `ifo.kubevirt.io`: of persistence mode, or of the Go operator.
+    Crs,
+}
+
+impl Served {
+    /// The API group.
+    pub(super) fn group(self) -> &'static str {
+        match self {
+            Self::Live => LIVE_GROUP,
+            Self::Crs => GROUP,
+        }
+    }
+
+    /// `plural.group`, as RBAC errors name it.
+    pub(super) fn resource(self) -> &'static str {
+        match self {
+            Self::Live => "inflightoperations.live.ifo.kubevirt.io",
+            Self::Crs => "inflightoperations.ifo.kubevirt.io",
+        }
+    }
+}
+
+/// Operations of a cluster that are meant.
+pub(super) struct Source {
+    /// Whom to ask.
+    pub(super) server: Server,
+    /// Which API serves them.
+    pub(super) served: Served,
+    /// Namespaces that are asked one by one; None for all at once, or the one of `-n`.
+    pub(super) namespaces: Option<Vec<String>>,
+    filters: Filters,
+    keep_raw: bool,
+}
+
+/// What changed.
+#[derive(Debug)]
+pub(super) enum Change {
+    /// An operation is new, or other than before.
+    Applied(Box<Operation>),
+    /// An operation is gone, or no longer meant.
+    Deleted(Box<Operation>),
+    /// All that there is has been told.
+    Synced,
+    /// The watch is broken; it goes on by itself, and says `Synced` when it is whole again.
+    Lost(Problem),
+}
+
+impl Source {
+    /// Finds out who serves the operations and where the user may see them, and lists
+    /// them. One line on standard error tells what is not as usual. `keep_raw` keeps the
+    /// objects as they are.
+    pub(super) async fn open(
+        server: Server,
+        filters: Filters,
+        keep_raw: bool,
+    ) -> Result<(Self, Vec<Operation>), Problem> {
+        let mut source = Self {
+            server,
+            served: Served::Live,
+            namespaces: None,
+            filters,
+            keep_raw,
+        };
+        let mut listed = source.list().await;
+        if let Err(Problem::NotFound(_)) = listed {
+            source.served = Served::Crs;
+            listed = source.list().await;
+            match &listed {
+                Err(Problem::NotFound(_)) => return Err(Problem::NotInstalled),
+                Err(_) => {}
+                Ok(_) => complain(
+                    "note",
+                    format!(
+                        "{LIVE_GROUP} is not served; showing the objects of {}",
+                        Served::Crs.resource()
+                    ),
+                ),
+            }
+        }
+        if let Err(Problem::Forbidden { .. }) = listed
+            && source.served == Served::Live
+            && source.filters.namespace.is_none()
+        {
+            listed = source.list_where_allowed().await;
+        }
+        Ok((source, listed?))
+    }
+
+    /// Lists the operations that are meant, all phases that are.
+    pub(super) async fn list(&self) -> Result<Vec<Operation>, Problem> {
+        let Some(namespaces) = &self.namespaces else {
+            return self.list_in(self.place()).await;
+        };
+        let lists: Vec<Vec<Operation>> = futures::stream::iter(namespaces)
+            .map(|namespace| self.list_in(Some(namespace)))
+            .buffered(AT_ONCE)
+            .try_collect()
+            .await?;
+        Ok(lists.into_iter().flatten().collect())
+    }
+
+    /// The namespace of all requests, if one was asked for. A CR is cluster-scoped.
+    fn place(&self) -> Option<&str> {
+        let namespace = self.filters.namespace.as_deref();
+        namespace.filter(|_| self.served == Served::Live)
+    }
+
+    /// Lists namespace by namespace, and remembers those where the user may.
+    async fn list_where_allowed(&mut self) -> Result<Vec<Operation>, Problem> {
+        let all = namespaces(&self.server).await;
+        let lists: Vec<(&String, Result<Vec<Operation>, Problem>)> = futures::stream::iter(&all)
+            .map(async |namespace| (namespace, self.list_in(Some(namespace)).await))
+            .buffered(AT_ONCE)
+            .collect()
+            .await;
+        let mut allowed = Vec::new();
+        let mut operations = Vec::new();
+        for (namespace, listed) in lists {
+            match listed {
+                Ok(listed) => {
+                    allowed.push(namespace.clone());
+                    operations.extend(listed);
+                }
+                Err(Problem::Forbidden { .. }) => {}
+                Err(problem) => return Err(problem),
+            }
+        }
+        if allowed.is_empty() {
+            return Err(Problem::Forbidden {
+                verb: "list",
+                resource: self.served.resource().to_owned(),
+                namespace: None,
+            });
+        }
+        let named = allowed.iter().take(NAMED).cloned().collect::<Vec<_>>();
+        let more = match allowed.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        complain(
+            "note",
+            format!(
+                "you may not list operations in all namespaces; showing those in {}{more}",
+                named.join(", ")
+            ),
+        );
+        self.namespaces = Some(allowed);
+        Ok(operations)
+    }
+
+    /// Lists one namespace, or all at once.
+    async fn list_in(&self, namespace: Option<&str>) -> Result<Vec<Operation>, Problem> {
+        match self.pages(namespace, PAGE).await {
+            // Between two pages the server went on farther than it can go back.
+            Err(Problem::Expired) => self.pages(namespace, 0).await,
+            listed => listed,
+        }
+    }
+
+    async fn pages(&self, namespace: Option<&str>, size: u32) -> Result<Vec<Operation>, Problem> {
+        let mut operations = Vec::new();
+        let mut resume = String::new();
+        let size = if size == 0 {
+            String::new()
+        } else {
+            size.to_string()
+        };
+        loop {
+            let query = query(&[
+                ("limit", &size),
+                ("continue", &resume),
+                (
+                    "labelSelector",
+                    self.filters.selector.as_deref().unwrap_or_default(),
+                ),
+                ("fieldSelector", self.phase()),
+            ]);
+            let uri = format!("{}?{query}", self.path(namespace));
+            let resource = self.served.resource();
+            let text = self.server.text(&uri, resource, namespace).await?;
+            let unreadable = |error: serde_json::Error| {
+                Problem::Other(format!("{uri}: the answer cannot be read: {error}"))
+            };
+            let page: RawPage<'_> = serde_json::from_str(&text).map_err(unreadable)?;
+            for item in page.items {
+                let operation = Operation::read(item.get(), self.keep_raw).map_err(unreadable)?;
+                if self.filters.shows(&operation) {
+                    operations.push(operation);
+                }
+            }
+            match page.metadata.resume {
+                Some(token) if !token.is_empty() => resume = token,
+                _ => return Ok(operations),
+            }
+        }
+    }
+
+    /// Field selector that spares the server to send what is over. CRs of the Go operator
+    /// have no such field.
+    fn phase(&self) -> &'static str {
+        if self.filters.all_phases || self.served == Served::Crs {
+            ""
+        } else {
+            "status.phase=Active"
+        }
+    }
+
+    fn path(&self, namespace: Option<&str>) -> String {
+        let group = self.served.group();
+        let within = namespace.map_or_else(String::new, |it| format!("/namespaces/{}", escape(it)));
+        format!("/apis/{group}/{VERSION}{within}/{}", live::PLURAL)
+    }
+
+    /// Follows the operations that are meant, in any phase: one that ends is told with
+    /// its end, whatever `--all-phases` says.
+    pub(super) fn follow(&self) -> Result<Follower, Problem> {
+        let places: Vec<Option<&str>> = match &self.namespaces {
+            Some(namespaces) if namespaces.len() > MOST_WATCHED => {
+                return Err(Problem::Usage(format!(
+                    "{} namespaces are too many to watch one by one; name one with -n",
+                    namespaces.len()
+                )));
+            }
+            Some(namespaces) => namespaces.iter().map(|it| Some(it.as_str())).collect(),
+            None => vec![self.place()],
+        };
+        let kind = GroupVersionKind::gvk(self.served.group(), VERSION, live::KIND);
+        let resource = ApiResource::from_gvk_with_plural(&kind, live::PLURAL);
+        let mut config = watcher::Config::default();
+        if let Some(selector) = &self.filters.selector {
+            config = config.labels(selector);
+        }
+        let streams = places.iter().enumerate().map(|(number, namespace)| {
+            let client = self.server.client.clone();
+            let api: Api<DynamicObject> = match namespace {
+                Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+                None => Api::all_with(client, &resource),
+            };
+            watcher(api, config.clone())
+                .default_backoff()
+                .map(move |event| (number, event))
+                .boxed()
+        });
+        Ok(Follower {
+            streams: streams.collect(),
+            places: places.iter().map(|_| Place::default()).collect(),
+            pending: VecDeque::new(),
+            server: self.server.clone(),
+            resource: self.served.resource(),
+            filters: self.filters.clone(),
+            keep_raw: self.keep_raw,
+        })
+    }
+}
+
+type Event = Result<watcher::Event<DynamicObject>, watcher::Error>;
+
+/// Operations as they change, over broken connections and restarts of the server.
+pub(super) struct Follower {
+    streams: SelectAll<BoxStream<'static, (usize, Event)>>,
+    places: Vec<Place>,
+    pending: VecDeque<Change>,
+    server: Server,
+    resource: &'static str,
+    filters: Filters,
+    keep_raw: bool,
+}
+
+/// What is known of one namespace, or of all at once.
+#[derive(Default)]
+struct Place {
+    known: BTreeMap<(Option<String>, String), Operation>,
+    /// The state that is being told anew.
+    relist: Option<BTreeMap<(Option<String>, String), Operation>>,
+    whole: bool,
+}
+
+impl Follower {
+    /// The next change. A watch goes on for ever.
+    pub(super) async fn next(&mut self) -> Change {
+        loop {
+            if let Some(change) = self.pending.pop_front() {
+                return change;
+            }
+            let Some((place, event)) = self.streams.next().await else {
+                std::future::pending::<()>().await;
+                continue;
+            };
+            self.take(place, event);
+        }
+    }
+
+    fn take(&mut self, number: usize, event: Event) {
+        let place = &mut self.places[number];
+        match event {
+            Ok(watcher::Event::Init) => place.relist = Some(BTreeMap::new()),
+            Ok(watcher::Event::InitApply(object)) => {
+                if let Some(operation) = read(object, self.keep_raw, &self.filters)
+                    && let Some(relist) = &mut place.relist
+                {
+                    relist.insert(operation.key(), operation);
+                }
+            }
+            Ok(watcher::Event::InitDone) => {
+                let fresh = place.relist.take().unwrap_or_default();
+                let before = std::mem::take(&mut place.known);
+                for (key, operation) in before {
+                    if !fresh.contains_key(&key) {
+                        self.pending.push_back(Change::Deleted(Box::new(operation)));
+                    } else if fresh[&key].version == operation.version {
+                        place.known.insert(key, operation);
+                    }
+                }
+                for (key, operation) in fresh {
+                    if place.known.insert(key, operation.clone()).is_none() {
+                        self.pending.push_back(Change::Applied(Box::new(operation)));
+                    }
+                }
+                place.whole = true;
+                if self.places.iter().all(|place| place.whole) {
+                    self.pending.push_back(Change::Synced);
+                }
+            }
+            Ok(watcher::Event::Apply(object)) => {
+                if let Some(operation) = read(object, self.keep_raw, &self.filters) {
+                    place.known.insert(operation.key(), operation.clone());
+                    self.pending.push_back(Change::Applied(Box::new(operation)));
+                }
+                self.mended(number);
+            }
+            Ok(watcher::Event::Delete(object)) => {
+                if let Some(operation) = read(object, self.keep_raw, &self.filters) {
+                    place.known.remove(&operation.key());
+                    self.pending.push_back(Change::Deleted(Box::new(operation)));
+                }
+                self.mended(number);
+            }
+            Err(error) => {
+                place.whole = false;
+                let problem = self.problem(&error);
+                self.pending.push_back(Change::Lost(problem));
+            }
+        }
+    }
+
+    /// An event tells that a watch that was broken goes on where it was.
+    fn mended(&mut self, number: usize) {
+        if !std::mem::replace(&mut self.places[number].whole, true)
+            && self.places.iter().all(|place| place.whole)
+        {
+            self.pending.push_back(Change::Synced);
+        }
+    }
+
+    fn problem(&self, error: &watcher::Error) -> Problem {
+        let inner = match error {
+            watcher::Error::InitialListFailed(error)
+            | watcher::Error::WatchStartFailed(error)
+            | watcher::Error::WatchFailed(error) => error,
+            watcher::Error::WatchError(status) => {
+                return Problem::Other(format!("the watch ended: {}", status.message));
+            }
+            watcher::Error::NoResourceVersion => {
+                return Problem::Other("the server sends no resourceVersion".to_owned());
+            }
+        };
+        self.server.problem(inner, "watch", self.resource, None)
+    }
+}
+
+/// The operation in an object, if it is meant. One that cannot be read is none.
+fn read(object: DynamicObject, keep_raw: bool, filters: &Filters) -> Option<Operation> {
+    let json = serde_json::to_string(&object).ok()?;
+    let operation = Operation::read(&json, keep_raw).ok()?;
+    filters.matches(&operation).then_some(operation)
+}
+
+/// All namespaces that the user can know of: all, or (`OpenShift`) their projects, or the
+/// context's.
+pub(super) async fn namespaces(server: &Server) -> Vec<String> {
+    for (uri, resource) in [
+        ("/api/v1/namespaces", "namespaces"),
+        (
+            "/apis/project.openshift.io/v1/projects",
+            "projects.project.openshift.io",
+        ),
+    ] {
+        if let Ok(names) = names(server, uri, resource).await {
+            return names;
+        }
+    }
+    vec![server.default_namespace.clone()]
+}
+
+async fn names(server: &Server, uri: &str, resource: &str) -> Result<Vec<String>, Problem> {
+    let mut names = Vec::new();
+    let mut resume = String::new();
+    loop {
+        let query = query(&[("limit", &PAGE.to_string()), ("continue", &resume)]);
+        let uri = format!("{uri}?{query}");
+        let page: Page<Named> = server.get(&uri, resource, None).await?;
+        names.extend(page.items.into_iter().map(|item| item.metadata.name));
+        match page.metadata.resume {
+            Some(token) if !token.is_empty() => resume = token,
+            _ => return Ok(names),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct RawPage<'a> {
+    #[serde(default)]
+    metadata: ListMeta,
+    #[serde(borrow)]
+    items: Vec<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Page<T> {
+    #[serde(default)]
+    metadata: ListMeta,
+    items: Vec<T>,
+}
+
+#[derive(Default, Deserialize)]
+struct ListMeta {
+    #[serde(rename = "continue")]
+    resume: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    metadata: Name,
+}
+
+#[derive(Deserialize)]
+struct Name {
+    name: String,
+}
+
+/// A query string of the options that have a value.
+pub(super) fn query(options: &[(&str, &str)]) -> String {
+    let given = options.iter().filter(|(_, value)| !value.is_empty());
+    form_urlencoded::Serializer::new(String::new())
+        .extend_pairs(given)
+        .finish()
+}
+
+/// What RFC 3986 leaves as it is.
+const UNRESERVED: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// A segment of a path.
+pub(super) fn escape(segment: &str) -> String {
+    percent_encoding::utf8_percent_encode(segment, UNRESERVED).to_string()
+}

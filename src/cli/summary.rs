@@ -1,0 +1,269 @@
+//! `kubectl ifo summary`: how much is going on, and what needs somebody.
+
+use super::columns::{self, Table, screen};
+use super::connect::Connect;
+use super::filter::Filters;
+use super::operation::Operation;
+use super::output::{Shape, print, print_value, table};
+use super::paint::{Colors, Paint};
+use super::problem::Problem;
+use super::source::Source;
+use jiff::Timestamp;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+/// The flags of the command.
+#[derive(Debug, clap::Args)]
+#[command(mut_arg("all_phases", |it| it.hide(true)))]
+#[command(after_help = "\
+Examples:
+  kubectl ifo summary
+  kubectl ifo summary -c kubevirt -O json")]
+pub(super) struct Args {
+    #[command(flatten)]
+    filters: Filters,
+    /// Form of the output; kubectl's -o does it, too
+    #[arg(
+        short = 'O',
+        long = "output",
+        value_enum,
+        value_name = "FORM",
+        help_heading = "Output"
+    )]
+    shape: Option<Shape>,
+    #[command(flatten)]
+    colors: Colors,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// Counts the operations, and prints the counts.
+pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
+    let mut filters = args.filters.within(args.connect.namespace.as_ref());
+    let asked = filters.take_format();
+    // What is over is counted anyway.
+    filters.all_phases = true;
+    let (_, operations) = Source::open(args.connect.open().await?, filters, false).await?;
+    let now = Timestamp::now();
+    let summary = Summary::of(&operations, now);
+    match args.shape.or(asked).unwrap_or_default() {
+        Shape::Json => print_value(&summary, super::output::Format::Json),
+        Shape::Yaml => print_value(&summary, super::output::Format::Yaml),
+        Shape::Name => {
+            return Err(Problem::Usage(
+                "a summary has no names; use -O json".to_owned(),
+            ));
+        }
+        Shape::Table | Shape::Wide => {
+            print(&summary.text(&operations, now, screen(), args.colors.paint()));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What there is of one sort.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+struct Counts {
+    active: usize,
+    completed: usize,
+}
+
+impl Counts {
+    fn add(&mut self, active: bool) {
+        if active {
+            self.active += 1;
+        } else {
+            self.completed += 1;
+        }
+    }
+}
+
+/// All counts; as data it is the command's JSON.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Summary {
+    total: Counts,
+    by_component: BTreeMap<String, Counts>,
+    by_kind: BTreeMap<String, Counts>,
+    by_operation: BTreeMap<String, Counts>,
+    by_state: BTreeMap<String, usize>,
+    /// The active operation that began first.
+    oldest: Option<Brief>,
+    failing: Vec<Brief>,
+    blocked: Vec<Brief>,
+}
+
+/// An operation in a few words.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Brief {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
+    subject: String,
+    operation: String,
+    state: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    started: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    age_seconds: Option<i64>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    message: String,
+}
+
+impl Brief {
+    fn of(operation: &Operation, now: Timestamp) -> Self {
+        Self {
+            name: operation.name.clone(),
+            namespace: operation.subject.namespace.clone(),
+            subject: operation.subject_name(),
+            operation: operation.operation.clone(),
+            state: operation.state.clone(),
+            started: operation.started,
+            age_seconds: operation.age(now),
+            message: operation.message.clone(),
+        }
+    }
+}
+
+impl Summary {
+    fn of(operations: &[Operation], now: Timestamp) -> Self {
+        let mut summary = Self {
+            total: Counts::default(),
+            by_component: BTreeMap::new(),
+            by_kind: BTreeMap::new(),
+            by_operation: BTreeMap::new(),
+            by_state: BTreeMap::new(),
+            oldest: oldest(operations).map(|it| Brief::of(it, now)),
+            failing: Vec::new(),
+            blocked: Vec::new(),
+        };
+        for it in operations {
+            summary.total.add(it.active);
+            let groups = [
+                (&mut summary.by_component, &it.component),
+                (&mut summary.by_kind, &it.subject.kind),
+                (&mut summary.by_operation, &it.operation),
+            ];
+            for (counts, name) in groups {
+                counts.entry(name.clone()).or_default().add(it.active);
+            }
+            *summary.by_state.entry(it.state.clone()).or_default() += 1;
+        }
+        for it in urgent(operations) {
+            let list = if it.is_blocked() {
+                &mut summary.blocked
+            } else {
+                &mut summary.failing
+            };
+            list.push(Brief::of(it, now));
+        }
+        summary
+    }
+
+    fn text(
+        &self,
+        operations: &[Operation],
+        now: Timestamp,
+        screen: Option<usize>,
+        paint: Paint,
+    ) -> String {
+        let Counts { active, completed } = self.total;
+        let mut text = format!("{active} active, {completed} completed\n");
+        if let Some(oldest) = oldest(operations) {
+            text += &format!(
+                "Oldest: {} {} for {}\n",
+                columns::one_line(&oldest.subject_name()),
+                oldest.operation,
+                columns::age(oldest, now)
+            );
+        }
+        for (title, counts) in [
+            ("COMPONENT", &self.by_component),
+            ("KIND", &self.by_kind),
+            ("OPERATION", &self.by_operation),
+        ] {
+            text += &block(title, counts);
+        }
+        if !self.by_state.is_empty() {
+            let rows: Vec<[String; 2]> = self
+                .by_state
+                .iter()
+                .map(|(state, count)| [state.clone(), count.to_string()])
+                .collect();
+            text += "\n";
+            text += &table(["STATE", "COUNT"], &rows);
+        }
+        let urgent: Vec<Operation> = urgent(operations).into_iter().cloned().collect();
+        if !urgent.is_empty() {
+            text += &format!("\n{}\n", paint.heading("Blocked or failing:"));
+            let table = Table::new(&urgent, false, now, screen, paint);
+            text += &table.header();
+            text.extend(urgent.iter().map(|it| table.row(it, now)));
+        }
+        text
+    }
+}
+
+fn block(title: &'static str, counts: &BTreeMap<String, Counts>) -> String {
+    if counts.is_empty() {
+        return String::new();
+    }
+    let rows: Vec<[String; 3]> = counts
+        .iter()
+        .map(|(name, counts)| {
+            [
+                name.clone(),
+                counts.active.to_string(),
+                counts.completed.to_string(),
+            ]
+        })
+        .collect();
+    format!("\n{}", table([title, "ACTIVE", "COMPLETED"], &rows))
+}
+
+fn oldest(operations: &[Operation]) -> Option<&Operation> {
+    let active = operations
+        .iter()
+        .filter(|it| it.active && it.started.is_some());
+    active.min_by_key(|it| it.started)
+}
+
+/// What is active and blocked or failing; the failing ones first, the oldest of each
+/// first.
+fn urgent(operations: &[Operation]) -> Vec<&Operation> {
+    let mut urgent: Vec<&Operation> = operations
+        .iter()
+        .filter(|it| it.active && (it.is_blocked() || it.is_failing()))
+        .collect();
+    urgent.sort_by_key(|it| (super::sort::urgency(it), it.started));
+    urgent
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{mixed, now, snapshot};
+    use super::*;
+
+    #[test]
+    fn summaries_look_as_they_always_did() {
+        let operations = mixed();
+        let summary = Summary::of(&operations, now());
+        snapshot(
+            "summary",
+            &summary.text(&operations, now(), None, Paint::default()),
+        );
+        snapshot(
+            "summary-80",
+            &summary.text(&operations, now(), Some(80), Paint { on: true }),
+        );
+        let json = serde_json::to_string_pretty(&summary).expect("it is data");
+        snapshot("summary-json", &json);
+        let empty = Summary::of(&[], now());
+        snapshot(
+            "summary-empty",
+            &empty.text(&[], now(), None, Paint::default()),
+        );
+    }
+}

@@ -1,0 +1,82 @@
+//! `kubectl ifo version`: of the plugin, and of the server behind the cluster's API.
+
+use super::connect::{Connect, Server};
+use super::output::{Format, complain, print, print_value};
+use super::problem::Problem;
+use crate::api::{LIVE_GROUP, VERSION};
+use serde::{Deserialize, Serialize};
+use std::process::ExitCode;
+
+/// The flags of the command.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  kubectl ifo version
+  kubectl ifo version --client -O json")]
+pub(super) struct Args {
+    /// Only that of the plugin; asks no cluster
+    #[arg(long)]
+    client: bool,
+    /// Form of the output
+    #[arg(short = 'O', long, short_alias = 'o', value_enum, default_value_t = Format::Table)]
+    output: Format,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Versions {
+    client_version: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server_version: Option<String>,
+}
+
+/// Prints the versions. One that cannot be had is an error, after the others.
+pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
+    let server = if args.client {
+        Ok(None)
+    } else {
+        async { of(&args.connect.open().await?).await.map(Some) }.await
+    };
+    let versions = Versions {
+        client_version: concat!("v", env!("CARGO_PKG_VERSION")).to_owned(),
+        server_version: server.as_ref().ok().cloned().flatten(),
+    };
+    match args.output {
+        Format::Table => {
+            let mut text = format!("Client Version: {}\n", versions.client_version);
+            if let Some(version) = &versions.server_version {
+                text += &format!("Server Version: {version}\n");
+            }
+            print(&text);
+        }
+        format => print_value(&versions, format),
+    }
+    match server {
+        Ok(_) => Ok(ExitCode::SUCCESS),
+        Err(problem) => {
+            complain("error", problem);
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+/// What the server's own documentation calls its version: kube-apiserver passes that on,
+/// and keeps `/version` to itself.
+async fn of(server: &Server) -> Result<String, Problem> {
+    #[derive(Deserialize)]
+    struct Document {
+        info: Info,
+    }
+    #[derive(Deserialize)]
+    struct Info {
+        version: String,
+    }
+    let uri = format!("/openapi/v3/apis/{LIVE_GROUP}/{VERSION}");
+    match server.get::<Document>(&uri, "/openapi/v3", None).await {
+        Ok(document) => Ok(document.info.version),
+        Err(Problem::NotFound(_)) => Err(Problem::NotInstalled),
+        Err(problem) => Err(problem),
+    }
+}

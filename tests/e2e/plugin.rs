@@ -1,0 +1,329 @@
+//! The plugin as people use it: by itself and through kubectl, against a cluster.
+
+use crate::harness::{Lines, RULE_SET, VM, World, condition, migrating, rule_set, shared};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::Stdio;
+use tokio::process::{Child, Command};
+
+const PLUGIN: &str = env!("CARGO_BIN_EXE_kubectl-ifo");
+
+/// What the plugin said.
+struct Said {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Said {
+    async fn by(child: Child) -> Self {
+        let said = child.wait_with_output().await.expect("it ends");
+        let text = |bytes| String::from_utf8(bytes).expect("text");
+        Self {
+            code: said.status.code().expect("it was not killed"),
+            out: text(said.stdout),
+            err: text(said.stderr),
+        }
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.out)
+            .unwrap_or_else(|error| panic!("{error}: {}{}", self.out, self.err))
+    }
+}
+
+/// Starts it with the administrator's kubeconfig.
+fn start(world: &World, args: &[&str]) -> Child {
+    Command::new(PLUGIN)
+        .args(args)
+        .env("KUBECONFIG", &world.control_plane.state.kubeconfig)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("the plugin starts")
+}
+
+async fn run(world: &World, args: &[&str]) -> Said {
+    Said::by(start(world, args)).await
+}
+
+/// A namespace with a rule set of a component of its own, so that no other test's
+/// matters.
+async fn own(world: &World, prefix: &str) -> &'static str {
+    let namespace = world.namespace(prefix).await;
+    let mut rule_set = migrating(namespace);
+    rule_set["spec"]["component"] = json!(namespace);
+    world.ready_rule_set(&rule_set).await;
+    namespace
+}
+
+#[test]
+fn list_get_and_summary_show_what_is_in_flight() {
+    shared(async |world| {
+        let namespace = own(world, "plugin").await;
+        world.machine(namespace, "a", "Migrating").await;
+        world.machine(namespace, "b", "Migrating").await;
+        let both = [("a", "Migrating"), ("b", "Migrating")];
+        let operations = world.until_operations(namespace, &both).await;
+        let name = operations[0]["metadata"]["name"].as_str().expect("a name");
+
+        let said = run(world, &["-n", namespace]).await;
+        assert_eq!((said.code, said.err.as_str()), (0, ""));
+        let rows: Vec<&str> = said.out.lines().collect();
+        assert_eq!(rows.len(), 3, "{}", said.out);
+        assert!(rows[1].starts_with(namespace) && rows[1].contains("VirtualMachine/a"));
+
+        // As kubectl's own users type it.
+        let said = run(world, &["list", "-n", namespace, "-o", "json"]).await;
+        assert_eq!(said.json()["items"], json!(operations), "{}", said.err);
+        let said = run(
+            world,
+            &[
+                "-n",
+                namespace,
+                "list",
+                "-o",
+                "name",
+                "-k",
+                "virtualmachine",
+            ],
+        )
+        .await;
+        assert_eq!(said.out.lines().count(), 2, "{}", said.out);
+        assert!(
+            said.out
+                .contains(&format!("inflightoperation.live.ifo.kubevirt.io/{name}"))
+        );
+        let said = run(world, &["list", "-n", namespace, "-o", "Starting"]).await;
+        assert_eq!((said.code, said.out.as_str()), (0, ""));
+        let said = run(world, &["list", "-n", namespace, "-l", "not a selector"]).await;
+        assert_eq!(said.code, 1);
+        assert!(
+            said.err.contains("unable to parse requirement"),
+            "{}",
+            said.err
+        );
+
+        let said = run(world, &["get", name, "-O", "yaml"]).await;
+        assert!(said.out.contains(&format!("name: {name}")), "{}", said.out);
+        let said = run(world, &["get", "nothing-like-this"]).await;
+        assert_eq!(said.code, 1);
+        assert_eq!(said.err.lines().count(), 1, "{}", said.err);
+
+        let said = run(world, &["summary", "-c", namespace, "-O", "json"]).await;
+        let summary = said.json();
+        assert_eq!(summary["total"], json!({"active": 2, "completed": 0}));
+        assert_eq!(summary["byOperation"]["Migrating"]["active"], 2);
+        let said = run(world, &["version"]).await;
+        assert_eq!(said.code, 0, "{}", said.err);
+        assert!(said.out.contains("Server Version: v"), "{}", said.out);
+    });
+}
+
+#[test]
+fn kubectl_finds_it_as_a_plugin() {
+    shared(async |world| {
+        let namespace = own(world, "kubectl-plugin").await;
+        world.machine(namespace, "a", "Migrating").await;
+        world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await;
+        let folder = Path::new(PLUGIN).parent().expect("it is in a folder");
+        let path = format!(
+            "{}:{}",
+            folder.display(),
+            std::env::var("PATH").unwrap_or_default()
+        );
+        let said = Command::new(&world.control_plane.state.kubectl)
+            .args(["ifo", "list", "-n", namespace])
+            .env("PATH", path)
+            .env("KUBECONFIG", &world.control_plane.state.kubeconfig)
+            .output()
+            .await
+            .expect("kubectl runs");
+        let out = String::from_utf8_lossy(&said.stdout);
+        assert!(out.contains("VirtualMachine/a"), "{out}{said:?}");
+    });
+}
+
+#[test]
+fn watching_shows_changes_and_the_end() {
+    shared(async |world| {
+        let namespace = own(world, "plugin-watch").await;
+        world.machine(namespace, "a", "Migrating").await;
+        world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await;
+        let kubeconfig = world
+            .control_plane
+            .state
+            .kubeconfig
+            .to_str()
+            .expect("UTF-8");
+        let mut lines = Lines::of(
+            Path::new(PLUGIN),
+            &["list", "-n", namespace, "-w", "--kubeconfig", kubeconfig],
+        );
+        lines
+            .until("the first row", |all| (all.len() == 2).then_some(()))
+            .await;
+        world.machine(namespace, "b", "Migrating").await;
+        lines
+            .until("the second operation", |all| (all.len() == 3).then_some(()))
+            .await;
+        world.set_status(namespace, "b", "Running").await;
+        let all = lines
+            .until("the end of it", |all| {
+                let ended =
+                    |line: &String| line.contains("VirtualMachine/b") && line.contains("Ended");
+                all.iter().any(ended).then(|| all.to_vec())
+            })
+            .await;
+        assert_eq!(
+            all.iter()
+                .filter(|line| line.contains("VirtualMachine/a"))
+                .count(),
+            1,
+            "nothing happened to it: {all:?}"
+        );
+    });
+}
+
+#[test]
+fn a_user_without_rights_is_told_which_and_with_some_sees_those() {
+    shared(async |world| {
+        let namespace = own(world, "plugin-user").await;
+        world.machine(namespace, "a", "Migrating").await;
+        world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await;
+        let user = format!("{namespace}-user");
+        let said = run(world, &["list", "--as", &user]).await;
+        assert_eq!(said.code, 1);
+        assert!(
+            said.err.contains("kubectl create clusterrole")
+                && said
+                    .err
+                    .contains("--resource=inflightoperations.live.ifo.kubevirt.io"),
+            "{}",
+            said.err
+        );
+        let said = run(world, &["list", "--as", &user, "-n", namespace]).await;
+        assert!(
+            said.err.contains(&format!("in namespace {namespace}")),
+            "{}",
+            said.err
+        );
+
+        // What the message says, done; and the right to know which namespaces there are.
+        let to_user = format!("--user={user}");
+        for args in [
+            &[
+                "create",
+                "role",
+                "ifo-view",
+                "-n",
+                namespace,
+                "--verb=get,list,watch",
+                "--resource=inflightoperations.live.ifo.kubevirt.io",
+            ][..],
+            &[
+                "create",
+                "rolebinding",
+                "ifo-view",
+                "-n",
+                namespace,
+                "--role=ifo-view",
+                &to_user,
+            ],
+            &[
+                "create",
+                "clusterrole",
+                &user,
+                "--verb=list",
+                "--resource=namespaces",
+            ],
+            &[
+                "create",
+                "clusterrolebinding",
+                &user,
+                &format!("--clusterrole={user}"),
+                &to_user,
+            ],
+        ] {
+            world.kubectl(args).await.expect("it is granted");
+        }
+        let said = run(world, &["list", "--as", &user]).await;
+        assert_eq!(said.code, 0, "{}", said.err);
+        assert!(said.out.contains("VirtualMachine/a"), "{}", said.out);
+        assert_eq!(
+            said.err,
+            format!(
+                "note: you may not list operations in all namespaces; showing those in {namespace}\n"
+            )
+        );
+        // Not all can be seen, so a quiet cluster cannot be told.
+        let said = run(world, &["wait", "--as", &user]).await;
+        assert_eq!(said.code, 3, "{}", said.err);
+    });
+}
+
+#[test]
+fn wait_opens_when_nothing_is_in_flight_and_not_before() {
+    shared(async |world| {
+        let namespace = own(world, "plugin-wait").await;
+        let said = run(world, &["wait", "-c", namespace, "--timeout", "60s"]).await;
+        assert_eq!(said.code, 0, "{}", said.err);
+
+        world.machine(namespace, "a", "Migrating").await;
+        world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await;
+        let said = run(world, &["wait", "-c", namespace, "--timeout", "1s"]).await;
+        assert_eq!(said.code, 1, "{}", said.err);
+        assert!(said.err.contains("VirtualMachine/a"), "{}", said.err);
+        let said = run(world, &["wait", "-c", namespace, "--for", "started"]).await;
+        assert_eq!(said.code, 0, "{}", said.err);
+
+        let idle = start(world, &["wait", "-c", namespace, "--quiet-period", "1s"]);
+        let completed = start(world, &["wait", "-c", namespace, "--for", "completed"]);
+        let begun = start(world, &["wait", "-n", namespace, "-o", "Migrating", "-q"]);
+        // Time for them to see it active; one that has not would never see it complete.
+        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+        world.set_status(namespace, "a", "Running").await;
+        for child in [idle, completed] {
+            let said = Said::by(child).await;
+            assert_eq!(said.code, 0, "{}", said.err);
+        }
+        drop(begun);
+    });
+}
+
+#[test]
+fn wait_does_not_take_blindness_for_quiet() {
+    shared(async |world| {
+        let namespace = world.namespace("plugin-blind").await;
+        let said = run(world, &["wait", "-c", "nobody-has-this-component"]).await;
+        assert_eq!(said.code, 3, "{}", said.err);
+        assert!(
+            said.err
+                .starts_with("cannot tell: no OperationRuleSet looks for"),
+            "{}",
+            said.err
+        );
+
+        let mut broken = rule_set(namespace, &VM, &[("Migrating", "object.nonsense(")]);
+        broken["spec"]["component"] = json!(namespace);
+        world.create(&RULE_SET, None, &broken).await;
+        world
+            .rule_set_until(namespace, "its expression is refused", |rule_set| {
+                condition(rule_set, "Ready")["reason"] == "InvalidRule"
+            })
+            .await;
+        let said = run(world, &["wait", "-c", namespace, "--timeout", "2s"]).await;
+        assert_eq!(said.code, 3, "{}{}", said.out, said.err);
+        assert!(said.err.contains("not watching"), "{}", said.err);
+    });
+}
