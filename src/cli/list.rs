@@ -99,9 +99,7 @@ async fn show(
     let keep_raw = matches!(shape, Shape::Json | Shape::Yaml) || sort.needs_raw();
     let all_phases = filters.all_phases;
     let (source, mut operations) = Source::open(connect.open().await?, filters, keep_raw).await?;
-    let named = |operation: &Operation| {
-        names.is_empty() || names.iter().any(|name| *name == operation.name)
-    };
+    let named = |operation: &Operation| names.is_empty() || names.contains(&operation.name);
     operations.retain(named);
     for name in names {
         if !operations.iter().any(|operation| operation.name == *name) {

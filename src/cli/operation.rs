@@ -13,6 +13,10 @@ use std::collections::BTreeMap;
 const CORRELATION: &str = "ifo.kubevirt.io/correlation-";
 
 /// One operation.
+#[allow(
+    clippy::struct_field_names,
+    reason = "the operation of an operation is called so in the API"
+)]
 #[derive(Clone, Debug, Default)]
 pub(super) struct Operation {
     /// Namespace of the object; None for a CR.

@@ -331,7 +331,7 @@ impl Follower {
         match event {
             Ok(watcher::Event::Init) => place.relist = Some(BTreeMap::new()),
             Ok(watcher::Event::InitApply(object)) => {
-                if let Some(operation) = read(object, self.keep_raw, &self.filters)
+                if let Some(operation) = read(&object, self.keep_raw, &self.filters)
                     && let Some(relist) = &mut place.relist
                 {
                     relist.insert(operation.key(), operation);
@@ -358,14 +358,14 @@ impl Follower {
                 }
             }
             Ok(watcher::Event::Apply(object)) => {
-                if let Some(operation) = read(object, self.keep_raw, &self.filters) {
+                if let Some(operation) = read(&object, self.keep_raw, &self.filters) {
                     place.known.insert(operation.key(), operation.clone());
                     self.pending.push_back(Change::Applied(Box::new(operation)));
                 }
                 self.mended(number);
             }
             Ok(watcher::Event::Delete(object)) => {
-                if let Some(operation) = read(object, self.keep_raw, &self.filters) {
+                if let Some(operation) = read(&object, self.keep_raw, &self.filters) {
                     place.known.remove(&operation.key());
                     self.pending.push_back(Change::Deleted(Box::new(operation)));
                 }
@@ -405,8 +405,8 @@ impl Follower {
 }
 
 /// The operation in an object, if it is meant. One that cannot be read is none.
-fn read(object: DynamicObject, keep_raw: bool, filters: &Filters) -> Option<Operation> {
-    let json = serde_json::to_string(&object).ok()?;
+fn read(object: &DynamicObject, keep_raw: bool, filters: &Filters) -> Option<Operation> {
+    let json = serde_json::to_string(object).ok()?;
     let operation = Operation::read(&json, keep_raw).ok()?;
     filters.matches(&operation).then_some(operation)
 }

@@ -172,12 +172,17 @@ impl Summary {
         let Counts { active, completed } = self.total;
         let mut text = format!("{active} active, {completed} completed\n");
         if let Some(oldest) = oldest(operations) {
-            text += &format!(
-                "Oldest: {} {} for {}\n",
-                columns::one_line(&oldest.subject_name()),
-                oldest.operation,
-                columns::age(oldest, now)
-            );
+            let subject = columns::one_line(&oldest.subject_name());
+            let age = columns::age(oldest, now);
+            text.extend([
+                "Oldest: ",
+                &subject,
+                " ",
+                &oldest.operation,
+                " for ",
+                &age,
+                "\n",
+            ]);
         }
         for (title, counts) in [
             ("COMPONENT", &self.by_component),
@@ -197,7 +202,7 @@ impl Summary {
         }
         let urgent: Vec<Operation> = urgent(operations).into_iter().cloned().collect();
         if !urgent.is_empty() {
-            text += &format!("\n{}\n", paint.heading("Blocked or failing:"));
+            text.extend(["\n", &paint.heading("Blocked or failing:"), "\n"]);
             let table = Table::new(&urgent, false, now, screen, paint);
             text += &table.header();
             text.extend(urgent.iter().map(|it| table.row(it, now)));

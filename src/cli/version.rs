@@ -47,7 +47,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
         Format::Table => {
             let mut text = format!("Client Version: {}\n", versions.client_version);
             if let Some(version) = &versions.server_version {
-                text += &format!("Server Version: {version}\n");
+                text.extend(["Server Version: ", version, "\n"]);
             }
             print(&text);
         }

@@ -32,7 +32,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// How often a server that cannot be asked is tried again.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// How long a gap may last: a restart of the server, with its first sync.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Operations that are named when time is up.
 const NAMED: usize = 10;
 
@@ -114,7 +114,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
         seen: false,
         live: Live::new(args.quiet),
     };
-    let waited = waiting.to_the_end(args);
+    let waited = waiting.until_the_end(args);
     let end = match deadline {
         None => waited.await?,
         Some(deadline) => match timeout_at(deadline, waited).await {
@@ -168,7 +168,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    async fn to_the_end(&mut self, args: &Args) -> Result<End, Problem> {
+    async fn until_the_end(&mut self, args: &Args) -> Result<End, Problem> {
         let server = args.connect.open().await?;
         let source = loop {
             match Source::open(server.clone(), self.filters.clone(), false).await {
