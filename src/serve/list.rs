@@ -47,7 +47,7 @@ const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
 /// What a token tells of an entry's place: `namespace/name`, and `name` alone in a list of
 /// one namespace.
-fn relative<'a>(entry: &'a Entry, of_namespace: bool) -> [&'a [u8]; 4] {
+fn relative(entry: &Entry, of_namespace: bool) -> [&[u8]; 4] {
     let key = entry.key();
     let name = key.name.as_bytes();
     if of_namespace || key.namespace.is_empty() {

@@ -12,6 +12,7 @@
 //! the state at its version; a watch delivers exactly what came after; a slow client
 //! costs nobody else anything; nothing a client sends makes a handler panic.
 
+mod accept;
 mod access;
 pub mod discovery;
 mod document;

@@ -4,6 +4,7 @@
 mod compression;
 mod listening;
 mod objects;
+mod options;
 mod refusals;
 mod tables;
 mod watches;
