@@ -5,7 +5,8 @@
 //! ```text
 //! listen ─▶ access (authenticate, authorize, limits) ─▶ probes │ discovery │ openapi
 //!                                                     └▶ get │ list │ watch
-//! request · negotiate · select: what was asked        encode · table · status: the answer
+//! request · accept · negotiate · options · select: what was asked
+//! encode · table · status · respond: the answer
 //! ```
 //!
 //! Promises: discovery answers from the first moment and to everybody; a list is exactly
