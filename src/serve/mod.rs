@@ -5,8 +5,9 @@
 //! ```text
 //! listen ─▶ access (authenticate, authorize, limits) ─▶ probes │ discovery │ openapi
 //!                                                     └▶ get │ list │ watch
-//! request · negotiate · select: what was asked        encode · table · status: the answer
-//! places: who may have how much                       gzip · delivery: its way back
+//! request · accept · negotiate · options · select: what was asked
+//! encode · table · status · respond: the answer       gzip · delivery: its way back
+//! places: who may have how much
 //! ```
 //!
 //! Promises: discovery answers from the first moment and to everybody; a list is exactly
@@ -14,6 +15,7 @@
 //! costs nobody else anything; nothing a client sends makes a handler panic, or the server
 //! take memory without bound.
 
+mod accept;
 mod access;
 mod delivery;
 pub mod discovery;

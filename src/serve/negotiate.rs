@@ -1,6 +1,7 @@
 //! Which form of the answer the client wants. Enters: `Accept`, `User-Agent` and the
 //! options `pretty` and `includeObject`. Leaves: the form, or a 406.
 
+use super::accept::{Clause, accept, clauses};
 use super::request::Query;
 use super::status::Failure;
 use http::{HeaderMap, header};
@@ -110,12 +111,6 @@ pub fn negotiate_plain(headers: &HeaderMap, query: &Query) -> Option<Syntax> {
     })
 }
 
-fn accept(headers: &HeaderMap) -> &str {
-    headers
-        .get(header::ACCEPT)
-        .map_or("", |value| value.to_str().unwrap_or("invalid"))
-}
-
 /// 406 with what there is.
 pub fn unacceptable(shape: Shape) -> Failure {
     Failure::not_acceptable(format!(
@@ -126,125 +121,6 @@ pub fn unacceptable(shape: Shape) -> Failure {
             "application/json, application/yaml"
         }
     ))
-}
-
-/// The clauses of `Accept` in the order of preference: by weight, and types before
-/// wildcards. Upstream's comparison (of the library goautoneg) is not transitive, so the
-/// order depends on how it is sorted: by insertion, as Go sorts short slices.
-fn clauses(accept: &str) -> Vec<Clause<'_>> {
-    let mut clauses: Vec<Clause<'_>> = Vec::new();
-    for clause in accept
-        .split(',')
-        .take(MAX_CLAUSES)
-        .filter_map(Clause::parse)
-    {
-        let mut at = clauses.len();
-        while at > 0 && clause.is_before(&clauses[at - 1]) {
-            at -= 1;
-        }
-        clauses.insert(at, clause);
-    }
-    clauses
-}
-
-/// Clauses of `Accept` that are looked at: sorting by insertion is quadratic. Browsers
-/// send fewer than ten.
-const MAX_CLAUSES: usize = 64;
-
-/// One clause of `Accept`.
-#[derive(Clone, Debug)]
-struct Clause<'a> {
-    media_type: &'a str,
-    subtype: &'a str,
-    weight: f32,
-    target: &'a str,
-    group: &'a str,
-    version: &'a str,
-    stream: &'a str,
-    pretty: bool,
-}
-
-impl Default for Clause<'_> {
-    fn default() -> Self {
-        Self {
-            media_type: "application",
-            subtype: "json",
-            weight: 1.0,
-            target: "",
-            group: "",
-            version: "",
-            stream: "",
-            pretty: false,
-        }
-    }
-}
-
-impl<'a> Clause<'a> {
-    /// None for what is no media type.
-    fn parse(text: &'a str) -> Option<Self> {
-        let mut parts = text.split(';').map(str::trim);
-        let media_type = parts.next().unwrap_or_default();
-        let (media_type, subtype) = match media_type.split_once('/') {
-            Some((media_type, subtype)) => (media_type.trim(), subtype.trim()),
-            None if media_type == "*" => ("*", "*"),
-            None => return None,
-        };
-        if subtype.is_empty() || subtype.contains('/') {
-            return None;
-        }
-        let mut clause = Self {
-            media_type,
-            subtype,
-            ..Self::default()
-        };
-        for (name, value) in parts.filter_map(|part| part.split_once('=')) {
-            let value = value.trim();
-            match name.trim() {
-                // What is no number weighs nothing.
-                "q" => clause.weight = value.parse().unwrap_or(0.0),
-                "as" => clause.target = value,
-                "g" => clause.group = value,
-                "v" => clause.version = value,
-                "stream" => clause.stream = value,
-                "pretty" => clause.pretty = value == "1",
-                _ => {}
-            }
-        }
-        Some(clause)
-    }
-
-    fn is_before(&self, other: &Self) -> bool {
-        self.weight > other.weight
-            || (self.media_type != "*" && other.media_type == "*")
-            || (self.subtype != "*" && other.subtype == "*")
-    }
-
-    fn yaml(&self) -> bool {
-        self.subtype == "yaml"
-    }
-
-    fn can_be_had(&self) -> bool {
-        let media_type = matches!(
-            (self.media_type, self.subtype),
-            ("application", "json" | "yaml" | "*") | ("*", "*")
-        );
-        let transform = self.target.is_empty()
-            || (self.group == "meta.k8s.io"
-                && self.meta_version().is_some()
-                && matches!(
-                    self.target,
-                    "Table" | "PartialObjectMetadata" | "PartialObjectMetadataList"
-                ));
-        media_type && transform && matches!(self.stream, "" | "watch")
-    }
-
-    fn meta_version(&self) -> Option<&'static str> {
-        match self.version {
-            "v1" => Some("v1"),
-            "v1beta1" => Some("v1beta1"),
-            _ => None,
-        }
-    }
 }
 
 fn finish(

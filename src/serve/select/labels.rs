@@ -1,7 +1,7 @@
 //! Label selectors: `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>3`.
 
+use super::names::{check_key, check_values};
 use super::raw;
-use crate::api::labels::{MAX_VALUE, is_key, is_name, is_subdomain, is_value};
 use crate::auth;
 use crate::serve::status::Failure;
 use std::collections::BTreeSet;
@@ -210,10 +210,13 @@ impl<'a> Parser<'a> {
         let text = self.word()?;
         let number = text.parse().map_err(|_| {
             format!("values[0]: Invalid value: {text:?}: for 'Gt', 'Lt' operators, the value must be an integer")
-        })?;
-        // Which forbids negative ones.
-        check_values(key, [text.to_owned()].into())?;
-        Ok(number)
+        });
+        // It must be a value that a label can have, too, which forbids negative ones.
+        match (number, check_values(key, [text.to_owned()].into())) {
+            (Ok(number), Ok(_)) => Ok(number),
+            (Err(why), Ok(_)) | (Ok(_), Err(why)) => Err(why),
+            (Err(one), Err(other)) => Err(format!("[{one}, {other}]")),
+        }
     }
 
     /// `(a,b)`; an empty place between commas is the empty value.
@@ -258,78 +261,6 @@ impl<'a> Parser<'a> {
         self.next();
         check_values(key, values)
     }
-}
-
-/// The rule of names, in upstream's words; the examples have two spaces there too.
-const NAME_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start \
-     and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex \
-     used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-
-fn check_key(key: &str) -> Result<(), String> {
-    if is_key(key) {
-        return Ok(());
-    }
-    let parts: Vec<&str> = key.split('/').collect();
-    let (prefix, name) = match parts.as_slice() {
-        [name] => (None, *name),
-        [prefix, name] => (Some(*prefix), *name),
-        _ => {
-            return Err(format!(
-                "<nil>: Invalid value: {key:?}: a valid label key {NAME_RULE} with an optional DNS \
-                 subdomain prefix and '/' (e.g. 'example.com/MyName')"
-            ));
-        }
-    };
-    let mut wrong = Vec::new();
-    match prefix {
-        Some("") => wrong.push("prefix part must be non-empty".to_owned()),
-        Some(prefix) if !is_subdomain(prefix) => wrong.push(
-            "prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
-             characters, '-' or '.', and must start and end with an alphanumeric character (e.g. \
-             'example.com', regex used for validation is \
-             '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-                .to_owned(),
-        ),
-        _ => {}
-    }
-    if name.is_empty() {
-        wrong.push("name part must be non-empty".to_owned());
-    } else if name.len() > MAX_VALUE {
-        wrong.push("name part must be no more than 63 bytes".to_owned());
-    }
-    if !is_name(name) {
-        wrong.push(format!("name part {NAME_RULE}"));
-    }
-    Err(format!(
-        "<nil>: Invalid value: {key:?}: {}",
-        wrong.join("; ")
-    ))
-}
-
-fn check_values(key: &str, values: BTreeSet<String>) -> Result<BTreeSet<String>, String> {
-    let wrong: Vec<String> = values
-        .iter()
-        .enumerate()
-        .filter(|(_, value)| !is_value(value))
-        .map(|(number, value)| wrong_value(number, key, value))
-        .collect();
-    match wrong.as_slice() {
-        [] => Ok(values),
-        [one] => Err(one.clone()),
-        several => Err(format!("[{}]", several.join(", "))),
-    }
-}
-
-fn wrong_value(number: usize, key: &str, value: &str) -> String {
-    let why = if value.len() > MAX_VALUE {
-        "must be no more than 63 bytes"
-    } else {
-        "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or \
-         '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or \
-         'my_value',  or '12345', regex used for validation is \
-         '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-    };
-    format!("values[{number}][{key}]: Invalid value: {value:?}: {why}")
 }
 
 #[cfg(test)]
@@ -426,6 +357,8 @@ mod tests {
             both.contains(": [values[0][a]: Invalid value: \"-b\"")
                 && both.contains("values[1][a]")
         );
+        let both = parse("a>-x").unwrap_err().to_string();
+        assert!(both.contains("must be an integer, values[0][a]: Invalid value"));
         for selector in ["a>-5", "a/b/c", "A.b/c", "a/"] {
             assert!(parse(selector).is_err(), "{selector}");
         }

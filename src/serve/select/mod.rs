@@ -4,6 +4,7 @@
 
 mod fields;
 mod labels;
+mod names;
 mod raw;
 
 use super::request::Query;

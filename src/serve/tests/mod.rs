@@ -6,6 +6,7 @@ mod connections;
 mod limits;
 mod listening;
 mod objects;
+mod options;
 mod refusals;
 mod syntaxes;
 mod tables;

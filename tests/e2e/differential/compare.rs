@@ -2,7 +2,7 @@
 
 use super::exchange::Pair;
 use super::meant::{MEANT, Meant};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -41,7 +41,7 @@ impl Comparison {
     }
 
     /// Compares the answers to the request of this name.
-    pub fn add(&mut self, request: &str, pair: Pair) {
+    pub fn add(&mut self, request: &str, pair: &Pair) {
         self.requests += 1;
         let mut found = Vec::new();
         differences("", &pair.live, &pair.custom, &mut found);
@@ -169,6 +169,38 @@ fn shown(value: Option<&Value>) -> String {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }
+}
+
+fn pair(live: Value, custom: Value) -> Pair {
+    Pair { live, custom }
+}
+
+#[test]
+#[should_panic(expected = "code\n    live:   404\n    custom: 200")]
+fn a_difference_that_is_not_meant_fails() {
+    let mut comparison = Comparison::new();
+    let (live, custom) = (json!({"code": 404}), json!({"code": 200}));
+    comparison.add("GET {list}", &pair(live, custom));
+    comparison.verdict();
+}
+
+#[test]
+#[should_panic(expected = "no longer differs by: managedFields")]
+fn a_meant_difference_that_is_not_found_fails() {
+    let mut comparison = Comparison::new();
+    let same = json!({"code": 200, "body": {"metadata": {"generation": 1}}});
+    comparison.add("GET {one}", &pair(same.clone(), same));
+    comparison.verdict();
+}
+
+#[test]
+fn all_places_that_differ_are_found() {
+    let live = json!({"a": [1, {"b": "x"}], "c": null, "d": [1]});
+    let custom = json!({"a": [2, {"b": "y"}], "e": 1, "d": [1, 2]});
+    let mut found = Vec::new();
+    differences("", &live, &custom, &mut found);
+    let places: Vec<&str> = found.iter().map(|it| it.at.as_str()).collect();
+    assert_eq!(places, ["a[0]", "a[1].b", "c", "d", "e"]);
 }
 
 #[test]

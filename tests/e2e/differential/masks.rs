@@ -146,7 +146,7 @@ impl Mask<'_> {
             let bookmark = event["type"] == "BOOKMARK";
             let seen = versions(&event["object"]);
             if bookmark {
-                self.bookmark(&mut event["object"], newest);
+                Self::bookmark(&mut event["object"], newest);
             }
             newest = seen.into_iter().fold(newest, u64::max);
             self.walk("", event);
@@ -174,7 +174,7 @@ impl Mask<'_> {
     }
 
     /// A bookmark's version is at least that of all before it.
-    fn bookmark(&self, object: &mut Value, newest: u64) {
+    fn bookmark(object: &mut Value, newest: u64) {
         let stands = |version: &mut Value| {
             let number = version.as_str().and_then(|it| it.parse::<u64>().ok());
             *version = json!(match number {

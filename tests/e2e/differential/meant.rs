@@ -69,6 +69,7 @@ pub const MEANT: &[Meant] = &[
             "GET {list} | Accept: application/json;as=…",
             "GET {list} | Accept: nonsense",
             "GET {list} | Accept: ,",
+            "GET {list} | Accept: */json",
             "GET {list}?watch=1&timeoutSeconds=… | Accept: …",
             "GET {gv} | Accept: application/xml",
             "GET {list} | Accept: application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io",
@@ -163,6 +164,7 @@ pub const MEANT: &[Meant] = &[
             "GET {gv}/",
             "GET {gv}?pretty=1",
             "GET {gv} | Accept: application/yaml",
+            "GET {gv} | Impersonate-User: nobody",
         ],
         at: &[
             "body.resources[0].verbs",
@@ -175,7 +177,12 @@ pub const MEANT: &[Meant] = &[
     Meant {
         name: "entity tags in discovery",
         reason: "whoever has a document that never changes need not read it again",
-        requests: &["GET {gv}", "GET {gv}/", "HEAD {gv}"],
+        requests: &[
+            "GET {gv}",
+            "GET {gv}/",
+            "HEAD {gv}",
+            "GET {gv} | Impersonate-User: nobody",
+        ],
         at: &["headers.etag"],
         live: "",
         custom: "(nothing)",

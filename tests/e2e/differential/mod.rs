@@ -4,12 +4,13 @@
 //! its reason, or the test fails and shows it.
 //!
 //! ```text
-//! twin: CRD, subjects, mirror ─▶ two sides with the same objects
+//! definition, twin: CRD, subjects, copies ─▶ two sides with the same objects
 //! table: requests/*.txt ─▶ exchange ─▶ masks ─▶ compare ─▶ meant, or a failure
 //! streams: watches over transitions ────┘
 //! ```
 
 mod compare;
+mod definition;
 mod exchange;
 mod masks;
 mod meant;
@@ -46,7 +47,7 @@ fn a_client_cannot_tell_the_live_kind_from_a_custom_resource() {
             })
             .buffer_unordered(AT_ONCE);
         while let Some((request, pair)) = answers.next().await {
-            comparison.add(&request.line, pair);
+            comparison.add(&request.line, &pair);
         }
         drop(answers);
         comparison.verdict();

@@ -99,7 +99,7 @@ impl Streams {
                 live: all(&twin.live, &mut live).await,
                 custom: all(&twin.custom, &mut custom).await,
             };
-            comparison.add(&format!("LIVE {}", request.line), pair);
+            comparison.add(&format!("LIVE {}", request.line), &pair);
         }
     }
 }

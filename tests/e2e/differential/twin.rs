@@ -1,52 +1,13 @@
-//! The custom resource beside the live one: its definition, derived from what the live
-//! one says of itself, and its objects, copied change by change.
+//! The objects of both resources: operations of the live one, and their copies, made
+//! change by change.
 
+use super::definition::{TWIN, define};
 use super::masks::token;
 use super::side::Side;
-use crate::harness::{
-    CRD, Caller, Events, Kind, OPERATION, VM, World, eventually, rule_set, so, text,
-};
+use crate::harness::{Caller, Events, Kind, OPERATION, VM, World, rule_set, text};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use kube::core::schema::StructuralSchemaRewriter;
-use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
-
-/// The custom resource.
-const TWIN: Kind = Kind {
-    api_version: "twin.ifo.kubevirt.io/v1alpha1",
-    kind: OPERATION.kind,
-    plural: OPERATION.plural,
-};
-
-/// The selectable fields that the custom resource has too; 8 are all that it may have.
-const FIELDS: [&str; 8] = [
-    "spec.operation",
-    "spec.component",
-    "spec.ruleSet",
-    "spec.subject.kind",
-    "spec.subject.name",
-    "spec.subject.uid",
-    "status.phase",
-    "status.state",
-];
-
-/// Where the cells of the columns after Name come from.
-const COLUMNS: [(&str, &str); 13] = [
-    ("Kind", ".spec.subject.kind"),
-    ("Subject", ".spec.subject.name"),
-    ("Operation", ".spec.operation"),
-    ("Phase", ".status.phase"),
-    ("State", ".status.state"),
-    ("Progress", ".status.progress"),
-    ("Age", ".metadata.creationTimestamp"),
-    ("Message", ".status.message"),
-    ("Component", ".spec.component"),
-    ("RuleSet", ".spec.ruleSet"),
-    ("Reason", ".status.reason"),
-    ("Started", ".metadata.creationTimestamp"),
-    ("Completed", ".status.completed"),
-];
 
 /// Objects in the namespace with many large ones, and the size of each one's message in
 /// bytes: together well above 128 KiB, from which on answers are compressed.
@@ -295,12 +256,12 @@ impl Twin {
         let events = events.await;
         for number in self.mirrored..events.len() {
             self.mirror(&events[number]).await;
-            let all = self
+            let copy = self
                 .custom_events
-                .until("its copy", |all| (all.len() > number).then(|| all.to_vec()));
-            let copies = all.await;
+                .until("its copy", |all| all.get(number).cloned())
+                .await;
             let live = &events[number]["object"];
-            let custom = &copies[number]["object"];
+            let custom = &copy["object"];
             let nth = events[..number]
                 .iter()
                 .filter(|it| it["object"]["metadata"]["uid"] == live["metadata"]["uid"])
@@ -372,7 +333,7 @@ impl Twin {
 
 fn gone(events: &[Value], name: &str) -> Option<()> {
     let of_it = |event: &&Value| event["object"]["metadata"]["name"] == name;
-    let last = events.iter().filter(of_it).next_back()?;
+    let last = events.iter().rfind(of_it)?;
     (last["type"] == "DELETED").then_some(())
 }
 
@@ -395,75 +356,4 @@ fn tokens(side: &mut Side, good: &str) {
     changed("token-at-newest", "rv", json!(-1));
     changed("token-expired", "rv", json!(1));
     side.set("expired", "1".to_owned());
-}
-
-/// Makes the definition, waits until objects can be had, and returns a version before the
-/// first of them.
-async fn define(world: &World) -> String {
-    let settings = SchemaSettings::openapi3()
-        .with(|settings| {
-            settings.inline_subschemas = true;
-            settings.meta_schema = None;
-        })
-        .with_transform(StructuralSchemaRewriter);
-    let schema = settings
-        .into_generator()
-        .into_root_schema_for::<ifo::api::live::InFlightOperation>();
-    let mut schema = schema.to_value();
-    schema["properties"]["metadata"] = json!({"type": "object"});
-    // As many of the others, kube-apiserver makes them itself.
-    if let Some(root) = schema.as_object_mut() {
-        root.remove("$schema");
-        root.remove("title");
-    }
-    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
-    let headers = [("Accept", table)];
-    let table = world
-        .admin
-        .get_with(&OPERATION.path(None), &headers)
-        .await
-        .ok();
-    let columns = table["columnDefinitions"]
-        .as_array()
-        .expect("tables have columns");
-    assert_eq!(columns.len(), COLUMNS.len() + 1, "{columns:?}");
-    let columns: Vec<Value> = columns[1..]
-        .iter()
-        .zip(COLUMNS)
-        .map(|(column, (name, path))| {
-            assert_eq!(column["name"], name);
-            let mut column = column.clone();
-            column["jsonPath"] = json!(path);
-            column
-        })
-        .collect();
-    let fields: Vec<Value> = FIELDS
-        .iter()
-        .map(|field| json!({"jsonPath": format!(".{field}")}))
-        .collect();
-    let (group, version) = TWIN.group_version();
-    let definition = json!({
-        "apiVersion": CRD.api_version, "kind": CRD.kind,
-        "metadata": {"name": format!("{}.{group}", TWIN.plural)},
-        "spec": {
-            "group": group, "scope": "Namespaced",
-            "names": {
-                "kind": TWIN.kind, "plural": TWIN.plural, "singular": "inflightoperation",
-                "listKind": "InFlightOperationList",
-            },
-            "versions": [{
-                "name": version, "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": schema},
-                "additionalPrinterColumns": columns,
-                "selectableFields": fields,
-            }],
-        },
-    });
-    world.create(&CRD, None, &definition).await;
-    eventually("the custom resource is served", async || {
-        let answer = world.admin.get(&TWIN.path(None)).await;
-        so(answer.code == 200, &answer)?;
-        Ok(text(&answer.body, "/metadata/resourceVersion").to_owned())
-    })
-    .await
 }

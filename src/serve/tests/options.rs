@@ -1,0 +1,94 @@
+//! Options of lists that cannot be read, or do not go together.
+
+use super::*;
+use base64::Engine as _;
+
+const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
+
+#[tokio::test]
+async fn continue_tokens_that_were_not_issued_are_refused_or_harmless() {
+    let fixture = Fixture::filled();
+    let engine = base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    for (token, code) in [
+        (r#"{"v":"meta.k8s.io/v2","rv":105,"start":"/a/x"}"#, 400),
+        (r#"{"v":"meta.k8s.io/v1","rv":0,"start":"/a/x"}"#, 400),
+        (r#"{"v":"meta.k8s.io/v1","rv":105,"start":"/../x"}"#, 400),
+        (r#"{"v":"meta.k8s.io/v1","rv":105,"start":"/a//x"}"#, 400),
+        (r#"{"v":"meta.k8s.io/v1","rv":105,"start":"a/x"}"#, 200),
+        (r#"{"v":"meta.k8s.io/v1","rv":105}"#, 400),
+        ("null", 400),
+        (
+            r#"{"v":"meta.k8s.io/v1","rv":99999999999,"start":"/a/x"}"#,
+            410,
+        ),
+        (r#"{"v":"meta.k8s.io/v1","rv":-9,"start":"/zzz"}"#, 200),
+    ] {
+        let path = format!("{ALL}?continue={}", engine.encode(token));
+        assert_eq!(fixture.get(&path).await.0.as_u16(), code, "{token}");
+    }
+    for (query, why) in [
+        (
+            "continue=x&resourceVersion=105",
+            "specifying resource version is not allowed when using continue",
+        ),
+        ("continue=!!!", "illegal base64 data at input byte 0"),
+    ] {
+        let (code, body) = fixture.get(&format!("{ALL}?{query}")).await;
+        assert_eq!(code, StatusCode::BAD_REQUEST);
+        assert!(body.contains(why), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn tokens_of_one_namespace_work_in_another_one() {
+    let fixture = Fixture::filled();
+    let list = |namespace| format!("{BASE}/namespaces/{namespace}/inflightoperations");
+    let first = fixture.json(&format!("{}?limit=1", list("a")), &[]).await;
+    assert_eq!(names(&first), ["a/x"]);
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    // It goes on after `x`, and `b` has nothing there.
+    for (namespace, rest) in [("a", &["a/y"][..]), ("a-b", &["a-b/z"]), ("b", &[])] {
+        let path = format!("{}?continue={token}", list(namespace));
+        let page = fixture.json(&path, &[]).await;
+        assert_eq!(names(&page), rest, "{namespace}");
+    }
+    // This very version means all that is at hand, so it undoes the limit.
+    let path = format!("{}?limit=1&resourceVersion=0", list("a"));
+    assert_eq!(names(&fixture.json(&path, &[]).await), ["a/x", "a/y"]);
+    let path = format!("{}?limit=1&resourceVersion=00", list("a"));
+    assert_eq!(names(&fixture.json(&path, &[]).await), ["a/x"]);
+}
+
+#[tokio::test]
+async fn all_that_is_wrong_with_the_options_is_told_at_once() {
+    let fixture = Fixture::filled();
+    let query = "resourceVersionMatch=Bogus&continue=x&sendInitialEvents=true";
+    let (code, body) = fixture.get(&format!("{ALL}?{query}")).await;
+    assert_eq!(code, StatusCode::UNPROCESSABLE_ENTITY);
+    let status: Value = serde_json::from_str(&body).unwrap();
+    let causes = status["details"]["causes"].as_array().unwrap();
+    let told: Vec<String> = causes
+        .iter()
+        .map(|cause| {
+            let text = |name: &str| cause[name].as_str().unwrap().to_owned();
+            format!("{}: {}", text("field"), text("message"))
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless \
+             resourceVersion is provided",
+            "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is \
+             provided",
+            "resourceVersionMatch: Unsupported value: \"Bogus\": supported values: \"Exact\", \
+             \"NotOlderThan\", \"\"",
+            "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list",
+        ]
+    );
+    let message = format!(
+        "ListOptions.meta.k8s.io \"\" is invalid: [{}]",
+        told.join(", ")
+    );
+    assert_eq!(status["message"], message);
+}

@@ -1,0 +1,114 @@
+//! The definition of the custom resource, derived from what the live one says of itself:
+//! schema, columns and, as far as a custom resource may have them, selectable fields.
+
+use crate::harness::{CRD, Kind, OPERATION, World, eventually, so, text};
+use kube::core::schema::StructuralSchemaRewriter;
+use schemars::generate::SchemaSettings;
+use serde_json::{Value, json};
+
+/// The custom resource.
+pub const TWIN: Kind = Kind {
+    api_version: "twin.ifo.kubevirt.io/v1alpha1",
+    kind: OPERATION.kind,
+    plural: OPERATION.plural,
+};
+
+/// The selectable fields that the custom resource has too; 8 are all that it may have.
+const FIELDS: [&str; 8] = [
+    "spec.operation",
+    "spec.component",
+    "spec.ruleSet",
+    "spec.subject.kind",
+    "spec.subject.name",
+    "spec.subject.uid",
+    "status.phase",
+    "status.state",
+];
+
+/// Where the cells of the columns after Name come from.
+const COLUMNS: [(&str, &str); 13] = [
+    ("Kind", ".spec.subject.kind"),
+    ("Subject", ".spec.subject.name"),
+    ("Operation", ".spec.operation"),
+    ("Phase", ".status.phase"),
+    ("State", ".status.state"),
+    ("Progress", ".status.progress"),
+    ("Age", ".metadata.creationTimestamp"),
+    ("Message", ".status.message"),
+    ("Component", ".spec.component"),
+    ("RuleSet", ".spec.ruleSet"),
+    ("Reason", ".status.reason"),
+    ("Started", ".metadata.creationTimestamp"),
+    ("Completed", ".status.completed"),
+];
+
+/// Makes the definition, waits until objects can be had, and returns a version before the
+/// first of them.
+pub async fn define(world: &World) -> String {
+    let settings = SchemaSettings::openapi3()
+        .with(|settings| {
+            settings.inline_subschemas = true;
+            settings.meta_schema = None;
+        })
+        .with_transform(StructuralSchemaRewriter);
+    let schema = settings
+        .into_generator()
+        .into_root_schema_for::<ifo::api::live::InFlightOperation>();
+    let mut schema = schema.to_value();
+    schema["properties"]["metadata"] = json!({"type": "object"});
+    // As many of the others, kube-apiserver makes them itself.
+    if let Some(root) = schema.as_object_mut() {
+        root.remove("$schema");
+        root.remove("title");
+    }
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let headers = [("Accept", table)];
+    let table = world
+        .admin
+        .get_with(&OPERATION.path(None), &headers)
+        .await
+        .ok();
+    let columns = table["columnDefinitions"]
+        .as_array()
+        .expect("tables have columns");
+    assert_eq!(columns.len(), COLUMNS.len() + 1, "{columns:?}");
+    let columns: Vec<Value> = columns[1..]
+        .iter()
+        .zip(COLUMNS)
+        .map(|(column, (name, path))| {
+            assert_eq!(column["name"], name);
+            let mut column = column.clone();
+            column["jsonPath"] = json!(path);
+            column
+        })
+        .collect();
+    let fields: Vec<Value> = FIELDS
+        .iter()
+        .map(|field| json!({"jsonPath": format!(".{field}")}))
+        .collect();
+    let (group, version) = TWIN.group_version();
+    let definition = json!({
+        "apiVersion": CRD.api_version, "kind": CRD.kind,
+        "metadata": {"name": format!("{}.{group}", TWIN.plural)},
+        "spec": {
+            "group": group, "scope": "Namespaced",
+            "names": {
+                "kind": TWIN.kind, "plural": TWIN.plural, "singular": "inflightoperation",
+                "listKind": "InFlightOperationList",
+            },
+            "versions": [{
+                "name": version, "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": schema},
+                "additionalPrinterColumns": columns,
+                "selectableFields": fields,
+            }],
+        },
+    });
+    world.create(&CRD, None, &definition).await;
+    eventually("the custom resource is served", async || {
+        let answer = world.admin.get(&TWIN.path(None)).await;
+        so(answer.code == 200, &answer)?;
+        Ok(text(&answer.body, "/metadata/resourceVersion").to_owned())
+    })
+    .await
+}
