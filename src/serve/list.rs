@@ -2,6 +2,9 @@
 //! the client reads them, from entries shared with the index, so a slow client holds
 //! references and no copy.
 
+#[cfg(any(fuzzing, test))]
+mod fuzzing;
+
 use super::encode::{Encoder, ListMeta};
 use super::negotiate::{Form, Shape, Syntax, negotiate};
 use super::request::{Query, Request};
@@ -21,6 +24,9 @@ use serde::{Deserialize, Serialize};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
+
+#[cfg(any(fuzzing, test))]
+pub use self::fuzzing::{check as check_token, options as check_options};
 
 /// How long a request for a version that is yet to come waits (upstream's
 /// `blockTimeout` of the watch cache).

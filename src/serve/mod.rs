@@ -16,6 +16,8 @@ mod access;
 pub mod discovery;
 mod document;
 mod encode;
+#[cfg(any(fuzzing, test))]
+pub mod fuzzing;
 mod get;
 mod lines;
 mod list;

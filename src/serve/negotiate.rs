@@ -1,9 +1,15 @@
 //! Which form of the answer the client wants. Enters: `Accept`, `User-Agent` and the
 //! options `pretty` and `includeObject`. Leaves: the form, or a 406.
 
+#[cfg(any(fuzzing, test))]
+mod fuzzing;
+
 use super::request::Query;
 use super::status::Failure;
 use http::{HeaderMap, header};
+
+#[cfg(any(fuzzing, test))]
+pub use self::fuzzing::check;
 
 /// What kind of answer there will be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,11 +2,17 @@
 //! options, read as Kubernetes' `RequestInfo` reads them; nothing here decides whether
 //! such a resource exists.
 
+#[cfg(any(fuzzing, test))]
+mod fuzzing;
+
 use super::status::Failure;
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 use std::collections::HashMap;
 use std::time::Duration;
+
+#[cfg(any(fuzzing, test))]
+pub use self::fuzzing::{check, check_options};
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]

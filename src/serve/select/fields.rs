@@ -1,10 +1,16 @@
 //! Field selectors: `metadata.name=x,status.phase!=Completed`.
 
+#[cfg(any(fuzzing, test))]
+mod fuzzing;
+
 use super::raw;
 use crate::auth;
 use crate::index::Entry;
 use crate::serve::resource::Resource;
 use crate::serve::status::Failure;
+
+#[cfg(any(fuzzing, test))]
+pub use self::fuzzing::check;
 
 /// One requirement as written.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,10 +1,16 @@
 //! Label selectors: `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>3`.
 
+#[cfg(any(fuzzing, test))]
+mod fuzzing;
+
 use super::raw;
 use crate::api::labels::{is_key, is_value};
 use crate::auth;
 use crate::serve::status::Failure;
 use std::collections::BTreeSet;
+
+#[cfg(any(fuzzing, test))]
+pub use self::fuzzing::check;
 
 /// One requirement.
 #[derive(Clone, Debug, PartialEq, Eq)]

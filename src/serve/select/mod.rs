@@ -3,8 +3,16 @@
 //! entry's JSON in place, and the requirements as a `SubjectAccessReview` has them.
 
 mod fields;
+#[cfg(any(fuzzing, test))]
+mod fuzzing;
 mod labels;
 mod raw;
+
+#[cfg(any(fuzzing, test))]
+pub use self::{
+    fields::check as check_fields, fuzzing::check as check_selector,
+    labels::check as check_labels,
+};
 
 use super::request::Query;
 use super::resource::Resource;
@@ -89,7 +97,8 @@ impl Selector {
 }
 
 /// What an authorizer is told of the selectors, and the name that `metadata.name=` asks
-/// for. What cannot be parsed is left out: it will be refused after authorization.
+/// for. What cannot be parsed, or is too much, is left out: it will be refused after
+/// authorization.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reviewed {
     /// Requirements of the field selector.
@@ -103,8 +112,8 @@ pub struct Reviewed {
 impl Reviewed {
     /// Reads both selectors.
     pub fn of(query: &Query) -> Self {
-        let fields = fields::parse(query.text("fieldSelector")).unwrap_or_default();
-        let labels = labels::parse(query.text("labelSelector")).unwrap_or_default();
+        let fields = bounded(fields::parse(query.text("fieldSelector")));
+        let labels = bounded(labels::parse(query.text("labelSelector")));
         let name = fields
             .iter()
             .find(|field| field.field == "metadata.name" && field.equal)
@@ -119,4 +128,12 @@ impl Reviewed {
             name,
         }
     }
+}
+
+/// The requirements, if they can be read and are not too many.
+fn bounded<T>(requirements: Result<Vec<T>, Failure>) -> Vec<T> {
+    requirements
+        .ok()
+        .filter(|requirements| requirements.len() <= MAX_REQUIREMENTS)
+        .unwrap_or_default()
 }

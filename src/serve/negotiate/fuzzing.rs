@@ -1,0 +1,76 @@
+//! What holds for every `Accept` header.
+
+use super::{Form, Shape, Syntax, Wanted, negotiate};
+use crate::serve::fuzzing::refused;
+use crate::serve::request::Query;
+use http::{HeaderMap, HeaderValue, Uri, header};
+
+/// What is chosen is what one of the clauses asks for, and the first that can be had; an
+/// answer that cannot be had is a 406, and is had with one clause more.
+pub fn check(accept: &HeaderValue) {
+    let query = Query::of(&Uri::from_static("/"));
+    let ask = |accept: &HeaderValue, shape| {
+        let headers = HeaderMap::from_iter([(header::ACCEPT, accept.clone())]);
+        negotiate(&headers, &query, shape, "ThingList")
+    };
+    for shape in [Shape::Object, Shape::List, Shape::Watch] {
+        let text = accept.to_str().unwrap_or_default();
+        match ask(accept, shape) {
+            Ok(wanted) => {
+                assert!(shape != Shape::Watch || wanted.syntax == Syntax::Compact);
+                if text.trim().is_empty() {
+                    assert_eq!(wanted.form, Form::Whole);
+                    continue;
+                }
+                let clauses: Vec<&str> = text.split(',').collect();
+                let asks = clauses.iter().position(|clause| asks_for(clause, wanted));
+                let asks = asks.expect("a clause asks for what is chosen");
+                // No clause up to that one but itself decides.
+                let alone = HeaderValue::from_str(&clauses[..=asks].join(","));
+                let alone = alone.expect("it is a part of a header value");
+                assert_eq!(ask(&alone, shape).expect("it can be had"), wanted, "{text:?}");
+            }
+            Err(failure) => {
+                refused(&failure, &[406]);
+                if failure.to_string().starts_with("only") && accept.to_str().is_ok() {
+                    let more = HeaderValue::from_str(&format!("{text},application/*"));
+                    let more = more.expect("both halves are header values");
+                    let wanted = ask(&more, shape).expect("JSON can always be had");
+                    assert_eq!(
+                        (wanted.form, wanted.syntax),
+                        (Form::Whole, Syntax::Compact)
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Whether the clause names all that was chosen.
+fn asks_for(clause: &str, wanted: Wanted) -> bool {
+    let (media_type, parameters) = clause.split_once(';').unwrap_or((clause, ""));
+    let media_type = media_type.trim();
+    // The last of several counts.
+    let named = |name: &str| {
+        let given = parameters.split(';').filter_map(|part| part.trim().split_once('='));
+        let given = given.filter(|(given, _)| *given == name);
+        given.last().map_or("", |(_, value)| value.trim_matches('"'))
+    };
+    let media_type = match wanted.syntax {
+        Syntax::Yaml => media_type == "application/yaml",
+        Syntax::Compact | Syntax::Indented => {
+            matches!(media_type, "application/json" | "application/*" | "*/*")
+        }
+    };
+    let transform = match wanted.form {
+        Form::Whole => named("as").is_empty(),
+        Form::Table { version, .. } => named("as") == "Table" && named("v") == version,
+        Form::Metadata { version } => {
+            matches!(named("as"), "PartialObjectMetadata" | "PartialObjectMetadataList")
+                && named("v") == version
+        }
+    };
+    let stream = matches!(named("stream"), "" | "watch");
+    let pretty = wanted.syntax != Syntax::Indented || named("pretty") == "1";
+    media_type && transform && stream && pretty
+}
