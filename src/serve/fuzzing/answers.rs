@@ -163,10 +163,15 @@ pub fn check_forbidden(uri: &Uri, answer: &Answer) {
     }
     let path = uri.path().trim_end_matches('/');
     let open = matches!(path, "/version" | "/healthz" | "/livez" | "/readyz")
-        || ["/apis", "/openapi/"].iter().any(|root| path.starts_with(root));
+        || ["/apis", "/openapi/"]
+            .iter()
+            .any(|root| path.starts_with(root));
     assert!(open, "{} for {uri}", answer.code);
     let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     let kind = body["kind"].as_str().unwrap_or_default();
-    assert!(!kind.starts_with("InFlightOperation") && kind != "Table", "{uri}");
+    assert!(
+        !kind.starts_with("InFlightOperation") && kind != "Table",
+        "{uri}"
+    );
     assert!(body.get("type").is_none(), "{uri}");
 }

@@ -55,8 +55,8 @@ pub fn check_discovery(world: &World, accept: &[HeaderValue]) {
         let values = values.iter().map(|value| (header::ACCEPT, value.clone()));
         let headers = values.collect();
         let answer = answer(world, &world.open, &Method::GET, uri, &headers);
-        if !uri.path().starts_with("/openapi") {
-            // Those are long, and always the same.
+        if answer.code != 200 {
+            // What is there to have is always the same.
             answers::check(&Method::GET, uri, &answer);
         }
         answer
@@ -99,5 +99,8 @@ fn asked_for(answer: &Answer, accept: &[HeaderValue]) {
         matches!(media_type, "application/json" | "application/*" | "*/*")
             && parameters.iter().all(named)
     });
-    assert!(asked || (nothing && parameters.is_empty()), "{content_type}");
+    assert!(
+        asked || (nothing && parameters.is_empty()),
+        "{content_type}"
+    );
 }

@@ -5,7 +5,7 @@ use crate::auth::{
     Attributes, Authenticate, Authorize, Decision, PeerCertificates, Unauthenticated, Undecided,
     User,
 };
-use crate::index::{Bounds, Entry, Key, Reader, Rv, Stamp, Write, Writer, index_from};
+use crate::index::{At, Bounds, Entry, Key, Reader, Rv, Scope, Stamp, Write, Writer, index_from};
 use crate::serve::resource::{
     LIVE_LAYOUT, RULE_SET_LAYOUT, Resource, inflight_operations, operation_rule_sets,
 };
@@ -30,8 +30,18 @@ const OPERATIONS: &[(&str, &str, &str, &str)] = &[
     ("a", "y", r#"{"name":"y","n":"-7","empty":""}"#, "v,m=1"),
     ("a-b", "z", r#"{"a.b/c":"x","name":"z"}"#, ""),
     ("a", "x", "{}", "\"é\\"),
-    ("b", "w", r#"{"n":"9223372036854775807","odd":"\"\\/é"}"#, "w"),
-    ("c", "long-name.with.dots", r#"{"in":"notin","notin":"in"}"#, "vm"),
+    (
+        "b",
+        "w",
+        r#"{"n":"9223372036854775807","odd":"\"\\/é"}"#,
+        "w",
+    ),
+    (
+        "c",
+        "long-name.with.dots",
+        r#"{"in":"notin","notin":"in"}"#,
+        "vm",
+    ),
 ];
 
 thread_local! {
@@ -46,6 +56,8 @@ pub struct World {
     pub open: Router,
     /// Forbids everything.
     pub closed: Router,
+    /// All operations as they are now, in order.
+    pub operations: Vec<Known>,
     /// The index would be over without them.
     _writers: [Writer; 2],
 }
@@ -84,25 +96,22 @@ impl World {
                     reason: String::new(),
                 },
             ),
+            operations: operations(&live),
             live: Arc::new(inflight_operations(live)),
             _writers: [writer, rule_sets],
         }
     }
+}
 
-    /// All operations as they are now, in order.
-    pub fn operations(&self) -> Vec<Known> {
-        let all = crate::index::Scope::All;
-        let (_, entries) = self
-            .live
-            .reader
-            .list(&all, crate::index::At::Latest)
-            .expect("the newest state is always there");
-        let known = entries.into_iter().map(|entry| Known {
-            object: serde_json::from_slice(entry.json()).expect("the index holds JSON"),
-            entry,
-        });
-        known.collect()
-    }
+fn operations(reader: &Reader) -> Vec<Known> {
+    let (_, entries) = reader
+        .list(&Scope::All, At::Latest)
+        .expect("the newest state is always there");
+    let known = entries.into_iter().map(|entry| Known {
+        object: serde_json::from_slice(entry.json()).expect("the index holds JSON"),
+        entry,
+    });
+    known.collect()
 }
 
 /// Every operation is added, one is changed, one removed and added again, one removed.

@@ -111,7 +111,10 @@ pub fn options(query: &Query) -> String {
     match Page::of(query) {
         Ok(page) => {
             is_in_the_matrix(query, &page);
-            format!("{:?} {:?} {:?} {:?}", page.at, page.fresh, page.token, page.limit)
+            format!(
+                "{:?} {:?} {:?} {:?}",
+                page.at, page.fresh, page.token, page.limit
+            )
         }
         Err(failure) => {
             refused(&failure, &[400, 422]);

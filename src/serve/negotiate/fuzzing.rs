@@ -28,7 +28,11 @@ pub fn check(accept: &HeaderValue) {
                 // No clause up to that one but itself decides.
                 let alone = HeaderValue::from_str(&clauses[..=asks].join(","));
                 let alone = alone.expect("it is a part of a header value");
-                assert_eq!(ask(&alone, shape).expect("it can be had"), wanted, "{text:?}");
+                assert_eq!(
+                    ask(&alone, shape).expect("it can be had"),
+                    wanted,
+                    "{text:?}"
+                );
             }
             Err(failure) => {
                 refused(&failure, &[406]);
@@ -36,10 +40,7 @@ pub fn check(accept: &HeaderValue) {
                     let more = HeaderValue::from_str(&format!("{text},application/*"));
                     let more = more.expect("both halves are header values");
                     let wanted = ask(&more, shape).expect("JSON can always be had");
-                    assert_eq!(
-                        (wanted.form, wanted.syntax),
-                        (Form::Whole, Syntax::Compact)
-                    );
+                    assert_eq!((wanted.form, wanted.syntax), (Form::Whole, Syntax::Compact));
                 }
             }
         }
@@ -52,9 +53,13 @@ fn asks_for(clause: &str, wanted: Wanted) -> bool {
     let media_type = media_type.trim();
     // The last of several counts.
     let named = |name: &str| {
-        let given = parameters.split(';').filter_map(|part| part.trim().split_once('='));
+        let given = parameters
+            .split(';')
+            .filter_map(|part| part.trim().split_once('='));
         let given = given.filter(|(given, _)| *given == name);
-        given.last().map_or("", |(_, value)| value.trim_matches('"'))
+        given
+            .last()
+            .map_or("", |(_, value)| value.trim_matches('"'))
     };
     let media_type = match wanted.syntax {
         Syntax::Yaml => media_type == "application/yaml",
@@ -66,8 +71,10 @@ fn asks_for(clause: &str, wanted: Wanted) -> bool {
         Form::Whole => named("as").is_empty(),
         Form::Table { version, .. } => named("as") == "Table" && named("v") == version,
         Form::Metadata { version } => {
-            matches!(named("as"), "PartialObjectMetadata" | "PartialObjectMetadataList")
-                && named("v") == version
+            matches!(
+                named("as"),
+                "PartialObjectMetadata" | "PartialObjectMetadataList"
+            ) && named("v") == version
         }
     };
     let stream = matches!(named("stream"), "" | "watch");

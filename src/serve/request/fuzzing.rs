@@ -13,7 +13,9 @@ pub fn check_options(uri: &Uri) {
     let outcome = outcome(&query);
     let mut seen = BTreeSet::new();
     let given = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
-    let first: Vec<_> = given.filter(|(name, _)| seen.insert(name.clone())).collect();
+    let first: Vec<_> = given
+        .filter(|(name, _)| seen.insert(name.clone()))
+        .collect();
     for (name, value) in &first {
         assert_eq!(query.given(name), Some(&**value));
     }
@@ -42,9 +44,20 @@ fn outcome(query: &Query) -> [String; 3] {
     };
     if let Ok(Some(rv)) = query.resource_version() {
         let digits = query.text("resourceVersion").trim_start_matches('0');
-        assert_eq!(if rv == 0 { String::new() } else { rv.to_string() }, digits);
+        assert_eq!(
+            if rv == 0 {
+                String::new()
+            } else {
+                rv.to_string()
+            },
+            digits
+        );
     }
-    [list::check_options(query), watch::check_options(query), timeout]
+    [
+        list::check_options(query),
+        watch::check_options(query),
+        timeout,
+    ]
 }
 
 /// A request line is a path, a resource or an error, and each part of a resource is one

@@ -30,8 +30,8 @@ pub fn check(world: &World, labels: &str, fields: &str) {
     let everything = labels.trim().is_empty() && fields.trim_matches(',').is_empty();
     assert_eq!(selector.is_everything(), everything);
 
-    let operations = world.operations();
-    for Known { entry, object } in &operations {
+    let operations = &world.operations;
+    for Known { entry, object } in operations {
         if !selector.matches(entry) {
             continue;
         }
@@ -47,10 +47,11 @@ pub fn check(world: &World, labels: &str, fields: &str) {
     }
     // Requirements of fields are told to the authorizer in full, so they can be turned round.
     if selector.labels.is_empty() {
-        for Known { entry, object } in &operations {
-            let all = reviewed.fields.iter().all(|requirement| {
-                holds(requirement, Some(&text(at(object, &requirement.key))))
-            });
+        for Known { entry, object } in operations {
+            let all = reviewed
+                .fields
+                .iter()
+                .all(|requirement| holds(requirement, Some(&text(at(object, &requirement.key)))));
             assert_eq!(selector.matches(entry), all, "{object}");
         }
     }
@@ -62,12 +63,16 @@ pub fn check(world: &World, labels: &str, fields: &str) {
             .list(&scope, At::Latest)
             .expect("the newest state is always there");
         let meant = |entry: &crate::index::Entry| {
-            selector.matches(entry) && (namespace.is_empty() || *entry.key().namespace == *namespace)
+            selector.matches(entry)
+                && (namespace.is_empty() || *entry.key().namespace == *namespace)
         };
         let found: Vec<_> = found.into_iter().filter(|entry| meant(entry)).collect();
         let expected = operations.iter().filter(|known| meant(&known.entry));
         assert!(
-            found.iter().map(|entry| entry.key()).eq(expected.map(|known| known.entry.key())),
+            found
+                .iter()
+                .map(|entry| entry.key())
+                .eq(expected.map(|known| known.entry.key())),
             "{scope:?}"
         );
     }

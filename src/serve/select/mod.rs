@@ -10,8 +10,7 @@ mod raw;
 
 #[cfg(any(fuzzing, test))]
 pub use self::{
-    fields::check as check_fields, fuzzing::check as check_selector,
-    labels::check as check_labels,
+    fields::check as check_fields, fuzzing::check as check_selector, labels::check as check_labels,
 };
 
 use super::request::Query;

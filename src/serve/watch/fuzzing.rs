@@ -23,7 +23,10 @@ pub fn options(query: &Query) -> String {
         lasts,
     } = options;
     let initial = query.truth("sendInitialEvents");
-    assert_eq!(initial.is_some(), query.text("resourceVersionMatch") == "NotOlderThan");
+    assert_eq!(
+        initial.is_some(),
+        query.text("resourceVersionMatch") == "NotOlderThan"
+    );
     assert_eq!(explicit, initial == Some(true));
     let version = query.resource_version().expect("it was read before");
     match (initial, version.unwrap_or_default()) {
