@@ -1,6 +1,7 @@
 //! The way in: who asks, what, and may they. Everything passes here once, before any
 //! other file of this room, and is counted on the way out.
 
+use super::quoted::Quoted;
 use super::request::{self, Asked, Query, Request as ResourceRequest};
 use super::respond::{overload, plain};
 use super::select::Reviewed;
@@ -257,7 +258,7 @@ async fn authorize(
         }
         Err(undecided) => Err(plain(
             StatusCode::INTERNAL_SERVER_ERROR,
-            format!("Internal Server Error: {path:?}: {undecided}"),
+            format!("Internal Server Error: {}: {undecided}", Quoted(path)),
         )),
     }
 }

@@ -7,6 +7,7 @@ mod fuzzing;
 
 use super::encode::{Encoder, ListMeta};
 use super::negotiate::{Form, Shape, Syntax, negotiate};
+use super::quoted::Quoted;
 use super::request::{Query, Request};
 use super::resource::Resource;
 use super::respond;
@@ -80,8 +81,8 @@ impl Token {
         let token: Self = serde_json::from_slice(&json).map_err(|error| bad(error.to_string()))?;
         if token.v != TOKEN_VERSION {
             return Err(bad(format!(
-                "server does not recognize this encoded version {:?}",
-                token.v
+                "server does not recognize this encoded version {}",
+                Quoted(&token.v)
             )));
         }
         if token.rv == 0 || !token.start.starts_with('/') {

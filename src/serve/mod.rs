@@ -25,6 +25,7 @@ pub mod listen;
 mod negotiate;
 pub mod openapi;
 mod probes;
+mod quoted;
 mod request;
 pub mod resource;
 mod respond;

@@ -4,6 +4,7 @@
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
 
+use super::quoted::Quoted;
 use super::request::Query;
 use super::status::Failure;
 use http::{HeaderMap, header};
@@ -211,8 +212,9 @@ fn include(query: &Query) -> Result<Include, Failure> {
         "Object" => Ok(Include::Object),
         "None" => Ok(Include::None),
         other => Err(Failure::bad_request(format!(
-            "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: \
-             must be 'Metadata', 'Object', 'None', or empty"
+            "Unable to convert to Table as requested: includeObject: Invalid value: {}: \
+             must be 'Metadata', 'Object', 'None', or empty",
+            Quoted(other)
         ))),
     }
 }

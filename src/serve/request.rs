@@ -5,6 +5,7 @@
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
 
+use super::quoted::Quoted;
 use super::status::Failure;
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
@@ -88,7 +89,8 @@ impl Query {
         };
         value.parse().map(Some).map_err(|error| {
             Failure::bad_request(format!(
-                "strconv.ParseInt: parsing {value:?}: {}",
+                "strconv.ParseInt: parsing {}: {}",
+                Quoted(value),
                 go_number_error(&error)
             ))
         })
@@ -108,8 +110,9 @@ impl Query {
         };
         parsed.map(Some).map_err(|why| {
             Failure::bad_request(format!(
-                "invalid resource version: resourceVersion: Invalid value: {value:?}: \
-                 strconv.ParseUint: parsing {value:?}: {why}"
+                "invalid resource version: resourceVersion: Invalid value: {value}: \
+                 strconv.ParseUint: parsing {value}: {why}",
+                value = Quoted(value)
             ))
         })
     }
@@ -122,7 +125,8 @@ impl Query {
         }
         go_duration(value).map(Some).ok_or_else(|| {
             Failure::bad_request(format!(
-                "invalid timeout specified in the request URL - time: invalid duration {value:?}"
+                "invalid timeout specified in the request URL - time: invalid duration {}",
+                Quoted(value)
             ))
         })
     }
@@ -206,8 +210,9 @@ pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<Asked, Failure
     }
     if matches!(request.name.as_str(), "." | "..") {
         return Err(Failure::bad_request(format!(
-            "Name parameter invalid: {:?}: may not be '{}'",
-            request.name, request.name
+            "Name parameter invalid: {}: may not be '{}'",
+            Quoted(&request.name),
+            request.name
         )));
     }
     request.verb = verb(method, &request, query);

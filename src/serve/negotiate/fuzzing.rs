@@ -67,14 +67,15 @@ fn asks_for(clause: &str, wanted: Wanted) -> bool {
             matches!(media_type, "application/json" | "application/*" | "*/*")
         }
     };
-    let transform = match wanted.form {
-        Form::Whole => named("as").is_empty(),
-        Form::Table { version, .. } => named("as") == "Table" && named("v") == version,
-        Form::Metadata { version } => {
+    let meta = |version| named("g") == "meta.k8s.io" && named("v") == version;
+    let transform = match (wanted.form, named("as")) {
+        (Form::Whole, target) => target.is_empty(),
+        (Form::Table { version, .. }, target) => target == "Table" && meta(version),
+        (Form::Metadata { version }, target) => {
             matches!(
-                named("as"),
+                target,
                 "PartialObjectMetadata" | "PartialObjectMetadataList"
-            ) && named("v") == version
+            ) && meta(version)
         }
     };
     let stream = matches!(named("stream"), "" | "watch");

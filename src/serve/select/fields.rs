@@ -44,10 +44,11 @@ pub struct Resolved {
 
 /// Reads a selector; 400 if it cannot be.
 pub fn parse(text: &str) -> Result<Vec<Requirement>, Failure> {
-    terms(text)
-        .filter(|term| !term.is_empty())
-        .map(requirement)
-        .collect()
+    let mut terms: Vec<&str> = terms(text).filter(|term| !term.is_empty()).collect();
+    // As upstream: the first of them in this order that is wrong is the one that is told.
+    terms.sort_unstable();
+    let requirements = terms.into_iter().map(|term| requirement(term, text));
+    requirements.collect()
 }
 
 /// The parts between commas that are not escaped.
@@ -60,22 +61,18 @@ fn terms(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn requirement(term: &str) -> Result<Requirement, Failure> {
+fn requirement(term: &str, selector: &str) -> Result<Requirement, Failure> {
     let bad = || {
         Failure::bad_request(format!(
-            "invalid selector: '{term}'; can't understand '{term}'"
+            "invalid selector: '{selector}'; can't understand '{term}'"
         ))
     };
-    let at = term.find(['=', '!']).ok_or_else(bad)?;
-    let (field, rest) = term.split_at(at);
-    let (equal, value) = if let Some(value) = rest.strip_prefix("!=") {
-        (false, value)
-    } else if let Some(value) = rest.strip_prefix("==") {
-        (true, value)
-    } else if let Some(value) = rest.strip_prefix('=') {
-        (true, value)
-    } else {
-        return Err(bad());
+    // A `!` by itself is a part of the field's name.
+    let (field, value) = term.split_once('=').ok_or_else(bad)?;
+    let (field, equal, value) = match (field.strip_suffix('!'), value.strip_prefix('=')) {
+        (Some(field), _) => (field, false, value),
+        (None, Some(value)) => (field, true, value),
+        (None, None) => (field, true, value),
     };
     Ok(Requirement {
         field: field.to_owned(),
@@ -98,10 +95,11 @@ fn unescape(value: &str) -> Result<String, Failure> {
                     )));
                 }
             },
-            // Both end a value, so neither may stand in one as it is.
+            // Upstream shows the number of the character.
             '=' => {
                 return Err(Failure::bad_request(format!(
-                    "invalid field selector: unescaped character in value: '{c}'"
+                    "invalid field selector: unescaped character in value: {}",
+                    u32::from(c)
                 )));
             }
             other => out.push(other),
@@ -193,7 +191,14 @@ mod tests {
     fn what_cannot_be_read_is_refused_in_the_standard_words() {
         for (text, message) in [
             ("x", "invalid selector: 'x'; can't understand 'x'"),
-            ("x!y", "invalid selector: 'x!y'; can't understand 'x!y'"),
+            (
+                "z=,x!y,z",
+                "invalid selector: 'z=,x!y,z'; can't understand 'x!y'",
+            ),
+            (
+                "x==1=",
+                "invalid field selector: unescaped character in value: 61",
+            ),
             (
                 r"x=\y",
                 r"invalid field selector: invalid escape sequence: \y",
