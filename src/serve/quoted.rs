@@ -1,7 +1,9 @@
 //! Text of a client as messages repeat it: in the quotes of Go, which Kubernetes' own
 //! messages have, so that no character of it is taken for one of the message.
 
+use regex::Regex;
 use std::fmt;
+use std::sync::LazyLock;
 
 /// Shows a text as Go's `strconv.Quote` does.
 #[derive(Clone, Copy, Debug)]
@@ -32,9 +34,12 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// As Rust's own quotes have it, in which a mark may follow a letter.
+/// As Go's `unicode.IsPrint` has it: letters, marks, numbers, punctuation and symbols.
 fn is_printable(c: char) -> bool {
-    !format!("{:?}", format!("a{c}")).contains('\\')
+    static PRINTABLE: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"^[\p{L}\p{M}\p{N}\p{P}\p{S}]$").expect("it is a regular expression")
+    });
+    PRINTABLE.is_match(c.encode_utf8(&mut [0; 4]))
 }
 
 #[cfg(test)]

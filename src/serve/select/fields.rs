@@ -208,6 +208,14 @@ mod tests {
         }
     }
 
+    #[test]
+    fn selectors_read_as_in_kubernetes() {
+        crate::serve::select::tests::compare("fields", |text| {
+            let requirements = parse(text).map_err(|failure| failure.to_string())?;
+            Ok(fuzzing::terms(&requirements, "="))
+        });
+    }
+
     proptest::proptest! {
         #[test]
         fn no_text_makes_the_parser_panic(text in "[a-c=!,\\\\ é.]{0,24}") {

@@ -171,6 +171,14 @@ mod tests {
         }
     }
 
+    #[test]
+    fn selectors_read_as_in_kubernetes() {
+        crate::serve::select::tests::compare("labels", |text| {
+            let requirements = parse(text).map_err(|failure| failure.to_string())?;
+            Ok(fuzzing::Spelling::Sets.terms(&requirements))
+        });
+    }
+
     proptest::proptest! {
         #[test]
         fn no_text_makes_the_parser_panic(text in "[a-c=!,<>() \\\\innotéx/.-]{0,24}", labels: Vec<u8>) {

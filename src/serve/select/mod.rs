@@ -136,3 +136,54 @@ fn bounded<T>(requirements: Result<Vec<T>, Failure>) -> Vec<T> {
         .filter(|requirements| requirements.len() <= MAX_REQUIREMENTS)
         .unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+    use std::collections::BTreeMap;
+
+    /// What Kubernetes' parser makes of a selector.
+    #[derive(Deserialize)]
+    struct Case {
+        text: String,
+        /// Its requirements, sorted.
+        #[serde(default)]
+        read: Vec<String>,
+        /// Why there are none.
+        refused: Option<String>,
+    }
+
+    /// Compares with what `k8s.io/apimachinery` makes of selectors of a sort.
+    pub fn compare(sort: &str, read: impl Fn(&str) -> Result<Vec<String>, String>) {
+        let golden = include_str!("../../../tests/golden/selectors.json");
+        let golden: BTreeMap<String, serde_json::Value> = serde_json::from_str(golden).unwrap();
+        let cases: Vec<Case> = serde_json::from_value(golden[sort].clone()).unwrap();
+        assert!(cases.len() > 100);
+        for Case {
+            text,
+            read: expected,
+            refused,
+        } in cases
+        {
+            let got = read(&text).map(|mut requirements| {
+                requirements.sort();
+                requirements
+            });
+            assert_eq!(got, refused.map_or(Ok(expected), Err), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_authorizer_is_told_of_no_more_than_is_served() {
+        for (count, told) in [
+            (MAX_REQUIREMENTS, MAX_REQUIREMENTS),
+            (MAX_REQUIREMENTS + 1, 0),
+        ] {
+            let selector = vec!["a=1"; count].join(",");
+            let uri = format!("/?labelSelector={selector}&fieldSelector={selector}");
+            let reviewed = Reviewed::of(&Query::of(&uri.parse().unwrap()));
+            assert_eq!((reviewed.labels.len(), reviewed.fields.len()), (told, told));
+        }
+    }
+}

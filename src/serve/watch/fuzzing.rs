@@ -30,7 +30,7 @@ pub fn options(query: &Query) -> String {
     assert_eq!(explicit, initial == Some(true));
     let version = query.resource_version().expect("it was read before");
     match (initial, version.unwrap_or_default()) {
-        (Some(true), 0) | (None, 0) => assert_eq!(start, Start::State(None)),
+        (Some(true) | None, 0) => assert_eq!(start, Start::State(None)),
         (Some(true), rv) => assert_eq!(start, Start::State(Some(Rv(rv)))),
         (Some(false), 0) => assert_eq!(start, Start::Now),
         (_, rv) => assert_eq!(start, Start::After(Rv(rv))),

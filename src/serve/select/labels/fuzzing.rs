@@ -50,7 +50,7 @@ pub fn check(text: &str) {
 
 /// Spellings of the same selector.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Spelling {
+pub enum Spelling {
     /// `a=b,c in (d,e)`
     Short,
     /// `a==b,c in (d,e)`
@@ -63,12 +63,16 @@ enum Spelling {
 
 impl Spelling {
     fn write(self, requirements: &[Requirement]) -> String {
-        let written: Vec<String> = requirements.iter().map(|one| self.one(one)).collect();
-        let mut all = written.join(",");
+        let mut all = self.terms(requirements).join(",");
         if self == Self::Spaced {
             all = all.replace(',', " ,\t");
         }
         all
+    }
+
+    /// The terms of a selector.
+    pub fn terms(self, requirements: &[Requirement]) -> Vec<String> {
+        requirements.iter().map(|one| self.one(one)).collect()
     }
 
     fn one(self, Requirement { key, test }: &Requirement) -> String {
