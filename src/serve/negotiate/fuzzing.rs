@@ -53,12 +53,10 @@ fn asks_for(clause: &str, wanted: Wanted) -> bool {
     let media_type = media_type.trim();
     // The last of several counts.
     let named = |name: &str| {
-        let given = parameters
+        parameters
             .split(';')
-            .filter_map(|part| part.trim().split_once('='));
-        let given = given.filter(|(given, _)| *given == name);
-        given
-            .last()
+            .filter_map(|part| part.trim().split_once('='))
+            .rfind(|(given, _)| *given == name)
             .map_or("", |(_, value)| value.trim_matches('"'))
     };
     let media_type = match wanted.syntax {
