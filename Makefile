@@ -9,7 +9,7 @@ MANDIR ?= $(HOME)/.local/share/man
 TARGET = $$($(CARGO) metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
 CONTROL_PLANE = $$(tests/control-plane/build)
 
-.PHONY: help build demo test test-e2e setup-test-e2e cleanup-test-e2e lint fmt manifests bench docker-build install-plugin
+.PHONY: help build demo test test-e2e setup-test-e2e cleanup-test-e2e lint fmt manifests bench fuzz docker-build install-plugin
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -46,6 +46,9 @@ manifests: ## Generate the CRD from the Rust types; the catalogue's ClusterRoles
 
 bench: ## Run the benchmarks
 	$(CARGO) bench --locked $(FEATURES)
+
+fuzz: ## Run each fuzz target for a minute, or FOR=seconds
+	.ci/fuzz $(or $(FOR),60)
 
 docker-build: ## Build the image
 	docker build -t $(IMAGE) .

@@ -41,4 +41,6 @@ pub mod cli;
 
 pub mod app;
 pub mod config;
+#[cfg(any(fuzzing, test))]
+pub mod fuzzing;
 pub mod telemetry;

@@ -18,6 +18,8 @@ mod environment;
 mod eval;
 mod fields;
 mod format;
+#[cfg(any(fuzzing, test))]
+pub mod fuzzing;
 mod kind;
 mod lower;
 mod op;

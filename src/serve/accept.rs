@@ -31,7 +31,7 @@ pub fn clauses(accept: &str) -> Vec<Clause<'_>> {
 
 /// Clauses of `Accept` that are looked at: sorting by insertion is quadratic. Browsers
 /// send fewer than ten.
-const MAX_CLAUSES: usize = 64;
+pub const MAX_CLAUSES: usize = 64;
 
 /// One clause of `Accept`.
 #[derive(Clone, Debug)]

@@ -4,6 +4,7 @@
 use super::delivery::Delivery;
 use super::gzip;
 use super::places::Place;
+use super::quoted::Quoted;
 use super::request::{self, Asked, Query, Request as ResourceRequest};
 use super::respond::{SelfDefence, overload, plain};
 use super::select::Reviewed;
@@ -304,7 +305,7 @@ async fn authorize(
         }
         Err(undecided) => Err(plain(
             StatusCode::INTERNAL_SERVER_ERROR,
-            format!("Internal Server Error: {path:?}: {undecided}"),
+            format!("Internal Server Error: {}: {undecided}", Quoted(path)),
         )),
     }
 }

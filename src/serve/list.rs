@@ -2,9 +2,13 @@
 //! the client reads them, from entries shared with the index, so a slow client holds
 //! references and no copy.
 
+#[cfg(any(fuzzing, test))]
+mod fuzzing;
+
 use super::encode::{Encoder, ListMeta};
 use super::negotiate::{Form, Shape, Syntax, negotiate};
 use super::options::Options;
+use super::quoted::Quoted;
 use super::request::{Query, Request};
 use super::resource::Resource;
 use super::respond::{self, Indenter};
@@ -23,6 +27,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod yaml;
+
+#[cfg(any(fuzzing, test))]
+pub use self::fuzzing::{check as check_token, options as check_options};
 
 /// How long a request for a version that is yet to come waits (upstream's
 /// `blockTimeout` of the watch cache).
@@ -92,7 +99,7 @@ impl Token {
         if token.v != TOKEN_VERSION {
             return Err(bad(format!(
                 "server does not recognize this encoded version {}",
-                token.v
+                Quoted(&token.v)
             )));
         }
         if token.rv == 0 {

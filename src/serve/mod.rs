@@ -21,6 +21,8 @@ mod delivery;
 pub mod discovery;
 mod document;
 mod encode;
+#[cfg(any(fuzzing, test))]
+pub mod fuzzing;
 mod get;
 mod gzip;
 mod lines;
@@ -31,6 +33,7 @@ pub mod openapi;
 mod options;
 mod places;
 mod probes;
+mod quoted;
 mod request;
 pub mod resource;
 mod respond;

@@ -1,10 +1,17 @@
 //! Which form of the answer the client wants. Enters: `Accept`, `User-Agent` and the
 //! options `pretty` and `includeObject`. Leaves: the form, or a 406.
 
+#[cfg(any(fuzzing, test))]
+mod fuzzing;
+
 use super::accept::{Clause, accept, clauses};
+use super::quoted::Quoted;
 use super::request::Query;
 use super::status::Failure;
 use http::{HeaderMap, header};
+
+#[cfg(any(fuzzing, test))]
+pub use self::fuzzing::{check, takes_json};
 
 /// What kind of answer there will be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,8 +177,9 @@ fn include(query: &Query) -> Result<Include, Failure> {
         "Object" => Ok(Include::Object),
         "None" => Ok(Include::None),
         other => Err(Failure::bad_request(format!(
-            "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: \
-             must be 'Metadata', 'Object', 'None', or empty"
+            "Unable to convert to Table as requested: includeObject: Invalid value: {}: \
+             must be 'Metadata', 'Object', 'None', or empty",
+            Quoted(other)
         ))),
     }
 }

@@ -2,11 +2,18 @@
 //! options, read as Kubernetes' `RequestInfo` reads them; nothing here decides whether
 //! such a resource exists.
 
+#[cfg(any(fuzzing, test))]
+mod fuzzing;
+
+use super::quoted::Quoted;
 use super::status::Failure;
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 use std::collections::HashMap;
 use std::time::Duration;
+
+#[cfg(any(fuzzing, test))]
+pub use self::fuzzing::{check, check_options};
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +89,8 @@ impl Query {
         };
         value.parse().map(Some).map_err(|error| {
             Failure::bad_request(format!(
-                "strconv.ParseInt: parsing {value:?}: {}",
+                "strconv.ParseInt: parsing {}: {}",
+                Quoted(value),
                 go_number_error(&error)
             ))
         })
@@ -102,8 +110,9 @@ impl Query {
         };
         parsed.map(Some).map_err(|why| {
             Failure::bad_request(format!(
-                "invalid resource version: resourceVersion: Invalid value: {value:?}: \
-                 strconv.ParseUint: parsing {value:?}: {why}"
+                "invalid resource version: resourceVersion: Invalid value: {value}: \
+                 strconv.ParseUint: parsing {value}: {why}",
+                value = Quoted(value)
             ))
         })
     }
@@ -117,7 +126,8 @@ impl Query {
         }
         go_duration(value).map(Some).ok_or_else(|| {
             Failure::bad_request(format!(
-                "invalid timeout specified in the request URL - time: invalid duration {value:?}"
+                "invalid timeout specified in the request URL - time: invalid duration {}",
+                Quoted(value)
             ))
         })
     }
@@ -211,12 +221,14 @@ pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<Asked, Failure
     let name = request.name.as_str();
     if matches!(name, "." | "..") {
         return Err(Failure::bad_request(format!(
-            "Name parameter invalid: {name:?}: may not be '{name}'"
+            "Name parameter invalid: {}: may not be '{name}'",
+            Quoted(name)
         )));
     }
     if name.contains('%') {
         return Err(Failure::bad_request(format!(
-            "Name parameter invalid: {name:?}: may not contain '%'"
+            "Name parameter invalid: {}: may not contain '%'",
+            Quoted(name)
         )));
     }
     request.verb = verb(method, &request, query);

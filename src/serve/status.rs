@@ -3,6 +3,7 @@
 //! reasons and details that clients compare.
 
 use super::negotiate::Syntax;
+use super::quoted::Quoted;
 use super::respond::whole;
 use crate::auth::{Attributes, User};
 use axum::response::{IntoResponse, Response};
@@ -138,8 +139,9 @@ impl Failure {
         let (mut message, details) = match asked {
             Attributes::NonResource { path, verb } => (
                 format!(
-                    "forbidden: User {:?} cannot {verb} path {path:?}",
-                    user.name
+                    "forbidden: User {} cannot {verb} path {}",
+                    Quoted(&user.name),
+                    Quoted(path)
                 ),
                 Details::default(),
             ),
@@ -155,19 +157,20 @@ impl Failure {
                 let quoted = if name.is_empty() {
                     String::new()
                 } else {
-                    format!(" {name:?}")
+                    format!(" {}", Quoted(name))
                 };
                 let slash = if subresource.is_empty() { "" } else { "/" };
                 let place = if namespace.is_empty() {
                     "at the cluster scope".to_owned()
                 } else {
-                    format!("in the namespace {namespace:?}")
+                    format!("in the namespace {}", Quoted(namespace))
                 };
                 (
                     format!(
-                        "{resource}.{group}{quoted} is forbidden: User {:?} cannot {verb} resource \
-                         \"{resource}{slash}{subresource}\" in API group {group:?} {place}",
-                        user.name
+                        "{resource}.{group}{quoted} is forbidden: User {} cannot {verb} resource \
+                         \"{resource}{slash}{subresource}\" in API group {} {place}",
+                        Quoted(&user.name),
+                        Quoted(group)
                     ),
                     Details {
                         name: name.clone(),
@@ -190,7 +193,7 @@ impl Failure {
         Self::new(
             StatusCode::NOT_FOUND,
             "NotFound",
-            format!("{plural}.{group} {name:?} not found"),
+            format!("{plural}.{group} {} not found", Quoted(name)),
         )
         .with(Details {
             name: name.to_owned(),

@@ -2,6 +2,9 @@
 //! client, so none can fill up: a slow client only falls behind, and one that falls off
 //! the ring is told so and can start again.
 
+#[cfg(any(fuzzing, test))]
+mod fuzzing;
+
 use super::access::Seat;
 use super::encode::{Encoder, Shown};
 use super::list::FRESH_WAIT;
@@ -23,6 +26,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
+
+#[cfg(any(fuzzing, test))]
+pub use self::fuzzing::options as check_options;
 
 /// Time between bookmarks (upstream: about a minute).
 const BOOKMARK_EVERY: Duration = Duration::from_mins(1);

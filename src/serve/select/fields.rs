@@ -1,10 +1,16 @@
 //! Field selectors: `metadata.name=x,status.phase!=Completed`.
 
+#[cfg(any(fuzzing, test))]
+mod fuzzing;
+
 use super::raw;
 use crate::auth;
 use crate::index::Entry;
 use crate::serve::resource::Resource;
 use crate::serve::status::Failure;
+
+#[cfg(any(fuzzing, test))]
+pub use self::fuzzing::check;
 
 /// One requirement as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,8 +44,13 @@ pub struct Resolved {
 
 /// Reads a selector; 400 if it cannot be.
 pub fn parse(text: &str) -> Result<Vec<Requirement>, Failure> {
-    let terms = terms(text).filter(|term| !term.is_empty());
-    let read: Result<Vec<_>, _> = terms.map(|term| requirement(text, term)).collect();
+    let mut terms: Vec<&str> = terms(text).filter(|term| !term.is_empty()).collect();
+    // As upstream: the first of them in this order that is wrong is the one that is told.
+    terms.sort_unstable();
+    let read: Result<Vec<_>, _> = terms
+        .into_iter()
+        .map(|term| requirement(term, text))
+        .collect();
     // Upstream takes `=` for a requirement that all fit.
     let mut read = read?;
     read.retain(|it| !it.field.is_empty() || !it.value.is_empty());
@@ -56,22 +67,18 @@ fn terms(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn requirement(text: &str, term: &str) -> Result<Requirement, Failure> {
+fn requirement(term: &str, selector: &str) -> Result<Requirement, Failure> {
     let bad = || {
         Failure::bad_request(format!(
-            "invalid selector: '{text}'; can't understand '{term}'"
+            "invalid selector: '{selector}'; can't understand '{term}'"
         ))
     };
-    let at = term.find(['=', '!']).ok_or_else(bad)?;
-    let (field, rest) = term.split_at(at);
-    let (equal, value) = if let Some(value) = rest.strip_prefix("!=") {
-        (false, value)
-    } else if let Some(value) = rest.strip_prefix("==") {
-        (true, value)
-    } else if let Some(value) = rest.strip_prefix('=') {
-        (true, value)
-    } else {
-        return Err(bad());
+    // A `!` by itself is a part of the field's name.
+    let (field, value) = term.split_once('=').ok_or_else(bad)?;
+    let (field, equal, value) = match (field.strip_suffix('!'), value.strip_prefix('=')) {
+        (Some(field), _) => (field, false, value),
+        (None, Some(value)) => (field, true, value),
+        (None, None) => (field, true, value),
     };
     Ok(Requirement {
         field: field.to_owned(),
@@ -195,7 +202,11 @@ mod tests {
             ("x!y", "invalid selector: 'x!y'; can't understand 'x!y'"),
             ("a=1,x", "invalid selector: 'a=1,x'; can't understand 'x'"),
             (
-                "a=1=2",
+                "z=,x!y,z",
+                "invalid selector: 'z=,x!y,z'; can't understand 'x!y'",
+            ),
+            (
+                "x==1=",
                 "invalid field selector: unescaped character in value: 61",
             ),
             (
@@ -205,6 +216,14 @@ mod tests {
         ] {
             assert_eq!(parse(text).unwrap_err().to_string(), message);
         }
+    }
+
+    #[test]
+    fn selectors_read_as_in_kubernetes() {
+        crate::serve::select::tests::compare("fields", |text| {
+            let requirements = parse(text).map_err(|failure| failure.to_string())?;
+            Ok(fuzzing::terms(&requirements, "="))
+        });
     }
 
     proptest::proptest! {

@@ -3,9 +3,15 @@
 //! entry's JSON in place, and the requirements as a `SubjectAccessReview` has them.
 
 mod fields;
+#[cfg(any(fuzzing, test))]
+mod fuzzing;
 mod labels;
-mod names;
 mod raw;
+
+#[cfg(any(fuzzing, test))]
+pub use self::{
+    fields::check as check_fields, fuzzing::check as check_selector, labels::check as check_labels,
+};
 
 use super::request::Query;
 use super::resource::Resource;
@@ -102,7 +108,8 @@ impl Selector {
 }
 
 /// What an authorizer is told of the selectors, and the name that `metadata.name=` asks
-/// for. What cannot be parsed is left out: it will be refused after authorization.
+/// for. What cannot be parsed, or is too much, is left out: it will be refused after
+/// authorization.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reviewed {
     /// Requirements of the field selector.
@@ -116,8 +123,8 @@ pub struct Reviewed {
 impl Reviewed {
     /// Reads both selectors.
     pub fn of(query: &Query) -> Self {
-        let fields = fields::parse(query.text("fieldSelector")).unwrap_or_default();
-        let labels = labels::parse(query.text("labelSelector")).unwrap_or_default();
+        let fields = bounded(fields::parse(query.text("fieldSelector")));
+        let labels = bounded(labels::parse(query.text("labelSelector")));
         let name = fields
             .iter()
             .find(|field| field.field == "metadata.name" && field.equal)
@@ -130,6 +137,65 @@ impl Reviewed {
                 .filter_map(labels::Requirement::reviewed)
                 .collect(),
             name,
+        }
+    }
+}
+
+/// The requirements, if they can be read and are not too many.
+fn bounded<T>(requirements: Result<Vec<T>, Failure>) -> Vec<T> {
+    requirements
+        .ok()
+        .filter(|requirements| requirements.len() <= MAX_REQUIREMENTS)
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+    use std::collections::BTreeMap;
+
+    /// What Kubernetes' parser makes of a selector.
+    #[derive(Deserialize)]
+    struct Case {
+        text: String,
+        /// Its requirements, sorted.
+        #[serde(default)]
+        read: Vec<String>,
+        /// Why there are none.
+        refused: Option<String>,
+    }
+
+    /// Compares with what `k8s.io/apimachinery` makes of selectors of a sort.
+    pub fn compare(sort: &str, read: impl Fn(&str) -> Result<Vec<String>, String>) {
+        let golden = include_str!("../../../tests/golden/selectors.json");
+        let golden: BTreeMap<String, serde_json::Value> = serde_json::from_str(golden).unwrap();
+        let cases: Vec<Case> = serde_json::from_value(golden[sort].clone()).unwrap();
+        assert!(cases.len() > 100);
+        for Case {
+            text,
+            read: expected,
+            refused,
+        } in cases
+        {
+            let got = read(&text).map(|mut requirements| {
+                requirements.sort();
+                requirements
+            });
+            assert_eq!(got, refused.map_or(Ok(expected), Err), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_authorizer_is_told_of_no_more_than_is_served() {
+        for (count, told) in [
+            (MAX_REQUIREMENTS, MAX_REQUIREMENTS),
+            (MAX_REQUIREMENTS + 1, 0),
+        ] {
+            let selector = vec!["a=1"; count].join(",");
+            let uri = format!("/?labelSelector={selector}&fieldSelector={selector}");
+            let reviewed = Reviewed::of(&Query::of(&uri.parse().unwrap()));
+            assert_eq!((reviewed.labels.len(), reviewed.fields.len()), (told, told));
         }
     }
 }

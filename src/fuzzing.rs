@@ -1,0 +1,59 @@
+//! The fuzz targets: each takes bytes as they may come from outside, and panics with the
+//! promise that does not hold for them. `fuzz/` runs them; the tests check its corpus.
+
+/// Checks one input.
+pub type Target = fn(&[u8]);
+
+/// Each target, under the name that its binary and its corpus have.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("accept", crate::serve::fuzzing::accept),
+    ("continue_token", crate::serve::fuzzing::continue_token),
+    ("expression", crate::expression::fuzzing::expression),
+    ("field_selector", crate::serve::fuzzing::field_selector),
+    ("label_selector", crate::serve::fuzzing::label_selector),
+    ("query", crate::serve::fuzzing::query),
+    ("request", crate::serve::fuzzing::request),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::PathBuf;
+
+    fn fuzz(folder: &str) -> PathBuf {
+        PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+            .join("fuzz")
+            .join(folder)
+    }
+
+    /// Names of what is in a folder, without extension.
+    fn names(folder: &str) -> BTreeSet<String> {
+        let entries = fs::read_dir(fuzz(folder)).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        paths
+            .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn every_target_has_a_binary_and_a_corpus() {
+        let targets: BTreeSet<String> =
+            TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
+        assert_eq!(names("targets"), targets);
+        assert_eq!(names("corpus"), targets);
+    }
+
+    #[test]
+    fn every_promise_holds_for_the_corpus() {
+        for (target, check) in TARGETS {
+            for file in fs::read_dir(fuzz("corpus").join(target)).unwrap() {
+                let path = file.unwrap().path();
+                // Shown if the check fails.
+                println!("{}", path.display());
+                check(&fs::read(&path).unwrap());
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Whole requests, through the router.
+
+use super::World;
+use super::answers::{self, Answer, answer};
+use crate::serve::negotiate::takes_json;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
+
+/// All operations.
+pub const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
+
+/// The documents that every client asks for.
+const DOCUMENTS: [&str; 5] = [
+    "/apis",
+    "/apis/live.ifo.kubevirt.io",
+    "/apis/live.ifo.kubevirt.io/v1alpha1",
+    "/openapi/v2",
+    "/openapi/v3",
+];
+
+/// Reads `METHOD TARGET`, then `name: value` a line. What is no request at all, and would
+/// not get past hyper, is left out.
+pub fn read(input: &[u8]) -> Option<(Method, Uri, HeaderMap)> {
+    let mut lines = input.split(|byte| *byte == b'\n');
+    let first = lines.next()?;
+    let space = first.iter().position(|byte| *byte == b' ')?;
+    let (method, target) = first.split_at(space);
+    let method = Method::from_bytes(method).ok()?;
+    let uri = Uri::try_from(target.get(1..)?).ok()?;
+    let mut headers = HeaderMap::new();
+    for line in lines {
+        let colon = line.iter().position(|byte| *byte == b':');
+        let (name, value) = line.split_at(colon.unwrap_or(line.len()));
+        let value = value.get(1..).unwrap_or_default().trim_ascii();
+        if let Ok(name) = HeaderName::from_bytes(name)
+            && let Ok(value) = HeaderValue::from_bytes(value)
+        {
+            headers.append(name, value);
+        }
+    }
+    Some((method, uri, headers))
+}
+
+/// Whoever may gets a proper answer, and whoever may not learns nothing.
+pub fn check(world: &World, method: &Method, uri: &Uri, headers: &HeaderMap) {
+    let open = answer(world, &world.open, method, uri, headers);
+    answers::check(method, uri, &open);
+    let closed = answer(world, &world.closed, method, uri, headers);
+    answers::check(method, uri, &closed);
+    answers::check_forbidden(uri, &closed);
+}
+
+/// Discovery and `OpenAPI` come in a form that is asked for or are a 406; who asks for
+/// JSON gets it.
+pub fn check_discovery(world: &World, accept: &[HeaderValue]) {
+    let ask = |uri: &Uri, values: &[HeaderValue]| {
+        let values = values.iter().map(|value| (header::ACCEPT, value.clone()));
+        let headers = values.collect();
+        let answer = answer(world, &world.open, &Method::GET, uri, &headers);
+        if answer.code != 200 {
+            // What is there to have is always the same.
+            answers::check(&Method::GET, uri, &answer);
+        }
+        answer
+    };
+    for path in DOCUMENTS {
+        let uri = Uri::from_static(path);
+        let got = ask(&uri, accept);
+        match got.code {
+            200 => asked_for(&got, accept),
+            406 => {
+                let plain = HeaderValue::from_static("application/json");
+                assert_eq!(ask(&uri, &[plain]).code, 200, "{path}");
+            }
+            other => panic!("{other} for {path}"),
+        }
+    }
+}
+
+/// The content type is one that a clause asks for, or nothing at all was asked for.
+fn asked_for(answer: &Answer, accept: &[HeaderValue]) {
+    let content_type = answer.headers[header::CONTENT_TYPE].to_str();
+    let content_type = content_type.expect("it is a fixed text");
+    let yaml = content_type.starts_with("application/yaml");
+    let parameters: Vec<&str> = content_type.split(';').skip(1).collect();
+    let mut clauses = accept
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .map(String::from_utf8_lossy)
+        .filter(|clause| !clause.trim().is_empty())
+        .peekable();
+    // Upstream reads the first header only, and so do some of our documents.
+    let first_is_empty = accept
+        .first()
+        .is_some_and(|value| value.as_bytes().trim_ascii().is_empty());
+    let nothing = first_is_empty || clauses.peek().is_none();
+    let asked = clauses.any(|clause| {
+        let mut parts = clause.split(';');
+        let media_type = parts.next().unwrap_or_default().trim();
+        let given: Vec<String> = parts
+            .filter_map(|part| part.split_once('='))
+            .map(|(name, value)| format!("{}={}", name.trim(), value.trim().trim_matches('"')))
+            .collect();
+        let named = |parameter: &&str| given.iter().any(|given| given == parameter);
+        let range = if yaml {
+            media_type == "application/yaml"
+        } else {
+            takes_json(media_type)
+        };
+        range && parameters.iter().all(named)
+    });
+    assert!(
+        asked || (nothing && parameters.is_empty()),
+        "{content_type} for {accept:?}"
+    );
+}

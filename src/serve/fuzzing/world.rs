@@ -1,0 +1,218 @@
+//! A server in a state that is always the same: an index with a past, and a router that
+//! allows everything beside one that refuses everything.
+
+use crate::auth::{
+    Attributes, Authenticate, Authorize, Decision, PeerCertificates, Unauthenticated, Undecided,
+    User,
+};
+use crate::index::{At, Bounds, Entry, Key, Reader, Rv, Scope, Stamp, Write, Writer, index_from};
+use crate::serve::resource::{
+    LIVE_LAYOUT, RULE_SET_LAYOUT, Resource, inflight_operations, operation_rule_sets,
+};
+use crate::serve::{Health, Limits, Server, VersionInfo, discovery, router};
+use crate::telemetry::Metrics;
+use axum::Router;
+use futures::future::BoxFuture;
+use http::HeaderMap;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+use tokio_util::sync::CancellationToken;
+
+/// Version before the first change.
+const START: u64 = 100;
+
+/// Namespace, name, labels and subject of the operations. Namespaces sort by the bytes
+/// of `namespace/name`; values have what JSON escapes.
+const OPERATIONS: &[(&str, &str, &str, &str)] = &[
+    ("b", "x", r#"{"name":"x","n":"3"}"#, "vm"),
+    ("a", "y", r#"{"name":"y","n":"-7","empty":""}"#, "v,m=1"),
+    ("a-b", "z", r#"{"a.b/c":"x","name":"z"}"#, ""),
+    ("a", "x", "{}", "\"é\\"),
+    (
+        "b",
+        "w",
+        r#"{"n":"9223372036854775807","odd":"\"\\/é"}"#,
+        "w",
+    ),
+    (
+        "c",
+        "long-name.with.dots",
+        r#"{"in":"notin","notin":"in"}"#,
+        "vm",
+    ),
+];
+
+thread_local! {
+    static WORLD: World = World::new();
+}
+
+/// A server, its index, and a runtime whose clock jumps to whatever is waited for.
+pub struct World {
+    pub runtime: Runtime,
+    pub live: Arc<Resource>,
+    /// Allows everything.
+    pub open: Router,
+    /// Forbids everything.
+    pub closed: Router,
+    /// All operations as they are now, in order.
+    pub operations: Vec<Known>,
+    /// The index would be over without them.
+    _writers: [Writer; 2],
+}
+
+/// An operation as a test of selectors looks at it: decoded.
+pub struct Known {
+    pub entry: Arc<Entry>,
+    pub object: Value,
+}
+
+impl World {
+    /// Lets `check` see the one of this thread.
+    pub fn with<T>(check: impl FnOnce(&Self) -> T) -> T {
+        WORLD.with(check)
+    }
+
+    fn new() -> Self {
+        let bounds = Bounds {
+            bytes: 1 << 20,
+            age: Duration::from_hours(24),
+        };
+        let (mut writer, live) = index_from(&LIVE_LAYOUT, bounds, Rv(START));
+        let (rule_sets, rule_sets_reader) = index_from(&RULE_SET_LAYOUT, bounds, Rv(START));
+        fill(&mut writer);
+        Self {
+            runtime: Builder::new_current_thread()
+                .enable_time()
+                .start_paused(true)
+                .build()
+                .expect("a runtime without I/O needs nothing"),
+            open: routes(&live, &rule_sets_reader, Decision::Allow),
+            closed: routes(
+                &live,
+                &rule_sets_reader,
+                Decision::Deny {
+                    reason: String::new(),
+                },
+            ),
+            operations: operations(&live),
+            live: Arc::new(inflight_operations(live)),
+            _writers: [writer, rule_sets],
+        }
+    }
+}
+
+fn operations(reader: &Reader) -> Vec<Known> {
+    let (_, entries) = reader
+        .list(&Scope::All, At::Latest)
+        .expect("the newest state is always there");
+    let known = entries.into_iter().map(|entry| Known {
+        object: serde_json::from_slice(entry.json()).expect("the index holds JSON"),
+        entry,
+    });
+    known.collect()
+}
+
+/// Every operation is added, one is changed, one removed and added again, one removed.
+fn fill(writer: &mut Writer) {
+    let mut rv = START;
+    let mut commit = |write| {
+        rv += 1;
+        writer
+            .commit(vec![write], Stamp::Exact(Rv(rv)))
+            .expect("the versions rise and the objects have metadata");
+    };
+    let key = |number: usize| Key::new(OPERATIONS[number].0, OPERATIONS[number].1);
+    for number in 0..OPERATIONS.len() {
+        commit(put(number, "Active"));
+    }
+    commit(put(0, "Completed"));
+    commit(Write::Delete { key: key(1) });
+    commit(put(1, "Active"));
+    commit(Write::Delete {
+        key: key(OPERATIONS.len() - 1),
+    });
+}
+
+fn put(number: usize, phase: &str) -> Write {
+    let (namespace, name, labels, subject) = OPERATIONS[number];
+    let labels: Value = serde_json::from_str(labels).expect("the labels above are JSON");
+    let mut object = json!({
+        "apiVersion": "live.ifo.kubevirt.io/v1alpha1",
+        "kind": "InFlightOperation",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": format!("uid-{namespace}-{name}"),
+            "creationTimestamp": "2020-01-01T00:00:00Z",
+            "labels": labels,
+        },
+        "spec": {
+            "operation": "Migrating",
+            "ruleSet": "rules",
+            "component": "kubevirt",
+            "subject": { "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": subject },
+        },
+        "status": { "phase": phase, "state": "Progressing", "message": "<moving>", "progress": 45 },
+    });
+    if labels == json!({}) {
+        object["metadata"]
+            .as_object_mut()
+            .expect("it is one above")
+            .remove("labels");
+    }
+    Write::Put {
+        key: Key::new(namespace, name),
+        json: object.to_string().into_bytes(),
+    }
+}
+
+fn routes(live: &Reader, rule_sets: &Reader, decision: Decision) -> Router {
+    let health = Arc::new(Health::new());
+    health.set_synced();
+    router(Server {
+        resources: vec![
+            inflight_operations(live.clone()),
+            operation_rule_sets(rule_sets.clone()),
+        ],
+        authenticate: Arc::new(Anybody),
+        authorize: Arc::new(Always(decision)),
+        health,
+        metrics: Arc::new(Metrics::new()),
+        version: VersionInfo::default(),
+        core: discovery::CoreGroup::Absent,
+        shutdown: CancellationToken::new(),
+        limits: Limits::default(),
+    })
+}
+
+struct Anybody;
+
+impl Authenticate for Anybody {
+    fn authenticate<'a>(
+        &'a self,
+        _: &'a PeerCertificates,
+        _: &'a HeaderMap,
+    ) -> BoxFuture<'a, Result<User, Unauthenticated>> {
+        Box::pin(async {
+            Ok(User {
+                name: "anybody".to_owned(),
+                ..User::default()
+            })
+        })
+    }
+}
+
+struct Always(Decision);
+
+impl Authorize for Always {
+    fn authorize<'a>(
+        &'a self,
+        _: &'a User,
+        _: &'a Attributes,
+    ) -> BoxFuture<'a, Result<Decision, Undecided>> {
+        let decision = self.0.clone();
+        Box::pin(async { Ok(decision) })
+    }
+}

@@ -1,0 +1,95 @@
+//! What holds for every `Accept` header.
+
+use super::{Form, Shape, Syntax, Wanted, negotiate};
+use crate::serve::accept::MAX_CLAUSES;
+use crate::serve::fuzzing::refused;
+use crate::serve::request::Query;
+use http::{HeaderMap, HeaderValue, Uri, header};
+
+/// What is chosen is what one of the clauses asks for, and would get alone; an answer that
+/// cannot be had is a 406, and is had with one clause more.
+pub fn check(accept: &HeaderValue) {
+    let query = Query::of(&Uri::from_static("/"));
+    let ask = |accept: &HeaderValue, shape| {
+        let headers = HeaderMap::from_iter([(header::ACCEPT, accept.clone())]);
+        negotiate(&headers, &query, shape, "ThingList")
+    };
+    for shape in [Shape::Object, Shape::List, Shape::Watch] {
+        let text = accept.to_str().unwrap_or_default();
+        match ask(accept, shape) {
+            Ok(wanted) => {
+                assert!(shape != Shape::Watch || wanted.syntax == Syntax::Compact);
+                if text.trim().is_empty() {
+                    assert_eq!(wanted.form, Form::Whole);
+                    continue;
+                }
+                let mut clauses = text.split(',');
+                let asks = clauses.find(|clause| asks_for(clause, wanted));
+                let asks = asks.expect("a clause asks for what is chosen");
+                let alone = HeaderValue::from_str(asks);
+                let alone = alone.expect("it is a part of a header value");
+                assert_eq!(
+                    ask(&alone, shape).expect("it can be had"),
+                    wanted,
+                    "{text:?}"
+                );
+            }
+            Err(failure) => {
+                refused(&failure, &[406]);
+                // YAML is accepted for a watch, and then cannot be had.
+                let yaml = shape == Shape::Watch && text.contains("yaml");
+                let few = text.split(',').count() < MAX_CLAUSES;
+                let none = failure.to_string().starts_with("only") && accept.to_str().is_ok();
+                if none && few && !yaml {
+                    let more = HeaderValue::from_str(&format!("{text},application/*"));
+                    let more = more.expect("both halves are header values");
+                    let wanted = ask(&more, shape).expect("JSON can always be had");
+                    assert_eq!((wanted.form, wanted.syntax), (Form::Whole, Syntax::Compact));
+                }
+            }
+        }
+    }
+}
+
+/// Whether JSON is in a media range, as it stands in a clause.
+pub fn takes_json(range: &str) -> bool {
+    let (kind, subtype) = range.split_once('/').unwrap_or((range, "*"));
+    matches!(
+        (kind.trim(), subtype.trim()),
+        ("application", "json" | "*") | ("*", "*")
+    )
+}
+
+/// Whether the clause names all that was chosen.
+fn asks_for(clause: &str, wanted: Wanted) -> bool {
+    let (media_type, parameters) = clause.split_once(';').unwrap_or((clause, ""));
+    let media_type = media_type.trim();
+    // The last of several counts.
+    let named = |name: &str| {
+        parameters
+            .split(';')
+            .filter_map(|part| part.trim().split_once('='))
+            .rfind(|(given, _)| given.trim() == name)
+            .map_or("", |(_, value)| value.trim())
+    };
+    let media_type = match wanted.syntax {
+        Syntax::Yaml => media_type.split_once('/').is_some_and(|(kind, subtype)| {
+            kind.trim() == "application" && subtype.trim() == "yaml"
+        }),
+        Syntax::Compact | Syntax::Indented => takes_json(media_type),
+    };
+    let meta = |version| named("g") == "meta.k8s.io" && named("v") == version;
+    let transform = match (wanted.form, named("as")) {
+        (Form::Whole, target) => target.is_empty(),
+        (Form::Table { version, .. }, target) => target == "Table" && meta(version),
+        (Form::Metadata { version }, target) => {
+            matches!(
+                target,
+                "PartialObjectMetadata" | "PartialObjectMetadataList"
+            ) && meta(version)
+        }
+    };
+    let stream = matches!(named("stream"), "" | "watch");
+    let pretty = wanted.syntax != Syntax::Indented || named("pretty") == "1";
+    media_type && transform && stream && pretty
+}

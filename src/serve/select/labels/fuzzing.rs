@@ -1,0 +1,155 @@
+//! What holds for every label selector.
+
+use super::{Requirement, Test, parse};
+use crate::serve::fuzzing::refused;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// The labels of one object.
+type Labels = BTreeMap<String, String>;
+
+/// How many requirements are compared label by label: each brings labels of its own,
+/// and all are compared with all.
+const COMPARED: usize = 12;
+
+/// A selector that is read is the same when written out in any of its spellings, and
+/// each of its requirements fits labels as Kubernetes' own words for it say.
+pub fn check(text: &str) {
+    let requirements = match parse(text) {
+        Ok(requirements) => requirements,
+        Err(failure) => return refused(&failure, &[400]),
+    };
+    for spelling in [
+        Spelling::Short,
+        Spelling::Double,
+        Spelling::Sets,
+        Spelling::Spaced,
+    ] {
+        let written = spelling.write(&requirements);
+        let again = parse(&written).expect("what is written out can be read");
+        assert_eq!(again, requirements, "{written:?}");
+    }
+    for labels in examples(&requirements) {
+        let plain = serde_json::to_vec(&labels).expect("a map of strings is JSON");
+        let escaped = escaped(&labels);
+        for requirement in requirements.iter().take(COMPARED) {
+            let expected = fits(requirement, &labels);
+            assert_eq!(
+                requirement.matches(&plain),
+                expected,
+                "{requirement:?} on {labels:?}"
+            );
+            assert_eq!(
+                requirement.matches(escaped.as_bytes()),
+                expected,
+                "{requirement:?} on {escaped}"
+            );
+        }
+    }
+}
+
+/// Spellings of the same selector.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Spelling {
+    /// `a=b,c in (d,e)`
+    Short,
+    /// `a==b,c in (d,e)`
+    Double,
+    /// `a in (b),c in (d,e)`
+    Sets,
+    /// `a = b , c in ( d , e )`
+    Spaced,
+}
+
+impl Spelling {
+    fn write(self, requirements: &[Requirement]) -> String {
+        let mut all = self.terms(requirements).join(",");
+        if self == Self::Spaced {
+            all = all.replace(',', " ,\t");
+        }
+        all
+    }
+
+    /// The terms of a selector.
+    pub fn terms(self, requirements: &[Requirement]) -> Vec<String> {
+        requirements.iter().map(|one| self.one(one)).collect()
+    }
+
+    fn one(self, Requirement { key, test }: &Requirement) -> String {
+        let set = |operator: &str, word: &str, values: &std::collections::BTreeSet<String>| {
+            let values: Vec<&str> = values.iter().map(String::as_str).collect();
+            match (self, values.as_slice()) {
+                (Self::Short, [value]) => format!("{key}{operator}{value}"),
+                (Self::Double, [value]) if operator == "=" => format!("{key}=={value}"),
+                (Self::Spaced, [value]) => format!(" {key} {operator} {value}"),
+                (Self::Spaced, values) => format!("{key}  {word} ( {} )", values.join(",")),
+                (_, values) => format!("{key} {word} ({})", values.join(",")),
+            }
+        };
+        match test {
+            Test::In(values) => set("=", "in", values),
+            Test::NotIn(values) => set("!=", "notin", values),
+            Test::Exists => key.clone(),
+            Test::DoesNotExist => format!("!{key}"),
+            Test::Greater(than) => format!("{key}>{than}"),
+            Test::Less(than) => format!("{key}<{than}"),
+        }
+    }
+}
+
+/// Labels that decide something: with and without each key, with each of its values and
+/// with numbers around its own, alone and beside others.
+fn examples(requirements: &[Requirement]) -> Vec<Labels> {
+    let mut all = vec![Labels::new()];
+    let mut crowd = Labels::new();
+    for Requirement { key, test } in requirements.iter().take(COMPARED) {
+        let mut values: Vec<String> = vec![String::new(), "0".to_owned(), "x\"\\é".to_owned()];
+        match test {
+            Test::In(some) | Test::NotIn(some) => values.extend(some.iter().take(4).cloned()),
+            Test::Greater(than) | Test::Less(than) => values.extend([
+                than.to_string(),
+                than.saturating_add(1).to_string(),
+                than.saturating_sub(1).to_string(),
+                format!("{than}x"),
+            ]),
+            Test::Exists | Test::DoesNotExist => {}
+        }
+        for value in values {
+            all.push(Labels::from([(key.clone(), value.clone())]));
+            crowd.insert(format!("{key}x"), "other".to_owned());
+            crowd.insert(key.clone(), value);
+        }
+        all.push(crowd.clone());
+    }
+    all
+}
+
+/// The same JSON, with each character of each string written as an escape.
+fn escaped(labels: &Labels) -> String {
+    let string = |text: &str| {
+        let mut out = String::from("\"");
+        for unit in text.encode_utf16() {
+            write!(out, "\\u{unit:04x}").expect("writing to a String cannot fail");
+        }
+        out + "\""
+    };
+    let members: Vec<String> = labels
+        .iter()
+        .map(|(key, value)| format!("{}:{}", string(key), string(value)))
+        .collect();
+    format!("{{{}}}", members.join(","))
+}
+
+/// As the Kubernetes documentation words it (Labels and Selectors).
+fn fits(Requirement { key, test }: &Requirement, labels: &Labels) -> bool {
+    let value = labels.get(key);
+    let number = value.and_then(|value| value.parse::<i64>().ok());
+    match test {
+        Test::Exists => value.is_some(),
+        Test::DoesNotExist => value.is_none(),
+        Test::In(values) => matches!(value, Some(value) if values.contains(value)),
+        Test::NotIn(values) => !matches!(value, Some(value) if values.contains(value)),
+        Test::Greater(than) => number > Some(*than),
+        Test::Less(than) => number.is_some() && number < Some(*than),
+    }
+}

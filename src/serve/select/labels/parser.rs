@@ -1,0 +1,327 @@
+//! Reading a label selector. Enters: its text. Leaves: requirements, or what is wrong in
+//! the words of Kubernetes' own parser, which clients show to people as they are.
+
+use super::{Requirement, Test};
+use crate::api::labels::{MAX_VALUE, is_key, is_value};
+use crate::serve::quoted::Quoted;
+use std::collections::BTreeSet;
+
+/// How many things that are wrong with one requirement are told: each takes some 300
+/// bytes, and a set of values may hold thousands.
+const MOST_COMPLAINTS: usize = 10;
+
+const NAME: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and \
+                    end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or \
+                    '123-abc', regex used for validation is \
+                    '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Token<'a> {
+    End,
+    /// A key, a value, `in` or `notin`.
+    Word(&'a str),
+    /// Punctuation: `, ( ) ! = == != < >`.
+    Sign(&'a str),
+}
+
+impl<'a> Token<'a> {
+    fn text(self) -> &'a str {
+        match self {
+            Token::End => "",
+            Token::Word(text) | Token::Sign(text) => text,
+        }
+    }
+}
+
+/// Reads a selector from its start.
+pub struct Parser<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Parser<'a> {
+    pub fn new(text: &'a str) -> Self {
+        Self { rest: text }
+    }
+
+    fn next(&mut self) -> Token<'a> {
+        let is_space = |c: char| matches!(c, ' ' | '\t' | '\r' | '\n');
+        let is_sign = |c: char| matches!(c, ',' | '(' | ')' | '!' | '=' | '<' | '>');
+        let text = self.rest.trim_start_matches(is_space);
+        let Some(first) = text.chars().next() else {
+            self.rest = "";
+            return Token::End;
+        };
+        let (token, length) = if is_sign(first) {
+            let length = if text.starts_with("==") || text.starts_with("!=") {
+                2
+            } else {
+                1
+            };
+            (Token::Sign(&text[..length]), length)
+        } else {
+            let length = text
+                .find(|c: char| is_sign(c) || is_space(c))
+                .unwrap_or(text.len());
+            (Token::Word(&text[..length]), length)
+        };
+        self.rest = &text[length..];
+        token
+    }
+
+    fn peek(&self) -> Token<'a> {
+        Parser { rest: self.rest }.next()
+    }
+
+    /// The whole selector.
+    pub fn selector(&mut self) -> Result<Vec<Requirement>, String> {
+        let mut requirements = Vec::new();
+        match self.peek() {
+            Token::End => return Ok(requirements),
+            Token::Word(_) | Token::Sign("!") => {}
+            Token::Sign(other) => {
+                return Err(format!(
+                    "found '{other}', expected: !, identifier, or 'end of string'"
+                ));
+            }
+        }
+        loop {
+            let requirement = self.requirement();
+            requirements
+                .push(requirement.map_err(|why| format!("unable to parse requirement: {why}"))?);
+            match self.next() {
+                Token::End => return Ok(requirements),
+                Token::Sign(",") => match self.peek() {
+                    Token::Word(_) | Token::Sign("!") => {}
+                    other => {
+                        return Err(format!(
+                            "found '{}', expected: identifier after ','",
+                            other.text()
+                        ));
+                    }
+                },
+                other => {
+                    return Err(format!(
+                        "found '{}', expected: ',' or 'end of string'",
+                        other.text()
+                    ));
+                }
+            }
+        }
+    }
+
+    fn requirement(&mut self) -> Result<Requirement, String> {
+        let mut token = self.next();
+        let absent = token == Token::Sign("!");
+        if absent {
+            token = self.next();
+        }
+        let Token::Word(key) = token else {
+            return Err(format!("found '{}', expected: identifier", token.text()));
+        };
+        if !is_key(key) {
+            let why = key_complaints(key).join("; ");
+            return Err(format!("<nil>: Invalid value: {}: {why}", Quoted(key)));
+        }
+        let test = if absent {
+            Test::DoesNotExist
+        } else {
+            self.test(key)?
+        };
+        Ok(Requirement {
+            key: key.to_owned(),
+            test,
+        })
+    }
+
+    fn test(&mut self, key: &str) -> Result<Test, String> {
+        if matches!(self.peek(), Token::End | Token::Sign(",")) {
+            return Ok(Test::Exists);
+        }
+        match self.next() {
+            Token::Sign("=" | "==") => Ok(Test::In(checked(key, [self.value()?].into())?)),
+            Token::Sign("!=") => Ok(Test::NotIn(checked(key, [self.value()?].into())?)),
+            Token::Sign(">") => number(key, self.value()?).map(Test::Greater),
+            Token::Sign("<") => number(key, self.value()?).map(Test::Less),
+            Token::Word("in") => Ok(Test::In(checked(key, self.values()?)?)),
+            Token::Word("notin") => Ok(Test::NotIn(checked(key, self.values()?)?)),
+            other => Err(format!(
+                "found '{}', expected: in, notin, =, ==, !=, gt, lt",
+                other.text()
+            )),
+        }
+    }
+
+    /// The value after `=`; none at all is the empty value.
+    fn value(&mut self) -> Result<&'a str, String> {
+        match self.peek() {
+            Token::End | Token::Sign(",") => Ok(""),
+            Token::Word(value) => {
+                self.next();
+                Ok(value)
+            }
+            Token::Sign(other) => Err(format!("found '{other}', expected: identifier")),
+        }
+    }
+
+    /// `(a,b)`; an empty place between commas is the empty value.
+    fn values(&mut self) -> Result<BTreeSet<&'a str>, String> {
+        let token = self.next();
+        if token != Token::Sign("(") {
+            return Err(format!("found '{}' expected: '('", token.text()));
+        }
+        let mut values = BTreeSet::new();
+        let mut expected = "',', ')' or identifier";
+        loop {
+            let value = match self.peek() {
+                Token::Word(value) => {
+                    self.next();
+                    expected = "',' or ')'";
+                    value
+                }
+                _ => "",
+            };
+            match self.next() {
+                Token::Sign(",") => {
+                    values.insert(value);
+                    expected = "',', or identifier";
+                }
+                Token::Sign(")") => {
+                    values.insert(value);
+                    return Ok(values);
+                }
+                other => return Err(format!("found '{}', expected: {expected}", other.text())),
+            }
+        }
+    }
+}
+
+/// The values, if all of them can be those of a label.
+fn checked(key: &str, values: BTreeSet<&str>) -> Result<BTreeSet<String>, String> {
+    let wrong = values
+        .iter()
+        .enumerate()
+        .filter(|(_, value)| !is_value(value));
+    let complaints: Vec<String> = wrong
+        .take(MOST_COMPLAINTS)
+        .map(|(place, value)| value_complaint(key, place, value))
+        .collect();
+    if complaints.is_empty() {
+        Ok(values.into_iter().map(str::to_owned).collect())
+    } else {
+        Err(together(&complaints))
+    }
+}
+
+/// What a label is compared with, which must be a label's value itself, so not negative.
+fn number(key: &str, value: &str) -> Result<i64, String> {
+    let mut complaints = Vec::new();
+    let number = value.parse();
+    if number.is_err() {
+        complaints.push(format!(
+            "values[0]: Invalid value: {}: for 'Gt', 'Lt' operators, the value must be an integer",
+            Quoted(value)
+        ));
+    }
+    if !is_value(value) {
+        complaints.push(value_complaint(key, 0, value));
+    }
+    match number {
+        Ok(number) if complaints.is_empty() => Ok(number),
+        _ => Err(together(&complaints)),
+    }
+}
+
+/// As Go shows several errors: in brackets, if there is more than one.
+fn together(complaints: &[String]) -> String {
+    match complaints {
+        [one] => one.clone(),
+        more => format!("[{}]", more.join(", ")),
+    }
+}
+
+fn value_complaint(key: &str, place: usize, value: &str) -> String {
+    let mut complaints = Vec::new();
+    if value.len() > MAX_VALUE {
+        complaints.push(format!("must be no more than {MAX_VALUE} bytes"));
+    }
+    if !value.chars().all(is_name_char) || !ends_well(value) {
+        complaints.push(
+            "a valid label must be an empty string or consist of alphanumeric characters, '-', \
+             '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  \
+             or 'my_value',  or '12345', regex used for validation is \
+             '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+                .to_owned(),
+        );
+    }
+    format!(
+        "values[{place}][{key}]: Invalid value: {}: {}",
+        Quoted(value),
+        complaints.join("; ")
+    )
+}
+
+fn key_complaints(key: &str) -> Vec<String> {
+    let parts: Vec<&str> = key.splitn(3, '/').collect();
+    let mut complaints = Vec::new();
+    let name = match parts[..] {
+        [name] => name,
+        ["", name] => {
+            complaints.push("prefix part must be non-empty".to_owned());
+            name
+        }
+        [prefix, name] => {
+            if prefix.len() > MAX_PREFIX {
+                complaints.push(format!(
+                    "prefix part must be no more than {MAX_PREFIX} bytes"
+                ));
+            }
+            if !prefix.split('.').all(is_subdomain_label) {
+                complaints.push(
+                    "prefix part a lowercase RFC 1123 subdomain must consist of lower case \
+                     alphanumeric characters, '-' or '.', and must start and end with an \
+                     alphanumeric character (e.g. 'example.com', regex used for validation is \
+                     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+                        .to_owned(),
+                );
+            }
+            name
+        }
+        _ => {
+            return vec![format!(
+                "a valid label key {NAME} with an optional DNS subdomain prefix and '/' (e.g. \
+                 'example.com/MyName')"
+            )];
+        }
+    };
+    if name.is_empty() {
+        complaints.push("name part must be non-empty".to_owned());
+    } else if name.len() > MAX_VALUE {
+        complaints.push(format!("name part must be no more than {MAX_VALUE} bytes"));
+    }
+    if name.is_empty() || !name.chars().all(is_name_char) || !ends_well(name) {
+        complaints.push(format!("name part {NAME}"));
+    }
+    complaints
+}
+
+/// Longest prefix of a key, in bytes (RFC 1123).
+const MAX_PREFIX: usize = 253;
+
+/// Whether it could be a part of a subdomain, of whatever length.
+fn is_subdomain_label(label: &str) -> bool {
+    let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    label.starts_with(letters)
+        && label.ends_with(letters)
+        && label.chars().all(|c| letters(c) || c == '-')
+}
+
+fn is_name_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
+/// Whether the first and last characters, if there are any, are letters or digits.
+fn ends_well(text: &str) -> bool {
+    text.is_empty()
+        || (text.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && text.ends_with(|c: char| c.is_ascii_alphanumeric()))
+}

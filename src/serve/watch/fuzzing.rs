@@ -1,0 +1,53 @@
+//! What holds for the options of every watch.
+
+use super::{Course, LONGEST, Options, SHORTEST_DEFAULT, Start};
+use crate::index::Rv;
+use crate::serve::fuzzing::{World, refused};
+use crate::serve::request::Query;
+use std::time::Duration;
+
+/// What the options of a watch come to, in a form that can be compared: all of it but
+/// how long a watch lasts that was not told.
+pub fn options(world: &World, query: &Query) -> String {
+    let options = Options::of_watch(query, &world.live);
+    let course = match options.and_then(|options| Course::of(query, &options)) {
+        Ok(course) => course,
+        Err(failure) => {
+            refused(&failure, &[400, 422]);
+            return failure.to_string();
+        }
+    };
+    let Course {
+        start,
+        bookmarks,
+        explicit,
+        lasts,
+    } = course;
+    let initial = query.truth("sendInitialEvents");
+    assert_eq!(
+        initial.is_some(),
+        query.text("resourceVersionMatch") == "NotOlderThan"
+    );
+    assert_eq!(explicit, initial == Some(true));
+    let version = query.resource_version().expect("it was read before");
+    match (initial, version.unwrap_or_default()) {
+        (Some(true) | None, 0) => assert_eq!(start, Start::State(None)),
+        (Some(true), rv) => assert_eq!(start, Start::State(Some(Rv(rv)))),
+        (Some(false), 0) => assert_eq!(start, Start::Now),
+        (_, rv) => assert_eq!(start, Start::After(Rv(rv))),
+    }
+    let told = query.number("timeoutSeconds").expect("it was read before");
+    let told = match told {
+        None | Some(0) => {
+            let default = SHORTEST_DEFAULT..2 * SHORTEST_DEFAULT;
+            assert!(default.contains(&lasts.as_secs()));
+            None
+        }
+        Some(seconds) => {
+            assert_eq!(lasts.is_zero(), seconds < 0);
+            assert!(lasts <= Duration::from_secs(LONGEST));
+            Some(lasts)
+        }
+    };
+    format!("{start:?} {bookmarks} {explicit} {told:?}")
+}
