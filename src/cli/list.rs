@@ -40,18 +40,18 @@ pub(super) struct GetArgs {
 /// The flags about what is printed.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Output")]
-struct Output {
+pub(super) struct Output {
     /// Form of the output; kubectl's -o does it, too
     #[arg(short = 'O', long = "output", value_enum, value_name = "FORM")]
-    shape: Option<Shape>,
+    pub(super) shape: Option<Shape>,
     /// Goes on with what changes
     #[arg(short, long)]
-    watch: bool,
+    pub(super) watch: bool,
     /// Order: a column such as age, state or progress, or a JSONPath such as .status.progress
     #[arg(long, value_parser = SortBy::read, value_name = "COLUMN|PATH")]
-    sort_by: Option<SortBy>,
+    pub(super) sort_by: Option<SortBy>,
     #[command(flatten)]
-    colors: Colors,
+    pub(super) colors: Colors,
 }
 
 /// Lists.
@@ -157,7 +157,7 @@ async fn show(
 }
 
 /// What is said where nothing is to be shown.
-fn nothing(all_phases: bool) -> &'static str {
+pub(super) fn nothing(all_phases: bool) -> &'static str {
     if all_phases {
         "No operations."
     } else {

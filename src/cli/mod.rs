@@ -13,7 +13,9 @@ mod eval;
 mod expect;
 mod filter;
 mod input;
+mod kin;
 mod list;
+mod lookup;
 mod names;
 mod operation;
 mod output;
@@ -22,12 +24,16 @@ mod problem;
 mod replay;
 pub mod roles;
 mod rule_sets;
+#[cfg(test)]
+mod sample;
 mod schema;
 mod sort;
 mod source;
 mod stream;
 mod summary;
+mod target;
 mod test;
+mod tree;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use output::complain;
@@ -55,6 +61,8 @@ enum Command {
     Get(list::GetArgs),
     /// Counts the operations, and names those that need somebody
     Summary(summary::Args),
+    /// Shows the operations as trees: component, namespace, what belongs to what
+    Tree(tree::Args),
     /// Tools for those who write OperationRuleSets; no server needed
     #[command(subcommand)]
     Rules(Rules),
@@ -118,6 +126,7 @@ fn asked(command: Command) -> ExitCode {
             Command::List(args) => list::run(&args).await,
             Command::Get(args) => list::get(&args).await,
             Command::Summary(args) => summary::run(&args).await,
+            Command::Tree(args) => tree::run(&args).await,
             Command::Rules(_) => Ok(ExitCode::SUCCESS),
         }
     });
