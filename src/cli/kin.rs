@@ -26,7 +26,8 @@ pub(super) struct Who<'a> {
 }
 
 impl<'a> Who<'a> {
-    fn of(subject: &'a Subject) -> Self {
+    /// The subject of an operation.
+    pub(super) fn of(subject: &'a Subject) -> Self {
         Self {
             api_version: &subject.api_version,
             kind: &subject.kind,
@@ -232,19 +233,30 @@ impl<'a> Kin<'a> {
         found
     }
 
-    /// All that `number` may hang under, at any distance.
-    pub(super) fn above(&self, number: usize) -> HashSet<usize> {
-        let mut found = HashSet::new();
-        let mut queue = vec![number];
-        while let Some(it) = queue.pop() {
-            for parent in &self.nodes[it].parents {
-                if *parent != number && found.insert(*parent) {
-                    queue.push(*parent);
-                }
+    /// The owners of `number`, at any distance, without itself.
+    pub(super) fn owners(&self, number: usize) -> HashSet<usize> {
+        reach(number, |it| &self.nodes[it].owners)
+    }
+
+    /// What `number` owns, at any distance, without itself.
+    pub(super) fn owned(&self, number: usize) -> HashSet<usize> {
+        let owned = children(self.nodes.iter().map(|node| node.owners.as_slice()));
+        reach(number, |it| &owned[it])
+    }
+}
+
+/// All that a way leads to, without the start.
+fn reach<'e>(start: usize, next: impl Fn(usize) -> &'e [usize]) -> HashSet<usize> {
+    let mut found = HashSet::new();
+    let mut queue = vec![start];
+    while let Some(number) = queue.pop() {
+        for it in next(number) {
+            if *it != start && found.insert(*it) {
+                queue.push(*it);
             }
         }
-        found
     }
+    found
 }
 
 /// The other direction of `parents`.

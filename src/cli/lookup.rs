@@ -11,7 +11,7 @@ use super::source::escape;
 use futures::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResource, APIResourceList, ObjectMeta};
 use serde::Deserialize;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 /// Owners above an owner: nobody has a longer chain, and each level waits for the one
 /// below.
@@ -91,17 +91,6 @@ impl Lookup {
         }
         0
     }
-
-    /// The kind that goes by this plural, singular or short name, in lower case.
-    pub(super) async fn kind(&mut self, api_version: &str, name: &str) -> Option<String> {
-        let resources = self.resources.of(api_version, &self.server).await;
-        let found = resources.iter().find(|it| {
-            it.name == name
-                || it.singular_name == name
-                || it.short_names.iter().flatten().any(|short| short == name)
-        });
-        found.map(|it| it.kind.clone())
-    }
 }
 
 impl Resources {
@@ -145,9 +134,4 @@ fn owner(who: Who<'_>, found: ObjectMeta) -> Option<Subject> {
         uid: found.uid,
         owner_references: found.owner_references.unwrap_or_default(),
     })
-}
-
-/// The API versions of all resources that operations tell of.
-pub(super) fn api_versions<'a>(kin: &Kin<'a>) -> BTreeSet<&'a str> {
-    kin.nodes.iter().map(|node| node.who.api_version).collect()
 }

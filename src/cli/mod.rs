@@ -9,11 +9,13 @@
 mod check;
 mod columns;
 mod connect;
+mod describe;
 mod eval;
 mod expect;
 mod filter;
 mod input;
 mod kin;
+mod kinds;
 mod list;
 mod lookup;
 mod names;
@@ -63,6 +65,8 @@ enum Command {
     Summary(summary::Args),
     /// Shows the operations as trees: component, namespace, what belongs to what
     Tree(tree::Args),
+    /// Tells all about an operation, or about all of a resource's
+    Describe(describe::Args),
     /// Tools for those who write OperationRuleSets; no server needed
     #[command(subcommand)]
     Rules(Rules),
@@ -127,6 +131,7 @@ fn asked(command: Command) -> ExitCode {
             Command::Get(args) => list::get(&args).await,
             Command::Summary(args) => summary::run(&args).await,
             Command::Tree(args) => tree::run(&args).await,
+            Command::Describe(args) => describe::run(&args).await,
             Command::Rules(_) => Ok(ExitCode::SUCCESS),
         }
     });

@@ -1,10 +1,10 @@
 //! A resource as people name it. Enters: `Kind/name`, in any case, or with a plural, a
 //! short name or a group as kubectl takes them. Leaves: whether a resource is meant.
 
-use super::kin::{Who, group};
-use super::lookup::Lookup;
+use super::kin::{Kin, Who, group};
+use super::kinds::Kinds;
 use super::names::plural;
-use std::collections::BTreeSet;
+use super::operation::Subject;
 use std::fmt;
 use std::str::FromStr;
 
@@ -60,33 +60,73 @@ impl Target {
     pub(super) fn is(&self, who: Who<'_>) -> bool {
         self.name == who.name
             && (self.kind.eq_ignore_ascii_case(who.kind) || self.kind == plural(who.kind))
-            && self.group.as_deref().is_none_or(|wanted| {
-                let own = group(who.api_version);
-                let version = who.api_version.rsplit('/').next().unwrap_or_default();
-                wanted == own
-                    || wanted
-                        .strip_prefix(version)
-                        .is_some_and(|rest| rest.strip_prefix('.').unwrap_or(rest) == own)
-            })
+            && self.is_of(
+                group(who.api_version),
+                who.api_version.rsplit('/').next().unwrap_or_default(),
+            )
     }
 
-    /// The same with the kind that the cluster means by it, if it is a short name of one
-    /// of these API versions.
-    pub(super) async fn resolved(
-        &self,
-        lookup: &mut Lookup,
-        api_versions: BTreeSet<&str>,
-    ) -> Option<Self> {
-        for api_version in api_versions {
-            if let Some(kind) = lookup.kind(api_version, &self.kind).await {
-                return Some(Self {
-                    kind: kind.to_ascii_lowercase(),
-                    ..self.clone()
-                });
-            }
-        }
-        None
+    fn is_of(&self, group: &str, version: &str) -> bool {
+        self.group.as_deref().is_none_or(|wanted| {
+            wanted == group
+                || wanted
+                    .strip_prefix(version)
+                    .is_some_and(|rest| rest.strip_prefix('.').unwrap_or(rest) == group)
+        })
     }
+
+    /// Whether a subject is it.
+    pub(super) fn is_subject(&self, subject: &Subject) -> bool {
+        self.is(Who::of(subject))
+    }
+
+    /// The same with the kind that the cluster, or else the initials, mean by it, for one
+    /// that is none of `kin`'s.
+    pub(super) async fn resolved(&self, kinds: &Kinds, kin: &Kin<'_>) -> Resolved {
+        let served = kinds.served().await;
+        let known = served.into_iter().flatten().find(|it| {
+            let goes_by_it = it.names.contains(&self.kind);
+            goes_by_it && self.is_of(&it.group, &it.version)
+        });
+        if let Some(kind) = known {
+            return Resolved::Kind(self.with_kind(&kind.kind));
+        }
+        let mut nodes = kin.nodes.iter();
+        match nodes.find(|node| initials(node.who.kind) == self.kind) {
+            Some(node) => Resolved::Kind(self.with_kind(node.who.kind)),
+            None if served.is_some() => Resolved::Unknown,
+            None => Resolved::CannotTell,
+        }
+    }
+
+    fn with_kind(&self, kind: &str) -> Self {
+        Self {
+            kind: kind.to_ascii_lowercase(),
+            ..self.clone()
+        }
+    }
+
+    /// What is to be said of a kind that nobody has heard of.
+    pub(super) fn unknown(&self) -> String {
+        format!("the cluster has no resource {:?}", self.kind)
+    }
+}
+
+/// What a kind is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Resolved {
+    /// Short for another one, or one that there is.
+    Kind(Target),
+    /// There is none.
+    Unknown,
+    /// The cluster does not say which there are.
+    CannotTell,
+}
+
+/// `vm` of `VirtualMachine`.
+fn initials(kind: &str) -> String {
+    let initials = kind.chars().filter(char::is_ascii_uppercase);
+    initials.collect::<String>().to_ascii_lowercase()
 }
 
 #[cfg(test)]
@@ -127,6 +167,12 @@ mod tests {
             ..MACHINE
         };
         assert!("nodes.v1/web".parse::<Target>().unwrap().is(node));
+    }
+
+    #[test]
+    fn initials_are_the_short_names_of_many_kinds() {
+        assert_eq!(initials("VirtualMachineInstance"), "vmi");
+        assert_eq!(initials("KubeVirt"), "kv");
     }
 
     #[test]

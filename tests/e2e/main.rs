@@ -25,6 +25,7 @@ mod clients;
 mod hostile;
 mod language;
 mod operations;
+mod plugin_tree;
 mod restarts;
 mod rule_sets;
 mod targets;

@@ -22,8 +22,9 @@ const MOST_LEVELS: usize = 32;
 const LEAST_LEVELS: usize = 2;
 const DEEPER: &str = "  … ";
 
-/// Columns that resources keep on a narrow screen.
-const LEAST: usize = 20;
+/// What is cut on a narrow screen, and how much of it stays: resources, how it goes
+/// (`Blocked`), the operation.
+const CUT: [(usize, usize); 3] = [(0, 20), (1 + HOW, 7), (1 + OPERATION, 8)];
 
 /// What stands for the namespace of cluster-scoped resources.
 const NO_NAMESPACE: &str = "(cluster)";
@@ -203,10 +204,14 @@ fn widths(rows: &[Row<'_>], cells: &[Vec<String>], style: Style) -> Vec<usize> {
     if let Some(screen) = style.screen
         && !style.wide
     {
-        let empty = widths.iter().filter(|width| **width == 0).count();
-        let total = widths.iter().sum::<usize>() + GAP * (widths.len() - empty).saturating_sub(1);
-        let excess = total.saturating_sub(screen);
-        widths[0] -= excess.min(widths[0].saturating_sub(LEAST));
+        for (column, least) in CUT {
+            let columns = widths.iter().filter(|width| **width > 0).count();
+            let total = widths.iter().sum::<usize>() + GAP * columns.saturating_sub(1);
+            let excess = total.saturating_sub(screen);
+            if let Some(width) = widths.get_mut(column) {
+                *width -= excess.min(width.saturating_sub(least));
+            }
+        }
     }
     widths
 }
@@ -218,8 +223,8 @@ fn line(row: &Row<'_>, cells: &[String], widths: &[usize], style: Style, text: &
     match row {
         Row::Component(name) => text.push_str(&paint.heading(&cut(&one_line(name), screen))),
         Row::Namespace(name) => {
-            let name = cut(&one_line(name), screen.saturating_sub(INDENT));
-            *text += &format!("{:INDENT$}{name}", "");
+            let line = format!("{:INDENT$}{}", "", one_line(name));
+            text.push_str(&cut(&line, screen));
         }
         Row::Resource {
             bars,
@@ -227,7 +232,8 @@ fn line(row: &Row<'_>, cells: &[String], widths: &[usize], style: Style, text: &
             operation: None,
         } => {
             let room = screen.saturating_sub(bars.width());
-            *text += &format!("{bars}{}", paint.dim(&cut(name, room)));
+            text.push_str(&cut(bars, screen));
+            text.push_str(&paint.dim(&cut(name, room)));
         }
         Row::Resource {
             bars,
@@ -242,7 +248,8 @@ fn line(row: &Row<'_>, cells: &[String], widths: &[usize], style: Style, text: &
             let mut blanks = width.saturating_sub(subject.width());
             let columns = cells.iter().zip(&widths[1..]).enumerate();
             for (column, (cell, width)) in columns.filter(|(_, (_, width))| **width > 0) {
-                let cell = cut(cell, screen.saturating_sub(used + GAP));
+                let room = screen.saturating_sub(used + GAP);
+                let cell = cut(cell, room.min(*width));
                 blanks += GAP;
                 if !cell.is_empty() {
                     text.push_str(&pad("", std::mem::take(&mut blanks)));

@@ -11,15 +11,16 @@ use super::columns::screen;
 use super::connect::Connect;
 use super::filter::Filters;
 use super::kin::Kin;
+use super::kinds::Kinds;
 use super::list::{Output, nothing};
-use super::lookup::{Lookup, api_versions};
+use super::lookup::Lookup;
 use super::operation::Operation;
 use super::output::{Format, Shape, complain, print, tell, text_of};
 use super::paint::Paint;
 use super::problem::Problem;
 use super::sort::SortBy;
 use super::source::{Served, Source};
-use super::target::Target;
+use super::target::{Resolved, Target};
 use draw::{Style, draw};
 use forest::Forest;
 use jiff::Timestamp;
@@ -81,19 +82,20 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
         shape,
         paint: args.output.colors.paint(),
         served: source.served,
-        lookup: Lookup::new(server, most),
+        lookup: Lookup::new(server.clone(), most),
+        kinds: Kinds::new(server),
+        unknown: false,
         told: false,
     };
     if args.output.watch {
         return watch::run(&source, operations, view).await;
     }
-    match view.show(operations, Timestamp::now(), screen()).await? {
-        Some(text) => print(&text),
-        None => {
-            // What is empty is said, and printed too where a program reads it.
-            print(&view.empty()?);
-            tell(&view.nothing());
-        }
+    if let Some(text) = view.show(operations, Timestamp::now(), screen()).await? {
+        print(&text);
+    } else {
+        // What is empty is said, and printed too where a program reads it.
+        print(&view.empty()?);
+        tell(&view.nothing());
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -107,6 +109,9 @@ struct View {
     paint: Paint,
     served: Served,
     lookup: Lookup,
+    kinds: Kinds,
+    /// Whether the cluster knows no such kind.
+    unknown: bool,
     /// Whether it was said that there are too many owners.
     told: bool,
 }
@@ -130,8 +135,16 @@ impl View {
                 ),
             );
         }
-        self.resolve(&operations).await;
         let kin = Kin::of(&operations, &self.lookup.known);
+        if let Some(target) = &self.target
+            && found(&kin, target).is_empty()
+        {
+            match target.resolved(&self.kinds, &kin).await {
+                Resolved::Kind(target) => self.target = Some(target),
+                Resolved::Unknown => self.unknown = true,
+                Resolved::CannotTell => {}
+            }
+        }
         let forest = match &self.target {
             None => Forest::all(&kin),
             Some(target) => Forest::under(&kin, &found(&kin, target), &|it| self.filters.shows(it)),
@@ -140,20 +153,6 @@ impl View {
             return Ok(None);
         }
         self.text(&forest, now, screen).map(Some)
-    }
-
-    /// Makes a short name the kind that it stands for.
-    async fn resolve(&mut self, operations: &[Operation]) {
-        let Some(target) = &self.target else {
-            return;
-        };
-        let known = self.lookup.known.clone();
-        let kin = Kin::of(operations, &known);
-        if found(&kin, target).is_empty()
-            && let Some(resolved) = target.resolved(&mut self.lookup, api_versions(&kin)).await
-        {
-            self.target = Some(resolved);
-        }
     }
 
     fn text(
@@ -194,6 +193,9 @@ impl View {
     fn nothing(&self) -> String {
         match &self.target {
             None => nothing(self.filters.all_phases).to_owned(),
+            Some(target) if self.unknown => {
+                format!("Nothing is in flight for {target}: {}.", target.unknown())
+            }
             Some(target) => format!("Nothing is in flight for {target}."),
         }
     }

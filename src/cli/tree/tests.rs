@@ -8,7 +8,7 @@ use crate::cli::paint::Paint;
 use crate::cli::sample::{now, on, subject};
 use crate::cli::sort::SortBy;
 use serde_json::{Value, json};
-use unicode_width::UnicodeWidthStr as _;
+use unicode_width::UnicodeWidthStr;
 
 const PIPED: Style = Style {
     screen: None,
@@ -590,7 +590,7 @@ fn long_names_are_cut_to_the_terminal_and_the_columns_stay() {
     );
     let drawn_80 = drawn(operations.clone(), on_screen(80));
     same(&drawn_80, &expected);
-    let widest = drawn_80.lines().map(|it| it.width()).max();
+    let widest = drawn_80.lines().map(UnicodeWidthStr::width).max();
     assert_eq!(widest, Some(80));
     for columns in [0, 1, 2, 5, 10, 20, 30, 79] {
         let drawn = drawn(operations.clone(), on_screen(columns));
@@ -599,6 +599,26 @@ fn long_names_are_cut_to_the_terminal_and_the_columns_stay() {
     }
     // A pipe gets it all.
     assert!(drawn(operations, PIPED).contains(&format!("VirtualMachine/{long}  Migrating  0s\n")));
+}
+
+#[test]
+fn on_a_narrow_terminal_ages_stay() {
+    let operations = vec![
+        on("a", "VirtualMachine", "gpu-training", "ErrorUnschedulable")
+            .since(119)
+            .state("Blocked", Some(100)),
+        on("a", "VirtualMachineInstance", "gpu", "Scheduling")
+            .owned_by("VirtualMachine", "gpu-training"),
+    ];
+    same(
+        &drawn(operations, on_screen(44)),
+        "\
+kubevirt
+  a
+    VirtualMachine/…  ErrorUn…  119s  Block…
+    └── VirtualMach…  Schedul…  0s
+",
+    );
 }
 
 #[test]
