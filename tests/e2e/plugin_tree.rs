@@ -1,7 +1,8 @@
 //! `kubectl ifo tree` and `describe` on a cluster.
 
-use crate::harness::{VM, VMI, World, rule_set, shared, text};
+use crate::harness::{Lines, VM, VMI, World, eventually, migrating, rule_set, shared, so, text};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::process::Stdio;
 use tokio::process::Command;
 
@@ -75,7 +76,7 @@ async fn family(world: &World, namespace: &str) -> Value {
 fn the_tree_follows_owners_that_have_no_operation() {
     shared(async |world| {
         let namespace = world.namespace("plugin-tree").await;
-        let mut machines = crate::harness::migrating(namespace);
+        let mut machines = migrating(namespace);
         machines["metadata"]["name"] = json!(format!("{namespace}-machines"));
         world.ready_rule_set(&machines).await;
         family(world, namespace).await;
@@ -116,9 +117,33 @@ fn the_tree_follows_owners_that_have_no_operation() {
         assert_eq!(top["kind"], "ConfigMap", "{tree}");
         assert_eq!(top["children"][0]["kind"], VMI.kind, "{tree}");
 
-        let said = ifo(world, &["tree", "-n", namespace, "--for", "Pod/none"]).await;
-        assert_eq!((said.code, &*said.out), (Some(0), ""));
-        assert_eq!(said.err, "Nothing is in flight for Pod/none.\n");
+        for (target, why) in [
+            ("Pod/none", ""),
+            ("cow/none", ": the cluster has no resource \"cow\""),
+        ] {
+            let said = ifo(world, &["tree", "-n", namespace, "--for", target]).await;
+            assert_eq!((said.code, &*said.out), (Some(0), ""));
+            let expected = format!("Nothing is in flight for {target}{why}.\n");
+            assert_eq!(said.err, expected);
+        }
+
+        // As it changes.
+        let kubeconfig = world.control_plane.state.kubeconfig.to_str().unwrap();
+        let mut lines = Lines::of(
+            Path::new(env!("CARGO_BIN_EXE_kubectl-ifo")),
+            &["tree", "-n", namespace, "-w", "--kubeconfig", kubeconfig],
+        );
+        let count = |lines: &[String], wanted: &str| {
+            lines.iter().filter(|line| line.contains(wanted)).count()
+        };
+        let first = |lines: &[String]| (count(lines, "Booting") > 0).then_some(());
+        lines.until("the tree", first).await;
+        world.machine(namespace, "other", "Migrating").await;
+        let second = |lines: &[String]| {
+            let is_there = count(lines, "VirtualMachine/other") > 0;
+            (is_there && count(lines, "Booting") > 1).then_some(())
+        };
+        lines.until("the tree with one more", second).await;
     });
 }
 
@@ -126,7 +151,7 @@ fn the_tree_follows_owners_that_have_no_operation() {
 fn an_operation_is_described_with_its_rule_its_kin_and_its_events() {
     shared(async |world| {
         let namespace = world.namespace("plugin-describe").await;
-        let mut machines = crate::harness::migrating(namespace);
+        let mut machines = migrating(namespace);
         let rules = format!("{namespace}-machines");
         machines["metadata"]["name"] = json!(rules);
         world.ready_rule_set(&machines).await;
@@ -202,9 +227,9 @@ fn an_operation_is_described_with_its_rule_its_kin_and_its_events() {
         let path = format!("{rbac}/rolebindings");
         world.admin.post(&path, &binding).await.ok();
         let args = ["describe", "-n", namespace, "--as", &user, name];
-        let said = crate::harness::eventually("the viewer may", async || {
+        let said = eventually("the viewer may", async || {
             let said = ifo(world, &args).await;
-            crate::harness::so(said.code == Some(0), &said.err)?;
+            so(said.code == Some(0), &said.err)?;
             Ok(said)
         })
         .await;

@@ -7,7 +7,7 @@ use crate::cli::output::{Shape, complain, print};
 use crate::cli::problem::Problem;
 use crate::cli::source::{Change, Follower, Source};
 use jiff::Timestamp;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
@@ -23,7 +23,8 @@ const HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_REST: &str = "\x1b[J";
 
-type Known = BTreeMap<(Option<String>, String), Operation>;
+type Key = (Option<String>, String);
+type Known = BTreeMap<Key, Operation>;
 
 /// Goes on until it is interrupted.
 pub(super) async fn run(
@@ -34,7 +35,7 @@ pub(super) async fn run(
     let mut follower = source.follow()?;
     let on_screen = screen().is_some() && matches!(view.shape, Shape::Table | Shape::Wide);
     let mut known: Known = operations.into_iter().map(|it| (it.key(), it)).collect();
-    let mut told: Option<Known> = Some(BTreeMap::new());
+    let mut told: Option<BTreeSet<Key>> = Some(BTreeSet::new());
     let mut lost = None;
     let mut first = true;
     loop {
@@ -73,14 +74,14 @@ pub(super) async fn run(
                     // What was listed before and not told since is gone.
                     let gone = told.take().is_some_and(|told| {
                         let before = known.len();
-                        known.retain(|key, _| told.contains_key(key));
+                        known.retain(|key, _| told.contains(key));
                         before != known.len()
                     });
                     lost.take().is_some() && on_screen || gone
                 }
                 Change::Applied(operation) => {
                     if let Some(told) = &mut told {
-                        told.insert(operation.key(), Operation::default());
+                        told.insert(operation.key());
                     }
                     apply(&mut known, *operation, &view)
                 }
