@@ -298,14 +298,18 @@ impl Server {
         let request = http::Request::get(uri)
             .body(Vec::new())
             .map_err(|error| Problem::Usage(format!("{uri}: {error}")))?;
-        let answer = self.client.request_text(request);
-        let answer = match self.timeout {
-            None => answer.await,
+        let answer = self.within(self.client.request_text(request)).await?;
+        answer.map_err(|error| self.problem(&error, "list", resource, namespace))
+    }
+
+    /// What comes of `answer` within `--request-timeout`.
+    pub(super) async fn within<T>(&self, answer: impl Future<Output = T>) -> Result<T, Problem> {
+        match self.timeout {
+            None => Ok(answer.await),
             Some(timeout) => tokio::time::timeout(timeout, answer)
                 .await
-                .map_err(|_| Problem::TimedOut(timeout))?,
-        };
-        answer.map_err(|error| self.problem(&error, "list", resource, namespace))
+                .map_err(|_| Problem::TimedOut(timeout)),
+        }
     }
 
     /// What an error of kube's means here.

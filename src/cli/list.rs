@@ -4,7 +4,7 @@ use super::columns::{Table, screen};
 use super::connect::Connect;
 use super::filter::Filters;
 use super::operation::Operation;
-use super::output::{Shape, print, tell};
+use super::output::{Format, Shape, print, tell, text_of};
 use super::paint::{Colors, Paint};
 use super::problem::Problem;
 use super::sort::SortBy;
@@ -54,18 +54,18 @@ pub(super) struct GetArgs {
 /// The flags about what is printed.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Output")]
-struct Output {
+pub(super) struct Output {
     /// Form of the output; kubectl's -o does it, too
     #[arg(short = 'O', long = "output", value_enum, value_name = "FORM")]
-    shape: Option<Shape>,
+    pub(super) shape: Option<Shape>,
     /// Goes on with what changes
     #[arg(short, long)]
-    watch: bool,
+    pub(super) watch: bool,
     /// Order: a column such as age, state or progress, or a JSONPath such as .status.progress
     #[arg(long, value_parser = SortBy::read, value_name = "COLUMN|PATH")]
-    sort_by: Option<SortBy>,
+    pub(super) sort_by: Option<SortBy>,
     #[command(flatten)]
-    colors: Colors,
+    pub(super) colors: Colors,
 }
 
 /// Lists.
@@ -169,7 +169,7 @@ async fn show(
 }
 
 /// What is said where nothing is to be shown.
-fn nothing(all_phases: bool) -> &'static str {
+pub(super) fn nothing(all_phases: bool) -> &'static str {
     if all_phases {
         "No operations."
     } else {
@@ -226,23 +226,7 @@ impl View {
                 Ok(std::iter::once(table.header()).chain(rows).collect())
             }
             Shape::Name => Ok(operations.iter().map(|it| self.name(it)).collect()),
-            Shape::Json | Shape::Yaml => {
-                let items: Vec<&RawValue> = operations
-                    .iter()
-                    .filter_map(|it| it.raw.as_deref())
-                    .collect();
-                match items.as_slice() {
-                    [item] if single => self.document(item),
-                    _ => self.document(&List {
-                        api_version: "v1",
-                        items,
-                        kind: "List",
-                        metadata: ListMeta {
-                            resource_version: "",
-                        },
-                    }),
-                }
-            }
+            Shape::Json | Shape::Yaml => objects(operations, self.shape, single),
         }
     }
 
@@ -251,8 +235,8 @@ impl View {
         match (self.shape, &operation.raw) {
             (Shape::Table | Shape::Wide, _) => Ok(table.row(operation, now)),
             (Shape::Name, _) => Ok(self.name(operation)),
-            (Shape::Yaml, Some(raw)) => Ok(format!("---\n{}", self.document(raw)?)),
-            (Shape::Json, Some(raw)) => self.document(raw),
+            (Shape::Yaml, Some(raw)) => Ok(format!("---\n{}", document(raw, self.shape)?)),
+            (Shape::Json, Some(raw)) => document(raw, self.shape),
             (Shape::Json | Shape::Yaml, None) => Ok(String::new()),
         }
     }
@@ -260,22 +244,44 @@ impl View {
     fn name(&self, operation: &Operation) -> String {
         operation.resource_name(self.served.group()) + "\n"
     }
+}
 
-    fn document(&self, value: &impl Serialize) -> Result<String, Problem> {
-        // Through a Value: the objects are compact, and are to be indented.
-        let value = serde_json::to_value(value).map_err(|error| error.to_string());
-        let text = match self.shape {
-            Shape::Yaml => value.and_then(|value| {
-                serde_saphyr::to_string(&value).map_err(|error| error.to_string())
-            }),
-            _ => value.and_then(|value| {
-                serde_json::to_string_pretty(&value)
-                    .map(|text| text + "\n")
-                    .map_err(|error| error.to_string())
-            }),
-        };
-        text.map_err(Problem::Other)
+/// The objects as JSON or YAML; a single one that was asked for by name is no list.
+pub(super) fn objects(
+    operations: &[Operation],
+    shape: Shape,
+    single: bool,
+) -> Result<String, Problem> {
+    let items: Vec<&RawValue> = operations
+        .iter()
+        .filter_map(|it| it.raw.as_deref())
+        .collect();
+    match items.as_slice() {
+        [item] if single => document(item, shape),
+        _ => document(
+            &List {
+                api_version: "v1",
+                items,
+                kind: "List",
+                metadata: ListMeta {
+                    resource_version: "",
+                },
+            },
+            shape,
+        ),
     }
+}
+
+fn document(value: &impl Serialize, shape: Shape) -> Result<String, Problem> {
+    let format = match shape {
+        Shape::Yaml => Format::Yaml,
+        _ => Format::Json,
+    };
+    // Through a Value: the objects are compact, and are to be indented.
+    serde_json::to_value(value)
+        .map_err(|error| error.to_string())
+        .and_then(|value| text_of(&value, format))
+        .map_err(Problem::Other)
 }
 
 #[cfg(test)]

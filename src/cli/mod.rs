@@ -10,11 +10,15 @@ mod check;
 mod columns;
 mod completion;
 mod connect;
+mod describe;
 mod eval;
 mod expect;
 mod filter;
 mod input;
+mod kin;
+mod kinds;
 mod list;
+mod lookup;
 mod names;
 mod operation;
 mod output;
@@ -24,13 +28,17 @@ mod replay;
 pub mod roles;
 mod rule_sets;
 #[cfg(test)]
+mod sample;
+#[cfg(test)]
 mod samples;
 mod schema;
 mod sort;
 mod source;
 mod stream;
 mod summary;
+mod target;
 mod test;
+mod tree;
 mod version;
 mod wait;
 
@@ -60,6 +68,10 @@ enum Command {
     Get(list::GetArgs),
     /// Counts the operations, and names those that need somebody
     Summary(summary::Args),
+    /// Shows the operations as trees: component, namespace, what belongs to what
+    Tree(tree::Args),
+    /// Tells all about an operation, or about all of a resource's
+    Describe(describe::Args),
     /// Waits until nothing is in flight, or until something has begun or ended
     Wait(wait::Args),
     /// Tools for those who write OperationRuleSets; no server needed
@@ -143,6 +155,8 @@ fn asked(command: Command) -> ExitCode {
             Command::List(args) => list::run(&args).await,
             Command::Get(args) => list::get(&args).await,
             Command::Summary(args) => summary::run(&args).await,
+            Command::Tree(args) => tree::run(&args).await,
+            Command::Describe(args) => describe::run(&args).await,
             Command::Wait(args) => wait::run(&args).await,
             Command::Version(args) => version::run(&args).await,
             Command::Rules(_) | Command::Completion(_) | Command::Complete(_) | Command::Man(_) => {

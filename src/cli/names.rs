@@ -47,7 +47,7 @@ impl Names {
 }
 
 /// apimachinery's `meta.UnsafeGuessKindToResource`.
-fn plural(kind: &str) -> String {
+pub(super) fn plural(kind: &str) -> String {
     let singular = kind.to_lowercase();
     if singular.is_empty() || singular.ends_with("endpoints") {
         singular

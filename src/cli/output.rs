@@ -43,15 +43,19 @@ pub(super) fn print(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// Prints `value` as JSON or YAML; a table is the caller's own.
-pub(super) fn print_value<T: Serialize>(value: &T, format: Format) {
-    let text = match format {
+/// `value` as JSON or YAML; a table is the caller's own.
+pub(super) fn text_of<T: Serialize>(value: &T, format: Format) -> Result<String, String> {
+    match format {
         Format::Yaml => serde_saphyr::to_string(value).map_err(|error| error.to_string()),
         Format::Json | Format::Table => serde_json::to_string_pretty(value)
             .map(|text| text + "\n")
             .map_err(|error| error.to_string()),
-    };
-    match text {
+    }
+}
+
+/// Prints `value` as JSON or YAML.
+pub(super) fn print_value<T: Serialize>(value: &T, format: Format) {
+    match text_of(value, format) {
         Ok(text) => print(&text),
         Err(error) => complain("error", error),
     }

@@ -29,6 +29,7 @@ mod kubectl;
 mod language;
 mod operations;
 mod plugin;
+mod plugin_tree;
 mod restarts;
 mod rule_sets;
 mod targets;

@@ -1,0 +1,212 @@
+//! `kubectl ifo describe`: all about an operation, or about all of a resource's: its
+//! fields, the rule that found it, what is related, and the resource's recent events.
+//! What may not be read is said in its section, and is no error.
+
+mod events;
+mod related;
+mod rule;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use super::connect::{Connect, Server};
+use super::filter::Filters;
+use super::kin::Kin;
+use super::kinds::Kinds;
+use super::list::objects;
+use super::lookup::Lookup;
+use super::operation::Operation;
+use super::output::{Shape, print};
+use super::paint::Colors;
+use super::problem::Problem;
+use super::source::Source;
+use super::target::{Resolved, Target};
+use crate::api::live;
+use events::Event;
+use jiff::Timestamp;
+use related::Related;
+use rule::Rule;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::ExitCode;
+
+/// Owners that are looked up at most, for what is related: each is a request.
+const MOST_OWNERS: usize = 200;
+
+/// The arguments of `describe`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # One operation
+  kubectl ifo describe web-migrating-3f9c2a1b
+
+  # All operations of a virtual machine
+  kubectl ifo describe -n shop VirtualMachine/web")]
+pub(super) struct Args {
+    /// Name of an operation; or a resource, such as VirtualMachine/web
+    #[arg(required = true, value_name = "NAME|KIND/NAME")]
+    names: Vec<String>,
+    /// Form of the output; json and yaml give the objects
+    #[arg(
+        short = 'O',
+        short_alias = 'o',
+        long = "output",
+        value_enum,
+        value_name = "FORM",
+        help_heading = "Output"
+    )]
+    shape: Option<Shape>,
+    #[command(flatten)]
+    colors: Colors,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// Prints what there is to tell.
+pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
+    let filters = Filters {
+        all_phases: true,
+        ..Filters::default().within(args.connect.namespace.as_ref())
+    };
+    let server = args.connect.open().await?;
+    let (source, operations) = Source::open(server.clone(), filters, true).await?;
+    let kinds = Kinds::new(server.clone());
+    let mut chosen: Vec<usize> = Vec::new();
+    for name in &args.names {
+        let found = find(name, &operations, &kinds).await?;
+        chosen.extend(found);
+    }
+    // Somebody may name the same one twice.
+    let mut seen = BTreeSet::new();
+    chosen.retain(|number| seen.insert(*number));
+    match args.shape.unwrap_or_default() {
+        shape @ (Shape::Json | Shape::Yaml) => {
+            let single = chosen.len() == 1 && args.names.iter().all(|name| !is_target(name));
+            let chosen: Vec<Operation> = chosen.iter().map(|it| operations[*it].clone()).collect();
+            print(&objects(&chosen, shape, single)?);
+        }
+        Shape::Name => {
+            for number in chosen {
+                print(&(operations[number].resource_name(source.served.group()) + "\n"));
+            }
+        }
+        Shape::Table | Shape::Wide => {
+            let mut lookup = Lookup::new(server.clone(), MOST_OWNERS);
+            lookup.owners(&operations).await;
+            let accounts = accounts(&server, &operations, &chosen, &lookup).await;
+            let paint = args.colors.paint();
+            print(&text::text(&accounts, Timestamp::now(), paint));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The operations that go by a name, the ones that are over last.
+async fn find(name: &str, operations: &[Operation], kinds: &Kinds) -> Result<Vec<usize>, Problem> {
+    let numbers = |fits: &dyn Fn(&Operation) -> bool| {
+        let fitting = operations.iter().enumerate().filter(|(_, it)| fits(it));
+        let mut found: Vec<usize> = fitting.map(|(number, _)| number).collect();
+        found.sort_by_key(|number| {
+            let it = &operations[*number];
+            (!it.active, it.subject.namespace.clone(), it.started)
+        });
+        found
+    };
+    if !is_target(name) {
+        let name = name.rsplit('/').next().unwrap_or(name);
+        let found = numbers(&|it| it.name == name);
+        if found.is_empty() {
+            return Err(Problem::NotFound(format!(
+                "there is no operation {name:?}; see: kubectl ifo list -A -O name, or name a \
+                 resource as Kind/name"
+            )));
+        }
+        return Ok(found);
+    }
+    let target: Target = name.parse().map_err(Problem::Usage)?;
+    let of = |target: &Target| {
+        numbers(&|it| {
+            let item_fits = target.item.is_none() || target.item == it.item;
+            item_fits && target.is_subject(&it.subject)
+        })
+    };
+    let mut found = of(&target);
+    if found.is_empty() {
+        let kin = Kin::of(operations, &[]);
+        let why = match target.resolved(kinds, &kin).await {
+            Resolved::Kind(target) => {
+                found = of(&target);
+                String::new()
+            }
+            Resolved::Unknown => format!(" ({})", target.unknown()),
+            Resolved::CannotTell => String::new(),
+        };
+        if found.is_empty() {
+            return Err(Problem::NotFound(format!(
+                "there is no operation on {target}{why}; see what there is: kubectl ifo list -A"
+            )));
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a name is that of a resource. `-O name` prints operations with their own.
+fn is_target(name: &str) -> bool {
+    name.split_once('/').is_some_and(|(kind, _)| {
+        let kind = kind.split('.').next().unwrap_or_default();
+        let own = [live::KIND, live::PLURAL, "ifo", "ifos"];
+        !own.iter().any(|it| it.eq_ignore_ascii_case(kind))
+    })
+}
+
+/// What is told of one operation.
+struct Account<'a> {
+    operation: &'a Operation,
+    /// The object as it was served.
+    object: Value,
+    /// The rule that found it, or why it is not shown.
+    rule: Result<Rule, String>,
+    related: Vec<Related<'a>>,
+    /// Of the subject, where this is the last operation of it that is told of; or why
+    /// they are not shown.
+    events: Option<Result<Vec<Event>, String>>,
+}
+
+async fn accounts<'a>(
+    server: &Server,
+    operations: &'a [Operation],
+    chosen: &[usize],
+    lookup: &'a Lookup,
+) -> Vec<Account<'a>> {
+    let kin = Kin::of(operations, &lookup.known);
+    let mut rule_sets = BTreeMap::new();
+    let mut accounts: Vec<Account<'a>> = Vec::new();
+    for (place, number) in chosen.iter().enumerate() {
+        let operation = &operations[*number];
+        let name = &operation.rule_set;
+        if !rule_sets.contains_key(name) {
+            rule_sets.insert(name, rule::rule_set(server, name).await);
+        }
+        let next = chosen.get(place + 1).map(|it| &operations[*it].subject);
+        let last = next != Some(&operation.subject);
+        let events = if last {
+            Some(events::of(server, &operation.subject).await)
+        } else {
+            None
+        };
+        let raw = operation.raw.as_ref();
+        accounts.push(Account {
+            operation,
+            object: raw
+                .and_then(|raw| serde_json::from_str(raw.get()).ok())
+                .unwrap_or_default(),
+            rule: rule_sets[name]
+                .as_ref()
+                .map_err(Clone::clone)
+                .and_then(|rule_set| Rule::of(rule_set, &operation.operation)),
+            related: related::to(operation, &kin),
+            events,
+        });
+    }
+    accounts
+}

@@ -1,0 +1,334 @@
+//! Which resource belongs to which. Enters: operations, and what is known of owners that
+//! have none. Leaves: one node for each resource, with the nodes that it may hang under.
+//!
+//! A resource hangs under an owner that has an operation, or whose own owners have one;
+//! else under the root of its correlation group; else under an owner that has none. The
+//! owner that is the controller comes first. Cycles are left in: who walks the nodes
+//! must expect them.
+
+use super::operation::{Operation, Subject};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use std::collections::{HashMap, HashSet, VecDeque};
+
+/// A resource, as operations and owner references name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Who<'a> {
+    /// Group and version.
+    pub(super) api_version: &'a str,
+    /// Kind.
+    pub(super) kind: &'a str,
+    /// Name.
+    pub(super) name: &'a str,
+    /// Namespace; None for a cluster-scoped one.
+    pub(super) namespace: Option<&'a str>,
+    /// UID, if it is known.
+    pub(super) uid: Option<&'a str>,
+}
+
+impl<'a> Who<'a> {
+    /// The subject of an operation.
+    pub(super) fn of(subject: &'a Subject) -> Self {
+        Self {
+            api_version: &subject.api_version,
+            kind: &subject.kind,
+            name: &subject.name,
+            namespace: subject.namespace.as_deref(),
+            uid: subject.uid.as_deref().filter(|uid| !uid.is_empty()),
+        }
+    }
+
+    fn names(&self) -> Names<'a> {
+        (
+            group(self.api_version),
+            self.kind,
+            self.namespace,
+            self.name,
+        )
+    }
+}
+
+/// The group of an `apiVersion`; empty for the core group.
+pub(super) fn group(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
+/// Group, kind, namespace, name.
+type Names<'a> = (&'a str, &'a str, Option<&'a str>, &'a str);
+
+/// A resource and its operations.
+#[derive(Debug)]
+pub(super) struct Node<'a> {
+    /// Which one.
+    pub(super) who: Who<'a>,
+    /// Its operations, in the order in which they were given; empty for one that is only
+    /// known as an owner.
+    pub(super) operations: Vec<&'a Operation>,
+    /// What it may hang under, the best first.
+    pub(super) parents: Vec<usize>,
+    /// Whether its own owners are known.
+    known: bool,
+    references: &'a [OwnerReference],
+    owners: Vec<usize>,
+}
+
+/// All resources that operations tell of.
+#[derive(Debug, Default)]
+pub(super) struct Kin<'a> {
+    /// Those with operations first, in the order in which they were given.
+    pub(super) nodes: Vec<Node<'a>>,
+    by_uid: HashMap<&'a str, usize>,
+    by_names: HashMap<Names<'a>, usize>,
+}
+
+impl<'a> Kin<'a> {
+    /// Who belongs to whom. `known` are objects that were looked up as owners.
+    pub(super) fn of(operations: &'a [Operation], known: &'a [Subject]) -> Self {
+        let mut kin = Self::default();
+        for operation in operations {
+            let number = kin.known(&operation.subject);
+            kin.nodes[number].operations.push(operation);
+        }
+        for subject in known {
+            kin.known(subject);
+        }
+        // Owners that are new here join at the end, and have no owners.
+        for number in 0..kin.nodes.len() {
+            let mut references: Vec<&OwnerReference> =
+                kin.nodes[number].references.iter().collect();
+            references.sort_by_key(|it| it.controller != Some(true));
+            for reference in references {
+                let owner = kin.owner(reference, kin.nodes[number].who.namespace);
+                if owner != number {
+                    kin.nodes[number].owners.push(owner);
+                }
+            }
+        }
+        kin.relate();
+        kin
+    }
+
+    /// The node of an object whose owners are known.
+    fn known(&mut self, subject: &'a Subject) -> usize {
+        let who = Who::of(subject);
+        let number = match who.uid {
+            Some(uid) => self.by_uid.get(uid),
+            None => self.by_names.get(&who.names()),
+        };
+        let number = number.copied().unwrap_or_else(|| self.add(who));
+        let node = &mut self.nodes[number];
+        node.known = true;
+        if node.references.is_empty() {
+            node.references = &subject.owner_references;
+        }
+        number
+    }
+
+    fn add(&mut self, who: Who<'a>) -> usize {
+        let number = self.nodes.len();
+        if let Some(uid) = who.uid {
+            self.by_uid.insert(uid, number);
+        }
+        self.by_names.entry(who.names()).or_insert(number);
+        self.nodes.push(Node {
+            who,
+            operations: Vec::new(),
+            parents: Vec::new(),
+            known: false,
+            references: &[],
+            owners: Vec::new(),
+        });
+        number
+    }
+
+    /// The node of an owner of something in `namespace`. An owner is the object with that
+    /// UID; a name alone says it only where one of the two has no UID.
+    fn owner(&mut self, reference: &'a OwnerReference, namespace: Option<&'a str>) -> usize {
+        let uid = Some(&*reference.uid).filter(|uid| !uid.is_empty());
+        if let Some(number) = uid.and_then(|uid| self.by_uid.get(uid)).copied() {
+            let node = &mut self.nodes[number];
+            // Owned from two namespaces, so it is in none.
+            if !node.known && node.who.namespace != namespace {
+                node.who.namespace = None;
+            }
+            return number;
+        }
+        let who = Who {
+            api_version: &reference.api_version,
+            kind: &reference.kind,
+            name: &reference.name,
+            namespace,
+            uid,
+        };
+        let in_no_namespace = Who {
+            namespace: None,
+            ..who
+        };
+        for place in [who, in_no_namespace] {
+            if let Some(number) = self.by_names.get(&place.names())
+                && (uid.is_none() || self.nodes[*number].who.uid.is_none())
+            {
+                return *number;
+            }
+        }
+        self.add(who)
+    }
+
+    /// Puts what each may hang under in order.
+    fn relate(&mut self) {
+        let below = self.below_operations();
+        let roots = Roots::of(&self.nodes);
+        for number in 0..self.nodes.len() {
+            let node = &self.nodes[number];
+            let (near, far): (Vec<usize>, Vec<usize>) = node
+                .owners
+                .iter()
+                .partition(|it| !self.nodes[**it].operations.is_empty() || below[**it]);
+            let roots = roots.over(node).filter(|root| *root != number);
+            let mut seen = HashSet::new();
+            self.nodes[number].parents = near
+                .into_iter()
+                .chain(roots)
+                .chain(far)
+                .filter(|it| seen.insert(*it))
+                .collect();
+        }
+    }
+
+    /// Which nodes something with an operation owns, at any distance.
+    fn below_operations(&self) -> Vec<bool> {
+        let owned = children(self.nodes.iter().map(|node| node.owners.as_slice()));
+        let mut below = vec![false; self.nodes.len()];
+        let mut queue: Vec<usize> = (0..self.nodes.len())
+            .filter(|it| !self.nodes[*it].operations.is_empty())
+            .collect();
+        while let Some(number) = queue.pop() {
+            for child in &owned[number] {
+                if !std::mem::replace(&mut below[*child], true) {
+                    queue.push(*child);
+                }
+            }
+        }
+        below
+    }
+
+    /// Owners whose own owners nobody knows.
+    pub(super) fn strangers(&self) -> impl Iterator<Item = Who<'a>> {
+        self.nodes.iter().filter(|it| !it.known).map(|it| it.who)
+    }
+
+    /// All that hangs under `tops` at any distance, each with the nearest way there: the
+    /// node above it; None for the tops themselves.
+    pub(super) fn below(&self, tops: &[usize]) -> HashMap<usize, Option<usize>> {
+        let children = children(self.nodes.iter().map(|node| node.parents.as_slice()));
+        let mut found: HashMap<usize, Option<usize>> = tops.iter().map(|it| (*it, None)).collect();
+        let mut queue: VecDeque<usize> = tops.iter().copied().collect();
+        while let Some(number) = queue.pop_front() {
+            for child in &children[number] {
+                found.entry(*child).or_insert_with(|| {
+                    queue.push_back(*child);
+                    Some(number)
+                });
+            }
+        }
+        found
+    }
+
+    /// The owners of `number`, at any distance, without itself.
+    pub(super) fn owners(&self, number: usize) -> HashSet<usize> {
+        reach(number, |it| &self.nodes[it].owners)
+    }
+
+    /// What `number` owns, at any distance, without itself.
+    pub(super) fn owned(&self, number: usize) -> HashSet<usize> {
+        let owned = children(self.nodes.iter().map(|node| node.owners.as_slice()));
+        reach(number, |it| &owned[it])
+    }
+}
+
+/// All that a way leads to, without the start.
+fn reach<'e>(start: usize, next: impl Fn(usize) -> &'e [usize]) -> HashSet<usize> {
+    let mut found = HashSet::new();
+    let mut queue = vec![start];
+    while let Some(number) = queue.pop() {
+        for it in next(number) {
+            if *it != start && found.insert(*it) {
+                queue.push(*it);
+            }
+        }
+    }
+    found
+}
+
+/// The other direction of `parents`.
+fn children<'p>(parents: impl ExactSizeIterator<Item = &'p [usize]>) -> Vec<Vec<usize>> {
+    let mut children = vec![Vec::new(); parents.len()];
+    for (number, parents) in parents.enumerate() {
+        for parent in parents {
+            children[*parent].push(number);
+        }
+    }
+    children
+}
+
+/// The roots of correlation groups, by group and namespace.
+struct Roots<'a> {
+    within: HashMap<(&'a str, Option<&'a str>), Vec<usize>>,
+    namespaced: HashMap<&'a str, Vec<usize>>,
+}
+
+impl<'a> Roots<'a> {
+    fn of(nodes: &[Node<'a>]) -> Self {
+        let mut within: HashMap<_, Vec<usize>> = HashMap::new();
+        let mut namespaced: HashMap<_, Vec<usize>> = HashMap::new();
+        for (number, node) in nodes.iter().enumerate() {
+            for group in root_of(node) {
+                let namespace = node.who.namespace;
+                let one = within.entry((group, namespace)).or_default();
+                // Several operations of one root tell of the same group.
+                if one.last() == Some(&number) {
+                    continue;
+                }
+                one.push(number);
+                if namespace.is_some() {
+                    namespaced.entry(group).or_default().push(number);
+                }
+            }
+        }
+        Self { within, namespaced }
+    }
+
+    /// The roots that a node hangs under: of its group in its namespace; for what is in
+    /// no namespace, the group's only root in any; and where its namespace has none, the
+    /// group's root in no namespace. Where there are several, nobody can tell which.
+    fn over(&self, node: &Node<'a>) -> impl Iterator<Item = usize> {
+        let only = |roots: Option<&Vec<usize>>| match roots.map(Vec::as_slice) {
+            Some([root]) => Some(*root),
+            _ => None,
+        };
+        let own = root_of(node);
+        let namespace = node.who.namespace;
+        let groups = node
+            .operations
+            .iter()
+            .filter_map(|it| it.correlation("group"))
+            .filter(move |group| !own.contains(group));
+        groups.filter_map(move |group| {
+            let here = self.within.get(&(group, namespace));
+            match namespace {
+                None => only(here).or_else(|| only(self.namespaced.get(group))),
+                Some(_) if here.is_some() => only(here),
+                Some(_) => only(self.within.get(&(group, None))),
+            }
+        })
+    }
+}
+
+/// The groups that a node is a root of.
+fn root_of<'a>(node: &Node<'a>) -> Vec<&'a str> {
+    node.operations
+        .iter()
+        .filter(|it| it.correlation("role") == Some("root"))
+        .filter_map(|it| it.correlation("group"))
+        .filter(|group| !group.is_empty())
+        .collect()
+}

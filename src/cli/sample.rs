@@ -1,0 +1,120 @@
+//! Operations for tests.
+
+use super::operation::{Operation, Subject};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+/// The time of all tests.
+pub(super) fn now() -> Timestamp {
+    "2026-01-01T12:00:00Z".parse().expect("it is a time")
+}
+
+/// An operation that is under way, on a resource of a namespace (`""`: of none). The UID
+/// is made of kind, namespace and name.
+pub(super) fn on(namespace: &str, kind: &str, name: &str, operation: &str) -> Operation {
+    let mut it = Operation {
+        namespace: Some(if namespace.is_empty() {
+            "ifo-system".to_owned()
+        } else {
+            namespace.to_owned()
+        }),
+        name: format!("{name}-{}", operation.to_lowercase()),
+        operation: operation.to_owned(),
+        component: "kubevirt".to_owned(),
+        rule_set: "rules".to_owned(),
+        subject: subject(namespace, kind, name),
+        active: true,
+        state: "Progressing".to_owned(),
+        ..Operation::default()
+    };
+    it.started = Some(now());
+    it
+}
+
+/// A resource without an operation.
+pub(super) fn subject(namespace: &str, kind: &str, name: &str) -> Subject {
+    Subject {
+        api_version: "example.io/v1".to_owned(),
+        kind: kind.to_owned(),
+        name: name.to_owned(),
+        namespace: Some(namespace.to_owned()).filter(|it| !it.is_empty()),
+        uid: Some(uid(namespace, kind, name)),
+        owner_references: Vec::new(),
+    }
+}
+
+fn uid(namespace: &str, kind: &str, name: &str) -> String {
+    format!("{kind}.{namespace}.{name}")
+}
+
+impl Subject {
+    /// The same with one more owner, in a namespace (`""`: in none).
+    pub(super) fn owned_by(mut self, namespace: &str, kind: &str, name: &str) -> Self {
+        self.owner_references.push(OwnerReference {
+            api_version: "example.io/v1".to_owned(),
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            uid: uid(namespace, kind, name),
+            ..OwnerReference::default()
+        });
+        self
+    }
+}
+
+impl Operation {
+    /// With one more owner in its own namespace.
+    pub(super) fn owned_by(self, kind: &str, name: &str) -> Self {
+        let namespace = self.subject.namespace.clone().unwrap_or_default();
+        self.owned_in(&namespace, kind, name)
+    }
+
+    /// With one more owner.
+    pub(super) fn owned_in(mut self, namespace: &str, kind: &str, name: &str) -> Self {
+        self.subject = self.subject.owned_by(namespace, kind, name);
+        self
+    }
+
+    /// With the last owner its controller.
+    pub(super) fn controlled(mut self) -> Self {
+        if let Some(owner) = self.subject.owner_references.last_mut() {
+            owner.controller = Some(true);
+        }
+        self
+    }
+
+    /// In a correlation group.
+    pub(super) fn group(mut self, group: &str, role: &str) -> Self {
+        for (suffix, value) in [("group", group), ("role", role)] {
+            let key = format!("ifo.kubevirt.io/correlation-{suffix}");
+            self.labels.insert(key, value.to_owned());
+        }
+        self
+    }
+
+    /// Of another component.
+    pub(super) fn of(mut self, component: &str) -> Self {
+        component.clone_into(&mut self.component);
+        self
+    }
+
+    /// For so many seconds already.
+    pub(super) fn since(mut self, seconds: i64) -> Self {
+        let start = now().as_second() - seconds;
+        self.started = Some(Timestamp::from_second(start).expect("it is near now"));
+        self
+    }
+
+    /// In another state.
+    pub(super) fn state(mut self, state: &str, progress: Option<u8>) -> Self {
+        state.clone_into(&mut self.state);
+        self.active = matches!(state, "Progressing" | "Blocked" | "Failing" | "Settling");
+        self.progress = progress;
+        self
+    }
+
+    /// One of several on its subject.
+    pub(super) fn item(mut self, item: &str) -> Self {
+        self.item = Some(item.to_owned());
+        self
+    }
+}

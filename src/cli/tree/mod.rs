@@ -1,0 +1,211 @@
+//! `kubectl ifo tree`: the operations by component, namespace, and what belongs to what.
+
+mod data;
+mod draw;
+mod forest;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use super::columns::screen;
+use super::connect::Connect;
+use super::filter::Filters;
+use super::kin::Kin;
+use super::kinds::Kinds;
+use super::list::{Output, nothing};
+use super::lookup::Lookup;
+use super::operation::Operation;
+use super::output::{Format, Shape, complain, print, tell, text_of};
+use super::paint::Paint;
+use super::problem::Problem;
+use super::sort::SortBy;
+use super::source::{Served, Source};
+use super::target::{Resolved, Target};
+use draw::{Style, draw};
+use forest::Forest;
+use jiff::Timestamp;
+use std::process::ExitCode;
+
+/// Owners that are looked up at most: each is a request. With `--for` it is known what for.
+const MOST_OWNERS: usize = 200;
+const MOST_OWNERS_FOR: usize = 2000;
+
+/// The flags of `tree`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "\
+Examples:
+  # What is in flight, by component and namespace
+  kubectl ifo tree
+
+  # One virtual machine, with all that belongs to it
+  kubectl ifo tree -n shop --for VirtualMachine/web
+
+  # As data, completed operations too
+  kubectl ifo tree -A -o json")]
+pub(super) struct Args {
+    /// Only this resource and what hangs under it, at any depth, such as VirtualMachine/web
+    #[arg(long = "for", value_name = "KIND/NAME", help_heading = "Filters")]
+    target: Option<Target>,
+    #[command(flatten)]
+    filters: Filters,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// Prints the tree, or goes on printing it.
+pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
+    let mut filters = args.filters.within(args.connect.namespace.as_ref());
+    let asked = filters.take_format();
+    let shape = args.output.shape.or(asked).unwrap_or_default();
+    let sort = args.output.sort_by.clone().unwrap_or(SortBy::Subject);
+    let server = args.connect.open().await?;
+    // What hangs under a resource may do so by others that are not meant themselves.
+    let wanted = match args.target {
+        Some(_) => Filters {
+            all_phases: true,
+            selector: filters.selector.clone(),
+            ..Filters::default().within(filters.namespace.as_ref())
+        },
+        None => filters.clone(),
+    };
+    let (source, operations) = Source::open(server.clone(), wanted, sort.needs_raw()).await?;
+    let most = match args.target {
+        Some(_) => MOST_OWNERS_FOR,
+        None => MOST_OWNERS,
+    };
+    let mut view = View {
+        target: args.target.clone(),
+        filters,
+        sort,
+        shape,
+        paint: args.output.colors.paint(),
+        served: source.served,
+        lookup: Lookup::new(server.clone(), most),
+        kinds: Kinds::new(server),
+        unknown: false,
+        told: false,
+    };
+    if args.output.watch {
+        return watch::run(&source, operations, view).await;
+    }
+    if let Some(text) = view.show(operations, Timestamp::now(), screen()).await? {
+        print(&text);
+    } else {
+        // What is empty is said, and printed too where a program reads it.
+        print(&view.empty()?);
+        tell(&view.nothing());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is shown, and how.
+struct View {
+    target: Option<Target>,
+    filters: Filters,
+    sort: SortBy,
+    shape: Shape,
+    paint: Paint,
+    served: Served,
+    lookup: Lookup,
+    kinds: Kinds,
+    /// Whether the cluster knows no such kind.
+    unknown: bool,
+    /// Whether it was said that there are too many owners.
+    told: bool,
+}
+
+impl View {
+    /// The trees; None if there is nothing in them.
+    async fn show(
+        &mut self,
+        mut operations: Vec<Operation>,
+        now: Timestamp,
+        screen: Option<usize>,
+    ) -> Result<Option<String>, Problem> {
+        self.sort.sort(&mut operations)?;
+        let left_out = self.lookup.owners(&operations).await;
+        if left_out > 0 && !std::mem::replace(&mut self.told, true) {
+            complain(
+                "note",
+                format!(
+                    "{left_out} owners were not looked up; what belongs together by them is not \
+                     shown so (narrow it with -n or --for)"
+                ),
+            );
+        }
+        let kin = Kin::of(&operations, &self.lookup.known);
+        if let Some(target) = &self.target
+            && found(&kin, target).is_empty()
+        {
+            match target.resolved(&self.kinds, &kin).await {
+                Resolved::Kind(target) => self.target = Some(target),
+                Resolved::Unknown => self.unknown = true,
+                Resolved::CannotTell => {}
+            }
+        }
+        let forest = match &self.target {
+            None => Forest::all(&kin),
+            Some(target) => Forest::under(&kin, &found(&kin, target), &|it| self.filters.shows(it)),
+        };
+        if forest.is_empty() {
+            return Ok(None);
+        }
+        self.text(&forest, now, screen).map(Some)
+    }
+
+    fn text(
+        &self,
+        forest: &Forest<'_>,
+        now: Timestamp,
+        screen: Option<usize>,
+    ) -> Result<String, Problem> {
+        let format = match self.shape {
+            Shape::Table | Shape::Wide => {
+                let style = Style {
+                    screen,
+                    wide: self.shape == Shape::Wide,
+                    paint: self.paint,
+                };
+                return Ok(draw(forest, now, style));
+            }
+            Shape::Name => {
+                let group = self.served.group();
+                let names = forest.operations().into_iter();
+                return Ok(names.map(|it| it.resource_name(group) + "\n").collect());
+            }
+            Shape::Json => Format::Json,
+            Shape::Yaml => Format::Yaml,
+        };
+        text_of(&data::Trees::of(forest), format).map_err(Problem::Other)
+    }
+
+    /// What a program reads where there is nothing.
+    fn empty(&self) -> Result<String, Problem> {
+        match self.shape {
+            Shape::Json | Shape::Yaml => self.text(&Forest::default(), Timestamp::UNIX_EPOCH, None),
+            Shape::Table | Shape::Wide | Shape::Name => Ok(String::new()),
+        }
+    }
+
+    /// What a person is told where there is nothing.
+    fn nothing(&self) -> String {
+        match &self.target {
+            None => nothing(self.filters.all_phases).to_owned(),
+            Some(target) if self.unknown => {
+                format!("Nothing is in flight for {target}: {}.", target.unknown())
+            }
+            Some(target) => format!("Nothing is in flight for {target}."),
+        }
+    }
+}
+
+/// The nodes that are meant by a name.
+fn found(kin: &Kin<'_>, target: &Target) -> Vec<usize> {
+    let nodes = kin.nodes.iter().enumerate();
+    nodes
+        .filter(|(_, node)| target.is(node.who))
+        .map(|(number, _)| number)
+        .collect()
+}

@@ -1,0 +1,359 @@
+//! What hangs under what.
+
+use super::*;
+
+#[test]
+fn cluster_scoped_resources_come_first_and_join_the_only_root_of_their_group() {
+    let root = |namespace: &str| on(namespace, "Plan", "p", "Executing").group("g", "root");
+    let node = on("", "Node", "n", "Draining").group("g", "child");
+    let other = on("", "Node", "other", "Draining");
+    same(
+        &drawn(vec![root("b"), node.clone(), other.clone()], PIPED),
+        "\
+kubevirt
+  (cluster)
+    Node/other  Draining   0s
+  b
+    Plan/p      Executing  0s
+    └── Node/n  Draining   0s
+",
+    );
+    same(
+        &drawn(vec![root("b"), root("c"), node.clone()], PIPED),
+        "\
+kubevirt
+  (cluster)
+    Node/n  Draining   0s
+  b
+    Plan/p  Executing  0s
+  c
+    Plan/p  Executing  0s
+",
+    );
+    // A root of its own kind is nearer.
+    let version = on("", "Version", "v", "Upgrading").group("g", "root");
+    same(
+        &drawn(vec![root("b"), node, version], PIPED),
+        "\
+kubevirt
+  (cluster)
+    Version/v   Upgrading  0s
+    └── Node/n  Draining   0s
+  b
+    Plan/p      Executing  0s
+",
+    );
+}
+
+#[test]
+fn a_group_is_one_of_its_namespace() {
+    let operations = ["a", "b"].map(|namespace| {
+        [
+            on(namespace, "Plan", "p", "Executing").group("g", "root"),
+            on(namespace, "Migration", "m", "Running").group("g", "child"),
+        ]
+    });
+    let alone = on("c", "Migration", "m", "Running").group("g", "child");
+    let mut operations = operations.concat();
+    operations.push(alone);
+    same(
+        &drawn(operations, PIPED),
+        "\
+kubevirt
+  a
+    Plan/p           Executing  0s
+    └── Migration/m  Running    0s
+  b
+    Plan/p           Executing  0s
+    └── Migration/m  Running    0s
+  c
+    Migration/m      Running    0s
+",
+    );
+}
+
+#[test]
+fn members_of_a_group_whose_root_is_in_no_namespace_hang_there_and_tell_theirs() {
+    let operations = vec![
+        on("", "Node", "n", "Draining").group("node.n", "root"),
+        on("machines", "Machine", "m", "Deleting").group("node.n", "child"),
+    ];
+    same(
+        &drawn(operations, PIPED),
+        "\
+kubevirt
+  (cluster)
+    Node/n                    Draining  0s
+    └── Machine/m (machines)  Deleting  0s
+",
+    );
+}
+
+#[test]
+fn nobody_can_tell_which_of_several_roots_a_member_has_unless_it_is_owned() {
+    let operations = vec![
+        on("a", "Plan", "p", "Executing").group("g", "root"),
+        on("a", "Plan", "q", "Executing").group("g", "root"),
+        on("a", "Run", "r", "Running").group("g", "child"),
+        on("a", "Run", "s", "Running")
+            .group("g", "child")
+            .owned_by("Plan", "q"),
+    ];
+    same(
+        &drawn(operations, PIPED),
+        "\
+kubevirt
+  a
+    Plan/p     Executing  0s
+    Plan/q     Executing  0s
+    └── Run/s  Running    0s
+    Run/r      Running    0s
+",
+    );
+}
+
+#[test]
+fn an_owner_in_flight_is_nearer_than_the_root_of_the_group_and_the_controller_nearest() {
+    let operations = vec![
+        on("a", "Plan", "p", "Executing").group("g", "root"),
+        on("a", "VM", "w", "Migrating").group("g", "child"),
+        on("a", "VM", "x", "Migrating").group("g", "child"),
+        on("a", "VMI", "w", "Migrating")
+            .group("g", "child")
+            .owned_by("VM", "x")
+            .owned_by("VM", "w")
+            .controlled(),
+        // Nobody knows this owner.
+        on("a", "VMI", "z", "Migrating")
+            .group("g", "child")
+            .owned_by("VM", "unknown"),
+    ];
+    same(
+        &drawn(operations, PIPED),
+        "\
+kubevirt
+  a
+    Plan/p         Executing  0s
+    ├── VM/w       Migrating  0s
+    │   └── VMI/w  Migrating  0s
+    ├── VM/x       Migrating  0s
+    └── VMI/z      Migrating  0s
+",
+    );
+}
+
+#[test]
+fn an_owner_without_operations_is_shown_where_it_joins_several() {
+    let pod = |name: &str, owner: &str| on("a", "Pod", name, "Evicting").owned_by("Set", owner);
+    same(
+        &drawn(
+            vec![pod("x", "one"), pod("y", "two"), pod("z", "two")],
+            PIPED,
+        ),
+        "\
+kubevirt
+  a
+    Pod/x      Evicting  0s
+    Set/two
+    ├── Pod/y  Evicting  0s
+    └── Pod/z  Evicting  0s
+",
+    );
+}
+
+#[test]
+fn an_owner_between_two_operations_joins_them() {
+    let operations = vec![
+        on("a", "Deployment", "web", "RollingOut"),
+        on("a", "Pod", "x", "Evicting").owned_by("Set", "web-1"),
+    ];
+    let set = subject("a", "Set", "web-1").owned_by("a", "Deployment", "web");
+    same(
+        &drawn_with(operations.clone(), &[set], PIPED),
+        "\
+kubevirt
+  a
+    Deployment/web  RollingOut  0s
+    └── Pod/x       Evicting    0s
+",
+    );
+    // Nobody told what is above the Set.
+    same(
+        &drawn(operations, PIPED),
+        "\
+kubevirt
+  a
+    Deployment/web  RollingOut  0s
+    Pod/x           Evicting    0s
+",
+    );
+}
+
+#[test]
+fn a_node_does_not_take_pods_out_of_their_namespaces() {
+    let pod = |namespace: &str| on(namespace, "Pod", "p", "Evicting").owned_in("", "Node", "n");
+    let alone = "\
+kubevirt
+  a
+    Pod/p  Evicting  0s
+  b
+    Pod/p  Evicting  0s
+";
+    same(&drawn(vec![pod("a"), pod("b")], PIPED), alone);
+    // Unless something is in flight on it.
+    let node = on("", "Node", "n", "Draining");
+    same(
+        &drawn(vec![pod("a"), pod("b"), node], PIPED),
+        "\
+kubevirt
+  (cluster)
+    Node/n         Draining  0s
+    ├── Pod/p (a)  Evicting  0s
+    └── Pod/p (b)  Evicting  0s
+",
+    );
+}
+
+#[test]
+fn an_owner_is_the_object_with_its_uid_and_not_one_with_its_name() {
+    let mut before = on("a", "VM", "web", "Migrating");
+    let instance = on("a", "VMI", "web", "Migrating").owned_by("VM", "web");
+    before.subject.uid = Some("another".to_owned());
+    same(
+        &drawn(vec![before.clone(), instance.clone()], PIPED),
+        "\
+kubevirt
+  a
+    VM/web   Migrating  0s
+    VMI/web  Migrating  0s
+",
+    );
+    // Without a UID the name must do.
+    before.subject.uid = None;
+    same(
+        &drawn(vec![before, instance], PIPED),
+        "\
+kubevirt
+  a
+    VM/web       Migrating  0s
+    └── VMI/web  Migrating  0s
+",
+    );
+}
+
+#[test]
+fn owners_in_a_circle_are_shown_once_each() {
+    let operations = vec![
+        on("a", "VM", "x", "Migrating").owned_by("VM", "z"),
+        on("a", "VM", "y", "Migrating").owned_by("VM", "x"),
+        on("a", "VM", "z", "Migrating").owned_by("VM", "y"),
+        on("a", "VM", "self", "Migrating").owned_by("VM", "self"),
+        on("a", "VMI", "w", "Migrating").owned_by("VM", "z"),
+    ];
+    let circle = "\
+kubevirt
+  a
+    VM/self            Migrating  0s
+    VM/x               Migrating  0s
+    └── VM/y           Migrating  0s
+        └── VM/z       Migrating  0s
+            └── VMI/w  Migrating  0s
+";
+    same(&drawn(operations.clone(), PIPED), circle);
+    same(
+        &drawn_for("VM/y", &operations, &[]),
+        "\
+kubevirt
+  a
+    VM/y           Migrating  0s
+    └── VM/z       Migrating  0s
+        ├── VM/x   Migrating  0s
+        └── VMI/w  Migrating  0s
+",
+    );
+}
+
+#[test]
+fn a_circle_that_the_target_is_not_in_is_entered_by_the_nearest_way() {
+    let operations = vec![
+        on("a", "VM", "a", "Migrating"),
+        on("a", "VM", "b", "Migrating")
+            .owned_by("VM", "a")
+            .owned_by("VM", "c")
+            .controlled(),
+        on("a", "VM", "c", "Migrating")
+            .owned_by("VM", "b")
+            .controlled(),
+    ];
+    same(
+        &drawn_for("VM/a", &operations, &[]),
+        "\
+kubevirt
+  a
+    VM/a          Migrating  0s
+    └── VM/b      Migrating  0s
+        └── VM/c  Migrating  0s
+",
+    );
+}
+
+#[test]
+fn one_resource_is_shown_with_all_below_and_what_is_between() {
+    let operations = vec![
+        on("a", "VM", "web", "Migrating").owned_by("Pool", "p"),
+        on("a", "Pod", "launcher", "Starting").owned_by("VMI", "web"),
+        on("b", "Pod", "launcher", "Starting").owned_by("VMI", "web"),
+        on("a", "VM", "db", "Migrating"),
+    ];
+    let known = [
+        subject("a", "VMI", "web").owned_by("a", "VM", "web"),
+        subject("b", "VMI", "web").owned_by("b", "VM", "web"),
+    ];
+    let expected = "\
+kubevirt
+  a
+    VM/web                Migrating  0s
+    └── VMI/web
+        └── Pod/launcher  Starting   0s
+  b
+    VM/web
+    └── VMI/web
+        └── Pod/launcher  Starting   0s
+";
+    same(&drawn_for("vm/web", &operations, &known), expected);
+    assert_eq!(drawn_for("VM/none", &operations, &known), "");
+}
+
+#[test]
+fn what_is_filtered_out_still_leads_to_what_is_not() {
+    let operations = vec![
+        on("a", "VM", "web", "Restarting"),
+        on("a", "VMI", "web", "Booting")
+            .owned_by("VM", "web")
+            .state("Succeeded", None),
+        on("a", "Pod", "p", "Starting").owned_by("VMI", "web"),
+    ];
+    let filters = Filters {
+        operation: vec!["Starting".to_owned()],
+        ..Filters::default()
+    };
+    same(
+        &drawn_for_meant("VM/web", &operations, &[], &filters),
+        "\
+kubevirt
+  a
+    VM/web
+    └── VMI/web
+        └── Pod/p  Starting  0s
+",
+    );
+    let filters = Filters {
+        operation: vec!["Booting".to_owned()],
+        ..Filters::default()
+    };
+    assert_eq!(
+        drawn_for_meant("VM/web", &operations, &[], &filters),
+        "",
+        "it is over"
+    );
+}

@@ -1,0 +1,183 @@
+//! The tree as it changes: drawn in place on a terminal, printed anew elsewhere.
+
+use super::View;
+use crate::cli::columns::{cut, screen};
+use crate::cli::operation::Operation;
+use crate::cli::output::{Shape, complain, print};
+use crate::cli::problem::Problem;
+use crate::cli::source::{Change, Follower, Source};
+use jiff::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// Changes that come together are drawn together.
+const TOGETHER: Duration = Duration::from_millis(100);
+
+/// How often ages are drawn anew.
+const TICK: Duration = Duration::from_secs(1);
+
+/// To the first line of a terminal; to the end of a line, or of the screen, empty it.
+const HOME: &str = "\x1b[H";
+const CLEAR_LINE: &str = "\x1b[K";
+const CLEAR_REST: &str = "\x1b[J";
+
+type Key = (Option<String>, String);
+type Known = BTreeMap<Key, Operation>;
+
+/// Goes on until it is interrupted.
+pub(super) async fn run(
+    source: &Source,
+    operations: Vec<Operation>,
+    mut view: View,
+) -> Result<ExitCode, Problem> {
+    let mut follower = source.follow()?;
+    let on_screen = screen().is_some() && matches!(view.shape, Shape::Table | Shape::Wide);
+    let mut known: Known = operations.into_iter().map(|it| (it.key(), it)).collect();
+    let mut told: Option<BTreeSet<Key>> = Some(BTreeSet::new());
+    let mut lost = None;
+    let mut first = true;
+    loop {
+        let operations = known.values().cloned().collect();
+        let now = Timestamp::now();
+        let text = view.show(operations, now, screen()).await?;
+        let text = match (text, view.shape) {
+            (Some(text), _) => text,
+            (None, Shape::Table | Shape::Wide) => view.nothing() + "\n",
+            (None, _) => view.empty()?,
+        };
+        if on_screen {
+            let note = lost.as_deref().map(|why: &str| {
+                let note = format!("not up to date: {why}");
+                cut(&note, screen().unwrap_or(usize::MAX))
+            });
+            print(&frame(&text, note, height()));
+        } else {
+            print(&document(&text, view.shape, first));
+        }
+        first = false;
+        let mut at = on_screen.then(|| Instant::now() + TICK);
+        while let Some(change) = next(&mut follower, at).await {
+            let changed = match change {
+                Change::Lost(problem @ (Problem::Forbidden { .. } | Problem::Unauthorized)) => {
+                    return Err(problem);
+                }
+                Change::Lost(problem) => {
+                    if !on_screen && lost.is_none() {
+                        complain("note", format!("not up to date: {problem}"));
+                    }
+                    lost = Some(problem.to_string());
+                    on_screen
+                }
+                Change::Synced => {
+                    // What was listed before and not told since is gone.
+                    let gone = told.take().is_some_and(|told| {
+                        let before = known.len();
+                        known.retain(|key, _| told.contains(key));
+                        before != known.len()
+                    });
+                    lost.take().is_some() && on_screen || gone
+                }
+                Change::Applied(operation) => {
+                    if let Some(told) = &mut told {
+                        told.insert(operation.key());
+                    }
+                    apply(&mut known, *operation, &view)
+                }
+                Change::Deleted(operation) => known.remove(&operation.key()).is_some(),
+            };
+            if changed {
+                let soon = Instant::now() + TOGETHER;
+                at = Some(at.map_or(soon, |at| at.min(soon)));
+            }
+        }
+    }
+}
+
+/// The next change before `at`.
+async fn next(follower: &mut Follower, at: Option<Instant>) -> Option<Change> {
+    let Some(at) = at else {
+        return Some(follower.next().await);
+    };
+    tokio::select! {
+        biased;
+        () = sleep_until(at) => None,
+        change = follower.next() => Some(change),
+    }
+}
+
+/// Whether it is another one than before.
+fn apply(known: &mut Known, operation: Operation, view: &View) -> bool {
+    let key = operation.key();
+    // One that is over still tells of owners, if the tree is one resource's.
+    if view.target.is_none() && !view.filters.shows(&operation) {
+        return known.remove(&key).is_some();
+    }
+    let version = operation.version.clone();
+    known
+        .insert(key, operation)
+        .is_none_or(|before| before.version != version)
+}
+
+/// What is printed where the output is no terminal: one text after the other.
+fn document(text: &str, shape: Shape, first: bool) -> String {
+    match shape {
+        Shape::Yaml => format!("---\n{text}"),
+        Shape::Table | Shape::Wide if !first => format!("\n{text}"),
+        _ => text.to_owned(),
+    }
+}
+
+/// What makes a terminal show `text`, as far as it is high.
+fn frame(text: &str, note: Option<String>, height: usize) -> String {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    // The last line of the terminal is where the cursor stands.
+    let room = height
+        .saturating_sub(1 + usize::from(note.is_some()))
+        .max(1);
+    if lines.len() > room {
+        let more = lines.len() - (room - 1);
+        lines.truncate(room - 1);
+        lines.push(format!("… {more} more lines"));
+    }
+    lines.extend(note);
+    let mut frame = HOME.to_owned();
+    for line in lines {
+        frame += &line;
+        frame += CLEAR_LINE;
+        frame.push('\n');
+    }
+    frame + CLEAR_REST
+}
+
+/// Lines of the terminal.
+fn height() -> usize {
+    terminal_size::terminal_size().map_or(24, |(_, height)| usize::from(height.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_as_high_as_the_terminal() {
+        assert_eq!(frame("a\nb\n", None, 3), "\x1b[Ha\x1b[K\nb\x1b[K\n\x1b[J");
+        assert_eq!(
+            frame("a\nb\nc\n", None, 3),
+            "\x1b[Ha\x1b[K\n… 2 more lines\x1b[K\n\x1b[J"
+        );
+        assert_eq!(
+            frame("a\nb\nc\n", Some("gone".to_owned()), 4),
+            "\x1b[Ha\x1b[K\n… 2 more lines\x1b[K\ngone\x1b[K\n\x1b[J"
+        );
+    }
+
+    #[test]
+    fn texts_that_follow_each_other_are_told_apart() {
+        assert_eq!(document("a\n", Shape::Table, true), "a\n");
+        assert_eq!(document("a\n", Shape::Table, false), "\na\n");
+        assert_eq!(document("a\n", Shape::Yaml, true), "---\na\n");
+        assert_eq!(document("{}\n", Shape::Json, false), "{}\n");
+    }
+}

@@ -1,0 +1,250 @@
+//! `kubectl ifo tree` and `describe` on a cluster.
+
+use crate::harness::{Lines, VM, VMI, World, eventually, migrating, rule_set, shared, so, text};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::Stdio;
+use tokio::process::Command;
+
+struct Said {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+/// Runs the plugin as an administrator.
+async fn ifo(world: &World, args: &[&str]) -> Said {
+    let said = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"))
+        .args(args)
+        .env("KUBECONFIG", &world.control_plane.state.kubeconfig)
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Said {
+        code: said.status.code(),
+        out: text(said.stdout),
+        err: text(said.stderr),
+    }
+}
+
+/// Lines without what passes.
+fn without_ages(text: &str) -> Vec<String> {
+    let lines = text.lines();
+    lines
+        .map(|line| match line.rsplit_once("  ") {
+            Some((rest, age)) if age.ends_with('s') && age.len() < 5 => rest.trim_end().to_owned(),
+            _ => line.to_owned(),
+        })
+        .collect()
+}
+
+/// A machine that migrates, its pool (a ConfigMap that nobody watches) and its instance.
+async fn family(world: &World, namespace: &str) -> Value {
+    let mut rules = rule_set(
+        namespace,
+        &VMI,
+        &[("Booting", "object.status.phase == 'Scheduling'")],
+    );
+    rules["spec"]["namespaces"] = json!([namespace]);
+    world.ready_rule_set(&rules).await;
+    let owned = |kind: &str, api_version: &str, owner: &Value| {
+        json!([{
+            "apiVersion": api_version, "kind": kind,
+            "name": text(owner, "/metadata/name"), "uid": text(owner, "/metadata/uid"),
+        }])
+    };
+    let machine = world.machine(namespace, "web", "Migrating").await;
+    // Nobody watches it, so that only it knows whose it is.
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let between = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "between", "ownerReferences": owned(VM.kind, VM.api_version, &machine)},
+    });
+    let between = world.admin.post(&path, &between).await.ok();
+    let instance = json!({
+        "apiVersion": VMI.api_version, "kind": VMI.kind,
+        "metadata": {"name": "web", "ownerReferences": owned("ConfigMap", "v1", &between)},
+        "status": {"phase": "Scheduling"},
+    });
+    world.create(&VMI, Some(namespace), &instance).await;
+    machine
+}
+
+#[test]
+fn the_tree_follows_owners_that_have_no_operation() {
+    shared(async |world| {
+        let namespace = world.namespace("plugin-tree").await;
+        let mut machines = migrating(namespace);
+        machines["metadata"]["name"] = json!(format!("{namespace}-machines"));
+        world.ready_rule_set(&machines).await;
+        family(world, namespace).await;
+        let found = [("web", "Booting"), ("web", "Migrating")];
+        world.until_operations(namespace, &found).await;
+
+        let said = ifo(world, &["tree", "-n", namespace]).await;
+        assert_eq!(said.code, Some(0), "{}", said.err);
+        let expected = [
+            "kubevirt".to_owned(),
+            format!("  {namespace}"),
+            "    VirtualMachine/web              Migrating".to_owned(),
+            "    └── VirtualMachineInstance/web  Booting".to_owned(),
+        ];
+        assert_eq!(without_ages(&said.out), expected, "{}", said.out);
+
+        // All that is between, by kind, plural and in any case.
+        for target in ["VirtualMachine/web", "virtualmachines.kubevirt.io/web"] {
+            let said = ifo(world, &["tree", "-n", namespace, "--for", target]).await;
+            assert_eq!(said.code, Some(0), "{}", said.err);
+            let expected = [
+                "kubevirt".to_owned(),
+                format!("  {namespace}"),
+                "    VirtualMachine/web                  Migrating".to_owned(),
+                "    └── ConfigMap/between".to_owned(),
+                "        └── VirtualMachineInstance/web  Booting".to_owned(),
+            ];
+            assert_eq!(without_ages(&said.out), expected, "{}", said.out);
+        }
+        // A resource without an operation of its own, by its short name.
+        let said = ifo(
+            world,
+            &["tree", "-n", namespace, "--for", "cm/between", "-o", "json"],
+        )
+        .await;
+        let tree: Value = serde_json::from_str(&said.out).expect(&said.err);
+        let top = &tree["components"][0]["namespaces"][0]["resources"][0];
+        assert_eq!(top["kind"], "ConfigMap", "{tree}");
+        assert_eq!(top["children"][0]["kind"], VMI.kind, "{tree}");
+
+        for (target, why) in [
+            ("Pod/none", ""),
+            ("cow/none", ": the cluster has no resource \"cow\""),
+        ] {
+            let said = ifo(world, &["tree", "-n", namespace, "--for", target]).await;
+            assert_eq!((said.code, &*said.out), (Some(0), ""));
+            let expected = format!("Nothing is in flight for {target}{why}.\n");
+            assert_eq!(said.err, expected);
+        }
+
+        // As it changes.
+        let kubeconfig = world.control_plane.state.kubeconfig.to_str().unwrap();
+        let mut lines = Lines::of(
+            Path::new(env!("CARGO_BIN_EXE_kubectl-ifo")),
+            &["tree", "-n", namespace, "-w", "--kubeconfig", kubeconfig],
+        );
+        let count = |lines: &[String], wanted: &str| {
+            lines.iter().filter(|line| line.contains(wanted)).count()
+        };
+        let first = |lines: &[String]| (count(lines, "Booting") > 0).then_some(());
+        lines.until("the tree", first).await;
+        world.machine(namespace, "other", "Migrating").await;
+        let second = |lines: &[String]| {
+            let is_there = count(lines, "VirtualMachine/other") > 0;
+            (is_there && count(lines, "Booting") > 1).then_some(())
+        };
+        lines.until("the tree with one more", second).await;
+    });
+}
+
+#[test]
+fn an_operation_is_described_with_its_rule_its_kin_and_its_events() {
+    shared(async |world| {
+        let namespace = world.namespace("plugin-describe").await;
+        let mut machines = migrating(namespace);
+        let rules = format!("{namespace}-machines");
+        machines["metadata"]["name"] = json!(rules);
+        world.ready_rule_set(&machines).await;
+        let machine = family(world, namespace).await;
+        let found = [("web", "Booting"), ("web", "Migrating")];
+        let operations = world.until_operations(namespace, &found).await;
+        let name = text(&operations[1], "/metadata/name");
+        let event = json!({
+            "apiVersion": "v1", "kind": "Event",
+            "metadata": {"name": "web.1", "namespace": namespace},
+            "involvedObject": {
+                "apiVersion": VM.api_version, "kind": VM.kind, "name": "web",
+                "namespace": namespace, "uid": text(&machine, "/metadata/uid"),
+            },
+            "type": "Warning", "reason": "NoRoom", "message": "no node has room",
+            "source": {"component": "scheduler"},
+            "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:00Z",
+        });
+        let path = format!("/api/v1/namespaces/{namespace}/events");
+        world.admin.post(&path, &event).await.ok();
+
+        for target in [name, "VirtualMachine/web"] {
+            let said = ifo(world, &["describe", "-n", namespace, target]).await;
+            assert_eq!(said.code, Some(0), "{}", said.err);
+            let lines: Vec<String> = said
+                .out
+                .lines()
+                .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+                .collect();
+            for expected in [
+                format!("Name: {name}"),
+                format!("Rule Set: {rules}"),
+                "Expression: object.status.printableStatus == 'Migrating'".to_owned(),
+            ] {
+                assert!(lines.contains(&expected), "{expected}: {}", said.out);
+            }
+            for beginning in [
+                "Owned VirtualMachineInstance/web Booting Progressing",
+                "Warning NoRoom",
+                "Detected True",
+            ] {
+                let is_there = lines.iter().any(|line| line.starts_with(beginning));
+                assert!(is_there, "{beginning}: {}", said.out);
+            }
+        }
+
+        let said = ifo(world, &["describe", name, "-o", "json"]).await;
+        let object: Value = serde_json::from_str(&said.out).expect(&said.err);
+        assert_eq!(object["metadata"]["uid"], operations[1]["metadata"]["uid"]);
+
+        // Who may see operations and nothing else is told what is missing.
+        let user = format!("{namespace}-viewer");
+        let role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"name": "viewer"},
+            "rules": [{
+                "apiGroups": ["live.ifo.kubevirt.io"], "resources": ["inflightoperations"],
+                "verbs": ["get", "list", "watch"],
+            }],
+        });
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": "viewer"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "viewer",
+            },
+            "subjects": [{
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user,
+            }],
+        });
+        let rbac = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}");
+        world.admin.post(&format!("{rbac}/roles"), &role).await.ok();
+        let path = format!("{rbac}/rolebindings");
+        world.admin.post(&path, &binding).await.ok();
+        let args = ["describe", "-n", namespace, "--as", &user, name];
+        let said = eventually("the viewer may", async || {
+            let said = ifo(world, &args).await;
+            so(said.code == Some(0), &said.err)?;
+            Ok(said)
+        })
+        .await;
+        for why in [
+            "<not shown: you may not get operationrulesets.ifo.kubevirt.io",
+            &format!("<not shown: you may not list events in namespace {namespace};"),
+        ] {
+            assert!(said.out.contains(why), "{why}: {}", said.out);
+        }
+
+        let said = ifo(world, &["describe", "-n", namespace, "VirtualMachine/none"]).await;
+        assert_eq!((said.code, &*said.out), (Some(1), ""));
+        assert_eq!(
+            said.err,
+            "error: there is no operation on VirtualMachine/none; see what there is: kubectl ifo list -A\n"
+        );
+    });
+}
