@@ -28,6 +28,7 @@ mod source;
 mod stream;
 mod summary;
 mod test;
+mod top;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use output::complain;
@@ -55,6 +56,8 @@ enum Command {
     Get(list::GetArgs),
     /// Counts the operations, and names those that need somebody
     Summary(summary::Args),
+    /// Shows the operations on the whole screen, as they change
+    Top(top::Args),
     /// Tools for those who write OperationRuleSets; no server needed
     #[command(subcommand)]
     Rules(Rules),
@@ -118,9 +121,12 @@ fn asked(command: Command) -> ExitCode {
             Command::List(args) => list::run(&args).await,
             Command::Get(args) => list::get(&args).await,
             Command::Summary(args) => summary::run(&args).await,
+            Command::Top(args) => top::run(&args).await,
             Command::Rules(_) => Ok(ExitCode::SUCCESS),
         }
     });
+    // A name that is just being looked up must not hold back the end.
+    runtime.shutdown_background();
     result.unwrap_or_else(|problem| {
         complain("error", &problem);
         match problem {
