@@ -15,8 +15,12 @@ mod eval;
 mod replay;
 #[path = "cli/roles.rs"]
 mod roles;
+#[path = "cli/terminal.rs"]
+mod terminal;
 #[path = "cli/test.rs"]
 mod test;
+#[path = "cli/top.rs"]
+mod top;
 
 /// What a command said.
 struct Said {

@@ -38,6 +38,7 @@ mod stream;
 mod summary;
 mod target;
 mod test;
+mod top;
 mod tree;
 mod version;
 mod wait;
@@ -68,6 +69,8 @@ enum Command {
     Get(list::GetArgs),
     /// Counts the operations, and names those that need somebody
     Summary(summary::Args),
+    /// Shows the operations on the whole screen, as they change
+    Top(top::Args),
     /// Shows the operations as trees: component, namespace, what belongs to what
     Tree(tree::Args),
     /// Tells all about an operation, or about all of a resource's
@@ -155,6 +158,7 @@ fn asked(command: Command) -> ExitCode {
             Command::List(args) => list::run(&args).await,
             Command::Get(args) => list::get(&args).await,
             Command::Summary(args) => summary::run(&args).await,
+            Command::Top(args) => top::run(&args).await,
             Command::Tree(args) => tree::run(&args).await,
             Command::Describe(args) => describe::run(&args).await,
             Command::Wait(args) => wait::run(&args).await,
@@ -164,6 +168,8 @@ fn asked(command: Command) -> ExitCode {
             }
         }
     });
+    // A name that is just being looked up must not hold back the end.
+    runtime.shutdown_background();
     result.unwrap_or_else(|problem| {
         complain("error", &problem);
         match problem {

@@ -29,6 +29,17 @@ impl Colors {
     }
 }
 
+/// How the state of an operation looks.
+pub(super) fn of_state(state: &str) -> Style {
+    match state {
+        "Failing" | "Failed" => AnsiColor::Red.on_default().bold(),
+        "Blocked" => AnsiColor::Yellow.on_default(),
+        "Progressing" | "Active" => AnsiColor::Cyan.on_default(),
+        "Succeeded" => AnsiColor::Green.on_default(),
+        _ => Style::new().dimmed(),
+    }
+}
+
 /// Paints, or not.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Paint {
@@ -39,14 +50,7 @@ pub(super) struct Paint {
 impl Paint {
     /// `text` in the colour of the state that an operation is in.
     pub(super) fn state(self, state: &str, text: &str) -> String {
-        let style = match state {
-            "Failing" | "Failed" => AnsiColor::Red.on_default().bold(),
-            "Blocked" => AnsiColor::Yellow.on_default(),
-            "Progressing" | "Active" => AnsiColor::Cyan.on_default(),
-            "Succeeded" => AnsiColor::Green.on_default(),
-            _ => Style::new().dimmed(),
-        };
-        self.apply(style, text)
+        self.apply(of_state(state), text)
     }
 
     /// A heading.

@@ -87,7 +87,8 @@ impl SortBy {
         Ok(())
     }
 
-    fn compare(&self, a: &Operation, b: &Operation) -> Ordering {
+    /// Which of two comes first, by what is compared alone; a path compares nothing.
+    pub(super) fn compare(&self, a: &Operation, b: &Operation) -> Ordering {
         match self {
             Self::Subject | Self::Path(_) => Ordering::Equal,
             Self::Age => a.started.cmp(&b.started),

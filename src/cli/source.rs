@@ -9,7 +9,7 @@ use super::output::complain;
 use super::problem::Problem;
 use crate::api::{GROUP, LIVE_GROUP, VERSION, live};
 use futures::stream::{BoxStream, SelectAll};
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::{Stream, StreamExt as _, TryStreamExt as _};
 use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, core::GroupVersionKind};
@@ -272,7 +272,7 @@ impl Source {
                 Some(namespace) => Api::namespaced_with(client, namespace, &resource),
                 None => Api::all_with(client, &resource),
             };
-            watcher(api, config.clone())
+            watched(api, config.clone())
                 .default_backoff()
                 .map(move |event| (number, event))
                 .boxed()
@@ -290,6 +290,20 @@ impl Source {
 }
 
 type Event = Result<watcher::Event<DynamicObject>, watcher::Error>;
+
+/// A watch that lists anew after each error. kube's own goes on where it was, and says
+/// nothing until something changes: in a quiet cluster nobody could tell that it is whole
+/// again.
+fn watched(api: Api<DynamicObject>, config: watcher::Config) -> impl Stream<Item = Event> {
+    futures::stream::unfold(None::<BoxStream<'static, Event>>, move |watch| {
+        let mut watch = watch.unwrap_or_else(|| watcher(api.clone(), config.clone()).boxed());
+        async move {
+            let event = watch.next().await?;
+            let whole = event.is_ok();
+            Some((event, whole.then_some(watch)))
+        }
+    })
+}
 
 /// Operations as they change, over broken connections and restarts of the server.
 pub(super) struct Follower {
@@ -362,29 +376,18 @@ impl Follower {
                     place.known.insert(operation.key(), operation.clone());
                     self.pending.push_back(Change::Applied(Box::new(operation)));
                 }
-                self.mended(number);
             }
             Ok(watcher::Event::Delete(object)) => {
                 if let Some(operation) = read(&object, self.keep_raw, &self.filters) {
                     place.known.remove(&operation.key());
                     self.pending.push_back(Change::Deleted(Box::new(operation)));
                 }
-                self.mended(number);
             }
             Err(error) => {
                 place.whole = false;
                 let problem = self.problem(&error);
                 self.pending.push_back(Change::Lost(problem));
             }
-        }
-    }
-
-    /// An event tells that a watch that was broken goes on where it was.
-    fn mended(&mut self, number: usize) {
-        if !std::mem::replace(&mut self.places[number].whole, true)
-            && self.places.iter().all(|place| place.whole)
-        {
-            self.pending.push_back(Change::Synced);
         }
     }
 
@@ -493,3 +496,6 @@ const UNRESERVED: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUME
 pub(super) fn escape(segment: &str) -> String {
     percent_encoding::utf8_percent_encode(segment, UNRESERVED).to_string()
 }
+
+#[cfg(test)]
+mod tests;

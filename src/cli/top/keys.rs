@@ -1,0 +1,154 @@
+//! What the keys do.
+
+use super::model::{Flow, Model, Page, Typing};
+use super::view::Areas;
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+/// Longest filter in characters: more than a line, and no way to fill the memory.
+const LONGEST_FILTER: usize = 200;
+
+/// The keys, as the help shows them.
+pub(super) const HELP: &[(&str, &str)] = &[
+    ("↑ ↓ k j", "move"),
+    ("PgUp PgDn", "a page up, down; also b and space"),
+    ("Home End", "first, last; also g and G"),
+    ("Enter", "everything about the operation; Esc goes back"),
+    (
+        "/",
+        "filter as you type: words in any order, all must be there",
+    ),
+    ("", "Enter keeps the filter, Esc drops it"),
+    (
+        "s ← →",
+        "order: age, progress, state, subject; r reverses it",
+    ),
+    ("c", "completed operations, too"),
+    ("Ctrl-L", "draw the screen anew"),
+    ("?", "this"),
+    ("q Ctrl-C", "quit"),
+];
+
+impl Model {
+    /// Takes a key.
+    pub(super) fn key(&mut self, key: KeyEvent) -> Flow {
+        // Windows tells of keys that are let go.
+        if key.kind == KeyEventKind::Release {
+            return Flow::On;
+        }
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            match key.code {
+                KeyCode::Char('c') => return Flow::Quit,
+                KeyCode::Char('l') => return Flow::Redraw,
+                _ => {}
+            }
+        }
+        if self.typing.is_some() {
+            self.type_key(key);
+            return Flow::On;
+        }
+        if key.code == KeyCode::Char('q') {
+            return Flow::Quit;
+        }
+        match &mut self.page {
+            Page::Help(page) => self.page = std::mem::replace(page, Page::List),
+            page if matches!(key.code, KeyCode::Char('?' | 'h') | KeyCode::F(1)) => {
+                let page = std::mem::replace(page, Page::List);
+                self.page = Page::Help(Box::new(page));
+            }
+            Page::Detail(_) => self.detail_key(key.code),
+            Page::List => self.list_key(key),
+        }
+        Flow::On
+    }
+
+    fn list_key(&mut self, key: KeyEvent) {
+        if let Some(row) = moved(key.code, self.cursor, self.page_rows()) {
+            self.move_to(row);
+            return;
+        }
+        match key.code {
+            KeyCode::Enter => self.open(),
+            KeyCode::Char('/') => {
+                self.typing = Some(Typing {
+                    before: self.filter.clone(),
+                });
+            }
+            KeyCode::Esc => self.filter.clear(),
+            KeyCode::Char('s') | KeyCode::Right => self.order = self.order.step(1),
+            // Three farther of four is one back.
+            KeyCode::Char('S') | KeyCode::Left => self.order = self.order.step(3),
+            KeyCode::Char('r') => self.reversed = !self.reversed,
+            KeyCode::Char('c' | 'a') => self.completed = !self.completed,
+            _ => return,
+        }
+        self.touch();
+    }
+
+    fn type_key(&mut self, key: KeyEvent) {
+        match key.code {
+            KeyCode::Enter => self.typing = None,
+            KeyCode::Esc => {
+                let before = self.typing.take().map(|typing| typing.before);
+                self.filter = before.unwrap_or_default();
+            }
+            KeyCode::Backspace => {
+                self.filter.pop();
+            }
+            KeyCode::Char('u') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+                self.filter.clear();
+            }
+            KeyCode::Char('w') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+                let end = self.filter.trim_end().rfind(' ').map_or(0, |at| at + 1);
+                self.filter.truncate(end);
+            }
+            KeyCode::Char(c)
+                if !key
+                    .modifiers
+                    .intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) =>
+            {
+                self.insert(c.encode_utf8(&mut [0; 4]));
+            }
+            // Characters would be text.
+            KeyCode::Up | KeyCode::Down | KeyCode::PageUp | KeyCode::PageDown => {
+                if let Some(row) = moved(key.code, self.cursor, self.page_rows()) {
+                    self.move_to(row);
+                }
+            }
+            _ => {}
+        }
+        self.touch();
+    }
+
+    /// Adds a text to the filter, as far as there is room.
+    pub(super) fn insert(&mut self, text: &str) {
+        let room = LONGEST_FILTER.saturating_sub(self.filter.chars().count());
+        self.filter.extend(text.chars().take(room));
+    }
+
+    fn detail_key(&mut self, code: KeyCode) {
+        let rows = Areas::of(self.size.1.into()).body.max(1);
+        let Page::Detail(detail) = &self.page else {
+            return;
+        };
+        if let Some(line) = moved(code, detail.scroll, rows) {
+            self.scroll_to(line);
+        } else if matches!(code, KeyCode::Esc | KeyCode::Backspace | KeyCode::Left) {
+            self.page = Page::List;
+        }
+    }
+}
+
+/// Where a key leads from `from`, if it is one that moves.
+fn moved(code: KeyCode, from: usize, page: usize) -> Option<usize> {
+    // One row stays, so that the eye finds its place.
+    let page = page.saturating_sub(1).max(1);
+    Some(match code {
+        KeyCode::Up | KeyCode::Char('k') => from.saturating_sub(1),
+        KeyCode::Down | KeyCode::Char('j') => from.saturating_add(1),
+        KeyCode::PageUp | KeyCode::Char('b') => from.saturating_sub(page),
+        KeyCode::PageDown | KeyCode::Char(' ' | 'f') => from.saturating_add(page),
+        KeyCode::Home | KeyCode::Char('g') => 0,
+        KeyCode::End | KeyCode::Char('G') => usize::MAX,
+        _ => return None,
+    })
+}

@@ -1,0 +1,154 @@
+//! Which columns fit. Enters: how wide the terminal is, and how wide the texts are.
+//! Leaves: columns with their widths. What matters least goes first.
+
+use super::row::Widths;
+
+/// A column of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Column {
+    Namespace,
+    Subject,
+    Operation,
+    State,
+    Progress,
+    Age,
+    Message,
+}
+
+use Column::{Age, Message, Namespace, Operation, Progress, State, Subject};
+
+/// From left to right, with the least width that still tells something. The state then
+/// shows four letters, and the progress no bar.
+const COLUMNS: [(Column, usize); 6] = [
+    (Namespace, 8),
+    (Subject, 12),
+    (Operation, 8),
+    (State, 4),
+    (Progress, 4),
+    (Age, 6),
+];
+
+/// What goes first where the screen is too narrow. The subject stays in any case.
+const DROPPED: [Column; 5] = [Namespace, Age, Progress, State, Operation];
+
+/// Below this, a message is not worth its column.
+const LEAST_MESSAGE: usize = 12;
+
+/// Terminals from this width have two blanks between columns, others one.
+const ROOMY: usize = 60;
+
+impl Column {
+    /// What stands above it, in so many columns.
+    pub(super) fn heading(self, width: usize) -> &'static str {
+        let (long, short) = match self {
+            Namespace => ("NAMESPACE", "NS"),
+            Subject => ("SUBJECT", "SUBJECT"),
+            Operation => ("OPERATION", "OPER"),
+            State => ("STATE", "STAT"),
+            Progress => ("PROGRESS", "%"),
+            Age => ("AGE", "AGE"),
+            Message => ("MESSAGE", "MESSAGE"),
+        };
+        if long.len() <= width { long } else { short }
+    }
+}
+
+/// The columns of a screen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// From left to right, with their widths.
+    pub(super) columns: Vec<(Column, usize)>,
+    /// Blanks between two columns.
+    pub(super) gap: usize,
+}
+
+impl Layout {
+    /// The columns for texts of these widths on a screen of `width` columns.
+    pub(super) fn new(widths: Widths, width: usize) -> Self {
+        let widest = |at: usize, least, most| widths[at].clamp(least, most);
+        // In the order in which columns grow.
+        let wanted = [
+            (State, widest(3, 5, 11)),
+            (Operation, widest(2, 9, 12)),
+            (Subject, widest(0, 12, 20)),
+            (Progress, 10),
+            (Operation, widest(2, 9, 20)),
+            (Subject, widest(0, 12, 24)),
+            (Namespace, widest(1, 9, 20)),
+            (Subject, widest(0, 12, 60)),
+            (Progress, 15),
+            (Operation, widest(2, 9, 32)),
+            (Namespace, widest(1, 9, 40)),
+        ];
+        let gap = if width < ROOMY { 1 } else { 2 };
+        let mut columns = COLUMNS.to_vec();
+        for dropped in DROPPED {
+            if total(&columns, gap) <= width {
+                break;
+            }
+            columns.retain(|(column, _)| *column != dropped);
+        }
+        let mut left = width.saturating_sub(total(&columns, gap));
+        if columns.len() == 1 {
+            columns[0].1 = width;
+            left = 0;
+        }
+        for (wanted, most) in wanted {
+            let Some((_, width)) = columns.iter_mut().find(|(column, _)| *column == wanted) else {
+                continue;
+            };
+            let more = most.saturating_sub(*width);
+            // Half a state tells no more than four letters.
+            if wanted == State && more > left {
+                continue;
+            }
+            let more = more.min(left);
+            *width += more;
+            left -= more;
+        }
+        if left >= gap + LEAST_MESSAGE {
+            columns.push((Message, left - gap));
+        }
+        Self { columns, gap }
+    }
+}
+
+fn total(columns: &[(Column, usize)], gap: usize) -> usize {
+    let widths: usize = columns.iter().map(|(_, width)| width).sum();
+    widths + gap * columns.len().saturating_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    /// Of `VirtualMachine/database-0` in `shop`, Migrating and Progressing.
+    const WIDTHS: Widths = [25, 4, 9, 11];
+
+    fn shown(width: usize) -> Vec<Column> {
+        let layout = Layout::new(WIDTHS, width);
+        layout
+            .columns
+            .into_iter()
+            .map(|(column, _)| column)
+            .collect()
+    }
+
+    #[test]
+    fn a_table_is_never_wider_than_the_screen() {
+        for width in 0..300 {
+            let layout = Layout::new(WIDTHS, width);
+            let needed = total(&layout.columns, layout.gap);
+            assert!(needed <= width, "{width}: {layout:?}");
+        }
+    }
+
+    #[test]
+    fn columns_go_in_the_order_of_what_they_are_worth() {
+        assert_eq!(shown(10), [Subject]);
+        assert_eq!(shown(25), [Subject, Operation]);
+        assert_eq!(shown(40), [Subject, Operation, State, Progress, Age]);
+        let all = [Namespace, Subject, Operation, State, Progress, Age, Message];
+        assert_eq!(shown(80), all[..6]);
+        assert_eq!(shown(120), all);
+    }
+}

@@ -1,0 +1,167 @@
+//! What keys and changes do.
+
+use super::*;
+
+#[test]
+fn no_permission_is_no_connection_to_wait_for() {
+    let mut seen = Seen::with(80, 24, some());
+    let flow = seen
+        .model
+        .update(Event::Change(Change::Lost(Problem::Unauthorized)));
+    assert_eq!(flow, Flow::Fail(Problem::Unauthorized));
+}
+
+#[test]
+fn a_filter_works_while_it_is_typed() {
+    let mut seen = Seen::with(60, 9, some());
+    seen.press(KeyCode::Char('/'));
+    seen.type_text("virtual Q");
+    seen.press(KeyCode::Backspace);
+    seen.shows(
+        "
+1 failing  1 blocked  2 progressing                     live
+oldest first, all namespaces, https://127.0.0.1:6443
+NS        SUBJECT       OPERATION  STATE        %     AGE
+shop      VM/database…  Migrating  Progressing  45%   3m10s
+
+
+
+
+/virtual    1 found
+",
+    );
+    let cursor = seen.terminal.backend().cursor_position();
+    assert_eq!((cursor.x, cursor.y), (9, 8));
+    seen.press(KeyCode::Enter);
+    assert_eq!(seen.subjects(), ["[database-0]"]);
+    // `q` is a letter in a filter, and a command elsewhere.
+    seen.press(KeyCode::Char('/'));
+    assert_eq!(seen.press(KeyCode::Char('q')), Flow::On);
+    assert!(seen.subjects().is_empty());
+    seen.press(KeyCode::Esc);
+    assert_eq!(seen.subjects(), ["[database-0]"]);
+    seen.press(KeyCode::Esc);
+    assert_eq!(seen.subjects().len(), 4);
+    assert_eq!(seen.press(KeyCode::Char('q')), Flow::Quit);
+}
+
+#[test]
+fn a_filter_is_edited_as_in_a_shell_and_takes_a_paste() {
+    let mut seen = Seen::with(40, 9, some());
+    let control = |c| Event::Key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL));
+    seen.model.update(Event::Paste("q".to_owned()));
+    seen.press(KeyCode::Char('/'));
+    seen.model.update(Event::Paste("one two\nthree".to_owned()));
+    assert_eq!(seen.model.filter, "one two");
+    seen.model.update(control('w'));
+    assert_eq!(seen.model.filter, "one ");
+    seen.model.update(control('u'));
+    assert_eq!(seen.model.filter, "");
+    seen.type_text(&"x".repeat(150));
+    seen.model.update(Event::Paste("x".repeat(150)));
+    assert_eq!(seen.model.filter.len(), 200);
+    assert_eq!(seen.lines()[8], format!("/{}", "x".repeat(38)));
+    assert_eq!(seen.model.update(control('c')), Flow::Quit);
+}
+
+#[test]
+fn the_order_goes_round_and_turns_back() {
+    let mut seen = Seen::with(80, 24, some());
+    let age = ["[worker-1]", "database-0", "disk-7", "my-operator.v2.0"];
+    assert_eq!(seen.subjects(), age);
+    seen.press(KeyCode::Char('s'));
+    let progress = ["[database-0]", "disk-7", "worker-1", "my-operator.v2.0"];
+    assert_eq!(seen.subjects(), progress);
+    seen.press(KeyCode::Right);
+    assert_eq!(seen.subjects()[..2], ["[my-operator.v2.0]", "worker-1"]);
+    seen.press(KeyCode::Left);
+    assert_eq!(seen.subjects(), progress);
+    seen.press(KeyCode::Left);
+    seen.press(KeyCode::Char('r'));
+    let newest: Vec<String> = age
+        .iter()
+        .rev()
+        .map(|it| it.replace(['[', ']'], ""))
+        .collect();
+    assert_eq!(seen.subjects()[1..], newest[1..]);
+}
+
+#[test]
+fn completed_operations_come_and_go() {
+    let mut seen = Seen::with(80, 24, some());
+    assert_eq!(seen.subjects().len(), 4);
+    seen.press(KeyCode::Char('c'));
+    assert_eq!(seen.subjects().len(), 5);
+    assert!(seen.lines()[0].contains("1 completed"));
+    seen.press(KeyCode::Char('c'));
+    assert_eq!(seen.subjects().len(), 4);
+}
+
+#[test]
+fn the_cursor_stays_on_its_operation_and_at_the_top_on_what_is_first() {
+    let mut seen = Seen::with(80, 24, some());
+    let older = operation("Pod/older", "Starting", "Progressing", 9000);
+    let oldest = operation("Pod/oldest", "Starting", "Progressing", 9999);
+    seen.change(Change::Applied(Box::new(older)));
+    assert_eq!(seen.subjects()[0], "[older]");
+    seen.press(KeyCode::Down);
+    assert_eq!(seen.subjects()[1], "[worker-1]");
+    seen.change(Change::Applied(Box::new(oldest)));
+    assert_eq!(seen.subjects()[2], "[worker-1]");
+    let gone = some().remove(2);
+    seen.change(Change::Deleted(Box::new(gone)));
+    assert_eq!(seen.subjects()[2], "[database-0]");
+    seen.press(KeyCode::End);
+    let last = some().remove(3);
+    seen.change(Change::Deleted(Box::new(last)));
+    assert_eq!(seen.subjects()[3], "[disk-7]");
+}
+
+#[test]
+fn the_cursor_is_on_the_screen_wherever_it_goes() {
+    let many = (0..100).map(|number| {
+        operation(
+            &format!("Pod/p{number:02}"),
+            "Starting",
+            "Progressing",
+            100 - number,
+        )
+    });
+    let mut seen = Seen::with(80, 10, many.collect());
+    // Ten lines but header, heading and footer.
+    let first = |seen: &mut Seen| seen.lines()[3].split_whitespace().nth(1).map(str::to_owned);
+    for (key, cursor, top) in [
+        (KeyCode::PageDown, 5, 0),
+        (KeyCode::PageDown, 10, 5),
+        (KeyCode::Char('k'), 9, 5),
+        (KeyCode::End, 99, 94),
+        (KeyCode::Down, 99, 94),
+        (KeyCode::PageUp, 94, 94),
+        (KeyCode::Char('b'), 89, 89),
+        (KeyCode::Char('j'), 90, 89),
+        (KeyCode::Home, 0, 0),
+        (KeyCode::Up, 0, 0),
+    ] {
+        seen.press(key);
+        assert_eq!(seen.model.cursor, cursor, "{key:?}");
+        assert_eq!(first(&mut seen), Some(format!("Pod/p{top:02}")), "{key:?}");
+    }
+    seen.press(KeyCode::End);
+    seen.resize(80, 8);
+    assert!(seen.lines()[6].contains("Pod/p99"));
+    seen.resize(80, 40);
+    assert_eq!(first(&mut seen), Some("Pod/p64".to_owned()));
+}
+
+#[test]
+fn help_names_all_keys_and_goes_back_to_where_it_was_called() {
+    let mut seen = Seen::with(80, 24, some());
+    seen.press(KeyCode::Enter);
+    seen.press(KeyCode::Char('?'));
+    let lines = seen.lines();
+    for (keys, _) in HELP {
+        assert!(lines.iter().any(|line| line.contains(keys)), "{keys}");
+    }
+    seen.press(KeyCode::Esc);
+    assert!(seen.lines()[2].contains("Node/worker-1"));
+}

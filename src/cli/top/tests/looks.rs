@@ -1,0 +1,306 @@
+//! What is on the screen, line for line.
+
+use super::*;
+
+#[test]
+fn a_usual_screen_shows_the_oldest_first_with_bars_and_counts() {
+    Seen::with(80, 24, some()).shows(
+        "
+1 failing  1 blocked  2 progressing                                         live
+oldest first, all namespaces, https://127.0.0.1:6443
+NAMESPACE  SUBJECT                   OPERATION   STATE        PROGRESS    AGE
+-          Node/worker-1             Draining    Blocked      -           120m
+shop       VM/database-0             Migrating   Progressing  ██▎░░  45%  3m10s
+shop       DataVolume/disk-7         Importing   Progressing  ▍░░░░   9%  60s
+shop       CSV/my-operator.v2.0      Installing  Failing      -           45s
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+q quit  ? help  Enter detail  / filter  s order  c completed                 1/4
+",
+    );
+}
+
+#[test]
+fn a_wide_screen_shows_the_message_in_one_line() {
+    Seen::with(150, 9, some()).shows(
+        "
+1 failing  1 blocked  2 progressing                                                                                                               live
+oldest first, all namespaces, https://127.0.0.1:6443
+NAMESPACE  SUBJECT                                 OPERATION   STATE        PROGRESS         AGE     MESSAGE
+-          Node/worker-1                           Draining    Blocked      -                120m    Cannot evict pod shop/web-0: it would violate it…
+shop       VirtualMachine/database-0               Migrating   Progressing  ████▌░░░░░  45%  3m10s   Migration database-0-x is copying memory
+shop       DataVolume/disk-7                       Importing   Progressing  ▉░░░░░░░░░   9%  60s     -
+shop       ClusterServiceVersion/my-operator.v2.0  Installing  Failing      -                45s     install strategy failed
+
+q quit  ? help  Enter detail  / filter  s order  c completed                                                                                       1/4
+",
+    );
+}
+
+#[test]
+fn a_small_screen_shows_fewer_columns() {
+    Seen::with(40, 10, some()).shows(
+        "
+1 failing  1 blocked  2 progressing live
+oldest first, all namespaces, https://1…
+SUBJECT      OPERATION  STAT %    AGE
+Node/worker… Draining   Bloc -    120m
+VM/database… Migrating  Prog 45%  3m10s
+DV/disk-7    Importing  Prog 9%   60s
+CSV/my-oper… Installing Fail -    45s
+
+
+q quit  ? help  Enter detail         1/4
+",
+    );
+}
+
+#[test]
+fn wide_characters_keep_their_columns() {
+    let mut wide = operation(
+        "VirtualMachine/数据库-東京-サーバー-0",
+        "Migrating",
+        "Progressing",
+        5,
+    );
+    wide.message = "移行しています".to_owned();
+    wide.progress = Some(50);
+    let mut narrow = operation("VirtualMachine/x", "Migrating", "Progressing", 4);
+    narrow.message = "é\u{301}\u{1b}[31m".to_owned();
+    Seen::with(120, 6, vec![wide.clone(), narrow]).shows(
+        "
+2 progressing                                                                                                       live
+NAMESPACE  SUBJECT                                OPERATION  STATE        PROGRESS         AGE     MESSAGE
+shop       VirtualMachine/数据库-東京-サーバー-0  Migrating  Progressing  █████░░░░░  50%  5s      移行しています
+shop       VirtualMachine/x                       Migrating  Progressing  -                4s      é́ [31m
+
+q quit  ? help  Enter detail  / filter  s order  c completed                                                         1/2
+",
+    );
+    Seen::with(40, 6, vec![wide]).shows(
+        "
+1 progressing                       live
+SUBJECT       OPERATION STAT %    AGE
+VM/数据库-東… Migrating Prog 50%  5s
+
+
+q quit  ? help  Enter detail         1/1
+",
+    );
+}
+
+#[test]
+fn an_empty_cluster_is_said_to_be_quiet_only_when_that_is_known() {
+    let mut seen = Seen::new(60, 6);
+    seen.shows(
+        "
+                                                     listing
+NS        SUBJECT       OPERATION  STATE  PROGRESS    AGE
+
+
+
+q quit  ? help  Enter detail  / filter  s order
+",
+    );
+    seen.change(Change::Synced);
+    seen.shows(
+        "
+nothing in flight                                       live
+NS        SUBJECT       OPERATION  STATE  PROGRESS    AGE
+No operations in flight; c shows completed ones, too.
+
+
+q quit  ? help  Enter detail  / filter  s order
+",
+    );
+}
+
+#[test]
+fn a_lost_connection_is_told_with_its_reason_until_all_is_known_again() {
+    let mut seen = Seen::with(80, 9, some());
+    let lost = || Problem::Unreachable {
+        server: "https://127.0.0.1:6443".to_owned(),
+        why: "connection refused".to_owned(),
+    };
+    seen.change(Change::Lost(lost()));
+    let later = now() + SignedDuration::from_secs(12);
+    seen.model.update(Event::Tick(later));
+    // That it fails again makes it no shorter.
+    seen.change(Change::Lost(lost()));
+    seen.shows(
+        "
+1 failing  1 blocked  2 progressing                                 lost 12s ago
+cannot reach the cluster at https://127.0.0.1:6443: connection refused; check -…
+NAMESPACE  SUBJECT                   OPERATION   STATE        PROGRESS    AGE
+-          Node/worker-1             Draining    Blocked      -           120m
+shop       VM/database-0             Migrating   Progressing  ██▎░░  45%  3m22s
+shop       DataVolume/disk-7         Importing   Progressing  ▍░░░░   9%  72s
+shop       CSV/my-operator.v2.0      Installing  Failing      -           57s
+
+q quit  ? help  Enter detail  / filter  s order  c completed                 1/4
+",
+    );
+    seen.change(Change::Synced);
+    assert_eq!(seen.model.link, Link::Live);
+}
+
+#[test]
+fn an_operation_opens_with_all_that_is_known_of_it() {
+    let mut seen = Seen::with(80, 24, some());
+    seen.press(KeyCode::Down);
+    seen.press(KeyCode::Enter);
+    seen.shows(
+        "
+1 failing  1 blocked  2 progressing                                         live
+oldest first, all namespaces, https://127.0.0.1:6443
+VirtualMachine/database-0 in shop  Migrating, Progressing
+
+Started      3m10s ago, 2026-01-01T11:56:50Z
+Progress     █████████████▌░░░░░░░░░░░░░░░░ 45%
+Message      Migration database-0-x is copying memory
+Reason       CopyingMemory
+Component    kubevirt
+Rule set     vm-lifecycle-rules
+Object       database-0-migrating
+
+Owners and what they own
+VirtualMachinePool/database  -
+└─ VirtualMachine/database-0  Migrating Progressing 45% 3m10s
+   └─ DataVolume/disk-7  Importing Progressing 9% 60s
+
+Conditions
+Progressing  True    3m10s  Migrating
+Detected     True    3m10s  Migrating
+Completed    False   3m10s  Migrating
+
+Labels
+q quit  ? help  Esc back  ↑↓ scroll
+",
+    );
+    // What it is now is what is shown, also when it is gone.
+    let mut later = some().remove(0);
+    later.progress = Some(46);
+    seen.change(Change::Applied(Box::new(later.clone())));
+    assert!(seen.lines()[5].contains("46%"));
+    seen.change(Change::Deleted(Box::new(later)));
+    assert!(
+        seen.lines()
+            .iter()
+            .any(|line| line.contains("knows it no more"))
+    );
+    seen.press(KeyCode::Esc);
+    assert_eq!(seen.subjects().len(), 3);
+}
+
+#[test]
+fn an_open_operation_scrolls_as_far_as_it_is_long() {
+    let mut seen = Seen::with(40, 10, some());
+    seen.press(KeyCode::Down);
+    seen.press(KeyCode::Enter);
+    seen.shows(
+        "
+1 failing  1 blocked  2 progressing live
+oldest first, all namespaces, https://1…
+VirtualMachine/database-0 in shop
+Migrating, Progressing
+
+Started      3m10s ago,
+             2026-01-01T11:56:50Z
+Progress     █████████▉░░░░░░░░░░░░ 45%
+Message      Migration database-0-x is
+q quit  ? help  Esc back  ↑↓ scroll
+",
+    );
+    seen.press(KeyCode::End);
+    let end = seen.lines();
+    assert_eq!(end[8], "tier=1");
+    seen.press(KeyCode::PageDown);
+    assert_eq!(seen.lines(), end);
+    seen.press(KeyCode::Home);
+    assert!(seen.lines()[2].contains("VirtualMachine/database-0"));
+}
+
+#[test]
+fn no_size_of_the_screen_is_too_small() {
+    for height in 1..15 {
+        for width in 1..45 {
+            let mut seen = Seen::with(width, height, some());
+            for key in [
+                '\n', 'j', '?', ' ', '\u{1b}', '/', 'x', 'y', 'z', '\u{1b}', 'c',
+            ] {
+                let code = match key {
+                    '\n' => KeyCode::Enter,
+                    '\u{1b}' => KeyCode::Esc,
+                    key => KeyCode::Char(key),
+                };
+                seen.press(code);
+                seen.draw();
+            }
+            // The terminal tells its new size a moment after it has it.
+            seen.terminal.backend_mut().resize(height, width);
+            seen.draw();
+        }
+    }
+}
+
+#[test]
+fn states_have_colours_and_the_cursor_a_line() {
+    let mut seen = Seen::with(80, 24, some());
+    seen.theme = Paint { on: true }.into();
+    seen.draw();
+    let color = |seen: &Seen, text: &str| {
+        let buffer = seen.terminal.backend().buffer();
+        let row = (3..10).find_map(|y| {
+            let row: Vec<_> = (0..80).map(|x| buffer[(x, y)].clone()).collect();
+            let line: String = row.iter().map(ratatui::buffer::Cell::symbol).collect();
+            // All before it is of one byte and one column each.
+            line.find(text).map(|at| row[at].clone())
+        });
+        row.unwrap()
+    };
+    assert_eq!(color(&seen, "Failing").fg, Color::Red);
+    assert_eq!(color(&seen, "Progressing").fg, Color::Cyan);
+    let blocked = color(&seen, "Blocked");
+    assert_eq!(blocked.fg, Color::Yellow);
+    assert!(blocked.modifier.contains(Modifier::REVERSED));
+    seen.theme = Theme::default();
+    seen.draw();
+    let buffer = seen.terminal.backend().buffer();
+    assert!(buffer.content().iter().all(|cell| cell.fg == Color::Reset));
+    assert!(
+        color(&seen, "Blocked")
+            .modifier
+            .contains(Modifier::REVERSED)
+    );
+}
+
+#[test]
+fn a_frame_of_many_operations_is_of_those_on_the_screen() {
+    let many = (0..10_000).map(|number| {
+        operation(
+            &format!("Pod/p{number:05}"),
+            "Starting",
+            "Progressing",
+            number,
+        )
+    });
+    let mut seen = Seen::with(80, 24, many.collect());
+    let lines = seen.lines();
+    assert!(lines[0].starts_with("10000 progressing"));
+    assert!(lines[23].ends_with("1/10000"));
+    assert!(lines[3].contains("Pod/p09999") && lines[22].contains("Pod/p09980"));
+}

@@ -1,0 +1,164 @@
+//! A terminal that a test can look at: a pseudo-terminal, and what a real one would show
+//! of what is written to it.
+
+// Not every test that has a terminal needs all of it.
+#![allow(dead_code)]
+
+use portable_pty::{Child, CommandBuilder, ExitStatus, MasterPty, PtySize, native_pty_system};
+use std::io::{Read as _, Write};
+use std::num::NonZeroU16;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// How long anything may take to happen: far above what it does, since the machine may
+/// be busy. No test waits for it unless it fails.
+const DEADLINE: Duration = Duration::from_mins(1);
+
+/// How often to look whether it has happened.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A process on a terminal of its own; it is killed when this is dropped.
+pub struct Terminal {
+    child: Box<dyn Child + Send + Sync>,
+    master: Box<dyn MasterPty + Send>,
+    writer: Box<dyn Write + Send>,
+    screen: Arc<Mutex<vt100::Parser>>,
+    /// How the terminal was before the process started.
+    modes: String,
+    // What a terminal is set to is forgotten when the last process closes it.
+    _slave: Box<dyn portable_pty::SlavePty + Send>,
+}
+
+fn some(size: u16) -> NonZeroU16 {
+    NonZeroU16::new(size).expect("a terminal has a size")
+}
+
+fn size(cols: u16, rows: u16) -> PtySize {
+    PtySize {
+        rows,
+        cols,
+        ..PtySize::default()
+    }
+}
+
+impl Terminal {
+    /// Starts a command on a terminal of this size.
+    pub fn start(mut command: CommandBuilder, cols: u16, rows: u16) -> Self {
+        let pair = native_pty_system().openpty(size(cols, rows)).unwrap();
+        let modes = modes(&*pair.master);
+        command.env("TERM", "xterm-256color");
+        command.env_remove("NO_COLOR");
+        let child = pair.slave.spawn_command(command).unwrap();
+        let screen = vt100::Parser::new(some(rows), some(cols), 0);
+        let screen = Arc::new(Mutex::new(screen));
+        let shown = Arc::clone(&screen);
+        let mut reader = pair.master.try_clone_reader().unwrap();
+        // It ends with the terminal.
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = reader.read(&mut bytes) {
+                shown.lock().unwrap().process(&bytes[..count]);
+            }
+        });
+        Self {
+            child,
+            writer: pair.master.take_writer().unwrap(),
+            master: pair.master,
+            screen,
+            modes,
+            _slave: pair.slave,
+        }
+    }
+
+    /// Types.
+    pub fn type_text(&mut self, text: &str) {
+        self.writer.write_all(text.as_bytes()).unwrap();
+        self.writer.flush().unwrap();
+    }
+
+    /// Makes the terminal larger or smaller.
+    pub fn resize(&mut self, cols: u16, rows: u16) {
+        self.screen.lock().unwrap().set_size(some(rows), some(cols));
+        self.master.resize(size(cols, rows)).unwrap();
+    }
+
+    /// The text on the screen.
+    pub fn text(&self) -> String {
+        self.screen.lock().unwrap().screen().contents()
+    }
+
+    /// What holds of the screen.
+    pub fn is(&self, look: impl Fn(&vt100::Screen) -> bool) -> bool {
+        look(self.screen.lock().unwrap().screen())
+    }
+
+    /// Waits until something holds of the screen.
+    pub fn until(&mut self, what: &str, look: impl Fn(&vt100::Screen) -> bool) {
+        let started = Instant::now();
+        while !self.is(&look) {
+            assert!(
+                started.elapsed() < DEADLINE,
+                "in vain: {what}; ended: {:?}; the screen:\n{}",
+                self.child.try_wait(),
+                self.text()
+            );
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Waits until all of `parts` are on the screen.
+    pub fn shows(&mut self, parts: &[&str]) {
+        self.until(&format!("{parts:?}"), |screen| {
+            let text = screen.contents();
+            parts.iter().all(|part| text.contains(part))
+        });
+    }
+
+    /// Waits until none of `parts` is on the screen.
+    pub fn hides(&mut self, parts: &[&str]) {
+        self.until(&format!("no {parts:?}"), |screen| {
+            let text = screen.contents();
+            !parts.iter().any(|part| text.contains(part))
+        });
+    }
+
+    /// Sends a signal by its name.
+    pub fn signal(&self, signal: &str) {
+        let id = self.child.process_id().expect("it runs").to_string();
+        let sent = std::process::Command::new("kill")
+            .args(["-s", signal, &id])
+            .status()
+            .unwrap();
+        assert!(sent.success());
+    }
+
+    /// Waits for the end of the process, and that the terminal is as it was before.
+    pub fn restored(&mut self) -> ExitStatus {
+        let started = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(started.elapsed() < DEADLINE, "it goes on:\n{}", self.text());
+            std::thread::sleep(LOOK);
+        };
+        self.until("the usual screen, with a cursor", |screen| {
+            !screen.alternate_screen() && !screen.hide_cursor() && !screen.bracketed_paste()
+        });
+        assert_eq!(modes(&*self.master), self.modes);
+        status
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What `stty -a` would say.
+fn modes(master: &dyn MasterPty) -> String {
+    let modes = master.get_termios().expect("a terminal has modes");
+    format!("{modes:?}")
+}
