@@ -37,10 +37,12 @@ pub(super) struct Args {
 
 /// The arguments of `get`.
 #[derive(Debug, Clone, clap::Args)]
+// There is no operation to filter by, so `-o` is what it is in kubectl.
+#[command(mut_arg("shape", |it| it.short_alias('o')))]
 #[command(after_help = "\
 Examples:
   kubectl ifo get frontend-migrating-3f9c2a1b
-  kubectl ifo get frontend-migrating-3f9c2a1b -O yaml")]
+  kubectl ifo get frontend-migrating-3f9c2a1b -o yaml")]
 pub(super) struct GetArgs {
     /// Names of operations
     #[arg(required = true, value_name = "NAME")]

@@ -183,11 +183,11 @@ fn asked(command: Command) -> ExitCode {
 /// and `kubectl ifo -n a` lists.
 fn with_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let root = Cli::command();
-    let Some(default) = root.find_subcommand(DEFAULT_COMMAND) else {
-        return arguments;
-    };
     let takes_value = |flag: &str| {
-        default.get_arguments().any(|it| {
+        let flags = root
+            .get_subcommands()
+            .flat_map(clap::Command::get_arguments);
+        flags.into_iter().any(|it| {
             it.get_action().takes_values()
                 && match flag.strip_prefix("--") {
                     Some(long) => it.get_long() == Some(long),
@@ -247,6 +247,7 @@ mod tests {
             ("ifo -n a -o json", "ifo list -n a -o json"),
             ("ifo --context=x summary -A", "ifo summary --context=x -A"),
             ("ifo -n list summary", "ifo summary -n list"),
+            ("ifo --for vm/a tree", "ifo tree --for vm/a"),
             ("ifo rules check x", "ifo rules check x"),
             ("ifo --help", "ifo --help"),
             ("ifo -V", "ifo -V"),

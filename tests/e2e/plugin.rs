@@ -106,7 +106,7 @@ fn list_get_and_summary_show_what_is_in_flight() {
             said.err
         );
 
-        let said = run(world, &["get", name, "-O", "yaml"]).await;
+        let said = run(world, &["get", name, "-o", "yaml"]).await;
         assert!(said.out.contains(&format!("name: {name}")), "{}", said.out);
         let said = run(world, &["get", "nothing-like-this"]).await;
         assert_eq!(said.code, 1);
