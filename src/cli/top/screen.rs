@@ -173,6 +173,8 @@ mod tests {
         command.args(["--exact", "--nocapture"]);
         command.arg(format!("{path}::a_child_takes_the_screen_and_ends"));
         command.env(END, end);
+        // The message would scroll out of the screen.
+        command.env("RUST_BACKTRACE", "0");
         let mut pty = Pty::start(command, 80, 24);
         pty.shows(&["oldest first, child"]);
         assert!(pty.is(|screen| screen.alternate_screen() && screen.hide_cursor()));
