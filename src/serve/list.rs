@@ -8,7 +8,6 @@ mod fuzzing;
 use super::encode::{Encoder, ListMeta};
 use super::negotiate::{Form, Shape, Syntax, negotiate};
 use super::options::Options;
-use super::quoted::Quoted;
 use super::request::{Query, Request};
 use super::resource::Resource;
 use super::respond::{self, Indenter};
@@ -99,7 +98,7 @@ impl Token {
         if token.v != TOKEN_VERSION {
             return Err(bad(format!(
                 "server does not recognize this encoded version {}",
-                Quoted(&token.v)
+                token.v
             )));
         }
         if token.rv == 0 {
@@ -337,7 +336,8 @@ impl Iterator for Chunks {
             Syntax::Indented => {
                 let mut json = std::mem::replace(&mut out, Vec::with_capacity(2 * CHUNK));
                 self.compact(&mut json);
-                self.indenter.write(&json, &mut out);
+                // Upstream ends compact JSON with a line feed, and indented JSON without.
+                self.indenter.write(json.trim_ascii_end(), &mut out);
             }
             Syntax::Yaml => self.yaml(&mut out),
         }

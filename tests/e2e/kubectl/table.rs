@@ -163,7 +163,7 @@ pub const LINES: &[(&str, Expect)] = &[
     ),
     (
         "get ifos -n $ns -l a=b=c",
-        Refusal("unable to parse requirement: found '=', expected: ',' or 'end of string'"),
+        Refusal("\": found '=', expected: ',' or 'end of string'"),
     ),
     (
         "get ifos -n $ns --as=nobody",
@@ -330,6 +330,8 @@ pub const LINES: &[(&str, Expect)] = &[
     ("create -f $file", NoVerb("create")),
     (
         "scale ifo $a -n $ns --replicas=2",
-        Refusal("(NotFound): the server could not find the requested resource"),
+        Refusal(
+            "Error from server (NotFound): inflightoperations.live.ifo.kubevirt.io \"a-starting-",
+        ),
     ),
 ];
