@@ -37,8 +37,8 @@ pub(super) struct Args {
 
 /// The arguments of `get`.
 #[derive(Debug, Clone, clap::Args)]
-// There is no operation to filter by, so `-o` is what it is in kubectl.
-#[command(mut_arg("shape", |it| it.short_alias('o')))]
+// One that is named is shown in any phase.
+#[command(mut_arg("all_phases", |it| it.hide(true)))]
 #[command(after_help = "\
 Examples:
   kubectl ifo get frontend-migrating-3f9c2a1b
@@ -47,6 +47,8 @@ pub(super) struct GetArgs {
     /// Names of operations
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
+    #[command(flatten)]
+    filters: Filters,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
@@ -83,11 +85,14 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
 
 /// Shows the named ones, whatever their phase.
 pub(super) async fn get(args: &GetArgs) -> Result<ExitCode, Problem> {
-    let filters = Filters {
-        all_phases: true,
-        ..Filters::default().within(args.connect.namespace.as_ref())
+    let mut filters = args.filters.within(args.connect.namespace.as_ref());
+    let asked = filters.take_format();
+    filters.all_phases = true;
+    let output = Output {
+        shape: args.output.shape.or(asked),
+        ..args.output.clone()
     };
-    show(&args.connect, filters, &args.output, &args.names).await
+    show(&args.connect, filters, &output, &args.names).await
 }
 
 async fn show(
@@ -288,7 +293,7 @@ fn document(value: &impl Serialize, shape: Shape) -> Result<String, Problem> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::{mixed, now, operation, snapshot};
+    use super::super::snapshots::{mixed, now, operation, snapshot};
     use super::*;
     use serde_json::{Value, json};
     use unicode_width::UnicodeWidthStr as _;

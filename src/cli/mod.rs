@@ -24,14 +24,15 @@ mod operation;
 mod output;
 mod paint;
 mod problem;
+mod redraw;
 mod replay;
 pub mod roles;
 mod rule_sets;
 #[cfg(test)]
 mod sample;
-#[cfg(test)]
-mod samples;
 mod schema;
+#[cfg(test)]
+mod snapshots;
 mod sort;
 mod source;
 mod stream;

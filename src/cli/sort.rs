@@ -181,7 +181,7 @@ impl Ord for Key {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::mixed;
+    use super::super::snapshots::mixed;
     use super::*;
 
     fn sorted(by: &str) -> Vec<String> {

@@ -3,10 +3,13 @@
 use super::columns::{self, Table, screen};
 use super::connect::Connect;
 use super::filter::Filters;
+use super::list::Output;
 use super::operation::Operation;
-use super::output::{Shape, print, print_value, table};
-use super::paint::{Colors, Paint};
+use super::output::{Format, Shape, print, table, text_of};
+use super::paint::Paint;
 use super::problem::Problem;
+use super::redraw::{self, Picture};
+use super::sort::{self, SortBy};
 use super::source::Source;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -15,51 +18,86 @@ use std::process::ExitCode;
 
 /// The flags of the command.
 #[derive(Debug, clap::Args)]
+// What is over is counted anyway.
 #[command(mut_arg("all_phases", |it| it.hide(true)))]
 #[command(after_help = "\
 Examples:
   kubectl ifo summary
-  kubectl ifo summary -c kubevirt -O json")]
+  kubectl ifo summary -c kubevirt -o json")]
 pub(super) struct Args {
     #[command(flatten)]
     filters: Filters,
-    /// Form of the output; kubectl's -o does it, too
-    #[arg(
-        short = 'O',
-        long = "output",
-        value_enum,
-        value_name = "FORM",
-        help_heading = "Output"
-    )]
-    shape: Option<Shape>,
     #[command(flatten)]
-    colors: Colors,
+    output: Output,
     #[command(flatten)]
     connect: Connect,
 }
 
-/// Counts the operations, and prints the counts.
+/// Counts the operations, and prints the counts, or goes on doing so.
 pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     let mut filters = args.filters.within(args.connect.namespace.as_ref());
     let asked = filters.take_format();
-    // What is over is counted anyway.
     filters.all_phases = true;
-    let (_, operations) = Source::open(args.connect.open().await?, filters, false).await?;
-    let now = Timestamp::now();
-    let summary = Summary::of(&operations, now);
-    match args.shape.or(asked).unwrap_or_default() {
-        Shape::Json => print_value(&summary, super::output::Format::Json),
-        Shape::Yaml => print_value(&summary, super::output::Format::Yaml),
-        Shape::Name => {
-            return Err(Problem::Usage(
-                "a summary has no names; use -O json".to_owned(),
-            ));
-        }
-        Shape::Table | Shape::Wide => {
-            print(&summary.text(&operations, now, screen(), args.colors.paint()));
-        }
+    let sort = args.output.sort_by.clone();
+    let keep_raw = sort.as_ref().is_some_and(SortBy::needs_raw);
+    let mut view = View {
+        shape: args.output.shape.or(asked).unwrap_or_default(),
+        paint: args.output.colors.paint(),
+        filters: filters.clone(),
+        sort,
+    };
+    if view.shape == Shape::Name {
+        return Err(Problem::Usage(
+            "a summary has no names; use -O json".to_owned(),
+        ));
     }
+    let server = args.connect.open().await?;
+    let (source, operations) = Source::open(server, filters, keep_raw).await?;
+    if args.output.watch {
+        return redraw::run(&source, operations, view).await;
+    }
+    print(&view.text(operations, Timestamp::now(), screen()).await?);
     Ok(ExitCode::SUCCESS)
+}
+
+/// How the counts are shown.
+struct View {
+    shape: Shape,
+    paint: Paint,
+    filters: Filters,
+    /// Order of the operations that are named.
+    sort: Option<SortBy>,
+}
+
+impl Picture for View {
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn wants(&self, operation: &Operation) -> bool {
+        self.filters.shows(operation)
+    }
+
+    async fn text(
+        &mut self,
+        mut operations: Vec<Operation>,
+        now: Timestamp,
+        screen: Option<usize>,
+    ) -> Result<String, Problem> {
+        match &self.sort {
+            Some(sort) => sort.sort(&mut operations)?,
+            None => operations.sort_by_key(|it| (sort::urgency(it), it.started)),
+        }
+        let summary = Summary::of(&operations, now);
+        let format = match self.shape {
+            Shape::Json => Format::Json,
+            Shape::Yaml => Format::Yaml,
+            Shape::Table | Shape::Wide | Shape::Name => {
+                return Ok(summary.text(&operations, now, screen, self.paint));
+            }
+        };
+        text_of(&summary, format).map_err(Problem::Other)
+    }
 }
 
 /// What there is of one sort.
@@ -235,25 +273,23 @@ fn oldest(operations: &[Operation]) -> Option<&Operation> {
     active.min_by_key(|it| it.started)
 }
 
-/// What is active and blocked or failing; the failing ones first, the oldest of each
-/// first.
+/// What is active and blocked or failing, in the order of `operations`.
 fn urgent(operations: &[Operation]) -> Vec<&Operation> {
-    let mut urgent: Vec<&Operation> = operations
-        .iter()
-        .filter(|it| it.active && (it.is_blocked() || it.is_failing()))
-        .collect();
-    urgent.sort_by_key(|it| (super::sort::urgency(it), it.started));
+    let urgent = operations.iter();
     urgent
+        .filter(|it| it.active && (it.is_blocked() || it.is_failing()))
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::{mixed, now, snapshot};
+    use super::super::snapshots::{mixed, now, snapshot};
     use super::*;
 
     #[test]
     fn summaries_look_as_they_always_did() {
-        let operations = mixed();
+        let mut operations = mixed();
+        operations.sort_by_key(|it| (sort::urgency(it), it.started));
         let summary = Summary::of(&operations, now());
         snapshot(
             "summary",

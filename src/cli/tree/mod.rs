@@ -5,7 +5,6 @@ mod draw;
 mod forest;
 #[cfg(test)]
 mod tests;
-mod watch;
 
 use super::columns::screen;
 use super::connect::Connect;
@@ -18,6 +17,7 @@ use super::operation::Operation;
 use super::output::{Format, Shape, complain, print, tell, text_of};
 use super::paint::Paint;
 use super::problem::Problem;
+use super::redraw::{self, Picture};
 use super::sort::SortBy;
 use super::source::{Served, Source};
 use super::target::{Resolved, Target};
@@ -88,7 +88,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
         told: false,
     };
     if args.output.watch {
-        return watch::run(&source, operations, view).await;
+        return redraw::run(&source, operations, view).await;
     }
     if let Some(text) = view.show(operations, Timestamp::now(), screen()).await? {
         print(&text);
@@ -114,6 +114,31 @@ struct View {
     unknown: bool,
     /// Whether it was said that there are too many owners.
     told: bool,
+}
+
+impl Picture for View {
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn wants(&self, operation: &Operation) -> bool {
+        // One that is over still tells of owners, if the tree is one resource's.
+        self.target.is_some() || self.filters.shows(operation)
+    }
+
+    async fn text(
+        &mut self,
+        operations: Vec<Operation>,
+        now: Timestamp,
+        screen: Option<usize>,
+    ) -> Result<String, Problem> {
+        let text = self.show(operations, now, screen).await?;
+        match (text, self.shape) {
+            (Some(text), _) => Ok(text),
+            (None, Shape::Table | Shape::Wide) => Ok(self.nothing() + "\n"),
+            (None, _) => self.empty(),
+        }
+    }
 }
 
 impl View {
@@ -152,10 +177,10 @@ impl View {
         if forest.is_empty() {
             return Ok(None);
         }
-        self.text(&forest, now, screen).map(Some)
+        self.print(&forest, now, screen).map(Some)
     }
 
-    fn text(
+    fn print(
         &self,
         forest: &Forest<'_>,
         now: Timestamp,
@@ -184,7 +209,9 @@ impl View {
     /// What a program reads where there is nothing.
     fn empty(&self) -> Result<String, Problem> {
         match self.shape {
-            Shape::Json | Shape::Yaml => self.text(&Forest::default(), Timestamp::UNIX_EPOCH, None),
+            Shape::Json | Shape::Yaml => {
+                self.print(&Forest::default(), Timestamp::UNIX_EPOCH, None)
+            }
             Shape::Table | Shape::Wide | Shape::Name => Ok(String::new()),
         }
     }

@@ -3,6 +3,7 @@
 //! watched and the view of the operations has no gap.
 
 mod gate;
+mod progress;
 mod watching;
 
 use super::columns::{self, Table};
@@ -16,7 +17,7 @@ use super::source::{Change, Follower, Source};
 use crate::api::duration;
 use gate::{Gate, Goal, Terms, Verdict};
 use jiff::Timestamp;
-use std::io::{IsTerminal as _, Write as _};
+use progress::{Live, count};
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
@@ -334,106 +335,5 @@ impl Waiting {
 
     fn count(&self) -> String {
         count(&self.gate)
-    }
-}
-
-/// The active operations in a few words.
-fn count(gate: &Gate) -> String {
-    let mut active: Vec<&Operation> = gate.active().collect();
-    active.sort_by_key(|it| it.started);
-    match active.as_slice() {
-        [] => "no operation in flight".to_owned(),
-        [one] => format!("{} {}", one.subject_name(), about(one)),
-        [oldest, rest @ ..] => format!(
-            "{} operations in flight, the oldest: {} {}",
-            rest.len() + 1,
-            oldest.subject_name(),
-            about(oldest)
-        ),
-    }
-}
-
-fn about(operation: &Operation) -> String {
-    let progress = operation
-        .progress
-        .map(|it| format!(" {it}%"))
-        .unwrap_or_default();
-    let state = match operation.state.as_str() {
-        "Progressing" | "Active" => String::new(),
-        state => format!(" ({state})"),
-    };
-    let age = columns::age(operation, Timestamp::now());
-    format!("{}{progress}{state} {age}", operation.operation)
-}
-
-/// What is shown while it waits: on a terminal one line that changes, else a line for
-/// what is new, at most one in ten seconds.
-struct Live {
-    terminal: bool,
-    quiet: bool,
-    last: String,
-    told: Option<Instant>,
-}
-
-impl Live {
-    fn new(quiet: bool) -> Self {
-        Self {
-            terminal: std::io::stderr().is_terminal(),
-            quiet,
-            last: String::new(),
-            told: None,
-        }
-    }
-
-    /// How long what is shown stays true.
-    fn every(&self) -> Duration {
-        if self.terminal {
-            Duration::from_secs(1)
-        } else {
-            LOOK_EVERY
-        }
-    }
-
-    fn show(&mut self, gate: &Gate, why_not: Option<&(String, Instant)>, verdict: Verdict) {
-        let text = match (why_not, verdict) {
-            (Some((why, _)), _) => format!("cannot tell yet: {why}"),
-            (None, Verdict::HoldsAt(at)) => {
-                let left = at.saturating_duration_since(Instant::now());
-                format!("quiet; {} s to go", left.as_secs() + 1)
-            }
-            (None, _) => format!("waiting: {}", count(gate)),
-        };
-        self.note(&text);
-    }
-
-    fn note(&mut self, text: &str) {
-        if self.quiet || self.last == text {
-            return;
-        }
-        let mut out = std::io::stderr().lock();
-        if self.terminal {
-            let width = terminal_size::terminal_size_of(&out).map_or(80, |(width, _)| width.0);
-            let line = columns::cut(
-                &columns::one_line(text),
-                usize::from(width).saturating_sub(1),
-            );
-            let _ = write!(out, "\r\x1b[K{line}").and_then(|()| out.flush());
-        } else {
-            // Ages change all the time; that alone is no news.
-            if self.told.is_some_and(|told| told.elapsed() < LOOK_EVERY) {
-                return;
-            }
-            let _ = writeln!(out, "{text}");
-            self.told = Some(Instant::now());
-        }
-        text.clone_into(&mut self.last);
-    }
-
-    /// Takes the changing line away.
-    fn clear(&mut self) {
-        if self.terminal && !self.last.is_empty() {
-            let mut out = std::io::stderr().lock();
-            let _ = write!(out, "\r\x1b[K").and_then(|()| out.flush());
-        }
     }
 }

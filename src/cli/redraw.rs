@@ -1,11 +1,11 @@
-//! The tree as it changes: drawn in place on a terminal, printed anew elsewhere.
+//! What a command shows of all operations, as they change: drawn in place on a terminal,
+//! printed anew elsewhere.
 
-use super::View;
-use crate::cli::columns::{cut, screen};
-use crate::cli::operation::Operation;
-use crate::cli::output::{Shape, complain, print};
-use crate::cli::problem::Problem;
-use crate::cli::source::{Change, Follower, Source};
+use super::columns::{cut, screen};
+use super::operation::Operation;
+use super::output::{Shape, complain, print};
+use super::problem::Problem;
+use super::source::{Change, Follower, Source};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -26,14 +26,30 @@ const CLEAR_REST: &str = "\x1b[J";
 type Key = (Option<String>, String);
 type Known = BTreeMap<Key, Operation>;
 
-/// Goes on until it is interrupted.
+/// A text that is made of all operations that are meant.
+pub(super) trait Picture {
+    /// Its form: tables are drawn in place.
+    fn shape(&self) -> Shape;
+    /// Whether an operation belongs to it.
+    fn wants(&self, operation: &Operation) -> bool;
+    /// The text, at most as wide as the screen.
+    async fn text(
+        &mut self,
+        operations: Vec<Operation>,
+        now: Timestamp,
+        screen: Option<usize>,
+    ) -> Result<String, Problem>;
+}
+
+/// Shows it until it is interrupted.
 pub(super) async fn run(
     source: &Source,
     operations: Vec<Operation>,
-    mut view: View,
+    mut picture: impl Picture,
 ) -> Result<ExitCode, Problem> {
     let mut follower = source.follow()?;
-    let on_screen = screen().is_some() && matches!(view.shape, Shape::Table | Shape::Wide);
+    let shape = picture.shape();
+    let on_screen = screen().is_some() && matches!(shape, Shape::Table | Shape::Wide);
     let mut known: Known = operations.into_iter().map(|it| (it.key(), it)).collect();
     let mut told: Option<BTreeSet<Key>> = Some(BTreeSet::new());
     let mut lost = None;
@@ -41,12 +57,7 @@ pub(super) async fn run(
     loop {
         let operations = known.values().cloned().collect();
         let now = Timestamp::now();
-        let text = view.show(operations, now, screen()).await?;
-        let text = match (text, view.shape) {
-            (Some(text), _) => text,
-            (None, Shape::Table | Shape::Wide) => view.nothing() + "\n",
-            (None, _) => view.empty()?,
-        };
+        let text = picture.text(operations, now, screen()).await?;
         if on_screen {
             let note = lost.as_deref().map(|why: &str| {
                 let note = format!("not up to date: {why}");
@@ -54,7 +65,7 @@ pub(super) async fn run(
             });
             print(&frame(&text, note, height()));
         } else {
-            print(&document(&text, view.shape, first));
+            print(&document(&text, shape, first));
         }
         first = false;
         let mut at = on_screen.then(|| Instant::now() + TICK);
@@ -83,7 +94,7 @@ pub(super) async fn run(
                     if let Some(told) = &mut told {
                         told.insert(operation.key());
                     }
-                    apply(&mut known, *operation, &view)
+                    apply(&mut known, *operation, &picture)
                 }
                 Change::Deleted(operation) => known.remove(&operation.key()).is_some(),
             };
@@ -108,10 +119,9 @@ async fn next(follower: &mut Follower, at: Option<Instant>) -> Option<Change> {
 }
 
 /// Whether it is another one than before.
-fn apply(known: &mut Known, operation: Operation, view: &View) -> bool {
+fn apply(known: &mut Known, operation: Operation, picture: &impl Picture) -> bool {
     let key = operation.key();
-    // One that is over still tells of owners, if the tree is one resource's.
-    if view.target.is_none() && !view.filters.shows(&operation) {
+    if !picture.wants(&operation) {
         return known.remove(&key).is_some();
     }
     let version = operation.version.clone();
