@@ -35,6 +35,8 @@ pub mod auth;
 
 pub mod certs;
 
+pub mod persist;
+
 pub mod demo;
 
 pub mod cli;
