@@ -6,6 +6,7 @@
 
 mod cluster;
 mod demo;
+mod persistence;
 
 use crate::api::Source;
 use crate::config::{Common, Config, Mode};
@@ -55,6 +56,8 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
 /// What every way of running has.
 struct App {
     tasks: JoinSet<&'static str>,
+    /// Those that end by themselves once the shutdown has begun, and are waited for.
+    last: JoinSet<&'static str>,
     metrics: Arc<Metrics>,
     health: Arc<Health>,
     shutdown: CancellationToken,
@@ -90,6 +93,7 @@ impl App {
         metrics.read_index_with(move || sample(&sampled));
         Self {
             tasks,
+            last: JoinSet::new(),
             metrics,
             health: Arc::new(Health::new()),
             shutdown: CancellationToken::new(),
@@ -189,15 +193,24 @@ impl App {
                 Ok(name) => name.to_owned(),
                 Err(error) => error.to_string(),
             }),
+            Some(ended) = self.last.join_next() => Some(match ended {
+                Ok(name) => name.to_owned(),
+                Err(error) => error.to_string(),
+            }),
             _ = &mut listening => Some("listener".to_owned()),
         };
         self.health.drain();
         self.shutdown.cancel();
+        let drained = async {
+            let _ = (&mut listening).await;
+            while self.last.join_next().await.is_some() {}
+        };
         tokio::select! {
-            _ = &mut listening => {}
+            () = drained => {}
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
+        self.last.shutdown().await;
         self.tasks.shutdown().await;
         match early {
             Some(task) => bail!("the task {task:?} ended, which it never should"),

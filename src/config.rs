@@ -110,6 +110,9 @@ struct ServeFlags {
     /// Write the port that is listened on to this file, once it is
     #[arg(long, value_name = "FILE")]
     port_file: Option<PathBuf>,
+    /// Whether operations are also written as custom resources (crs), which needs their CRD, or not (off) [env: PERSISTENCE] [default: off]
+    #[arg(long, value_name = "MODE")]
+    persistence: Option<String>,
     #[command(flatten)]
     common: CommonFlags,
 }
@@ -204,6 +207,18 @@ pub struct Serve {
     pub service_name: String,
     /// Where to write the port.
     pub port_file: Option<PathBuf>,
+    /// Whether operations are also written as custom resources.
+    pub persistence: Persistence,
+}
+
+/// Whether operations are also written to the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Persistence {
+    /// Nothing is written.
+    #[default]
+    Off,
+    /// As custom resources.
+    Crs,
 }
 
 /// Serving without a cluster.
@@ -236,6 +251,7 @@ const DURATION: &str =
 const POSITIVE: &str =
     "expected a duration above zero such as 30s, 5m, 1h30m or a number of seconds, at most a year";
 const NUMBER: &str = "expected a whole number from 1 to 1000000";
+const PERSISTENCE: &str = "expected crs or off";
 const BOOL: &str = "expected true or false";
 const NAMESPACE: &str = "expected the name of a namespace (lower-case letters, digits and '-')";
 
@@ -280,10 +296,27 @@ impl Config {
                     namespace: namespace("--namespace", cli.serve.namespace)?,
                     service_name: cli.serve.service_name,
                     port_file: cli.serve.port_file,
+                    persistence: persistence(cli.serve.persistence, &env)?,
                 }),
                 common: common(cli.serve.common, &env, "30s")?,
             },
         })
+    }
+}
+
+fn persistence(
+    flag: Option<String>,
+    env: &impl Fn(&str) -> Option<String>,
+) -> Result<Persistence, ConfigError> {
+    let (name, value) = setting(flag, env, "PERSISTENCE", "off");
+    match value.as_str() {
+        "off" => Ok(Persistence::Off),
+        "crs" => Ok(Persistence::Crs),
+        _ => Err(ConfigError {
+            name,
+            value,
+            accepted: PERSISTENCE,
+        }),
     }
 }
 
@@ -477,6 +510,7 @@ mod tests {
             ("DEBOUNCE_THRESHOLD", "soon"),
             ("K8S_API_TIMEOUT", "0"),
             ("RETAIN_COMPLETED_IFOS", "yes"),
+            ("PERSISTENCE", "on"),
             ("MAX_WATCHES", "0"),
             ("MAX_CONNECTIONS", "many"),
             ("MAX_REQUESTS_INFLIGHT", "1000001"),

@@ -143,6 +143,12 @@ impl Connection {
         }
     }
 
+    /// A client with a connection of its own that tries nothing again, for those who do
+    /// that themselves. Each call is bounded by [`ConnectOptions::api_timeout`].
+    pub fn without_retries(&self) -> Client {
+        (self.lanes.make)()
+    }
+
     /// A client with room for one more watch.
     pub(super) fn lane(&self) -> Lane {
         let mut open = self

@@ -1,8 +1,10 @@
 //! Between the live object and the custom resource. Pure: the same live object always
 //! yields the same bytes, so whoever writes it again changes nothing.
 
-use crate::api::{LIVE_GROUP, VERSION, live, persisted};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use crate::api::live::{self, Phase, State};
+use crate::api::{LIVE_GROUP, VERSION, persisted};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 
 /// Longest name of an object (validation.DNS1123SubdomainMaxLength).
 const MAX_NAME: usize = 253;
@@ -131,6 +133,39 @@ pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperat
     })
 }
 
+/// The custom resource of an operation that ended while no server was looking, as of the
+/// moment when one looked again.
+pub fn ended(
+    cr: &persisted::InFlightOperation,
+    now: Timestamp,
+) -> Option<persisted::InFlightOperation> {
+    const REASON: &str = "NotDetected";
+    const MESSAGE: &str = "It was over when the server looked again after a restart.";
+    let mut live = from_cr(cr)?;
+    let status = &mut live.status;
+    status.phase = Phase::Completed;
+    status.state = State::Ended;
+    REASON.clone_into(&mut status.reason);
+    MESSAGE.clone_into(&mut status.message);
+    status.completed = Some(Time(now));
+    for condition in &mut status.conditions {
+        let over = condition.type_ == "Completed";
+        let value = if over { "True" } else { "False" };
+        if condition.status != value {
+            value.clone_into(&mut condition.status);
+            condition.last_transition_time = Time(now);
+        }
+        REASON.clone_into(&mut condition.reason);
+        // As those of an operation whose end was seen: `Detected` has nothing to add.
+        if condition.type_ == "Detected" {
+            condition.message.clear();
+        } else {
+            MESSAGE.clone_into(&mut condition.message);
+        }
+    }
+    Some(to_cr(&live))
+}
+
 /// The reference that makes an operation go with its subject; none for a subject whose
 /// uid is unknown.
 fn owners(subject: &live::Subject) -> Option<Vec<OwnerReference>> {
@@ -236,6 +271,20 @@ mod tests {
             "0A1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f",
         );
         assert_eq!(name, "vm-migrating-3f9c2a1b-0a1b2c3d");
+    }
+
+    #[test]
+    fn an_operation_that_ended_unseen_is_completed_in_every_field_that_says_so() {
+        let now: Timestamp = "2026-02-03T04:05:06Z".parse().unwrap();
+        let ended = ended(&to_cr(&live(Some("default"), None)), now).unwrap();
+        let status = ended.status.unwrap();
+        assert_eq!(status.phase, Phase::Completed);
+        assert_eq!(status.state, State::Ended);
+        assert_eq!(status.completed, Some(Time(now)));
+        let progressing = &status.conditions[0];
+        assert_eq!(progressing.status, "False");
+        assert_eq!(progressing.reason, status.reason);
+        assert_eq!(progressing.last_transition_time, Time(now));
     }
 
     #[test]
