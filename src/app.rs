@@ -15,7 +15,7 @@ use crate::observe::{Feed, Supervisor};
 use crate::rules::{Controller, Inputs, Outputs, Resolve, RuleSetEvent, StatusSink};
 use crate::serve::{self, Health, Limits, Resource, Server, VersionInfo, resource};
 use crate::telemetry::{IndexSample, Metrics, OperationSample};
-use crate::track::{self, Message, Settings, Tracker};
+use crate::track::{self, Message, Retention, Settings, Tracker};
 use anyhow::{Context as _, bail};
 use futures::stream::BoxStream;
 use jiff::Timestamp;
@@ -82,7 +82,10 @@ impl App {
         let (writer, operations) = index::index(&resource::LIVE_LAYOUT, RING);
         let settings = Settings {
             debounce: common.debounce,
-            retain: common.retain,
+            retain: common.retain.then_some(Retention {
+                age: common.retain_for,
+                most: common.retain_max,
+            }),
             cluster_namespace: common.cluster_operations_namespace.as_str().into(),
         };
         let (tracker, messages) = mpsc::channel(track::QUEUE);

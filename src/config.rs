@@ -18,6 +18,9 @@ const MAX_DURATION: Duration = Duration::from_hours(8760);
 /// Largest number that a limit may be: no machine has so many of anything.
 const MAX_NUMBER: usize = 1_000_000;
 
+/// Completed operations that are kept if nothing else is said: some 25 MB of them.
+const RETAIN_MAX: usize = 10_000;
+
 /// Shows which operations are in flight in a cluster, as Kubernetes objects.
 #[derive(Debug, Parser)]
 #[command(
@@ -55,9 +58,15 @@ struct CommonFlags {
     /// How often invalid targets and failed watches are tried again [env: REQUEUE_INTERVAL] [default: 60s]
     #[arg(long, value_name = "DURATION")]
     requeue_interval: Option<String>,
-    /// Keep completed operations for a day, at most 1,000 of them [env: RETAIN_COMPLETED_IFOS] [default: false]
+    /// Keep completed operations, for as long and as many as the next two say [env: RETAIN_COMPLETED_IFOS] [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     retain_completed_ifos: Option<String>,
+    /// How long completed operations are kept [env: RETAIN_FOR] [default: 24h]
+    #[arg(long, value_name = "DURATION")]
+    retain_for: Option<String>,
+    /// How many completed operations are kept, the newest [env: RETAIN_MAX] [default: 10000]
+    #[arg(long, value_name = "NUMBER")]
+    retain_max: Option<String>,
     /// Requests other than watches that are answered at once; one user may have half of them [env: MAX_REQUESTS_INFLIGHT] [default: 400]
     #[arg(long, value_name = "NUMBER")]
     max_requests_inflight: Option<String>,
@@ -174,6 +183,10 @@ pub struct Common {
     pub requeue: Duration,
     /// Whether completed operations stay.
     pub retain: bool,
+    /// For how long they stay.
+    pub retain_for: Duration,
+    /// How many of them stay, the newest.
+    pub retain_max: usize,
     /// How much is served at once.
     pub limits: Limits,
     /// Where operations on cluster-scoped subjects are shown.
@@ -404,6 +417,8 @@ fn common(
         )?,
         requeue: duration(flags.requeue_interval, "REQUEUE_INTERVAL", "60s", false)?,
         retain,
+        retain_for: duration(flags.retain_for, "RETAIN_FOR", "24h", false)?,
+        retain_max: number(flags.retain_max, "RETAIN_MAX", RETAIN_MAX)?,
         cluster_operations_namespace: namespace(
             "--cluster-operations-namespace",
             flags.cluster_operations_namespace,
@@ -472,6 +487,7 @@ mod tests {
             ("DEBOUNCE_THRESHOLD", "5s"),
             ("REQUEUE_INTERVAL", ""),
             ("RETAIN_COMPLETED_IFOS", "true"),
+            ("RETAIN_FOR", "2h"),
         ];
         let common = config(&["--debounce-threshold", "7s"], &env)
             .expect("valid")
@@ -483,6 +499,8 @@ mod tests {
         );
         assert_eq!(common.requeue, Duration::from_mins(1));
         assert!(common.retain);
+        assert_eq!(common.retain_for, Duration::from_hours(2));
+        assert_eq!(common.retain_max, 10_000);
     }
 
     #[test]
@@ -514,6 +532,8 @@ mod tests {
             ("MAX_WATCHES", "0"),
             ("MAX_CONNECTIONS", "many"),
             ("MAX_REQUESTS_INFLIGHT", "1000001"),
+            ("RETAIN_FOR", "0s"),
+            ("RETAIN_MAX", "-1"),
         ] {
             let error = config(&[], &[(name, value)])
                 .expect_err("invalid")

@@ -15,11 +15,6 @@ pub(super) type Identity = Arc<str>;
 /// What tells an operation from all others that are in flight.
 pub(super) type OperationId = (Identity, What);
 
-/// Retained operations: at most this many …
-const RETAINED: usize = 1_000;
-/// … and no older than this.
-pub(super) const RETAINED_FOR: Duration = Duration::from_hours(24);
-
 /// Starts of ended operations that are remembered, so that a successor which started
 /// within the same second, or says so, gets another name: at most this many …
 const ENDED: usize = 10_000;
@@ -37,7 +32,7 @@ pub(super) struct Ledger {
     starts: HashMap<OperationId, i64>,
     /// The order in which they ended.
     ended: VecDeque<(Instant, OperationId)>,
-    /// Completed operations that are still shown, oldest first.
+    /// Completed operations that are still shown, oldest first, and until when.
     retained: VecDeque<(Instant, Key)>,
     writes: Vec<Write>,
 }
@@ -78,10 +73,7 @@ impl Ledger {
     /// When there is something to do.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let due = self.deadlines.first().map(|(at, _)| *at);
-        let retained = self
-            .retained
-            .front()
-            .map(|(since, _)| *since + RETAINED_FOR);
+        let retained = self.retained.front().map(|(until, _)| *until);
         due.into_iter().chain(retained).min()
     }
 
@@ -115,8 +107,9 @@ impl Ledger {
             key: operation.key.clone(),
             json: operation.completed(view, end, now.wall),
         });
-        if self.settings.retain {
-            self.retained.push_back((now.steady, operation.key.clone()));
+        if let Some(retention) = self.settings.retain {
+            let until = now.steady + retention.age;
+            self.retained.push_back((until, operation.key.clone()));
         } else {
             self.writes.push(Write::Delete {
                 key: operation.key.clone(),
@@ -152,16 +145,16 @@ impl Ledger {
 
     /// Drops what was kept long enough.
     pub(super) fn expire(&mut self, now: Instant) {
-        let old = |since: Instant, most: Duration| since + most <= now;
-        while self.retained.len() > RETAINED
-            || matches!(self.retained.front(), Some((since, _)) if old(*since, RETAINED_FOR))
+        let most = self.settings.retain.map_or(0, |retention| retention.most);
+        while self.retained.len() > most
+            || matches!(self.retained.front(), Some((until, _)) if *until <= now)
         {
             if let Some((_, key)) = self.retained.pop_front() {
                 self.writes.push(Write::Delete { key });
             }
         }
         while self.ended.len() > ENDED
-            || matches!(self.ended.front(), Some((since, _)) if old(*since, ENDED_FOR))
+            || matches!(self.ended.front(), Some((since, _)) if *since + ENDED_FOR <= now)
         {
             if let Some((_, id)) = self.ended.pop_front() {
                 // It may have ended again since; then this is a little early.

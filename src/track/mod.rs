@@ -11,7 +11,7 @@ mod subject;
 mod tests;
 mod tracker;
 
-pub use tracker::{Now, Settings, Tracker};
+pub use tracker::{Now, Retention, Settings, Tracker};
 
 use crate::api::{Gvr, Source};
 use crate::evaluate::{Evaluation, Subject};

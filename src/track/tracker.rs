@@ -43,10 +43,19 @@ impl Now {
 pub struct Settings {
     /// How long an operation must not be detected before it is over.
     pub debounce: Duration,
-    /// Whether completed operations stay (bounded by age and count).
-    pub retain: bool,
+    /// How completed operations stay; None: not at all.
+    pub retain: Option<Retention>,
     /// Where operations on cluster-scoped subjects are shown.
     pub cluster_namespace: Arc<str>,
+}
+
+/// How long completed operations stay, oldest out first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// After their end.
+    pub age: Duration,
+    /// How many at once.
+    pub most: usize,
 }
 
 /// All operations in flight, and the feeds that tell of them.

@@ -18,6 +18,11 @@ static LAYOUT: Layout = Layout { paths: &[] };
 
 const DEBOUNCE: Duration = Duration::from_secs(30);
 
+const RETENTION: Retention = Retention {
+    age: Duration::from_hours(24),
+    most: 10_000,
+};
+
 struct World {
     tracker: Tracker,
     writer: Writer,
@@ -32,7 +37,7 @@ struct World {
 fn world() -> World {
     world_with(Settings {
         debounce: DEBOUNCE,
-        retain: false,
+        retain: None,
         cluster_namespace: "ifo-system".into(),
     })
 }
@@ -356,7 +361,7 @@ fn operation_completes_once_the_debounce_is_over_and_is_then_deleted() {
 fn completed_time_is_when_detection_stopped() {
     let settings = Settings {
         debounce: DEBOUNCE,
-        retain: true,
+        retain: Some(RETENTION),
         cluster_namespace: "ifo-system".into(),
     };
     let mut world = world_with(settings);
@@ -389,7 +394,7 @@ fn completed_time_is_when_detection_stopped() {
 fn retained_operations_are_bounded_by_age() {
     let settings = Settings {
         debounce: Duration::ZERO,
-        retain: true,
+        retain: Some(RETENTION),
         cluster_namespace: "ifo-system".into(),
     };
     let mut world = world_with(settings);
@@ -398,6 +403,34 @@ fn retained_operations_are_bounded_by_age() {
     assert_eq!(world.one().status.phase, Phase::Completed);
     world.after(Duration::from_hours(24));
     assert!(world.shown().is_empty());
+}
+
+#[test]
+fn retained_operations_are_bounded_by_count_oldest_out_first() {
+    let mut world = world_with(Settings {
+        debounce: Duration::ZERO,
+        retain: Some(Retention {
+            most: 2,
+            ..RETENTION
+        }),
+        cluster_namespace: "ifo-system".into(),
+    });
+    for name in ["a", "b", "c", "d"] {
+        world.sees(subject(name), &["Migrating"]);
+        world.after(Duration::from_secs(1));
+        world.sees(subject(name), &[]);
+    }
+    let subjects = |world: &World| -> Vec<String> {
+        let shown = world.shown();
+        shown.into_iter().map(|it| it.spec.subject.name).collect()
+    };
+    assert_eq!(subjects(&world), ["c", "d"]);
+    let deleted = world.seen();
+    let deleted = deleted.iter().filter(|it| it.starts_with('-'));
+    assert_eq!(deleted.count(), 2, "each that goes is told of");
+    // Each has its own age.
+    world.after(Duration::from_hours(24) - Duration::from_secs(1));
+    assert_eq!(subjects(&world), ["d"]);
 }
 
 #[test]
@@ -657,7 +690,7 @@ fn what_was_under_way_before_the_first_sync_starts_at_the_newest_managed_time() 
 fn successor_within_the_same_second_is_another_object() {
     let mut world = world_with(Settings {
         debounce: Duration::ZERO,
-        retain: true,
+        retain: Some(RETENTION),
         cluster_namespace: "ifo-system".into(),
     });
     world.vm(&["Migrating"]);
