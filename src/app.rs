@@ -12,7 +12,7 @@ use crate::api::Source;
 use crate::config::{Common, Config, Mode};
 use crate::index::{self, Bounds, Reader, Scope};
 use crate::observe::{Feed, Supervisor};
-use crate::rules::{Controller, Inputs, Outputs, Resolve, RuleSetEvent, StatusSink};
+use crate::rules::{Bookless, Controller, Inputs, Outputs, Resolve, RuleSetEvent, StatusSink};
 use crate::serve::{self, Health, Limits, Resource, Server, VersionInfo, resource};
 use crate::telemetry::{IndexSample, Metrics, OperationSample};
 use crate::track::{self, Message, Retention, Settings, Tracker};
@@ -116,7 +116,7 @@ impl App {
     fn detect(&mut self, common: &Common, origin: Origin) {
         let (publications, published) = mpsc::channel(PUBLICATIONS);
         let (feedback, reported) = mpsc::channel(FEEDBACK);
-        let (caught_up, catching_up) = watch::channel(false);
+        let (caught_up, catching_up) = watch::channel(None);
         let supervisor = Supervisor {
             feed: origin.feed,
             tracker: self.tracker.clone(),
@@ -242,18 +242,15 @@ fn spawn(
 /// Data is served once every feed of the first rule sets has reported and what they
 /// brought is in the index, or at the latest after `limit`. Never ends.
 async fn first_sync(
-    mut caught_up: watch::Receiver<bool>,
+    mut caught_up: watch::Receiver<Option<Arc<Bookless>>>,
     tracker: mpsc::Sender<Message>,
     health: Arc<Health>,
     limit: Duration,
 ) {
     let complete = async {
         // A closed channel means that the process is stopping.
-        let _ = caught_up.wait_for(|caught_up| *caught_up).await;
-        let (done, flushed) = oneshot::channel();
-        if tracker.send(Message::Flush(done)).await.is_ok() {
-            let _ = flushed.await;
-        }
+        let _ = caught_up.wait_for(Option::is_some).await;
+        booked(&mut caught_up, &tracker).await;
     };
     if tokio::time::timeout(limit, complete).await.is_err() {
         tracing::warn!(
@@ -264,7 +261,30 @@ async fn first_sync(
         tracing::info!("every target has been read");
     }
     health.set_synced();
-    std::future::pending::<()>().await;
+    loop {
+        booked(&mut caught_up, &tracker).await;
+        if caught_up.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+    }
+}
+
+/// Tells the tracker which rule sets have no book, and waits until it has heard of it and
+/// of all before.
+async fn booked(
+    caught_up: &mut watch::Receiver<Option<Arc<Bookless>>>,
+    tracker: &mpsc::Sender<Message>,
+) {
+    let Some(bookless) = caught_up.borrow_and_update().clone() else {
+        return;
+    };
+    let (done, flushed) = oneshot::channel();
+    for message in [Message::Booked(bookless), Message::Flush(done)] {
+        if tracker.send(message).await.is_err() {
+            return;
+        }
+    }
+    let _ = flushed.await;
 }
 
 /// The listening socket, and the address it has.

@@ -3,9 +3,10 @@
 use super::arbitrate::What;
 use super::end::End;
 use super::operation::{Operation, Start, SubjectView};
-use super::tracker::{Now, Settings};
+use super::tracker::{Now, Retention, Settings};
 use crate::index::{Key, Write};
 use crate::telemetry::Metrics;
+use jiff::Timestamp;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -130,6 +131,36 @@ impl Ledger {
             operation = %name, reason = end.reason(), "operation completed");
     }
 
+    /// Shows one that was over before a restart, at `end`, for as long as it would have
+    /// been shown.
+    pub(super) fn restore(
+        &mut self,
+        identity: &Identity,
+        operation: &Operation,
+        (end, json): (Timestamp, Vec<u8>),
+        now: Now,
+    ) {
+        let age = Duration::try_from(now.wall.duration_since(end)).unwrap_or_default();
+        if age < ENDED_FOR {
+            let id = (identity.clone(), operation.what.clone());
+            let last = self.starts.entry(id.clone()).or_insert(i64::MIN);
+            *last = operation.start_second().max(*last);
+            // For longer than needed, so that the oldest still is the first.
+            self.ended.push_back((now.steady, id));
+        }
+        let left = |retention: Retention| retention.age.checked_sub(age);
+        if let Some(left) = self.settings.retain.and_then(left) {
+            let until = now.steady + left;
+            // Nearly always the last: they come oldest first, or in any order, once.
+            let place = self.retained.partition_point(|(other, _)| *other <= until);
+            self.retained.insert(place, (until, operation.key.clone()));
+            self.writes.push(Write::Put {
+                key: operation.key.clone(),
+                json,
+            });
+        }
+    }
+
     /// `start`, or a second after the predecessor's start if it is not after that: the
     /// name of an operation is made of the second in which it started.
     pub(super) fn after_predecessor(&self, id: &OperationId, start: Start) -> Start {
@@ -139,7 +170,7 @@ impl Ledger {
         if start.at.as_second() > last {
             return start;
         }
-        let at = jiff::Timestamp::from_second(last + 1).unwrap_or(start.at);
+        let at = Timestamp::from_second(last + 1).unwrap_or(start.at);
         Start { at, ..start }
     }
 
