@@ -61,6 +61,9 @@ struct App {
     metrics: Arc<Metrics>,
     health: Arc<Health>,
     shutdown: CancellationToken,
+    /// Whether every target has been read since the start, however long that took: what
+    /// is not in the index then is over.
+    settled: watch::Sender<bool>,
     version: String,
     limits: Limits,
     operations: Reader,
@@ -100,6 +103,7 @@ impl App {
             metrics,
             health: Arc::new(Health::new()),
             shutdown: CancellationToken::new(),
+            settled: watch::Sender::new(false),
             version: common.version.clone(),
             limits: common.limits,
             operations,
@@ -140,6 +144,7 @@ impl App {
             catching_up,
             self.tracker.clone(),
             self.health.clone(),
+            self.settled.clone(),
             common.sync_timeout,
         );
         self.keep("first sync", synced);
@@ -245,6 +250,7 @@ async fn first_sync(
     mut caught_up: watch::Receiver<Option<Arc<Bookless>>>,
     tracker: mpsc::Sender<Message>,
     health: Arc<Health>,
+    settled: watch::Sender<bool>,
     limit: Duration,
 ) {
     let complete = async {
@@ -263,6 +269,9 @@ async fn first_sync(
     health.set_synced();
     loop {
         booked(&mut caught_up, &tracker).await;
+        if caught_up.borrow().is_some() {
+            settled.send_replace(true);
+        }
         if caught_up.changed().await.is_err() {
             return std::future::pending().await;
         }

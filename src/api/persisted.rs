@@ -133,4 +133,7 @@ pub struct InFlightOperationStatus {
     pub progress: Option<u8>,
     /// Where the start time comes from.
     pub start_time_source: StartTimeSource,
+    /// Which run of the operation it is, such as a migration's UID, for rules that tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<String>,
 }

@@ -4,7 +4,7 @@ use super::{Access, App, Origin, bind};
 use crate::api::ruleset::OperationRuleSet;
 use crate::auth::{ClusterAuthenticator, ClusterAuthorizer, Trust, client_certificate_verifier};
 use crate::certs::{self, CaBundle, OwnCertificate, ServingCertificate};
-use crate::config::{Common, Serve};
+use crate::config::{Common, Persistence, Serve};
 use crate::observe::{Cluster, ConnectOptions, Connection, Discovery, connect};
 use crate::rules::{RuleSetEvent, StatusSink, StatusWrite};
 use crate::serve::{self, discovery::CoreGroup};
@@ -64,6 +64,9 @@ pub(super) async fn run(common: &Common, serve: Serve) -> anyhow::Result<()> {
             "namespaces",
             gone_namespaces(client.clone(), app.tracker.clone()),
         );
+    }
+    if serve.persistence == Persistence::Crs {
+        app.persist(common, &connection, API_SERVICE);
     }
     let origin = Origin {
         resolve: Arc::new(Discovery::new(&connection, common.requeue)),

@@ -82,6 +82,7 @@ pub fn to_cr(live: &live::InFlightOperation) -> persisted::InFlightOperation {
         message: status.message.clone(),
         progress: status.progress,
         start_time_source: status.start_time_source,
+        instance: status.instance.clone(),
     });
     cr
 }
@@ -124,6 +125,7 @@ pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperat
             message: status.message.clone(),
             progress: status.progress,
             start_time_source: status.start_time_source,
+            instance: status.instance.clone(),
             last_detected: status.last_detected.clone(),
             completed: status.completed.clone(),
             detected_by: status.detected_by.clone(),
@@ -212,7 +214,7 @@ mod tests {
             },
             "status": {
                 "phase": "Active", "state": "Blocked", "reason": "Waits", "message": "For a node",
-                "startTimeSource": "Detected", "lastDetected": "2026-01-02T03:04:06Z",
+                "startTimeSource": "Detected", "instance": "run-1", "lastDetected": "2026-01-02T03:04:06Z",
                 "detectedBy": ["rules", "other"], "subjectGeneration": 7,
                 "conditions": [{
                     "type": "Progressing", "status": "True", "reason": "Waits",

@@ -25,26 +25,12 @@ impl Look {
     /// then for all operations at once.
     pub fn of(cr: &persisted::InFlightOperation) -> Option<Self> {
         let status = cr.status.as_ref()?;
-        let shown = (
-            &cr.spec,
-            &cr.metadata.labels,
-            &cr.metadata.annotations,
-            (
-                status.phase,
-                status.state,
-                &status.reason,
-                &status.message,
-                status.progress,
-            ),
-            (
-                &status.started,
-                &status.live_uid,
-                &status.completed,
-                &status.detected_by,
-                status.start_time_source,
-            ),
-        );
-        let bytes = serde_json::to_vec(&shown).ok()?;
+        let mut shown = serde_json::to_value(status).ok()?;
+        for left_out in ["lastDetected", "subjectGeneration", "conditions"] {
+            shown.as_object_mut()?.remove(left_out);
+        }
+        let (labels, annotations) = (&cr.metadata.labels, &cr.metadata.annotations);
+        let bytes = serde_json::to_vec(&(&cr.spec, labels, annotations, shown)).ok()?;
         let mut hasher = DefaultHasher::new();
         bytes.hash(&mut hasher);
         Some(Self {
