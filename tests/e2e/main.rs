@@ -28,6 +28,7 @@ mod informers;
 mod kubectl;
 mod language;
 mod operations;
+mod persistence;
 mod plugin;
 mod restarts;
 mod rule_sets;
