@@ -15,6 +15,9 @@ use serde_json::value::RawValue;
 use std::time::Duration;
 use uuid::Uuid;
 
+#[cfg(test)]
+mod tests;
+
 /// Field manager of all writes, of every replica: what a second writer applies is what
 /// the first one did, and changes nothing.
 pub const FIELD_MANAGER: &str = "ifo-persistence";
