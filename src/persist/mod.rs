@@ -146,7 +146,7 @@ impl Persist {
                 },
                 Some((name, verb, result)) = waits.writes.next() => {
                     self.written(&name, verb, &result, &mut judge);
-                    queue.done(&name, result.as_ref().cloned(), Instant::now());
+                    queue.done(&name, &result, Instant::now());
                 }
                 found = listed(&mut waits.listing) => {
                     judge.listed(found.as_ref().err());
@@ -244,7 +244,7 @@ fn follow(queue: &mut Queue, changes: &[Change]) {
         let state = |entry: &Arc<Entry>| look::of_entry(entry);
         if let Some(entry) = &change.after {
             if let Some((name, look)) = state(entry) {
-                queue.live(name.into(), entry.clone(), look, now);
+                queue.live(&name.into(), entry, look, now);
             }
         } else if let Some((name, _)) = change.before.as_ref().and_then(state) {
             queue.gone(&name.into(), now);

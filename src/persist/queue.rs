@@ -157,18 +157,20 @@ impl Queue {
     }
 
     /// An operation is there, or has changed.
-    pub fn live(&mut self, name: Arc<str>, entry: Arc<Entry>, look: Look, now: Instant) {
+    pub fn live(&mut self, name: &Arc<str>, entry: &Arc<Entry>, look: Look, now: Instant) {
         let record = self.records.entry(name.clone()).or_default();
         match &mut record.wanted {
-            Wanted::Live((newest, known), _) if *known == look => *newest = entry,
+            Wanted::Live((newest, known), _) if *known == look => {
+                newest.clone_from(entry);
+            }
             wanted => {
                 if matches!(wanted, Wanted::Orphan { .. }) {
                     record.not_before = None;
                 }
-                *wanted = Wanted::Live((entry, look), now);
+                *wanted = Wanted::Live((entry.clone(), look), now);
             }
         }
-        self.plan(&name, now);
+        self.plan(name, now);
     }
 
     /// An operation is not there any more.
@@ -189,7 +191,7 @@ impl Queue {
             self.gone(&name, now);
         }
         for (name, entry, look) in all {
-            self.live(name, entry, look, now);
+            self.live(&name, &entry, look, now);
         }
     }
 
@@ -264,9 +266,9 @@ impl Queue {
     }
 
     /// A job is over.
-    pub fn done(&mut self, name: &Arc<str>, result: Result<Done, &Failure>, now: Instant) {
+    pub fn done(&mut self, name: &Arc<str>, result: &Result<Done, Failure>, now: Instant) {
         self.writing -= 1;
-        match &result {
+        match result {
             Ok(_) => {
                 self.pace.succeeded();
                 self.refusals = 0;
@@ -280,8 +282,8 @@ impl Queue {
         match result {
             Ok(Done::Applied(look, uid)) => {
                 record.succeeded(Some(Written {
-                    look,
-                    uid,
+                    look: *look,
+                    uid: *uid,
                     at: Some(now),
                 }));
                 if let Wanted::Orphan { keep } = &mut record.wanted {

@@ -109,13 +109,14 @@ impl Judge {
             if same {
                 return false;
             }
-            match &verdict {
-                Verdict::Fails { reason, message } => tracing::error!(
+            if let Verdict::Fails { reason, message } = &verdict {
+                tracing::error!(
                     reason,
                     "operations are not written as custom resources, and served all the same: \
                      {message}"
-                ),
-                _ => tracing::info!("operations are written as custom resources"),
+                );
+            } else {
+                tracing::info!("operations are written as custom resources");
             }
             *told = verdict;
             true

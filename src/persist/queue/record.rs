@@ -88,11 +88,10 @@ impl Record {
                 Plan::At(last.max(settling))
             }
             Wanted::Gone if self.written.is_none() && !self.doubtful => Plan::Forget,
-            Wanted::Gone => Plan::At(now),
             Wanted::Orphan { keep: true } => Plan::Rest,
             // Whoever starts next will see them too.
             Wanted::Orphan { keep: false } if !settled || draining => Plan::Rest,
-            Wanted::Orphan { keep: false } => Plan::At(now),
+            Wanted::Gone | Wanted::Orphan { keep: false } => Plan::At(now),
         }
     }
 

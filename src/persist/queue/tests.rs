@@ -92,8 +92,7 @@ impl Bench {
     }
 
     fn live(&mut self, number: usize, look: Look) {
-        self.queue
-            .live(name(number), self.entry.clone(), look, self.now);
+        self.queue.live(&name(number), &self.entry, look, self.now);
     }
 
     fn gone(&mut self, number: usize) {
@@ -121,11 +120,11 @@ impl Bench {
             Task::Delete => (Done::Absent, "delete"),
         };
         self.written.push((job.name.to_string(), verb));
-        self.queue.done(&job.name, Ok(done), self.now);
+        self.queue.done(&job.name, &Ok(done), self.now);
     }
 
     fn fail(&mut self, job: &Job, failure: &Failure) {
-        self.queue.done(&job.name, Err(failure), self.now);
+        self.queue.done(&job.name, &Err(failure.clone()), self.now);
     }
 
     /// Lets all succeed that is due until `time` from now has passed.

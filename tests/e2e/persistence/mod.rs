@@ -60,23 +60,23 @@ async fn manifests(world: &World) -> (Vec<Value>, Value) {
     (others, deployment)
 }
 
+/// Installs what `deploy/persistence` has, but for the server.
+pub async fn install(world: &World) {
+    let (others, _) = manifests(world).await;
+    world.apply(&others).await;
+    eventually("custom resources are served", async || {
+        let answer = world.admin.get(&CR.path(None)).await;
+        so(answer.code == 200, answer.code)
+    })
+    .await;
+}
+
 impl Persisting {
     /// Installs what it needs, and starts one with these variables in place of those of
     /// its Deployment.
     pub async fn start(world: &'static World, env: &[(&str, &str)]) -> Self {
-        let (others, _) = manifests(world).await;
-        world.apply(&others).await;
-        eventually("custom resources are served", async || {
-            let answer = world.admin.get(&CR.path(None)).await;
-            so(answer.code == 200, answer.code)
-        })
-        .await;
-        Self::start_only(world, env).await
-    }
-
-    /// Starts one with what is installed already.
-    pub async fn start_only(world: &'static World, env: &[(&str, &str)]) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
+        install(world).await;
         let (_, mut deployment) = manifests(world).await;
         let container = "/spec/template/spec/containers/0/env";
         let variables = deployment.pointer_mut(container).expect("it has variables");
@@ -158,7 +158,13 @@ impl Persisting {
 
 /// All custom resources, by live uid.
 pub async fn crs(world: &World) -> BTreeMap<String, Value> {
-    let list = world.admin.get(&CR.path(None)).await.ok();
+    // A kube-apiserver that has just started says 429 for a while.
+    let list = eventually("custom resources are served", async || {
+        let answer = world.admin.get(&CR.path(None)).await;
+        so(answer.code == 200, answer.code)?;
+        Ok(answer.body)
+    })
+    .await;
     let all = by(&list, "/status/liveUID");
     assert_eq!(Some(all.len()), list["items"].as_array().map(Vec::len));
     all

@@ -1,6 +1,6 @@
 //! What is left when servers are killed, away, too many or not allowed.
 
-use super::{CR, Persisting, clear, crs, traffic::Traffic, writes};
+use super::{CR, Persisting, clear, crs, install, traffic::Traffic, writes};
 use crate::harness::{CRD, alone, condition, eventually, migrating, so, text};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -57,7 +57,7 @@ fn the_queue_catches_up_after_kube_apiserver_was_away() {
         clear(world).await;
         let persisting = Persisting::start(world, &[]).await;
         let mut traffic = Traffic::start(world, 20).await;
-        let mut outage = async || {
+        let mut outage = async |away: Duration| {
             let stop = async {
                 tokio::time::sleep(Duration::from_millis(700)).await;
                 let stopped = world.control_plane.command("stop kube-apiserver").await;
@@ -66,13 +66,17 @@ fn the_queue_catches_up_after_kube_apiserver_was_away() {
             tokio::join!(traffic.steps(300), stop);
             // What was seen is served all the time.
             assert!(!persisting.live().await.is_empty());
-            tokio::time::sleep(Duration::from_secs(20)).await;
+            tokio::time::sleep(away).await;
             let started = world.control_plane.command("start kube-apiserver").await;
             started.expect("it starts");
             world.served().await;
         };
-        outage().await;
-        outage().await;
+        outage(Duration::from_mins(1)).await;
+        outage(Duration::from_secs(5)).await;
+        let resident = persisting.metric("process_resident_memory_bytes").await;
+        #[allow(clippy::cast_precision_loss, reason = "megabytes")]
+        let limit = persisting.server.memory_limit() as f64;
+        assert!(resident > 0.0 && resident < limit, "{resident}");
         traffic.steps(100).await;
         traffic.repeat().await;
         eventually("what is written is what goes on", async || {
@@ -112,7 +116,7 @@ fn two_writers_write_the_same() {
 }
 
 #[test]
-fn without_the_crd_operations_are_served_and_a_condition_tells() {
+fn without_the_crd_or_the_rights_operations_are_served_and_a_condition_tells() {
     alone(async |world| {
         let persisting = Persisting::start(world, &[]).await;
         let namespace = world.namespace("no-crd").await;
@@ -149,10 +153,29 @@ fn without_the_crd_operations_are_served_and_a_condition_tells() {
         assert_eq!(text(&found, "/reason"), "CustomResourceDefinitionMissing");
         assert!(persisting.log().contains("CustomResourceDefinitionMissing"));
 
-        let again = Persisting::start(world, &[]).await;
+        install(world).await;
         is("True").await;
-        drop(again);
         persisting.agreed().await;
+
+        let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/ifo-apiserver-persistence";
+        let without = r#"[{"op": "remove", "path": "/rules/0"}]"#.to_owned();
+        let kind = "application/json-patch+json";
+        world
+            .admin
+            .send(http::Method::PATCH, role, kind, without)
+            .await
+            .ok();
+        world.machine(namespace, "b", "Migrating").await;
+        let found = is("False").await;
+        assert_eq!(text(&found, "/reason"), "Forbidden");
+        assert!(
+            text(&found, "/message").contains("inflightoperations"),
+            "{found}"
+        );
+        install(world).await;
+        is("True").await;
+        persisting.agreed().await;
+
         clear(world).await;
         // Nobody is told, and nobody looks for ten minutes; a change is written anew.
         let before = writes(world).await;
