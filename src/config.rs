@@ -117,7 +117,7 @@ struct ServeFlags {
     /// Name of the Service that the APIService points at
     #[arg(long, value_name = "NAME", default_value = "ifo-apiserver")]
     service_name: String,
-    /// Another server to take operations over from at the start, instead of one behind the Service
+    /// URL of another server to take operations over from at the start, instead of one behind the Service [env: RESTORE_FROM]
     #[arg(long, value_name = "URL")]
     restore_from: Option<String>,
     /// Write the port that is listened on to this file, once it is
@@ -320,7 +320,7 @@ impl Config {
                     service_name: cli.serve.service_name,
                     port_file: cli.serve.port_file,
                     persistence: persistence(cli.serve.persistence, &env)?,
-                    restore_from: cli.serve.restore_from.map(server_url).transpose()?,
+                    restore_from: server_url(cli.serve.restore_from, &env)?,
                     pod_ip: pod_ip(&env)?,
                 }),
                 common: common(cli.serve.common, &env, "30s")?,
@@ -467,16 +467,23 @@ fn setting(
     }
 }
 
-fn server_url(value: String) -> Result<Uri, ConfigError> {
-    let url: Option<Uri> = value.parse().ok();
+fn server_url(
+    flag: Option<String>,
+    env: &impl Fn(&str) -> Option<String>,
+) -> Result<Option<Uri>, ConfigError> {
+    let (name, value) = setting(flag, env, "RESTORE_FROM", "");
     let is_server = |url: &Uri| {
         url.scheme_str() == Some("https") && url.host().is_some() && matches!(url.path(), "" | "/")
     };
-    url.filter(is_server).ok_or_else(|| ConfigError {
-        name: "--restore-from".to_owned(),
-        value,
-        accepted: URL,
-    })
+    match value.parse::<Uri>() {
+        Ok(url) if is_server(&url) => Ok(Some(url)),
+        _ if value.is_empty() => Ok(None),
+        _ => Err(ConfigError {
+            name,
+            value,
+            accepted: URL,
+        }),
+    }
 }
 
 fn pod_ip(env: &impl Fn(&str) -> Option<String>) -> Result<Option<IpAddr>, ConfigError> {
