@@ -108,9 +108,9 @@ impl Restored {
             uid,
             start,
             start_source: match status.start_time_source {
-                StartTimeSource::Detected | StartTimeSource::Restored => StartTimeSource::Restored,
-                // Whoever told it would tell the same again.
-                told @ (StartTimeSource::Expression | StartTimeSource::ManagedFields) => told,
+                StartTimeSource::Detected if !over => StartTimeSource::Restored,
+                // Whoever told it would tell the same again; and what is over stays as it is.
+                told => told,
             },
             detections: BTreeMap::new(),
             instance: speaker.says.instance.clone(),

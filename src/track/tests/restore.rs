@@ -370,7 +370,6 @@ fn what_is_over_is_shown_for_the_rest_of_its_time() {
         .metadata
         .resource_version
         .clone_from(&over.metadata.resource_version);
-    restored.status.start_time_source = over.status.start_time_source;
     assert_eq!(restored, over);
     world.after(Duration::from_hours(23) - Duration::from_secs(1));
     assert_eq!(world.shown().len(), 1);
