@@ -17,7 +17,9 @@ use crate::serve::{self, Health, Limits, Resource, Server, VersionInfo, resource
 use crate::telemetry::{IndexSample, Metrics, OperationSample};
 use crate::track::{self, Message, Retention, Settings, Tracker};
 use anyhow::{Context as _, bail};
+use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -76,6 +78,8 @@ struct Origin {
     resolve: Arc<dyn Resolve>,
     rule_sets: BoxStream<'static, RuleSetEvent>,
     status: Arc<dyn StatusSink>,
+    /// Ends when what was there before a restart has been told to the tracker.
+    restored: BoxFuture<'static, ()>,
 }
 
 impl App {
@@ -129,9 +133,16 @@ impl App {
             resync: common.resync,
         };
         self.keep("supervisor", supervisor.run(published));
+        let (restored, may_serve) = oneshot::channel();
+        // Without rule sets there are no feeds: nothing is detected before.
+        let before = origin.restored.map(move |()| {
+            // Nobody waits when the process is stopping.
+            let _ = restored.send(());
+            origin.rule_sets
+        });
         let controller = Controller::new(origin.resolve, common.requeue, common.allow_secrets);
         let inputs = Inputs {
-            rule_sets: origin.rule_sets,
+            rule_sets: before.flatten_stream().boxed(),
             feedback: reported,
         };
         let outputs = Outputs {
@@ -141,6 +152,7 @@ impl App {
         };
         self.keep("rules", controller.run(inputs, outputs));
         let synced = first_sync(
+            may_serve,
             catching_up,
             self.tracker.clone(),
             self.health.clone(),
@@ -244,15 +256,19 @@ fn spawn(
     });
 }
 
-/// Data is served once every feed of the first rule sets has reported and what they
-/// brought is in the index, or at the latest after `limit`. Never ends.
+/// Data is served once what was there before a restart is there again, every feed of the
+/// first rule sets has reported and what they brought is in the index, or at the latest
+/// `limit` after the first. Never ends.
 async fn first_sync(
+    restored: oneshot::Receiver<()>,
     mut caught_up: watch::Receiver<Option<Arc<Bookless>>>,
     tracker: mpsc::Sender<Message>,
     health: Arc<Health>,
     settled: watch::Sender<bool>,
     limit: Duration,
 ) {
+    // It always comes, but when the process is stopping.
+    let _ = restored.await;
     let complete = async {
         // A closed channel means that the process is stopping.
         let _ = caught_up.wait_for(Option::is_some).await;

@@ -8,6 +8,7 @@ use crate::api::duration;
 use crate::serve::Limits;
 use crate::telemetry::LogFormat;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use http::Uri;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -116,6 +117,9 @@ struct ServeFlags {
     /// Name of the Service that the APIService points at
     #[arg(long, value_name = "NAME", default_value = "ifo-apiserver")]
     service_name: String,
+    /// URL of another server to take operations over from at the start, instead of one behind the Service [env: RESTORE_FROM]
+    #[arg(long, value_name = "URL")]
+    restore_from: Option<String>,
     /// Write the port that is listened on to this file, once it is
     #[arg(long, value_name = "FILE")]
     port_file: Option<PathBuf>,
@@ -220,6 +224,10 @@ pub struct Serve {
     pub service_name: String,
     /// Where to write the port.
     pub port_file: Option<PathBuf>,
+    /// Another server to take operations over from at the start.
+    pub restore_from: Option<Uri>,
+    /// The address of the Pod, which tells other servers behind the Service from this one.
+    pub pod_ip: Option<IpAddr>,
     /// Whether operations are also written as custom resources.
     pub persistence: Persistence,
 }
@@ -265,6 +273,8 @@ const POSITIVE: &str =
     "expected a duration above zero such as 30s, 5m, 1h30m or a number of seconds, at most a year";
 const NUMBER: &str = "expected a whole number from 1 to 1000000";
 const PERSISTENCE: &str = "expected crs or off";
+const URL: &str = "expected https://host:port";
+const ADDRESS: &str = "expected an IP address";
 const BOOL: &str = "expected true or false";
 const NAMESPACE: &str = "expected the name of a namespace (lower-case letters, digits and '-')";
 
@@ -310,6 +320,8 @@ impl Config {
                     service_name: cli.serve.service_name,
                     port_file: cli.serve.port_file,
                     persistence: persistence(cli.serve.persistence, &env)?,
+                    restore_from: server_url(cli.serve.restore_from, &env)?,
+                    pod_ip: pod_ip(&env)?,
                 }),
                 common: common(cli.serve.common, &env, "30s")?,
             },
@@ -455,6 +467,37 @@ fn setting(
     }
 }
 
+fn server_url(
+    flag: Option<String>,
+    env: &impl Fn(&str) -> Option<String>,
+) -> Result<Option<Uri>, ConfigError> {
+    let (name, value) = setting(flag, env, "RESTORE_FROM", "");
+    let is_server = |url: &Uri| {
+        url.scheme_str() == Some("https") && url.host().is_some() && matches!(url.path(), "" | "/")
+    };
+    match value.parse::<Uri>() {
+        Ok(url) if is_server(&url) => Ok(Some(url)),
+        _ if value.is_empty() => Ok(None),
+        _ => Err(ConfigError {
+            name,
+            value,
+            accepted: URL,
+        }),
+    }
+}
+
+fn pod_ip(env: &impl Fn(&str) -> Option<String>) -> Result<Option<IpAddr>, ConfigError> {
+    let Some(value) = env("POD_IP").filter(|value| !value.is_empty()) else {
+        return Ok(None);
+    };
+    let address = value.parse().map_err(|_| ConfigError {
+        name: "POD_IP".to_owned(),
+        value,
+        accepted: ADDRESS,
+    })?;
+    Ok(Some(address))
+}
+
 fn namespace(name: &str, value: String) -> Result<String, ConfigError> {
     // A namespace is a DNS label: a subdomain without dots, of at most 63 characters.
     if crate::api::labels::is_subdomain(&value) && !value.contains('.') && value.len() <= 63 {
@@ -534,6 +577,7 @@ mod tests {
             ("MAX_REQUESTS_INFLIGHT", "1000001"),
             ("RETAIN_FOR", "0s"),
             ("RETAIN_MAX", "-1"),
+            ("POD_IP", "here"),
         ] {
             let error = config(&[], &[(name, value)])
                 .expect_err("invalid")
@@ -546,5 +590,9 @@ mod tests {
         }
         let error = config(&["--cluster-operations-namespace=A.b"], &[]).expect_err("invalid");
         assert_eq!(error.name, "--cluster-operations-namespace");
+        for url in ["http://a:1", "a:1", "https://a/b", "https://"] {
+            let error = config(&["--restore-from", url], &[]).expect_err("invalid");
+            assert_eq!(error.name, "--restore-from", "{url}");
+        }
     }
 }

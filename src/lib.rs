@@ -37,6 +37,8 @@ pub mod certs;
 
 pub mod persist;
 
+pub mod restore;
+
 pub mod demo;
 
 pub mod cli;

@@ -2,7 +2,7 @@
 //! and statuses.
 
 use super::lookups::{Lookups, Resolve};
-use super::registry::{Bookless, Ask, Feedback, Publication, Registry};
+use super::registry::{Ask, Bookless, Feedback, Publication, Registry};
 use super::writes::{StatusSink, StatusWrite, StatusWrites};
 use super::{Invalid, compile};
 use crate::api::ruleset::OperationRuleSet;

@@ -12,6 +12,7 @@ mod subject;
 mod tests;
 mod tracker;
 
+pub use restore::MAX_RESTORED;
 pub use tracker::{Now, Retention, Settings, Tracker};
 
 use crate::api::live::InFlightOperation;

@@ -17,8 +17,11 @@ impl Tracker {
     pub(super) fn restore(&mut self, operations: Vec<InFlightOperation>, now: Now) {
         for object in operations {
             let name = object.metadata.name.clone().unwrap_or_default();
-            if self.restored >= MAX_RESTORED {
-                tracing::warn!(name, "too many operations to restore; the rest is detected anew");
+            if self.restored.len() >= MAX_RESTORED {
+                tracing::warn!(
+                    name,
+                    "too many operations to restore; the rest is detected anew"
+                );
                 return;
             }
             let cluster_namespace = &self.ledger.settings.cluster_namespace;
@@ -39,7 +42,9 @@ impl Tracker {
             operation,
             ended,
         } = restored;
-        self.restored += 1;
+        if !self.restored.insert(operation.uid()) {
+            return; // Who told first is the one that counts.
+        }
         if let Some(ended) = ended {
             self.ledger.restore(&identity, &operation, ended, now);
             return;

@@ -17,6 +17,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
+use uuid::Uuid;
 
 /// The time, as people and as timers read it.
 #[derive(Clone, Copy, Debug)]
@@ -66,8 +67,9 @@ pub struct Tracker {
     pub(super) feeds: HashMap<Source, FeedState>,
     pub(super) subjects: HashMap<Identity, Tracked>,
     pub(super) ledger: Ledger,
-    /// Operations that were taken up from before a restart.
-    pub(super) restored: usize,
+    /// UIDs of operations that were taken up from before a restart: several may tell of
+    /// one.
+    pub(super) restored: HashSet<Uuid>,
 }
 
 #[derive(Debug, Default)]
@@ -88,7 +90,7 @@ impl Tracker {
             books: HashMap::new(),
             feeds: HashMap::new(),
             subjects: HashMap::new(),
-            restored: 0,
+            restored: HashSet::new(),
         }
     }
 

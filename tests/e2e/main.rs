@@ -31,6 +31,7 @@ mod operations;
 mod persistence;
 mod plugin;
 mod restarts;
+mod restore;
 mod rule_sets;
 mod targets;
 mod tools;

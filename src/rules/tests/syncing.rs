@@ -6,7 +6,10 @@ use super::*;
 async fn without_rule_sets_everything_is_caught_up_at_once() {
     let world = world();
     moment().await;
-    assert!(world.caught_up.borrow().is_none(), "they have not been read");
+    assert!(
+        world.caught_up.borrow().is_none(),
+        "they have not been read"
+    );
     world.list(&[]);
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert!(world.caught_up.borrow().is_some());
@@ -27,7 +30,10 @@ async fn caught_up_once_every_feed_has_reported_well_or_not() {
         .report_of(sources[0].clone(), book.generation, None)
         .await;
     moment().await;
-    assert!(world.caught_up.borrow().is_none(), "one namespace is missing");
+    assert!(
+        world.caught_up.borrow().is_none(),
+        "one namespace is missing"
+    );
     world
         .report_of(sources[1].clone(), book.generation, None)
         .await;

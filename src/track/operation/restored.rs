@@ -14,6 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
+use uuid::Uuid;
 
 /// How far ahead of ours another clock may be: what it wrote is taken as of now.
 const SKEW: Duration = Duration::from_mins(1);
@@ -81,8 +82,13 @@ impl Restored {
         let view = view(&mut object)?;
         let identity = view.subject.uid.clone();
         let identity = identity.ok_or(Refused::Field("spec.subject.uid"))?;
-        let (key, uid) =
-            Operation::names(&identity, &view, cluster_namespace, &what, start.as_second());
+        let (key, uid) = Operation::names(
+            &identity,
+            &view,
+            cluster_namespace,
+            &what,
+            start.as_second(),
+        );
         let metadata = &object.metadata;
         if metadata.name.as_deref() != Some(&*key.name)
             || metadata.uid.as_deref() != Some(&uid.to_string())
@@ -102,9 +108,9 @@ impl Restored {
             uid,
             start,
             start_source: match status.start_time_source {
-                StartTimeSource::Detected | StartTimeSource::Restored => StartTimeSource::Restored,
-                // Whoever told it would tell the same again.
-                told @ (StartTimeSource::Expression | StartTimeSource::ManagedFields) => told,
+                StartTimeSource::Detected if !over => StartTimeSource::Restored,
+                // Whoever told it would tell the same again; and what is over stays as it is.
+                told => told,
             },
             detections: BTreeMap::new(),
             instance: speaker.says.instance.clone(),
@@ -148,6 +154,11 @@ impl Detection {
 }
 
 impl Operation {
+    /// What tells it from all others that ever were.
+    pub fn uid(&self) -> Uuid {
+        self.uid
+    }
+
     /// When it was last detected.
     pub fn last_detected(&self) -> Timestamp {
         self.last_detected
@@ -249,9 +260,10 @@ fn view(object: &mut InFlightOperation) -> Result<SubjectView, Refused> {
     let mut owners = std::mem::take(&mut subject.owner_references);
     owners.truncate(MAX_OWNERS);
     let long = |text: &str| text.len() > MAX_NAME;
-    if owners.iter().any(|it| {
-        long(&it.api_version) || long(&it.kind) || long(&it.name) || long(&it.uid)
-    }) {
+    if owners
+        .iter()
+        .any(|it| long(&it.api_version) || long(&it.kind) || long(&it.name) || long(&it.uid))
+    {
         return Err(Refused::Field("spec.subject.ownerReferences"));
     }
     Ok(SubjectView {
@@ -288,9 +300,8 @@ fn speaker(object: &InFlightOperation) -> Result<Detection, Refused> {
     if status.progress.is_some_and(|progress| progress > 100) {
         return Err(Refused::Field("status.progress"));
     }
-    let told = |reason: &&str| {
-        rules::is_reason(reason) && *reason != operation_reason(&spec.operation)
-    };
+    let told =
+        |reason: &&str| rules::is_reason(reason) && *reason != operation_reason(&spec.operation);
     let instance = status.instance.as_deref();
     Ok(Detection {
         target: UNCLAIMED.clone(),
@@ -306,9 +317,7 @@ fn speaker(object: &InFlightOperation) -> Result<Detection, Refused> {
             message: status.message.as_str().into(),
             progress: status.progress,
             started: None,
-            instance: instance
-                .map(|it| name(it, "status.instance"))
-                .transpose()?,
+            instance: instance.map(|it| name(it, "status.instance")).transpose()?,
         },
     })
 }

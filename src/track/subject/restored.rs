@@ -20,32 +20,24 @@ impl Tracked {
 
     /// Takes up an operation that was in flight before a restart, and shows it as it was.
     /// Of two runs of the same, the earlier one is over.
-    pub(in crate::track) fn restore(&mut self, operation: Operation, ledger: &mut Ledger, now: Now) {
+    pub(in crate::track) fn restore(
+        &mut self,
+        operation: Operation,
+        ledger: &mut Ledger,
+        now: Now,
+    ) {
         let what = operation.what.clone();
-        let mut ended = None;
         let mut stays = operation;
         if let Some(other) = self.operations.remove(&what) {
-            let mut other = other.operation;
-            if other.start_second() > stays.start_second() {
-                std::mem::swap(&mut other, &mut stays);
+            let mut ended = other.operation;
+            if ended.start_second() > stays.start_second() {
+                std::mem::swap(&mut ended, &mut stays);
             }
-            if other.key == stays.key {
-                // Told of twice.
-                self.take_up(what, stays);
-                return;
-            }
-            ended = Some(other);
-        }
-        if let Some(ended) = ended {
             ledger.complete(&self.identity, &ended, &self.view, &End::Replaced, now);
         }
         ledger.show(&stays, &self.view);
-        self.take_up(what, stays);
-    }
-
-    fn take_up(&mut self, what: What, operation: Operation) {
         let in_flight = InFlight {
-            operation,
+            operation: stays,
             settling: None,
             left: false,
         };

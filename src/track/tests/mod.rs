@@ -1,6 +1,7 @@
 //! The life of operations, with time that the tests move.
 
 mod language;
+mod restore;
 
 use super::*;
 use crate::api::live::{InFlightOperation, Phase, State};
@@ -43,6 +44,15 @@ fn world() -> World {
 }
 
 fn world_with(settings: Settings) -> World {
+    let mut world = fresh(settings);
+    world.rules(&[("vm-rules", &["Migrating", "Stopping"])]);
+    world.feed(Event::Reset);
+    world.feed(Event::Synced { missing: None });
+    world
+}
+
+/// One that knows no rules yet.
+fn fresh(settings: Settings) -> World {
     let (writer, reader) = index::index(
         &LAYOUT,
         Bounds {
@@ -58,7 +68,7 @@ fn world_with(settings: Settings) -> World {
         version: "v1".into(),
         resource: "virtualmachines".into(),
     });
-    let mut world = World {
+    World {
         tracker: Tracker::new(settings, Arc::new(Metrics::new())),
         writer,
         reader,
@@ -70,11 +80,7 @@ fn world_with(settings: Settings) -> World {
         book: book(&target, 0, &[]),
         target,
         generation: 0,
-    };
-    world.rules(&[("vm-rules", &["Migrating", "Stopping"])]);
-    world.feed(Event::Reset);
-    world.feed(Event::Synced { missing: None });
-    world
+    }
 }
 
 fn book(target: &Arc<Gvr>, generation: u64, sets: &[(&str, &[&str])]) -> Arc<RuleBook> {
