@@ -75,8 +75,13 @@ impl Persisting {
     /// Installs what it needs, and starts one with these variables in place of those of
     /// its Deployment.
     pub async fn start(world: &'static World, env: &[(&str, &str)]) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
         install(world).await;
+        Self::start_only(world, env).await
+    }
+
+    /// Starts one with what is installed already.
+    pub async fn start_only(world: &'static World, env: &[(&str, &str)]) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
         let (_, mut deployment) = manifests(world).await;
         let container = "/spec/template/spec/containers/0/env";
         let variables = deployment.pointer_mut(container).expect("it has variables");
