@@ -8,6 +8,7 @@
 //!                                                               ▼
 //!                                                             track ──▶ index
 //!                                                                        │ Reader, Cursor
+//!                                    persist: custom resources, if wanted ◀┤
 //!                                                                        ▼
 //!                                          auth ──▶ serve: discovery, OpenAPI, get, list, watch
 //! ```

@@ -26,7 +26,7 @@ mod tests;
 
 pub use convert::{ended, from_cr, name_of, to_cr};
 pub use queue::Settings;
-pub use store::{ClusterStore, FIELD_MANAGER, Failure, Page, Store, all};
+pub use store::{ClusterStore, FIELD_MANAGER, Failure, Page, Store};
 pub use verdict::{Verdict, keep_condition};
 
 use crate::api::persisted::InFlightOperation;

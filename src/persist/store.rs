@@ -103,24 +103,6 @@ pub trait Store: Send + Sync + 'static {
     fn page<'a>(&'a self, token: Option<&'a str>) -> BoxFuture<'a, Result<Page, Failure>>;
 }
 
-/// All of them that have the form of ours.
-///
-/// # Errors
-///
-/// Of the first page that could not be read.
-pub async fn all(store: &dyn Store) -> Result<Vec<InFlightOperation>, Failure> {
-    let mut all = Vec::new();
-    let mut token: Option<String> = None;
-    loop {
-        let page = store.page(token.as_deref()).await?;
-        all.extend(page.items);
-        match page.next {
-            Some(next) => token = Some(next),
-            None => return Ok(all),
-        }
-    }
-}
-
 /// Those of a cluster.
 #[derive(Clone)]
 pub struct ClusterStore {
