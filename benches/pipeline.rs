@@ -271,7 +271,7 @@ impl Pipeline {
         let metrics = Arc::new(Metrics::new());
         let settings = Settings {
             debounce: Duration::from_secs(30),
-            retain: false,
+            retain: None,
             cluster_namespace: "ifo-system".into(),
         };
         let (writer, reader) = index::index(&resource::LIVE_LAYOUT, RING);

@@ -1,7 +1,7 @@
 //! Writes the manifests that are generated: `make manifests` runs it,
 //! `tests/manifests.rs` fails when the files differ from what it would write.
 //!
-//! From Rust types: the CRD. From the rule sets of the catalogue: the `ClusterRole` of each
+//! From Rust types: the CRDs. From the rule sets of the catalogue: the `ClusterRole` of each
 //! of its folders, and that of each rule set which is not in the folder's kustomization,
 //! as a second document beside it; and the table of them all in `docs/rules.md`.
 
@@ -30,6 +30,11 @@ pub fn manifests() -> anyhow::Result<Vec<(String, String)>> {
         "deploy/crd/operationrulesets.yaml".to_owned(),
         format!("# Generated from src/api/ruleset.rs by `make manifests`.\n{crd}"),
     )];
+    let crd = serde_saphyr::to_string(&schema::persisted_operations())?;
+    manifests.push((
+        "deploy/crd-persistence/inflightoperations.yaml".to_owned(),
+        format!("# Generated from src/api/persisted.rs by `make manifests`.\n{crd}"),
+    ));
     let folders = sorted(&repository().join("rules"))?;
     let mut catalogue = Vec::new();
     for folder in folders.iter().filter(|path| path.is_dir()) {

@@ -6,17 +6,20 @@
 
 mod cluster;
 mod demo;
+mod persistence;
 
 use crate::api::Source;
 use crate::config::{Common, Config, Mode};
 use crate::index::{self, Bounds, Reader, Scope};
 use crate::observe::{Feed, Supervisor};
-use crate::rules::{Controller, Inputs, Outputs, Resolve, RuleSetEvent, StatusSink};
+use crate::rules::{Bookless, Controller, Inputs, Outputs, Resolve, RuleSetEvent, StatusSink};
 use crate::serve::{self, Health, Limits, Resource, Server, VersionInfo, resource};
 use crate::telemetry::{IndexSample, Metrics, OperationSample};
-use crate::track::{self, Message, Settings, Tracker};
+use crate::track::{self, Message, Retention, Settings, Tracker};
 use anyhow::{Context as _, bail};
+use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -55,9 +58,14 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
 /// What every way of running has.
 struct App {
     tasks: JoinSet<&'static str>,
+    /// Those that end by themselves once the shutdown has begun, and are waited for.
+    last: JoinSet<&'static str>,
     metrics: Arc<Metrics>,
     health: Arc<Health>,
     shutdown: CancellationToken,
+    /// Whether every target has been read since the start, however long that took: what
+    /// is not in the index then is over.
+    settled: watch::Sender<bool>,
     version: String,
     limits: Limits,
     operations: Reader,
@@ -70,6 +78,8 @@ struct Origin {
     resolve: Arc<dyn Resolve>,
     rule_sets: BoxStream<'static, RuleSetEvent>,
     status: Arc<dyn StatusSink>,
+    /// Ends when what was there before a restart has been told to the tracker.
+    restored: BoxFuture<'static, ()>,
 }
 
 impl App {
@@ -79,7 +89,10 @@ impl App {
         let (writer, operations) = index::index(&resource::LIVE_LAYOUT, RING);
         let settings = Settings {
             debounce: common.debounce,
-            retain: common.retain,
+            retain: common.retain.then_some(Retention {
+                age: common.retain_for,
+                most: common.retain_max,
+            }),
             cluster_namespace: common.cluster_operations_namespace.as_str().into(),
         };
         let (tracker, messages) = mpsc::channel(track::QUEUE);
@@ -90,9 +103,11 @@ impl App {
         metrics.read_index_with(move || sample(&sampled));
         Self {
             tasks,
+            last: JoinSet::new(),
             metrics,
             health: Arc::new(Health::new()),
             shutdown: CancellationToken::new(),
+            settled: watch::Sender::new(false),
             version: common.version.clone(),
             limits: common.limits,
             operations,
@@ -109,7 +124,7 @@ impl App {
     fn detect(&mut self, common: &Common, origin: Origin) {
         let (publications, published) = mpsc::channel(PUBLICATIONS);
         let (feedback, reported) = mpsc::channel(FEEDBACK);
-        let (caught_up, catching_up) = watch::channel(false);
+        let (caught_up, catching_up) = watch::channel(None);
         let supervisor = Supervisor {
             feed: origin.feed,
             tracker: self.tracker.clone(),
@@ -118,9 +133,16 @@ impl App {
             resync: common.resync,
         };
         self.keep("supervisor", supervisor.run(published));
+        let (restored, may_serve) = oneshot::channel();
+        // Without rule sets there are no feeds: nothing is detected before.
+        let before = origin.restored.map(move |()| {
+            // Nobody waits when the process is stopping.
+            let _ = restored.send(());
+            origin.rule_sets
+        });
         let controller = Controller::new(origin.resolve, common.requeue, common.allow_secrets);
         let inputs = Inputs {
-            rule_sets: origin.rule_sets,
+            rule_sets: before.flatten_stream().boxed(),
             feedback: reported,
         };
         let outputs = Outputs {
@@ -130,9 +152,11 @@ impl App {
         };
         self.keep("rules", controller.run(inputs, outputs));
         let synced = first_sync(
+            may_serve,
             catching_up,
             self.tracker.clone(),
             self.health.clone(),
+            self.settled.clone(),
             common.sync_timeout,
         );
         self.keep("first sync", synced);
@@ -189,15 +213,24 @@ impl App {
                 Ok(name) => name.to_owned(),
                 Err(error) => error.to_string(),
             }),
+            Some(ended) = self.last.join_next() => Some(match ended {
+                Ok(name) => name.to_owned(),
+                Err(error) => error.to_string(),
+            }),
             _ = &mut listening => Some("listener".to_owned()),
         };
         self.health.drain();
         self.shutdown.cancel();
+        let drained = async {
+            let _ = (&mut listening).await;
+            while self.last.join_next().await.is_some() {}
+        };
         tokio::select! {
-            _ = &mut listening => {}
+            () = drained => {}
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
+        self.last.shutdown().await;
         self.tasks.shutdown().await;
         match early {
             Some(task) => bail!("the task {task:?} ended, which it never should"),
@@ -223,21 +256,23 @@ fn spawn(
     });
 }
 
-/// Data is served once every feed of the first rule sets has reported and what they
-/// brought is in the index, or at the latest after `limit`. Never ends.
+/// Data is served once what was there before a restart is there again, every feed of the
+/// first rule sets has reported and what they brought is in the index, or at the latest
+/// `limit` after the first. Never ends.
 async fn first_sync(
-    mut caught_up: watch::Receiver<bool>,
+    restored: oneshot::Receiver<()>,
+    mut caught_up: watch::Receiver<Option<Arc<Bookless>>>,
     tracker: mpsc::Sender<Message>,
     health: Arc<Health>,
+    settled: watch::Sender<bool>,
     limit: Duration,
 ) {
+    // It always comes, but when the process is stopping.
+    let _ = restored.await;
     let complete = async {
         // A closed channel means that the process is stopping.
-        let _ = caught_up.wait_for(|caught_up| *caught_up).await;
-        let (done, flushed) = oneshot::channel();
-        if tracker.send(Message::Flush(done)).await.is_ok() {
-            let _ = flushed.await;
-        }
+        let _ = caught_up.wait_for(Option::is_some).await;
+        booked(&mut caught_up, &tracker).await;
     };
     if tokio::time::timeout(limit, complete).await.is_err() {
         tracing::warn!(
@@ -248,7 +283,33 @@ async fn first_sync(
         tracing::info!("every target has been read");
     }
     health.set_synced();
-    std::future::pending::<()>().await;
+    loop {
+        booked(&mut caught_up, &tracker).await;
+        if caught_up.borrow().is_some() {
+            settled.send_replace(true);
+        }
+        if caught_up.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+    }
+}
+
+/// Tells the tracker which rule sets have no book, and waits until it has heard of it and
+/// of all before.
+async fn booked(
+    caught_up: &mut watch::Receiver<Option<Arc<Bookless>>>,
+    tracker: &mpsc::Sender<Message>,
+) {
+    let Some(bookless) = caught_up.borrow_and_update().clone() else {
+        return;
+    };
+    let (done, flushed) = oneshot::channel();
+    for message in [Message::Booked(bookless), Message::Flush(done)] {
+        if tracker.send(message).await.is_err() {
+            return;
+        }
+    }
+    let _ = flushed.await;
 }
 
 /// The listening socket, and the address it has.

@@ -8,6 +8,7 @@ use crate::api::duration;
 use crate::serve::Limits;
 use crate::telemetry::LogFormat;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use http::Uri;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,6 +18,9 @@ const MAX_DURATION: Duration = Duration::from_hours(8760);
 
 /// Largest number that a limit may be: no machine has so many of anything.
 const MAX_NUMBER: usize = 1_000_000;
+
+/// Completed operations that are kept if nothing else is said: some 25 MB of them.
+const RETAIN_MAX: usize = 10_000;
 
 /// Shows which operations are in flight in a cluster, as Kubernetes objects.
 #[derive(Debug, Parser)]
@@ -55,9 +59,15 @@ struct CommonFlags {
     /// How often invalid targets and failed watches are tried again [env: REQUEUE_INTERVAL] [default: 60s]
     #[arg(long, value_name = "DURATION")]
     requeue_interval: Option<String>,
-    /// Keep completed operations for a day, at most 1,000 of them [env: RETAIN_COMPLETED_IFOS] [default: false]
+    /// Keep completed operations, for as long and as many as the next two say [env: RETAIN_COMPLETED_IFOS] [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     retain_completed_ifos: Option<String>,
+    /// How long completed operations are kept [env: RETAIN_FOR] [default: 24h]
+    #[arg(long, value_name = "DURATION")]
+    retain_for: Option<String>,
+    /// How many completed operations are kept, the newest [env: RETAIN_MAX] [default: 10000]
+    #[arg(long, value_name = "NUMBER")]
+    retain_max: Option<String>,
     /// Requests other than watches that are answered at once; one user may have half of them [env: MAX_REQUESTS_INFLIGHT] [default: 400]
     #[arg(long, value_name = "NUMBER")]
     max_requests_inflight: Option<String>,
@@ -107,9 +117,15 @@ struct ServeFlags {
     /// Name of the Service that the APIService points at
     #[arg(long, value_name = "NAME", default_value = "ifo-apiserver")]
     service_name: String,
+    /// URL of another server to take operations over from at the start, instead of one behind the Service [env: RESTORE_FROM]
+    #[arg(long, value_name = "URL")]
+    restore_from: Option<String>,
     /// Write the port that is listened on to this file, once it is
     #[arg(long, value_name = "FILE")]
     port_file: Option<PathBuf>,
+    /// Whether operations are also written as custom resources (crs), which needs their CRD, or not (off) [env: PERSISTENCE] [default: off]
+    #[arg(long, value_name = "MODE")]
+    persistence: Option<String>,
     #[command(flatten)]
     common: CommonFlags,
 }
@@ -171,6 +187,10 @@ pub struct Common {
     pub requeue: Duration,
     /// Whether completed operations stay.
     pub retain: bool,
+    /// For how long they stay.
+    pub retain_for: Duration,
+    /// How many of them stay, the newest.
+    pub retain_max: usize,
     /// How much is served at once.
     pub limits: Limits,
     /// Where operations on cluster-scoped subjects are shown.
@@ -204,6 +224,22 @@ pub struct Serve {
     pub service_name: String,
     /// Where to write the port.
     pub port_file: Option<PathBuf>,
+    /// Another server to take operations over from at the start.
+    pub restore_from: Option<Uri>,
+    /// The address of the Pod, which tells other servers behind the Service from this one.
+    pub pod_ip: Option<IpAddr>,
+    /// Whether operations are also written as custom resources.
+    pub persistence: Persistence,
+}
+
+/// Whether operations are also written to the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Persistence {
+    /// Nothing is written.
+    #[default]
+    Off,
+    /// As custom resources.
+    Crs,
 }
 
 /// Serving without a cluster.
@@ -236,6 +272,9 @@ const DURATION: &str =
 const POSITIVE: &str =
     "expected a duration above zero such as 30s, 5m, 1h30m or a number of seconds, at most a year";
 const NUMBER: &str = "expected a whole number from 1 to 1000000";
+const PERSISTENCE: &str = "expected crs or off";
+const URL: &str = "expected https://host:port";
+const ADDRESS: &str = "expected an IP address";
 const BOOL: &str = "expected true or false";
 const NAMESPACE: &str = "expected the name of a namespace (lower-case letters, digits and '-')";
 
@@ -280,10 +319,29 @@ impl Config {
                     namespace: namespace("--namespace", cli.serve.namespace)?,
                     service_name: cli.serve.service_name,
                     port_file: cli.serve.port_file,
+                    persistence: persistence(cli.serve.persistence, &env)?,
+                    restore_from: server_url(cli.serve.restore_from, &env)?,
+                    pod_ip: pod_ip(&env)?,
                 }),
                 common: common(cli.serve.common, &env, "30s")?,
             },
         })
+    }
+}
+
+fn persistence(
+    flag: Option<String>,
+    env: &impl Fn(&str) -> Option<String>,
+) -> Result<Persistence, ConfigError> {
+    let (name, value) = setting(flag, env, "PERSISTENCE", "off");
+    match value.as_str() {
+        "off" => Ok(Persistence::Off),
+        "crs" => Ok(Persistence::Crs),
+        _ => Err(ConfigError {
+            name,
+            value,
+            accepted: PERSISTENCE,
+        }),
     }
 }
 
@@ -371,6 +429,8 @@ fn common(
         )?,
         requeue: duration(flags.requeue_interval, "REQUEUE_INTERVAL", "60s", false)?,
         retain,
+        retain_for: duration(flags.retain_for, "RETAIN_FOR", "24h", false)?,
+        retain_max: number(flags.retain_max, "RETAIN_MAX", RETAIN_MAX)?,
         cluster_operations_namespace: namespace(
             "--cluster-operations-namespace",
             flags.cluster_operations_namespace,
@@ -407,6 +467,37 @@ fn setting(
     }
 }
 
+fn server_url(
+    flag: Option<String>,
+    env: &impl Fn(&str) -> Option<String>,
+) -> Result<Option<Uri>, ConfigError> {
+    let (name, value) = setting(flag, env, "RESTORE_FROM", "");
+    let is_server = |url: &Uri| {
+        url.scheme_str() == Some("https") && url.host().is_some() && matches!(url.path(), "" | "/")
+    };
+    match value.parse::<Uri>() {
+        Ok(url) if is_server(&url) => Ok(Some(url)),
+        _ if value.is_empty() => Ok(None),
+        _ => Err(ConfigError {
+            name,
+            value,
+            accepted: URL,
+        }),
+    }
+}
+
+fn pod_ip(env: &impl Fn(&str) -> Option<String>) -> Result<Option<IpAddr>, ConfigError> {
+    let Some(value) = env("POD_IP").filter(|value| !value.is_empty()) else {
+        return Ok(None);
+    };
+    let address = value.parse().map_err(|_| ConfigError {
+        name: "POD_IP".to_owned(),
+        value,
+        accepted: ADDRESS,
+    })?;
+    Ok(Some(address))
+}
+
 fn namespace(name: &str, value: String) -> Result<String, ConfigError> {
     // A namespace is a DNS label: a subdomain without dots, of at most 63 characters.
     if crate::api::labels::is_subdomain(&value) && !value.contains('.') && value.len() <= 63 {
@@ -439,6 +530,7 @@ mod tests {
             ("DEBOUNCE_THRESHOLD", "5s"),
             ("REQUEUE_INTERVAL", ""),
             ("RETAIN_COMPLETED_IFOS", "true"),
+            ("RETAIN_FOR", "2h"),
         ];
         let common = config(&["--debounce-threshold", "7s"], &env)
             .expect("valid")
@@ -450,6 +542,8 @@ mod tests {
         );
         assert_eq!(common.requeue, Duration::from_mins(1));
         assert!(common.retain);
+        assert_eq!(common.retain_for, Duration::from_hours(2));
+        assert_eq!(common.retain_max, 10_000);
     }
 
     #[test]
@@ -477,9 +571,13 @@ mod tests {
             ("DEBOUNCE_THRESHOLD", "soon"),
             ("K8S_API_TIMEOUT", "0"),
             ("RETAIN_COMPLETED_IFOS", "yes"),
+            ("PERSISTENCE", "on"),
             ("MAX_WATCHES", "0"),
             ("MAX_CONNECTIONS", "many"),
             ("MAX_REQUESTS_INFLIGHT", "1000001"),
+            ("RETAIN_FOR", "0s"),
+            ("RETAIN_MAX", "-1"),
+            ("POD_IP", "here"),
         ] {
             let error = config(&[], &[(name, value)])
                 .expect_err("invalid")
@@ -492,5 +590,9 @@ mod tests {
         }
         let error = config(&["--cluster-operations-namespace=A.b"], &[]).expect_err("invalid");
         assert_eq!(error.name, "--cluster-operations-namespace");
+        for url in ["http://a:1", "a:1", "https://a/b", "https://"] {
+            let error = config(&["--restore-from", url], &[]).expect_err("invalid");
+            assert_eq!(error.name, "--restore-from", "{url}");
+        }
     }
 }

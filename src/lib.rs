@@ -8,6 +8,7 @@
 //!                                                               ▼
 //!                                                             track ──▶ index
 //!                                                                        │ Reader, Cursor
+//!                                    persist: custom resources, if wanted ◀┤
 //!                                                                        ▼
 //!                                          auth ──▶ serve: discovery, OpenAPI, get, list, watch
 //! ```
@@ -34,6 +35,10 @@ pub mod serve;
 pub mod auth;
 
 pub mod certs;
+
+pub mod persist;
+
+pub mod restore;
 
 pub mod demo;
 

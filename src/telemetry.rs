@@ -3,6 +3,10 @@
 //! Every metric of the process is recorded through a method here, so that their
 //! names, which are an interface, stand in one place, and label values are bounded.
 
+mod persistence;
+
+pub use persistence::PersistenceMetrics;
+
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeLabelSet, LabelSetEncoder};
 use prometheus_client::metrics::counter::Counter;
@@ -121,6 +125,7 @@ pub struct Metrics {
     terminations: Counters,
     aborts: Counters,
     in_flight: Family<Labels, Gauge>,
+    persistence: std::sync::Arc<PersistenceMetrics>,
     process: Process,
 }
 
@@ -178,6 +183,7 @@ impl Metrics {
             terminations: Family::default(),
             aborts: Family::default(),
             in_flight: Family::default(),
+            persistence: std::sync::Arc::default(),
             process: Process::default(),
         };
         metrics.register(version);
@@ -293,6 +299,7 @@ impl Metrics {
             "Requests being served",
             self.in_flight.clone(),
         );
+        self.persistence.register(registry);
         registry.register(
             "process_cpu_seconds",
             "User and system CPU time",
@@ -510,7 +517,13 @@ impl Metrics {
             self.certificate
                 .set((expires - jiff::Timestamp::now().as_second()) as f64);
         }
+        self.persistence.read();
         self.process.read();
+    }
+
+    /// Those of persistence mode.
+    pub fn persistence(&self) -> std::sync::Arc<PersistenceMetrics> {
+        self.persistence.clone()
     }
 }
 

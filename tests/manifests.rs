@@ -36,7 +36,7 @@ fn manifests(folder: &Path) -> Vec<PathBuf> {
             .is_some_and(|extension| extension == "yaml")
             && !path.ends_with("kustomization.yaml")
         {
-            found.push(path);
+            found.push(path.canonicalize().unwrap());
         }
     }
     found.sort();
@@ -82,7 +82,7 @@ fn installed(folder: &Path) -> BTreeSet<PathBuf> {
             files.extend(installed(&path));
         } else {
             assert!(path.is_file(), "{}", path.display());
-            files.insert(path);
+            files.insert(path.canonicalize().unwrap());
         }
     }
     files
@@ -103,7 +103,10 @@ fn generated_manifests_are_up_to_date() {
 fn every_manifest_is_installed_by_its_kustomization_or_brings_its_role() {
     for folder in ["apiservice", "deploy", "rules"] {
         let folder = repository().join(folder);
-        let installed = installed(&folder);
+        let mut installed = installed(&folder);
+        if folder.ends_with("deploy") {
+            installed.extend(self::installed(&folder.join("persistence")));
+        }
         for path in manifests(&folder) {
             // A rule set that is not installed by default is installed alone.
             let alone = || {
@@ -116,6 +119,53 @@ fn every_manifest_is_installed_by_its_kustomization_or_brings_its_role() {
             assert!(installed.contains(&path) || alone(), "{}", path.display());
         }
     }
+}
+
+#[test]
+fn persistence_adds_its_crd_and_the_rights_for_it_and_nothing_else() {
+    let deploy = repository().join("deploy");
+    let added: BTreeSet<PathBuf> = installed(&deploy.join("persistence"))
+        .difference(&installed(&deploy))
+        .cloned()
+        .collect();
+    let names: Vec<&str> = added
+        .iter()
+        .filter_map(|path| path.file_name()?.to_str())
+        .collect();
+    assert_eq!(names, ["inflightoperations.yaml", "rbac.yaml"]);
+    let crd = &documents(&deploy.join("crd-persistence/inflightoperations.yaml"))[0];
+    assert_eq!(crd["spec"]["scope"], "Cluster");
+    assert!(
+        crd["spec"]["names"]["shortNames"].is_null(),
+        "they are the live operations'"
+    );
+    let version = &crd["spec"]["versions"][0];
+    assert!(version["subresources"].is_null(), "one write says it all");
+    let fields = |list: &str, field: &str| -> Vec<String> {
+        let list = version[list].as_array().unwrap();
+        let text = |it: &Value| it[field].as_str().unwrap().to_owned();
+        list.iter().map(text).collect()
+    };
+    assert_eq!(
+        fields("additionalPrinterColumns", "name"),
+        [
+            "Kind",
+            "Namespace",
+            "Subject",
+            "Operation",
+            "Phase",
+            "Started",
+            "Completed"
+        ]
+    );
+    assert_eq!(
+        fields("selectableFields", "jsonPath"),
+        [
+            ".spec.operation",
+            ".status.phase",
+            ".spec.subject.namespace"
+        ]
+    );
 }
 
 #[test]

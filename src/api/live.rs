@@ -155,6 +155,9 @@ pub struct Status {
     /// The moment it stopped being detected, once it is Completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed: Option<Time>,
+    /// Which run of the operation it is, such as a migration's UID, for rules that tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<String>,
     /// Names of all rule sets that detect it now, or last did.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub detected_by: Vec<String>,

@@ -3,6 +3,7 @@
 pub mod duration;
 pub mod labels;
 pub mod live;
+pub mod persisted;
 pub mod ruleset;
 pub mod schema;
 

@@ -1,5 +1,6 @@
 //! Schemas as they are published: the CRD, and what it shares with `OpenAPI`.
 
+use super::persisted;
 use super::ruleset::OperationRuleSet;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
@@ -8,7 +9,20 @@ use kube::CustomResourceExt as _;
 
 /// The CRD of `OperationRuleSet`, as `deploy/crd/operationrulesets.yaml` has it.
 pub fn operation_rule_sets() -> CustomResourceDefinition {
-    let mut crd = OperationRuleSet::crd();
+    readable(OperationRuleSet::crd())
+}
+
+/// The CRD of persisted operations, as `deploy/crd-persistence/inflightoperations.yaml`
+/// has it. Its status is no subresource: an operation is written in one go.
+pub fn persisted_operations() -> CustomResourceDefinition {
+    let mut crd = readable(persisted::InFlightOperation::crd());
+    for version in &mut crd.spec.versions {
+        version.subresources = None;
+    }
+    crd
+}
+
+fn readable(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
         if let Some(schema) = version
             .schema
@@ -93,14 +107,15 @@ mod tests {
     }
 
     #[test]
-    fn every_field_of_the_crd_is_described() {
-        let crd = operation_rule_sets();
-        let [version] = crd.spec.versions.as_slice() else {
-            panic!("{:?}", crd.spec.versions);
-        };
-        let schema = version.schema.clone().unwrap().open_api_v3_schema.unwrap();
-        for (name, property) in schema.properties.iter().flatten() {
-            assert_described(name, property);
+    fn every_field_of_the_crds_is_described() {
+        for crd in [operation_rule_sets(), persisted_operations()] {
+            let [version] = crd.spec.versions.as_slice() else {
+                panic!("{:?}", crd.spec.versions);
+            };
+            let schema = version.schema.clone().unwrap().open_api_v3_schema.unwrap();
+            for (name, property) in schema.properties.iter().flatten() {
+                assert_described(name, property);
+            }
         }
     }
 }

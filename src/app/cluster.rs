@@ -4,8 +4,9 @@ use super::{Access, App, Origin, bind};
 use crate::api::ruleset::OperationRuleSet;
 use crate::auth::{ClusterAuthenticator, ClusterAuthorizer, Trust, client_certificate_verifier};
 use crate::certs::{self, CaBundle, OwnCertificate, ServingCertificate};
-use crate::config::{Common, Serve};
+use crate::config::{Common, Persistence, Serve};
 use crate::observe::{Cluster, ConnectOptions, Connection, Discovery, connect};
+use crate::restore::{self, Namespaces, Records, Replica, Source, Whereabouts};
 use crate::rules::{RuleSetEvent, StatusSink, StatusWrite};
 use crate::serve::{self, discovery::CoreGroup};
 use crate::track::Message;
@@ -15,7 +16,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
@@ -23,13 +24,17 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 /// The APIService that points at this server.
 const API_SERVICE: &str = "v1alpha1.live.ifo.kubevirt.io";
 
 /// How often given certificate files are looked at.
 const FILES_EVERY: Duration = Duration::from_secs(30);
+
+/// How long the namespaces are waited for before anybody is answered, to restore what is
+/// over in them: as long as another replica.
+const NAMESPACES: Duration = Duration::from_secs(2);
 
 /// How long the start waits for what it cannot serve without.
 const START: Duration = Duration::from_mins(1);
@@ -59,13 +64,16 @@ pub(super) async fn run(common: &Common, serve: Serve) -> anyhow::Result<()> {
     }
     tracing::info!(%address, version = %common.version, "serving");
 
+    let (namespaces, first) = oneshot::channel();
     if common.retain {
-        app.keep(
-            "namespaces",
-            gone_namespaces(client.clone(), app.tracker.clone()),
-        );
+        let gone = gone_namespaces(client.clone(), first, app.tracker.clone());
+        app.keep("namespaces", gone);
+    }
+    if serve.persistence == Persistence::Crs {
+        app.persist(common, &connection, API_SERVICE);
     }
     let origin = Origin {
+        restored: restored(&app, common, &serve, &connection, namespaces),
         resolve: Arc::new(Discovery::new(&connection, common.requeue)),
         rule_sets: rule_sets(client.clone()),
         status: Arc::new(StatusWriter(Api::all(client))),
@@ -77,6 +85,69 @@ pub(super) async fn run(common: &Common, serve: Serve) -> anyhow::Result<()> {
 
 fn feed(connection: Connection, common: &Common, app: &App) -> Cluster {
     Cluster::new(connection, common.requeue, app.metrics.clone())
+}
+
+/// Takes over what another replica and, in persistence mode, the custom resources know.
+/// `namespaces` is told which ones were there before.
+fn restored(
+    app: &App,
+    common: &Common,
+    serve: &Serve,
+    connection: &Connection,
+    namespaces: oneshot::Sender<Namespaces>,
+) -> BoxFuture<'static, ()> {
+    let client = connection.client.clone();
+    let mut sources: Vec<Box<dyn Source>> = Vec::new();
+    let whereabouts = match (&serve.restore_from, serve.pod_ip) {
+        (Some(url), _) => Some(Whereabouts::At(url.clone())),
+        (None, own) => own.map(Whereabouts::Behind),
+    };
+    if let Some((whereabouts, config)) = whereabouts.zip(connection.config.clone()) {
+        let service = (serve.namespace.as_str(), serve.service_name.as_str());
+        let way = (config, client.clone());
+        let replica = Replica::new(way, API_SERVICE, service, whereabouts);
+        // First: what it knows is newer than what it has written.
+        sources.push(Box::new(replica));
+    }
+    if serve.persistence == Persistence::Crs {
+        sources.push(Box::new(Records::new(client.clone())));
+    }
+    let retain = common.retain;
+    let tracker = app.tracker.clone();
+    async move {
+        // Only what is over and shown must not outlive its namespace.
+        let known = if retain {
+            existing_namespaces(client).await
+        } else {
+            Namespaces::new()
+        };
+        restore::restore(sources, &known, &tracker).await;
+        // Nobody asks if nothing is retained.
+        let _ = namespaces.send(known);
+    }
+    .boxed()
+}
+
+/// The namespaces that are there, and since when; none if that cannot be had.
+async fn existing_namespaces(client: Client) -> Namespaces {
+    let api: Api<PartialObjectMeta<Namespace>> = Api::all(client);
+    let all = tokio::time::timeout(NAMESPACES, api.list(&ListParams::default())).await;
+    match all {
+        Ok(Ok(all)) => {
+            let since = |it: &PartialObjectMeta<Namespace>| it.creation_timestamp();
+            let all = all.items.into_iter();
+            all.filter_map(|it| Some((it.name_any(), since(&it)?.0)))
+                .collect()
+        }
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "without the namespaces, nothing that is over is restored");
+            Namespaces::new()
+        }
+        Err(_) => {
+            tracing::warn!("without the namespaces, nothing that is over is restored: too late");
+            Namespaces::new()
+        }
+    }
 }
 
 /// Delegated authentication and authorization.
@@ -213,10 +284,16 @@ impl StatusSink for StatusWriter {
 }
 
 /// Tells the tracker which namespaces are gone, so that what is retained in them goes
-/// with them. Never ends.
-async fn gone_namespaces(client: Client, tracker: mpsc::Sender<Message>) {
+/// with them. `first` are those that were there when something was restored. Never ends.
+async fn gone_namespaces(
+    client: Client,
+    first: oneshot::Receiver<Namespaces>,
+    tracker: mpsc::Sender<Message>,
+) {
     let api: Api<PartialObjectMeta<Namespace>> = Api::all(client);
-    let mut known = std::collections::HashSet::new();
+    // It always comes, but when the process is stopping.
+    let first = first.await.unwrap_or_default();
+    let mut known: std::collections::HashSet<String> = first.into_keys().collect();
     let mut listed: Option<std::collections::HashSet<String>> = None;
     let mut events = watcher(api, watcher::Config::default())
         .default_backoff()

@@ -91,6 +91,8 @@ async fn origin(app: &mut App, config: &Demo, shelf: Shelf) -> anyhow::Result<Or
             let world = Arc::new(scenario.world());
             app.keep("scenario", scenario.run());
             Origin {
+                // A demo starts anew.
+                restored: std::future::ready(()).boxed(),
                 feed: world.clone(),
                 resolve: world,
                 rule_sets,
@@ -100,6 +102,8 @@ async fn origin(app: &mut App, config: &Demo, shelf: Shelf) -> anyhow::Result<Or
         Some(folder) => {
             let folder = Arc::new(open(app, folder).await?);
             Origin {
+                // A demo starts anew.
+                restored: std::future::ready(()).boxed(),
                 feed: folder.clone(),
                 resolve: folder,
                 rule_sets,

@@ -173,7 +173,7 @@ impl Player {
         let metrics = Arc::new(Metrics::new());
         let settings = Settings {
             debounce,
-            retain: false,
+            retain: None,
             cluster_namespace: "ifo-system".into(),
         };
         let (writer, reader) = index::index(&LIVE_LAYOUT, RING);

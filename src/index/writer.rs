@@ -7,8 +7,11 @@ use dashmap::Entry as Slot;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::watch;
+
+/// How far another machine's clock may be ahead of ours for its versions to count.
+const AHEAD: Duration = Duration::from_hours(1);
 
 /// The only one that changes the index.
 #[derive(Debug)]
@@ -16,6 +19,8 @@ pub struct Writer {
     shared: Arc<Shared>,
     head: watch::Sender<Rv>,
     layout: &'static Layout,
+    /// Every version is above it.
+    floor: Rv,
 }
 
 /// An empty index.
@@ -26,11 +31,23 @@ pub(super) fn pair(layout: &'static Layout, bounds: Bounds, start: Rv) -> (Write
         shared: shared.clone(),
         head,
         layout,
+        floor: start,
     };
     (writer, Reader::new(shared, published))
 }
 
 impl Writer {
+    /// Makes all versions to come be above `version`, which another index has issued. One
+    /// that no clock near ours can have made is ignored: it would use the versions up.
+    pub fn raise(&mut self, version: Rv) {
+        let ahead = SystemTime::now() + AHEAD;
+        if version <= Rv::of_clock(ahead) {
+            self.floor = self.floor.max(version);
+        } else {
+            tracing::warn!(%version, "a resourceVersion that is far ahead of the time is ignored");
+        }
+    }
+
     /// Applies the batch in order and publishes the last version, which it returns: the
     /// head as it was, if nothing in the batch changes anything. Readers see all of the
     /// batch or nothing of it.
@@ -137,7 +154,7 @@ impl<'a> Draft<'a> {
             layout: writer.layout,
             stamp,
             head,
-            clock: Rv::of_clock(SystemTime::now()),
+            clock: Rv::of_clock(SystemTime::now()).max(Rv(writer.floor.0 + 1)),
             changes: Vec::new(),
             drafted: HashMap::new(),
             namespaces: HashSet::new(),

@@ -103,6 +103,9 @@ pub struct Connection {
     /// For everything but the feeds' watches. Each call is bounded by
     /// [`ConnectOptions::api_timeout`]; a watch through it is not.
     pub client: Client,
+    /// The address and credentials, for a client to somebody else who knows them; None if
+    /// it is [`Connection::through`] a client.
+    pub config: Option<Config>,
     lanes: Arc<Lanes>,
 }
 
@@ -136,11 +139,18 @@ impl Connection {
     fn new(client: Client, make: Box<dyn Fn() -> Client + Send + Sync>) -> Self {
         Self {
             client,
+            config: None,
             lanes: Arc::new(Lanes {
                 make,
                 open: Mutex::default(),
             }),
         }
+    }
+
+    /// A client with a connection of its own that tries nothing again, for those who do
+    /// that themselves. Each call is bounded by [`ConnectOptions::api_timeout`].
+    pub fn without_retries(&self) -> Client {
+        (self.lanes.make)()
     }
 
     /// A client with room for one more watch.
@@ -314,10 +324,12 @@ impl Stack {
         C::Error: Into<BoxError>,
     {
         let calls = self.client(connector.clone(), true);
-        Connection::new(
-            calls,
-            Box::new(move || self.client(connector.clone(), false)),
-        )
+        let config = Some(self.config.clone());
+        let lane = move || self.client(connector.clone(), false);
+        Connection {
+            config,
+            ..Connection::new(calls, Box::new(lane))
+        }
     }
 
     /// A client with a connection pool of its own. With `retry`, calls that the server

@@ -2,7 +2,7 @@
 //! and statuses.
 
 use super::lookups::{Lookups, Resolve};
-use super::registry::{Ask, Feedback, Publication, Registry};
+use super::registry::{Ask, Bookless, Feedback, Publication, Registry};
 use super::writes::{StatusSink, StatusWrite, StatusWrites};
 use super::{Invalid, compile};
 use crate::api::ruleset::OperationRuleSet;
@@ -50,9 +50,9 @@ pub struct Inputs {
 pub struct Outputs {
     /// Books.
     pub publications: mpsc::Sender<Publication>,
-    /// True once every feed of the first rule sets has reported: that it is up to
-    /// date, or why it is not.
-    pub caught_up: watch::Sender<bool>,
+    /// Set once every feed of the first rule sets has reported: that it is up to date,
+    /// or why it is not; and then to the rule sets that have no feed, as they change.
+    pub caught_up: watch::Sender<Option<Arc<Bookless>>>,
     /// Statuses.
     pub status: Arc<dyn StatusSink>,
 }
@@ -130,11 +130,16 @@ impl Controller {
                 self.first = First::Done;
                 self.write_statuses(&mut writes);
             }
-            if self.first == First::Done
-                && !*outputs.caught_up.borrow()
-                && self.registry.caught_up()
-            {
-                outputs.caught_up.send_replace(true);
+            // Only then have the books that are out reached those who take operations.
+            if self.first == First::Done && self.registry.caught_up() {
+                let bookless = self.registry.bookless();
+                outputs.caught_up.send_if_modified(|last| {
+                    let news = last.as_deref() != Some(&bookless);
+                    if news {
+                        *last = Some(Arc::new(bookless));
+                    }
+                    news
+                });
             }
         }
     }

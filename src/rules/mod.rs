@@ -17,7 +17,7 @@ mod tests;
 pub use compile::{Invalid, compile};
 pub use controller::{Controller, Inputs, Outputs, RuleSetEvent};
 pub use lookups::Resolve;
-pub use registry::{Feedback, Publication};
+pub use registry::{Bookless, Feedback, Publication};
 pub use writes::{StatusSink, StatusWrite};
 
 use crate::api::live::State;

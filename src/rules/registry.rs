@@ -7,7 +7,7 @@ use super::{Invalid, RuleBook, RuleSet, StatusWrite};
 use crate::api::ruleset::{OperationRuleSet, OperationRuleSetSpec, OperationRuleSetStatus};
 use crate::api::{Gvr, Resolution, Source};
 use jiff::Timestamp;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +31,16 @@ pub struct Publication {
     pub book: Option<Arc<RuleBook>>,
     /// Whether they end because the resource is not served any more.
     pub removed: bool,
+}
+
+/// Rule sets without a book that may say of operations from before a restart what has
+/// become of their rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bookless {
+    /// Discovery has not told yet whether their target is there.
+    pub undecided: BTreeSet<String>,
+    /// Their target is not served.
+    pub unserved: BTreeSet<String>,
 }
 
 /// Which targets to look up.
@@ -188,6 +198,24 @@ impl Registry {
         self.targets
             .iter()
             .all(|(gvr, target)| target.caught_up(gvr))
+    }
+
+    /// The rule sets whose target has no book since nobody could find it.
+    pub(super) fn bookless(&self) -> Bookless {
+        let mut bookless = Bookless::default();
+        for (name, known) in &self.rule_sets {
+            let target = self.targets.get(&known.target);
+            match target.and_then(Target::resolution) {
+                Some(Resolution::Served { .. }) => {}
+                Some(Resolution::NotServed { .. }) => {
+                    bookless.unserved.insert(name.clone());
+                }
+                Some(Resolution::Unknown { .. }) | None => {
+                    bookless.undecided.insert(name.clone());
+                }
+            }
+        }
+        bookless
     }
 
     /// The statuses that differ from what the API server holds.

@@ -3,9 +3,10 @@
 use super::arbitrate::What;
 use super::end::End;
 use super::operation::{Operation, Start, SubjectView};
-use super::tracker::{Now, Settings};
+use super::tracker::{Now, Retention, Settings};
 use crate::index::{Key, Write};
 use crate::telemetry::Metrics;
+use jiff::Timestamp;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,11 +15,6 @@ use std::time::{Duration, Instant};
 pub(super) type Identity = Arc<str>;
 /// What tells an operation from all others that are in flight.
 pub(super) type OperationId = (Identity, What);
-
-/// Retained operations: at most this many …
-const RETAINED: usize = 1_000;
-/// … and no older than this.
-pub(super) const RETAINED_FOR: Duration = Duration::from_hours(24);
 
 /// Starts of ended operations that are remembered, so that a successor which started
 /// within the same second, or says so, gets another name: at most this many …
@@ -37,7 +33,7 @@ pub(super) struct Ledger {
     starts: HashMap<OperationId, i64>,
     /// The order in which they ended.
     ended: VecDeque<(Instant, OperationId)>,
-    /// Completed operations that are still shown, oldest first.
+    /// Completed operations that are still shown, oldest first, and until when.
     retained: VecDeque<(Instant, Key)>,
     writes: Vec<Write>,
 }
@@ -78,10 +74,7 @@ impl Ledger {
     /// When there is something to do.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let due = self.deadlines.first().map(|(at, _)| *at);
-        let retained = self
-            .retained
-            .front()
-            .map(|(since, _)| *since + RETAINED_FOR);
+        let retained = self.retained.front().map(|(until, _)| *until);
         due.into_iter().chain(retained).min()
     }
 
@@ -115,8 +108,9 @@ impl Ledger {
             key: operation.key.clone(),
             json: operation.completed(view, end, now.wall),
         });
-        if self.settings.retain {
-            self.retained.push_back((now.steady, operation.key.clone()));
+        if let Some(retention) = self.settings.retain {
+            let until = now.steady + retention.age;
+            self.retained.push_back((until, operation.key.clone()));
         } else {
             self.writes.push(Write::Delete {
                 key: operation.key.clone(),
@@ -137,6 +131,36 @@ impl Ledger {
             operation = %name, reason = end.reason(), "operation completed");
     }
 
+    /// Shows one that was over before a restart, at `end`, for as long as it would have
+    /// been shown.
+    pub(super) fn restore(
+        &mut self,
+        identity: &Identity,
+        operation: &Operation,
+        (end, json): (Timestamp, Vec<u8>),
+        now: Now,
+    ) {
+        let age = Duration::try_from(now.wall.duration_since(end)).unwrap_or_default();
+        if age < ENDED_FOR {
+            let id = (identity.clone(), operation.what.clone());
+            let last = self.starts.entry(id.clone()).or_insert(i64::MIN);
+            *last = operation.start_second().max(*last);
+            // For longer than needed, so that the oldest still is the first.
+            self.ended.push_back((now.steady, id));
+        }
+        let left = |retention: Retention| retention.age.checked_sub(age);
+        if let Some(left) = self.settings.retain.and_then(left) {
+            let until = now.steady + left;
+            // Nearly always the last: they come oldest first, or in any order, once.
+            let place = self.retained.partition_point(|(other, _)| *other <= until);
+            self.retained.insert(place, (until, operation.key.clone()));
+            self.writes.push(Write::Put {
+                key: operation.key.clone(),
+                json,
+            });
+        }
+    }
+
     /// `start`, or a second after the predecessor's start if it is not after that: the
     /// name of an operation is made of the second in which it started.
     pub(super) fn after_predecessor(&self, id: &OperationId, start: Start) -> Start {
@@ -146,22 +170,22 @@ impl Ledger {
         if start.at.as_second() > last {
             return start;
         }
-        let at = jiff::Timestamp::from_second(last + 1).unwrap_or(start.at);
+        let at = Timestamp::from_second(last + 1).unwrap_or(start.at);
         Start { at, ..start }
     }
 
     /// Drops what was kept long enough.
     pub(super) fn expire(&mut self, now: Instant) {
-        let old = |since: Instant, most: Duration| since + most <= now;
-        while self.retained.len() > RETAINED
-            || matches!(self.retained.front(), Some((since, _)) if old(*since, RETAINED_FOR))
+        let most = self.settings.retain.map_or(0, |retention| retention.most);
+        while self.retained.len() > most
+            || matches!(self.retained.front(), Some((until, _)) if *until <= now)
         {
             if let Some((_, key)) = self.retained.pop_front() {
                 self.writes.push(Write::Delete { key });
             }
         }
         while self.ended.len() > ENDED
-            || matches!(self.ended.front(), Some((since, _)) if old(*since, ENDED_FOR))
+            || matches!(self.ended.front(), Some((since, _)) if *since + ENDED_FOR <= now)
         {
             if let Some((_, id)) = self.ended.pop_front() {
                 // It may have ended again since; then this is a little early.

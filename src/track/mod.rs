@@ -6,17 +6,20 @@ mod arbitrate;
 mod end;
 mod ledger;
 mod operation;
+mod restore;
 mod subject;
 #[cfg(test)]
 mod tests;
 mod tracker;
 
-pub use tracker::{Now, Settings, Tracker};
+pub use restore::MAX_RESTORED;
+pub use tracker::{Now, Retention, Settings, Tracker};
 
+use crate::api::live::InFlightOperation;
 use crate::api::{Gvr, Source};
 use crate::evaluate::{Evaluation, Subject};
-use crate::index::{Stamp, Writer};
-use crate::rules::RuleBook;
+use crate::index::{Rv, Stamp, Writer};
+use crate::rules::{Bookless, RuleBook};
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::{mpsc, oneshot};
@@ -51,6 +54,16 @@ pub enum Message {
         /// What it tells.
         event: Event,
     },
+    /// What was there before a restart. Comes before any rules.
+    Restore {
+        /// The operations, from whoever kept them: each is checked.
+        operations: Vec<InFlightOperation>,
+        /// The version that they were listed at, if it is of this API: all that follow
+        /// are above it.
+        version: Option<Rv>,
+    },
+    /// All rule sets that have a book have brought it, but for these.
+    Booked(Arc<Bookless>),
     /// A namespace is gone, and what is retained in it goes too.
     NamespaceGone(Arc<str>),
     /// Asks to be told when all messages before this one can be read from the index.
@@ -108,6 +121,13 @@ pub async fn run(mut tracker: Tracker, mut writer: Writer, mut messages: mpsc::R
             if let Message::Flush(done) = message {
                 flushed.push(done);
                 continue;
+            }
+            if let Message::Restore {
+                version: Some(version),
+                ..
+            } = &message
+            {
+                writer.raise(*version);
             }
             if let Message::Feed {
                 event: Event::Evaluated { read, .. } | Event::Deleted { read, .. },

@@ -1,5 +1,9 @@
 //! One operation while it is in flight, and the object that it is shown as.
 
+mod restored;
+
+pub use restored::{Restored, UNCLAIMED};
+
 use super::arbitrate::What;
 use super::end::End;
 use crate::api::live::{self, InFlightOperation, Phase, Spec, StartTimeSource, State, Status};
@@ -58,7 +62,7 @@ impl Detection {
         self.rule_set.name == other.rule_set.name
             && self.rule_set.component == other.rule_set.component
             && own.labels == its.labels
-            && own.state == its.state
+            && own.state.unwrap_or(State::Progressing) == its.state.unwrap_or(State::Progressing)
             && own.reason == its.reason
             && own.message == its.message
             && own.progress == its.progress
@@ -128,24 +132,11 @@ impl Operation {
     ) -> Option<Self> {
         let speaker = detections.values().next()?.clone();
         let seconds = start.at.as_second();
-        let operation = &what.operation;
-        let id = match &what.item {
-            Some(item) => format!("{identity}/{operation}/{item}/{seconds}"),
-            None => format!("{identity}/{operation}/{seconds}"),
-        };
-        let namespace = view.subject.namespace.as_ref().unwrap_or(cluster_namespace);
-        let name = object_name(
-            &view.subject.name,
-            operation,
-            &labels::short_hash(id.as_bytes()),
-        );
+        let (key, uid) = Self::names(identity, view, cluster_namespace, &what, seconds);
         let mut started = Self {
             what,
-            key: Key {
-                namespace: namespace.clone(),
-                name: name.into(),
-            },
-            uid: Uuid::new_v5(&UID_NAMESPACE, id.as_bytes()),
+            key,
+            uid,
             start: start.at,
             start_source: start.source,
             detections,
@@ -158,6 +149,32 @@ impl Operation {
         };
         started.settle_speaker();
         Some(started)
+    }
+
+    /// Where the object of an operation is that started in this second, and its UID.
+    fn names(
+        identity: &str,
+        view: &SubjectView,
+        cluster_namespace: &Arc<str>,
+        what: &What,
+        seconds: i64,
+    ) -> (Key, Uuid) {
+        let operation = &what.operation;
+        let id = match &what.item {
+            Some(item) => format!("{identity}/{operation}/{item}/{seconds}"),
+            None => format!("{identity}/{operation}/{seconds}"),
+        };
+        let namespace = view.subject.namespace.as_ref().unwrap_or(cluster_namespace);
+        let name = object_name(
+            &view.subject.name,
+            operation,
+            &labels::short_hash(id.as_bytes()),
+        );
+        let key = Key {
+            namespace: namespace.clone(),
+            name: name.into(),
+        };
+        (key, Uuid::new_v5(&UID_NAMESPACE, id.as_bytes()))
     }
 
     /// Start in whole seconds, which is part of the identity.
@@ -249,7 +266,7 @@ impl Operation {
         };
         let reason = match &says.reason {
             Some(reason) => reason.to_string(),
-            None => self.operation_reason(),
+            None => operation_reason(&self.what.operation),
         };
         let shown = Shown {
             phase: Phase::Active,
@@ -276,21 +293,6 @@ impl Operation {
             },
         };
         self.encode(view, &shown, Some(now))
-    }
-
-    /// The operation's name as a condition reason, which has fewer characters to
-    /// choose from than a label value.
-    fn operation_reason(&self) -> String {
-        let mut reason: String = self
-            .what
-            .operation
-            .chars()
-            .filter(|c| c.is_ascii_alphanumeric() || *c == '_')
-            .collect();
-        if !reason.starts_with(|c: char| c.is_ascii_alphabetic()) {
-            reason.insert_str(0, "Operation");
-        }
-        reason
     }
 
     fn encode(
@@ -352,6 +354,7 @@ impl Operation {
                 start_time_source: self.start_source,
                 last_detected: Time(self.last_detected),
                 completed: completed.map(|_| Time(self.detected_until(completed))),
+                instance: self.instance.as_deref().map(str::to_owned),
                 detected_by: self.detected_by.iter().map(ToString::to_string).collect(),
                 subject_generation: subject.generation,
                 conditions: self.conditions(subject.generation, reason, message, completed),
@@ -446,6 +449,19 @@ impl Operation {
         set("ruleset", &self.speaker.rule_set.name);
         all
     }
+}
+
+/// The operation's name as a condition reason, which has fewer characters to choose from
+/// than a label value.
+fn operation_reason(operation: &str) -> String {
+    let mut reason: String = operation
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || *c == '_')
+        .collect();
+    if !reason.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        reason.insert_str(0, "Operation");
+    }
+    reason
 }
 
 /// `<subject>-<operation>-<hash>`, a valid DNS subdomain whatever the parts hold.

@@ -1,5 +1,7 @@
 //! One subject: its operations in flight, and those that wait to appear.
 
+mod restored;
+
 use super::arbitrate::{self, Contender, What};
 use super::end::End;
 use super::ledger::{Identity, Ledger};
@@ -24,6 +26,16 @@ pub(super) struct Tracked {
     // have one operation.
     operations: BTreeMap<What, Box<InFlight>>,
     waiting: BTreeMap<What, Waiting>,
+    memory: Memory,
+}
+
+/// What of a subject is from before a restart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Memory {
+    /// It has not been seen since: what is not known to be detected may be all the same.
+    unseen: bool,
+    /// Rule sets are known by name only.
+    unclaimed: bool,
 }
 
 #[derive(Debug)]
@@ -123,6 +135,7 @@ impl Tracked {
             target,
             operations: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            memory: Memory::default(),
         }
     }
 
@@ -141,6 +154,7 @@ impl Tracked {
         ledger: &mut Ledger,
         now: Now,
     ) {
+        self.memory.unseen = false;
         let start = first_start(&evaluation.subject, initial, now.wall);
         // A listed object's managedFields are only read for its start.
         self.view.subject = Subject {
@@ -177,6 +191,10 @@ impl Tracked {
     /// Settles what is not detected any more, takes back what is again, writes what
     /// changed visibly, and starts what may start.
     pub(super) fn refresh(&mut self, gap: bool, ledger: &mut Ledger, now: Now) {
+        if self.memory.unseen {
+            self.show_gap(gap, ledger, now);
+            return;
+        }
         let mut over = Vec::new();
         for (what, in_flight) in &mut self.operations {
             let id = || (self.identity.clone(), what.clone());
@@ -227,7 +245,7 @@ impl Tracked {
         if let Some(in_flight) = self.operations.get_mut(what)
             && in_flight.settling == Some(Settling::Until(at))
         {
-            if gap {
+            if gap || self.memory.unseen {
                 in_flight.settling = Some(Settling::AwaitingFeed);
                 return;
             }

@@ -17,6 +17,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
+use uuid::Uuid;
 
 /// The time, as people and as timers read it.
 #[derive(Clone, Copy, Debug)]
@@ -43,24 +44,36 @@ impl Now {
 pub struct Settings {
     /// How long an operation must not be detected before it is over.
     pub debounce: Duration,
-    /// Whether completed operations stay (bounded by age and count).
-    pub retain: bool,
+    /// How completed operations stay; None: not at all.
+    pub retain: Option<Retention>,
     /// Where operations on cluster-scoped subjects are shown.
     pub cluster_namespace: Arc<str>,
+}
+
+/// How long completed operations stay, oldest out first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// After their end.
+    pub age: Duration,
+    /// How many at once.
+    pub most: usize,
 }
 
 /// All operations in flight, and the feeds that tell of them.
 #[derive(Debug)]
 pub struct Tracker {
     metrics: Arc<Metrics>,
-    books: HashMap<Arc<Gvr>, Arc<RuleBook>>,
-    feeds: HashMap<Source, FeedState>,
-    subjects: HashMap<Identity, Tracked>,
-    ledger: Ledger,
+    pub(super) books: HashMap<Arc<Gvr>, Arc<RuleBook>>,
+    pub(super) feeds: HashMap<Source, FeedState>,
+    pub(super) subjects: HashMap<Identity, Tracked>,
+    pub(super) ledger: Ledger,
+    /// UIDs of operations that were taken up from before a restart: several may tell of
+    /// one.
+    pub(super) restored: HashSet<Uuid>,
 }
 
 #[derive(Debug, Default)]
-struct FeedState {
+pub(super) struct FeedState {
     /// Identities told of since the last reset, of subjects that are tracked.
     seen: Option<HashSet<Identity>>,
     /// Has synced at least once: what shows up later was not there before.
@@ -77,6 +90,7 @@ impl Tracker {
             books: HashMap::new(),
             feeds: HashMap::new(),
             subjects: HashMap::new(),
+            restored: HashSet::new(),
         }
     }
 
@@ -89,6 +103,8 @@ impl Tracker {
                 removed,
             } => self.rules(&target, book, removed, now),
             Message::NamespaceGone(namespace) => self.ledger.forget_namespace(&namespace),
+            Message::Restore { operations, .. } => self.restore(operations, now),
+            Message::Booked(bookless) => self.all_booked(&bookless, now),
             // Answered by whoever commits.
             Message::Flush(_) => {}
             Message::Feed {
@@ -187,6 +203,10 @@ impl Tracker {
             };
             Tracked::new(identity.clone(), view, source.target.clone())
         });
+        if tracked.is_unclaimed() {
+            // The target's version may be another one than before the restart.
+            tracked.claim(&source.target, &book, &mut self.ledger, now);
+        }
         let gap = gap(&self.feeds, tracked);
         tracked.evaluated(&book, evaluation, (initial, gap), &mut self.ledger, now);
         self.forget_if_over(&identity);
@@ -286,7 +306,16 @@ impl Tracker {
             End::RuleRemoved
         };
         let books = &self.books;
-        for tracked in self.subjects.values_mut() {
+        if let Some(book) = books.get(target) {
+            for tracked in self.subjects.values_mut() {
+                if tracked.may_be_claimed(target, book) {
+                    tracked.claim(target, book, &mut self.ledger, now);
+                }
+            }
+        }
+        // Of the others nobody can say yet whether there are rules.
+        let watched = |tracked: &&mut Tracked| !tracked.is_unclaimed();
+        for tracked in self.subjects.values_mut().filter(watched) {
             let namespace = tracked.view.subject.namespace.clone();
             let subject_target = tracked.target.clone();
             let keeps = |what: &What, detection: &Detection| {
@@ -319,7 +348,7 @@ impl Tracker {
 }
 
 /// Whether a feed that tells of the subject has a gap.
-fn gap(feeds: &HashMap<Source, FeedState>, tracked: &Tracked) -> bool {
+pub(super) fn gap(feeds: &HashMap<Source, FeedState>, tracked: &Tracked) -> bool {
     let namespace = tracked.view.subject.namespace.clone();
     let everywhere = Source {
         target: tracked.target.clone(),

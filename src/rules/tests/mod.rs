@@ -101,7 +101,7 @@ struct World {
     rule_sets: mpsc::UnboundedSender<RuleSetEvent>,
     feedback: mpsc::Sender<Feedback>,
     publications: mpsc::Receiver<Publication>,
-    caught_up: watch::Receiver<bool>,
+    caught_up: watch::Receiver<Option<Arc<Bookless>>>,
     sink: Arc<Sink>,
 }
 
@@ -113,7 +113,7 @@ fn world() -> World {
     let (rule_sets, events) = mpsc::unbounded_channel();
     let (feedback, reported) = mpsc::channel(16);
     let (publish, publications) = mpsc::channel(64);
-    let (caught, caught_up) = watch::channel(false);
+    let (caught, caught_up) = watch::channel(None);
     let sink = Arc::new(Sink::default());
     let inputs = Inputs {
         rule_sets: UnboundedReceiverStream::new(events)

@@ -128,7 +128,7 @@ fn what_succeeded_is_done_and_what_failed_got_as_far_as_it_did() {
     for (phase, progress) in [("Done", 100), ("Broken", 40)] {
         let mut world = world_with(Settings {
             debounce: DEBOUNCE,
-            retain: true,
+            retain: Some(RETENTION),
             cluster_namespace: "ifo-system".into(),
         });
         world.spec(
@@ -367,7 +367,7 @@ fn phases_end_each_other_at_once() {
 fn the_message_of_one_that_gave_way_names_its_successor() {
     let mut settings_world = world_with(Settings {
         debounce: DEBOUNCE,
-        retain: true,
+        retain: Some(RETENTION),
         cluster_namespace: "ifo-system".into(),
     });
     settings_world.spec(STOPPING);

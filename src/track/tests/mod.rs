@@ -1,6 +1,7 @@
 //! The life of operations, with time that the tests move.
 
 mod language;
+mod restore;
 
 use super::*;
 use crate::api::live::{InFlightOperation, Phase, State};
@@ -18,6 +19,11 @@ static LAYOUT: Layout = Layout { paths: &[] };
 
 const DEBOUNCE: Duration = Duration::from_secs(30);
 
+const RETENTION: Retention = Retention {
+    age: Duration::from_hours(24),
+    most: 10_000,
+};
+
 struct World {
     tracker: Tracker,
     writer: Writer,
@@ -32,12 +38,21 @@ struct World {
 fn world() -> World {
     world_with(Settings {
         debounce: DEBOUNCE,
-        retain: false,
+        retain: None,
         cluster_namespace: "ifo-system".into(),
     })
 }
 
 fn world_with(settings: Settings) -> World {
+    let mut world = fresh(settings);
+    world.rules(&[("vm-rules", &["Migrating", "Stopping"])]);
+    world.feed(Event::Reset);
+    world.feed(Event::Synced { missing: None });
+    world
+}
+
+/// One that knows no rules yet.
+fn fresh(settings: Settings) -> World {
     let (writer, reader) = index::index(
         &LAYOUT,
         Bounds {
@@ -53,7 +68,7 @@ fn world_with(settings: Settings) -> World {
         version: "v1".into(),
         resource: "virtualmachines".into(),
     });
-    let mut world = World {
+    World {
         tracker: Tracker::new(settings, Arc::new(Metrics::new())),
         writer,
         reader,
@@ -65,11 +80,7 @@ fn world_with(settings: Settings) -> World {
         book: book(&target, 0, &[]),
         target,
         generation: 0,
-    };
-    world.rules(&[("vm-rules", &["Migrating", "Stopping"])]);
-    world.feed(Event::Reset);
-    world.feed(Event::Synced { missing: None });
-    world
+    }
 }
 
 fn book(target: &Arc<Gvr>, generation: u64, sets: &[(&str, &[&str])]) -> Arc<RuleBook> {
@@ -356,7 +367,7 @@ fn operation_completes_once_the_debounce_is_over_and_is_then_deleted() {
 fn completed_time_is_when_detection_stopped() {
     let settings = Settings {
         debounce: DEBOUNCE,
-        retain: true,
+        retain: Some(RETENTION),
         cluster_namespace: "ifo-system".into(),
     };
     let mut world = world_with(settings);
@@ -389,7 +400,7 @@ fn completed_time_is_when_detection_stopped() {
 fn retained_operations_are_bounded_by_age() {
     let settings = Settings {
         debounce: Duration::ZERO,
-        retain: true,
+        retain: Some(RETENTION),
         cluster_namespace: "ifo-system".into(),
     };
     let mut world = world_with(settings);
@@ -398,6 +409,34 @@ fn retained_operations_are_bounded_by_age() {
     assert_eq!(world.one().status.phase, Phase::Completed);
     world.after(Duration::from_hours(24));
     assert!(world.shown().is_empty());
+}
+
+#[test]
+fn retained_operations_are_bounded_by_count_oldest_out_first() {
+    let mut world = world_with(Settings {
+        debounce: Duration::ZERO,
+        retain: Some(Retention {
+            most: 2,
+            ..RETENTION
+        }),
+        cluster_namespace: "ifo-system".into(),
+    });
+    for name in ["a", "b", "c", "d"] {
+        world.sees(subject(name), &["Migrating"]);
+        world.after(Duration::from_secs(1));
+        world.sees(subject(name), &[]);
+    }
+    let subjects = |world: &World| -> Vec<String> {
+        let shown = world.shown();
+        shown.into_iter().map(|it| it.spec.subject.name).collect()
+    };
+    assert_eq!(subjects(&world), ["c", "d"]);
+    let deleted = world.seen();
+    let deleted = deleted.iter().filter(|it| it.starts_with('-'));
+    assert_eq!(deleted.count(), 2, "each that goes is told of");
+    // Each has its own age.
+    world.after(Duration::from_hours(24) - Duration::from_secs(1));
+    assert_eq!(subjects(&world), ["d"]);
 }
 
 #[test]
@@ -657,7 +696,7 @@ fn what_was_under_way_before_the_first_sync_starts_at_the_newest_managed_time() 
 fn successor_within_the_same_second_is_another_object() {
     let mut world = world_with(Settings {
         debounce: Duration::ZERO,
-        retain: true,
+        retain: Some(RETENTION),
         cluster_namespace: "ifo-system".into(),
     });
     world.vm(&["Migrating"]);

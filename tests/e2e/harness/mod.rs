@@ -12,6 +12,7 @@ pub use api::{Answer, Caller};
 pub use objects::{
     CRD, Kind, NODE, OPERATION, RULE_SET, VM, VMI, condition, crd, migrating, rule_set, text,
 };
+pub use server::Server;
 pub use watch::{Events, Lines, event_types};
 pub use world::{World, audited, columns};
 

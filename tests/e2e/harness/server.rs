@@ -206,6 +206,7 @@ fn environment(namespace: &str, container: &Value) -> BTreeMap<String, String> {
         let value = match (variable["value"].as_str(), field) {
             (Some(value), _) => expand(value, &env),
             (None, "metadata.namespace") => namespace.to_owned(),
+            (None, "status.podIP") => "127.0.0.1".to_owned(),
             (None, _) => panic!("the tests cannot give this variable a value: {variable}"),
         };
         env.insert(name, value);

@@ -59,15 +59,9 @@ impl World {
 
         let account = text(&deployment, "/spec/template/spec/serviceAccountName");
         let namespace = text(&deployment, "/metadata/namespace");
-        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
-        let request = json!({
-            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
-            "spec": {"expirationSeconds": 86400},
-        });
-        let token = admin.post(&path, &request).await.ok();
-        let token = text(&token, "/status/token");
+        let token = token(&admin, namespace, account).await;
         let kubeconfig = state.dir.join("ifo-apiserver.kubeconfig");
-        let content = server::kubeconfig(&state.server, &state.client_ca, token);
+        let content = server::kubeconfig(&state.server, &state.client_ca, &token);
         std::fs::write(&kubeconfig, content.to_string()).expect("the run's folder is ours");
         let server = Server::start(&state.dir, &deployment, &kubeconfig).await;
 
@@ -142,8 +136,12 @@ impl World {
 
     /// Somebody who speaks to our server directly, as kube-apiserver does.
     pub fn front_proxy(&self) -> Caller {
+        self.front_proxy_of(self.direct())
+    }
+
+    /// The same for any server of ours.
+    pub fn front_proxy_of(&self, mut config: Config) -> Caller {
         let state = &self.control_plane.state;
-        let mut config = self.direct();
         config.auth_info.client_certificate = Some(state.request_header_client_certificate.clone());
         config.auth_info.client_key = Some(state.request_header_client_key.clone());
         Caller::new(config)
@@ -271,6 +269,19 @@ impl World {
             .expect("an administrator may watch")
     }
 
+    /// Applies objects as `kubectl apply` does.
+    pub async fn apply(&self, manifests: &[Value]) {
+        apply(&self.control_plane.state.kubectl, manifests).await;
+    }
+
+    /// A kubeconfig, in this file, for a ServiceAccount.
+    pub async fn kubeconfig_of(&self, namespace: &str, account: &str, file: &Path) {
+        let token = token(&self.admin, namespace, account).await;
+        let state = &self.control_plane.state;
+        let content = server::kubeconfig(&state.server, &state.client_ca, &token);
+        std::fs::write(file, content.to_string()).expect("the run's folder is ours");
+    }
+
     /// Runs kubectl to its end; its output if it succeeds.
     pub async fn kubectl(&self, args: &[&str]) -> Result<String, String> {
         kubectl(&self.control_plane.state.kubectl, args, None).await
@@ -298,6 +309,17 @@ pub fn audited(world: &World) -> Vec<Value> {
             text(event, "/user/username") == "system:serviceaccount:ifo-system:ifo-apiserver"
         })
         .collect()
+}
+
+/// A token for a ServiceAccount that lasts for the run.
+async fn token(admin: &Caller, namespace: &str, account: &str) -> String {
+    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
+    let request = json!({
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 86400},
+    });
+    let answer = admin.post(&path, &request).await.ok();
+    text(&answer, "/status/token").to_owned()
 }
 
 /// The items of a list.

@@ -1,0 +1,305 @@
+//! Between the live object and the custom resource. Pure: the same live object always
+//! yields the same bytes, so whoever writes it again changes nothing.
+
+use crate::api::live::{self, Phase, State};
+use crate::api::{LIVE_GROUP, VERSION, persisted};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+
+/// Longest name of an object (validation.DNS1123SubdomainMaxLength).
+const MAX_NAME: usize = 253;
+
+/// Characters of the live object's uid at the end of the name.
+const UID_PART: usize = 8;
+
+/// Name of the custom resource of the live object with this name and uid.
+///
+/// Live names are unique in their namespace, and custom resources have none. Both the
+/// hash at the end of a live name and its uid come from the subject's uid, but by
+/// different functions: together they tell 2^64 operations apart.
+pub fn name_of(live_name: &str, live_uid: &str) -> String {
+    let tail: String = live_uid
+        .chars()
+        .filter(char::is_ascii_hexdigit)
+        .map(|c| c.to_ascii_lowercase())
+        .take(UID_PART)
+        .collect();
+    // Names are ASCII; what is not is no name, and the server says so.
+    let head: String = live_name.chars().take(MAX_NAME - UID_PART - 1).collect();
+    // A cut may end at a dot or a dash, which would be valid only in the middle.
+    let head = head.trim_end_matches(['.', '-']);
+    format!("{head}-{tail}")
+}
+
+/// The custom resource of a live object.
+pub fn to_cr(live: &live::InFlightOperation) -> persisted::InFlightOperation {
+    let live::InFlightOperation {
+        metadata,
+        spec,
+        status,
+        ..
+    } = live;
+    let name = metadata.name.as_deref().unwrap_or_default();
+    let uid = metadata.uid.clone().unwrap_or_default();
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    let mut cr = persisted::InFlightOperation::new(
+        &name_of(name, &uid),
+        persisted::InFlightOperationSpec {
+            operation: spec.operation.clone(),
+            rule_set: spec.rule_set.clone(),
+            component: spec.component.clone(),
+            subject: spec.subject.clone(),
+            item: spec.item.clone(),
+        },
+    );
+    cr.metadata.labels.clone_from(&metadata.labels);
+    cr.metadata.annotations = Some(
+        [(
+            persisted::LIVE_ANNOTATION.to_owned(),
+            format!("{namespace}/{name}"),
+        )]
+        .into(),
+    );
+    // A cluster-scoped object may not be owned by one in a namespace.
+    if spec.subject.namespace.is_none() {
+        cr.metadata.owner_references = owners(&spec.subject);
+    }
+    cr.status = Some(persisted::InFlightOperationStatus {
+        phase: status.phase,
+        // Every live object has one.
+        started: metadata
+            .creation_timestamp
+            .clone()
+            .unwrap_or_else(|| status.last_detected.clone()),
+        live_uid: uid,
+        completed: status.completed.clone(),
+        last_detected: status.last_detected.clone(),
+        detected_by: status.detected_by.clone(),
+        subject_generation: status.subject_generation,
+        conditions: status.conditions.clone(),
+        state: status.state,
+        reason: status.reason.clone(),
+        message: status.message.clone(),
+        progress: status.progress,
+        start_time_source: status.start_time_source,
+        instance: status.instance.clone(),
+    });
+    cr
+}
+
+/// The live object that a custom resource was written from. None if it is not one of
+/// ours: without a status, or without the annotation that tells where the live one is.
+pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperation> {
+    let status = cr.status.as_ref()?;
+    let annotations = cr.metadata.annotations.as_ref()?;
+    let place = annotations.get(persisted::LIVE_ANNOTATION)?;
+    let (namespace, name) = place.split_once('/')?;
+    if namespace.is_empty() || name.is_empty() || status.live_uid.is_empty() {
+        return None;
+    }
+    let spec = &cr.spec;
+    Some(live::InFlightOperation {
+        api_version: format!("{LIVE_GROUP}/{VERSION}"),
+        kind: live::KIND.to_owned(),
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(namespace.to_owned()),
+            uid: Some(status.live_uid.clone()),
+            creation_timestamp: Some(status.started.clone()),
+            generation: Some(1),
+            labels: cr.metadata.labels.clone(),
+            owner_references: owners(&spec.subject),
+            ..ObjectMeta::default()
+        },
+        spec: live::Spec {
+            operation: spec.operation.clone(),
+            rule_set: spec.rule_set.clone(),
+            component: spec.component.clone(),
+            subject: spec.subject.clone(),
+            item: spec.item.clone(),
+        },
+        status: live::Status {
+            phase: status.phase,
+            state: status.state,
+            reason: status.reason.clone(),
+            message: status.message.clone(),
+            progress: status.progress,
+            start_time_source: status.start_time_source,
+            instance: status.instance.clone(),
+            last_detected: status.last_detected.clone(),
+            completed: status.completed.clone(),
+            detected_by: status.detected_by.clone(),
+            subject_generation: status.subject_generation,
+            conditions: status.conditions.clone(),
+        },
+    })
+}
+
+/// The custom resource of an operation that ended while no server was looking, as of the
+/// moment when one looked again.
+pub fn ended(
+    cr: &persisted::InFlightOperation,
+    now: Timestamp,
+) -> Option<persisted::InFlightOperation> {
+    const REASON: &str = "NotDetected";
+    const MESSAGE: &str = "It was over when the server looked again after a restart.";
+    let mut live = from_cr(cr)?;
+    let status = &mut live.status;
+    status.phase = Phase::Completed;
+    status.state = State::Ended;
+    REASON.clone_into(&mut status.reason);
+    MESSAGE.clone_into(&mut status.message);
+    status.completed = Some(Time(now));
+    for condition in &mut status.conditions {
+        let over = condition.type_ == "Completed";
+        let value = if over { "True" } else { "False" };
+        if condition.status != value {
+            value.clone_into(&mut condition.status);
+            condition.last_transition_time = Time(now);
+        }
+        REASON.clone_into(&mut condition.reason);
+        // As those of an operation whose end was seen: `Detected` has nothing to add.
+        if condition.type_ == "Detected" {
+            condition.message.clear();
+        } else {
+            MESSAGE.clone_into(&mut condition.message);
+        }
+    }
+    Some(to_cr(&live))
+}
+
+/// The reference that makes an operation go with its subject; none for a subject whose
+/// uid is unknown.
+fn owners(subject: &live::Subject) -> Option<Vec<OwnerReference>> {
+    subject.uid.as_ref().map(|uid| {
+        vec![OwnerReference {
+            api_version: subject.api_version.clone(),
+            kind: subject.kind.clone(),
+            name: subject.name.clone(),
+            uid: uid.clone(),
+            controller: Some(true),
+            block_owner_deletion: Some(false),
+        }]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn live(namespace: Option<&str>, progress: Option<u8>) -> live::InFlightOperation {
+        let mut object = json!({
+            "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
+            "metadata": {
+                "name": "vm-migrating-3f9c2a1b", "namespace": namespace.unwrap_or("ifo-system"),
+                "uid": "0a1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f",
+                "creationTimestamp": "2026-01-02T03:04:05Z", "generation": 1,
+                "labels": {"ifo.kubevirt.io/operation": "Migrating", "a": "b"},
+                "ownerReferences": [{
+                    "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm",
+                    "uid": "u-1", "controller": true, "blockOwnerDeletion": false,
+                }],
+            },
+            "spec": {
+                "operation": "Migrating", "ruleSet": "rules", "component": "kubevirt",
+                "subject": {
+                    "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm",
+                    "uid": "u-1",
+                    "ownerReferences": [
+                        {"apiVersion": "v1", "kind": "Pool", "name": "p", "uid": "u-2"},
+                    ],
+                },
+                "item": "disk-1",
+            },
+            "status": {
+                "phase": "Active", "state": "Blocked", "reason": "Waits", "message": "For a node",
+                "startTimeSource": "Detected", "instance": "run-1", "lastDetected": "2026-01-02T03:04:06Z",
+                "detectedBy": ["rules", "other"], "subjectGeneration": 7,
+                "conditions": [{
+                    "type": "Progressing", "status": "True", "reason": "Waits",
+                    "message": "For a node", "lastTransitionTime": "2026-01-02T03:04:05Z",
+                    "observedGeneration": 7,
+                }],
+            },
+        });
+        if let Some(namespace) = namespace {
+            object["spec"]["subject"]["namespace"] = json!(namespace);
+        }
+        if let Some(progress) = progress {
+            object["status"]["progress"] = json!(progress);
+            object["status"]["completed"] = json!("2026-01-02T03:05:05Z");
+            object["status"]["phase"] = json!("Completed");
+            object["status"]["state"] = json!("Succeeded");
+        }
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn a_live_object_comes_back_as_it_was_also_over_the_wire() {
+        for object in [
+            live(Some("default"), None),
+            live(None, None),
+            live(Some("a"), Some(100)),
+        ] {
+            let cr = to_cr(&object);
+            let wire = serde_json::to_vec(&cr).unwrap();
+            let read: persisted::InFlightOperation = serde_json::from_slice(&wire).unwrap();
+            assert_eq!(from_cr(&cr).as_ref(), Some(&object));
+            assert_eq!(from_cr(&read).as_ref(), Some(&object));
+        }
+    }
+
+    #[test]
+    fn only_the_cr_of_a_cluster_scoped_subject_has_an_owner() {
+        let owned = to_cr(&live(None, None)).metadata.owner_references;
+        assert_eq!(owned.unwrap()[0].uid, "u-1");
+        let cr = to_cr(&live(Some("default"), None));
+        assert_eq!(cr.metadata.owner_references, None);
+        assert_eq!(cr.metadata.namespace, None);
+    }
+
+    #[test]
+    fn names_are_valid_and_differ_where_only_the_namespace_does() {
+        let long = format!("{}.{}", "a".repeat(243), "b".repeat(9));
+        for name in ["vm-migrating-3f9c2a1b", &long] {
+            let one = name_of(name, "0a1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f");
+            let other = name_of(name, "1a1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f");
+            assert_ne!(one, other);
+            assert!(crate::api::labels::is_subdomain(&one), "{one}");
+        }
+        let name = name_of(
+            "vm-migrating-3f9c2a1b",
+            "0A1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f",
+        );
+        assert_eq!(name, "vm-migrating-3f9c2a1b-0a1b2c3d");
+    }
+
+    #[test]
+    fn an_operation_that_ended_unseen_is_completed_in_every_field_that_says_so() {
+        let now: Timestamp = "2026-02-03T04:05:06Z".parse().unwrap();
+        let ended = ended(&to_cr(&live(Some("default"), None)), now).unwrap();
+        let status = ended.status.unwrap();
+        assert_eq!(status.phase, Phase::Completed);
+        assert_eq!(status.state, State::Ended);
+        assert_eq!(status.completed, Some(Time(now)));
+        let progressing = &status.conditions[0];
+        assert_eq!(progressing.status, "False");
+        assert_eq!(progressing.reason, status.reason);
+        assert_eq!(progressing.last_transition_time, Time(now));
+    }
+
+    #[test]
+    fn an_object_that_somebody_else_made_is_not_taken_for_ours() {
+        let ours = to_cr(&live(Some("default"), None));
+        let mut without_status = ours.clone();
+        without_status.status = None;
+        let mut without_place = ours.clone();
+        without_place.metadata.annotations = None;
+        let mut without_uid = ours;
+        without_uid.status.as_mut().unwrap().live_uid.clear();
+        for cr in [without_status, without_place, without_uid] {
+            assert_eq!(from_cr(&cr), None);
+        }
+    }
+}

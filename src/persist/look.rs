@@ -1,0 +1,115 @@
+//! What of an operation is worth a write: a small value to compare instead of objects.
+
+use super::convert;
+use crate::api::live::{self, Phase, State};
+use crate::api::persisted;
+use crate::index::Entry;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+/// What an operation looks like, in so far as a change of it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Look {
+    /// Whether it is over.
+    pub phase: Phase,
+    /// Whether it is no longer detected, but not over either.
+    pub settling: bool,
+    /// Everything else that a person would call a change.
+    pub digest: u64,
+}
+
+impl Look {
+    /// Of a custom resource as it is, or as it is to be.
+    ///
+    /// Left out are `lastDetected`, `subjectGeneration` and the conditions: they change
+    /// along with what is not left out, or on their own with every gap in a watch, and
+    /// then for all operations at once. So would `startTimeSource`, with a restart.
+    pub fn of(cr: &persisted::InFlightOperation) -> Option<Self> {
+        let status = cr.status.as_ref()?;
+        let mut shown = serde_json::to_value(status).ok()?;
+        for left_out in [
+            "lastDetected",
+            "subjectGeneration",
+            "conditions",
+            "startTimeSource",
+        ] {
+            shown.as_object_mut()?.remove(left_out);
+        }
+        let (labels, annotations) = (&cr.metadata.labels, &cr.metadata.annotations);
+        let bytes = serde_json::to_vec(&(&cr.spec, labels, annotations, shown)).ok()?;
+        let mut hasher = DefaultHasher::new();
+        bytes.hash(&mut hasher);
+        Some(Self {
+            phase: status.phase,
+            settling: status.state == State::Settling,
+            digest: hasher.finish(),
+        })
+    }
+}
+
+/// The name of the custom resource for an object of the index, and the look it is to have.
+/// None for what is no operation, which the index never holds.
+pub(super) fn of_entry(entry: &Entry) -> Option<(String, Look)> {
+    let cr = cr_of(entry)?;
+    let look = Look::of(&cr)?;
+    Some((cr.metadata.name?, look))
+}
+
+/// The custom resource for an object of the index.
+pub(super) fn cr_of(entry: &Entry) -> Option<persisted::InFlightOperation> {
+    let live: live::InFlightOperation = serde_json::from_slice(entry.json()).ok()?;
+    Some(convert::to_cr(&live))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn cr() -> persisted::InFlightOperation {
+        let cr = json!({
+            "apiVersion": "ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
+            "metadata": {"name": "a", "labels": {"a": "b"}},
+            "spec": {
+                "operation": "Migrating", "ruleSet": "rules", "component": "kubevirt",
+                "subject": {"apiVersion": "v1", "kind": "VM", "name": "vm"},
+            },
+            "status": {
+                "phase": "Active", "state": "Progressing", "reason": "Migrating",
+                "started": "2026-01-02T03:04:05Z", "liveUID": "u", "progress": 5,
+                "startTimeSource": "Detected", "lastDetected": "2026-01-02T03:04:05Z",
+            },
+        });
+        serde_json::from_value(cr).unwrap()
+    }
+
+    #[test]
+    fn what_people_see_is_a_change_and_heartbeats_gaps_and_restarts_are_none() {
+        let before = Look::of(&cr()).unwrap();
+        let changed = |change: fn(&mut persisted::InFlightOperation)| {
+            let mut cr = cr();
+            change(&mut cr);
+            Look::of(&cr).unwrap() != before
+        };
+        assert_eq!(Look::of(&cr()), Some(before));
+        assert!(changed(|cr| cr.status.as_mut().unwrap().progress = Some(6)));
+        assert!(changed(
+            |cr| cr.status.as_mut().unwrap().message = "m".to_owned()
+        ));
+        assert!(changed(
+            |cr| cr.status.as_mut().unwrap().state = State::Settling
+        ));
+        assert!(changed(|cr| cr.metadata.labels = None));
+        assert!(changed(|cr| cr.spec.component = "other".to_owned()));
+        assert!(!changed(|cr| {
+            let status = cr.status.as_mut().unwrap();
+            status.subject_generation = Some(9);
+            status.last_detected.0 += jiff::SignedDuration::from_secs(9);
+            status.start_time_source = live::StartTimeSource::Restored;
+        }));
+        // What the server adds to what was applied.
+        assert!(!changed(|cr| {
+            cr.metadata.uid = Some("x".to_owned());
+            cr.metadata.resource_version = Some("1".to_owned());
+        }));
+    }
+}

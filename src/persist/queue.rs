@@ -1,0 +1,451 @@
+//! What is still to be written, when, and in which order. Enters: the newest state of each
+//! operation, what is in the cluster, how writes went, the time. Leaves: the next write.
+//!
+//! It holds one small record for each operation of the index and for each custom resource
+//! in the cluster, however many changes there were: a record says what is wanted and what
+//! was written last, and there is something to write as long as the two differ.
+
+use super::look::Look;
+use super::pace::Pace;
+use super::store::Failure;
+use crate::api::live::Phase;
+use crate::index::Entry;
+use jiff::Timestamp;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+mod record;
+#[cfg(test)]
+mod tests;
+
+use record::{Plan, Record, Wanted, Written};
+
+/// Writes under way at once. At 20 ms for a write, more than the rate needs.
+const CONCURRENCY: usize = 4;
+
+/// How often what is in the cluster is compared with what is in the index: that finds what
+/// others deleted, and what another replica left behind when it ended.
+const COMPARE_EVERY: Duration = Duration::from_mins(10);
+
+/// How long a custom resource without a live object is looked at before anything is done
+/// about it: another replica may have seen its operation a moment earlier.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Deletions of what may be there or not, since its write was not answered. More are not
+/// kept: a comparison finds those that are there.
+const DOUBTFUL: usize = 1_000;
+
+/// A single refusal may be about one object; after so many in a row the server may not
+/// write at all.
+const REFUSALS: u32 = 3;
+
+/// How the queue is to behave.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Changes in the middle of an operation are written at most this often.
+    pub resync: Duration,
+    /// How long an operation must be settling before that is written: longer than it
+    /// usually takes until it is over.
+    pub settling: Duration,
+    /// How long after a refusal of all writes the next attempt is.
+    pub requeue: Duration,
+    /// Whether completed operations stay …
+    pub retain: bool,
+    /// … for so long after their end …
+    pub retain_for: Duration,
+    /// … and at most so many.
+    pub retain_max: usize,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    /// Name of the custom resource.
+    pub name: Arc<str>,
+    pub task: Task,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Task {
+    /// Apply what the index has; with a uid, only to the one with that uid.
+    Apply {
+        entry: Arc<Entry>,
+        look: Look,
+        uid: Option<Uuid>,
+    },
+    /// Read it, and apply it as one that ended while nobody looked.
+    End,
+    /// Delete it.
+    Delete,
+}
+
+/// How it went.
+#[derive(Clone, Debug)]
+pub(super) enum Done {
+    /// Written: now it has this look and this uid.
+    Applied(Look, Option<Uuid>),
+    /// It is not there.
+    Absent,
+}
+
+/// What to do next.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// This.
+    Write(Job),
+    /// List what is in the cluster.
+    Compare,
+    /// Nothing before this time; None is until something happens.
+    Wait(Option<Instant>),
+}
+
+/// What a list found of one.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub name: Arc<str>,
+    pub uid: Option<Uuid>,
+    pub look: Look,
+    pub completed: Option<Timestamp>,
+}
+
+/// How much there is to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Backlog {
+    /// Operations whose write is due or under way.
+    pub length: usize,
+    /// Since when the oldest of them is.
+    pub since: Option<Instant>,
+}
+
+#[derive(Debug)]
+pub(super) struct Queue {
+    settings: Settings,
+    pace: Pace,
+    records: HashMap<Arc<str>, Record>,
+    /// When which of them is to be written, back-off included.
+    due: BTreeSet<(Instant, Arc<str>)>,
+    /// Those to delete that may not even be there.
+    doubtful: HashSet<Arc<str>>,
+    writing: usize,
+    /// When to compare next; None while a comparison is under way.
+    compare_at: Option<Instant>,
+    /// Whether the index holds all that it should after a start.
+    settled: bool,
+    /// Refusals in a row.
+    refusals: u32,
+    draining: bool,
+}
+
+impl Queue {
+    /// Nothing is written before the first comparison.
+    pub fn new(settings: Settings, now: Instant) -> Self {
+        Self {
+            settings,
+            pace: Pace::new(now),
+            records: HashMap::new(),
+            due: BTreeSet::new(),
+            doubtful: HashSet::new(),
+            writing: 0,
+            compare_at: Some(now),
+            settled: false,
+            refusals: 0,
+            draining: false,
+        }
+    }
+
+    /// An operation is there, or has changed.
+    pub fn live(&mut self, name: &Arc<str>, entry: &Arc<Entry>, look: Look, now: Instant) {
+        let record = self.records.entry(name.clone()).or_default();
+        match &mut record.wanted {
+            Wanted::Live((newest, known), _) if *known == look => {
+                newest.clone_from(entry);
+            }
+            wanted => {
+                if matches!(wanted, Wanted::Orphan { .. }) {
+                    record.not_before = None;
+                }
+                *wanted = Wanted::Live((entry.clone(), look), now);
+            }
+        }
+        self.plan(name, now);
+    }
+
+    /// An operation is not there any more.
+    pub fn gone(&mut self, name: &Arc<str>, now: Instant) {
+        if let Some(record) = self.records.get_mut(name)
+            && matches!(record.wanted, Wanted::Live(..))
+        {
+            record.wanted = Wanted::Gone;
+            self.plan(name, now);
+        }
+    }
+
+    /// These are all the operations: after a gap in what the queue was told.
+    pub fn reset(&mut self, all: Vec<(Arc<str>, Arc<Entry>, Look)>, now: Instant) {
+        let there: HashSet<Arc<str>> = all.iter().map(|(name, ..)| name.clone()).collect();
+        let others: Vec<Arc<str>> = self.names(|name, _| !there.contains(name));
+        for name in others {
+            self.gone(&name, now);
+        }
+        for (name, entry, look) in all {
+            self.live(&name, &entry, look, now);
+        }
+    }
+
+    /// From now on the index holds all that it should: custom resources without a live
+    /// object are those of operations that are over.
+    pub fn settle(&mut self, now: Instant) {
+        self.settled = true;
+        let orphans = self.names(|_, record| matches!(record.wanted, Wanted::Orphan { .. }));
+        for name in orphans {
+            if let Some(record) = self.records.get_mut(&name) {
+                record.not_before = Some(now + GRACE);
+            }
+            self.plan(&name, now);
+        }
+    }
+
+    /// What changed in the middle of operations is written now too: nobody will later.
+    pub fn drain(&mut self, now: Instant) {
+        self.draining = true;
+        for name in self.names(|_, _| true) {
+            self.plan(&name, now);
+        }
+    }
+
+    /// Whether nothing is left that could be written now.
+    pub fn is_drained(&self, now: Instant) -> bool {
+        let next = self.due.first();
+        self.draining && self.writing == 0 && next.is_none_or(|(at, _)| *at > now)
+    }
+
+    /// What to do now.
+    pub fn next(&mut self, now: Instant) -> Next {
+        let Some(compare_at) = self.compare_at else {
+            return Next::Wait(None);
+        };
+        if let Some(until) = self.pace.paused(now) {
+            return Next::Wait(Some(until));
+        }
+        if compare_at <= now {
+            if self.writing > 0 {
+                return Next::Wait(None);
+            }
+            self.compare_at = None;
+            return Next::Compare;
+        }
+        // After trouble one write finds out whether it is over.
+        let most = if self.pace.in_trouble() {
+            1
+        } else {
+            CONCURRENCY
+        };
+        if self.writing >= most {
+            return Next::Wait(None);
+        }
+        let Some((at, _)) = self.due.first() else {
+            return Next::Wait(Some(compare_at));
+        };
+        if *at > now {
+            return Next::Wait(Some(compare_at.min(*at)));
+        }
+        if let Err(until) = self.pace.take(now) {
+            return Next::Wait(Some(until));
+        }
+        let (_, name) = self.due.pop_first().expect("it was there just now");
+        let record = self.records.get_mut(&name);
+        let record = record.expect("what is due has a record");
+        record.due = None;
+        record.writing = true;
+        self.writing += 1;
+        let task = record.task(self.settings.retain);
+        Next::Write(Job { name, task })
+    }
+
+    /// A job is over.
+    pub fn done(&mut self, name: &Arc<str>, result: &Result<Done, Failure>, now: Instant) {
+        self.writing -= 1;
+        match result {
+            Ok(_) => {
+                self.pace.succeeded();
+                self.refusals = 0;
+            }
+            Err(failure) => self.failed(failure, now),
+        }
+        let Some(record) = self.records.get_mut(name) else {
+            return;
+        };
+        record.writing = false;
+        match result {
+            Ok(Done::Applied(look, uid)) => {
+                record.succeeded(Some(Written {
+                    look: *look,
+                    uid: *uid,
+                    at: Some(now),
+                }));
+                if let Wanted::Orphan { keep } = &mut record.wanted {
+                    *keep = look.phase == Phase::Completed;
+                }
+            }
+            Ok(Done::Absent) => record.succeeded(None),
+            Err(failure) => record.failed(failure, now),
+        }
+        self.plan(name, now);
+    }
+
+    /// A comparison is over.
+    pub fn compared(&mut self, found: Vec<Found>, now: Instant) {
+        self.pace.succeeded();
+        self.compare_at = Some(now + COMPARE_EVERY);
+        let there: HashSet<Arc<str>> = found.iter().map(|found| found.name.clone()).collect();
+        for name in self.names(|name, _| !there.contains(name)) {
+            if let Some(record) = self.records.get_mut(&name) {
+                record.written = None;
+                record.doubtful = false;
+                if matches!(record.wanted, Wanted::Orphan { .. }) {
+                    record.wanted = Wanted::Gone;
+                }
+            }
+            self.plan(&name, now);
+        }
+        let keep = self.kept(&found);
+        for found in found {
+            let record = self.records.entry(found.name.clone()).or_insert_with(|| {
+                let mut orphan = Record::default();
+                orphan.not_before = Some(now + GRACE);
+                orphan.wanted = Wanted::Orphan { keep: false };
+                orphan
+            });
+            if let Wanted::Orphan { keep: kept } = &mut record.wanted {
+                *kept = keep.contains(&found.name);
+            }
+            let at = record.written.as_ref().and_then(|written| written.at);
+            record.doubtful = false;
+            record.written = Some(Written {
+                look: found.look,
+                uid: found.uid,
+                at,
+            });
+            self.plan(&found.name, now);
+        }
+    }
+
+    /// A comparison failed.
+    pub fn not_compared(&mut self, failure: &Failure, now: Instant) {
+        self.compare_at = Some(now);
+        match failure {
+            Failure::Forbidden(_) | Failure::Missing => {
+                self.refusals = REFUSALS;
+                self.refused(now);
+            }
+            Failure::Throttled(after) => self.pace.wait(*after, now),
+            Failure::Unreachable(_, after) => self.pace.failed(*after, now),
+            Failure::Conflict(_) | Failure::Invalid(_) => self.pace.failed(None, now),
+        }
+    }
+
+    /// What there is to do.
+    pub fn backlog(&self, now: Instant) -> Backlog {
+        let mut backlog = Backlog::default();
+        for record in self.records.values() {
+            if let Some(since) = record.since.filter(|since| *since <= now) {
+                backlog.length += 1;
+                backlog.since = Some(backlog.since.map_or(since, |oldest| oldest.min(since)));
+            }
+        }
+        backlog
+    }
+
+    /// What a failure means for all writes.
+    fn failed(&mut self, failure: &Failure, now: Instant) {
+        match failure {
+            Failure::Missing => self.refused(now),
+            Failure::Forbidden(_) => {
+                self.refusals = self.refusals.saturating_add(1);
+                if self.refusals >= REFUSALS {
+                    self.refused(now);
+                }
+            }
+            Failure::Throttled(after) => self.pace.wait(*after, now),
+            Failure::Unreachable(_, after) => self.pace.failed(*after, now),
+            Failure::Conflict(_) | Failure::Invalid(_) => {}
+        }
+    }
+
+    /// Nothing can be written. When it can again, who knows what is there then.
+    fn refused(&mut self, now: Instant) {
+        self.pace.wait(self.settings.requeue, now);
+        if self.compare_at.is_some() {
+            self.compare_at = Some(now);
+        }
+    }
+
+    /// Of completed ones without a live object, those that stay.
+    fn kept(&self, found: &[Found]) -> HashSet<Arc<str>> {
+        if !self.settings.retain {
+            return HashSet::new();
+        }
+        let is_live = |name: &Arc<str>| {
+            let record = self.records.get(name);
+            record.is_some_and(|record| matches!(record.wanted, Wanted::Live(..)))
+        };
+        let is_retained = |record: &&Record| matches!(&record.wanted, Wanted::Live((_, look), _) if look.phase == Phase::Completed);
+        let live = self.records.values().filter(is_retained).count();
+        let oldest = Timestamp::now()
+            .checked_sub(self.settings.retain_for)
+            .unwrap_or(Timestamp::MIN);
+        let mut orphans: Vec<(Timestamp, &Arc<str>)> = found
+            .iter()
+            .filter(|found| found.look.phase == Phase::Completed && !is_live(&found.name))
+            .filter_map(|found| Some((found.completed?, &found.name)))
+            .filter(|(completed, _)| *completed > oldest)
+            .collect();
+        orphans.sort_unstable_by(|a, b| b.cmp(a));
+        orphans.truncate(self.settings.retain_max.saturating_sub(live));
+        orphans.into_iter().map(|(_, name)| name.clone()).collect()
+    }
+
+    fn names(&self, which: impl Fn(&Arc<str>, &Record) -> bool) -> Vec<Arc<str>> {
+        let matching = self.records.iter().filter(|(name, of)| which(name, of));
+        matching.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Finds out anew when to write the record, after anything about it has changed.
+    fn plan(&mut self, name: &Arc<str>, now: Instant) {
+        let Some(record) = self.records.get_mut(name) else {
+            return;
+        };
+        if let Some(at) = record.due.take() {
+            self.due.remove(&(at, name.clone()));
+        }
+        if record.writing {
+            return; // Its end comes back here.
+        }
+        self.doubtful.remove(name);
+        match record.plan(&self.settings, self.settled, self.draining, now) {
+            Plan::Forget => {
+                self.records.remove(name);
+            }
+            Plan::Rest => record.since = None,
+            Plan::At(at) => {
+                // What waits for its turn keeps its place, however often it changes.
+                let at = record.since.filter(|since| *since <= now).unwrap_or(at);
+                record.since = Some(at);
+                let at = record.not_before.map_or(at, |earliest| earliest.max(at));
+                if record.is_doubtful_deletion() {
+                    if self.doubtful.len() >= DOUBTFUL {
+                        self.records.remove(name);
+                        self.compare_at = self.compare_at.map(|at| at.min(now));
+                        return;
+                    }
+                    self.doubtful.insert(name.clone());
+                }
+                record.due = Some(at);
+                self.due.insert((at, name.clone()));
+            }
+        }
+    }
+}

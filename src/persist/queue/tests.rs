@@ -1,0 +1,531 @@
+//! The queue under virtual time, without anything to write to.
+
+use super::*;
+use crate::index::{Bounds, Key, Stamp, Write, index};
+use crate::serve::resource::LIVE_LAYOUT;
+
+const SETTINGS: Settings = Settings {
+    resync: Duration::from_secs(30),
+    settling: Duration::from_mins(1),
+    requeue: Duration::from_mins(1),
+    retain: true,
+    retain_for: Duration::from_hours(24),
+    retain_max: 3,
+};
+
+fn seconds(number: u64) -> Duration {
+    Duration::from_secs(number)
+}
+
+fn name(number: usize) -> Arc<str> {
+    format!("op-{number}").into()
+}
+
+/// An entry of an index; the queue does not look into it.
+fn entry() -> Arc<Entry> {
+    let bounds = Bounds {
+        bytes: 1 << 20,
+        age: seconds(60),
+    };
+    let (mut writer, reader) = index(&LIVE_LAYOUT, bounds);
+    let key = Key::new("a", "x");
+    let json = br#"{"metadata":{"name":"x","namespace":"a"}}"#.to_vec();
+    let put = Write::Put {
+        key: key.clone(),
+        json,
+    };
+    writer.commit(vec![put], Stamp::Mint).unwrap();
+    reader.get(&key).1.unwrap()
+}
+
+fn active(digest: u64) -> Look {
+    Look {
+        phase: Phase::Active,
+        settling: false,
+        digest,
+    }
+}
+
+fn settling(digest: u64) -> Look {
+    Look {
+        settling: true,
+        ..active(digest)
+    }
+}
+
+fn completed(digest: u64) -> Look {
+    Look {
+        phase: Phase::Completed,
+        ..active(digest)
+    }
+}
+
+fn unreachable() -> Failure {
+    Failure::Unreachable("away".to_owned(), None)
+}
+
+/// A queue, the time, and what it has been made to write.
+struct Bench {
+    queue: Queue,
+    now: Instant,
+    entry: Arc<Entry>,
+    written: Vec<(String, &'static str)>,
+}
+
+impl Bench {
+    /// A settled one that has found nothing in the cluster.
+    fn new(settings: Settings) -> Self {
+        let mut bench = Self::unsettled(settings);
+        bench.compare(Vec::new());
+        bench.queue.settle(bench.now);
+        bench
+    }
+
+    fn unsettled(settings: Settings) -> Self {
+        let now = Instant::now();
+        Self {
+            queue: Queue::new(settings, now),
+            now,
+            entry: entry(),
+            written: Vec::new(),
+        }
+    }
+
+    fn live(&mut self, number: usize, look: Look) {
+        self.queue.live(&name(number), &self.entry, look, self.now);
+    }
+
+    fn gone(&mut self, number: usize) {
+        self.queue.gone(&name(number), self.now);
+    }
+
+    fn compare(&mut self, found: Vec<Found>) {
+        assert!(matches!(self.queue.next(self.now), Next::Compare));
+        self.queue.compared(found, self.now);
+    }
+
+    /// The next job, if there is one now.
+    fn job(&mut self) -> Option<Job> {
+        match self.queue.next(self.now) {
+            Next::Write(job) => Some(job),
+            Next::Compare => panic!("no comparison is due"),
+            Next::Wait(_) => None,
+        }
+    }
+
+    fn succeed(&mut self, job: &Job) {
+        let (done, verb) = match &job.task {
+            Task::Apply { look, .. } => (Done::Applied(*look, Some(Uuid::from_u128(1))), "apply"),
+            Task::End => (Done::Applied(completed(99), None), "end"),
+            Task::Delete => (Done::Absent, "delete"),
+        };
+        self.written.push((job.name.to_string(), verb));
+        self.queue.done(&job.name, &Ok(done), self.now);
+    }
+
+    fn fail(&mut self, job: &Job, failure: &Failure) {
+        self.queue.done(&job.name, &Err(failure.clone()), self.now);
+    }
+
+    /// Lets all succeed that is due until `time` from now has passed.
+    fn pass(&mut self, time: Duration) -> usize {
+        let (end, before) = (self.now + time, self.written.len());
+        loop {
+            match self.queue.next(self.now) {
+                Next::Write(job) => self.succeed(&job),
+                Next::Compare => panic!("no comparison is due"),
+                Next::Wait(Some(at)) if at <= end => self.now = at,
+                Next::Wait(_) => break,
+            }
+        }
+        self.now = end;
+        self.written.len() - before
+    }
+
+    fn verbs(&self) -> Vec<&'static str> {
+        self.written.iter().map(|(_, verb)| *verb).collect()
+    }
+}
+
+fn found(number: usize, look: Look, completed: Option<&str>) -> Found {
+    Found {
+        name: name(number),
+        uid: Some(Uuid::from_u128(2)),
+        look,
+        completed: completed.map(|time| time.parse().unwrap()),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ordinary_operation_is_written_twice() {
+    let mut bench = Bench::new(SETTINGS);
+    bench.live(1, active(1));
+    assert_eq!(bench.pass(seconds(60)), 1);
+    bench.live(1, settling(2));
+    assert_eq!(bench.pass(seconds(30)), 0);
+    bench.live(1, completed(3));
+    assert_eq!(bench.pass(seconds(1)), 1);
+    assert_eq!(bench.verbs(), ["apply", "apply"]);
+    bench.gone(1);
+    assert_eq!(bench.pass(seconds(1)), 1);
+    assert!(bench.queue.records.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_retention_the_second_write_is_the_deletion() {
+    let mut bench = Bench::new(Settings {
+        retain: false,
+        ..SETTINGS
+    });
+    bench.live(1, active(1));
+    bench.pass(seconds(1));
+    bench.live(1, completed(2));
+    assert_eq!(bench.pass(seconds(1)), 0);
+    bench.gone(1);
+    bench.pass(seconds(1));
+    assert_eq!(bench.verbs(), ["apply", "delete"]);
+    assert!(bench.queue.records.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_in_the_middle_are_written_once_a_resync_and_only_the_newest() {
+    let mut bench = Bench::new(SETTINGS);
+    bench.live(1, active(0));
+    bench.pass(seconds(1));
+    for digest in 1..=290 {
+        bench.live(1, active(digest));
+        bench.pass(seconds(1));
+    }
+    let writes = bench.written.len() - 1;
+    assert!((9..=10).contains(&writes), "{writes}");
+    bench.pass(seconds(60));
+    let record = &bench.queue.records[&name(1)];
+    assert_eq!(record.written.as_ref().unwrap().look, active(290));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flap_is_not_written_and_a_long_settling_is_once() {
+    let mut bench = Bench::new(SETTINGS);
+    bench.live(1, active(1));
+    bench.pass(seconds(1));
+    for _ in 0..10 {
+        bench.live(1, settling(2));
+        assert_eq!(bench.pass(seconds(20)), 0);
+        bench.live(1, active(1));
+        assert_eq!(bench.pass(seconds(20)), 0);
+    }
+    bench.live(1, settling(2));
+    assert_eq!(bench.pass(seconds(59)), 0);
+    assert_eq!(bench.pass(seconds(100)), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_and_goes_before_its_turn_is_never_written() {
+    let mut bench = Bench::new(SETTINGS);
+    let until = bench.now + seconds(60);
+    bench.queue.pace.wait(seconds(60), bench.now);
+    for number in 0..10_000 {
+        bench.live(number, active(1));
+        bench.gone(number);
+    }
+    assert!(bench.queue.records.is_empty() && bench.queue.due.is_empty());
+    bench.now = until;
+    assert_eq!(bench.pass(seconds(60)), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backlog_is_written_in_order_and_at_the_rate() {
+    let mut bench = Bench::new(SETTINGS);
+    for number in 0..1_000 {
+        bench.live(number, active(1));
+        bench.now += Duration::from_millis(1);
+    }
+    // Those that change while they wait keep their place.
+    bench.live(0, active(2));
+    let backlog = bench.queue.backlog(bench.now);
+    assert_eq!(backlog.length, 1_000);
+    assert_eq!(backlog.since, Some(bench.now - seconds(1)));
+    bench.pass(seconds(10));
+    let done = bench.written.len();
+    assert!((550..=650).contains(&done), "{done}");
+    assert_eq!(bench.written[0].0, "op-0");
+    assert!(
+        bench
+            .written
+            .iter()
+            .map(|(name, _)| name[3..].parse::<usize>().unwrap())
+            .is_sorted()
+    );
+    bench.pass(seconds(10));
+    assert_eq!(bench.written.len(), 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_few_are_under_way_and_none_twice() {
+    let mut bench = Bench::new(SETTINGS);
+    for number in 0..10 {
+        bench.live(number, active(1));
+    }
+    let jobs: Vec<Job> = std::iter::from_fn(|| bench.job()).collect();
+    assert_eq!(jobs.len(), CONCURRENCY);
+    // Changes meanwhile wait for the end of the write.
+    for number in 0..10 {
+        bench.live(number, completed(2));
+    }
+    assert!(bench.job().is_none());
+    for job in &jobs {
+        bench.succeed(job);
+    }
+    bench.pass(seconds(10));
+    assert_eq!(bench.written.len(), 10 + CONCURRENCY);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_server_is_away_one_write_at_a_time_finds_out() {
+    let mut bench = Bench::new(SETTINGS);
+    for number in 0..100 {
+        bench.live(number, active(1));
+    }
+    let start = bench.now;
+    let mut attempts = 0;
+    while bench.now < start + seconds(600) {
+        match bench.queue.next(bench.now) {
+            Next::Write(job) => {
+                attempts += 1;
+                bench.now += Duration::from_millis(1);
+                bench.fail(&job, &unreachable());
+            }
+            Next::Compare => panic!("no comparison is due"),
+            Next::Wait(at) => bench.now = at.unwrap(),
+        }
+    }
+    // Every 15 to 30 s, but for the first few.
+    assert!((20..=60).contains(&attempts), "{attempts}");
+    bench.queue.compare_at = Some(bench.now + seconds(3600));
+    bench.pass(seconds(400));
+    assert_eq!(bench.written.len(), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_after_is_honoured_by_all_writes() {
+    let mut bench = Bench::new(SETTINGS);
+    for number in 0..4 {
+        bench.live(number, active(1));
+    }
+    let job = bench.job().unwrap();
+    bench.fail(&job, &Failure::Throttled(seconds(17)));
+    assert_eq!(bench.pass(Duration::from_millis(16_999)), 0);
+    assert_eq!(bench.pass(seconds(1)), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_object_waits_longer_each_time_and_does_not_hold_up_the_others() {
+    let mut bench = Bench::new(SETTINGS);
+    bench.live(1, active(1));
+    let (start, mut attempts) = (bench.now, 0);
+    while bench.now < start + seconds(590) {
+        match bench.queue.next(bench.now) {
+            Next::Write(job) if *job.name == *"op-1" => {
+                attempts += 1;
+                bench.fail(&job, &Failure::Invalid("no".to_owned()));
+                bench.live(2, active(attempts));
+            }
+            Next::Write(job) => bench.succeed(&job),
+            Next::Compare => panic!("no comparison is due"),
+            Next::Wait(at) => bench.now = at.unwrap(),
+        }
+    }
+    assert!((8..=13).contains(&attempts), "{attempts}");
+    assert!(!bench.written.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_crd_nothing_is_tried_until_the_requeue_and_then_all_is_compared() {
+    let mut bench = Bench::new(SETTINGS);
+    bench.live(1, active(1));
+    bench.pass(seconds(1));
+    bench.live(1, completed(2));
+    let job = bench.job().unwrap();
+    bench.fail(&job, &Failure::Missing);
+    assert_eq!(bench.pass(seconds(59)), 0);
+    bench.now += seconds(1);
+    assert!(matches!(bench.queue.next(bench.now), Next::Compare));
+    bench.queue.not_compared(&Failure::Missing, bench.now);
+    assert_eq!(bench.pass(seconds(59)), 0);
+    bench.now += seconds(1);
+    // It is there again, and empty.
+    bench.compare(Vec::new());
+    let job = bench.job().unwrap();
+    assert!(
+        matches!(&job.task, Task::Apply { uid: None, .. }),
+        "{job:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_refusal_is_about_an_object_and_three_are_about_all() {
+    let forbidden = Failure::Forbidden("no".to_owned());
+    let mut bench = Bench::new(SETTINGS);
+    for number in 0..4 {
+        bench.live(number, active(1));
+    }
+    for _ in 0..2 {
+        let job = bench.job().unwrap();
+        bench.fail(&job, &forbidden);
+    }
+    let job = bench.job().expect("it goes on");
+    bench.fail(&job, &forbidden);
+    assert!(bench.job().is_none());
+    assert_eq!(bench.pass(seconds(59)), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_is_not_made_to_another_object_of_the_same_name() {
+    let mut bench = Bench::new(SETTINGS);
+    bench.live(1, active(1));
+    bench.pass(seconds(1));
+    bench.live(1, completed(2));
+    let job = bench.job().unwrap();
+    let Task::Apply { uid, .. } = job.task else {
+        panic!("{job:?}")
+    };
+    assert_eq!(uid, Some(Uuid::from_u128(1)));
+    bench.fail(&job, &Failure::Conflict("uid".to_owned()));
+    bench.now += seconds(1);
+    let job = bench.job().expect("it is made anew");
+    assert!(matches!(job.task, Task::Apply { uid: None, .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_before_it_is_known_what_is_there() {
+    let mut bench = Bench::unsettled(SETTINGS);
+    bench.live(1, active(1));
+    bench.live(2, active(1));
+    // A second writer, or a predecessor, has written one of them already.
+    bench.compare(vec![found(1, active(1), None)]);
+    assert_eq!(bench.pass(seconds(60)), 1);
+    assert_eq!(bench.written[0].0, "op-2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_killed_server_left_ends_once_all_targets_have_been_read() {
+    let leftovers = || {
+        vec![
+            found(1, active(1), None),
+            found(2, completed(1), Some("2020-01-01T00:00:00Z")),
+        ]
+    };
+    for (retain, want) in [(true, ["end", "delete"]), (false, ["delete", "delete"])] {
+        let mut bench = Bench::unsettled(Settings { retain, ..SETTINGS });
+        let mut all = leftovers();
+        all.push(found(3, active(1), None));
+        bench.compare(all);
+        assert_eq!(bench.pass(seconds(300)), 0, "its feed may not be there yet");
+        bench.live(3, active(1));
+        bench.queue.settle(bench.now);
+        assert_eq!(bench.pass(GRACE - seconds(1)), 0);
+        bench.pass(seconds(2));
+        bench.written.sort();
+        assert_eq!(bench.verbs(), want);
+        assert!(bench.written.iter().all(|(name, _)| name != "op-3"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_replica_may_see_an_operation_first() {
+    let mut bench = Bench::new(SETTINGS);
+    bench.now += COMPARE_EVERY;
+    bench.compare(vec![found(1, active(1), None)]);
+    bench.pass(seconds(1));
+    bench.live(1, active(1));
+    assert_eq!(bench.pass(seconds(60)), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn history_without_a_live_object_is_bounded_by_age_and_number() {
+    let time = |hours: i64| {
+        let time = Timestamp::now() - jiff::SignedDuration::from_hours(hours);
+        time.to_string()
+    };
+    let mut bench = Bench::new(SETTINGS);
+    bench.live(1, completed(1));
+    bench.pass(seconds(1));
+    bench.now += COMPARE_EVERY;
+    let mut all = vec![found(1, completed(1), Some(&time(1)))];
+    // Room for two more; the newest stay, and nothing older than a day.
+    for (number, hours) in [(2, 2), (3, 3), (4, 4), (5, 30)] {
+        all.push(found(number, completed(1), Some(&time(hours))));
+    }
+    bench.compare(all);
+    bench.written.clear();
+    bench.pass(seconds(10));
+    bench.written.sort();
+    let deleted = [("op-4".to_owned(), "delete"), ("op-5".to_owned(), "delete")];
+    assert_eq!(bench.written, deleted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_deleted_is_found_missing_and_written_again() {
+    let mut bench = Bench::new(SETTINGS);
+    bench.live(1, active(1));
+    bench.pass(seconds(1));
+    bench.now += COMPARE_EVERY;
+    bench.compare(Vec::new());
+    assert_eq!(bench.pass(seconds(1)), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn off_the_ring_the_whole_state_says_what_is_gone_and_what_is_new() {
+    let mut bench = Bench::new(SETTINGS);
+    for number in 0..3 {
+        bench.live(number, active(1));
+    }
+    bench.pass(seconds(40));
+    bench.written.clear();
+    let now = [(0, active(1)), (1, completed(2)), (3, active(1))];
+    let all = now.map(|(number, look)| (name(number), bench.entry.clone(), look));
+    bench.queue.reset(all.to_vec(), bench.now);
+    bench.pass(seconds(1));
+    bench.written.sort();
+    let want = [("op-1", "apply"), ("op-2", "delete"), ("op-3", "apply")];
+    assert_eq!(
+        bench.written,
+        want.map(|(name, verb)| (name.to_owned(), verb))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletions_of_what_may_not_be_there_are_bounded() {
+    let mut bench = Bench::new(SETTINGS);
+    for number in 0..=DOUBTFUL {
+        bench.live(number, active(1));
+        bench.queue.pace = Pace::new(bench.now);
+        let job = bench.job().expect("it is new");
+        bench.gone(number);
+        bench.fail(&job, &unreachable());
+    }
+    assert_eq!(bench.queue.records.len(), DOUBTFUL);
+    bench.now += seconds(60);
+    // Those that were dropped are found if they are there.
+    bench.compare(vec![found(DOUBTFUL, active(1), None)]);
+    bench.pass(seconds(10));
+    let last = (format!("op-{DOUBTFUL}"), "end");
+    assert_eq!(bench.written, [last]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_the_end_what_was_held_back_is_written() {
+    let mut bench = Bench::new(SETTINGS);
+    for number in 0..3 {
+        bench.live(number, active(1));
+    }
+    bench.pass(seconds(1));
+    bench.live(0, active(2));
+    bench.live(1, settling(2));
+    assert_eq!(bench.pass(seconds(1)), 0);
+    assert!(!bench.queue.is_drained(bench.now));
+    bench.queue.drain(bench.now);
+    assert!(!bench.queue.is_drained(bench.now));
+    assert_eq!(bench.pass(seconds(1)), 2);
+    assert!(bench.queue.is_drained(bench.now));
+}

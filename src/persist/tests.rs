@@ -1,0 +1,377 @@
+//! The whole room against a cluster of the tests' own, under virtual time.
+
+use super::*;
+use crate::api::live::Phase;
+use crate::index::{Bounds, Key, Stamp, Write, Writer, index};
+use crate::serve::resource::LIVE_LAYOUT;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+
+/// A cluster in memory, in which writes take a moment and may fail.
+#[derive(Default)]
+struct Fake {
+    objects: Mutex<BTreeMap<String, InFlightOperation>>,
+    /// Writes that changed something, and all of them.
+    changes: Mutex<Vec<String>>,
+    attempts: Mutex<usize>,
+    trouble: Mutex<Option<Failure>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap()
+}
+
+impl Fake {
+    async fn call(&self) -> Result<(), Failure> {
+        *lock(&self.attempts) += 1;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        lock(&self.trouble).clone().map_or(Ok(()), Err)
+    }
+
+    fn set_trouble(&self, trouble: Option<Failure>) {
+        *lock(&self.trouble) = trouble;
+    }
+
+    fn phases(&self) -> Vec<(String, Phase)> {
+        let objects = lock(&self.objects);
+        let phase = |cr: &InFlightOperation| cr.status.as_ref().unwrap().phase;
+        let of = |cr: &InFlightOperation| (cr.spec.subject.name.clone(), phase(cr));
+        objects.values().map(of).collect()
+    }
+}
+
+impl Store for Fake {
+    fn apply<'a>(
+        &'a self,
+        cr: &'a InFlightOperation,
+    ) -> BoxFuture<'a, Result<Option<Uuid>, Failure>> {
+        async move {
+            self.call().await?;
+            let name = cr.metadata.name.clone().unwrap();
+            let mut objects = lock(&self.objects);
+            let there = objects.get(&name).and_then(|cr| cr.metadata.uid.clone());
+            if cr.metadata.uid.is_some() && cr.metadata.uid != there {
+                return Err(Failure::Conflict("uid".to_owned()));
+            }
+            let uid = there.map_or_else(Uuid::new_v4, |uid| Uuid::parse_str(&uid).unwrap());
+            let mut new = cr.clone();
+            new.metadata.uid = Some(uid.to_string());
+            if objects.get(&name) != Some(&new) {
+                lock(&self.changes).push(format!("apply {name}"));
+                objects.insert(name, new);
+            }
+            Ok(Some(uid))
+        }
+        .boxed()
+    }
+
+    fn delete<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+        async move {
+            self.call().await?;
+            if lock(&self.objects).remove(name).is_some() {
+                lock(&self.changes).push(format!("delete {name}"));
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn get<'a>(
+        &'a self,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<InFlightOperation>, Failure>> {
+        async move {
+            self.call().await?;
+            Ok(lock(&self.objects).get(name).cloned())
+        }
+        .boxed()
+    }
+
+    fn page<'a>(&'a self, token: Option<&'a str>) -> BoxFuture<'a, Result<Page, Failure>> {
+        async move {
+            self.call().await?;
+            // Two in a page, after the one whose name is the token.
+            let objects = lock(&self.objects);
+            let mut rest = objects
+                .iter()
+                .filter(|(name, _)| token < Some(name.as_str()));
+            let items: Vec<_> = rest.by_ref().take(2).collect();
+            let last = items.last().map(|(name, _)| (*name).clone());
+            Ok(Page {
+                next: rest.next().and(last),
+                items: items.into_iter().map(|(_, cr)| cr.clone()).collect(),
+            })
+        }
+        .boxed()
+    }
+}
+
+fn operation(name: &str, phase: &str) -> Write {
+    let uid = Uuid::new_v5(&Uuid::NAMESPACE_DNS, name.as_bytes());
+    let object = json!({
+        "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
+        "metadata": {
+            "name": format!("{name}-migrating-01234567"), "namespace": "default",
+            "uid": uid, "creationTimestamp": "2026-01-02T03:04:05Z", "generation": 1,
+        },
+        "spec": {
+            "operation": "Migrating", "ruleSet": "rules", "component": "kubevirt",
+            "subject": {
+                "apiVersion": "v1", "kind": "VM", "name": name, "namespace": "default",
+            },
+        },
+        "status": {
+            "phase": phase, "state": if phase == "Active" { "Progressing" } else { "Ended" },
+            "reason": "Migrating", "startTimeSource": "Detected",
+            "lastDetected": "2026-01-02T03:04:05Z", "conditions": [],
+        },
+    });
+    Write::Put {
+        key: key(name),
+        json: serde_json::to_vec(&object).unwrap(),
+    }
+}
+
+fn key(name: &str) -> Key {
+    Key::new("default", format!("{name}-migrating-01234567"))
+}
+
+fn delete(name: &str) -> Write {
+    Write::Delete { key: key(name) }
+}
+
+/// An index, and writers that follow it.
+struct Bench {
+    writer: Writer,
+    reader: Reader,
+    fake: Arc<Fake>,
+    settled: watch::Sender<bool>,
+    retain: bool,
+}
+
+struct Running {
+    task: tokio::task::JoinHandle<()>,
+    stop: CancellationToken,
+    verdict: watch::Receiver<Verdict>,
+}
+
+impl Bench {
+    fn new(retain: bool) -> Self {
+        let bounds = Bounds {
+            bytes: 4 << 10,
+            age: Duration::from_mins(5),
+        };
+        let (writer, reader) = index(&LIVE_LAYOUT, bounds);
+        Self {
+            writer,
+            reader,
+            fake: Arc::default(),
+            settled: watch::Sender::new(true),
+            retain,
+        }
+    }
+
+    fn run(&self) -> Running {
+        let stop = CancellationToken::new();
+        let (sender, verdict) = watch::channel(Verdict::Unknown);
+        let persist = Persist {
+            reader: self.reader.clone(),
+            store: self.fake.clone(),
+            settings: Settings {
+                resync: Duration::from_secs(30),
+                settling: Duration::from_mins(1),
+                requeue: Duration::from_mins(1),
+                retain: self.retain,
+                retain_for: Duration::from_hours(24),
+                retain_max: 100,
+            },
+            metrics: Arc::default(),
+            settled: self.settled.subscribe(),
+            stop: stop.clone(),
+            verdict: sender,
+        };
+        Running {
+            task: tokio::spawn(persist.run()),
+            stop,
+            verdict,
+        }
+    }
+
+    fn commit(&mut self, writes: impl IntoIterator<Item = Write>) {
+        let batch = writes.into_iter().collect();
+        self.writer.commit(batch, Stamp::Mint).unwrap();
+    }
+
+    async fn pass(&self, seconds: u64) {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+    }
+
+    fn changes(&self) -> usize {
+        lock(&self.fake.changes).len()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_writer_changes_nothing() {
+    let mut bench = Bench::new(true);
+    let _one = bench.run();
+    let _other = bench.run();
+    for number in 0..20 {
+        bench.commit([operation(&format!("vm-{number}"), "Active")]);
+    }
+    bench.pass(10).await;
+    assert_eq!(bench.changes(), 20);
+    for number in 0..20 {
+        bench.commit([operation(&format!("vm-{number}"), "Completed")]);
+    }
+    bench.pass(10).await;
+    assert_eq!(bench.changes(), 40);
+    let phases = bench.fake.phases();
+    assert!(phases.iter().all(|(_, phase)| *phase == Phase::Completed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_writes_nothing_again_and_ends_what_is_over() {
+    let mut bench = Bench::new(false);
+    let one = bench.run();
+    for number in 0..5 {
+        bench.commit([operation(&format!("vm-{number}"), "Active")]);
+    }
+    bench.pass(1).await;
+    one.task.abort();
+    // While no server is there.
+    bench.commit([delete("vm-0"), delete("vm-1"), operation("vm-5", "Active")]);
+    let before = bench.changes();
+    let _next = bench.run();
+    bench.pass(60).await;
+    let names: Vec<String> = bench.fake.phases().into_iter().map(|it| it.0).collect();
+    assert_eq!(names, ["vm-2", "vm-3", "vm-4", "vm-5"]);
+    assert_eq!(bench.changes() - before, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ended_while_no_server_was_there_is_completed_where_history_is_kept() {
+    let mut bench = Bench::new(true);
+    let one = bench.run();
+    bench.commit([operation("a", "Active"), operation("b", "Active")]);
+    bench.pass(1).await;
+    one.task.abort();
+    bench.commit([delete("a")]);
+    let _next = bench.run();
+    bench.pass(60).await;
+    let want = [
+        ("a".to_owned(), Phase::Completed),
+        ("b".to_owned(), Phase::Active),
+    ];
+    assert_eq!(bench.fake.phases(), want);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_server_is_away_the_ring_moves_on_and_then_all_is_as_it_should_be() {
+    let mut bench = Bench::new(false);
+    let running = bench.run();
+    bench.commit([operation("first", "Active"), operation("second", "Active")]);
+    bench.pass(1).await;
+    bench
+        .fake
+        .set_trouble(Some(Failure::Unreachable("away".to_owned(), None)));
+    // Without a pause in which the cursor could follow: it falls off the ring.
+    for number in 0..500 {
+        bench.commit([operation(&format!("vm-{number:03}"), "Active")]);
+        if number < 490 {
+            bench.commit([delete(&format!("vm-{number:03}"))]);
+        }
+    }
+    bench.commit([delete("first")]);
+    bench.pass(300).await;
+    let attempts = *lock(&bench.fake.attempts);
+    assert!(attempts < 60, "{attempts}");
+    assert!(matches!(
+        &*running.verdict.borrow(),
+        Verdict::Fails {
+            reason: "Unavailable",
+            ..
+        }
+    ));
+    bench.fake.set_trouble(None);
+    bench.pass(60).await;
+    let names: Vec<String> = bench.fake.phases().into_iter().map(|it| it.0).collect();
+    let mut want: Vec<String> = (490..500).map(|number| format!("vm-{number}")).collect();
+    want.insert(0, "second".to_owned());
+    assert_eq!(names, want);
+    assert_eq!(*running.verdict.borrow(), Verdict::Works);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_crd_is_told_and_asked_for_once_a_requeue() {
+    let mut bench = Bench::new(true);
+    bench.fake.set_trouble(Some(Failure::Missing));
+    let running = bench.run();
+    bench.commit([operation("a", "Active")]);
+    bench.pass(599).await;
+    assert!(*lock(&bench.fake.attempts) <= 10);
+    assert!(matches!(
+        &*running.verdict.borrow(),
+        Verdict::Fails {
+            reason: "CustomResourceDefinitionMissing",
+            ..
+        }
+    ));
+    bench.fake.set_trouble(None);
+    bench.pass(61).await;
+    assert_eq!(bench.fake.phases(), [("a".to_owned(), Phase::Active)]);
+    assert_eq!(*running.verdict.borrow(), Verdict::Works);
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_the_end_the_queue_is_emptied_or_has_had_its_time() {
+    let mut bench = Bench::new(true);
+    let running = bench.run();
+    bench.pass(1).await;
+    for number in 0..200 {
+        bench.commit([operation(&format!("vm-{number}"), "Active")]);
+    }
+    let start = Instant::now();
+    tokio::task::yield_now().await;
+    running.stop.cancel();
+    running.task.await.unwrap();
+    assert_eq!(bench.changes(), 200);
+    assert!(start.elapsed() < DRAIN);
+
+    let running = bench.run();
+    bench.pass(1).await;
+    bench
+        .fake
+        .set_trouble(Some(Failure::Unreachable("away".to_owned(), None)));
+    bench.commit([operation("late", "Active")]);
+    let start = Instant::now();
+    running.stop.cancel();
+    running.task.await.unwrap();
+    assert!(start.elapsed() <= DRAIN + Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_somebody_else_keeps_under_the_same_kind_is_left_alone() {
+    let mut bench = Bench::new(false);
+    let foreign = InFlightOperation::new(
+        "foreign",
+        crate::api::persisted::InFlightOperationSpec {
+            operation: "Migrating".to_owned(),
+            rule_set: "rules".to_owned(),
+            component: "kubevirt".to_owned(),
+            subject: serde_json::from_value(json!({
+                "apiVersion": "v1", "kind": "VM", "name": "foreign",
+            }))
+            .unwrap(),
+            item: None,
+        },
+    );
+    lock(&bench.fake.objects).insert("foreign".to_owned(), foreign);
+    let _running = bench.run();
+    bench.commit([operation("a", "Active")]);
+    bench.pass(1).await;
+    bench.commit([delete("a")]);
+    bench.pass(1300).await;
+    assert_eq!(lock(&bench.fake.objects).len(), 1);
+}

@@ -1,0 +1,177 @@
+//! Pages of a list, from any API server. Enters: a client and a path. Leaves: the objects
+//! on a page, each decoded on its own: one that is broken costs no other.
+
+use super::Failure;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use kube::Client;
+use kube::client::Body;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Objects on a page: at some 3 KB each, one and a half megabytes.
+const LIMIT: usize = 500;
+
+/// Objects on a page once one was too large: as many as fit into [`MAX_PAGE`] even if each
+/// is as large as etcd takes, 1.5 MiB.
+const SMALL_LIMIT: usize = 10;
+
+/// Bytes of a page that are read.
+const MAX_PAGE: usize = 16 << 20;
+
+/// Bytes of an object that are read. Labels and conditions included, the server's own
+/// have at most half of that.
+const MAX_OBJECT: usize = 64 << 10;
+
+/// A list that is read page by page.
+pub(super) struct List {
+    client: Client,
+    path: &'static str,
+    small: AtomicBool,
+}
+
+/// A page.
+pub(super) struct Listed<T> {
+    pub version: Option<String>,
+    pub next: Option<String>,
+    pub items: Vec<T>,
+}
+
+#[derive(Deserialize)]
+struct Wire<'a> {
+    metadata: Metadata,
+    #[serde(borrow)]
+    items: Vec<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    resource_version: Option<String>,
+    #[serde(rename = "continue")]
+    next: Option<String>,
+}
+
+impl List {
+    pub(super) fn new(client: Client, path: &'static str) -> Self {
+        Self {
+            client,
+            path,
+            small: AtomicBool::new(false),
+        }
+    }
+
+    /// The page that `next` asks for.
+    pub(super) async fn page<T: DeserializeOwned>(
+        &self,
+        next: Option<&str>,
+    ) -> Result<Listed<T>, Failure> {
+        let small = self.small.load(Ordering::Relaxed);
+        let limit = if small { SMALL_LIMIT } else { LIMIT };
+        let next = next.map_or_else(String::new, |next| {
+            format!("&continue={}", utf8_percent_encode(next, NON_ALPHANUMERIC))
+        });
+        let request = Request::get(format!("{}?limit={limit}{next}", self.path))
+            .header("accept", "application/json")
+            .body(Body::empty())
+            .map_err(|error| Failure::Lasting(error.to_string()))?;
+        let answer = self.client.send(request).await;
+        let answer = answer.map_err(|error| Failure::Passing(error.to_string()))?;
+        let status = answer.status();
+        if !status.is_success() {
+            return Err(refused(status));
+        }
+        let body = Limited::new(answer.into_body(), MAX_PAGE).collect().await;
+        match body {
+            Ok(body) => decode(&body.to_bytes()),
+            Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+                if self.small.swap(true, Ordering::Relaxed) {
+                    return Err(Failure::Lasting(format!(
+                        "a page of more than {MAX_PAGE} bytes"
+                    )));
+                }
+                Err(Failure::Passing(format!(
+                    "a page of more than {MAX_PAGE} bytes"
+                )))
+            }
+            Err(error) => Err(Failure::Passing(error.to_string())),
+        }
+    }
+}
+
+/// What an answer other than 200 means.
+fn refused(status: StatusCode) -> Failure {
+    let why = format!("answered {status}");
+    if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
+        Failure::Passing(why)
+    } else {
+        Failure::Lasting(why)
+    }
+}
+
+fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<Listed<T>, Failure> {
+    let wire: Wire<'_> = serde_json::from_slice(body)
+        .map_err(|error| Failure::Lasting(format!("the answer is not a list: {error}")))?;
+    let items = wire.items.into_iter().filter_map(|item| {
+        if item.get().len() > MAX_OBJECT {
+            tracing::warn!(
+                bytes = item.get().len(),
+                "an object is too large to be restored"
+            );
+            return None;
+        }
+        serde_json::from_str(item.get())
+            .inspect_err(|error| tracing::warn!(%error, "an object cannot be restored"))
+            .ok()
+    });
+    Ok(Listed {
+        items: items.collect(),
+        version: wire.metadata.resource_version,
+        next: wire.metadata.next,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::live::InFlightOperation;
+    use crate::restore::tests::operation;
+
+    #[test]
+    fn an_object_that_is_broken_or_too_large_costs_no_other() {
+        let good = serde_json::to_value(operation("a")).unwrap();
+        let mut large = good.clone();
+        large["status"]["message"] = "x".repeat(MAX_OBJECT).into();
+        let list = serde_json::json!({
+            "metadata": {"resourceVersion": "7", "continue": "more"},
+            "items": [{}, 3, large, good],
+        });
+        let page = decode::<InFlightOperation>(list.to_string().as_bytes()).unwrap();
+        assert_eq!(page.items, [operation("a")]);
+        assert_eq!(
+            (page.version.as_deref(), page.next.as_deref()),
+            (Some("7"), Some("more"))
+        );
+        for answer in ["", "[]", "{\"items\": 3}", "not found"] {
+            assert!(
+                decode::<InFlightOperation>(answer.as_bytes()).is_err(),
+                "{answer}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_what_may_pass_is_asked_again() {
+        for code in [429, 500, 503] {
+            let refused = refused(StatusCode::from_u16(code).unwrap());
+            assert!(matches!(refused, Failure::Passing(_)), "{refused:?}");
+        }
+        for code in [401, 403, 404, 410] {
+            let refused = refused(StatusCode::from_u16(code).unwrap());
+            assert!(matches!(refused, Failure::Lasting(_)), "{refused:?}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Metrics of persistence mode. They have no series while it is off: nothing is written
+//! then, and that is no trouble.
+
+use super::Labels;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+/// See above.
+#[derive(Default)]
+pub struct PersistenceMetrics {
+    writes: Family<Labels, Counter>,
+    failures: Family<Labels, Counter>,
+    length: Family<Labels, Gauge>,
+    oldest: Family<Labels, Gauge<f64, AtomicU64>>,
+    /// Since when the oldest waits. None while persistence is off.
+    since: Mutex<Option<Option<Instant>>>,
+}
+
+impl std::fmt::Debug for PersistenceMetrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PersistenceMetrics").finish_non_exhaustive()
+    }
+}
+
+impl PersistenceMetrics {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "ifo_persistence_writes",
+            "Custom resources written (apply) and deleted (delete)",
+            self.writes.clone(),
+        );
+        registry.register(
+            "ifo_persistence_failures",
+            "Writes and lists of custom resources that failed",
+            self.failures.clone(),
+        );
+        registry.register(
+            "ifo_persistence_queue_length",
+            "Operations that are to be written now",
+            self.length.clone(),
+        );
+        registry.register(
+            "ifo_persistence_oldest_pending_seconds",
+            "How long the oldest of them has been waiting",
+            self.oldest.clone(),
+        );
+    }
+
+    /// A write succeeded: `apply` or `delete`.
+    pub fn written(&self, verb: &'static str) {
+        let labels = Labels(vec![("verb", verb.to_owned())]);
+        self.writes.get_or_create(&labels).inc();
+    }
+
+    /// A write or a list failed, for one of the reasons that
+    /// [`Failure`](crate::persist::Failure) has.
+    pub fn failed(&self, reason: &'static str) {
+        let labels = Labels(vec![("reason", reason.to_owned())]);
+        self.failures.get_or_create(&labels).inc();
+    }
+
+    /// How many wait, and since when the oldest does.
+    pub fn backlog(&self, length: usize, since: Option<Instant>) {
+        let length = i64::try_from(length).unwrap_or(i64::MAX);
+        self.length.get_or_create(&Labels(Vec::new())).set(length);
+        *self.since.lock().unwrap_or_else(PoisonError::into_inner) = Some(since);
+    }
+
+    /// Its age as of now: the queue may be waiting, too.
+    pub(super) fn read(&self) {
+        let since = *self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(since) = since {
+            let age = since.map_or(0.0, |since| since.elapsed().as_secs_f64());
+            self.oldest.get_or_create(&Labels(Vec::new())).set(age);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What was there before a restart, taken up again: operations come back as they were,
+//! and nothing of them ends or changes before their subjects and rules are known again.
+
+use super::operation::Restored;
+use super::subject::Tracked;
+use super::tracker::{Now, Tracker};
+use crate::api::live::InFlightOperation;
+use crate::rules::Bookless;
+
+/// Operations that are taken up; those beyond are detected anew. As many fill the memory
+/// that the Deployment allows.
+pub const MAX_RESTORED: usize = 50_000;
+
+impl Tracker {
+    /// Takes up what somebody kept of the time before a restart. What the server would
+    /// not have written is left out, with a line in the log.
+    pub(super) fn restore(&mut self, operations: Vec<InFlightOperation>, now: Now) {
+        for object in operations {
+            let name = object.metadata.name.clone().unwrap_or_default();
+            if self.restored.len() >= MAX_RESTORED {
+                tracing::warn!(
+                    name,
+                    "too many operations to restore; the rest is detected anew"
+                );
+                return;
+            }
+            let cluster_namespace = &self.ledger.settings.cluster_namespace;
+            match Restored::read(object, cluster_namespace, now.wall) {
+                Ok(restored) => self.take_up(restored, now),
+                Err(error) => {
+                    let name: String = name.chars().take(253).collect();
+                    tracing::warn!(name, %error, "an operation is not restored");
+                }
+            }
+        }
+    }
+
+    fn take_up(&mut self, restored: Restored, now: Now) {
+        let Restored {
+            identity,
+            view,
+            operation,
+            ended,
+        } = restored;
+        if !self.restored.insert(operation.uid()) {
+            return; // Who told first is the one that counts.
+        }
+        if let Some(ended) = ended {
+            self.ledger.restore(&identity, &operation, ended, now);
+            return;
+        }
+        let tracked = self
+            .subjects
+            .entry(identity.clone())
+            .or_insert_with(|| Tracked::remembered(identity, view));
+        tracked.restore(operation, &mut self.ledger, now);
+    }
+
+    /// All rule sets have been read: what no rule is about any more ends.
+    pub(super) fn all_booked(&mut self, bookless: &Bookless, now: Now) {
+        let (books, feeds) = (&self.books, &self.feeds);
+        for tracked in self.subjects.values_mut() {
+            let namespace = tracked.view.subject.namespace.clone();
+            let book = books.get(&tracked.target);
+            let ruled = |operation: &str| {
+                book.is_some_and(|book| book.has_rule(operation, namespace.as_deref()))
+            };
+            let gap = super::tracker::gap(feeds, tracked);
+            let ledger = &mut self.ledger;
+            tracked.all_booked(bookless, |what| ruled(&what.operation), gap, ledger, now);
+        }
+        self.subjects.retain(|_, tracked| !tracked.is_over());
+    }
+}

@@ -1,0 +1,134 @@
+//! A subject whose operations were there before a restart, until it is seen again and
+//! the rules that detected them are.
+
+use super::{InFlight, Ledger, Now, Settling, Tracked, What};
+use crate::api::Gvr;
+use crate::rules::{Bookless, RuleBook};
+use crate::track::end::End;
+use crate::track::operation::{Operation, SubjectView, UNCLAIMED};
+use std::sync::Arc;
+use std::time::Duration;
+
+impl Tracked {
+    /// A subject that was there before a restart.
+    pub(in crate::track) fn remembered(identity: Arc<str>, view: SubjectView) -> Self {
+        let mut tracked = Self::new(identity, view, UNCLAIMED.clone());
+        tracked.memory.unseen = true;
+        tracked.memory.unclaimed = true;
+        tracked
+    }
+
+    /// Takes up an operation that was in flight before a restart, and shows it as it was.
+    /// Of two runs of the same, the earlier one is over.
+    pub(in crate::track) fn restore(
+        &mut self,
+        operation: Operation,
+        ledger: &mut Ledger,
+        now: Now,
+    ) {
+        let what = operation.what.clone();
+        let mut stays = operation;
+        if let Some(other) = self.operations.remove(&what) {
+            let mut ended = other.operation;
+            if ended.start_second() > stays.start_second() {
+                std::mem::swap(&mut ended, &mut stays);
+            }
+            ledger.complete(&self.identity, &ended, &self.view, &End::Replaced, now);
+        }
+        ledger.show(&stays, &self.view);
+        let in_flight = InFlight {
+            operation: stays,
+            settling: None,
+            left: false,
+        };
+        self.operations.insert(what, Box::new(in_flight));
+    }
+
+    /// Whether nobody watches it yet.
+    pub(in crate::track) fn is_unclaimed(&self) -> bool {
+        self.target.resource.is_empty()
+    }
+
+    /// Whether `book`, of `target`, is about it, and there is something that it may claim.
+    pub(in crate::track) fn may_be_claimed(&self, target: &Arc<Gvr>, book: &RuleBook) -> bool {
+        let is_kind = || {
+            *self.view.kind == *book.kind && *self.view.api_version == *book.target.api_version()
+        };
+        self.memory.unclaimed && (self.target == *target || self.is_unclaimed() && is_kind())
+    }
+
+    /// The rules that detected its operations are known again. Those that were settling go
+    /// on, for the rest of their debounce.
+    pub(in crate::track) fn claim(
+        &mut self,
+        target: &Arc<Gvr>,
+        book: &RuleBook,
+        ledger: &mut Ledger,
+        now: Now,
+    ) {
+        let first = self.is_unclaimed();
+        self.target = target.clone();
+        let namespace = self.view.subject.namespace.as_deref();
+        for (what, in_flight) in &mut self.operations {
+            let operation = &mut in_flight.operation;
+            operation.claim(book, target, namespace);
+            if first && operation.detections.is_empty() {
+                let debounce = operation.rule().and_then(|rule| rule.debounce);
+                let debounce = debounce.unwrap_or(ledger.settings.debounce);
+                let settled = now.wall.duration_since(operation.last_detected());
+                let settled = Duration::try_from(settled).unwrap_or_default();
+                let until = now.steady + debounce.saturating_sub(settled);
+                ledger.due(until, (self.identity.clone(), what.clone()));
+                in_flight.settling = Some(Settling::Until(until));
+            }
+        }
+    }
+
+    /// All rule sets that have a book have brought it. What none of them is about any more
+    /// ends; what the rest may be about stays.
+    pub(in crate::track) fn all_booked(
+        &mut self,
+        bookless: &Bookless,
+        ruled: impl Fn(&What) -> bool,
+        gap: bool,
+        ledger: &mut Ledger,
+        now: Now,
+    ) {
+        if !self.memory.unclaimed {
+            return;
+        }
+        let mut over = Vec::new();
+        self.memory.unclaimed = false;
+        for (what, in_flight) in &mut self.operations {
+            let operation = &mut in_flight.operation;
+            let open = operation.drop_unclaimed(|name| bookless.undecided.contains(name));
+            self.memory.unclaimed |= open;
+            if !open && operation.detections.is_empty() && !ruled(what) {
+                let end = if bookless.unserved.contains(operation.rule_set()) {
+                    End::TargetRemoved
+                } else {
+                    End::RuleRemoved
+                };
+                over.push((what.clone(), end));
+            }
+        }
+        for (what, end) in over {
+            self.complete(&what, Some(end), ledger, now);
+        }
+        // What nobody watches has a gap.
+        let gap = gap || self.is_unclaimed();
+        self.refresh(gap, ledger, now);
+    }
+
+    /// Shows `Detected=Unknown`, if that is new, and changes nothing else.
+    pub(super) fn show_gap(&mut self, gap: bool, ledger: &mut Ledger, now: Now) {
+        if !gap {
+            return; // As it was before the restart, until more is known.
+        }
+        for in_flight in self.operations.values_mut() {
+            if in_flight.operation.redetected(now.wall, gap) {
+                ledger.show(&in_flight.operation, &self.view);
+            }
+        }
+    }
+}

@@ -1,0 +1,635 @@
+//! Restarts: what a tracker takes up of what the one before has shown.
+
+use super::*;
+use crate::api::live::StartTimeSource;
+use crate::rules::Bookless;
+use serde_json::json;
+
+const RULES: [(&str, &[&str]); 1] = [("vm-rules", &["Migrating", "Stopping"])];
+
+fn settings(retain: Option<Retention>) -> Settings {
+    Settings {
+        debounce: DEBOUNCE,
+        retain,
+        cluster_namespace: "ifo-system".into(),
+    }
+}
+
+impl World {
+    /// A new process that is told of what this one shows, `away` later.
+    fn restarted(&self, away: Duration) -> World {
+        self.restarted_with(settings(None), away, self.shown())
+    }
+
+    fn restarted_with(
+        &self,
+        settings: Settings,
+        away: Duration,
+        operations: Vec<InFlightOperation>,
+    ) -> World {
+        let mut world = fresh(settings);
+        world.now.wall = self.now.wall + away;
+        world.message(Message::Restore {
+            operations,
+            version: None,
+        });
+        world
+    }
+
+    fn booked(&mut self, undecided: &[&str], unserved: &[&str]) {
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        self.message(Message::Booked(Arc::new(Bookless {
+            undecided: names(undecided),
+            unserved: names(unserved),
+        })));
+    }
+
+    fn synced(&mut self) {
+        self.feed(Event::Synced { missing: None });
+    }
+
+    /// As [`World::vm`], as part of the first list.
+    fn lists(&mut self, what: &[&str]) {
+        self.rules(&RULES);
+        self.feed(Event::Reset);
+        self.vm(what);
+        self.synced();
+        self.booked(&[], &[]);
+    }
+}
+
+/// A world with one operation in flight for ten seconds.
+fn migrating() -> World {
+    let mut world = world();
+    world.vm(&["Migrating"]);
+    world.after(Duration::from_secs(10));
+    world
+}
+
+/// What must be the same before and after.
+fn identity(object: &InFlightOperation) -> impl PartialEq + std::fmt::Debug + use<> {
+    let metadata = object.metadata.clone();
+    (
+        metadata.namespace,
+        metadata.name,
+        metadata.uid,
+        metadata.creation_timestamp,
+    )
+}
+
+#[test]
+fn an_operation_goes_on_as_it_was() {
+    let before = migrating();
+    let mut world = before.restarted(Duration::from_secs(5));
+    let restored = world.one();
+    assert_eq!(identity(&restored), identity(&before.one()));
+    assert_eq!(restored.status.start_time_source, StartTimeSource::Restored);
+    let mut expected = before.one();
+    expected.status.start_time_source = StartTimeSource::Restored;
+    expected.metadata.resource_version = restored.metadata.resource_version.clone();
+    assert_eq!(restored, expected, "nothing else differs");
+    let version = world.reader.head();
+    world.lists(&["Migrating"]);
+    assert_eq!(world.reader.head(), version, "seen again, nothing changes");
+    // It is as alive as any other.
+    world.vm(&[]);
+    world.after(DEBOUNCE);
+    assert_eq!(
+        world.seen(),
+        [
+            "+Migrating Progressing Migrating",
+            "~Migrating Settling Migrating",
+            "~Migrating Ended NotDetected",
+            "-Migrating Ended NotDetected",
+        ]
+    );
+}
+
+#[test]
+fn everything_that_rules_said_survives() {
+    let mut before = world();
+    let rule_set = before.book.rule_sets[0].clone();
+    let says = Says {
+        labels: Arc::new([("tier".to_owned(), "gold".to_owned())].into()),
+        state: Some(State::Blocked),
+        reason: Some("NoNode".into()),
+        message: "Waits for a node".into(),
+        progress: Some(40),
+        started: Some("2026-11-21T09:00:00Z".parse().expect("a time")),
+        instance: Some("run-1".into()),
+        ..Says::default()
+    };
+    let told = |world: &mut World, says: Says| {
+        let evaluation = Evaluation {
+            subject: subject("vm"),
+            findings: vec![Finding {
+                rule_set: rule_set.clone(),
+                operation: "Migrating".into(),
+                item: Some("disk".into()),
+                says: Some(says),
+            }],
+            outcomes: Vec::new(),
+            unselected: Vec::new(),
+            failures: Vec::new(),
+            read_now: false,
+        };
+        world.feed(Event::Evaluated {
+            evaluation: Box::new(evaluation),
+            read: Instant::now(),
+        });
+    };
+    told(&mut before, says.clone());
+    let mut world = before.restarted(Duration::from_secs(5));
+    let version = world.reader.head();
+    world.rules(&RULES);
+    world.feed(Event::Reset);
+    told(&mut world, says.clone());
+    assert_eq!(world.reader.head(), version, "{:#?}", world.one());
+    let object = world.one();
+    assert_eq!(
+        object.status.start_time_source,
+        StartTimeSource::Expression,
+        "the rule would say the same again"
+    );
+    // Another run while nobody looked is another operation.
+    let mut world = before.restarted(Duration::from_secs(5));
+    world.seen();
+    world.rules(&RULES);
+    world.feed(Event::Reset);
+    let next = Says {
+        instance: Some("run-2".into()),
+        started: None,
+        ..says
+    };
+    told(&mut world, next);
+    assert_eq!(
+        world.seen(),
+        [
+            "~Migrating Ended Replaced",
+            "-Migrating Ended Replaced",
+            "+Migrating Blocked NoNode",
+        ]
+    );
+    assert_ne!(world.one().metadata.uid, object.metadata.uid);
+}
+
+#[test]
+fn what_is_not_detected_any_more_settles_before_it_ends() {
+    let mut world = migrating().restarted(Duration::from_hours(1));
+    let back = world.now.wall;
+    world.lists(&[]);
+    assert_eq!(world.one().status.state, State::Settling);
+    world.after(DEBOUNCE / 2);
+    assert_eq!(world.one().status.state, State::Settling);
+    world.after(DEBOUNCE);
+    assert!(world.shown().is_empty());
+    let seen = world.seen();
+    assert_eq!(seen[2], "~Migrating Ended NotDetected", "{seen:?}");
+    assert!(world.now.wall > back);
+}
+
+#[test]
+fn a_debounce_goes_on_where_it_was() {
+    let mut before = migrating();
+    before.vm(&[]);
+    before.after(Duration::from_secs(20));
+    let mut world = before.restarted(Duration::from_secs(4));
+    assert_eq!(world.one().status.state, State::Settling);
+    world.lists(&[]);
+    world.after(Duration::from_secs(5));
+    assert_eq!(world.shown().len(), 1, "29 s of 30 s");
+    world.after(Duration::from_secs(1));
+    assert!(world.shown().is_empty());
+    // And is taken back, as ever.
+    let mut world = before.restarted(Duration::from_secs(4));
+    world.lists(&["Migrating"]);
+    world.after(DEBOUNCE * 2);
+    assert_eq!(world.one().status.state, State::Progressing);
+    assert_eq!(identity(&world.one()), identity(&before.one()));
+}
+
+#[test]
+fn a_debounce_that_ran_out_while_away_waits_until_its_subject_is_seen() {
+    let mut before = migrating();
+    before.vm(&[]);
+    let mut world = before.restarted(Duration::from_hours(1));
+    world.after(Duration::from_secs(1));
+    world.rules(&RULES);
+    world.after(Duration::from_secs(1));
+    world.feed(Event::Reset);
+    world.after(Duration::from_secs(1));
+    assert_eq!(world.one().status.state, State::Settling);
+    let mut detected = before.restarted(Duration::from_hours(1));
+    detected.after(Duration::from_secs(1));
+    detected.lists(&["Migrating"]);
+    assert_eq!(identity(&detected.one()), identity(&before.one()));
+    world.vm(&[]);
+    assert!(world.shown().is_empty());
+}
+
+#[test]
+fn a_subject_that_is_gone_ends_its_operations() {
+    let mut world = migrating().restarted(Duration::from_secs(5));
+    world.rules(&RULES);
+    world.feed(Event::Reset);
+    world.sees(subject("other"), &[]);
+    assert_eq!(world.shown().len(), 1, "the list is not over");
+    world.synced();
+    assert!(world.shown().is_empty());
+    assert!(
+        world
+            .seen()
+            .contains(&"~Migrating Ended SubjectDeleted".into())
+    );
+    // One that is deleted before the list is over, too.
+    let mut world = migrating().restarted(Duration::from_secs(5));
+    world.rules(&RULES);
+    world.feed(Event::Deleted {
+        subject: subject("vm"),
+        read: Instant::now(),
+    });
+    assert!(world.shown().is_empty());
+}
+
+#[test]
+fn a_rule_that_is_gone_ends_its_operations_once_all_rules_are_known() {
+    // The rule, with its rule set still there.
+    let mut world = migrating().restarted(Duration::from_secs(5));
+    world.rules(&[("vm-rules", &["Stopping"])]);
+    assert_eq!(world.shown().len(), 1);
+    world.booked(&[], &[]);
+    assert!(world.shown().is_empty());
+    assert!(
+        world
+            .seen()
+            .contains(&"~Migrating Ended RuleRemoved".into())
+    );
+    // All rules of the target.
+    let mut world = migrating().restarted(Duration::from_secs(5));
+    world.booked(&[], &[]);
+    assert!(
+        world
+            .seen()
+            .contains(&"~Migrating Ended RuleRemoved".into())
+    );
+    // The resource.
+    let mut world = migrating().restarted(Duration::from_secs(5));
+    world.booked(&[], &["vm-rules"]);
+    assert!(
+        world
+            .seen()
+            .contains(&"~Migrating Ended TargetRemoved".into())
+    );
+    assert!(world.shown().is_empty());
+}
+
+#[test]
+fn a_rule_set_of_another_name_takes_over() {
+    let before = migrating();
+    let mut world = before.restarted(Duration::from_secs(5));
+    world.rules(&[("new", &["Migrating"])]);
+    world.feed(Event::Reset);
+    world.booked(&[], &[]);
+    assert_eq!(world.shown().len(), 1);
+    world.vm(&["new:Migrating"]);
+    world.synced();
+    let object = world.one();
+    assert_eq!(identity(&object), identity(&before.one()));
+    assert_eq!(object.status.detected_by, ["new"]);
+    assert_eq!(object.status.state, State::Progressing);
+}
+
+#[test]
+fn what_nobody_can_say_anything_of_stays_and_says_so() {
+    let before = migrating();
+    let mut world = before.restarted(Duration::from_secs(5));
+    world.booked(&["vm-rules"], &[]);
+    let object = world.one();
+    assert_eq!(object.status.phase, Phase::Active);
+    assert_eq!(condition(&object, "Detected").0, "Unknown");
+    world.after(DEBOUNCE * 2);
+    // The target is found at last.
+    world.lists(&["Migrating"]);
+    let object = world.one();
+    assert_eq!(condition(&object, "Detected").0, "True");
+    assert_eq!(identity(&object), identity(&before.one()));
+    // Or is not there, at last.
+    let mut world = before.restarted(Duration::from_secs(5));
+    world.booked(&["vm-rules"], &[]);
+    world.booked(&[], &["vm-rules"]);
+    assert!(world.shown().is_empty());
+}
+
+#[test]
+fn a_feed_that_cannot_start_ends_nothing() {
+    let before = migrating();
+    let mut world = before.restarted(Duration::from_secs(5));
+    world.rules(&RULES);
+    world.feed(Event::Lost);
+    world.booked(&[], &[]);
+    world.after(DEBOUNCE * 2);
+    assert_eq!(condition(&world.one(), "Detected").0, "Unknown");
+    world.feed(Event::Reset);
+    world.vm(&["Migrating"]);
+    world.synced();
+    assert_eq!(condition(&world.one(), "Detected").0, "True");
+    assert_eq!(identity(&world.one()), identity(&before.one()));
+}
+
+#[test]
+fn rules_that_change_before_their_feed_has_synced_take_over() {
+    let before = migrating();
+    let mut world = before.restarted(Duration::from_secs(5));
+    world.rules(&RULES);
+    world.feed(Event::Reset);
+    world.rules(&[("vm-rules", &["Migrating", "Starting"])]);
+    world.booked(&[], &[]);
+    world.feed(Event::Reset);
+    world.vm(&["Migrating"]);
+    world.synced();
+    assert_eq!(identity(&world.one()), identity(&before.one()));
+    world.rules(&[("vm-rules", &["Starting"])]);
+    assert!(world.shown().is_empty(), "as without a restart");
+}
+
+#[test]
+fn what_is_over_is_shown_for_the_rest_of_its_time() {
+    let mut before = world_with(settings(Some(RETENTION)));
+    before.vm(&["Migrating"]);
+    before.after(Duration::from_secs(10));
+    before.vm(&[]);
+    before.after(DEBOUNCE);
+    let over = before.one();
+    assert_eq!(over.status.phase, Phase::Completed);
+    let away = Duration::from_hours(1);
+    let restart = |retain| before.restarted_with(settings(retain), away, before.shown());
+    let mut world = restart(Some(RETENTION));
+    world.lists(&[]);
+    let mut restored = world.one();
+    restored
+        .metadata
+        .resource_version
+        .clone_from(&over.metadata.resource_version);
+    assert_eq!(restored, over);
+    world.after(Duration::from_hours(23) - Duration::from_secs(1));
+    assert_eq!(world.shown().len(), 1);
+    world.after(Duration::from_secs(1));
+    assert!(world.shown().is_empty());
+    // Nothing of it where nothing is retained, or not for so long.
+    assert!(restart(None).shown().is_empty());
+    let short = Retention {
+        age: Duration::from_mins(59),
+        ..RETENTION
+    };
+    assert!(restart(Some(short)).shown().is_empty());
+    // It goes with its namespace.
+    let mut world = restart(Some(RETENTION));
+    world.message(Message::NamespaceGone("ns".into()));
+    assert!(world.shown().is_empty());
+}
+
+#[test]
+fn what_is_over_is_bounded_as_ever_whatever_order_it_comes_in() {
+    let mut before = world_with(settings(Some(RETENTION)));
+    for name in ["a", "b", "c", "d"] {
+        before.sees(subject(name), &["Migrating"]);
+        before.sees(subject(name), &[]);
+        before.after(DEBOUNCE);
+    }
+    let mut kept = before.shown();
+    kept.swap(0, 3);
+    let few = Retention {
+        most: 2,
+        ..RETENTION
+    };
+    let world = before.restarted_with(settings(Some(few)), Duration::from_secs(1), kept);
+    let shown = world.shown();
+    let names: Vec<&str> = shown.iter().map(|it| &*it.spec.subject.name).collect();
+    assert_eq!(names, ["c", "d"]);
+}
+
+#[test]
+fn a_successor_in_the_same_second_gets_another_name_than_one_before_the_restart() {
+    let mut before = world_with(settings(Some(RETENTION)));
+    before.vm(&["Migrating"]);
+    before.rules(&[("vm-rules", &["Stopping"])]);
+    let over = before.one();
+    let mut world =
+        before.restarted_with(settings(Some(RETENTION)), Duration::ZERO, before.shown());
+    world.lists(&["Migrating"]);
+    let names: BTreeSet<_> = world
+        .shown()
+        .into_iter()
+        .map(|it| it.metadata.name)
+        .collect();
+    assert_eq!(names.len(), 2);
+    assert!(names.contains(&over.metadata.name));
+}
+
+#[test]
+fn of_two_who_tell_of_one_operation_the_first_counts() {
+    let before = migrating();
+    let mut newer = before.shown();
+    newer[0].status.message = "newer".into();
+    newer.extend(before.shown());
+    let mut world = before.restarted_with(settings(None), Duration::ZERO, newer);
+    assert_eq!(world.one().status.message, "newer");
+    assert_eq!(world.seen().len(), 1);
+}
+
+#[test]
+fn of_two_runs_of_one_operation_the_earlier_is_over() {
+    let earlier = migrating();
+    let mut later = world();
+    later.after(Duration::from_hours(1));
+    later.vm(&["Migrating"]);
+    for order in [[0, 1], [1, 0]] {
+        let both = [earlier.one(), later.one()];
+        let both = order.map(|place| both[place].clone()).to_vec();
+        let mut world = later.restarted_with(settings(None), Duration::ZERO, both);
+        world.lists(&["Migrating"]);
+        assert_eq!(identity(&world.one()), identity(&later.one()));
+        let seen = world.seen();
+        let ended = |it: &String| it.ends_with("Migrating Ended Replaced") && !it.starts_with('-');
+        assert_eq!(seen.iter().filter(|it| ended(it)).count(), 1, "{seen:?}");
+    }
+}
+
+#[test]
+fn an_operation_on_a_cluster_scoped_subject_moves_with_the_setting() {
+    let mut before = world();
+    before.sees(
+        Subject {
+            namespace: None,
+            ..subject("node")
+        },
+        &["Migrating"],
+    );
+    let moved = Settings {
+        cluster_namespace: "elsewhere".into(),
+        ..settings(None)
+    };
+    let world = before.restarted_with(moved, Duration::ZERO, before.shown());
+    let object = world.one();
+    assert_eq!(object.metadata.namespace.as_deref(), Some("elsewhere"));
+    assert_eq!(object.metadata.uid, before.one().metadata.uid);
+}
+
+#[test]
+fn versions_rise_above_those_of_whoever_told() {
+    let before = migrating();
+    let mut world = fresh(settings(None));
+    let ahead = index::Rv(world.reader.head().0 + 1_000_000_000);
+    let mut restore = |version| {
+        world.tracker.advance(
+            Message::Restore {
+                operations: before.shown(),
+                version: None,
+            },
+            before.now,
+        );
+        world.writer.raise(version);
+        world.tracker.commit(&mut world.writer, Stamp::Mint, &[]);
+        world.reader.head()
+    };
+    assert!(restore(ahead) > ahead);
+    world.now = before.now;
+    world.lists(&[]);
+    assert!(world.reader.head() > ahead);
+    // One that would use them up is not believed.
+    let absurd = index::Rv(index::Rv::LIMIT.0 - 1);
+    let mut world = fresh(settings(None));
+    world.writer.raise(absurd);
+    world.rules(&RULES);
+    world.vm(&["Migrating"]);
+    assert!(world.reader.head() < absurd && world.shown().len() == 1);
+}
+
+#[test]
+fn what_the_server_would_not_have_written_is_left_out() {
+    let good = serde_json::to_value(migrating().one()).expect("it encodes");
+    let long = "x".repeat(254);
+    let edits = [
+        ("/metadata/name", json!("another")),
+        (
+            "/metadata/uid",
+            json!("00000000-0000-0000-0000-000000000000"),
+        ),
+        ("/metadata/uid", json!("")),
+        ("/metadata/creationTimestamp", json!("2026-11-21T09:59:59Z")),
+        ("/metadata/creationTimestamp", json!("2999-01-01T00:00:00Z")),
+        ("/metadata/creationTimestamp", json!(null)),
+        ("/metadata/labels", json!({"not a key": "a"})),
+        ("/metadata/labels", json!({"a": "not a value"})),
+        ("/spec/operation", json!("")),
+        ("/spec/operation", json!("Stopping")),
+        ("/spec/operation", json!("not an operation")),
+        ("/spec/ruleSet", json!("")),
+        ("/spec/component", json!(long)),
+        ("/spec/subject/uid", json!(null)),
+        ("/spec/subject/uid", json!("uid-other")),
+        ("/spec/subject/name", json!("other")),
+        ("/spec/subject/name", json!(long)),
+        ("/spec/subject/kind", json!("")),
+        ("/spec/subject/apiVersion", json!(long)),
+        ("/spec/subject/namespace", json!("a/b")),
+        ("/spec/subject/namespace", json!("")),
+        ("/spec/item", json!("")),
+        ("/spec/item", json!("disk")),
+        ("/status/message", json!("x".repeat(1025))),
+        ("/status/progress", json!(101)),
+        ("/status/instance", json!(long)),
+        ("/status/detectedBy", json!([""])),
+        ("/status/detectedBy", json!(vec!["a"; 1000])),
+        ("/status/phase", json!("Completed")),
+    ];
+    for (pointer, value) in edits {
+        let mut bad = good.clone();
+        let (parent, field) = pointer.rsplit_once('/').expect("a pointer");
+        bad.pointer_mut(parent).expect("it is there")[field] = value.clone();
+        let bad = serde_json::from_value(bad).expect("still an object");
+        let operations = vec![
+            bad,
+            serde_json::from_value(good.clone()).expect("an object"),
+        ];
+        let retain = settings(Some(RETENTION));
+        let world = migrating().restarted_with(retain, Duration::ZERO, operations);
+        assert_eq!(
+            world.one().metadata.name,
+            migrating().one().metadata.name,
+            "{pointer}: {value}"
+        );
+        assert_eq!(
+            world.one().status.phase,
+            Phase::Active,
+            "{pointer}: {value}"
+        );
+        assert_eq!(world.one().status.message, "", "{pointer}: {value}");
+    }
+}
+
+#[test]
+fn times_that_make_no_sense_are_put_right() {
+    let mut object = migrating().one();
+    let future = "2999-01-01T00:00:00Z".parse().expect("a time");
+    object.status.last_detected.0 = future;
+    for condition in &mut object.status.conditions {
+        condition.last_transition_time.0 = future;
+    }
+    object.status.state = State::Settling;
+    let mut world = migrating().restarted_with(settings(None), Duration::ZERO, vec![object]);
+    let now = world.now.wall;
+    assert!(world.one().status.last_detected.0 <= now);
+    world.lists(&[]);
+    world.after(DEBOUNCE);
+    assert!(
+        world.shown().is_empty(),
+        "a debounce is never longer than it is"
+    );
+}
+
+proptest! {
+    /// Whatever happened before the restart and after, nothing is left in flight that is
+    /// not detected, and what is detected as soon as it is seen keeps its name.
+    #[test]
+    fn no_end_is_lost_over_a_restart(
+        before in proptest::collection::vec((0..3_usize, any::<bool>(), 0..40_u64), 0..12),
+        away in 0..100_u64,
+        after in proptest::collection::vec((0..3_usize, any::<bool>()), 3..12),
+    ) {
+        let mut world = world();
+        let names = ["a", "b", "c"];
+        for (which, detected, pause) in before {
+            let what: &[&str] = if detected { &["Migrating"] } else { &[] };
+            world.sees(subject(names[which]), what);
+            world.after(Duration::from_secs(pause));
+        }
+        let kept = world.shown();
+        let mut world = world.restarted(Duration::from_secs(away));
+        world.rules(&RULES);
+        world.feed(Event::Reset);
+        let (mut first, mut last) = (BTreeMap::new(), BTreeMap::new());
+        for (which, detected) in after {
+            let what: &[&str] = if detected { &["Migrating"] } else { &[] };
+            world.sees(subject(names[which]), what);
+            first.entry(names[which]).or_insert(detected);
+            last.insert(names[which], detected);
+        }
+        world.synced();
+        world.booked(&[], &[]);
+        world.after(DEBOUNCE);
+        let shown = world.shown();
+        let found: BTreeSet<&str> = shown.iter().map(|it| &*it.spec.subject.name).collect();
+        let expected: BTreeSet<&str> =
+            last.into_iter().filter_map(|(name, detected)| detected.then_some(name)).collect();
+        prop_assert_eq!(found, expected);
+        for object in &shown {
+            let same = |it: &&InFlightOperation| it.spec.subject.name == object.spec.subject.name;
+            if let Some(kept) = kept.iter().find(same)
+                && first[&*object.spec.subject.name]
+            {
+                prop_assert_eq!(&kept.metadata.uid, &object.metadata.uid);
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! What is written of an operation, and how often.
+
+use super::{CR, Persisting, clear, crs, traffic::Traffic, writes};
+use crate::harness::{NODE, alone, eventually, migrating, rule_set, so, text};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+#[test]
+fn an_operation_is_written_at_its_start_and_at_its_end_and_then_kept() {
+    alone(async |world| {
+        clear(world).await;
+        let persisting = Persisting::start(world, &[]).await;
+        let namespace = world.namespace("kept").await;
+        world.ready_rule_set(&migrating(namespace)).await;
+        persisting.agreed().await;
+        let before = writes(world).await;
+        world.machine(namespace, "a", "Migrating").await;
+        let of = format!("?fieldSelector=spec.subject.namespace={namespace}");
+        let path = format!("{}{of}", CR.path(None));
+        let found = async |phase: &str| {
+            eventually(&format!("it is {phase}"), async || {
+                let list = world.admin.get(&path).await.ok();
+                so(list["items"][0]["status"]["phase"] == phase, &list)?;
+                Ok(list["items"][0].clone())
+            })
+            .await
+        };
+        let active = found("Active").await;
+        assert_eq!(
+            text(&active, "/metadata/managedFields/0/manager"),
+            "ifo-persistence"
+        );
+        assert_eq!(
+            text(&active, "/metadata/managedFields/0/operation"),
+            "Apply"
+        );
+        assert!(active["metadata"]["ownerReferences"].is_null(), "{active}");
+        let live = persisting.live().await;
+        let live = &live[text(&active, "/status/liveUID")];
+        assert!(
+            text(&active, "/metadata/name").starts_with(text(live, "/metadata/name")),
+            "{active}"
+        );
+
+        world.set_status(namespace, "a", "Running").await;
+        let completed = found("Completed").await;
+        assert_eq!(active["metadata"]["uid"], completed["metadata"]["uid"]);
+        assert_eq!(active["status"]["started"], completed["status"]["started"]);
+        assert!(completed["status"]["completed"].is_string(), "{completed}");
+        assert!((writes(world).await - before - 2.0).abs() < 0.5);
+
+        let columns = [
+            "get",
+            "inflightoperations.ifo.kubevirt.io",
+            "--field-selector",
+        ];
+        let selector = format!(
+            "spec.operation=Migrating,status.phase=Completed,spec.subject.namespace={namespace}"
+        );
+        let table = world
+            .kubectl(&[columns[0], columns[1], columns[2], &selector])
+            .await;
+        let table = table.expect("the fields can be selected");
+        let header: Vec<&str> = table
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
+        assert_eq!(
+            header,
+            [
+                "NAME",
+                "KIND",
+                "NAMESPACE",
+                "SUBJECT",
+                "OPERATION",
+                "PHASE",
+                "STARTED",
+                "COMPLETED"
+            ]
+        );
+        assert_eq!(table.lines().count(), 2, "{table}");
+    });
+}
+
+#[test]
+fn without_retention_the_deletion_is_the_second_write() {
+    alone(async |world| {
+        clear(world).await;
+        let persisting = Persisting::start(world, &[("RETAIN_COMPLETED_IFOS", "false")]).await;
+        let namespace = world.namespace("not-kept").await;
+        world.ready_rule_set(&migrating(namespace)).await;
+        persisting.agreed().await;
+        let before = writes(world).await;
+        for number in 0..10 {
+            world
+                .machine(namespace, &format!("vm-{number}"), "Migrating")
+                .await;
+        }
+        let in_namespace = |crs: &BTreeMap<String, Value>| {
+            let of = |cr: &&Value| text(cr, "/spec/subject/namespace") == namespace;
+            crs.values().filter(of).count()
+        };
+        eventually("all are written", async || {
+            let crs = in_namespace(&persisting.agreed().await);
+            so(crs == 10, crs)
+        })
+        .await;
+        for number in 0..10 {
+            world
+                .set_status(namespace, &format!("vm-{number}"), "Running")
+                .await;
+        }
+        eventually("all are gone", async || {
+            let crs = in_namespace(&crs(world).await);
+            so(crs == 0, crs)
+        })
+        .await;
+        assert!((writes(world).await - before - 20.0).abs() < 0.5);
+        assert!(persisting.metric("ifo_persistence_writes_total").await >= 20.0);
+        // It is counted once a second.
+        eventually("the queue is empty", async || {
+            let length = persisting.metric("ifo_persistence_queue_length").await;
+            so(length.abs() < 0.5, length)
+        })
+        .await;
+    });
+}
+
+#[test]
+fn an_operation_on_a_cluster_scoped_object_belongs_to_it() {
+    alone(async |world| {
+        clear(world).await;
+        let persisting = Persisting::start(world, &[]).await;
+        let name = world.namespace("noded").await;
+        let rule = format!("object.spec.unschedulable && object.metadata.name == '{name}'");
+        world
+            .ready_rule_set(&rule_set(name, &NODE, &[("Draining", &rule)]))
+            .await;
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
+            "spec": {"unschedulable": true},
+        });
+        let node = world.create(&NODE, None, &node).await;
+        let of = |crs: BTreeMap<String, Value>| {
+            let mut crs = crs.into_values();
+            crs.find(|cr| text(cr, "/spec/subject/name") == name)
+        };
+        let cr = eventually("it is written", async || {
+            of(persisting.agreed().await).ok_or_else(|| "it is not".to_owned())
+        })
+        .await;
+        assert_eq!(
+            text(&cr, "/metadata/ownerReferences/0/uid"),
+            text(&node, "/metadata/uid")
+        );
+        world
+            .admin
+            .delete(&format!("{}/{name}", NODE.path(None)))
+            .await
+            .ok();
+        eventually("the garbage collector takes it", async || {
+            let left = of(crs(world).await);
+            so(left.is_none(), left)
+        })
+        .await;
+    });
+}
+
+#[test]
+fn the_live_list_and_the_crs_agree_after_5000_random_changes_and_few_writes() {
+    alone(async |world| {
+        clear(world).await;
+        let persisting = Persisting::start(world, &[]).await;
+        let mut traffic = Traffic::start(world, 50).await;
+        persisting.agreed().await;
+        let before = writes(world).await;
+        let known = persisting.live().await.len();
+        for _ in 0..10 {
+            traffic.steps(500).await;
+        }
+        eventually("the last ones have settled", async || {
+            let live = persisting.live().await;
+            let active = traffic.active(live.values());
+            so(active == traffic.going_on(), active.len())
+        })
+        .await;
+        let crs = persisting.agreed().await;
+        let operations = crs.len() - known;
+        let writes = writes(world).await - before;
+        assert!(operations > 1000, "{operations}");
+        #[allow(clippy::cast_precision_loss, reason = "thousands")]
+        let each = writes / operations as f64;
+        assert!(each <= 2.2, "{writes} writes of {operations} operations");
+        eprintln!("{operations} operations, {writes} writes");
+    });
+}

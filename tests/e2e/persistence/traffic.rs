@@ -1,0 +1,117 @@
+//! Machines whose status changes at random.
+
+use crate::harness::{VM, World, rule_set, text};
+use serde_json::{Value, json};
+
+/// What a machine may do; one half of it is an operation.
+const STATUSES: [&str; 6] = [
+    "Running",
+    "Stopped",
+    "Paused",
+    "Migrating",
+    "Starting",
+    "Stopping",
+];
+
+/// Requests under way at once.
+const AT_ONCE: usize = 8;
+
+/// Machines in one namespace, with the statuses they have now.
+pub struct Traffic {
+    world: &'static World,
+    pub namespace: &'static str,
+    random: fastrand::Rng,
+    pub statuses: Vec<&'static str>,
+}
+
+impl Traffic {
+    /// So many machines that do nothing, and rules for three operations that end each
+    /// other.
+    pub async fn start(world: &'static World, machines: usize) -> Self {
+        let namespace = world.namespace("persisted").await;
+        let is = |status: &str| format!("object.status.printableStatus == '{status}'");
+        let operations = ["Migrating", "Starting", "Stopping"];
+        let rules: Vec<(&str, String)> = operations.iter().map(|it| (*it, is(it))).collect();
+        let rules: Vec<(&str, &str)> = rules.iter().map(|(a, b)| (*a, b.as_str())).collect();
+        let mut set = rule_set(namespace, &VM, &rules);
+        set["spec"]["namespaces"] = json!([namespace]);
+        for rule in set["spec"]["rules"].as_array_mut().into_iter().flatten() {
+            rule["supersedes"] = json!(["*"]);
+        }
+        world.ready_rule_set(&set).await;
+        for number in 0..machines {
+            world.machine(namespace, &name(number), "Running").await;
+        }
+        Self {
+            world,
+            namespace,
+            random: fastrand::Rng::with_seed(7),
+            statuses: vec!["Running"; machines],
+        }
+    }
+
+    /// So many changes, as fast as they are taken. Those that fail have not happened, or
+    /// have: the next change of the machine tells.
+    pub async fn steps(&mut self, steps: usize) {
+        let mut left = steps;
+        while left > 0 {
+            let mut batch: Vec<usize> = (0..self.statuses.len()).collect();
+            self.random.shuffle(&mut batch);
+            batch.truncate(AT_ONCE.min(left));
+            left -= batch.len();
+            let changes = batch.into_iter().map(|machine| {
+                let status = STATUSES[self.random.usize(..STATUSES.len())];
+                self.statuses[machine] = status;
+                set(self.world, self.namespace, machine, status)
+            });
+            let changes: Vec<_> = changes.collect();
+            futures::future::join_all(changes).await;
+        }
+    }
+
+    /// Gives every machine the status that it should have by now.
+    pub async fn repeat(&self) {
+        for (machine, status) in self.statuses.iter().enumerate() {
+            let name = name(machine);
+            self.world.set_status(self.namespace, &name, status).await;
+        }
+    }
+
+    /// The operations that go on, as machine and operation.
+    pub fn going_on(&self) -> Vec<(String, String)> {
+        let operations = self.statuses.iter().enumerate();
+        operations
+            .filter(|(_, status)| status.ends_with("ing") && **status != "Running")
+            .map(|(machine, status)| (name(machine), (*status).to_owned()))
+            .collect()
+    }
+
+    /// The same, of what is written.
+    pub fn active<'a>(&self, crs: impl Iterator<Item = &'a Value>) -> Vec<(String, String)> {
+        let mut active: Vec<(String, String)> = crs
+            .filter(|cr| cr["status"]["phase"] == "Active")
+            .filter(|cr| text(cr, "/spec/subject/namespace") == self.namespace)
+            .map(|cr| {
+                let of = |pointer| text(cr, pointer).to_owned();
+                (of("/spec/subject/name"), of("/spec/operation"))
+            })
+            .collect();
+        active.sort();
+        active
+    }
+}
+
+fn name(machine: usize) -> String {
+    format!("vm-{machine:03}")
+}
+
+async fn set(world: &World, namespace: &str, machine: usize, status: &str) {
+    let path = format!("{}/{}", VM.path(Some(namespace)), name(machine));
+    let patch = json!({"status": {"printableStatus": status}}).to_string();
+    let request = http::Request::patch(path)
+        .header("Content-Type", "application/merge-patch+json")
+        .body(kube::client::Body::from(patch.into_bytes()))
+        .expect("a valid request");
+    // Trouble may be what the test is about.
+    let _ = world.admin.try_send(request).await;
+}

@@ -1,0 +1,191 @@
+//! What is left when servers are killed, away, too many or not allowed.
+
+use super::{CR, Persisting, clear, crs, install, traffic::Traffic, writes};
+use crate::harness::{CRD, alone, condition, eventually, migrating, so, text};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const REGISTRATION: &str =
+    "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
+
+#[test]
+fn after_20_kills_at_random_moments_nothing_is_left_active_lost_or_there_twice() {
+    alone(async |world| {
+        for retain in ["false", "true"] {
+            clear(world).await;
+            let mut persisting =
+                Persisting::start(world, &[("RETAIN_COMPLETED_IFOS", retain)]).await;
+            let mut traffic = Traffic::start(world, 20).await;
+            for _ in 0..10 {
+                let wait = Duration::from_millis(fastrand::u64(..1500));
+                let kill = async {
+                    tokio::time::sleep(wait).await;
+                    persisting.server.kill().await;
+                };
+                tokio::join!(traffic.steps(60), kill);
+                persisting.start_again().await;
+            }
+            traffic.repeat().await;
+            eventually("what is written is what goes on", async || {
+                let crs = crs(world).await;
+                let active = traffic.active(crs.values());
+                so(active == traffic.going_on(), (active, traffic.going_on()))
+            })
+            .await;
+            let crs = crs(world).await;
+            let active: Vec<_> = traffic.active(crs.values());
+            let once: BTreeSet<_> = active.iter().collect();
+            assert_eq!(active.len(), once.len(), "{active:?}");
+            if retain == "false" {
+                persisting.agreed().await;
+            }
+            traffic.statuses.fill("Running");
+            traffic.repeat().await;
+            eventually("nothing is left active", async || {
+                let crs = super::crs(world).await;
+                let active = traffic.active(crs.values());
+                so(active.is_empty(), active)
+            })
+            .await;
+        }
+    });
+}
+
+#[test]
+fn the_queue_catches_up_after_kube_apiserver_was_away() {
+    alone(async |world| {
+        clear(world).await;
+        let persisting = Persisting::start(world, &[]).await;
+        let mut traffic = Traffic::start(world, 20).await;
+        let mut outage = async |away: Duration| {
+            let stop = async {
+                tokio::time::sleep(Duration::from_millis(700)).await;
+                let stopped = world.control_plane.command("stop kube-apiserver").await;
+                stopped.expect("it stops");
+            };
+            tokio::join!(traffic.steps(300), stop);
+            // What was seen is served all the time.
+            assert!(!persisting.live().await.is_empty());
+            tokio::time::sleep(away).await;
+            let started = world.control_plane.command("start kube-apiserver").await;
+            started.expect("it starts");
+            world.served().await;
+        };
+        outage(Duration::from_mins(1)).await;
+        outage(Duration::from_secs(5)).await;
+        let resident = persisting.metric("process_resident_memory_bytes").await;
+        #[allow(clippy::cast_precision_loss, reason = "megabytes")]
+        let limit = persisting.server.memory_limit() as f64;
+        assert!(resident > 0.0 && resident < limit, "{resident}");
+        traffic.steps(100).await;
+        traffic.repeat().await;
+        eventually("what is written is what goes on", async || {
+            let crs = persisting.agreed().await;
+            let active = traffic.active(crs.values());
+            so(active == traffic.going_on(), active)
+        })
+        .await;
+    });
+}
+
+#[test]
+fn two_writers_write_the_same() {
+    alone(async |world| {
+        clear(world).await;
+        let one = Persisting::start(world, &[]).await;
+        let other = Persisting::start(world, &[]).await;
+        let mut traffic = Traffic::start(world, 20).await;
+        traffic.steps(200).await;
+        eventually("what is written is what goes on", async || {
+            let crs = crs(world).await;
+            let active = traffic.active(crs.values());
+            so(active == traffic.going_on(), (active, traffic.going_on()))
+        })
+        .await;
+        drop(other);
+        traffic.statuses.fill("Running");
+        traffic.repeat().await;
+        eventually("nothing is left active", async || {
+            let crs = crs(world).await;
+            let active = traffic.active(crs.values());
+            so(active.is_empty(), active)
+        })
+        .await;
+        assert!(one.metric("ifo_persistence_writes_total").await > 0.0);
+    });
+}
+
+#[test]
+fn without_the_crd_or_the_rights_operations_are_served_and_a_condition_tells() {
+    alone(async |world| {
+        let persisting = Persisting::start(world, &[]).await;
+        let namespace = world.namespace("no-crd").await;
+        world.ready_rule_set(&migrating(namespace)).await;
+        let definition = format!("{}/{}.ifo.kubevirt.io", CRD.path(None), CR.plural);
+        let is = async |status: &str| {
+            eventually(&format!("OperationsPersisted is {status}"), async || {
+                let service = world.admin.get(REGISTRATION).await.ok();
+                let found = condition(&service, "OperationsPersisted").clone();
+                so(found["status"] == status, &found)?;
+                let available = condition(&service, "Available")["status"].clone();
+                so(available == "True", available)?;
+                Ok(found)
+            })
+            .await
+        };
+        is("True").await;
+        world.admin.delete(&definition).await.ok();
+        eventually("custom resources are gone", async || {
+            let answer = world.admin.get(&CR.path(None)).await;
+            so(answer.code == 404, answer.code)
+        })
+        .await;
+        world.machine(namespace, "a", "Migrating").await;
+        eventually("it is served", async || {
+            let live = persisting.live().await;
+            let found = live
+                .values()
+                .any(|it| text(it, "/spec/subject/namespace") == namespace);
+            so(found, live.len())
+        })
+        .await;
+        let found = is("False").await;
+        assert_eq!(text(&found, "/reason"), "CustomResourceDefinitionMissing");
+        assert!(persisting.log().contains("CustomResourceDefinitionMissing"));
+
+        install(world).await;
+        is("True").await;
+        persisting.agreed().await;
+
+        let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/ifo-apiserver-persistence";
+        let without = r#"[{"op": "remove", "path": "/rules/0"}]"#.to_owned();
+        let kind = "application/json-patch+json";
+        world
+            .admin
+            .send(http::Method::PATCH, role, kind, without)
+            .await
+            .ok();
+        world.machine(namespace, "b", "Migrating").await;
+        let found = is("False").await;
+        assert_eq!(text(&found, "/reason"), "Forbidden");
+        assert!(
+            text(&found, "/message").contains("inflightoperations"),
+            "{found}"
+        );
+        install(world).await;
+        is("True").await;
+        persisting.agreed().await;
+
+        clear(world).await;
+        // Nobody is told, and nobody looks for ten minutes; a change is written anew.
+        let before = writes(world).await;
+        world.set_status(namespace, "a", "Running").await;
+        eventually("its end is written", async || {
+            let crs = crs(world).await;
+            let ended = crs.values().any(|cr| cr["status"]["phase"] == "Completed");
+            so(ended, crs.len())
+        })
+        .await;
+        assert!(writes(world).await > before);
+    });
+}
