@@ -19,7 +19,7 @@ const MAX_DURATION: Duration = Duration::from_hours(8760);
 /// Largest number that a limit may be: no machine has so many of anything.
 const MAX_NUMBER: usize = 1_000_000;
 
-/// Completed operations that are kept if nothing else is said: some 25 MB of them.
+/// Completed operations that are kept if nothing else is said: some 30 MB of them.
 const RETAIN_MAX: usize = 10_000;
 
 /// Shows which operations are in flight in a cluster, as Kubernetes objects.

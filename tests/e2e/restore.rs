@@ -77,7 +77,7 @@ fn a_rolling_update_keeps_names_uids_and_creation_times() {
         assert_eq!(after.len(), 2);
 
         // One that asks nobody does not know better.
-        let alone = Persisting::start_only(world, &[off, brief]).await;
+        let alone = Persisting::start(world, &[off, brief]).await;
         let anew = of_namespace(namespace, alone.live().await);
         assert_ne!(identity(&anew["a"]), identity(&before[0]));
 
