@@ -7,7 +7,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// See above.
@@ -17,8 +17,19 @@ pub struct PersistenceMetrics {
     failures: Family<Labels, Counter>,
     length: Family<Labels, Gauge>,
     oldest: Family<Labels, Gauge<f64, AtomicU64>>,
-    /// Since when the oldest waits. None while persistence is off.
-    since: Mutex<Option<Option<Instant>>>,
+    oldest_pending: Mutex<Pending>,
+}
+
+/// The operation that has been waiting to be written for longest.
+#[derive(Clone, Copy, Default)]
+enum Pending {
+    /// Persistence is off, as far as is known: there is nothing to show.
+    #[default]
+    Unknown,
+    /// None waits.
+    None,
+    /// One has been waiting since then.
+    Since(Instant),
 }
 
 impl std::fmt::Debug for PersistenceMetrics {
@@ -68,15 +79,22 @@ impl PersistenceMetrics {
     pub fn backlog(&self, length: usize, since: Option<Instant>) {
         let length = i64::try_from(length).unwrap_or(i64::MAX);
         self.length.get_or_create(&Labels(Vec::new())).set(length);
-        *self.since.lock().unwrap_or_else(PoisonError::into_inner) = Some(since);
+        let pending = since.map_or(Pending::None, Pending::Since);
+        *self.pending() = pending;
     }
 
     /// Its age as of now: the queue may be waiting, too.
     pub(super) fn read(&self) {
-        let since = *self.since.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(since) = since {
-            let age = since.map_or(0.0, |since| since.elapsed().as_secs_f64());
-            self.oldest.get_or_create(&Labels(Vec::new())).set(age);
-        }
+        let age = match *self.pending() {
+            Pending::Unknown => return,
+            Pending::None => 0.0,
+            Pending::Since(since) => since.elapsed().as_secs_f64(),
+        };
+        self.oldest.get_or_create(&Labels(Vec::new())).set(age);
+    }
+
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        let pending = self.oldest_pending.lock();
+        pending.unwrap_or_else(PoisonError::into_inner)
     }
 }
