@@ -226,6 +226,46 @@ fn the_server_may_read_the_target_of_every_shipped_rule_set() {
 }
 
 #[test]
+fn the_server_may_find_and_ask_the_one_that_it_replaces() {
+    let deploy = repository().join("deploy");
+    let objects: Vec<Value> = manifests(&deploy)
+        .iter()
+        .flat_map(|path| documents(path))
+        .collect();
+    let grants = |kind: &str, group: &str, resource: &str| {
+        let of_server =
+            |it: &&Value| it["kind"] == kind && it["metadata"]["name"] == "ifo-apiserver";
+        let rules = objects.iter().filter(of_server);
+        let mut rules = rules.flat_map(|it| it["rules"].as_array().into_iter().flatten());
+        let has = |list: &Value, item: &str| {
+            list.as_array()
+                .is_some_and(|all| all.contains(&item.into()))
+        };
+        rules.any(|rule| {
+            has(&rule["apiGroups"], group)
+                && has(&rule["resources"], resource)
+                && has(&rule["verbs"], "list")
+        })
+    };
+    assert!(grants(
+        "ClusterRole",
+        "live.ifo.kubevirt.io",
+        "inflightoperations"
+    ));
+    assert!(grants("Role", "discovery.k8s.io", "endpointslices"));
+    let kind = |kind: &str| objects.iter().find(|it| it["kind"] == kind).unwrap();
+    let container = &kind("Deployment")["spec"]["template"]["spec"]["containers"][0];
+    let own = container["env"].as_array().unwrap().iter();
+    let mut own = own.filter(|it| it["name"] == "POD_IP");
+    assert_eq!(
+        own.next().unwrap()["valueFrom"]["fieldRef"]["fieldPath"],
+        "status.podIP"
+    );
+    // What EndpointSlices call the port by which it is asked.
+    assert_eq!(kind("Service")["spec"]["ports"][0]["name"], "https");
+}
+
+#[test]
 fn no_secret_is_readable_as_a_target() {
     let roles: Vec<ClusterRole> = documents(&repository().join("deploy/rbac/targets.yaml"))
         .into_iter()

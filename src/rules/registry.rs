@@ -206,11 +206,11 @@ impl Registry {
         for (name, known) in &self.rule_sets {
             let target = self.targets.get(&known.target);
             match target.and_then(Target::resolution) {
-                Some(Resolution::Served { .. }) => {}
+                Some(Resolution::Served { .. }) if !target.is_some_and(Target::awaits_book) => {}
                 Some(Resolution::NotServed { .. }) => {
                     bookless.unserved.insert(name.clone());
                 }
-                Some(Resolution::Unknown { .. }) | None => {
+                Some(Resolution::Served { .. } | Resolution::Unknown { .. }) | None => {
                     bookless.undecided.insert(name.clone());
                 }
             }

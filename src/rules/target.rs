@@ -160,6 +160,11 @@ impl Target {
         self.published.is_some()
     }
 
+    /// Whether its first book is still to be published.
+    pub(super) fn awaits_book(&self) -> bool {
+        self.stale && self.published.is_none()
+    }
+
     /// Whether every feed that should run has reported.
     pub(super) fn caught_up(&self, gvr: &Arc<Gvr>) -> bool {
         self.published.as_ref().is_none_or(|book| {

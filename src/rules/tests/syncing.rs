@@ -52,7 +52,30 @@ async fn targets_that_cannot_be_watched_hold_nothing_up() {
         rule_set("c", "trains", "not valid"),
     ]);
     moment().await;
-    assert!(world.caught_up.borrow().is_some());
+    let bookless = world.caught_up.borrow().clone();
+    let bookless = bookless.expect("nobody waits for what cannot be watched");
+    assert!(bookless.undecided.iter().eq(["b"]), "{bookless:?}");
+    assert!(bookless.unserved.iter().eq(["a"]), "{bookless:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_is_found_late_counts_as_undecided_until_its_feed_has_reported() {
+    let mut world = world();
+    world.discovers("boats", unknown());
+    world.list(&[rule_set("b", "boats", "true")]);
+    moment().await;
+    let undecided = |world: &World| -> usize {
+        let bookless = world.caught_up.borrow().clone();
+        bookless.map_or(usize::MAX, |bookless| bookless.undecided.len())
+    };
+    assert_eq!(undecided(&world), 1);
+    world.discovers("boats", served());
+    tokio::time::sleep(REQUEUE * 2).await;
+    moment().await;
+    assert_eq!(undecided(&world), 1, "its book may not have arrived");
+    world.catch_up().await;
+    moment().await;
+    assert_eq!(undecided(&world), 0);
 }
 
 #[tokio::test(start_paused = true)]
