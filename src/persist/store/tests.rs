@@ -21,7 +21,10 @@ fn store(
         let log = log.clone();
         async move {
             let (parts, sent) = request.into_parts();
-            let sent = sent.collect().await.map(|sent| sent.to_bytes());
+            let sent = sent
+                .collect()
+                .await
+                .map(http_body_util::Collected::to_bytes);
             let sent = String::from_utf8(sent.unwrap_or_default().to_vec()).unwrap();
             log.lock()
                 .unwrap()
