@@ -17,18 +17,16 @@ pub struct PersistenceMetrics {
     failures: Family<Labels, Counter>,
     length: Family<Labels, Gauge>,
     oldest: Family<Labels, Gauge<f64, AtomicU64>>,
-    oldest_pending: Mutex<Pending>,
+    waiting: Mutex<Waiting>,
 }
 
-/// The operation that has been waiting to be written for longest.
+/// Since when the oldest waits.
 #[derive(Clone, Copy, Default)]
-enum Pending {
-    /// Persistence is off, as far as is known: there is nothing to show.
+enum Waiting {
+    /// Persistence is off.
     #[default]
-    Unknown,
-    /// None waits.
-    None,
-    /// One has been waiting since then.
+    Off,
+    Nothing,
     Since(Instant),
 }
 
@@ -79,22 +77,50 @@ impl PersistenceMetrics {
     pub fn backlog(&self, length: usize, since: Option<Instant>) {
         let length = i64::try_from(length).unwrap_or(i64::MAX);
         self.length.get_or_create(&Labels(Vec::new())).set(length);
-        let pending = since.map_or(Pending::None, Pending::Since);
-        *self.pending() = pending;
+        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) =
+            since.map_or(Waiting::Nothing, Waiting::Since);
     }
 
     /// Its age as of now: the queue may be waiting, too.
     pub(super) fn read(&self) {
-        let age = match *self.pending() {
-            Pending::Unknown => return,
-            Pending::None => 0.0,
-            Pending::Since(since) => since.elapsed().as_secs_f64(),
+        let waiting = *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let age = match waiting {
+            Waiting::Off => return,
+            Waiting::Nothing => 0.0,
+            Waiting::Since(since) => since.elapsed().as_secs_f64(),
         };
         self.oldest.get_or_create(&Labels(Vec::new())).set(age);
     }
+}
 
-    fn pending(&self) -> MutexGuard<'_, Pending> {
-        let pending = self.oldest_pending.lock();
-        pending.unwrap_or_else(PoisonError::into_inner)
+#[cfg(test)]
+mod tests {
+    use crate::telemetry::Metrics;
+
+    #[test]
+    fn there_is_no_series_while_persistence_is_off() {
+        let metrics = Metrics::new();
+        let series = |metrics: &Metrics| {
+            let text = metrics.render();
+            let own = text
+                .lines()
+                .filter(|line| line.starts_with("ifo_persistence"));
+            own.map(|line| line.split(' ').next().unwrap_or_default().to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(series(&metrics), [""; 0]);
+        let persistence = metrics.persistence();
+        persistence.written("apply");
+        persistence.failed("missing");
+        persistence.backlog(3, None);
+        assert_eq!(
+            series(&metrics),
+            [
+                "ifo_persistence_writes_total{verb=\"apply\"}",
+                "ifo_persistence_failures_total{reason=\"missing\"}",
+                "ifo_persistence_queue_length{}",
+                "ifo_persistence_oldest_pending_seconds{}",
+            ]
+        );
     }
 }
