@@ -7,7 +7,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// See above.
@@ -26,7 +26,9 @@ enum Waiting {
     /// Persistence is off.
     #[default]
     Off,
+    /// None waits.
     Nothing,
+    /// Since then.
     Since(Instant),
 }
 

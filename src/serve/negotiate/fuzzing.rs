@@ -53,11 +53,13 @@ pub fn check(accept: &HeaderValue) {
 
 /// Whether JSON is in a media range, as it stands in a clause.
 pub fn takes_json(range: &str) -> bool {
-    let (kind, subtype) = range.split_once('/').unwrap_or((range, "*"));
-    matches!(
-        (kind.trim(), subtype.trim()),
-        ("application", "json" | "*") | ("*", "*")
-    )
+    match range.split_once('/') {
+        Some((kind, subtype)) => matches!(
+            (kind.trim(), subtype.trim()),
+            ("application", "json" | "*") | ("*", "*")
+        ),
+        None => range.trim() == "*",
+    }
 }
 
 /// Whether the clause names all that was chosen.
