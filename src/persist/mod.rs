@@ -48,7 +48,7 @@ use verdict::Judge;
 
 /// How long the queue may take to empty itself when the server stops. With the 5 s before
 /// it, well within the 30 s that a Pod has.
-const DRAIN: Duration = Duration::from_secs(10);
+const DRAIN: Duration = Duration::from_secs(10); // As `Persist::stop` says.
 
 /// How often the metrics of the queue are brought up to date: it is counted for that.
 const MEASURE: Duration = Duration::from_secs(1);
@@ -66,7 +66,7 @@ pub struct Persist {
     /// Whether the index holds all that it should after the start; what it does not hold
     /// then is over.
     pub settled: watch::Receiver<bool>,
-    /// Ends it, once what waits has been written or [`DRAIN`] has passed.
+    /// Ends it, once what waits has been written or 10 s have passed.
     pub stop: CancellationToken,
     /// Tells whether writes succeed.
     pub verdict: watch::Sender<Verdict>,
