@@ -197,7 +197,7 @@ struct View {
 #[serde(rename_all = "camelCase")]
 struct List<'a> {
     api_version: &'static str,
-    items: Vec<&'a RawValue>,
+    items: Vec<Laid<'a>>,
     kind: &'static str,
     metadata: ListMeta,
 }
@@ -206,6 +206,18 @@ struct List<'a> {
 #[serde(rename_all = "camelCase")]
 struct ListMeta {
     resource_version: &'static str,
+}
+
+/// An object that is laid out anew, one at a time: it came compact, and a list of them as
+/// values would take several times its text.
+struct Laid<'a>(&'a RawValue);
+
+impl Serialize for Laid<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let value: serde_json::Value =
+            serde_json::from_str(self.0.get()).map_err(serde::ser::Error::custom)?;
+        value.serialize(serializer)
+    }
 }
 
 impl View {
@@ -242,8 +254,8 @@ impl View {
         match (self.shape, &operation.raw) {
             (Shape::Table | Shape::Wide, _) => Ok(table.row(operation, now)),
             (Shape::Name, _) => Ok(self.name(operation)),
-            (Shape::Yaml, Some(raw)) => Ok(format!("---\n{}", document(raw, self.shape)?)),
-            (Shape::Json, Some(raw)) => document(raw, self.shape),
+            (Shape::Yaml, Some(raw)) => Ok(format!("---\n{}", document(&Laid(raw), self.shape)?)),
+            (Shape::Json, Some(raw)) => document(&Laid(raw), self.shape),
             (Shape::Json | Shape::Yaml, None) => Ok(String::new()),
         }
     }
@@ -259,10 +271,8 @@ pub(super) fn objects(
     shape: Shape,
     single: bool,
 ) -> Result<String, Problem> {
-    let items: Vec<&RawValue> = operations
-        .iter()
-        .filter_map(|it| it.raw.as_deref())
-        .collect();
+    let raw = operations.iter().filter_map(|it| it.raw.as_deref());
+    let items: Vec<Laid<'_>> = raw.map(Laid).collect();
     match items.as_slice() {
         [item] if single => document(item, shape),
         _ => document(
@@ -284,11 +294,7 @@ fn document(value: &impl Serialize, shape: Shape) -> Result<String, Problem> {
         Shape::Yaml => Format::Yaml,
         _ => Format::Json,
     };
-    // Through a Value: the objects are compact, and are to be indented.
-    serde_json::to_value(value)
-        .map_err(|error| error.to_string())
-        .and_then(|value| text_of(&value, format))
-        .map_err(Problem::Other)
+    text_of(value, format).map_err(Problem::Other)
 }
 
 #[cfg(test)]
