@@ -82,7 +82,10 @@ pub(super) struct Kin<'a> {
 
 impl<'a> Kin<'a> {
     /// Who belongs to whom. `known` are objects that were looked up as owners.
-    pub(super) fn of(operations: &'a [Operation], known: &'a [Subject]) -> Self {
+    pub(super) fn of(
+        operations: impl IntoIterator<Item = &'a Operation>,
+        known: &'a [Subject],
+    ) -> Self {
         let mut kin = Self::default();
         for operation in operations {
             let number = kin.known(&operation.subject);

@@ -1,8 +1,9 @@
 //! Where an operation belongs. Enters: one operation and all others. Leaves: its subject
-//! below its owners and above what it owns, as far as operations tell of them.
+//! among those that it belongs to, by owners and by groups, as far as operations tell.
 
-use super::row::Row;
+use super::row::{Key, Row};
 use crate::cli::columns::one_line;
+use crate::cli::kin::Kin;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -23,98 +24,76 @@ pub(super) struct Relative {
     pub(super) own: bool,
 }
 
-/// The subject of `of` with its owners and descendants, the farthest owner first.
+/// The subject of `of`, below what it hangs under and above what hangs under it, as in the
+/// tree of all operations; the farthest first.
 pub(super) fn family<'a>(of: &Arc<Row>, all: impl Iterator<Item = &'a Arc<Row>>) -> Vec<Relative> {
-    let mut subjects: HashMap<&str, Vec<&Arc<Row>>> = HashMap::new();
-    let mut children: HashMap<&str, Vec<&str>> = HashMap::new();
-    for row in all.filter(|row| row.operation.active) {
-        let subject = &row.operation.subject;
-        let Some(uid) = &subject.uid else { continue };
-        let rows = subjects.entry(uid).or_default();
-        rows.push(row);
-        if rows.len() == 1 {
-            for owner in &subject.owner_references {
-                children.entry(&owner.uid).or_default().push(uid);
-            }
+    let is_it = |row: &Row| row.operation.key() == of.operation.key();
+    let mut rows: Vec<&Arc<Row>> = all.filter(|row| row.operation.active).collect();
+    if !rows.iter().any(|row| is_it(row)) {
+        rows.push(of);
+    }
+    let kin = Kin::of(rows.iter().map(|row| &row.operation), &[]);
+    let by_key: HashMap<Key, &Arc<Row>> =
+        rows.iter().map(|row| (row.operation.key(), *row)).collect();
+    let own = kin.nodes.iter().position(|node| {
+        let mut operations = node.operations.iter();
+        operations.any(|operation| operation.key() == of.operation.key())
+    });
+    let Some(own) = own else {
+        return Vec::new();
+    };
+    let relative = |number: usize, depth: usize| {
+        let node = &kin.nodes[number];
+        let rows = node.operations.iter();
+        Relative {
+            depth,
+            name: one_line(&format!("{}/{}", node.who.kind, node.who.name)),
+            rows: rows
+                .filter_map(|operation| by_key.get(&operation.key()).copied().cloned())
+                .collect(),
+            own: number == own,
         }
-    }
-    let subject = &of.operation.subject;
-    let mut seen: HashSet<&str> = subject.uid.as_deref().into_iter().collect();
-    let mut owners = Vec::new();
-    let mut references = &subject.owner_references;
-    // One owner at most is the controller; where none is, the first one stands for all.
-    while owners.len() < MOST
-        && let Some(owner) = references
-            .iter()
-            .find(|it| it.controller == Some(true))
-            .or_else(|| references.first())
-        && seen.insert(&owner.uid)
+    };
+    let mut seen = HashSet::from([own]);
+    let mut above = Vec::new();
+    let mut at = own;
+    while above.len() < MOST
+        && let Some(parent) = kin.nodes[at].parents.first().copied()
+        && seen.insert(parent)
     {
-        owners.push(owner);
-        let Some(rows) = subjects.get(owner.uid.as_str()) else {
-            break;
-        };
-        references = &rows[0].operation.subject.owner_references;
+        above.push(parent);
+        at = parent;
     }
-    let mut relatives: Vec<Relative> = owners
+    let mut relatives: Vec<Relative> = above
         .iter()
         .rev()
+        .chain([&own])
         .enumerate()
-        .map(|(depth, owner)| Relative {
-            depth,
-            name: one_line(&format!("{}/{}", owner.kind, owner.name)),
-            rows: rows_of(&subjects, &owner.uid),
-            own: false,
-        })
+        .map(|(depth, number)| relative(*number, depth))
         .collect();
-    let uid = subject.uid.as_deref().unwrap_or_default();
-    let mut rows = rows_of(&subjects, uid);
-    if rows
-        .iter()
-        .all(|row| row.operation.key() != of.operation.key())
-    {
-        rows.push(Arc::clone(of));
-    }
-    relatives.push(Relative {
-        depth: owners.len(),
-        name: one_line(&format!("{}/{}", subject.kind, subject.name)),
-        rows,
-        own: true,
-    });
-    // Depth first, with a stack of our own: a chain may be long.
-    let mut stack = below(&children, uid, owners.len() + 1);
-    while relatives.len() < MOST
-        && let Some((uid, depth)) = stack.pop()
-    {
-        if !seen.insert(uid) {
-            continue;
+    let mut children: HashMap<usize, Vec<usize>> = HashMap::new();
+    for (number, parent) in kin.below(&[own]) {
+        if let Some(parent) = parent {
+            children.entry(parent).or_default().push(number);
         }
-        let rows = rows_of(&subjects, uid);
-        let subject = &rows[0].operation.subject;
-        relatives.push(Relative {
-            depth,
-            name: one_line(&format!("{}/{}", subject.kind, subject.name)),
-            rows,
-            own: false,
-        });
-        stack.extend(below(&children, uid, depth + 1));
+    }
+    // Depth first, with a stack of our own: a chain may be long.
+    let mut stack = vec![(own, above.len())];
+    while relatives.len() < MOST
+        && let Some((number, depth)) = stack.pop()
+    {
+        if number != own {
+            if !seen.insert(number) {
+                continue;
+            }
+            relatives.push(relative(number, depth));
+        }
+        let mut below = children.remove(&number).unwrap_or_default();
+        // In the order of the operations, the first on top.
+        below.sort_unstable_by(|a, b| b.cmp(a));
+        stack.extend(below.into_iter().map(|number| (number, depth + 1)));
     }
     relatives
-}
-
-fn rows_of(subjects: &HashMap<&str, Vec<&Arc<Row>>>, uid: &str) -> Vec<Arc<Row>> {
-    let rows = subjects.get(uid).into_iter().flatten();
-    rows.map(|row| Arc::clone(row)).collect()
-}
-
-/// What hangs right below, the last first.
-fn below<'a>(
-    children: &HashMap<&'a str, Vec<&'a str>>,
-    uid: &str,
-    depth: usize,
-) -> Vec<(&'a str, usize)> {
-    let children = children.get(uid).into_iter().flatten();
-    children.rev().map(|uid| (*uid, depth)).collect()
 }
 
 #[cfg(test)]
@@ -175,6 +154,26 @@ mod tests {
                 "...Thing/f 1"
             ]
         );
+    }
+
+    #[test]
+    fn members_of_a_group_hang_under_its_root_as_in_the_tree() {
+        let member = |name: &str, role: &str| {
+            let mut operation = row(name, "").operation.clone();
+            operation.subject.owner_references.clear();
+            Arc::new(Row::new(operation.group("g", role)))
+        };
+        let rows = [member("a", "root"), member("b", "child")];
+        let seen = |of: usize| -> Vec<(usize, String)> {
+            let relatives = family(&rows[of], rows.iter());
+            relatives
+                .into_iter()
+                .map(|it| (it.depth, it.name))
+                .collect()
+        };
+        let both = [(0, "Thing/a".to_owned()), (1, "Thing/b".to_owned())];
+        assert_eq!(seen(0), both);
+        assert_eq!(seen(1), both);
     }
 
     #[test]
