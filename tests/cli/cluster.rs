@@ -318,6 +318,32 @@ fn wait_cannot_tell_of_a_server_that_does_not_answer_and_says_2_for_errors() {
 }
 
 #[test]
+fn quiet_does_not_count_while_the_watch_is_broken() {
+    let rule_set = json!({
+        "metadata": {"name": "vm", "generation": 1},
+        "spec": {"component": "kubevirt", "rules": [{"operation": "Migrating"}]},
+        "status": {
+            "observedGeneration": 1,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Watching", "message": "",
+                            "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+        },
+    });
+    // Lists are answered, and say that all is quiet.
+    let (_runtime, address) = serve(move |request| match request.uri().path() {
+        LIVE if request.uri().query().unwrap_or_default().contains("watch=") => {
+            (StatusCode::SERVICE_UNAVAILABLE, "service unavailable\n").into_response()
+        }
+        LIVE => list(&[], ""),
+        RULE_SETS => body(&json!({"items": [rule_set.clone()]})),
+        _ => not_found(),
+    });
+    let args = ["wait", "--quiet-period", "2s", "--timeout", "6s"];
+    let said = said(plugin(address).args(args));
+    assert_eq!(said.code, 3, "{}{}", said.out, said.err);
+    assert!(said.err.contains("cannot tell: "), "{}", said.err);
+}
+
+#[test]
 fn wait_cannot_tell_without_rule_sets() {
     let (_runtime, address) = serve(|request| match request.uri().path() {
         LIVE => list(&[], ""),

@@ -105,19 +105,6 @@ impl Gate {
         self.settle(now);
     }
 
-    /// This is all there is.
-    pub(crate) fn replaced(&mut self, operations: Vec<Operation>, now: Instant) {
-        let mut gone = self.active.clone();
-        for operation in operations {
-            gone.remove(&operation.key());
-            self.applied(operation, now);
-        }
-        for operation in gone.values() {
-            self.deleted(operation, now);
-        }
-        self.synced(now);
-    }
-
     /// Whether what is known is all there is.
     pub(crate) fn is_whole(&self) -> bool {
         self.whole
@@ -228,10 +215,13 @@ mod tests {
         gate.applied(operation("a", "Progressing"), now);
         gate.synced(now);
         gate.lost();
-        gate.replaced(vec![operation("b", "Progressing")], now);
+        gate.deleted(&operation("a", "Progressing"), now);
+        gate.applied(operation("b", "Progressing"), now);
+        assert!(!gate.is_whole());
+        gate.synced(now);
         assert!(gate.is_whole());
         assert_eq!(gate.active().count(), 1);
-        gate.replaced(Vec::new(), now);
+        gate.deleted(&operation("b", "Progressing"), now);
         assert_eq!(gate.verdict(now), Verdict::Holds);
     }
 

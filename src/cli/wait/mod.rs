@@ -112,6 +112,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
         }),
         filters,
         why_not: None,
+        broken: None,
         seen: false,
         live: Live::new(args.quiet),
     };
@@ -121,9 +122,9 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
         Some(deadline) => match timeout_at(deadline, waited).await {
             Ok(end) => end?,
             // What cannot be told when time is up is not the same as what is not so.
-            Err(_) => match waiting.why_not.take() {
-                Some((why, _)) => End::CannotTell(why),
-                None if !waiting.seen => {
+            Err(_) => match waiting.doubt() {
+                Some((why, _)) => End::CannotTell(why.clone()),
+                None if !waiting.seen || !waiting.gate.is_whole() => {
                     End::CannotTell("the cluster has not told all in time".to_owned())
                 }
                 None => End::TimedOut,
@@ -161,8 +162,10 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
 struct Waiting {
     gate: Gate,
     filters: Filters,
-    /// Why it cannot be told now, and since when.
+    /// Why the rule sets or the server do not let it be told, and since when.
     why_not: Option<(String, Instant)>,
+    /// Why the watch is broken, and since when.
+    broken: Option<(String, Instant)>,
     /// Whether the rule sets have been looked at, and were being watched.
     seen: bool,
     live: Live,
@@ -196,10 +199,12 @@ impl Waiting {
                 if let Some(end) = self.look(&source).await? {
                     return Ok(end);
                 }
-                if !self.gate.is_whole() && self.why_not.is_none() {
-                    self.mend(&source).await?;
+                if let Some((why, since)) = &self.broken
+                    && since.elapsed() >= PATIENCE
+                {
+                    return Ok(End::CannotTell(why.clone()));
                 }
-                let soon = if self.why_not.is_some() {
+                let soon = if self.doubt().is_some() {
                     RETRY_EVERY
                 } else {
                     LOOK_EVERY
@@ -219,7 +224,8 @@ impl Waiting {
                 }
                 look_at = Instant::now() + RETRY_EVERY;
             }
-            self.live.show(&self.gate, self.why_not.as_ref(), verdict);
+            let doubt = self.why_not.as_ref().or(self.broken.as_ref());
+            self.live.show(&self.gate, doubt, verdict);
             let wake = match verdict {
                 Verdict::HoldsAt(at) => at.min(look_at),
                 _ => look_at,
@@ -236,6 +242,7 @@ impl Waiting {
                 Change::Applied(operation) => self.gate.applied(*operation, Instant::now()),
                 Change::Deleted(operation) => self.gate.deleted(&operation, Instant::now()),
                 Change::Synced => {
+                    self.broken = None;
                     self.gate.synced(Instant::now());
                 }
                 Change::Lost(problem @ (Problem::Forbidden { .. } | Problem::Unauthorized)) => {
@@ -243,13 +250,18 @@ impl Waiting {
                 }
                 Change::Lost(problem) => {
                     self.gate.lost();
-                    let since = self.why_not.take().map_or_else(Instant::now, |(_, since)| since);
-                    self.why_not = Some((problem.to_string(), since));
+                    let since = self.broken.take().map_or_else(Instant::now, |(_, since)| since);
+                    self.broken = Some((problem.to_string(), since));
                 }
             },
             () = sleep_until(wake) => {}
         }
         Ok(())
+    }
+
+    /// Why it cannot be told now, and since when.
+    fn doubt(&self) -> Option<&(String, Instant)> {
+        self.why_not.as_ref().or(self.broken.as_ref())
     }
 
     /// Looks whether the rule sets are being watched.
@@ -293,36 +305,21 @@ impl Waiting {
 
     /// Whether a fresh list says the same as the watch.
     async fn confirmed(&mut self, source: &Source) -> Result<bool, Problem> {
-        let Some(listed) = self.fresh(source).await? else {
-            return Ok(false);
+        let listed = match source.list().await {
+            Ok(listed) => listed,
+            Err(problem @ (Problem::Forbidden { .. } | Problem::Unauthorized)) => {
+                return Err(problem);
+            }
+            Err(problem) => {
+                self.live.note(&problem.to_string());
+                return Ok(false);
+            }
         };
         let now = Instant::now();
         for operation in listed.into_iter().filter(|it| it.active) {
             self.gate.applied(operation, now);
         }
         Ok(self.gate.verdict(now) == Verdict::Holds)
-    }
-
-    /// Makes the view whole by a fresh list: a watch that goes on where it was broken
-    /// does not say so before something happens.
-    async fn mend(&mut self, source: &Source) -> Result<(), Problem> {
-        if let Some(listed) = self.fresh(source).await? {
-            self.gate.replaced(listed, Instant::now());
-        }
-        Ok(())
-    }
-
-    /// A fresh list; None if the server cannot be asked now.
-    async fn fresh(&mut self, source: &Source) -> Result<Option<Vec<Operation>>, Problem> {
-        match source.list().await {
-            Ok(listed) => Ok(Some(listed)),
-            Err(problem @ (Problem::Forbidden { .. } | Problem::Unauthorized)) => Err(problem),
-            Err(problem) => {
-                self.gate.lost();
-                self.live.note(&problem.to_string());
-                Ok(None)
-            }
-        }
     }
 
     fn holds(&self) -> String {
