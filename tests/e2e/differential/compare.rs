@@ -40,9 +40,12 @@ impl Comparison {
         }
     }
 
-    /// Compares the answers to the request of this name.
-    pub fn add(&mut self, request: &str, pair: &Pair) {
-        self.requests += 1;
+    /// Whether the answers to the request of this name differ in nothing but what is meant.
+    pub fn agrees(&mut self, request: &str, pair: &Pair) -> bool {
+        self.not_meant(request, pair).is_empty()
+    }
+
+    fn not_meant(&mut self, request: &str, pair: &Pair) -> Vec<Difference> {
         let mut found = Vec::new();
         differences("", &pair.live, &pair.custom, &mut found);
         found.retain(|difference| {
@@ -55,6 +58,13 @@ impl Comparison {
             }
             !meant
         });
+        found
+    }
+
+    /// Counts the answers to the request of this name, and reports how they differ.
+    pub fn add(&mut self, request: &str, pair: &Pair) {
+        self.requests += 1;
+        let found = self.not_meant(request, pair);
         if found.is_empty() {
             return;
         }

@@ -29,6 +29,11 @@ use twin::Twin;
 /// time, and many enough that those which wait do so together.
 const AT_ONCE: usize = 100;
 
+/// How often a request is sent again, with no other beside it, whose answers differ. Some
+/// of kube-apiserver's depend on which of two deadlines it notices first, and which that is
+/// depends on how busy the machine is; what the two really answer differently they always do.
+const AGAIN: usize = 3;
+
 #[test]
 fn a_client_cannot_tell_the_live_kind_from_a_custom_resource() {
     shared(async |world| {
@@ -46,10 +51,25 @@ fn a_client_cannot_tell_the_live_kind_from_a_custom_resource() {
                 (request, pair)
             })
             .buffer_unordered(AT_ONCE);
+        let mut differ = Vec::new();
         while let Some((request, pair)) = answers.next().await {
-            comparison.add(&request.line, &pair);
+            if comparison.agrees(&request.line, &pair) {
+                comparison.add(&request.line, &pair);
+            } else {
+                differ.push((request, pair));
+            }
         }
         drop(answers);
+        for (request, mut pair) in differ {
+            for _ in 0..AGAIN {
+                pair = both(twin, &request).await;
+                if comparison.agrees(&request.line, &pair) {
+                    eprintln!("{} was answered differently at first", request.line);
+                    break;
+                }
+            }
+            comparison.add(&request.line, &pair);
+        }
         comparison.verdict();
     });
 }

@@ -182,6 +182,17 @@ impl Twin {
             let version = text(list, "/metadata/resourceVersion");
             side.set("now", version.to_owned());
         }
+        self.something_else().await;
+    }
+
+    /// Makes a custom object that no request is about. kube-apiserver sends a watch no
+    /// bookmark unless it has seen something newer than where the watch began, and in a
+    /// quiet cluster nothing else sees to that; the live resource always sends one.
+    async fn something_else(&self) {
+        let mut object: Value = self.custom.value("object").parse().expect("it is JSON");
+        object["metadata"] = json!({"generateName": "other-", "namespace": "default"});
+        let all = TWIN.path(Some("default"));
+        self.world.admin.post(&all, &object).await.ok();
     }
 
     /// Makes the versions before the custom resource's first object unavailable, as they
