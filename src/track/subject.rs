@@ -154,7 +154,8 @@ impl Tracked {
         ledger: &mut Ledger,
         now: Now,
     ) {
-        self.memory.unseen = false;
+        let first_seen = std::mem::take(&mut self.memory.unseen);
+        let changed = evaluation.subject.managed;
         let start = first_start(&evaluation.subject, initial, now.wall);
         // A listed object's managedFields are only read for its start.
         self.view.subject = Subject {
@@ -177,6 +178,9 @@ impl Tracked {
                     .unselected
                     .iter()
                     .any(|rule_set| in_flight.operation.is_spoken_for_by(&rule_set.name));
+        }
+        if let Some(changed) = changed.filter(|_| first_seen && !gap) {
+            self.settle_since(changed, ledger, now);
         }
         for (what, found) in answers.found {
             let detections: Detections = found

@@ -209,6 +209,12 @@ impl Operation {
         open(&self.speaker) || self.detections.values().any(open)
     }
 
+    /// It has not been detected since then.
+    pub fn undetected(&mut self, since: Timestamp) {
+        (self.detected, self.detected_since) = (Detected::False, since);
+        self.last_detected = since;
+    }
+
     /// The rule set that speaks for it.
     pub fn rule_set(&self) -> &str {
         &self.speaker.rule_set.name

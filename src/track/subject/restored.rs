@@ -6,8 +6,12 @@ use crate::api::Gvr;
 use crate::rules::{Bookless, RuleBook};
 use crate::track::end::End;
 use crate::track::operation::{Operation, SubjectView, UNCLAIMED};
+use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// What times of managedFields are exact to.
+const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
 impl Tracked {
     /// A subject that was there before a restart.
@@ -118,6 +122,33 @@ impl Tracked {
         // What nobody watches has a gap.
         let gap = gap || self.is_unclaimed();
         self.refresh(gap, ledger, now);
+    }
+
+    /// It is seen for the first time since a restart, and last changed at `changed`. What is
+    /// not detected any more has not been since then, at the latest: its debounce was running
+    /// all the while. Rules that read the time are none the wiser.
+    pub(super) fn settle_since(&mut self, changed: Timestamp, ledger: &mut Ledger, now: Now) {
+        // Kubernetes cuts off what is less than a second.
+        let changed = changed.saturating_add(SECOND).unwrap_or(now.wall);
+        for (what, in_flight) in &mut self.operations {
+            let operation = &mut in_flight.operation;
+            let rule = operation.rule();
+            if !operation.detections.is_empty()
+                || in_flight.settling.is_some()
+                || rule.is_none_or(|rule| rule.expression.reads_now())
+            {
+                continue;
+            }
+            let debounce = rule.and_then(|rule| rule.debounce);
+            let debounce = debounce.unwrap_or(ledger.settings.debounce);
+            let since = changed.clamp(operation.last_detected().min(now.wall), now.wall);
+            let settled = now.wall.duration_since(since).unsigned_abs();
+            let until = now.steady + debounce.saturating_sub(settled);
+            ledger.due(until, (self.identity.clone(), what.clone()));
+            in_flight.settling = Some(Settling::Until(until));
+            operation.undetected(since);
+            ledger.show(operation, &self.view);
+        }
     }
 
     /// Shows `Detected=Unknown`, if that is new, and changes nothing else.

@@ -209,6 +209,53 @@ fn a_debounce_goes_on_where_it_was() {
 }
 
 #[test]
+fn a_debounce_that_nobody_wrote_down_runs_from_the_last_change_of_the_subject() {
+    let before = migrating();
+    // Five seconds before the restart was over, as managedFields tell it.
+    let back = before.now.wall + Duration::from_secs(5);
+    let changed = |at: Timestamp| {
+        let mut world = before.restarted(Duration::from_secs(5));
+        world.rules(&RULES);
+        world.feed(Event::Reset);
+        let subject = Subject {
+            managed: Some(at),
+            ..subject("vm")
+        };
+        world.sees(subject, &[]);
+        world.synced();
+        world.booked(&[], &[]);
+        world
+    };
+    let mut world = changed(before.now.wall);
+    let object = world.one();
+    assert_eq!(object.status.state, State::Settling);
+    let since = before.now.wall + Duration::from_secs(1);
+    assert_eq!(condition(&object, "Detected").0, "False");
+    assert_eq!(object.status.last_detected.0, since);
+    world.after(Duration::from_secs(25));
+    assert_eq!(world.shown().len(), 1, "29 s of 30 s");
+    // One more restart, of which somebody wrote it down, changes nothing.
+    let mut again = world.restarted(Duration::ZERO);
+    again.lists(&[]);
+    assert_eq!(again.shown().len(), 1);
+    for mut world in [world, again] {
+        world.after(Duration::from_secs(1));
+        assert!(world.shown().is_empty());
+    }
+    // Long ago is not before it was last seen to be detected; a clock that is ahead is not
+    // believed.
+    let hours = Duration::from_hours(9);
+    for (at, early) in [(back - hours, 15), (back + hours, 0)] {
+        let mut world = changed(at);
+        let left = DEBOUNCE.saturating_sub(Duration::from_secs(early + 1));
+        world.after(left);
+        assert_eq!(world.shown().len(), 1, "{at}");
+        world.after(Duration::from_secs(1));
+        assert!(world.shown().is_empty(), "{at}");
+    }
+}
+
+#[test]
 fn a_debounce_that_ran_out_while_away_waits_until_its_subject_is_seen() {
     let mut before = migrating();
     before.vm(&[]);
