@@ -130,6 +130,8 @@ pub struct InFlightOperationStatus {
     pub message: String,
     /// How far it is, in whole percent from 0 to 100; absent when not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    // Kubernetes knows no smaller format, and warns of what it does not know.
+    #[schemars(range(max = 100), extend("format" = "int32"))]
     pub progress: Option<u8>,
     /// Where the start time comes from.
     pub start_time_source: StartTimeSource,

@@ -38,9 +38,10 @@ const GRACE: Duration = Duration::from_secs(5);
 /// kept: a comparison finds those that are there.
 const DOUBTFUL: usize = 1_000;
 
-/// A single refusal may be about one object; after so many in a row the server may not
-/// write at all.
-const REFUSALS: u32 = 3;
+/// A single refusal may be about one object, and a kube-apiserver that has just started
+/// refuses everything until it has read who may do what. After so many in a row, with pauses
+/// that double (some ten seconds in all), the server may not write at all.
+pub(super) const REFUSALS: u32 = 6;
 
 /// How the queue is to behave.
 #[derive(Clone, Copy, Debug)]
@@ -301,7 +302,9 @@ impl Queue {
         self.pace.succeeded();
         self.compare_at = Some(now + COMPARE_EVERY);
         let there: HashSet<Arc<str>> = found.iter().map(|found| found.name.clone()).collect();
-        for name in self.names(|name, _| !there.contains(name)) {
+        // History that somebody has removed, such as the garbage collector with its subject,
+        // stays removed: what is over is not written twice.
+        for name in self.names(|name, record| !there.contains(name) && !record.is_history()) {
             if let Some(record) = self.records.get_mut(&name) {
                 record.written = None;
                 record.doubtful = false;
@@ -337,13 +340,8 @@ impl Queue {
     pub fn not_compared(&mut self, failure: &Failure, now: Instant) {
         self.compare_at = Some(now);
         match failure {
-            Failure::Forbidden(_) | Failure::Missing => {
-                self.refusals = REFUSALS;
-                self.refused(now);
-            }
-            Failure::Throttled(after) => self.pace.wait(*after, now),
-            Failure::Unreachable(_, after) => self.pace.failed(*after, now),
             Failure::Conflict(_) | Failure::Invalid(_) => self.pace.failed(None, now),
+            _ => self.failed(failure, now),
         }
     }
 
@@ -362,11 +360,19 @@ impl Queue {
     /// What a failure means for all writes.
     fn failed(&mut self, failure: &Failure, now: Instant) {
         match failure {
-            Failure::Missing => self.refused(now),
+            Failure::Missing => {
+                // With the CRD went all that was written.
+                for record in self.records.values_mut() {
+                    record.written = None;
+                }
+                self.refused(now);
+            }
             Failure::Forbidden(_) => {
                 self.refusals = self.refusals.saturating_add(1);
                 if self.refusals >= REFUSALS {
                     self.refused(now);
+                } else {
+                    self.pace.failed(None, now);
                 }
             }
             Failure::Throttled(after) => self.pace.wait(*after, now),

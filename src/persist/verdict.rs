@@ -1,6 +1,7 @@
 //! Whether operations are being written. Enters: how writes and lists went. Leaves: a log
 //! line when that changes, and a condition on our own APIService.
 
+use super::queue::REFUSALS;
 use super::store::Failure;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
@@ -74,17 +75,18 @@ impl Judge {
         match failure {
             None if self.refused => {}
             None => self.tell(Verdict::Works),
-            Some(failure @ Failure::Forbidden(_)) => {
-                self.failures = FAILURES;
-                self.failed(failure);
-            }
             Some(failure) => self.failed(failure),
         }
     }
 
     fn failed(&mut self, failure: &Failure) {
         self.failures = self.failures.saturating_add(1);
-        if self.failures < FAILURES && *failure != Failure::Missing {
+        let enough = match failure {
+            Failure::Missing => 1,
+            Failure::Forbidden(_) => REFUSALS,
+            _ => FAILURES,
+        };
+        if self.failures < enough {
             return;
         }
         let reason = match failure {

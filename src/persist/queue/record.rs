@@ -134,6 +134,15 @@ impl Record {
         self.failures = self.failures.saturating_add(1);
     }
 
+    /// Whether the operation is over, still shown, and has been written as such.
+    pub fn is_history(&self) -> bool {
+        let Wanted::Live((_, look), _) = &self.wanted else {
+            return false;
+        };
+        let written = self.written.as_ref();
+        look.phase == Phase::Completed && written.is_some_and(|written| written.look == *look)
+    }
+
     /// Whether it is to be deleted though it may not be there.
     pub fn is_doubtful_deletion(&self) -> bool {
         matches!(self.wanted, Wanted::Gone) && self.written.is_none()

@@ -363,20 +363,39 @@ async fn without_the_crd_nothing_is_tried_until_the_requeue_and_then_all_is_comp
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_refusal_is_about_an_object_and_three_are_about_all() {
+async fn a_refusal_is_about_an_object_or_will_pass_and_many_are_about_all() {
     let forbidden = Failure::Forbidden("no".to_owned());
-    let mut bench = Bench::new(SETTINGS);
-    for number in 0..4 {
-        bench.live(number, active(1));
-    }
-    for _ in 0..2 {
-        let job = bench.job().unwrap();
-        bench.fail(&job, &forbidden);
-    }
-    let job = bench.job().expect("it goes on");
-    bench.fail(&job, &forbidden);
-    assert!(bench.job().is_none());
+    let refused = |times: u32| {
+        let mut bench = Bench::new(SETTINGS);
+        for number in 0..10 {
+            bench.live(number, active(1));
+        }
+        let start = bench.now;
+        for _ in 0..times {
+            let job = loop {
+                match bench.queue.next(bench.now) {
+                    Next::Write(job) => break job,
+                    Next::Compare => panic!("no comparison is due"),
+                    Next::Wait(at) => bench.now = at.unwrap(),
+                }
+            };
+            bench.fail(&job, &forbidden);
+        }
+        let took = bench.now - start;
+        (bench, took)
+    };
+    let (mut bench, took) = refused(REFUSALS - 1);
+    assert!(
+        took >= seconds(3),
+        "a server may need that to start: {took:?}"
+    );
+    assert_eq!(bench.pass(seconds(30)), 10, "it goes on");
+    let (mut bench, _) = refused(REFUSALS);
     assert_eq!(bench.pass(seconds(59)), 0);
+    // Then it is found out what is there, and all is written.
+    bench.now += seconds(1);
+    bench.compare(Vec::new());
+    assert_eq!(bench.pass(seconds(30)), 10);
 }
 
 #[tokio::test(start_paused = true)]
@@ -472,6 +491,24 @@ async fn what_others_deleted_is_found_missing_and_written_again() {
     bench.now += COMPARE_EVERY;
     bench.compare(Vec::new());
     assert_eq!(bench.pass(seconds(1)), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn history_that_others_deleted_stays_deleted_unless_it_went_with_its_crd() {
+    let mut bench = Bench::new(SETTINGS);
+    bench.live(1, active(1));
+    bench.pass(seconds(1));
+    bench.live(1, completed(2));
+    bench.pass(seconds(1));
+    bench.now += COMPARE_EVERY;
+    bench.compare(Vec::new());
+    assert_eq!(bench.pass(seconds(1)), 0);
+    bench.live(2, active(1));
+    let job = bench.job().unwrap();
+    bench.fail(&job, &Failure::Missing);
+    bench.now += seconds(60);
+    bench.compare(Vec::new());
+    assert_eq!(bench.pass(seconds(1)), 2);
 }
 
 #[tokio::test(start_paused = true)]
