@@ -85,6 +85,13 @@ fn not_found() -> Response {
     (StatusCode::NOT_FOUND, "404 page not found\n").into_response()
 }
 
+/// A watch in which nothing happens.
+fn quiet_watch() -> Response {
+    type Nothing = futures::stream::Pending<Result<Vec<u8>, std::io::Error>>;
+    let nothing: Nothing = futures::stream::pending();
+    axum::body::Body::from_stream(nothing).into_response()
+}
+
 fn operation(number: usize) -> Value {
     json!({
         "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
@@ -189,22 +196,32 @@ fn a_server_that_is_still_syncing_is_asked_again() {
     assert!(said.out.contains("VirtualMachine/vm-1"), "{}", said.out);
 }
 
-#[test]
-fn crs_are_shown_where_the_live_api_is_not_served() {
-    // As the Go operator writes them: without a state, and with their start in the status.
-    let cr = json!({
+/// As the Go operator writes one: without a state, a start and conditions, and of no
+/// namespace.
+fn operators() -> Value {
+    json!({
         "apiVersion": "ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
-        "metadata": {"name": "a", "creationTimestamp": "2026-01-02T00:00:00Z"},
+        "metadata": {"name": "x-phhwd", "generateName": "x-", "generation": 1,
+                     "creationTimestamp": "2026-01-01T00:00:00Z"},
         "spec": {"operation": "Migrating", "ruleSet": "vm", "component": "kubevirt",
                  "subject": {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "x",
                              "namespace": "shop"}},
-        "status": {"phase": "Active", "started": "2026-01-01T00:00:00Z"},
-    });
-    let mut over = cr.clone();
+        "status": {"phase": "Active", "detectedBy": ["vm"], "lastDetected": "2026-01-01T00:00:00Z",
+                   "subjectGeneration": 1},
+    })
+}
+
+#[test]
+fn crs_are_shown_where_the_live_api_is_not_served() {
+    // As persistence mode writes one.
+    let mut over = operators();
     over["metadata"]["name"] = json!("b");
-    over["status"]["phase"] = json!("Completed");
+    over["status"] = json!({
+        "phase": "Completed", "state": "Ended", "started": "2026-01-02T00:00:00Z",
+        "completed": "2026-01-02T00:01:00Z",
+    });
     let (_runtime, address) = serve(move |request| match request.uri().path() {
-        CRS => list(&[cr.clone(), over.clone()], ""),
+        CRS => list(&[operators(), over.clone()], ""),
         _ => not_found(),
     });
     let shown = said(plugin(address).args(["list", "-n", "shop", "-O", "wide"]));
@@ -220,8 +237,31 @@ fn crs_are_shown_where_the_live_api_is_not_served() {
     let names = said(plugin(address).args(["list", "-A", "-o", "name"]));
     assert_eq!(
         names.out,
-        "inflightoperation.ifo.kubevirt.io/a\ninflightoperation.ifo.kubevirt.io/b\n"
+        "inflightoperation.ifo.kubevirt.io/b\ninflightoperation.ifo.kubevirt.io/x-phhwd\n"
     );
+    let all = said(plugin(address).args(["list", "-A", "-O", "wide"]));
+    assert!(all.out.contains("2026-01-02T00:00:00Z"), "{}", all.out);
+}
+
+#[test]
+fn crs_tell_what_is_in_flight_and_not_that_nothing_is() {
+    let of = |items: Vec<Value>, goal: &str| {
+        let (_runtime, address) = serve(move |request| match request.uri().path() {
+            CRS if request.uri().query().is_some_and(|it| it.contains("watch")) => quiet_watch(),
+            CRS => list(&items, ""),
+            _ => not_found(),
+        });
+        let said = said(plugin(address).args(["wait", goal, "--timeout", "5s"]));
+        (said.code, said.err)
+    };
+    let (code, err) = of(Vec::new(), "--for=idle");
+    assert_eq!(code, 3, "{err}");
+    assert!(
+        err.contains("nothing says that somebody still looks"),
+        "{err}"
+    );
+    let (code, err) = of(vec![operators()], "--for=started");
+    assert_eq!(code, 0, "{err}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::operation::Operation;
 use super::output::{print, tell};
 use super::paint::Paint;
 use super::problem::Problem;
-use super::source::{Change, Follower, Source};
+use super::source::{Change, Follower, Served, Source};
 use crate::api::duration;
 use gate::{Gate, Goal, Terms, Verdict};
 use jiff::Timestamp;
@@ -34,6 +34,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// How long a gap may last: a restart of the server, with its first sync.
 const PATIENCE: Duration = Duration::from_mins(1);
+/// Why custom resources do not tell that nothing is in flight.
+const UNATTENDED: &str = "custom resources say what was in flight when they were written, and nothing says that \
+    somebody still looks; run ifo-apiserver";
 /// Operations that are named when time is up.
 const NAMED: usize = 10;
 
@@ -266,6 +269,13 @@ impl Waiting {
 
     /// Looks whether the rule sets are being watched.
     async fn look(&mut self, source: &Source) -> Result<Option<End>, Problem> {
+        if source.served == Served::Crs {
+            // What is there is true, or was when it was written; what is not there says
+            // nothing of now: no status changes when a writer is killed.
+            self.seen = true;
+            let blind = self.gate.goal() == Goal::Idle;
+            return Ok(blind.then(|| End::CannotTell(UNATTENDED.to_owned())));
+        }
         let sight = match RuleSets::read(&source.server).await {
             Ok(rule_sets) => rule_sets.sight(&self.filters),
             Err(
