@@ -629,7 +629,14 @@ mod tests {
         metrics.request(&request, 200, Some(Duration::from_millis(2)));
         metrics.request_terminated(&request, 429);
         metrics.request_aborted(&request);
+        metrics.feed_relist("v1/pods");
+        metrics.evaluation_failed("rules", "Migrating");
+        let persistence = metrics.persistence();
+        persistence.written("apply");
+        persistence.failed("missing");
+        persistence.backlog(1, None);
         let text = metrics.render();
+        are_documented(&text);
         for line in [
             r#"ifo_build_info{version="1.2.3"} 1"#,
             r#"ifo_operations{component="kubevirt",operation="Migrating",state="Progressing"} 1"#,
@@ -648,6 +655,28 @@ mod tests {
             !text.contains(r#"state="listing""#),
             "a feed is in one state"
         );
+    }
+
+    /// Each metric has a row with its labels in `docs/metrics.md`.
+    fn are_documented(text: &str) {
+        let doc = include_str!("../docs/metrics.md");
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let (series, _) = line.rsplit_once(' ').expect("a series and its value");
+            let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+            let parts = ["_bucket", "_sum", "_count"];
+            let name = parts
+                .iter()
+                .find_map(|part| name.strip_suffix(part))
+                .unwrap_or(name);
+            let labels: Vec<String> = labels
+                .split(['{', '}', ','])
+                .filter_map(|label| label.split_once('='))
+                .filter(|(label, _)| *label != "le")
+                .map(|(label, _)| format!(" `{label}`"))
+                .collect();
+            let row = format!("| `{name}` |{} |", labels.join(","));
+            assert!(doc.contains(&row), "docs/metrics.md has no row {row}");
+        }
     }
 
     #[test]
