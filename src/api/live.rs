@@ -146,6 +146,7 @@ pub struct Status {
     pub message: String,
     /// How far it is, in whole percent from 0 to 100; absent when not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 100), extend("format" = "int32"))]
     pub progress: Option<u8>,
     /// Where the start time (metadata.creationTimestamp) comes from.
     pub start_time_source: StartTimeSource,

@@ -3,18 +3,12 @@
 
 use super::schemas::{group_version_kind, list_name, object_name, reference};
 use crate::serve::resource::Resource;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
-use schemars::JsonSchema as _;
 use serde_json::{Map, Value, json};
 
-/// Media types of a single answer.
-pub(super) const SINGLE: &[&str] = &["application/json", "application/yaml"];
-/// Media types of a list, which may also be a watch.
-const LIST: &[&str] = &[
-    "application/json",
-    "application/yaml",
-    "application/json;stream=watch",
-];
+/// Media types of an answer.
+pub(super) const MEDIA_TYPES: &[&str] = &["application/json", "application/yaml"];
+
+const RESOURCE_VERSION: &str = "Which state is shown, for a list together with resourceVersionMatch; a watch begins after it. Unset means the newest.";
 
 /// The path items of `resources`, by path.
 pub(super) fn describe(resources: &[&Resource]) -> Map<String, Value> {
@@ -41,7 +35,7 @@ fn list(resource: &Resource, across: bool) -> Value {
     let kind = resource.kind;
     let (id, text) = if across {
         (
-            format!("list{}{kind}ForAllNamespaces", tag(resource)),
+            format!("list{}{kind}ForAllNamespaces", group_version(resource)),
             format!("list or watch objects of kind {kind} in all namespaces"),
         )
     } else {
@@ -56,7 +50,7 @@ fn list(resource: &Resource, across: bool) -> Value {
         parameters.push(namespace());
     }
     json!({
-        "get": operation(resource, "list", &id, &text, LIST, &list_name(resource)),
+        "get": operation(resource, "list", &id, &text, &list_name(resource)),
         "parameters": parameters,
     })
 }
@@ -66,6 +60,7 @@ fn get(resource: &Resource) -> Value {
     let kind = resource.kind;
     let mut parameters = vec![
         parameter("name", "path", "string", &format!("name of the {kind}")),
+        parameter("resourceVersion", "query", "string", RESOURCE_VERSION),
         pretty(),
     ];
     if resource.namespaced {
@@ -74,35 +69,29 @@ fn get(resource: &Resource) -> Value {
     let id = operation_id("read", resource);
     let text = format!("read the specified {kind}");
     json!({
-        "get": operation(resource, "get", &id, &text, SINGLE, &object_name(resource)),
+        "get": operation(resource, "get", &id, &text, &object_name(resource)),
         "parameters": parameters,
     })
 }
 
-fn operation(
-    resource: &Resource,
-    action: &str,
-    id: &str,
-    text: &str,
-    media_types: &[&str],
-    answer: &str,
-) -> Value {
-    let content = |media_types: &[&str], name: &str| -> Map<String, Value> {
-        media_types
-            .iter()
-            .map(|media_type| ((*media_type).to_owned(), json!({"schema": reference(name)})))
-            .collect()
-    };
+fn operation(resource: &Resource, action: &str, id: &str, text: &str, answer: &str) -> Value {
+    let content: Map<String, Value> = MEDIA_TYPES
+        .iter()
+        .map(|media_type| {
+            (
+                (*media_type).to_owned(),
+                json!({"schema": reference(answer)}),
+            )
+        })
+        .collect();
     json!({
         "tags": [tag(resource)],
         "description": text,
         "operationId": id,
+        // The others are left to the API conventions, as upstream does.
         "responses": {
-            "200": {"description": "OK", "content": content(media_types, answer)},
-            "default": {
-                "description": "What went wrong",
-                "content": content(SINGLE, &Status::schema_name()),
-            },
+            "200": {"description": "OK", "content": content},
+            "401": {"description": "Unauthorized"},
         },
         "x-kubernetes-action": action,
         "x-kubernetes-group-version-kind": group_version_kind(resource, resource.kind),
@@ -116,18 +105,26 @@ fn operation_id(verb: &str, resource: &Resource) -> String {
     } else {
         ""
     };
-    format!("{verb}{}{scope}{}", tag(resource), resource.kind)
+    format!("{verb}{}{scope}{}", group_version(resource), resource.kind)
 }
 
 /// The group and version in one word: `LiveIfoKubevirtIoV1alpha1`.
-fn tag(resource: &Resource) -> String {
-    let mut tag = String::new();
+fn group_version(resource: &Resource) -> String {
+    let mut word = String::new();
     for part in resource.group.split('.').chain([resource.version]) {
         let (first, rest) = part.split_at(usize::from(!part.is_empty()));
-        tag.push_str(&first.to_ascii_uppercase());
-        tag.push_str(rest);
+        word.push_str(&first.to_ascii_uppercase());
+        word.push_str(rest);
     }
-    tag
+    word
+}
+
+/// What its operations are listed under: `liveIfoKubevirtIo_v1alpha1`, as upstream forms it.
+fn tag(resource: &Resource) -> String {
+    let whole = group_version(resource);
+    let group = &whole[..whole.len() - resource.version.len()];
+    let (first, rest) = group.split_at(usize::from(!group.is_empty()));
+    format!("{}{rest}_{}", first.to_ascii_lowercase(), resource.version)
 }
 
 fn namespace() -> Value {
@@ -157,7 +154,7 @@ fn list_parameters() -> Vec<Value> {
         ("fieldSelector", "string", "Restricts the objects by their fields. Defaults to everything. The fields are metadata.name, metadata.namespace and those under x-kubernetes-selectable-fields of the schema."),
         ("labelSelector", "string", "Restricts the objects by their labels. Defaults to everything."),
         ("limit", "integer", "The most objects in one page of a list; 0 means all. A watch ignores it."),
-        ("resourceVersion", "string", "Which state a list shows, together with resourceVersionMatch; a watch begins after it. Unset means the newest."),
+        ("resourceVersion", "string", RESOURCE_VERSION),
         ("resourceVersionMatch", "string", "How resourceVersion is applied to a list: `Exact` or `NotOlderThan`."),
         ("sendInitialEvents", "boolean", "A watch begins with an ADDED event for each object that exists, and a bookmark at their end, if bookmarks are allowed. Needs resourceVersionMatch `NotOlderThan`."),
         ("timeoutSeconds", "integer", "Seconds after which a list or a watch ends. Unset means 30 to 60 minutes for a watch."),

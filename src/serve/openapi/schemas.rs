@@ -23,9 +23,6 @@ pub(super) fn describe(resources: &[&Resource]) -> Map<String, Value> {
     let mut definitions = Map::new();
     add::<v1::ObjectMeta>(&mut definitions);
     add::<v1::ListMeta>(&mut definitions);
-    add::<v1::Status>(&mut definitions);
-    definitions[&*v1::Status::schema_name()]["x-kubernetes-group-version-kind"] =
-        json!([{"group": "", "kind": "Status", "version": "v1"}]);
     for resource in resources {
         add_kind(&mut definitions, resource);
         definitions.insert(list_name(resource), list(resource));

@@ -61,8 +61,8 @@ fn operation(operation: &mut Value) {
             }
         }
     }
+    operation["consumes"] = produces.clone();
     operation["produces"] = produces;
-    operation["consumes"] = json!(["*/*"]);
     operation["schemes"] = json!(["https"]);
 }
 

@@ -42,6 +42,18 @@ const COLUMNS: [(&str, &str); 13] = [
     ("Completed", ".status.completed"),
 ];
 
+/// What is not known is left out, and never null.
+fn without_null(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            fields.remove("nullable");
+            fields.values_mut().for_each(without_null);
+        }
+        Value::Array(all) => all.iter_mut().for_each(without_null),
+        _ => {}
+    }
+}
+
 /// Makes the definition, waits until objects can be had, and returns a version before the
 /// first of them.
 pub async fn define(world: &World) -> String {
@@ -60,7 +72,9 @@ pub async fn define(world: &World) -> String {
     if let Some(root) = schema.as_object_mut() {
         root.remove("$schema");
         root.remove("title");
+        root.insert("required".to_owned(), json!(["spec", "status"]));
     }
+    without_null(&mut schema);
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
     let headers = [("Accept", table)];
     let table = world

@@ -308,4 +308,70 @@ pub const MEANT: &[Meant] = &[
         live: "",
         custom: "null",
     },
+    Meant {
+        name: "read-only, in aggregated discovery",
+        reason: "as in discovery",
+        requests: &["DOCUMENT aggregated discovery"],
+        at: &[
+            "versions[0].resources[0].shortNames",
+            "versions[0].resources[0].verbs",
+        ],
+        live: "",
+        custom: "",
+    },
+    Meant {
+        name: "read-only, in OpenAPI",
+        reason: "operations follow from their subjects; they cannot be written",
+        requests: &[
+            "DOCUMENT paths in OpenAPI v3",
+            "DOCUMENT paths in OpenAPI v2",
+        ],
+        at: &["….methods"],
+        live: "1 of [\"get\"]",
+        custom: "",
+    },
+    Meant {
+        name: "how metadata is written",
+        reason: "the default of a field, and how a patch merges a list, count for who writes",
+        requests: &[
+            "DOCUMENT schema in OpenAPI v3",
+            "DOCUMENT schema in OpenAPI v2",
+        ],
+        at: &[
+            "properties.metadata.….default",
+            "properties.metadata.….x-kubernetes-…",
+        ],
+        live: "(nothing)",
+        custom: "",
+    },
+    Meant {
+        name: "defaults in OpenAPI v2",
+        reason: "those of a custom resource get lost on the way to that version",
+        requests: &["DOCUMENT schema in OpenAPI v2"],
+        at: &["….default"],
+        live: "",
+        custom: "(nothing)",
+    },
+    Meant {
+        name: "more selectable fields, in OpenAPI",
+        reason: "a custom resource has 8 at most",
+        requests: &[
+            "DOCUMENT schema in OpenAPI v3",
+            "DOCUMENT schema in OpenAPI v2",
+        ],
+        at: &["x-kubernetes-selectable-fields"],
+        live: "11 of",
+        custom: "8 of",
+    },
+    Meant {
+        name: "sharded lists",
+        reason: "an alpha feature of kube-apiserver, whose parameter stands there though it is off",
+        requests: &[
+            "DOCUMENT paths in OpenAPI v3",
+            "DOCUMENT paths in OpenAPI v2",
+        ],
+        at: &["…parameters.shardSelector"],
+        live: "(nothing)",
+        custom: "",
+    },
 ];

@@ -6,11 +6,13 @@
 //! ```text
 //! definition, twin: CRD, subjects, copies ─▶ two sides with the same objects
 //! table: requests/*.txt ─▶ exchange ─▶ masks ─▶ compare ─▶ meant, or a failure
-//! streams: watches over transitions ────┘
+//! streams: watches over transitions ────┤
+//! documents: discovery, OpenAPI ─────────┘
 //! ```
 
 mod compare;
 mod definition;
+mod documents;
 mod exchange;
 mod masks;
 mod meant;
@@ -45,6 +47,7 @@ fn a_client_cannot_tell_the_live_kind_from_a_custom_resource() {
         twin.expire().await;
 
         let twin = &twin;
+        documents::compare(twin, &mut comparison).await;
         let mut answers = futures::stream::iter(table::all())
             .map(async |request: Request| {
                 let pair = both(twin, &request).await;

@@ -1,0 +1,195 @@
+//! What both say of themselves: aggregated discovery and OpenAPI. These documents are of
+//! the whole cluster, or of a group; what is compared are the parts about the two.
+
+use super::compare::Comparison;
+use super::exchange::Pair;
+use super::side::Side;
+use super::twin::Twin;
+use crate::harness::{OPERATION, text};
+use serde_json::{Map, Value, json};
+
+/// Aggregated discovery, in the form of 1.30 and later.
+const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// How deep schemas refer to others: the last is the condition of an operation's status.
+const DEPTH: usize = 12;
+
+/// Compares all of them.
+pub async fn compare(twin: &Twin, comparison: &mut Comparison) {
+    let headers = [("Accept", DISCOVERY)];
+    let discovery = twin.caller().get_with("/apis", &headers).await.ok();
+    let of = |side: &Side| {
+        let groups = discovery["items"].as_array().into_iter().flatten();
+        let mut own = groups.filter(|group| group["metadata"]["name"] == side.group);
+        own.next().cloned().unwrap_or_default()
+    };
+    add(twin, comparison, "aggregated discovery", of);
+
+    let index = twin.caller().get("/openapi/v3").await.ok();
+    let place = |side: &Side| {
+        let path = format!("apis/{}/v1alpha1", side.group);
+        let place = index["paths"][path]["serverRelativeURL"].as_str();
+        place.unwrap_or_default().to_owned()
+    };
+    let has_hash = |side: &Side| {
+        let hash = place(side).split_once("?hash=").map(|(_, hash)| hash.len());
+        json!(hash.is_some_and(|length| length > 8))
+    };
+    add(twin, comparison, "hash of OpenAPI v3", has_hash);
+    let document = async |side: &Side| twin.caller().get(&place(side)).await.ok();
+    let documents = [document(&twin.live).await, document(&twin.custom).await];
+    let of = |side: &Side| &documents[usize::from(side.group == twin.custom.group)];
+    let schemas = "/components/schemas";
+    add(twin, comparison, "schema in OpenAPI v3", |side| {
+        schema(of(side), schemas, side)
+    });
+    add(twin, comparison, "paths in OpenAPI v3", |side| {
+        paths(of(side), schemas, side)
+    });
+
+    let document = twin.caller().get("/openapi/v2").await.ok();
+    let schemas = "/definitions";
+    add(twin, comparison, "schema in OpenAPI v2", |side| {
+        schema(&document, schemas, side)
+    });
+    add(twin, comparison, "paths in OpenAPI v2", |side| {
+        paths(&document, schemas, side)
+    });
+}
+
+fn add(twin: &Twin, comparison: &mut Comparison, what: &str, of: impl Fn(&Side) -> Value) {
+    let masked = |side: &Side| {
+        let mut text = of(side).to_string();
+        for (number, name) in forms(side.group).iter().enumerate() {
+            text = text.replace(name, &format!("GROUP{number}"));
+        }
+        let mut masked = serde_json::from_str(&text).expect("names of groups are plain");
+        without_words(&mut masked);
+        masked
+    };
+    let pair = Pair {
+        live: masked(&twin.live),
+        custom: masked(&twin.custom),
+    };
+    assert!(!pair.custom.is_null(), "the custom one has no {what}");
+    comparison.add(&format!("DOCUMENT {what}"), &pair);
+}
+
+/// Descriptions count as such: each has its own words, except for where they are missing.
+fn without_words(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match value {
+                    Value::String(words) if name == "description" && !words.is_empty() => {
+                        "some words".clone_into(words);
+                    }
+                    _ => without_words(value),
+                }
+            }
+        }
+        Value::Array(all) => all.iter_mut().for_each(without_words),
+        _ => {}
+    }
+}
+
+/// The name of a group as it stands in paths, names of schemas, operations and tags.
+fn forms(group: &str) -> [String; 4] {
+    let parts: Vec<&str> = group.rsplit('.').collect();
+    let capital = |word: &&str| word[..1].to_ascii_uppercase() + &word[1..];
+    let word: String = group.split('.').map(|part| capital(&part)).collect();
+    let small = word[..1].to_ascii_lowercase() + &word[1..];
+    [group.to_owned(), parts.join("."), word, small]
+}
+
+/// The schema of the kind, with all that it refers to in its place.
+fn schema(document: &Value, schemas: &str, side: &Side) -> Value {
+    let all = document.pointer(schemas).and_then(Value::as_object);
+    let is_own = |schema: &Value| {
+        let kinds = schema["x-kubernetes-group-version-kind"].as_array();
+        kinds
+            .into_iter()
+            .flatten()
+            .any(|it| it["group"] == side.group && it["kind"] == OPERATION.kind)
+    };
+    let own = all.into_iter().flat_map(Map::values).find(|it| is_own(it));
+    own.map_or(Value::Null, |own| resolved(document, own, DEPTH))
+}
+
+fn resolved(document: &Value, schema: &Value, depth: usize) -> Value {
+    match schema {
+        Value::Object(fields) => {
+            let reference = fields.get("$ref").and_then(Value::as_str);
+            let target = reference.and_then(|it| document.pointer(it.trim_start_matches('#')));
+            if let Some(target) = target.filter(|_| depth > 0) {
+                let mut whole = resolved(document, target, depth - 1);
+                // What stands beside a reference is about this place.
+                for (name, value) in fields.iter().filter(|(name, _)| *name != "$ref") {
+                    whole[name] = value.clone();
+                }
+                return whole;
+            }
+            let fields = fields
+                .iter()
+                .map(|(name, value)| (name.clone(), resolved(document, value, depth)));
+            let mut fields: Map<String, Value> = fields.collect();
+            if let Some(Value::Array(required)) = fields.get_mut("required") {
+                required.sort_by_key(ToString::to_string);
+            }
+            // All of one is that one.
+            let only = fields.get("allOf").and_then(Value::as_array);
+            if let Some([one]) = only.map(Vec::as_slice) {
+                let one = one.clone();
+                fields.remove("allOf");
+                for (name, value) in one.as_object().into_iter().flatten() {
+                    fields.entry(name.clone()).or_insert_with(|| value.clone());
+                }
+            }
+            Value::Object(fields)
+        }
+        Value::Array(all) => all.iter().map(|it| resolved(document, it, depth)).collect(),
+        other => other.clone(),
+    }
+}
+
+/// For each path which methods there are, and of GET its parameters and answers.
+fn paths(document: &Value, schemas: &str, side: &Side) -> Value {
+    let prefix = format!("/apis/{}/v1alpha1/", side.group);
+    let all = document["paths"].as_object().into_iter().flatten();
+    let own = all.filter_map(|(path, item)| Some((path.strip_prefix(&prefix)?, item)));
+    let described = own.map(|(path, item)| {
+        let mut get = item["get"].clone();
+        let parameters = [&item["parameters"], &get["parameters"]]
+            .into_iter()
+            .filter_map(Value::as_array)
+            .flatten()
+            .map(|parameter| resolved(document, parameter, 1))
+            .map(|parameter| (text(&parameter, "/name").to_owned(), parameter));
+        get["parameters"] = Value::Object(parameters.collect());
+        let methods: Vec<&String> = item
+            .as_object()
+            .into_iter()
+            .flat_map(Map::keys)
+            .filter(|key| *key != "parameters")
+            .collect();
+        let mut described = json!({"methods": methods, "get": get});
+        plain(&mut described, schemas);
+        (path.to_owned(), described)
+    });
+    Value::Object(described.collect())
+}
+
+/// References as the kind that they mean.
+fn plain(value: &mut Value, schemas: &str) {
+    match value {
+        Value::Object(fields) => fields.values_mut().for_each(|it| plain(it, schemas)),
+        Value::Array(all) => all.iter_mut().for_each(|it| plain(it, schemas)),
+        Value::String(text) => {
+            let name = text.strip_prefix(&format!("#{schemas}/"));
+            if let Some(kind) = name.and_then(|name| name.rsplit('.').next()) {
+                *text = kind.to_owned();
+            }
+        }
+        _ => {}
+    }
+}
