@@ -1,6 +1,6 @@
 //! The plugin as people use it: by itself and through kubectl, against a cluster.
 
-use crate::harness::{Lines, RULE_SET, VM, World, condition, migrating, rule_set, shared};
+use crate::harness::{Lines, RULE_SET, VM, World, condition, migrating, rule_set, shared, text};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Stdio;
@@ -188,6 +188,69 @@ fn watching_shows_changes_and_the_end() {
             1,
             "nothing happened to it: {all:?}"
         );
+    });
+}
+
+#[test]
+fn what_is_shown_is_sorted_selected_and_counted_as_asked() {
+    shared(async |world| {
+        let namespace = world.namespace("plugin-sorted").await;
+        let mut rules = migrating(namespace);
+        rules["spec"]["component"] = json!(namespace);
+        rules["spec"]["rules"][0]["progress"] = json!("object.status.progress");
+        rules["spec"]["labels"] = json!({"team": namespace});
+        world.ready_rule_set(&rules).await;
+        for (name, progress) in [("a", 30), ("b", 10), ("c", 20)] {
+            let machine = json!({
+                "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": name},
+                "status": {"printableStatus": "Migrating", "progress": progress},
+            });
+            world.create(&VM, Some(namespace), &machine).await;
+        }
+        let all = [("a", "Migrating"), ("b", "Migrating"), ("c", "Migrating")];
+        let operations = world.until_operations(namespace, &all).await;
+        let subjects = |said: &Said| -> String {
+            let items = said.json()["items"].as_array().cloned().unwrap_or_default();
+            let names = items.iter().map(|it| text(it, "/spec/subject/name"));
+            names.collect()
+        };
+        for (by, order) in [
+            ("progress", "acb"),
+            (".status.progress", "bca"),
+            ("subject", "abc"),
+        ] {
+            let args = ["list", "-n", namespace, "--sort-by", by, "-o", "json"];
+            let said = run(world, &args).await;
+            assert_eq!(subjects(&said), order, "{by}");
+        }
+        let selector = format!("team={namespace}");
+        for (filter, count) in [
+            (["-l", &selector], 3),
+            (["-l", "team=nobodys"], 0),
+            (["-k", "VirtualMachine"], 3),
+            (["-k", "Pod"], 0),
+            (["-o", "Starting"], 0),
+        ] {
+            let args = ["list", "-c", namespace, filter[0], filter[1], "-O", "name"];
+            let said = run(world, &args).await;
+            assert_eq!(said.out.lines().count(), count, "{filter:?} {}", said.out);
+        }
+        let name = |number: usize| text(&operations[number], "/metadata/name");
+        let two = run(world, &["get", name(0), name(1), "-o", "json"]).await;
+        assert_eq!(two.json()["items"].as_array().map(Vec::len), Some(2));
+        let said = run(world, &["get", name(0), "-k", "Pod"]).await;
+        assert_eq!((said.code, said.out.as_str()), (1, ""), "{}", said.err);
+
+        let kubeconfig = &world.control_plane.state.kubeconfig;
+        let kubeconfig = kubeconfig.to_str().expect("UTF-8");
+        let args = ["summary", "-c", namespace, "-w", "--kubeconfig", kubeconfig];
+        let mut lines = Lines::of(Path::new(PLUGIN), &args);
+        let count = |what: &'static str| {
+            move |all: &[String]| all.iter().any(|line| line.starts_with(what)).then_some(())
+        };
+        lines.until("all three", count("3 active")).await;
+        world.set_status(namespace, "a", "Running").await;
+        lines.until("one is over", count("2 active")).await;
     });
 }
 
