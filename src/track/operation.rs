@@ -13,6 +13,7 @@ use crate::index::Key;
 use crate::rules::{Rule, RuleSet};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time};
+use litemap::LiteMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -46,9 +47,8 @@ pub struct Detection {
     pub says: Says,
 }
 
-/// Rule sets that detect an operation, by name. Shared: nearly always there is one, and the
-/// smallest node of a map has room for eleven.
-pub type Detections = BTreeMap<Arc<str>, Arc<Detection>>;
+/// Rule sets that detect an operation, by name. Nearly always there is one.
+pub type Detections = LiteMap<Arc<str>, Arc<Detection>>;
 
 impl Detection {
     /// The rule that detects it.

@@ -52,7 +52,7 @@ impl Tracker {
         let tracked = self
             .subjects
             .entry(identity.clone())
-            .or_insert_with(|| Tracked::remembered(identity, view));
+            .or_insert_with(|| Box::new(Tracked::remembered(identity, view)));
         tracked.restore(operation, &mut self.ledger, now);
     }
 

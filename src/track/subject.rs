@@ -12,6 +12,7 @@ use crate::api::live::StartTimeSource;
 use crate::evaluate::{Evaluation, Finding, Outcome, Subject};
 use crate::rules::{Rule, RuleBook, Supersedes};
 use jiff::Timestamp;
+use litemap::LiteMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,10 +23,9 @@ pub(super) struct Tracked {
     pub(super) identity: Identity,
     pub(super) view: SubjectView,
     pub(super) target: Arc<Gvr>,
-    // Boxed: the smallest node of a map has room for eleven values, and most subjects
-    // have one operation.
-    operations: BTreeMap<What, Box<InFlight>>,
-    waiting: BTreeMap<What, Waiting>,
+    // Most subjects have one operation; a vector grows by four, so boxed.
+    operations: LiteMap<What, Box<InFlight>>,
+    waiting: LiteMap<What, Waiting>,
     memory: Memory,
 }
 
@@ -133,8 +133,8 @@ impl Tracked {
             identity,
             view,
             target,
-            operations: BTreeMap::new(),
-            waiting: BTreeMap::new(),
+            operations: LiteMap::with_capacity(1),
+            waiting: LiteMap::new(),
             memory: Memory::default(),
         }
     }
@@ -172,7 +172,7 @@ impl Tracked {
         self.drop_undetected(ledger);
         self.end_other_runs(start, ledger, now);
         self.end_with_outcome(&evaluation.outcomes, ledger, now);
-        for in_flight in self.operations.values_mut() {
+        for (_, in_flight) in &mut self.operations {
             in_flight.left = in_flight.operation.detections.is_empty()
                 && evaluation
                     .unselected
@@ -230,7 +230,7 @@ impl Tracked {
         }
         // Before anything is shown: what gives way is not seen to settle first.
         self.arbitrate(gap, ledger, now);
-        for in_flight in self.operations.values_mut() {
+        for (_, in_flight) in &mut self.operations {
             if in_flight.operation.redetected(now.wall, gap) {
                 ledger.show(&in_flight.operation, &self.view);
             }
@@ -462,6 +462,9 @@ impl Tracked {
         let Some(waiting) = self.waiting.remove(&what) else {
             return;
         };
+        if self.waiting.is_empty() {
+            self.waiting = LiteMap::new(); // Nothing waits for long, and most never again.
+        }
         let id = (self.identity.clone(), what.clone());
         ledger.not_due(waiting.ready, id.clone());
         let said = waiting

@@ -65,7 +65,8 @@ pub struct Tracker {
     metrics: Arc<Metrics>,
     pub(super) books: HashMap<Arc<Gvr>, Arc<RuleBook>>,
     pub(super) feeds: HashMap<Source, FeedState>,
-    pub(super) subjects: HashMap<Identity, Tracked>,
+    // Boxed: up to half of a hash map's places are empty.
+    pub(super) subjects: HashMap<Identity, Box<Tracked>>,
     pub(super) ledger: Ledger,
     /// UIDs of operations that were taken up from before a restart: several may tell of
     /// one.
@@ -169,7 +170,7 @@ impl Tracker {
     }
 
     fn forget_if_over(&mut self, identity: &Identity) {
-        if self.subjects.get(identity).is_some_and(Tracked::is_over) {
+        if self.subjects.get(identity).is_some_and(|it| it.is_over()) {
             self.subjects.remove(identity);
         }
     }
@@ -201,7 +202,7 @@ impl Tracker {
                 api_version: book.target.api_version().into(),
                 kind: book.kind.as_str().into(),
             };
-            Tracked::new(identity.clone(), view, source.target.clone())
+            Box::new(Tracked::new(identity.clone(), view, source.target.clone()))
         });
         if tracked.is_unclaimed() {
             // The target's version may be another one than before the restart.
@@ -314,7 +315,7 @@ impl Tracker {
             }
         }
         // Of the others nobody can say yet whether there are rules.
-        let watched = |tracked: &&mut Tracked| !tracked.is_unclaimed();
+        let watched = |tracked: &&mut Box<Tracked>| !tracked.is_unclaimed();
         for tracked in self.subjects.values_mut().filter(watched) {
             let namespace = tracked.view.subject.namespace.clone();
             let subject_target = tracked.target.clone();

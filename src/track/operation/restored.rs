@@ -11,6 +11,7 @@ use crate::rules::{self, RuleBook, RuleSet};
 use crate::track::arbitrate::What;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use litemap::LiteMap;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -112,7 +113,7 @@ impl Restored {
                 // Whoever told it would tell the same again; and what is over stays as it is.
                 told => told,
             },
-            detections: BTreeMap::new(),
+            detections: LiteMap::new(),
             instance: speaker.says.instance.clone(),
             speaker: speaker.clone(),
             detected_by,

@@ -156,7 +156,7 @@ impl Tracked {
         if !gap {
             return; // As it was before the restart, until more is known.
         }
-        for in_flight in self.operations.values_mut() {
+        for (_, in_flight) in &mut self.operations {
             if in_flight.operation.redetected(now.wall, gap) {
                 ledger.show(&in_flight.operation, &self.view);
             }
