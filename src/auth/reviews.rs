@@ -5,7 +5,7 @@
 //! bounded; failures are told to all who wait and then forgotten.
 
 use futures::FutureExt;
-use futures::future::{BoxFuture, Shared};
+use futures::future::{BoxFuture, Shared, WeakShared};
 use sha2::{Digest as _, Sha256};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -74,23 +74,15 @@ impl<V: Clone> Recent<V> {
         self.lock().insert(key, value, self.keep, self.at_most);
     }
 
-    /// The value of `key`, if it is there, not too old and `good`; else what `make`
-    /// gives, which replaces it. `make` runs under the lock: it must be cheap.
-    fn get_or_insert(
-        &self,
-        key: Digest,
-        good: impl FnOnce(&V) -> bool,
-        make: impl FnOnce() -> V,
-    ) -> V {
+    /// What `choose` makes of the value of `key`, if it is there and not too old, and what
+    /// it wants in its place, if anything. It runs under the lock: it must be cheap.
+    fn resolve<R>(&self, key: Digest, choose: impl FnOnce(Option<&V>) -> (R, Option<V>)) -> R {
         let mut inner = self.lock();
-        if let Some(value) = inner.get(&key, self.keep)
-            && good(value)
-        {
-            return value.clone();
+        let (chosen, instead) = choose(inner.get(&key, self.keep));
+        if let Some(value) = instead {
+            inner.insert(key, value, self.keep, self.at_most);
         }
-        let value = make();
-        inner.insert(key, value.clone(), self.keep, self.at_most);
-        value
+        chosen
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<V>> {
@@ -142,8 +134,21 @@ impl<V> Inner<V> {
 #[derive(Clone, Debug)]
 pub(super) struct NoAnswer(pub(super) Arc<str>);
 
+/// A review that somebody waits for, or has.
+type Review<T> = Shared<BoxFuture<'static, Result<T, NoAnswer>>>;
+
+/// Of one question.
+#[derive(Clone, Debug)]
+pub(super) enum Known<T> {
+    /// Those who ask keep it alive. When they are all gone, so is the question, which may
+    /// be long: a client that goes away leaves nothing but its digest.
+    Asked(WeakShared<BoxFuture<'static, Result<T, NoAnswer>>>),
+    /// The answer.
+    Answered(T),
+}
+
 /// Reviews under way and answered.
-pub(super) type Reviews<T> = Recent<Shared<BoxFuture<'static, Result<T, NoAnswer>>>>;
+pub(super) type Reviews<T> = Recent<Known<T>>;
 
 impl<T: Clone + Send + Sync + 'static> Reviews<T> {
     /// The answer to `key`. `ask` is called if nobody asked within the keep time, and
@@ -157,13 +162,40 @@ impl<T: Clone + Send + Sync + 'static> Reviews<T> {
     where
         F: Future<Output = Result<T, kube::Error>> + Send + 'static,
     {
-        let review = self.get_or_insert(
-            key,
-            |review| !matches!(review.peek(), Some(Err(_))),
-            || patiently(ask).boxed().shared(),
-        );
-        review.await
+        let way = self.resolve(key, |known| {
+            let under_way = match known {
+                Some(Known::Answered(answer)) => return (Way::Answer(answer.clone()), None),
+                Some(Known::Asked(review)) => review.upgrade(),
+                None => None,
+            };
+            if let Some(review) = under_way
+                && !matches!(review.peek(), Some(Err(_)))
+            {
+                return (Way::Wait(review), None);
+            }
+            let review = patiently(ask).boxed().shared();
+            let asked = review.downgrade().map(Known::Asked);
+            (Way::Wait(review), asked)
+        });
+        let answer = match way {
+            Way::Answer(answer) => return Ok(answer),
+            Way::Wait(review) => review.await?,
+        };
+        // The first of those who waited writes it down.
+        self.resolve(key, |known| match known {
+            Some(Known::Answered(_)) => ((), None),
+            _ => ((), Some(Known::Answered(answer.clone()))),
+        });
+        Ok(answer)
     }
+}
+
+/// How to come by an answer.
+enum Way<T> {
+    /// This is it.
+    Answer(T),
+    /// It is under way.
+    Wait(Review<T>),
 }
 
 /// How long a review may take, its retries included: what extension servers of

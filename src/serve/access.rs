@@ -3,8 +3,9 @@
 
 use super::delivery::Delivery;
 use super::gzip;
+use super::negotiate::negotiate_error;
 use super::places::Place;
-use super::quoted::Quoted;
+use super::quoted::{Quoted, clip};
 use super::request::{self, Asked, Query, Request as ResourceRequest};
 use super::respond::{SelfDefence, overload, plain};
 use super::select::Reviewed;
@@ -22,7 +23,8 @@ use hyper::body::Body as _;
 use std::any::Any;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use tokio::sync::OwnedSemaphorePermit;
 
 /// A watch's place, held for as long as the watch lasts.
 pub type Seat = Arc<dyn Any + Send + Sync>;
@@ -43,6 +45,13 @@ pub struct Admitted {
 /// together are bounded for them, too, since memory is.
 const MASTERS: &str = "system:masters";
 
+/// How long a client may take for an answer whose request has no place. It has some KB, but
+/// for the documents, which are shared and take up nothing while they wait.
+const SMALL: Duration = Duration::from_secs(10);
+
+/// Longest path that is repeated, in bytes.
+const MAX_PATH: usize = 512;
+
 /// The middleware around all routes.
 pub async fn admit(
     State(shared): State<Arc<Shared>>,
@@ -61,9 +70,10 @@ pub async fn admit(
     let query = Arc::new(Query::of(&parts.uri));
     let asked = request::parse(&parts.method, &parts.uri, &query);
     let watch = matches!(&asked, Ok(Asked::Resource(resource)) if resource.verb == "watch");
-    let (mut response, running) = match &asked {
+    let labels = labels(&shared, asked.as_ref().ok(), method);
+    let (mut response, running) = match asked {
         Ok(asked) => pass(&shared, asked, query, parts, next).await,
-        Err(failure) => (failure.clone().into_response(), None),
+        Err(failure) => (refusal(failure, &parts.headers, &query), None),
     };
     if compressed && !watch {
         response = gzip::compress(response).await;
@@ -78,19 +88,59 @@ pub async fn admit(
             .entry(header::CACHE_CONTROL)
             .or_insert(HeaderValue::from_static("no-cache, private"));
     }
-    let asked = asked.ok();
-    let labels = Labels {
-        asked: asked.as_ref(),
-        method,
+    let (kept, within) = match running {
+        Some(running) if !running.open => (Kept::Place(running), Some(REQUEST_TIMEOUT)),
+        None if watch && response.status().is_success() => (Kept::Nothing, None),
+        other => (small(&shared, &mut response, other), Some(SMALL)),
     };
-    labels.count(&shared, &response, begun);
+    count(&shared, &labels, &response, begun);
     response.map(|body| {
-        let on_cut = move || {
-            let asked = asked.as_ref();
-            Labels { asked, method }.count_cut(&shared);
-        };
-        Delivery::body(body, watch, running, on_cut)
+        let on_cut = move || shared.server.metrics.request_aborted(&labels);
+        Delivery::body(body, within, kept, on_cut)
     })
+}
+
+/// What an answer keeps until its client has taken it.
+enum Kept {
+    /// The place of its request.
+    Place(#[allow(dead_code, reason = "counts as long as it is there")] Running),
+    /// One of the few that answers without a place have.
+    Small(
+        #[allow(dead_code, reason = "counts as long as it is there")] OwnedSemaphorePermit,
+        #[allow(dead_code, reason = "counts as long as it is there")] Option<Running>,
+    ),
+    /// A watch's own stream holds its place.
+    Nothing,
+}
+
+/// A bound for an answer whose request has no place: it is open to everybody, or was
+/// refused. Above the bound, of a refusal only the code is told, and who asks for what is
+/// open is turned away, also by the code alone: headers are not subject to flow control, so
+/// they are gone at once, whatever the client does.
+fn small(shared: &Shared, response: &mut Response, running: Option<Running>) -> Kept {
+    let refused = !response.status().is_success() && !response.status().is_redirection();
+    let bound = if refused {
+        &shared.refusals
+    } else {
+        &shared.open
+    };
+    if let Ok(permit) = Arc::clone(bound).try_acquire_owned() {
+        return Kept::Small(permit, running);
+    }
+    if !refused {
+        *response = overload();
+    }
+    *response.body_mut() = Body::empty();
+    let headers = response.headers_mut();
+    headers.remove(header::CONTENT_TYPE);
+    headers.remove(header::CONTENT_LENGTH);
+    headers.remove(header::CONTENT_ENCODING);
+    Kept::Nothing
+}
+
+/// A refusal as the client accepts it.
+fn refusal(failure: Failure, headers: &HeaderMap, query: &Query) -> Response {
+    failure.response(negotiate_error(headers, query))
 }
 
 /// What the body would have been is told by the headers alone.
@@ -151,13 +201,13 @@ fn is_probe(path: &str) -> bool {
 /// answer, which needs it until it is sent.
 async fn pass(
     shared: &Arc<Shared>,
-    asked: &Asked,
+    asked: Asked,
     query: Arc<Query>,
     parts: Parts,
     next: Next,
 ) -> (Response, Option<Running>) {
-    let (seat, place) = match enter(shared, asked, &query, &parts).await {
-        Ok(places) => places,
+    let Entered { seat, place, open } = match enter(shared, &asked, &query, &parts).await {
+        Ok(entered) => entered,
         Err(response) => return (response, None),
     };
     let limit = match (&seat, query.timeout()) {
@@ -167,18 +217,16 @@ async fn pass(
                 .filter(|limit| !limit.is_zero())
                 .map_or(REQUEST_TIMEOUT, |limit| limit.min(REQUEST_TIMEOUT)),
         ),
-        (None, Err(failure)) => return (failure.into_response(), None),
+        (None, Err(failure)) => return (refusal(failure, &parts.headers, &query), None),
     };
     let mut request = Request::from_parts(parts, Body::empty());
-    request.extensions_mut().insert(Admitted {
-        asked: asked.clone(),
-        query,
-        seat,
-    });
+    request
+        .extensions_mut()
+        .insert(Admitted { asked, query, seat });
     let Some(limit) = limit else {
         return (next.run(request).await, None);
     };
-    let running = Running::new(shared, place);
+    let running = Running::new(shared, place, open);
     let answered = tokio::time::timeout(limit, next.run(request)).await;
     let response = answered.unwrap_or_else(|_| {
         let mut response = Failure::timeout().into_response();
@@ -188,19 +236,39 @@ async fn pass(
     (response, Some(running))
 }
 
+/// Who is let in.
+#[derive(Default)]
+struct Entered {
+    /// Of a watch.
+    seat: Option<Seat>,
+    /// Of any other request, but those of administrators.
+    place: Option<Place>,
+    /// Whether it asks for what is open to everybody, and has no place.
+    open: bool,
+}
+
+impl Entered {
+    fn open() -> Self {
+        Self {
+            open: true,
+            ..Self::default()
+        }
+    }
+}
+
 /// Authenticates, finds a place and authorizes.
 async fn enter(
     shared: &Arc<Shared>,
     asked: &Asked,
     query: &Query,
     parts: &Parts,
-) -> Result<(Option<Seat>, Option<Place>), Response> {
+) -> Result<Entered, Response> {
     let open = matches!(asked, Asked::Path(path) if is_open(path));
     let probe = matches!(asked, Asked::Path(path) if is_probe(path));
     let token = parts.headers.contains_key(header::AUTHORIZATION);
     // A bad token is a 401 everywhere; without one the open paths ask nobody.
     if open && !token {
-        return Ok((None, None));
+        return Ok(Entered::open());
     }
     // Whoever holds a token has yet to be asked about, which takes time and memory.
     let arriving = if token {
@@ -211,10 +279,10 @@ async fn enter(
     let peer = parts.extensions.get().cloned();
     let user = authenticate(shared, peer, &parts.headers)
         .await
-        .map_err(IntoResponse::into_response)?;
+        .map_err(|failure| refusal(failure, &parts.headers, query))?;
     drop(arriving);
     if open || probe {
-        return Ok((None, None));
+        return Ok(Entered::open());
     }
     let watch = matches!(asked, Asked::Resource(resource) if resource.verb == "watch");
     let places = if watch {
@@ -224,14 +292,29 @@ async fn enter(
     };
     let master = user.groups.iter().any(|group| group == MASTERS);
     let place = places.take((!master).then_some(&user.name));
-    let places = match place {
+    let (seat, place) = match place {
         Some(place) if watch => (Some(Taken::seat(shared, place)), None),
         None if watch || !master => return Err(overload()),
         place => (None, place),
     };
     let attributes = attributes(asked, query, &parts.method);
-    authorize(shared, &attributes, &user, parts.uri.path()).await?;
-    Ok(places)
+    match shared.server.authorize.authorize(&user, &attributes).await {
+        Ok(Decision::Allow) => Ok(Entered {
+            seat,
+            place,
+            open: false,
+        }),
+        Ok(Decision::Deny { reason }) => {
+            let failure = Failure::forbidden(&user, &attributes, &reason);
+            Err(refusal(failure, &parts.headers, query))
+        }
+        Err(undecided) => {
+            let mut path = Quoted(parts.uri.path()).to_string();
+            clip(&mut path, MAX_PATH);
+            let message = format!("Internal Server Error: {path}: {undecided}");
+            Err(plain(StatusCode::INTERNAL_SERVER_ERROR, message))
+        }
+    }
 }
 
 /// Counts a request as long as it runs and its answer is sent, also when its client goes
@@ -239,14 +322,16 @@ async fn enter(
 struct Running {
     shared: Arc<Shared>,
     _place: Option<Place>,
+    open: bool,
 }
 
 impl Running {
-    fn new(shared: &Arc<Shared>, place: Option<Place>) -> Self {
+    fn new(shared: &Arc<Shared>, place: Option<Place>, open: bool) -> Self {
         shared.server.metrics.in_flight(1);
         Self {
             shared: Arc::clone(shared),
             _place: place,
+            open,
         }
     }
 }
@@ -292,24 +377,6 @@ async fn authenticate(
         .map_err(|_| Failure::unauthorized())
 }
 
-async fn authorize(
-    shared: &Shared,
-    attributes: &Attributes,
-    user: &User,
-    path: &str,
-) -> Result<(), Response> {
-    match shared.server.authorize.authorize(user, attributes).await {
-        Ok(Decision::Allow) => Ok(()),
-        Ok(Decision::Deny { reason }) => {
-            Err(Failure::forbidden(user, attributes, &reason).into_response())
-        }
-        Err(undecided) => Err(plain(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            format!("Internal Server Error: {}: {undecided}", Quoted(path)),
-        )),
-    }
-}
-
 fn attributes(asked: &Asked, query: &Query, method: &Method) -> Attributes {
     match asked {
         Asked::Path(path) => Attributes::NonResource {
@@ -347,58 +414,45 @@ fn resource_attributes(asked: &ResourceRequest, query: &Query) -> Attributes {
 }
 
 /// What a request is counted under: labels that a client cannot make up.
-struct Labels<'a> {
-    asked: Option<&'a Asked>,
-    method: &'static str,
+fn labels(shared: &Shared, asked: Option<&Asked>, method: &'static str) -> RequestLabels<'static> {
+    let known = match asked {
+        Some(Asked::Resource(request)) => {
+            shared.resource(request).map(|resource| (request, resource))
+        }
+        _ => None,
+    };
+    let Some((request, resource)) = known else {
+        return RequestLabels {
+            verb: method.to_ascii_uppercase(),
+            ..RequestLabels::default()
+        };
+    };
+    let verb = if request.verb.is_empty() {
+        method
+    } else {
+        request.verb
+    };
+    RequestLabels {
+        verb: verb.to_ascii_uppercase(),
+        group: resource.group,
+        version: resource.version,
+        resource: resource.plural,
+        scope: if !request.name.is_empty() {
+            "resource"
+        } else if !request.namespace.is_empty() {
+            "namespace"
+        } else {
+            "cluster"
+        },
+    }
 }
 
-impl Labels<'_> {
-    fn of<'a>(&'a self, shared: &'a Shared) -> RequestLabels<'a> {
-        let known = match self.asked {
-            Some(Asked::Resource(request)) => {
-                shared.resource(request).map(|resource| (request, resource))
-            }
-            _ => None,
-        };
-        let Some((request, resource)) = known else {
-            return RequestLabels {
-                verb: self.method.to_ascii_uppercase(),
-                ..RequestLabels::default()
-            };
-        };
-        let verb = if request.verb.is_empty() {
-            self.method
-        } else {
-            request.verb
-        };
-        RequestLabels {
-            verb: verb.to_ascii_uppercase(),
-            group: resource.group,
-            version: resource.version,
-            resource: resource.plural,
-            scope: if !request.name.is_empty() {
-                "resource"
-            } else if !request.namespace.is_empty() {
-                "namespace"
-            } else {
-                "cluster"
-            },
-        }
+fn count(shared: &Shared, labels: &RequestLabels<'_>, response: &Response, begun: Instant) {
+    let code = response.status().as_u16();
+    let duration = (labels.verb != "WATCH").then(|| begun.elapsed());
+    let metrics = &shared.server.metrics;
+    if response.extensions().get::<SelfDefence>().is_some() {
+        metrics.request_terminated(labels, code);
     }
-
-    fn count(&self, shared: &Shared, response: &Response, begun: Instant) {
-        let labels = self.of(shared);
-        let code = response.status().as_u16();
-        let duration = (labels.verb != "WATCH").then(|| begun.elapsed());
-        let metrics = &shared.server.metrics;
-        if response.extensions().get::<SelfDefence>().is_some() {
-            metrics.request_terminated(&labels, code);
-        }
-        metrics.request(&labels, code, duration);
-    }
-
-    /// Counts that its client was too slow.
-    fn count_cut(&self, shared: &Shared) {
-        shared.server.metrics.request_aborted(&self.of(shared));
-    }
+    metrics.request(labels, code, duration);
 }

@@ -2,7 +2,8 @@
 //! the connection has sent them. What the answer holds (its place, the entries it is
 //! written from) it holds for no longer than the client may take:
 //!
-//! * an answer must have been taken within a minute, as upstream;
+//! * an answer must have been taken within a minute, as upstream, or within 10 s if its
+//!   request never had a place;
 //! * of a watch, something must be taken every two minutes, if there is anything.
 //!
 //! Past that the exchange is cut off: an HTTP/2 stream is reset and its connection goes
@@ -10,7 +11,6 @@
 //! connection alive and opens no flow-control window: the body is not even asked for
 //! more, and the last bytes would wait in the connection's buffers for ever.
 
-use super::REQUEST_TIMEOUT;
 use axum::body::Body;
 use bytes::Bytes;
 use futures::task::AtomicWaker;
@@ -191,8 +191,14 @@ pub struct Delivery<K> {
 }
 
 impl<K: Send + Unpin + 'static> Delivery<K> {
-    /// The body of an answer, or of a watch, that holds `kept` until it is sent.
-    pub fn body(body: Body, watch: bool, kept: K, on_cut: impl FnOnce() + Send + 'static) -> Body {
+    /// The body of an answer that its client has to take `within` this time, or of a watch,
+    /// which holds `kept` until it is sent.
+    pub fn body(
+        body: Body,
+        within: Option<Duration>,
+        kept: K,
+        on_cut: impl FnOnce() + Send + 'static,
+    ) -> Body {
         let ledger = Arc::new(Ledger {
             tally: Mutex::new(Tally {
                 chunks: 0,
@@ -202,10 +208,9 @@ impl<K: Send + Unpin + 'static> Delivery<K> {
         });
         let exchange = Exchange::current();
         if let Some(exchange) = &exchange {
-            exchange.set(if watch {
-                Patience::WhileMoving(Arc::clone(&ledger))
-            } else {
-                Patience::Until(Instant::now() + REQUEST_TIMEOUT)
+            exchange.set(match within {
+                Some(time) => Patience::Until(Instant::now() + time),
+                None => Patience::WhileMoving(Arc::clone(&ledger)),
             });
         }
         Body::new(Self {

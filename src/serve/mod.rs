@@ -111,7 +111,7 @@ impl Default for Limits {
             // its client is slow to take.
             requests: 400,
             // Each may have some 50 KB that its client is slow to take: 100 MB together,
-            // which the Deployment's limit of memory has room for.
+            // which the Deployment's limit of memory (256 MiB) has room for beside the requests'..
             watches: 2000,
             // More than a dashboard or a controller with many informers opens, so that
             // no three users can take all places.
@@ -126,6 +126,13 @@ impl Default for Limits {
 /// Requests whose bearer token is being looked at: strangers, who may be many. Tokens
 /// that were seen before take no time, and the front proxy's users have none.
 const ARRIVING: usize = 200;
+
+/// Refusals on their way at once. Each has some 5 KB, or 20 KB of what JSON escapes.
+const REFUSALS: usize = 300;
+
+/// Answers on their way at once to what everybody may ask for. Their bodies are shared, or
+/// short; a stream takes some 5 KB.
+const OPEN: usize = 2000;
 
 /// Whether there is anything to serve yet, or still.
 #[derive(Debug, Default)]
@@ -179,6 +186,8 @@ struct Shared {
     arriving: Semaphore,
     requests: Places,
     watches: Places,
+    refusals: Arc<Semaphore>,
+    open: Arc<Semaphore>,
 }
 
 impl Shared {
@@ -201,6 +210,8 @@ pub fn router(server: Server) -> Router {
         arriving: Semaphore::new(ARRIVING),
         requests: Places::new(server.limits.requests, server.limits.requests.div_ceil(2)),
         watches: Places::new(server.limits.watches, server.limits.watches_per_user),
+        refusals: Arc::new(Semaphore::new(REFUSALS)),
+        open: Arc::new(Semaphore::new(OPEN)),
         server,
     });
     let routes = Router::new()

@@ -1,5 +1,6 @@
 //! Health, version and metrics: what probes and people ask before anything else.
 
+use super::quoted::clip;
 use super::respond::{indent, plain};
 use super::{Health, Shared, VersionInfo};
 use axum::Router;
@@ -13,6 +14,9 @@ use std::sync::Arc;
 
 /// A health check: its name, and whether all is well.
 type Check = (&'static str, fn(&Health) -> bool);
+
+/// Longest list of names that is repeated, in bytes.
+const MAX_NAMES: usize = 512;
 
 /// Alive means only that requests are answered: a restart would not heal what else
 /// could be wrong.
@@ -86,9 +90,11 @@ fn answer(name: &str, checks: &[Check], health: &Health, uri: &Uri) -> Response 
     }
     if !excluded.is_empty() {
         // Names are only repeated as debug text, whatever they hold.
+        let mut names = format!("{excluded:?}");
+        clip(&mut names, MAX_NAMES);
         writeln!(
             report,
-            "warn: some health checks cannot be excluded: no matches for {excluded:?}"
+            "warn: some health checks cannot be excluded: no matches for {names}"
         )
         .expect("writing to a String cannot fail");
     }

@@ -5,6 +5,15 @@ use regex::Regex;
 use std::fmt;
 use std::sync::LazyLock;
 
+/// Cuts off what is longer than `most` bytes. A client's text may be a whole URL, and an
+/// answer repeat it more than once, six bytes for one where JSON escapes it.
+pub fn clip(text: &mut String, most: usize) {
+    if text.len() > most {
+        text.truncate(text.floor_char_boundary(most));
+        text.push('…');
+    }
+}
+
 /// Shows a text as Go's `strconv.Quote` does.
 #[derive(Clone, Copy, Debug)]
 pub struct Quoted<'a>(pub &'a str);

@@ -9,7 +9,6 @@ use super::quoted::Quoted;
 use super::status::Failure;
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
-use std::collections::HashMap;
 use std::time::Duration;
 
 #[cfg(any(fuzzing, test))]
@@ -45,30 +44,51 @@ pub struct Request {
     pub legacy_watch: bool,
 }
 
+/// The options that something is made of. Others are not kept: a URL has room for
+/// thousands.
+pub const OPTIONS: [&str; 14] = [
+    "allowWatchBookmarks",
+    "continue",
+    "export",
+    "fieldSelector",
+    "includeObject",
+    "labelSelector",
+    "limit",
+    "pretty",
+    "resourceVersion",
+    "resourceVersionMatch",
+    "sendInitialEvents",
+    "timeout",
+    "timeoutSeconds",
+    "watch",
+];
+
 /// The options of a request: the first of several values counts, unknown ones do not.
 #[derive(Clone, Debug, Default)]
-pub struct Query(HashMap<String, String>);
+pub struct Query([Option<String>; OPTIONS.len()]);
 
 impl Query {
     /// Reads the query of a URI.
     pub fn of(uri: &Uri) -> Self {
-        let mut first = HashMap::new();
+        let mut first = Self::default();
         for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
-            first
-                .entry(name.into_owned())
-                .or_insert_with(|| value.into_owned());
+            if let Some(option) = OPTIONS.iter().position(|option| *option == name) {
+                first.0[option].get_or_insert_with(|| value.into_owned());
+            }
         }
-        Self(first)
+        first
     }
 
     /// The value of an option; empty if absent.
     pub fn text(&self, name: &str) -> &str {
-        self.0.get(name).map_or("", String::as_str)
+        self.given(name).unwrap_or_default()
     }
 
-    /// The value of an option, if it is there at all.
+    /// The value of an option, one of [`OPTIONS`], if it is there at all.
     pub fn given(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str)
+        let option = OPTIONS.iter().position(|option| *option == name);
+        debug_assert!(option.is_some(), "{name} is not kept");
+        self.0[option?].as_deref()
     }
 
     /// A boolean by Kubernetes' rule: absent, `0` and `false` are false, all else is true.
@@ -294,6 +314,17 @@ mod tests {
         ] {
             assert_eq!(resource(&method, &uri).verb, verb, "{uri}");
         }
+    }
+
+    #[test]
+    fn options_that_nothing_is_made_of_are_not_kept() {
+        let many = "&a=1&b%20c=d".repeat(4_000);
+        let uri: Uri = format!("/?{many}&limit=1&limit=2&l%69mit=3")
+            .parse()
+            .unwrap();
+        let query = Query::of(&uri);
+        assert_eq!(query.given("limit"), Some("1"));
+        assert_eq!(query.0.iter().flatten().count(), 1);
     }
 
     #[test]

@@ -3,14 +3,22 @@
 //! reasons and details that clients compare.
 
 use super::negotiate::Syntax;
-use super::quoted::Quoted;
+use super::quoted::{Quoted, clip};
 use super::respond::whole;
 use crate::auth::{Attributes, User};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 
-/// A request that is answered with an error.
+/// Longest message, in bytes: as much as says what is wrong, and room for the longest name
+/// of an object several times.
+const MAX_MESSAGE: usize = 2 << 10;
+
+/// Longest name, group or kind in the details: twice that of any object.
+const MAX_DETAIL: usize = 512;
+
+/// A request that is answered with an error, which has some 5 KB at most, or 20 KB where
+/// JSON escapes all of it.
 /// Boxed, so that a `Result` with it stays small.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{}", .0.message)]
@@ -110,16 +118,27 @@ struct Meta<'a> {
 
 impl Failure {
     fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
+        let mut message = message.into();
+        clip(&mut message, MAX_MESSAGE);
         Self(Box::new(Inner {
             code,
             reason,
-            message: message.into(),
+            message,
             details: None,
             resume: None,
         }))
     }
 
-    fn with(mut self, details: Details) -> Self {
+    fn with(mut self, mut details: Details) -> Self {
+        let Details {
+            name, group, kind, ..
+        } = &mut details;
+        for text in [name, group, kind] {
+            clip(text, MAX_DETAIL);
+        }
+        for cause in &mut details.causes {
+            clip(&mut cause.message, MAX_DETAIL);
+        }
         self.0.details = Some(details);
         self
     }

@@ -1,5 +1,6 @@
 //! What is asked of the cluster, and how often.
 
+use super::super::reviews::{Reviews, digest};
 use super::super::testing::Cluster;
 use super::super::{Attributes, Authorize, ClusterAuthorizer, Decision, Requirement, User};
 use http::Method;
@@ -164,6 +165,36 @@ async fn those_who_ask_the_same_at_once_share_one_review() {
         assert_eq!(decision.unwrap(), Decision::Allow);
     }
     assert_eq!(cluster.seen(&Method::POST).len(), 1);
+}
+
+#[tokio::test]
+async fn a_question_goes_with_those_who_asked_it() {
+    let question = std::sync::Arc::new(());
+    let reviews: Reviews<()> = Reviews::new(Duration::from_secs(10), 100);
+    let ask = |key: u8| {
+        let question = std::sync::Arc::clone(&question);
+        let ask = move || {
+            let kept = std::sync::Arc::clone(&question);
+            async move {
+                std::future::pending::<()>().await;
+                drop(kept);
+                Ok(())
+            }
+        };
+        Box::pin(reviews.ask(digest([[key].as_slice()]), ask))
+    };
+    let mut waiting: Vec<_> = [1, 1, 2].into_iter().map(ask).collect();
+    for asked in &mut waiting {
+        assert!(futures::poll!(asked).is_pending());
+    }
+    assert!(std::sync::Arc::strong_count(&question) > 2);
+    drop(waiting.remove(0));
+    assert!(
+        futures::poll!(&mut waiting[0]).is_pending(),
+        "somebody else still asks"
+    );
+    waiting.clear();
+    assert_eq!(std::sync::Arc::strong_count(&question), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! With a connection in the place of the listener's, which sends when it is told to.
 
 use super::*;
+use crate::serve::REQUEST_TIMEOUT;
 use futures::StreamExt as _;
 use http_body_util::BodyExt as _;
 use std::convert::Infallible;
@@ -40,7 +41,8 @@ impl Wire {
             let on_cut = move || {
                 counted.fetch_add(1, Ordering::Relaxed);
             };
-            let mut body = Delivery::body(stream, watch, held, on_cut);
+            let within = (!watch).then_some(REQUEST_TIMEOUT);
+            let mut body = Delivery::body(stream, within, held, on_cut);
             while let Some(frame) = body.frame().await {
                 wire.send(frame.unwrap().into_data().unwrap()).unwrap();
             }
@@ -117,7 +119,7 @@ async fn an_answer_that_is_not_taken_in_time_is_cut_off() {
 async fn an_answer_whose_body_is_not_even_asked_for_is_cut_off() {
     let exchange = async {
         let stream = Body::from_stream(chunks(2).map(Ok::<_, Infallible>));
-        let _body = Delivery::body(stream, false, (), || {});
+        let _body = Delivery::body(stream, Some(REQUEST_TIMEOUT), (), || {});
         std::future::pending::<()>().await;
     };
     let begun = Instant::now();
@@ -167,7 +169,7 @@ async fn what_a_connection_took_in_and_does_not_send_ends_it() {
     let begun = Instant::now();
     let connection = async {
         let stream = Body::from_stream(chunks(1).map(Ok::<_, Infallible>));
-        let mut body = Delivery::body(stream, false, (), || {});
+        let mut body = Delivery::body(stream, Some(REQUEST_TIMEOUT), (), || {});
         let chunk = body.frame().await.unwrap().unwrap().into_data().unwrap();
         drop(body);
         std::future::pending::<()>().await;
@@ -184,11 +186,11 @@ async fn what_a_connection_took_in_and_does_not_send_ends_it() {
 
 #[tokio::test]
 async fn the_end_and_the_length_of_a_body_are_passed_on() {
-    let body = Delivery::body(Body::from("text"), false, (), || {});
+    let body = Delivery::body(Body::from("text"), Some(REQUEST_TIMEOUT), (), || {});
     assert_eq!(hyper::body::Body::size_hint(&body).exact(), Some(4));
     assert!(hyper::body::Body::is_end_stream(&Delivery::body(
         Body::empty(),
-        false,
+        Some(REQUEST_TIMEOUT),
         (),
         || {}
     )));

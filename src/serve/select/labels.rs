@@ -62,6 +62,15 @@ impl Requirement {
     }
 }
 
+/// How many values there are in all sets together.
+pub fn values(requirements: &[Requirement]) -> usize {
+    let values = requirements.iter().map(|it| match &it.test {
+        Test::In(values) | Test::NotIn(values) => values.len(),
+        _ => 0,
+    });
+    values.sum()
+}
+
 /// Reads a selector; 400 if it cannot be.
 pub fn parse(text: &str) -> Result<Vec<Requirement>, Failure> {
     parser::Parser::new(text)

@@ -20,10 +20,14 @@ use crate::auth;
 use crate::index::{Entry, Key, Scope};
 use std::sync::Arc;
 
-/// Most requirements of one selector, whose length is that of a URI at most (64 KiB in
-/// hyper). Each costs a look at every object, so thousands
+/// Most requirements of one selector. Each costs a look at every object, so thousands
 /// of them would keep a processor busy for seconds; nobody writes more than a few.
 const MAX_REQUIREMENTS: usize = 100;
+
+/// Longest selector, in bytes, and most values in all of its sets together: a watch keeps
+/// them, some 45 KB at most, for as long as it lasts.
+const MAX_LENGTH: usize = 16 << 10;
+const MAX_VALUES: usize = 500;
 
 /// Which objects are meant: those that all requirements fit.
 #[derive(Clone, Debug, Default)]
@@ -54,14 +58,10 @@ impl Unresolved {
 impl Selector {
     /// Reads both selectors; 400 for what cannot be parsed.
     pub fn parse(query: &Query) -> Result<Unresolved, Failure> {
-        let labels = labels::parse(query.text("labelSelector"))?;
-        let fields = fields::parse(query.text("fieldSelector"))?;
-        if labels.len().max(fields.len()) > MAX_REQUIREMENTS {
-            return Err(Failure::bad_request(format!(
-                "a selector has at most {MAX_REQUIREMENTS} requirements"
-            )));
-        }
-        Ok(Unresolved { labels, fields })
+        Ok(Unresolved {
+            labels: bounded("labelSelector", query, labels::parse, labels::values)?,
+            fields: bounded("fieldSelector", query, fields::parse, <[_]>::len)?,
+        })
     }
 
     /// Also requires a name, as the old watch paths do.
@@ -123,8 +123,10 @@ pub struct Reviewed {
 impl Reviewed {
     /// Reads both selectors.
     pub fn of(query: &Query) -> Self {
-        let fields = bounded(fields::parse(query.text("fieldSelector")));
-        let labels = bounded(labels::parse(query.text("labelSelector")));
+        let fields = bounded("fieldSelector", query, fields::parse, <[_]>::len);
+        let fields = fields.unwrap_or_default();
+        let labels = bounded("labelSelector", query, labels::parse, labels::values);
+        let labels = labels.unwrap_or_default();
         let name = fields
             .iter()
             .find(|field| field.field == "metadata.name" && field.equal)
@@ -141,12 +143,29 @@ impl Reviewed {
     }
 }
 
-/// The requirements, if they can be read and are not too many.
-fn bounded<T>(requirements: Result<Vec<T>, Failure>) -> Vec<T> {
-    requirements
-        .ok()
-        .filter(|requirements| requirements.len() <= MAX_REQUIREMENTS)
-        .unwrap_or_default()
+/// The requirements of a selector, if they can be read and are not too many.
+fn bounded<T>(
+    option: &str,
+    query: &Query,
+    read: impl Fn(&str) -> Result<Vec<T>, Failure>,
+    values: impl Fn(&[T]) -> usize,
+) -> Result<Vec<T>, Failure> {
+    let too = |most: usize, what: &str| {
+        let message = format!("{option}: a selector has at most {most} {what}");
+        Err(Failure::bad_request(message))
+    };
+    let text = query.text(option);
+    if text.len() > MAX_LENGTH {
+        return too(MAX_LENGTH, "bytes");
+    }
+    let requirements = read(text)?;
+    if requirements.len() > MAX_REQUIREMENTS {
+        return too(MAX_REQUIREMENTS, "requirements");
+    }
+    if values(&requirements) > MAX_VALUES {
+        return too(MAX_VALUES, "values");
+    }
+    Ok(requirements)
 }
 
 #[cfg(test)]
@@ -183,6 +202,29 @@ mod tests {
                 requirements
             });
             assert_eq!(got, refused.map_or(Ok(expected), Err), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_selector_is_bounded_in_length_and_in_values() {
+        let parse = |option: &str, selector: &str| {
+            let uri = format!("/?{option}={selector}");
+            Selector::parse(&Query::of(&uri.parse().unwrap())).map(|_| ())
+        };
+        let set = |count: usize| {
+            let values: Vec<String> = (0..count).map(|number| number.to_string()).collect();
+            format!("a+in+({})", values.join(","))
+        };
+        assert!(parse("labelSelector", &set(MAX_VALUES)).is_ok());
+        let told = parse("labelSelector", &set(MAX_VALUES + 1)).unwrap_err();
+        assert_eq!(
+            told.to_string(),
+            "labelSelector: a selector has at most 500 values"
+        );
+        for option in ["labelSelector", "fieldSelector"] {
+            let told = parse(option, &"a".repeat(MAX_LENGTH + 1)).unwrap_err();
+            let expected = format!("{option}: a selector has at most 16384 bytes");
+            assert_eq!(told.to_string(), expected);
         }
     }
 

@@ -106,3 +106,63 @@ async fn strangers_with_tokens_wait_in_bounded_number_and_hold_up_nobody_else() 
     let known = [("authorization", "Bearer good")];
     assert_eq!(code(&fixture, ALL, &known).await, 200);
 }
+
+#[tokio::test]
+async fn refusals_repeat_little_of_what_was_asked() {
+    let fixture = Fixture::filled();
+    let long = "&".repeat(60_000);
+    let nobody = [("x-user", "nobody")];
+    for path in [
+        format!("/apis/g/v1/{long}"),
+        format!("{BASE}/namespaces/n1/inflightoperations/{long}"),
+        format!("/apis/g/v1/things/%25{long}"),
+        format!("{ALL}?resourceVersion={}", "9".repeat(60_000)),
+        format!("{ALL}?fieldSelector=x{}", "=".repeat(15_000)),
+        format!("{ALL}?labelSelector=a,,{}", "!".repeat(15_000)),
+        format!("/readyz?verbose&exclude={}", "%00".repeat(20_000)),
+    ] {
+        for headers in [&nobody[..], &[]] {
+            let answer = fixture.send(request("GET", &path, headers)).await;
+            let size = text(answer).await.len();
+            assert!(size < 24 << 10, "{size} bytes for {}", &path[..60]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn refusals_are_bounded_and_above_that_say_only_their_code() {
+    let fixture = Fixture::filled();
+    let nobody = [("x-user", "nobody")];
+    let refused = async || fixture.send(request("GET", ALL, &nobody)).await;
+    let mut waiting = Vec::new();
+    for _ in 0..crate::serve::REFUSALS {
+        let answer = refused().await;
+        assert!(answer.headers().contains_key("content-type"));
+        waiting.push(answer);
+    }
+    let more = refused().await;
+    assert_eq!(more.status(), StatusCode::FORBIDDEN);
+    assert!(!more.headers().contains_key("content-type"));
+    assert_eq!(text(more).await, "");
+    // Nobody else is held up.
+    assert_eq!(code(&fixture, ALL, &[("x-user", "a")]).await, 200);
+    assert_eq!(code(&fixture, "/readyz", &[]).await, 200);
+    text(waiting.remove(0)).await;
+    assert!(!text(refused().await).await.is_empty());
+}
+
+#[tokio::test]
+async fn what_is_open_to_everybody_is_bounded_and_holds_up_no_requests() {
+    let fixture = Fixture::filled();
+    let mut waiting = Vec::new();
+    for _ in 0..crate::serve::OPEN {
+        waiting.push(fixture.send(request("GET", "/version", &[])).await);
+    }
+    let more = fixture.send(request("GET", "/apis", &[])).await;
+    assert_eq!(more.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(more.headers()["retry-after"], "1");
+    assert_eq!(text(more).await, "");
+    assert_eq!(code(&fixture, ALL, &[]).await, 200);
+    waiting.pop();
+    assert_eq!(code(&fixture, "/apis", &[]).await, 200);
+}
