@@ -1,12 +1,14 @@
 //! Watch: a cursor on the index, turned into a streamed body. No channel leads to a
 //! client, so none can fill up: a slow client only falls behind, and one that falls off
-//! the ring is told so and can start again.
+//! the ring is told so and can start again. Only the state that a watch begins with is
+//! kept for it, and only for as long as a list may take.
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
 #[cfg(test)]
 mod tests;
 
+use super::REQUEST_TIMEOUT;
 use super::access::Seat;
 use super::encode::{Encoder, Shown};
 use super::list::{FRESH_WAIT, Pace};
@@ -170,6 +172,9 @@ enum Step {
 struct Initial {
     entries: std::vec::IntoIter<Arc<Entry>>,
     cursor: Cursor,
+    /// Until when it is kept: the client has as long for it as for a list. One that is
+    /// slower would keep for itself what everybody else has long forgotten.
+    until: Instant,
 }
 
 impl Watcher {
@@ -194,7 +199,15 @@ impl Watcher {
                         Err(failure) => error_event(&failure),
                     }
                 }
-                Step::Initial(initial) => self.initial(initial).await.into(),
+                Step::Initial(initial) => {
+                    let late = Instant::now() >= initial.until.min(self.deadline);
+                    // As upstream. Without the bookmark at their end, whoever asked for
+                    // initial events knows that these are not all, and asks again.
+                    if late || self.stop.is_cancelled() {
+                        return None;
+                    }
+                    self.initial(initial).await.into()
+                }
                 Step::Live(cursor) => self.live(cursor).await?,
             };
             if !chunk.is_empty() {
@@ -234,6 +247,7 @@ impl Watcher {
                     Ok(Step::Initial(Initial {
                         entries: entries.into_iter(),
                         cursor,
+                        until: Instant::now() + REQUEST_TIMEOUT,
                     }))
                 })
             }

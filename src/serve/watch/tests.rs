@@ -1,7 +1,8 @@
-//! Watches that look through much.
+//! Watches that take long for what they begin with, or look through much.
 
 use super::super::list::tests::{LEAST, MANY, put_many, turns};
 use super::super::tests::{Fixture, request};
+use super::*;
 use axum::body::Body;
 use http_body_util::BodyExt as _;
 use std::sync::atomic::Ordering;
@@ -27,6 +28,51 @@ async fn part(body: &mut Body) -> Option<String> {
     let frame = body.frame().await?;
     let bytes = frame.unwrap().into_data().unwrap();
     Some(String::from_utf8(bytes.to_vec()).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn initial_events_end_at_the_timeout_and_after_the_time_of_a_list() {
+    let fixture = many();
+    for (options, seconds) in [
+        ("&timeoutSeconds=5", 5),
+        ("", 60),
+        ("&timeoutSeconds=90", 60),
+    ] {
+        let mut slow = open(&fixture, options).await;
+        let seconds = Duration::from_secs(seconds);
+        for _ in 0..5 {
+            assert!(part(&mut slow).await.unwrap().contains("ADDED"));
+            tokio::time::sleep(seconds / 5 - Duration::from_millis(1)).await;
+        }
+        assert!(part(&mut slow).await.unwrap().contains("ADDED"));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        // Without an error, and without the bookmark that would say that these were all.
+        assert_eq!(part(&mut slow).await, None, "{options}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_lives_on_after_initial_events_that_were_taken_in_time() {
+    let mut fixture = many();
+    let mut watch = open(&fixture, "").await;
+    let mut events = String::new();
+    while !events.contains("initial-events-end") {
+        events.push_str(&part(&mut watch).await.unwrap());
+    }
+    assert_eq!(events.matches("ADDED").count(), MANY);
+    tokio::time::sleep(REQUEST_TIMEOUT + Duration::from_secs(5)).await;
+    put_many(&mut fixture, 2);
+    assert!(part(&mut watch).await.unwrap().contains("BOOKMARK"));
+    assert!(part(&mut watch).await.unwrap().contains("MODIFIED"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_ends_initial_events() {
+    let fixture = many();
+    let mut slow = open(&fixture, "").await;
+    assert!(part(&mut slow).await.unwrap().contains("ADDED"));
+    fixture.shutdown.cancel();
+    assert_eq!(part(&mut slow).await, None);
 }
 
 #[tokio::test]
