@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 static LAYOUT: Layout = Layout { paths: &[&["n"]] };
 
@@ -319,6 +319,8 @@ proptest! {
         batches in batches(),
         bytes in prop_oneof![Just(usize::MAX), 0..5_000_usize],
         mirror in any::<bool>(),
+        // Whether changes are no longer young when the next ones come.
+        old in any::<bool>(),
     ) {
         let bounds = Bounds { bytes, age: Duration::from_mins(10) };
         let (mut writer, reader) = index(&LAYOUT, bounds);
@@ -343,7 +345,11 @@ proptest! {
                 // The versions of a batch follow on each other.
                 model.record(if mirror { last } else { Rv(last.0 - count + i) }, step);
             }
-            prop_assert!(reader.ring_bytes() <= bytes);
+            prop_assert!(reader.ring_bytes() <= bounds.most());
+            if old {
+                writer.trim(Instant::now() + Bounds::YOUNG);
+                prop_assert!(reader.ring_bytes() <= bytes);
+            }
             prop_assert_eq!(reader.len(), model.last().state.len());
         }
         for scope in [

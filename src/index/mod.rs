@@ -15,6 +15,9 @@
 //! it set out with, the ring can take back. And what the writer has not published yet
 //! is newer than any reader's version, so nobody sees half a batch.
 //!
+//! A cursor loses nothing as long as it keeps within the ring's [`Bounds`]: those of
+//! bytes give way for some seconds when much is committed at once.
+//!
 //! The writer waits for no client. It shares two locks with readers, the ring's and that
 //! of the map's part it changes, and readers hold each only for as long as it takes to
 //! copy references.
@@ -172,10 +175,32 @@ pub enum Error {
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Bytes that only the ring still holds: the objects that were replaced or removed,
-    /// and its own slots.
+    /// and its own slots. For [`Bounds::YOUNG`] after a change, up to [`Bounds::most`].
     pub bytes: usize,
     /// Age of the oldest change.
     pub age: Duration,
+}
+
+impl Bounds {
+    /// So long a change stays although the ring has more bytes than it should, since
+    /// whoever reads promptly may be at it still. The ends of 10,000 operations are
+    /// 36 MB of events, which a client that takes 4 MB/s has by then.
+    pub const YOUNG: Duration = Duration::from_secs(10);
+
+    /// How many times its bytes a ring may have while its changes are young.
+    const TIMES: usize = 12;
+
+    /// And how many bytes at most. When a rule with 10,000 operations of 1.6 KB is
+    /// renamed, each of them completes and goes: 40 MB of objects that only the ring
+    /// holds. What the writer did to make them had them all in memory already, and what
+    /// they were is no longer in the map, so this fits into the 128 MiB of the Deployment.
+    const MOST: usize = 48 << 20;
+
+    /// Bytes that the ring holds at the very most, whatever is committed.
+    pub fn most(&self) -> usize {
+        let young = self.bytes.saturating_mul(Self::TIMES).min(Self::MOST);
+        young.max(self.bytes)
+    }
 }
 
 /// Makes an empty index. Its first version is the clock's, so it is above all that a

@@ -1,7 +1,7 @@
 //! Views of the index. Enters: a scope and a version. Leaves: the objects of the one
 //! exactly as of the other, or a cursor that goes on from there.
 
-use super::ring::Ring;
+use super::ring::{self, Ring};
 use super::{At, Bounds, Cursor, Entry, Gone, Key, Rv, Scope, key};
 use dashmap::DashMap;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// How often a list of the newest state starts over when the ring has dropped what it
@@ -216,7 +216,7 @@ impl Reader {
 
     /// Age of the oldest change in the ring; zero if there is none.
     pub fn ring_age(&self) -> Duration {
-        self.shared.ring().age(Instant::now())
+        self.shared.ring().age(ring::now())
     }
 
     #[cfg(test)]

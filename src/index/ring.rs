@@ -4,11 +4,21 @@
 //! Accounting: an object that was replaced or removed is the `before` of exactly one
 //! change, and every `after` that the map no longer holds is the `before` of a later
 //! change. So the weights of the `before`s are what the ring alone keeps in memory.
+//!
+//! What is dropped: the oldest changes, once they are too old or all together too many
+//! bytes. But a batch of the writer may be larger than the whole ring, and would be gone
+//! before anybody could have read it. So changes younger than [`Bounds::YOUNG`] stay, and
+//! may take up to [`Bounds::most`] bytes: whoever reads at once loses nothing.
 
 use super::{Bounds, Change, Entry, Gone, Rv, Scope};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// The time that ages are counted in: tokio's, so that paused tests move it.
+pub(super) fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
 
 #[derive(Debug)]
 pub(super) struct Ring {
@@ -18,6 +28,8 @@ pub(super) struct Ring {
     floor: Rv,
     bytes: usize,
     bounds: Bounds,
+    /// Whether somebody will trim it even if nothing is added.
+    pub watched: bool,
 }
 
 #[derive(Debug)]
@@ -42,6 +54,7 @@ impl Ring {
             floor,
             bytes: 0,
             bounds,
+            watched: false,
         }
     }
 
@@ -52,20 +65,27 @@ impl Ring {
         self.slots.push_back(slot);
     }
 
-    /// Drops the oldest changes until the bounds hold. The writer does it only when all
-    /// that it has pushed is published: the lower boundary is never above the head.
-    pub(super) fn trim(&mut self, now: Instant) {
+    /// Drops the oldest changes until the bounds hold, but none after `head`, the
+    /// published version: the lower boundary is never above it. Says whether there is
+    /// more to drop once it is no longer young.
+    pub(super) fn trim(&mut self, now: Instant, head: Rv) -> bool {
         while let Some(oldest) = self.slots.front() {
-            let over = self.bytes > self.bounds.bytes
-                || now.saturating_duration_since(oldest.at) > self.bounds.age;
-            if !over {
-                return;
+            let age = now.saturating_duration_since(oldest.at);
+            let allowed = if age < Bounds::YOUNG {
+                self.bounds.most()
+            } else {
+                self.bounds.bytes
+            };
+            let over = self.bytes > allowed || age > self.bounds.age;
+            if !over || oldest.change.rv > head {
+                break;
             }
             // What is left of changes of the same version, nobody sees any more.
             self.floor = oldest.change.rv;
             self.bytes -= oldest.weight();
             self.slots.pop_front();
         }
+        self.bytes > self.bounds.bytes
     }
 
     /// The changes after `rv`, if the ring still has all of them.

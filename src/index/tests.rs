@@ -130,6 +130,11 @@ fn replaced_weight(writer: &mut Writer, reader: &Reader) -> usize {
     replaced - added
 }
 
+/// What was committed is not young any more.
+fn grow_old(writer: &mut Writer) {
+    writer.trim(Instant::now() + Bounds::YOUNG);
+}
+
 #[test]
 fn the_ring_counts_what_it_alone_holds_and_stays_within_its_bytes() {
     let (mut writer, reader) = index(&LAYOUT, MANY);
@@ -144,6 +149,7 @@ fn the_ring_counts_what_it_alone_holds_and_stays_within_its_bytes() {
         writer
             .commit(vec![put("w", "w", n % 9)], Stamp::Mint)
             .unwrap();
+        grow_old(&mut writer);
         assert!(reader.ring_bytes() <= bytes);
     }
     assert!(
@@ -176,6 +182,95 @@ fn the_ring_drops_what_is_too_old_and_keeps_the_state() {
     let (rv, entries) = reader.list(&Scope::All, At::Exact(second)).unwrap();
     assert_eq!(shown(&entries), [("a/x".into(), rv, "2".into())]);
     assert_eq!(ready(reader.follow(second, Scope::All).unwrap()).len(), 0);
+}
+
+/// The bounds of the server, and as many operations as it must bear.
+const SERVERS: Bounds = Bounds {
+    bytes: 4 << 20,
+    age: Duration::from_mins(5),
+};
+const OPERATIONS: usize = 10_000;
+
+/// Operation number `n`, with as much text as they have on average.
+fn operation(n: usize, phase: &str) -> Write {
+    let text = "x".repeat(1_600);
+    Write::Put {
+        key: Key::new(format!("team-{}", n % 100), format!("vm-{n}")),
+        json: format!(r#"{{"metadata":{{}},"n":"{phase}","text":"{text}"}}"#).into_bytes(),
+    }
+}
+
+/// All operations, and then one batch that completes and deletes each of them, as when
+/// their rule gets another name. Returns the version before that batch.
+fn end_all(writer: &mut Writer) -> Rv {
+    let begin = (0..OPERATIONS).map(|n| operation(n, "Active")).collect();
+    let before = writer.commit(begin, Stamp::Mint).unwrap();
+    let ends = (0..OPERATIONS).flat_map(|n| {
+        let completed = operation(n, "Completed");
+        let Write::Put { key, .. } = &completed else {
+            unreachable!("an operation is put")
+        };
+        let delete = Write::Delete { key: key.clone() };
+        [completed, delete]
+    });
+    writer.commit(ends.collect(), Stamp::Mint).unwrap();
+    before
+}
+
+#[test]
+fn a_batch_larger_than_the_ring_reaches_whoever_is_up_to_date() {
+    let (mut writer, reader) = index(&LAYOUT, SERVERS);
+    let before = end_all(&mut writer);
+    assert!(reader.ring_bytes() > SERVERS.bytes && reader.ring_bytes() <= SERVERS.most());
+    let changes = ready(reader.follow(before, Scope::All).unwrap());
+    let deletions = changes.iter().filter(|change| change.after.is_none());
+    assert_eq!(
+        (changes.len(), deletions.count()),
+        (2 * OPERATIONS, OPERATIONS)
+    );
+    // A page of a list that was begun before can be had, too.
+    let (_, then) = reader.list(&Scope::All, At::Exact(before)).unwrap();
+    assert_eq!(then.len(), OPERATIONS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_kept_while_it_was_young_goes_though_nothing_is_committed() {
+    let (mut writer, reader) = index(&LAYOUT, SERVERS);
+    let before = end_all(&mut writer);
+    tokio::time::sleep(Bounds::YOUNG / 2).await;
+    assert!(reader.follow(before, Scope::All).is_ok());
+    tokio::time::sleep(Bounds::YOUNG).await;
+    assert!(reader.ring_bytes() <= SERVERS.bytes);
+    assert!(reader.follow(before, Scope::All).is_err());
+    assert!(reader.follow(reader.oldest(), Scope::All).is_ok());
+    // And the next time again.
+    let before = end_all(&mut writer);
+    assert!(reader.follow(before, Scope::All).is_ok());
+    tokio::time::sleep(2 * Bounds::YOUNG).await;
+    assert!(reader.ring_bytes() <= SERVERS.bytes);
+}
+
+#[test]
+fn young_changes_are_bounded_too() {
+    let one = {
+        let (mut writer, reader) = index(&LAYOUT, MANY);
+        replaced_weight(&mut writer, &reader)
+    };
+    let bounds = Bounds {
+        bytes: 10 * one,
+        ..MANY
+    };
+    let (mut writer, reader) = index(&LAYOUT, bounds);
+    for n in 0..500 {
+        let batch = vec![put("w", "w", n), put("w", "w", n + 1000)];
+        writer.commit(batch, Stamp::Mint).unwrap();
+        assert!(reader.ring_bytes() <= bounds.most());
+    }
+    assert!(reader.ring_bytes() > bounds.most() - 2 * one);
+    // Nobody gets less for a ring that is large anyway, or for none.
+    for (bytes, most) in [(0, 0), (4 << 20, 48 << 20), (1 << 30, 1 << 30)] {
+        assert_eq!(Bounds { bytes, ..MANY }.most(), most);
+    }
 }
 
 #[test]
@@ -358,6 +453,7 @@ fn changes_of_one_version_are_seen_together_or_not_at_all() {
         let batch = vec![put("a", "x", rv), put("a", "y", rv)];
         let previous = reader.head();
         writer.commit(batch, Stamp::Exact(Rv(rv))).unwrap();
+        grow_old(&mut writer);
         if let Ok(cursor) = reader.follow(previous, Scope::All) {
             assert_eq!(ready(cursor).len(), 2);
         }

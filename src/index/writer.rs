@@ -2,6 +2,7 @@
 //! in the map, then the published version.
 
 use super::reader::Shared;
+use super::ring;
 use super::{Bounds, Change, Entry, Error, Key, Layout, Reader, Rv, Stamp, Write};
 use dashmap::Entry as Slot;
 use std::collections::{HashMap, HashSet};
@@ -67,7 +68,7 @@ impl Writer {
             return Ok(head);
         };
 
-        let now = Instant::now();
+        let now = ring::now();
         {
             let mut ring = self.shared.ring_mut();
             for change in &changes {
@@ -78,7 +79,7 @@ impl Writer {
             self.apply(change);
         }
         self.head.send_replace(last);
-        self.trim(now);
+        self.let_go(now);
         Ok(last)
     }
 
@@ -95,7 +96,37 @@ impl Writer {
     /// Drops from the ring what is too old at `now`. Each commit does this too; a timer
     /// may, so that an index at rest lets go of its past.
     pub fn trim(&mut self, now: Instant) {
-        self.shared.ring_mut().trim(now);
+        self.shared.ring_mut().trim(now, self.head());
+    }
+
+    /// Trims, and sees to it that what the ring keeps only while it is young goes even if
+    /// nothing is committed any more. Without a runtime that waits for the next commit.
+    fn let_go(&self, now: Instant) {
+        let mut ring = self.shared.ring_mut();
+        let more = ring.trim(now, self.head());
+        if !more || ring.watched {
+            return;
+        }
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        ring.watched = true;
+        drop(ring);
+        let (shared, head) = (Arc::downgrade(&self.shared), self.head.subscribe());
+        runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(Bounds::YOUNG).await;
+                let Some(shared) = shared.upgrade() else {
+                    return;
+                };
+                let head = *head.borrow();
+                let mut ring = shared.ring_mut();
+                ring.watched = ring.trim(ring::now(), head);
+                if !ring.watched {
+                    return;
+                }
+            }
+        });
     }
 
     /// Changes the map. The ring has the change already.

@@ -1,9 +1,12 @@
 //! List: the state at one version, whole or in pages. Bodies are written in chunks as
 //! the client reads them, from entries shared with the index, so a slow client holds
-//! references and no copy.
+//! references and no copy. What is not selected is left out before that, in turns with
+//! all other requests.
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
+#[cfg(test)]
+pub mod tests;
 
 use super::encode::{Encoder, ListMeta};
 use super::negotiate::{Form, Shape, Syntax, negotiate};
@@ -11,6 +14,7 @@ use super::options::Options;
 use super::request::{Query, Request};
 use super::resource::Resource;
 use super::respond::{self, Indenter};
+use super::select::Selector;
 use super::status::Failure;
 use crate::index::{At, Entry, Rv};
 use axum::body::Body;
@@ -25,7 +29,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod pace;
 mod yaml;
+
+pub use self::pace::Pace;
 
 #[cfg(any(fuzzing, test))]
 pub use self::fuzzing::{check as check_token, options as check_options};
@@ -213,7 +220,7 @@ pub async fn list(
         entries.drain(..past);
     }
     if !selector.is_everything() {
-        entries.retain(|entry| selector.matches(entry));
+        entries = selected(entries, &selector, page.limit).await;
     }
     let mut meta = ListMeta {
         rv,
@@ -242,6 +249,27 @@ pub async fn list(
     };
     let stream = futures::stream::iter(chunks.map(Ok::<_, Infallible>));
     Ok(respond::data(Body::from_stream(stream), wanted.syntax))
+}
+
+/// Those that are meant; of a page, no more than tell that it is not the last.
+async fn selected(
+    entries: Vec<Arc<Entry>>,
+    selector: &Selector,
+    limit: Option<usize>,
+) -> Vec<Arc<Entry>> {
+    let enough = limit.map_or(usize::MAX, |limit| limit.saturating_add(1));
+    let mut selected = Vec::new();
+    let mut pace = Pace::default();
+    for entry in entries {
+        pace.looked(1).await;
+        if selector.matches(&entry) {
+            selected.push(entry);
+            if selected.len() == enough {
+                break;
+            }
+        }
+    }
+    selected
 }
 
 /// A list's body, chunk by chunk, in any syntax: what is large is never there as a whole.

@@ -1,13 +1,17 @@
 //! Watch: a cursor on the index, turned into a streamed body. No channel leads to a
 //! client, so none can fill up: a slow client only falls behind, and one that falls off
-//! the ring is told so and can start again.
+//! the ring is told so and can start again. Only the state that a watch begins with is
+//! kept for it, and only for as long as a list may take.
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
+#[cfg(test)]
+mod tests;
 
+use super::REQUEST_TIMEOUT;
 use super::access::Seat;
 use super::encode::{Encoder, Shown};
-use super::list::FRESH_WAIT;
+use super::list::{FRESH_WAIT, Pace};
 use super::negotiate::{Form, Shape, Syntax, negotiate};
 use super::options::Options;
 use super::request::{Query, Request};
@@ -121,6 +125,7 @@ pub fn watch(
         deadline: now + course.lasts,
         bookmark_at: None,
         columns_sent: false,
+        pace: Pace::default(),
         // Of less than no time: a timer would fire a moment too late.
         step: if course.lasts.is_zero() {
             Step::Over
@@ -149,6 +154,7 @@ struct Watcher {
     deadline: Instant,
     bookmark_at: Option<Instant>,
     columns_sent: bool,
+    pace: Pace,
     step: Step,
     stop: CancellationToken,
     /// Counts the watch for as long as it lasts.
@@ -157,10 +163,18 @@ struct Watcher {
 
 enum Step {
     Start(Start),
-    /// The state as of the cursor's version, then its end.
-    Initial(std::vec::IntoIter<Arc<Entry>>, Cursor),
+    Initial(Initial),
     Live(Cursor),
     Over,
+}
+
+/// The state as of the cursor's version.
+struct Initial {
+    entries: std::vec::IntoIter<Arc<Entry>>,
+    cursor: Cursor,
+    /// Until when it is kept: the client has as long for it as for a list. One that is
+    /// slower would keep for itself what everybody else has long forgotten.
+    until: Instant,
 }
 
 impl Watcher {
@@ -185,7 +199,15 @@ impl Watcher {
                         Err(failure) => error_event(&failure),
                     }
                 }
-                Step::Initial(entries, cursor) => self.initial(entries, cursor).into(),
+                Step::Initial(initial) => {
+                    let late = Instant::now() >= initial.until.min(self.deadline);
+                    // As upstream. Without the bookmark at their end, whoever asked for
+                    // initial events knows that these are not all, and asks again.
+                    if late || self.stop.is_cancelled() {
+                        return None;
+                    }
+                    self.initial(initial).await.into()
+                }
                 Step::Live(cursor) => self.live(cursor).await?,
             };
             if !chunk.is_empty() {
@@ -222,7 +244,11 @@ impl Watcher {
                 self.retry(|| {
                     let (rv, entries) = reader.list(&self.scope, At::Latest)?;
                     let cursor = reader.follow(rv, self.scope.clone())?;
-                    Ok(Step::Initial(entries.into_iter(), cursor))
+                    Ok(Step::Initial(Initial {
+                        entries: entries.into_iter(),
+                        cursor,
+                        until: Instant::now() + REQUEST_TIMEOUT,
+                    }))
                 })
             }
         }
@@ -245,21 +271,26 @@ impl Watcher {
         })
     }
 
-    fn initial(&mut self, mut entries: std::vec::IntoIter<Arc<Entry>>, cursor: Cursor) -> Vec<u8> {
+    /// The next of the initial events: as many as fit into a chunk, or as there are among
+    /// the objects of one turn.
+    async fn initial(&mut self, mut initial: Initial) -> Vec<u8> {
         let mut out = Vec::new();
         while out.len() < CHUNK {
-            let Some(entry) = entries.next() else {
+            let Some(entry) = initial.entries.next() else {
                 if self.bookmarks {
-                    self.bookmark(cursor.rv(), true, &mut out);
+                    self.bookmark(initial.cursor.rv(), true, &mut out);
                 }
-                self.step = Step::Live(cursor);
+                self.step = Step::Live(initial.cursor);
                 return out;
             };
             if self.selector.matches(&entry) {
                 self.event("ADDED", Shown::own(&entry), &mut out);
             }
+            if self.pace.looked(1).await {
+                break;
+            }
         }
-        self.step = Step::Initial(entries, cursor);
+        self.step = Step::Initial(initial);
         out
     }
 
@@ -279,7 +310,10 @@ impl Watcher {
                 out = line.into();
             }
             changes = cursor.next() => match changes {
-                Ok(changes) => out = self.changes(&changes),
+                Ok(changes) => {
+                    out = self.changes(&changes);
+                    self.pace.looked(changes.len()).await;
+                }
                 Err(gone) => {
                     let failure = Failure::watch_too_old(gone.asked.0, gone.oldest.0);
                     return Some(error_event(&failure));

@@ -1,4 +1,5 @@
-//! Label selectors: `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>3`.
+//! Label selectors: `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>3`. An object's labels are
+//! read once for all requirements, which are kept in the order of their keys for that.
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
@@ -30,21 +31,60 @@ enum Test {
     Less(i64),
 }
 
-impl Requirement {
-    /// Whether a JSON object of labels fits.
-    pub fn matches(&self, labels: &[u8]) -> bool {
-        let value = raw::member(labels, &self.key);
-        let number = || value.as_deref().and_then(|text| text.parse::<i64>().ok());
-        match &self.test {
-            Test::In(values) => value.is_some_and(|value| values.contains(&*value)),
-            Test::NotIn(values) => value.is_none_or(|value| !values.contains(&*value)),
-            Test::Exists => value.is_some(),
-            Test::DoesNotExist => value.is_none(),
+impl Test {
+    /// Whether a label that is there fits.
+    fn fits(&self, value: &str) -> bool {
+        let number = || value.parse::<i64>().ok();
+        match self {
+            Test::In(values) => values.contains(value),
+            Test::NotIn(values) => !values.contains(value),
+            Test::Exists => true,
+            Test::DoesNotExist => false,
             Test::Greater(than) => number().is_some_and(|number| number > *than),
             Test::Less(than) => number().is_some_and(|number| number < *than),
         }
     }
 
+    /// Whether a label must be there at all.
+    fn needs_one(&self) -> bool {
+        match self {
+            Test::In(_) | Test::Exists | Test::Greater(_) | Test::Less(_) => true,
+            Test::NotIn(_) | Test::DoesNotExist => false,
+        }
+    }
+}
+
+/// Whether a JSON object of labels, each there once, fits all of `requirements`, which
+/// are in the order that [`parse`] gives them.
+pub fn all_fit(requirements: &[Requirement], labels: &[u8]) -> bool {
+    let needed = |of: &[Requirement]| of.iter().filter(|one| one.test.needs_one()).count();
+    let mut missing = needed(requirements);
+    for (key, value) in raw::members(labels) {
+        // Most keys are of no requirement, so they are compared as they are.
+        let unescaped;
+        let key = if key.contains(&b'\\') {
+            unescaped = raw::unescaped(key);
+            unescaped.as_bytes()
+        } else {
+            key
+        };
+        let first = requirements.partition_point(|one| one.key.as_bytes() < key);
+        let of_key = requirements[first..].iter();
+        let of_key = of_key.take_while(|one| one.key.as_bytes() == key).count();
+        if of_key == 0 {
+            continue;
+        }
+        let of_key = &requirements[first..first + of_key];
+        let value = raw::unescaped(value);
+        if !of_key.iter().all(|one| one.test.fits(&value)) {
+            return false;
+        }
+        missing = missing.saturating_sub(needed(of_key));
+    }
+    missing == 0
+}
+
+impl Requirement {
     /// As a `SubjectAccessReview` has it; None for the comparisons, which it has not.
     pub fn reviewed(&self) -> Option<auth::Requirement> {
         let (operator, values) = match &self.test {
@@ -71,11 +111,13 @@ pub fn values(requirements: &[Requirement]) -> usize {
     values.sum()
 }
 
-/// Reads a selector; 400 if it cannot be.
+/// Reads a selector; 400 if it cannot be. The requirements are in the order of their
+/// keys, as upstream.
 pub fn parse(text: &str) -> Result<Vec<Requirement>, Failure> {
-    parser::Parser::new(text)
-        .selector()
-        .map_err(Failure::bad_request)
+    let read = parser::Parser::new(text).selector();
+    let mut requirements = read.map_err(Failure::bad_request)?;
+    requirements.sort_by(|a, b| a.key.cmp(&b.key));
+    Ok(requirements)
 }
 
 #[cfg(test)]
@@ -83,10 +125,7 @@ mod tests {
     use super::*;
 
     fn fits(selector: &str, labels: &str) -> bool {
-        parse(selector)
-            .unwrap()
-            .iter()
-            .all(|requirement| requirement.matches(labels.as_bytes()))
+        all_fit(&parse(selector).unwrap(), labels.as_bytes())
     }
 
     #[test]
@@ -108,6 +147,7 @@ mod tests {
             "a<2",
             "a\t<\r\n2",
             "b.c/d=x,a=1",
+            "z!=1,b.c/d,a<2,!y,a>0,a!=3,a,e notin (f)",
             "e=",
             "e",
             "e in (,x)",
@@ -127,6 +167,8 @@ mod tests {
             "z>0",
             "b.c/d>0",
             "a=1,z",
+            "a,a=1,a!=1",
+            "b.c/d=x,a=1,y,a",
             "a=",
         ] {
             assert!(!fits(selector, labels), "{selector}");
@@ -191,9 +233,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_text_makes_the_parser_panic(text in "[a-c=!,<>() \\\\innotéx/.-]{0,24}", labels: Vec<u8>) {
-            for requirement in parse(&text).unwrap_or_default() {
-                requirement.matches(&labels);
-            }
+            all_fit(&parse(&text).unwrap_or_default(), &labels);
         }
     }
 }

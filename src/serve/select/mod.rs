@@ -79,7 +79,7 @@ impl Selector {
         self.fields.iter().all(|field| field.matches(entry))
             && (self.labels.is_empty() || {
                 let labels = entry.labels().unwrap_or(b"{}");
-                self.labels.iter().all(|label| label.matches(labels))
+                labels::all_fit(&self.labels, labels)
             })
     }
 

@@ -21,7 +21,8 @@ pub fn is(json: &[u8], wanted: &str) -> bool {
     }
 }
 
-fn unescaped(inner: &[u8]) -> Cow<'_, str> {
+/// The text of a JSON string, which is given without its quotes.
+pub fn unescaped(inner: &[u8]) -> Cow<'_, str> {
     if inner.contains(&b'\\') {
         let mut quoted = Vec::with_capacity(inner.len() + 2);
         quoted.push(b'"');
@@ -34,22 +35,16 @@ fn unescaped(inner: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(inner)
 }
 
-/// The value of `key` in a compact JSON object whose values are strings.
-pub fn member<'a>(object: &'a [u8], key: &str) -> Option<Cow<'a, str>> {
-    let mut rest = object.strip_prefix(b"{")?;
-    loop {
-        let (name, after) = string(rest)?;
+/// The names and values of a compact JSON object whose values are strings, without their
+/// quotes, up to whatever is no such member.
+pub fn members(object: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let mut rest = object.strip_prefix(b"{");
+    std::iter::from_fn(move || {
+        let (name, after) = string(rest?)?;
         let (value, after) = string(after.strip_prefix(b":")?)?;
-        let same = if name.contains(&b'\\') {
-            unescaped(name) == key
-        } else {
-            name == key.as_bytes()
-        };
-        if same {
-            return Some(unescaped(value));
-        }
-        rest = after.strip_prefix(b",")?;
-    }
+        rest = after.strip_prefix(b",");
+        Some((name, value))
+    })
 }
 
 /// The content of the string that `json` begins with, and what follows it.
@@ -69,14 +64,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_are_found_without_and_with_escapes() {
-        let object = br#"{"a":"1","b/c":"x\"y","d\u0041":""}"#;
-        assert!(matches!(member(object, "a"), Some(Cow::Borrowed("1"))));
-        assert_eq!(member(object, "b/c").unwrap(), "x\"y");
-        assert_eq!(member(object, "dA").unwrap(), "");
-        assert_eq!(member(object, "1"), None);
-        assert_eq!(member(b"{}", "a"), None);
-        assert_eq!(member(b"{\"a\":\"", "a"), None);
+    fn members_are_read_without_and_with_escapes() {
+        let read = |object| -> Vec<_> {
+            let both = |(name, value)| (unescaped(name), unescaped(value));
+            members(object).map(both).collect()
+        };
+        let object = read(br#"{"a":"1","b/c":"x\"y","d\u0041":""}"#);
+        assert!(matches!(
+            object[0],
+            (Cow::Borrowed("a"), Cow::Borrowed("1"))
+        ));
+        assert_eq!(
+            object[1..],
+            [("b/c".into(), "x\"y".into()), ("dA".into(), "".into())]
+        );
+        assert_eq!(read(b"{}"), []);
+        assert_eq!(read(b"{\"a\":\"1\",\"b\":\"").len(), 1);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What holds for every label selector.
 
-use super::{Requirement, Test, parse};
+use super::{Requirement, Test, all_fit, parse};
 use crate::serve::fuzzing::refused;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 type Labels = BTreeMap<String, String>;
 
 /// How many requirements are compared label by label: each brings labels of its own,
-/// and all are compared with all.
+/// and all are compared with all, by themselves and together.
 const COMPARED: usize = 12;
 
 /// A selector that is read is the same when written out in any of its spellings, and
@@ -32,18 +32,13 @@ pub fn check(text: &str) {
     for labels in examples(&requirements) {
         let plain = serde_json::to_vec(&labels).expect("a map of strings is JSON");
         let escaped = escaped(&labels);
-        for requirement in requirements.iter().take(COMPARED) {
-            let expected = fits(requirement, &labels);
-            assert_eq!(
-                requirement.matches(&plain),
-                expected,
-                "{requirement:?} on {labels:?}"
-            );
-            assert_eq!(
-                requirement.matches(escaped.as_bytes()),
-                expected,
-                "{requirement:?} on {escaped}"
-            );
+        let compared = &requirements[..requirements.len().min(COMPARED)];
+        let one_by_one = compared.iter().map(std::slice::from_ref);
+        for some in one_by_one.chain([compared]) {
+            let expected = some.iter().all(|one| fits(one, &labels));
+            assert_eq!(all_fit(some, &plain), expected, "{some:?} on {labels:?}");
+            let of_escaped = all_fit(some, escaped.as_bytes());
+            assert_eq!(of_escaped, expected, "{some:?} on {escaped}");
         }
     }
 }

@@ -1,0 +1,62 @@
+//! How lists share the processor.
+
+use super::pace::TURN;
+use crate::index::{Key, Stamp, Write};
+use crate::serve::tests::{Fixture, operation, request};
+use http::StatusCode;
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
+
+/// More objects than are looked at in some turns.
+pub const MANY: usize = 2_000;
+
+/// So many turns others have at least while that many are looked at.
+pub const LEAST: usize = MANY / TURN;
+
+/// Commits that many operations.
+pub fn put_many(fixture: &mut Fixture, progress: u8) {
+    let put = |n: usize| {
+        let name = format!("n{n}");
+        let mut object = operation("many", &name);
+        object["status"]["progress"] = json!(progress);
+        Write::Put {
+            key: Key::new("many", name),
+            json: object.to_string().into_bytes(),
+        }
+    };
+    let batch = (0..MANY).map(put).collect();
+    fixture.live.commit(batch, Stamp::Mint).unwrap();
+}
+
+/// Counts the turns that others get.
+pub fn turns() -> Arc<AtomicUsize> {
+    let turns = Arc::new(AtomicUsize::new(0));
+    tokio::spawn({
+        let turns = turns.clone();
+        async move {
+            loop {
+                turns.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    turns
+}
+
+#[tokio::test]
+async fn others_have_their_turn_while_a_list_looks_for_what_is_selected() {
+    let mut fixture = Fixture::new();
+    put_many(&mut fixture, 1);
+    for selector in ["fieldSelector=spec.operation%3DNone", "labelSelector=none"] {
+        let turns = turns();
+        let response = fixture
+            .send(request("GET", &format!("{ALL}?{selector}"), &[]))
+            .await;
+        assert_eq!(response.status(), StatusCode::OK);
+        let had = turns.load(Ordering::Relaxed);
+        assert!(had >= LEAST, "{had}");
+    }
+}
