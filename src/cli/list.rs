@@ -4,7 +4,7 @@ use super::columns::{Table, screen};
 use super::connect::Connect;
 use super::filter::Filters;
 use super::operation::Operation;
-use super::output::{Format, Shape, print, tell, text_of};
+use super::output::{Format, Shape, complain, print, tell, text_of};
 use super::paint::{Colors, Paint};
 use super::problem::Problem;
 use super::sort::SortBy;
@@ -60,7 +60,13 @@ pub(super) struct GetArgs {
 #[command(next_help_heading = "Output")]
 pub(super) struct Output {
     /// Form of the output; kubectl's -o does it, too
-    #[arg(short = 'O', long = "output", value_enum, value_name = "FORM")]
+    #[arg(
+        short = 'O',
+        long = "output",
+        value_enum,
+        value_name = "FORM",
+        ignore_case = true
+    )]
     pub(super) shape: Option<Shape>,
     /// Goes on with what changes
     #[arg(short, long)]
@@ -75,7 +81,7 @@ pub(super) struct Output {
 /// Lists.
 pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     let mut filters = args.filters.within(args.connect.namespace.as_ref());
-    let asked = filters.take_format();
+    let asked = filters.take_format()?;
     let output = Output {
         shape: args.output.shape.or(asked),
         ..args.output.clone()
@@ -86,7 +92,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
 /// Shows the named ones, whatever their phase.
 pub(super) async fn get(args: &GetArgs) -> Result<ExitCode, Problem> {
     let mut filters = args.filters.within(args.connect.namespace.as_ref());
-    let asked = filters.take_format();
+    let asked = filters.take_format()?;
     filters.all_phases = true;
     let output = Output {
         shape: args.output.shape.or(asked),
@@ -97,7 +103,7 @@ pub(super) async fn get(args: &GetArgs) -> Result<ExitCode, Problem> {
 
 async fn show(
     connect: &Connect,
-    filters: Filters,
+    mut filters: Filters,
     output: &Output,
     names: &[String],
 ) -> Result<ExitCode, Problem> {
@@ -105,7 +111,12 @@ async fn show(
     let shape = output.shape.unwrap_or_default();
     let keep_raw = matches!(shape, Shape::Json | Shape::Yaml) || sort.needs_raw();
     let all_phases = filters.all_phases;
-    let (source, mut operations) = Source::open(connect.open().await?, filters, keep_raw).await?;
+    let server = connect.open().await?;
+    filters.resolve(&server).await;
+    if let Some(unknown) = filters.unknown_kind() {
+        complain("note", unknown);
+    }
+    let (source, mut operations) = Source::open(server, filters, keep_raw).await?;
     let named = |operation: &Operation| names.is_empty() || names.contains(&operation.name);
     operations.retain(named);
     for name in names {
@@ -142,6 +153,7 @@ async fn show(
         .map(|it| (it.name, it.version))
         .collect();
     let mut synced = false;
+    let mut lost = false;
     let mut follower = source.follow()?;
     loop {
         match follower.next().await {
@@ -157,20 +169,18 @@ async fn show(
             }
             Change::Synced => {
                 synced = true;
+                lost = false;
                 shown = Vec::new();
             }
-            Change::Lost(Problem::Forbidden {
-                verb,
-                resource,
-                namespace,
-            }) => {
-                return Err(Problem::Forbidden {
-                    verb,
-                    resource,
-                    namespace,
-                });
+            Change::Lost(problem @ (Problem::Forbidden { .. } | Problem::Unauthorized)) => {
+                return Err(problem);
             }
-            Change::Applied(_) | Change::Deleted(_) | Change::Lost(_) => {}
+            Change::Lost(problem) => {
+                if !std::mem::replace(&mut lost, true) {
+                    complain("note", format!("not up to date: {problem}"));
+                }
+            }
+            Change::Applied(_) | Change::Deleted(_) => {}
         }
     }
 }

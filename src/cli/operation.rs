@@ -185,6 +185,14 @@ impl Operation {
         }
     }
 
+    /// The same with the namespace, for a sentence.
+    pub(super) fn place_name(&self) -> String {
+        match &self.subject.namespace {
+            Some(namespace) => format!("{} in {namespace}", self.subject_name()),
+            None => self.subject_name(),
+        }
+    }
+
     /// Seconds since it began.
     pub(super) fn age(&self, now: Timestamp) -> Option<i64> {
         Some(now.as_second() - self.started?.as_second())

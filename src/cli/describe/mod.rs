@@ -52,6 +52,7 @@ pub(super) struct Args {
         short_alias = 'o',
         long = "output",
         value_enum,
+        ignore_case = true,
         value_name = "FORM",
         help_heading = "Output"
     )]

@@ -57,10 +57,11 @@ pub(super) struct Args {
 /// Prints the tree, or goes on printing it.
 pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     let mut filters = args.filters.within(args.connect.namespace.as_ref());
-    let asked = filters.take_format();
+    let asked = filters.take_format()?;
     let shape = args.output.shape.or(asked).unwrap_or_default();
     let sort = args.output.sort_by.clone().unwrap_or(SortBy::Subject);
     let server = args.connect.open().await?;
+    filters.resolve(&server).await;
     // What hangs under a resource may do so by others that are not meant themselves.
     let wanted = match args.target {
         Some(_) => Filters {
