@@ -94,6 +94,25 @@ impl Filters {
         ))
     }
 
+    /// Whether all operations are meant that are in flight.
+    pub(super) fn are_none(&self) -> bool {
+        self.component.is_empty()
+            && self.kind.is_empty()
+            && self.operation.is_empty()
+            && self.selector.is_none()
+            && self.namespace.is_none()
+    }
+
+    /// What is said where nothing is to be shown.
+    pub(super) fn nothing(&self) -> &'static str {
+        match (self.all_phases, self.are_none()) {
+            (true, true) => "No operations.",
+            (true, false) => "No operations that fit the filters.",
+            (false, true) => "No operations in flight.",
+            (false, false) => "No operations in flight that fit the filters.",
+        }
+    }
+
     /// Whether `operation` is meant, whatever its phase. Labels are for the server to see
     /// to.
     pub(super) fn matches(&self, operation: &Operation) -> bool {

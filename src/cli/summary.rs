@@ -11,6 +11,8 @@ use super::problem::Problem;
 use super::redraw::{self, Picture};
 use super::sort::{self, SortBy};
 use super::source::Source;
+use clap::ValueEnum as _;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -20,6 +22,7 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 // What is over is counted anyway.
 #[command(mut_arg("all_phases", |it| it.hide(true)))]
+#[command(mut_arg("shape", |it| it.value_parser(shapes())))]
 #[command(after_help = "\
 Examples:
   kubectl ifo summary
@@ -31,6 +34,13 @@ pub(super) struct Args {
     output: Output,
     #[command(flatten)]
     connect: Connect,
+}
+
+/// A summary has no names.
+fn shapes() -> impl TypedValueParser<Value = Shape> {
+    PossibleValuesParser::new(["table", "wide", "json", "yaml"]).map(|text| {
+        Shape::from_str(&text, true).expect("the possible values are those of the shapes")
+    })
 }
 
 /// Counts the operations, and prints the counts, or goes on doing so.

@@ -168,7 +168,11 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
             ExitCode::SUCCESS
         }
         End::TimedOut => {
-            tell(&format!("{}: {}", waiting.not_so(once), waiting.why_not_so()));
+            tell(&format!(
+                "{}: {}",
+                waiting.not_so(once),
+                waiting.why_not_so()
+            ));
             let active: Vec<Operation> = waiting.gate.active().take(NAMED).cloned().collect();
             if !active.is_empty() {
                 let now = Timestamp::now();
@@ -209,7 +213,9 @@ impl Waiting {
         let source = loop {
             match Source::open(server.clone(), self.filters.clone(), false).await {
                 Ok((source, _)) => break source,
-                Err(problem @ (Problem::NotSynced | Problem::Unavailable(_))) => {
+                Err(
+                    problem @ (Problem::NotSynced | Problem::Busy(_) | Problem::Unavailable(_)),
+                ) => {
                     if once {
                         return Ok(End::CannotTell(problem.to_string()));
                     }
@@ -342,6 +348,7 @@ impl Waiting {
             Err(
                 problem @ (Problem::Unavailable(_)
                 | Problem::NotSynced
+                | Problem::Busy(_)
                 | Problem::Unreachable { .. }
                 | Problem::TimedOut(_)),
             ) => Sight::Dim(problem.to_string()),

@@ -5,7 +5,7 @@
 use crate::api::{GROUP, Gvr, VERSION, ruleset};
 use crate::cli::connect::Server;
 use crate::cli::filter::Filters;
-use crate::cli::problem::Problem;
+use crate::cli::problem::{HOME, Problem};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Deserialize;
 
@@ -90,10 +90,10 @@ impl RuleSets {
     /// Whether an operation that `filters` mean would be seen.
     pub(crate) fn sight(&self, filters: &Filters) -> Sight {
         if self.items.is_empty() {
-            return Sight::Blind(
-                "no OperationRuleSet is installed, so nothing is looked for; see: kubectl explain operationrulesets"
-                    .to_owned(),
-            );
+            return Sight::Blind(format!(
+                "no OperationRuleSet is installed, so nothing is looked for; for all that ship: \
+                 kubectl apply -k {HOME}/rules"
+            ));
         }
         if let Some(unseen) = self.unseen(filters) {
             return Sight::Blind(unseen);
@@ -135,22 +135,32 @@ impl RuleSets {
         };
         let components = filters.component.iter().map(|value| {
             let component = vec![value.clone()];
-            let only = Filters { component, ..filters.clone() };
+            let only = Filters {
+                component,
+                ..filters.clone()
+            };
             one("--component", value, only)
         });
         let kinds = filters.kind.iter().map(|value| {
             let kind = vec![value.clone()];
-            let only = Filters { kind, ..filters.clone() };
+            let only = Filters {
+                kind,
+                ..filters.clone()
+            };
             one("--kind", value, only)
         });
         let operations = filters.operation.iter().map(|value| {
             let operation = vec![value.clone()];
-            let only = Filters { operation, ..filters.clone() };
+            let only = Filters {
+                operation,
+                ..filters.clone()
+            };
             one("--operation", value, only)
         });
-        let namespace = filters.namespace.iter().map(|value| {
-            one("--namespace", value, filters.clone())
-        });
+        let namespace = filters
+            .namespace
+            .iter()
+            .map(|value| one("--namespace", value, filters.clone()));
         let mut all = components.chain(kinds).chain(operations).chain(namespace);
         all.find_map(|it| it)
     }
