@@ -9,6 +9,8 @@ use std::process::{Command, Output, Stdio};
 mod check;
 #[path = "cli/cluster.rs"]
 mod cluster;
+#[path = "cli/completion.rs"]
+mod completion;
 #[path = "cli/eval.rs"]
 mod eval;
 #[path = "cli/replay.rs"]

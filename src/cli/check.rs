@@ -2,6 +2,7 @@
 //! applied; and what it cannot say, because it knows no schema: fields that no object
 //! has.
 
+use super::connect::Connect;
 use super::input::{Found, Input};
 use super::output::{complain, print};
 use super::rule_sets::{self, Loaded};
@@ -15,6 +16,16 @@ use std::path::PathBuf;
 
 /// The flags of the command.
 #[derive(Debug, clap::Args)]
+// The files after the flag are all its own, so that the others come first.
+#[command(override_usage = "kubectl ifo rules check [OPTIONS] <FILE|DIR>... [--schema <FILE>...]")]
+#[command(after_help = "\
+Examples:
+  kubectl ifo rules check my-rules.yaml
+  kubectl ifo rules check rules/ --schema crds.yaml
+  kubectl ifo rules check my-rules.yaml --cluster --context production")]
+// `--cluster` says something else here than it does for kubectl; a namespace says nothing.
+#[command(mut_arg("cluster", |it| it.long("kubeconfig-cluster")))]
+#[command(mut_arg("namespace", |it| it.hide(true)))]
 pub(super) struct Args {
     /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a kustomization.yaml), - for standard input; other kinds are left out
     #[arg(required = true, value_name = "FILE|DIR")]
@@ -23,8 +34,10 @@ pub(super) struct Args {
     #[arg(long, num_args = 1.., value_name = "FILE")]
     schema: Vec<PathBuf>,
     /// Check the fields that expressions read against the OpenAPI schemas of the current cluster
-    #[arg(long)]
+    #[arg(id = "ask_cluster", long = "cluster")]
     cluster: bool,
+    #[command(flatten)]
+    connect: Connect,
 }
 
 /// Prints one line for each rule set that is right, and complains of each thing that is
@@ -39,7 +52,7 @@ pub(super) fn run(args: &Args) -> bool {
     }
     if args.cluster {
         let targets: BTreeSet<Gvr> = loaded.iter().map(Loaded::target).collect();
-        if let Err(why) = schemas.ask(&targets) {
+        if let Err(why) = schemas.ask(&targets, &args.connect) {
             complain("error", format!("the cluster: {why}"));
             well = false;
         }

@@ -59,13 +59,15 @@ const WIDE: &[Column] = &[
     Message,
 ];
 
-/// What is cut first, and how much of it stays in any case.
-const CUT: [(Column, usize); 4] = [
-    (Message, LEAST_MESSAGE),
-    (Subject, 24),
-    (Namespace, 12),
-    (Name, 24),
-];
+/// Between two columns where there is no room, as `top` has it.
+const NARROW_GAP: usize = 2;
+
+/// The least that is worth its place of a name, a namespace and an operation; then of
+/// those on a screen that is narrower than any that people use.
+const LEAST_SUBJECT: usize = 24;
+const LEAST_NAMESPACE: usize = 12;
+const LEAST_OPERATION: usize = 12;
+const LEAST_OF_ALL: usize = 8;
 
 /// A message shorter than this says nothing, and is left out.
 const LEAST_MESSAGE: usize = 10;
@@ -163,8 +165,11 @@ pub(super) fn pad(text: &str, width: usize) -> String {
 
 /// A table that grows: the widths are those of the rows that it began with.
 pub(super) struct Table {
-    columns: &'static [Column],
+    columns: Vec<Column>,
     widths: Vec<usize>,
+    gap: usize,
+    /// Whether kinds are shown by their initials.
+    short: bool,
     paint: Paint,
     screen: Option<usize>,
 }
@@ -179,20 +184,98 @@ impl Table {
         paint: Paint,
     ) -> Self {
         let columns = if wide { WIDE } else { USUAL };
-        let mut widths: Vec<usize> = columns.iter().map(|it| it.header().width()).collect();
-        for operation in operations {
-            for (width, column) in widths.iter_mut().zip(columns) {
-                *width = (*width).max(column.cell(operation, now).width());
-            }
-        }
-        if let Some(screen) = screen {
-            shrink(columns, &mut widths, screen);
-        }
-        Self {
-            columns,
-            widths,
+        let mut table = Self {
+            columns: columns.to_vec(),
+            widths: Vec::new(),
+            gap: GAP,
+            short: false,
             paint,
             screen,
+        };
+        let width = |it: &Column| table.needed(*it, operations, now);
+        table.widths = columns.iter().map(width).collect();
+        if let Some(screen) = screen {
+            table.fit(operations, now, screen);
+        }
+        table
+    }
+
+    /// How wide a column must be for all that is in it.
+    fn needed(&self, column: Column, operations: &[Operation], now: Timestamp) -> usize {
+        let cells = operations
+            .iter()
+            .map(|it| self.cell(column, it, now).width());
+        cells.fold(column.header().width(), usize::max)
+    }
+
+    fn cell(&self, column: Column, operation: &Operation, now: Timestamp) -> String {
+        if self.short && column == Subject {
+            one_line(&operation.short_name())
+        } else {
+            column.cell(operation, now)
+        }
+    }
+
+    /// Gives up what is missed least, step by step, until all fits the screen. The age
+    /// stays: whether something is new or hangs is what people look for.
+    fn fit(&mut self, operations: &[Operation], now: Timestamp, screen: usize) {
+        self.narrow(Message, LEAST_MESSAGE, screen);
+        self.give_up(Message, screen);
+        if self.excess(screen) > 0 {
+            self.short = true;
+            let needed = self.needed(Subject, operations, now);
+            self.set(Subject, needed);
+        }
+        if self.excess(screen) > 0 {
+            self.gap = NARROW_GAP;
+        }
+        if operations.iter().all(|it| it.progress.is_none()) {
+            self.give_up(Progress, screen);
+        }
+        self.narrow(Subject, LEAST_SUBJECT, screen);
+        self.narrow(Namespace, LEAST_NAMESPACE, screen);
+        self.narrow(Column::Operation, LEAST_OPERATION, screen);
+        self.give_up(Progress, screen);
+        for column in [Namespace, Column::Operation, Subject] {
+            self.narrow(column, LEAST_OF_ALL, screen);
+        }
+        self.give_up(Namespace, screen);
+        self.give_up(State, screen);
+        self.give_up(Column::Operation, screen);
+        self.narrow(Subject, 1, screen);
+    }
+
+    /// Columns of the screen that are missing.
+    fn excess(&self, screen: usize) -> usize {
+        let gaps = self.gap * self.widths.len().saturating_sub(1);
+        (self.widths.iter().sum::<usize>() + gaps).saturating_sub(screen)
+    }
+
+    fn place(&self, column: Column) -> Option<usize> {
+        self.columns.iter().position(|it| *it == column)
+    }
+
+    fn set(&mut self, column: Column, width: usize) {
+        if let Some(place) = self.place(column) {
+            self.widths[place] = width;
+        }
+    }
+
+    /// Makes a column narrower, if that helps, but not below `least`.
+    fn narrow(&mut self, column: Column, least: usize, screen: usize) {
+        if let Some(place) = self.place(column) {
+            let most = self.widths[place].saturating_sub(least);
+            self.widths[place] -= self.excess(screen).min(most);
+        }
+    }
+
+    /// Leaves a column out, if there is no room.
+    fn give_up(&mut self, column: Column, screen: usize) {
+        if self.excess(screen) > 0
+            && let Some(place) = self.place(column)
+        {
+            self.columns.remove(place);
+            self.widths.remove(place);
         }
     }
 
@@ -204,7 +287,7 @@ impl Table {
 
     /// The line of one operation.
     pub(super) fn row(&self, operation: &Operation, now: Timestamp) -> String {
-        let cells = self.columns.iter().map(|it| it.cell(operation, now));
+        let cells = self.columns.iter().map(|it| self.cell(*it, operation, now));
         self.line(cells.collect(), |column, cell| match column {
             State => self.paint.state(&operation.state, cell),
             _ => cell.to_owned(),
@@ -216,7 +299,7 @@ impl Table {
         // Blanks are held back until something follows them.
         let mut blanks = 0;
         let mut room = self.screen.unwrap_or(usize::MAX);
-        for ((cell, width), column) in cells.into_iter().zip(&self.widths).zip(self.columns) {
+        for ((cell, width), column) in cells.into_iter().zip(&self.widths).zip(&self.columns) {
             let most = if self.screen.is_some() {
                 *width
             } else {
@@ -232,24 +315,12 @@ impl Table {
                 line.extend(std::iter::repeat_n(' ', std::mem::take(&mut blanks)));
                 line.push_str(&paint(*column, &cell));
             }
-            let taken = (*width).max(cell.width()) + GAP;
+            let taken = (*width).max(cell.width()) + self.gap;
             blanks += taken - cell.width();
             room = room.saturating_sub(taken);
         }
         line.push('\n');
         line
-    }
-}
-
-/// Makes columns narrower until all fit, as far as that goes.
-fn shrink(columns: &[Column], widths: &mut [usize], screen: usize) {
-    for (column, least) in CUT {
-        let total = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
-        let excess = total.saturating_sub(screen);
-        if let Some(place) = columns.iter().position(|it| *it == column) {
-            let most = widths[place].saturating_sub(least);
-            widths[place] -= excess.min(most);
-        }
     }
 }
 

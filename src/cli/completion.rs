@@ -11,7 +11,7 @@ use clap::{Command, Parser as _};
 use clap_complete::Shell;
 use clap_complete::engine::complete;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -35,11 +35,27 @@ pub(super) struct Args {
 }
 
 /// Prints the script that makes a shell complete `kubectl-ifo`.
-pub(super) fn run(args: &Args, mut command: Command) -> ExitCode {
+pub(super) fn run(args: &Args, command: Command) -> ExitCode {
+    let mut command = shown(command);
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "kubectl-ifo", &mut script);
     print(&String::from_utf8_lossy(&script));
     ExitCode::SUCCESS
+}
+
+/// The commands as they are typed without kubectl, those for people only. The scripts
+/// name what is hidden, too; and the one for bash finds a command by what it is called by.
+fn shown(command: Command) -> Command {
+    let commands: Vec<Command> = command
+        .get_subcommands()
+        .filter(|it| !it.is_hide_set())
+        .cloned()
+        .collect();
+    Command::new("kubectl-ifo")
+        .bin_name("kubectl-ifo")
+        .version(env!("CARGO_PKG_VERSION"))
+        .args(command.get_arguments().cloned())
+        .subcommands(commands)
 }
 
 /// The argument of the hidden command that writes the man pages.
@@ -52,7 +68,8 @@ pub(super) struct ManArgs {
 /// Writes a man page for each command.
 pub(super) fn man(args: &ManArgs, command: Command) -> ExitCode {
     let written = std::fs::create_dir_all(&args.folder)
-        .and_then(|()| clap_mangen::generate_to(command.name("kubectl-ifo"), &args.folder));
+        .and_then(|()| clap_mangen::generate_to(explained(command), &args.folder))
+        .and_then(|()| lay_out(&args.folder));
     match written {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -60,6 +77,41 @@ pub(super) fn man(args: &ManArgs, command: Command) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The commands with a description of each flag: a page has room for those that the short
+/// help leaves out.
+fn explained(command: Command) -> Command {
+    let command = command.mut_args(|it| it.hide_short_help(false));
+    command.mut_subcommands(explained)
+}
+
+/// Leaves the lines of the examples as they are: a page would fill and justify them.
+fn lay_out(folder: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if !(name.starts_with("kubectl-ifo") && name.ends_with(".1")) {
+            continue;
+        }
+        std::fs::write(&path, unfilled(&std::fs::read_to_string(&path)?))?;
+    }
+    Ok(())
+}
+
+/// A page whose examples have a heading of their own, and lines that stay.
+fn unfilled(page: &str) -> String {
+    let Some((before, rest)) = page.split_once(".SH EXTRA\n") else {
+        return page.to_owned();
+    };
+    let (examples, after) = match rest.find("\n.SH") {
+        Some(at) => rest.split_at(at + 1),
+        None => (rest, ""),
+    };
+    format!(
+        "{before}.SH EXAMPLES\n.nf\n{}\n.fi\n{after}",
+        examples.trim_end()
+    )
 }
 
 /// The words of the hidden command behind `kubectl_complete-ifo`.
@@ -79,16 +131,18 @@ struct Typed {
 }
 
 /// Prints what may come next, a line each with its description, as kubectl wants it.
-pub(super) fn next(words: &Words, mut command: Command) -> ExitCode {
+pub(super) fn next(words: &Words, command: Command) -> ExitCode {
+    let mut command = shown(command);
     let mut typed = words.words.clone();
     let current = typed.pop().unwrap_or_default();
     let mut lines = from_cluster(&typed, &current.to_string_lossy());
     if lines.is_empty() {
         let mut arguments = vec![OsString::from("kubectl-ifo")];
         arguments.extend(typed);
-        // Where no command is named, the flags are those of the default one.
-        if current.to_string_lossy().starts_with('-') {
-            arguments = super::with_command(arguments);
+        // A command may stand behind flags.
+        let arranged = super::with_command(arguments.clone());
+        if arranged.len() == arguments.len() {
+            arguments = arranged;
         }
         arguments.push(current);
         let at = arguments.len() - 1;

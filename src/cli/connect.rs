@@ -4,8 +4,8 @@
 use super::problem::{Problem, causes};
 use crate::api::duration;
 use kube::config::{
-    AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster,
-    NamedContext,
+    AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, KubeconfigError, NamedAuthInfo,
+    NamedCluster, NamedContext,
 };
 use kube::{Client, Config};
 use serde::de::DeserializeOwned;
@@ -105,7 +105,7 @@ impl Connect {
     async fn config(&self) -> Result<Config, Problem> {
         let read = match &self.kubeconfig {
             Some(path) => Kubeconfig::read_from(path),
-            None => Kubeconfig::read(),
+            None => read(),
         };
         let mut kubeconfig = match read {
             Ok(kubeconfig) => kubeconfig,
@@ -117,11 +117,19 @@ impl Connect {
             }
         };
         self.override_in(&mut kubeconfig)?;
+        let has_proxy = kubeconfig.clusters.last().is_some_and(|it| {
+            let proxy = it.cluster.as_ref().and_then(|it| it.proxy_url.as_ref());
+            proxy.is_some_and(|it| !it.is_empty())
+        });
         let options = KubeConfigOptions {
             context: Some(OVERRIDDEN.to_owned()),
             ..KubeConfigOptions::default()
         };
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+        // The environment's proxy is not for this machine, in Go's eyes (net/http).
+        if !has_proxy && is_loopback(&config.cluster_url) {
+            config.proxy_url = None;
+        }
         // A watch may be silent for a minute between bookmarks; calls have a bound of
         // their own.
         config.read_timeout = None;
@@ -243,6 +251,31 @@ impl Connect {
     }
 }
 
+/// What `KUBECONFIG` or `~/.kube/config` says. Of several files those that are missing
+/// are skipped, as kubectl does, if there is one.
+fn read() -> Result<Kubeconfig, KubeconfigError> {
+    let listed = std::env::var_os("KUBECONFIG").unwrap_or_default();
+    let there: Vec<PathBuf> = std::env::split_paths(&listed)
+        .filter(|path| path.exists())
+        .collect();
+    if there.is_empty() {
+        return Kubeconfig::read();
+    }
+    there
+        .iter()
+        .try_fold(Kubeconfig::default(), |merged, path| {
+            merged.merge(Kubeconfig::read_from(path)?)
+        })
+}
+
+/// Whether an address is this machine's own.
+fn is_loopback(address: &http::Uri) -> bool {
+    let host = address.host().unwrap_or_default();
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let address: Result<std::net::IpAddr, _> = bare.parse();
+    host == "localhost" || address.is_ok_and(|it| it.is_loopback())
+}
+
 /// Name of the context, cluster and user that the flags make. No file can have it: kubectl
 /// refuses an empty key and trims none.
 const OVERRIDDEN: &str = " flags ";
@@ -280,7 +313,7 @@ impl Server {
         let mut tries = 0;
         loop {
             match self.once(uri, resource, namespace).await {
-                Err(Problem::NotSynced) if tries < SYNC_TRIES => {
+                Err(Problem::NotSynced | Problem::Busy(_)) if tries < SYNC_TRIES => {
                     tries += 1;
                     tokio::time::sleep(SYNC_RETRY).await;
                 }

@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 
 /// The flags of the command.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  kubectl ifo rules eval 'object.status.phase' --object pod.yaml")]
 pub(super) struct Args {
     /// CEL on `object` and `now`
     #[arg(value_name = "EXPRESSION", allow_hyphen_values = true)]

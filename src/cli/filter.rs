@@ -1,8 +1,24 @@
 //! Which operations a command is about. Enters: the flags that all commands share.
 //! Leaves: whether an operation is meant.
 
+use super::connect::Server;
+use super::kinds::{ChosenKind, Kinds};
 use super::operation::Operation;
 use super::output::Shape;
+use super::problem::Problem;
+
+/// Output formats of kubectl's that are none here. They are names that an operation could
+/// have; none has.
+const NO_FORMATS: [&str; 8] = [
+    "custom-columns",
+    "custom-columns-file",
+    "go-template",
+    "go-template-file",
+    "jsonpath",
+    "jsonpath-as-json",
+    "jsonpath-file",
+    "template",
+];
 
 /// The flags that choose operations.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -11,9 +27,9 @@ pub(super) struct Filters {
     /// Only operations of this component, such as kubevirt; may be given several times
     #[arg(short, long, value_name = "NAME", value_delimiter = ',')]
     pub(super) component: Vec<String>,
-    /// Only operations on subjects of this kind, such as VirtualMachine; may be given several times
+    /// Only operations on subjects of this kind, such as VirtualMachine, virtualmachines or vm; may be given several times
     #[arg(short, long, value_name = "KIND", value_delimiter = ',')]
-    pub(super) kind: Vec<String>,
+    pub(super) kind: Vec<ChosenKind>,
     /// Only this operation, such as Migrating; may be given several times
     #[arg(short, long, value_name = "NAME", value_delimiter = ',')]
     pub(super) operation: Vec<String>,
@@ -38,12 +54,63 @@ impl Filters {
     }
 
     /// The output format that somebody asked for by `-o`, as kubectl has it; it is no
-    /// filter then. Operations are in camel case, so none is called `json`.
-    pub(super) fn take_format(&mut self) -> Option<Shape> {
-        let format = |value: &String| <Shape as clap::ValueEnum>::from_str(value, false).ok();
+    /// filter then. What kubectl has and this has not is an error: a filter that fits
+    /// nothing would say that nothing is in flight.
+    pub(super) fn take_format(&mut self) -> Result<Option<Shape>, Problem> {
+        let format = |value: &String| <Shape as clap::ValueEnum>::from_str(value, true).ok();
+        let is_template =
+            |value: &&String| value.contains(['=', '{']) || NO_FORMATS.contains(&value.as_str());
+        if let Some(value) = self.operation.iter().find(is_template) {
+            return Err(Problem::Usage(format!(
+                "unsupported output format {value:?}; there are table, wide, json, yaml and name"
+            )));
+        }
         let found = self.operation.iter().rev().find_map(format);
         self.operation.retain(|value| format(value).is_none());
-        found
+        Ok(found)
+    }
+
+    /// The same for a command that has no output format: `instead` says what has.
+    pub(super) fn refuse_format(&mut self, instead: &str) -> Result<(), Problem> {
+        match self.take_format()? {
+            Some(_) => Err(Problem::Usage(instead.to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    /// Asks the cluster what the kinds are.
+    pub(super) async fn resolve(&mut self, server: &Server) {
+        let kinds = Kinds::new(server.clone());
+        for kind in &mut self.kind {
+            kind.resolve(&kinds).await;
+        }
+    }
+
+    /// What is to be said of a kind that the cluster does not have, if one is named.
+    pub(super) fn unknown_kind(&self) -> Option<String> {
+        let unknown = self.kind.iter().find(|it| it.is_unknown())?;
+        Some(format!(
+            "the cluster has no resource \"{unknown}\"; see: kubectl api-resources"
+        ))
+    }
+
+    /// Whether all operations are meant that are in flight.
+    pub(super) fn are_none(&self) -> bool {
+        self.component.is_empty()
+            && self.kind.is_empty()
+            && self.operation.is_empty()
+            && self.selector.is_none()
+            && self.namespace.is_none()
+    }
+
+    /// What is said where nothing is to be shown.
+    pub(super) fn nothing(&self) -> &'static str {
+        match (self.all_phases, self.are_none()) {
+            (true, true) => "No operations.",
+            (true, false) => "No operations that fit the filters.",
+            (false, true) => "No operations in flight.",
+            (false, false) => "No operations in flight that fit the filters.",
+        }
     }
 
     /// Whether `operation` is meant, whatever its phase. Labels are for the server to see
@@ -54,7 +121,7 @@ impl Filters {
         };
         let subject = &operation.subject;
         one_of(&self.component, &operation.component)
-            && one_of(&self.kind, &subject.kind)
+            && (self.kind.is_empty() || self.kind.iter().any(|it| it.is_of(subject)))
             && one_of(&self.operation, &operation.operation)
             && (self.namespace.is_none() || self.namespace == subject.namespace)
     }
@@ -88,12 +155,12 @@ mod tests {
         assert!(all.shows(&operation));
         let mut filters = Filters {
             component: vec!["olm".to_owned(), "KubeVirt".to_owned()],
-            kind: vec!["virtualmachine".to_owned()],
+            kind: vec!["virtualmachine".parse().unwrap()],
             operation: vec!["migrating".to_owned()],
             ..Filters::default()
         };
         assert!(filters.shows(&operation));
-        filters.kind = vec!["Pod".to_owned()];
+        filters.kind = vec!["Pod".parse().unwrap()];
         assert!(!filters.shows(&operation));
     }
 
@@ -116,14 +183,34 @@ mod tests {
         assert!(filters.shows(&completed));
     }
 
+    fn typed(operations: &[&str]) -> Filters {
+        Filters {
+            operation: operations.iter().map(|&it| it.to_owned()).collect(),
+            ..Filters::default()
+        }
+    }
+
     #[test]
     fn an_operation_with_the_name_of_a_format_is_a_format() {
-        let mut filters = Filters {
-            operation: vec!["Migrating".to_owned(), "json".to_owned()],
-            ..Filters::default()
-        };
-        assert_eq!(filters.take_format(), Some(Shape::Json));
-        assert_eq!(filters.operation, ["Migrating"]);
-        assert_eq!(filters.take_format(), None);
+        for name in ["json", "JSON", "Json"] {
+            let mut filters = typed(&["Migrating", name]);
+            assert_eq!(filters.take_format(), Ok(Some(Shape::Json)));
+            assert_eq!(filters.operation, ["Migrating"]);
+            assert_eq!(filters.take_format(), Ok(None));
+        }
+    }
+
+    #[test]
+    fn a_format_that_only_kubectl_has_is_no_operation() {
+        for text in [
+            "jsonpath={.items[*].metadata.name}",
+            "custom-columns=NAME:.metadata.name",
+            "go-template={{.items}}",
+            "{.items}",
+            "jsonpath",
+        ] {
+            let refused = typed(&[text]).take_format();
+            assert!(matches!(refused, Err(Problem::Usage(_))), "{refused:?}");
+        }
     }
 }

@@ -2,24 +2,179 @@
 //! first needed: two requests.
 
 use super::connect::Server;
+use super::kin::group;
+use super::names::plural;
+use super::operation::Subject;
+use crate::api::Gvr;
 use kube::core::discovery::v2::{APIGroupDiscoveryList, APIVersionDiscovery};
+use std::fmt;
+use std::str::FromStr;
 use tokio::sync::OnceCell;
+
+/// `freshness` of a version whose server does not answer kube-apiserver: what it lists may
+/// be old, or nothing.
+const STALE: &str = "Stale";
 
 /// The kinds of one cluster.
 pub(super) struct Kinds {
     server: Server,
     /// What it said, if it did.
-    served: OnceCell<Option<Vec<Resource>>>,
+    served: OnceCell<Option<Served>>,
+}
+
+/// What a cluster serves.
+struct Served {
+    resources: Vec<Resource>,
+    /// Whether that is all.
+    whole: bool,
 }
 
 /// A resource that is served.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Resource {
     pub(super) group: String,
     pub(super) version: String,
     pub(super) kind: String,
+    /// As in the address.
+    pub(super) plural: String,
     /// The kind, plural, singular and short names, in lower case.
     pub(super) names: Vec<String>,
+}
+
+/// A kind as people name it: in any case, by its plural or a short name, with a group
+/// and a version behind it or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct KindName {
+    /// Kind, plural or short name, in lower case.
+    pub(super) name: String,
+    /// Group, with a version in front or not; what comes after the first dot.
+    pub(super) group: Option<String>,
+}
+
+impl KindName {
+    /// Reads it.
+    pub(super) fn of(text: &str) -> Self {
+        let text = text.to_ascii_lowercase();
+        match text.split_once('.') {
+            Some((name, group)) => Self {
+                name: name.to_owned(),
+                group: Some(group.to_owned()),
+            },
+            None => Self {
+                name: text,
+                group: None,
+            },
+        }
+    }
+
+    /// Whether it may be in this group and version.
+    pub(super) fn is_of(&self, group: &str, version: &str) -> bool {
+        self.group.as_deref().is_none_or(|wanted| {
+            wanted == group
+                || wanted
+                    .strip_prefix(version)
+                    .is_some_and(|rest| rest.strip_prefix('.').unwrap_or(rest) == group)
+        })
+    }
+
+    /// Whether it is a kind or its plural.
+    pub(super) fn is(&self, kind: &str, api_version: &str) -> bool {
+        (self.name.eq_ignore_ascii_case(kind) || self.name == plural(kind))
+            && self.is_in(api_version)
+    }
+
+    fn is_in(&self, api_version: &str) -> bool {
+        let version = api_version.rsplit('/').next().unwrap_or_default();
+        self.is_of(group(api_version), version)
+    }
+
+    fn means(&self, resource: &Resource) -> bool {
+        resource.names.contains(&self.name) && self.is_of(&resource.group, &resource.version)
+    }
+}
+
+/// A kind that operations are chosen by: as it was typed, and what the cluster means by
+/// it once it has been asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ChosenKind {
+    text: String,
+    name: KindName,
+    /// What goes by it.
+    resources: Vec<Resource>,
+    /// Whether the cluster has told all that it serves.
+    certain: bool,
+}
+
+impl FromStr for ChosenKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let name = KindName::of(text);
+        if name.name.is_empty() {
+            return Err(format!("{text:?} is no kind, such as VirtualMachine"));
+        }
+        Ok(Self {
+            text: text.to_owned(),
+            name,
+            resources: Vec::new(),
+            certain: false,
+        })
+    }
+}
+
+impl fmt::Display for ChosenKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl ChosenKind {
+    /// Asks what it means.
+    pub(super) async fn resolve(&mut self, kinds: &Kinds) {
+        let Some(served) = kinds.told().await else {
+            return;
+        };
+        self.certain = served.whole;
+        let meant = served.resources.iter().filter(|it| self.name.means(it));
+        self.resources = meant.cloned().collect();
+    }
+
+    /// Whether the cluster has nothing that goes by it.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.certain && self.resources.is_empty()
+    }
+
+    /// Whether an operation's subject is of it. Where the cluster does not say what is
+    /// meant, names are compared.
+    pub(super) fn is_of(&self, subject: &Subject) -> bool {
+        if self.resources.is_empty() {
+            let kind = &subject.kind;
+            return self.name.is(kind, &subject.api_version)
+                || (initials(kind) == self.name.name && self.name.is_in(&subject.api_version));
+        }
+        let group = group(&subject.api_version);
+        self.resources
+            .iter()
+            .any(|it| it.group == group && it.kind.eq_ignore_ascii_case(&subject.kind))
+    }
+
+    /// Whether a rule set with this target finds operations on it.
+    pub(super) fn is_target(&self, target: &Gvr) -> bool {
+        if self.resources.is_empty() {
+            let name = &self.name.name;
+            return (*name == target.resource || plural(name) == target.resource)
+                && self.name.is_of(&target.group, &target.version);
+        }
+        self.resources
+            .iter()
+            .any(|it| it.group == target.group && it.plural == target.resource)
+    }
+}
+
+/// `vm` of `VirtualMachine`.
+pub(super) fn initials(kind: &str) -> String {
+    let initials = kind.chars().filter(char::is_ascii_uppercase);
+    initials.collect::<String>().to_ascii_lowercase()
 }
 
 impl Kinds {
@@ -33,10 +188,14 @@ impl Kinds {
 
     /// All kinds, those of the core group first; None if the cluster does not say.
     pub(super) async fn served(&self) -> Option<&Vec<Resource>> {
+        self.told().await.map(|it| &it.resources)
+    }
+
+    async fn told(&self) -> Option<&Served> {
         self.served.get_or_init(|| self.ask()).await.as_ref()
     }
 
-    async fn ask(&self) -> Option<Vec<Resource>> {
+    async fn ask(&self) -> Option<Served> {
         let client = &self.server.client;
         let core = self
             .server
@@ -45,11 +204,19 @@ impl Kinds {
         let (core, groups) = tokio::join!(core, groups);
         let groups = groups.ok()?.ok()?;
         // The demo serves no core group.
-        let mut kinds: Vec<Resource> = core.ok().and_then(Result::ok).map(all).unwrap_or_default();
-        kinds.extend(all(groups));
+        let core = core.ok().and_then(Result::ok);
+        let whole = core.as_ref().is_some_and(is_fresh) && is_fresh(&groups);
+        let mut resources = core.map(all).unwrap_or_default();
+        resources.extend(all(groups));
         // A server before 1.26 answers in another form, in which there are no items.
-        (!kinds.is_empty()).then_some(kinds)
+        (!resources.is_empty()).then_some(Served { resources, whole })
     }
+}
+
+/// Whether a list has items, and none of them is out of date.
+fn is_fresh(list: &APIGroupDiscoveryList) -> bool {
+    let mut versions = list.items.iter().flat_map(|group| &group.versions);
+    !list.items.is_empty() && versions.all(|it| it.freshness.as_deref() != Some(STALE))
 }
 
 fn all(list: APIGroupDiscoveryList) -> Vec<Resource> {
@@ -67,9 +234,10 @@ fn of_version(group: &str, version: APIVersionDiscovery) -> impl Iterator<Item =
     let name = version.version.unwrap_or_default();
     version.resources.into_iter().filter_map(move |resource| {
         let kind = resource.response_kind?.kind?;
+        let plural = resource.resource?;
         let names = [
             Some(kind.clone()),
-            resource.resource,
+            Some(plural.clone()),
             resource.singular_resource,
         ];
         let names = names.into_iter().flatten().chain(resource.short_names);
@@ -78,6 +246,83 @@ fn of_version(group: &str, version: APIVersionDiscovery) -> impl Iterator<Item =
             version: name.clone(),
             names: names.map(|name| name.to_ascii_lowercase()).collect(),
             kind,
+            plural,
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resource(group: &str, kind: &str, short: &str) -> Resource {
+        Resource {
+            group: group.to_owned(),
+            version: "v1".to_owned(),
+            kind: kind.to_owned(),
+            plural: plural(kind),
+            names: [kind.to_lowercase(), plural(kind), short.to_owned()].to_vec(),
+        }
+    }
+
+    fn subject(api_version: &str, kind: &str) -> Subject {
+        Subject {
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+            ..Subject::default()
+        }
+    }
+
+    fn target(group: &str, resource: &str) -> Gvr {
+        Gvr {
+            group: group.to_owned(),
+            version: "v1".to_owned(),
+            resource: resource.to_owned(),
+        }
+    }
+
+    fn chosen(text: &str, served: &[Resource]) -> ChosenKind {
+        let mut kind: ChosenKind = text.parse().unwrap();
+        kind.certain = !served.is_empty();
+        let meant = served.iter().filter(|it| kind.name.means(it));
+        kind.resources = meant.cloned().collect();
+        kind
+    }
+
+    #[test]
+    fn a_kind_means_what_the_cluster_says_in_its_own_group() {
+        let served = [
+            resource("apps", "Deployment", "deploy"),
+            resource("kubevirt.io", "VirtualMachine", "vm"),
+        ];
+        for text in [
+            "deploy",
+            "Deployments",
+            "DEPLOYMENT",
+            "deployments.apps",
+            "deploy.v1.apps",
+        ] {
+            let kind = chosen(text, &served);
+            assert!(kind.is_of(&subject("apps/v1", "Deployment")), "{text}");
+            assert!(!kind.is_of(&subject("example.io/v1", "Deployment")));
+            assert!(kind.is_target(&target("apps", "deployments")), "{text}");
+            assert!(!kind.is_target(&target("kubevirt.io", "virtualmachines")));
+            assert!(!kind.is_unknown());
+        }
+        assert!(chosen("typo", &served).is_unknown());
+        assert!(chosen("deploy.kubevirt.io", &served).is_unknown());
+    }
+
+    #[test]
+    fn names_are_compared_where_the_cluster_says_nothing() {
+        for text in ["vm", "VirtualMachine", "virtualmachines.kubevirt.io"] {
+            let kind = chosen(text, &[]);
+            assert!(kind.is_of(&subject("kubevirt.io/v1", "VirtualMachine")));
+            assert!(!kind.is_of(&subject("kubevirt.io/v1", "VirtualMachineInstance")));
+            assert!(!kind.is_unknown());
+        }
+        let kind = chosen("VirtualMachine", &[]);
+        assert!(kind.is_target(&target("kubevirt.io", "virtualmachines")));
+        assert!(!chosen("Typo", &[]).is_target(&target("kubevirt.io", "virtualmachines")));
+    }
 }

@@ -3,10 +3,10 @@
 use super::columns::{Table, screen};
 use super::connect::Connect;
 use super::filter::Filters;
-use super::operation::Operation;
-use super::output::{Format, Shape, print, tell, text_of};
+use super::operation::{Operation, own_name};
+use super::output::{Format, Shape, complain, print, tell, text_of};
 use super::paint::{Colors, Paint};
-use super::problem::Problem;
+use super::problem::{HOME, Problem};
 use super::sort::SortBy;
 use super::source::{Change, Served, Source};
 use jiff::Timestamp;
@@ -60,9 +60,15 @@ pub(super) struct GetArgs {
 #[command(next_help_heading = "Output")]
 pub(super) struct Output {
     /// Form of the output; kubectl's -o does it, too
-    #[arg(short = 'O', long = "output", value_enum, value_name = "FORM")]
+    #[arg(
+        short = 'O',
+        long = "output",
+        value_enum,
+        value_name = "FORM",
+        ignore_case = true
+    )]
     pub(super) shape: Option<Shape>,
-    /// Goes on with what changes
+    /// Goes on with what changes; json and yaml get a document for each
     #[arg(short, long)]
     pub(super) watch: bool,
     /// Order: a column such as age, state or progress, or a JSONPath such as .status.progress
@@ -75,7 +81,7 @@ pub(super) struct Output {
 /// Lists.
 pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     let mut filters = args.filters.within(args.connect.namespace.as_ref());
-    let asked = filters.take_format();
+    let asked = filters.take_format()?;
     let output = Output {
         shape: args.output.shape.or(asked),
         ..args.output.clone()
@@ -86,7 +92,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
 /// Shows the named ones, whatever their phase.
 pub(super) async fn get(args: &GetArgs) -> Result<ExitCode, Problem> {
     let mut filters = args.filters.within(args.connect.namespace.as_ref());
-    let asked = filters.take_format();
+    let asked = filters.take_format()?;
     filters.all_phases = true;
     let output = Output {
         shape: args.output.shape.or(asked),
@@ -97,23 +103,30 @@ pub(super) async fn get(args: &GetArgs) -> Result<ExitCode, Problem> {
 
 async fn show(
     connect: &Connect,
-    filters: Filters,
+    mut filters: Filters,
     output: &Output,
     names: &[String],
 ) -> Result<ExitCode, Problem> {
     let sort = output.sort_by.clone().unwrap_or(SortBy::Subject);
     let shape = output.shape.unwrap_or_default();
     let keep_raw = matches!(shape, Shape::Json | Shape::Yaml) || sort.needs_raw();
-    let all_phases = filters.all_phases;
-    let (source, mut operations) = Source::open(connect.open().await?, filters, keep_raw).await?;
-    let named = |operation: &Operation| names.is_empty() || names.contains(&operation.name);
+    let (all_phases, nothing) = (filters.all_phases, filters.nothing());
+    let server = connect.open().await?;
+    filters.resolve(&server).await;
+    if let Some(unknown) = filters.unknown_kind() {
+        complain("note", unknown);
+    }
+    let (source, mut operations) = Source::open(server, filters, keep_raw).await?;
+    let names: Vec<&str> = names.iter().map(|it| own_name(it).unwrap_or(it)).collect();
+    let named =
+        |operation: &Operation| names.is_empty() || names.contains(&operation.name.as_str());
     operations.retain(named);
-    for name in names {
-        if !operations.iter().any(|operation| operation.name == *name) {
-            return Err(Problem::NotFound(format!(
-                "there is no operation {name:?}; see: kubectl ifo list -A -O name"
-            )));
-        }
+    let is_there = |name: &&str| operations.iter().any(|it| it.name == **name);
+    let missing: Vec<&str> = names.iter().copied().filter(|it| !is_there(it)).collect();
+    if missing.len() == names.len()
+        && let Some(first) = missing.first()
+    {
+        return Err(not_found(&source, first).await);
     }
     sort.sort(&mut operations)?;
     let view = View {
@@ -125,8 +138,18 @@ async fn show(
     if !output.watch {
         print(&view.all(&operations, Timestamp::now(), names.len() == 1)?);
         if operations.is_empty() && matches!(shape, Shape::Table | Shape::Wide) {
-            tell(nothing(all_phases));
+            tell(nothing);
+            hint(&source).await;
         }
+    }
+    // After what was found, as kubectl does.
+    if let [first, others @ ..] = missing.as_slice() {
+        for name in others {
+            complain("error", not_found(&source, name).await);
+        }
+        return Err(not_found(&source, first).await);
+    }
+    if !output.watch {
         return Ok(ExitCode::SUCCESS);
     }
     let table = view.table(&operations, Timestamp::now());
@@ -142,6 +165,7 @@ async fn show(
         .map(|it| (it.name, it.version))
         .collect();
     let mut synced = false;
+    let mut lost = false;
     let mut follower = source.follow()?;
     loop {
         match follower.next().await {
@@ -157,31 +181,40 @@ async fn show(
             }
             Change::Synced => {
                 synced = true;
+                lost = false;
                 shown = Vec::new();
             }
-            Change::Lost(Problem::Forbidden {
-                verb,
-                resource,
-                namespace,
-            }) => {
-                return Err(Problem::Forbidden {
-                    verb,
-                    resource,
-                    namespace,
-                });
+            Change::Lost(problem @ (Problem::Forbidden { .. } | Problem::Unauthorized)) => {
+                return Err(problem);
             }
-            Change::Applied(_) | Change::Deleted(_) | Change::Lost(_) => {}
+            Change::Lost(problem) => {
+                if !std::mem::replace(&mut lost, true) {
+                    complain("note", format!("not up to date: {problem}"));
+                }
+            }
+            Change::Applied(_) | Change::Deleted(_) => {}
         }
     }
 }
 
-/// What is said where nothing is to be shown.
-pub(super) fn nothing(all_phases: bool) -> &'static str {
-    if all_phases {
-        "No operations."
-    } else {
-        "No operations in flight."
+/// Says why nothing is to be shown, where the reason is that nobody looks.
+pub(super) async fn hint(source: &Source) {
+    if source.served == Served::Live && source.is_without_rule_sets().await {
+        let what = "no OperationRuleSet is installed, so nothing is looked for; for all that ship";
+        complain("note", format!("{what}: kubectl apply -k {HOME}/rules"));
     }
+}
+
+/// What is to be said of a name that is none of the operations that are meant.
+async fn not_found(source: &Source, name: &str) -> Problem {
+    let all = source.unfiltered().list().await.unwrap_or_default();
+    Problem::NotFound(match all.iter().find(|it| it.name == name) {
+        Some(found) => format!(
+            "operation {name:?} is there, but the filters leave it out: it is on {}",
+            found.place_name()
+        ),
+        None => format!("there is no operation {name:?}; see: kubectl ifo list -A -O name"),
+    })
 }
 
 /// How operations are shown.
@@ -339,6 +372,56 @@ mod tests {
         for width in [20, 40, 60, 80, 100, 200] {
             let text = printed(Shape::Table, Some(width), false);
             assert!(text.lines().all(|line| line.width() <= width), "{text}");
+        }
+    }
+
+    /// As a cluster has them: kinds and names that are long.
+    fn long() -> Vec<Operation> {
+        let migration = "VirtualMachineInstanceMigration/kubevirt-migrate-vm-x7k2p";
+        let blocked = json!({"status": {"progress": 45, "state": "Blocked", "message": "no node"}});
+        let importing = json!({"status": {"message": "importing"}});
+        vec![
+            operation("team-b", migration, "Migrating", 65, blocked),
+            operation(
+                "team-b",
+                "DataVolume/disk-0",
+                "ImportInProgress",
+                600,
+                importing,
+            ),
+            operation(
+                "",
+                "Node/worker-12.example.com",
+                "Draining",
+                7_500,
+                json!({}),
+            ),
+        ]
+    }
+
+    #[test]
+    fn on_a_narrow_terminal_names_and_ages_stay() {
+        let text = |operations: &[Operation], width| {
+            view(Shape::Table, Some(width), false)
+                .all(operations, now(), false)
+                .expect("they can be printed")
+        };
+        for width in [80, 90, 100] {
+            let all = text(&long(), width);
+            snapshot(&format!("list-long-{width}"), &all);
+            for part in ["AGE", "65s", "10m", "125m", "VMIM/kubevirt-migr", "STATE"] {
+                assert!(all.contains(part), "{width}: {part}\n{all}");
+            }
+        }
+        // Nothing here is long, and it fits all the same.
+        let few = text(&long()[1..2], 80);
+        assert!(few.contains("disk-0") && few.contains("10m"), "{few}");
+        for width in [20, 30, 40, 60] {
+            let all = text(&long(), width);
+            assert!(
+                all.contains("AGE") && all.contains("125m"),
+                "{width}:\n{all}"
+            );
         }
     }
 

@@ -44,7 +44,7 @@ mod tree;
 mod version;
 mod wait;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{ArgAction, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use output::complain;
 use problem::Problem;
 use std::ffi::OsString;
@@ -56,6 +56,16 @@ const DEFAULT_COMMAND: &str = "list";
 /// Sees which operations are in flight in a cluster.
 #[derive(Debug, Parser)]
 #[command(name = "kubectl-ifo", bin_name = "kubectl ifo", version)]
+#[command(after_help = "\
+Examples:
+  # What is going on
+  kubectl ifo
+
+  # The same as a tree, as it changes
+  kubectl ifo tree -w
+
+  # Is it safe now? Waits until nothing has been in flight for half a minute
+  kubectl ifo wait --quiet-period=30s --timeout=30m")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -79,6 +89,10 @@ enum Command {
     /// Waits until nothing is in flight, or until something has begun or ended
     Wait(wait::Args),
     /// Tools for those who write OperationRuleSets; no server needed
+    #[command(after_help = "\
+Examples:
+  kubectl ifo rules check my-rules.yaml
+  kubectl ifo rules test my-rules.yaml --objects machines.yaml")]
     #[command(subcommand)]
     Rules(Rules),
     /// Prints the versions of the plugin and of the server
@@ -107,16 +121,35 @@ enum Rules {
     Roles(roles::Args),
 }
 
+/// The commands with their flags. Where no command is named, the flags are those of the
+/// default one, and of two that say different things the last one counts, as for kubectl.
+fn definitions() -> clap::Command {
+    let commands = Cli::command();
+    let default = commands.find_subcommand(DEFAULT_COMMAND);
+    let flags: Vec<clap::Arg> = default
+        .into_iter()
+        .flat_map(clap::Command::get_arguments)
+        .cloned()
+        .collect();
+    commands
+        .args(flags)
+        .subcommand_required(false)
+        .arg_required_else_help(false)
+        .args_override_self(true)
+}
+
 /// Runs what the command line of the process asks for. The exit code is 0 when all is
 /// well, 1 when something that was asked for is not, 2 when the arguments are not; `wait`
 /// has its own.
 pub fn run() -> ExitCode {
-    let arguments = with_command(std::env::args_os().collect());
-    match Cli::parse_from(arguments).command {
+    let arguments = with_command(switched(std::env::args_os().collect()));
+    let parsed = definitions().get_matches_from(arguments);
+    let cli = Cli::from_arg_matches(&parsed).unwrap_or_else(|error| error.exit());
+    match cli.command {
         Command::Rules(command) => rules(command),
-        Command::Completion(args) => completion::run(&args, Cli::command()),
-        Command::Complete(words) => completion::next(&words, Cli::command()),
-        Command::Man(args) => completion::man(&args, Cli::command()),
+        Command::Completion(args) => completion::run(&args, definitions()),
+        Command::Complete(words) => completion::next(&words, definitions()),
+        Command::Man(args) => completion::man(&args, definitions()),
         command => asked(command),
     }
 }
@@ -180,6 +213,43 @@ fn asked(command: Command) -> ExitCode {
     })
 }
 
+/// The arguments with switches as the parser knows them: kubectl takes `--watch=true` for
+/// `--watch`, and `--watch=false` for none.
+fn switched(arguments: Vec<OsString>) -> Vec<OsString> {
+    let commands = Cli::command();
+    let is_switch = |name: &str| {
+        let all = commands.get_subcommands();
+        let nested = all.clone().flat_map(clap::Command::get_subcommands);
+        let flags = all.chain(nested).flat_map(clap::Command::get_arguments);
+        let mut named = flags.filter(|it| it.get_long() == Some(name)).peekable();
+        // `--cluster` takes a value elsewhere.
+        named.peek().is_some() && named.all(|it| matches!(it.get_action(), ArgAction::SetTrue))
+    };
+    let mut out: Vec<OsString> = Vec::with_capacity(arguments.len());
+    let mut arguments = arguments.into_iter();
+    while let Some(argument) = arguments.next() {
+        if argument == "--" {
+            out.push(argument);
+            break;
+        }
+        let typed = argument.to_string_lossy();
+        let switch = typed.strip_prefix("--").and_then(|it| it.split_once('='));
+        match switch.filter(|(name, _)| is_switch(name)) {
+            Some((name, "true" | "TRUE" | "True" | "t" | "T" | "1")) => {
+                out.push(format!("--{name}").into());
+            }
+            // The last one counts.
+            Some((name, "false" | "FALSE" | "False" | "f" | "F" | "0")) => {
+                let before = format!("--{name}");
+                out.retain(|it| *it != *before);
+            }
+            _ => out.push(argument),
+        }
+    }
+    out.extend(arguments);
+    out
+}
+
 /// The arguments with the command in front: `kubectl ifo -n a tree` is what people type,
 /// and `kubectl ifo -n a` lists.
 fn with_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
@@ -236,7 +306,52 @@ mod tests {
 
     #[test]
     fn the_flags_are_right() {
-        Cli::command().debug_assert();
+        definitions().debug_assert();
+    }
+
+    #[test]
+    fn of_a_flag_that_is_given_twice_the_last_counts_and_lists_grow() {
+        let list = |line: &str| {
+            let arguments = line.split(' ').map(OsString::from).collect();
+            let parsed = definitions().try_get_matches_from(with_command(switched(arguments)));
+            let parsed = parsed.unwrap_or_else(|error| panic!("{line}: {error}"));
+            match Cli::from_arg_matches(&parsed).unwrap().command {
+                Command::List(args) => format!("{args:?}"),
+                command => panic!("{command:?}"),
+            }
+        };
+        assert_eq!(list("ifo -n a -n b"), list("ifo -n b"));
+        assert_eq!(list("ifo -O json -O yaml"), list("ifo -O yaml"));
+        assert_eq!(list("ifo -w --watch=true"), list("ifo -w"));
+        assert_eq!(list("ifo --watch=false"), list("ifo"));
+        assert_eq!(list("ifo --watch --watch=false"), list("ifo"));
+        assert_eq!(list("ifo -c a -c b"), list("ifo -c a,b"));
+        assert_ne!(list("ifo -c a -c b"), list("ifo -c b"));
+        let secure = list("ifo --insecure-skip-tls-verify=true");
+        assert!(
+            secure.contains("insecure_skip_tls_verify: true"),
+            "{secure}"
+        );
+    }
+
+    #[test]
+    fn every_command_has_an_example() {
+        fn without(command: &clap::Command) -> Vec<String> {
+            let help = command.clone().render_long_help().to_string();
+            let mut names: Vec<String> = command.get_subcommands().flat_map(without).collect();
+            if !command.is_hide_set() && !help.contains("Examples:") {
+                names.push(command.get_name().to_owned());
+            }
+            names
+        }
+        assert_eq!(without(&definitions()), [""; 0]);
+    }
+
+    #[test]
+    fn the_help_without_a_command_has_the_flags_of_the_default_one() {
+        let help = definitions().render_long_help().to_string();
+        assert!(help.contains("--sort-by"), "{help}");
+        assert!(help.contains("[COMMAND]"), "{help}");
     }
 
     #[test]
@@ -260,7 +375,9 @@ mod tests {
 
     #[test]
     fn an_unknown_command_is_an_error() {
-        let error = Cli::try_parse_from(["ifo", "nonsense"]).unwrap_err();
+        let error = definitions()
+            .try_get_matches_from(["ifo", "nonsense"])
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidSubcommand);
     }
 }

@@ -185,6 +185,26 @@ impl Operation {
         }
     }
 
+    /// The same with a kind of several words by its initials, where there is no room.
+    pub(super) fn short_name(&self) -> String {
+        let kind = &self.subject.kind;
+        let initials: String = kind.chars().filter(char::is_ascii_uppercase).collect();
+        let name = self.subject_name();
+        // One letter tells nobody anything.
+        match name.strip_prefix(kind.as_str()) {
+            Some(rest) if initials.len() > 1 => format!("{initials}{rest}"),
+            _ => name,
+        }
+    }
+
+    /// Kind and name with the namespace, for a sentence.
+    pub(super) fn place_name(&self) -> String {
+        match &self.subject.namespace {
+            Some(namespace) => format!("{} in {namespace}", self.subject_name()),
+            None => self.subject_name(),
+        }
+    }
+
     /// Seconds since it began.
     pub(super) fn age(&self, now: Timestamp) -> Option<i64> {
         Some(now.as_second() - self.started?.as_second())
@@ -217,6 +237,19 @@ impl Operation {
     pub(super) fn key(&self) -> (Option<String>, String) {
         (self.namespace.clone(), self.name.clone())
     }
+}
+
+/// The name of an operation that somebody typed as `-o name` prints it, or with another
+/// name of the resource before it; None if that is another resource.
+pub(super) fn own_name(text: &str) -> Option<&str> {
+    let Some((kind, name)) = text.split_once('/') else {
+        return Some(text);
+    };
+    let kind = kind.split('.').next().unwrap_or_default();
+    let own = [live::KIND, live::PLURAL, "ifo", "ifos"];
+    own.iter()
+        .any(|it| it.eq_ignore_ascii_case(kind))
+        .then_some(name)
 }
 
 #[cfg(test)]

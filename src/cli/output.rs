@@ -26,9 +26,9 @@ pub(super) enum Shape {
     Table,
     /// For people, with more columns
     Wide,
-    /// One JSON document; with --watch one for each change
+    /// One JSON document
     Json,
-    /// One YAML document; with --watch one for each change
+    /// One YAML document
     Yaml,
     /// Resource and name, a line each
     Name,

@@ -54,6 +54,7 @@ pub(super) async fn run(
     let mut told: Option<BTreeSet<Key>> = Some(BTreeSet::new());
     let mut lost = None;
     let mut first = true;
+    let mut printed = None;
     loop {
         let operations = known.values().cloned().collect();
         let now = Timestamp::now();
@@ -64,8 +65,10 @@ pub(super) async fn run(
                 cut(&note, screen().unwrap_or(usize::MAX))
             });
             print(&frame(&text, note, height()));
-        } else {
+        } else if printed.as_ref() != Some(&text) {
+            // What changed may be nothing that is shown.
             print(&document(&text, shape, first));
+            printed = Some(text);
         }
         first = false;
         let mut at = on_screen.then(|| Instant::now() + TICK);

@@ -44,6 +44,12 @@ const RING: Bounds = Bounds {
 
 /// The flags of the command.
 #[derive(Debug, clap::Args)]
+// The files after the flag are all its own, so that the others come first.
+#[command(override_usage = "kubectl ifo rules replay [OPTIONS] <RULES>... --stream <FILE>...")]
+#[command(after_help = "\
+Examples:
+  kubectl get vm -A -w --output-watch-events -o json > stream.json
+  kubectl ifo rules replay my-rules.yaml --stream stream.json")]
 pub(super) struct Args {
     /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a kustomization.yaml), - for standard input; also CRDs, for the names of their resources
     #[arg(required = true, value_name = "RULES")]

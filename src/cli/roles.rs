@@ -19,6 +19,9 @@ const VERBS: [&str; 3] = ["get", "list", "watch"];
 
 /// The flags of the command.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  kubectl ifo rules roles my-rules.yaml | kubectl apply -f -")]
 pub(super) struct Args {
     /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a kustomization.yaml), - for standard input
     #[arg(required = true, value_name = "RULES")]

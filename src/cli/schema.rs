@@ -5,16 +5,13 @@ mod root;
 
 pub(super) use root::Root;
 
+use super::connect::Connect;
 use super::input::{self, Input};
 use crate::api::Gvr;
-use crate::observe::{ConnectOptions, connect, manifest};
+use crate::observe::manifest;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-/// How long the cluster may take for one answer.
-const API_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// All schemas that were given.
 #[derive(Debug, Default)]
@@ -102,28 +99,22 @@ impl Schemas {
     }
 
     /// Asks a cluster for its `OpenAPI` v3 documents about `targets`.
-    pub(super) fn ask(&mut self, targets: &BTreeSet<Gvr>) -> Result<(), String> {
+    pub(super) fn ask(&mut self, targets: &BTreeSet<Gvr>, cluster: &Connect) -> Result<(), String> {
         // Whoever embeds this may have installed one already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|error| error.to_string())?;
-        runtime.block_on(self.fetch(targets))
+        runtime.block_on(self.fetch(targets, cluster))
     }
 
-    async fn fetch(&mut self, targets: &BTreeSet<Gvr>) -> Result<(), String> {
-        let options = ConnectOptions {
-            kubeconfig: None,
-            api_timeout: API_TIMEOUT,
-        };
-        let connection = connect(&options).await.map_err(|error| error.to_string())?;
+    async fn fetch(&mut self, targets: &BTreeSet<Gvr>, cluster: &Connect) -> Result<(), String> {
+        let server = cluster.open().await.map_err(|error| error.to_string())?;
         let get = |path: String| {
-            let client = connection.client.clone();
+            let server = &server;
             async move {
-                let request = http::Request::get(&path).body(Vec::new());
-                let request = request.map_err(|error| format!("{path}: {error}"))?;
-                let answer = client.request::<Value>(request).await;
+                let answer = server.get::<Value>(&path, &path, None).await;
                 answer.map_err(|error| format!("{path}: {error}"))
             }
         };

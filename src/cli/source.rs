@@ -11,7 +11,7 @@ use super::filter::Filters;
 use super::operation::Operation;
 use super::output::complain;
 use super::problem::Problem;
-use crate::api::{GROUP, LIVE_GROUP, VERSION, live};
+use crate::api::{GROUP, LIVE_GROUP, VERSION, live, ruleset};
 use futures::{StreamExt as _, TryStreamExt as _};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -102,7 +102,35 @@ impl Source {
         {
             listed = source.list_where_allowed().await;
         }
-        Ok((source, listed?))
+        let listed = listed.map_err(|problem| match problem {
+            Problem::Invalid(why) if source.filters.selector.is_some() => {
+                Problem::Usage(format!("--selector: {why}"))
+            }
+            problem => problem,
+        })?;
+        Ok((source, listed))
+    }
+
+    /// The same without filters.
+    pub(super) fn unfiltered(&self) -> Self {
+        Self {
+            server: self.server.clone(),
+            served: self.served,
+            namespaces: self.namespaces.clone(),
+            filters: Filters {
+                all_phases: true,
+                ..Filters::default()
+            },
+            keep_raw: false,
+        }
+    }
+
+    /// Whether there is no rule set, as far as the user may know.
+    pub(super) async fn is_without_rule_sets(&self) -> bool {
+        let plural = ruleset::PLURAL;
+        let uri = format!("/apis/{GROUP}/{VERSION}/{plural}?limit=1");
+        let listed: Result<Page<Named>, Problem> = self.server.get(&uri, plural, None).await;
+        listed.is_ok_and(|page| page.items.is_empty())
     }
 
     /// Lists the operations that are meant, all phases that are.
@@ -133,6 +161,7 @@ impl Source {
             .collect()
             .await;
         let mut allowed = Vec::new();
+        let mut refused = None;
         let mut operations = Vec::new();
         for (namespace, listed) in lists {
             match listed {
@@ -140,7 +169,7 @@ impl Source {
                     allowed.push(namespace.clone());
                     operations.extend(listed);
                 }
-                Err(Problem::Forbidden { .. }) => {}
+                Err(Problem::Forbidden { user, .. }) => refused = user,
                 Err(problem) => return Err(problem),
             }
         }
@@ -149,6 +178,7 @@ impl Source {
                 verb: "list",
                 resource: self.served.resource().to_owned(),
                 namespace: None,
+                user: refused,
             });
         }
         let named = allowed.iter().take(NAMED).cloned().collect::<Vec<_>>();

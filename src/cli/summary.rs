@@ -5,12 +5,14 @@ use super::connect::Connect;
 use super::filter::Filters;
 use super::list::Output;
 use super::operation::Operation;
-use super::output::{Format, Shape, print, table, text_of};
+use super::output::{Format, Shape, complain, print, table, text_of};
 use super::paint::Paint;
 use super::problem::Problem;
 use super::redraw::{self, Picture};
 use super::sort::{self, SortBy};
 use super::source::Source;
+use clap::ValueEnum as _;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -20,6 +22,7 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 // What is over is counted anyway.
 #[command(mut_arg("all_phases", |it| it.hide(true)))]
+#[command(mut_arg("shape", |it| it.value_parser(shapes())))]
 #[command(after_help = "\
 Examples:
   kubectl ifo summary
@@ -33,25 +36,37 @@ pub(super) struct Args {
     connect: Connect,
 }
 
+/// A summary has no names.
+fn shapes() -> impl TypedValueParser<Value = Shape> {
+    PossibleValuesParser::new(["table", "wide", "json", "yaml"]).map(|text| {
+        Shape::from_str(&text, true).expect("the possible values are those of the shapes")
+    })
+}
+
 /// Counts the operations, and prints the counts, or goes on doing so.
 pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     let mut filters = args.filters.within(args.connect.namespace.as_ref());
-    let asked = filters.take_format();
+    let asked = filters.take_format()?;
     filters.all_phases = true;
     let sort = args.output.sort_by.clone();
     let keep_raw = sort.as_ref().is_some_and(SortBy::needs_raw);
-    let mut view = View {
-        shape: args.output.shape.or(asked).unwrap_or_default(),
-        paint: args.output.colors.paint(),
-        filters: filters.clone(),
-        sort,
-    };
-    if view.shape == Shape::Name {
+    let shape = args.output.shape.or(asked).unwrap_or_default();
+    if shape == Shape::Name {
         return Err(Problem::Usage(
             "a summary has no names; use -O json".to_owned(),
         ));
     }
     let server = args.connect.open().await?;
+    filters.resolve(&server).await;
+    if let Some(unknown) = filters.unknown_kind() {
+        complain("note", unknown);
+    }
+    let mut view = View {
+        shape,
+        paint: args.output.colors.paint(),
+        filters: filters.clone(),
+        sort,
+    };
     let (source, operations) = Source::open(server, filters, keep_raw).await?;
     if args.output.watch {
         return redraw::run(&source, operations, view).await;
@@ -210,7 +225,7 @@ impl Summary {
         let Counts { active, completed } = self.total;
         let mut text = format!("{active} active, {completed} completed\n");
         if let Some(oldest) = oldest(operations) {
-            let subject = columns::one_line(&oldest.subject_name());
+            let subject = columns::one_line(&oldest.place_name());
             let age = columns::age(oldest, now);
             text.extend([
                 "Oldest: ",

@@ -1,9 +1,8 @@
 //! A resource as people name it. Enters: `Kind/name`, in any case, or with a plural, a
 //! short name or a group as kubectl takes them. Leaves: whether a resource is meant.
 
-use super::kin::{Kin, Who, group};
-use super::kinds::Kinds;
-use super::names::plural;
+use super::kin::{Kin, Who};
+use super::kinds::{KindName, Kinds, initials};
 use super::operation::Subject;
 use std::fmt;
 use std::str::FromStr;
@@ -13,10 +12,7 @@ use std::str::FromStr;
 pub(super) struct Target {
     /// As it was written.
     text: String,
-    /// Kind, plural or short name, in lower case.
-    kind: String,
-    /// Group, with a version in front or not; what comes after the first dot.
-    group: Option<String>,
+    kind: KindName,
     name: String,
     /// Which of several like operations on it.
     pub(super) item: Option<String>,
@@ -32,17 +28,13 @@ impl FromStr for Target {
             Some((name, item)) => (name, Some(item.to_owned())),
             None => (name, None),
         };
-        let (kind, group) = match kind.split_once('.') {
-            Some((kind, group)) => (kind, Some(group.to_ascii_lowercase())),
-            None => (kind, None),
-        };
-        if kind.is_empty() || name.is_empty() {
+        let kind = KindName::of(kind);
+        if kind.name.is_empty() || name.is_empty() {
             return Err(wrong());
         }
         Ok(Self {
             text: text.to_owned(),
-            kind: kind.to_ascii_lowercase(),
-            group,
+            kind,
             name: name.to_owned(),
             item,
         })
@@ -58,21 +50,7 @@ impl fmt::Display for Target {
 impl Target {
     /// Whether `who` is it.
     pub(super) fn is(&self, who: Who<'_>) -> bool {
-        self.name == who.name
-            && (self.kind.eq_ignore_ascii_case(who.kind) || self.kind == plural(who.kind))
-            && self.is_of(
-                group(who.api_version),
-                who.api_version.rsplit('/').next().unwrap_or_default(),
-            )
-    }
-
-    fn is_of(&self, group: &str, version: &str) -> bool {
-        self.group.as_deref().is_none_or(|wanted| {
-            wanted == group
-                || wanted
-                    .strip_prefix(version)
-                    .is_some_and(|rest| rest.strip_prefix('.').unwrap_or(rest) == group)
-        })
+        self.name == who.name && self.kind.is(who.kind, who.api_version)
     }
 
     /// Whether a subject is it.
@@ -85,14 +63,14 @@ impl Target {
     pub(super) async fn resolved(&self, kinds: &Kinds, kin: &Kin<'_>) -> Resolved {
         let served = kinds.served().await;
         let known = served.into_iter().flatten().find(|it| {
-            let goes_by_it = it.names.contains(&self.kind);
-            goes_by_it && self.is_of(&it.group, &it.version)
+            let goes_by_it = it.names.contains(&self.kind.name);
+            goes_by_it && self.kind.is_of(&it.group, &it.version)
         });
         if let Some(kind) = known {
             return Resolved::Kind(self.with_kind(&kind.kind));
         }
         let mut nodes = kin.nodes.iter();
-        match nodes.find(|node| initials(node.who.kind) == self.kind) {
+        match nodes.find(|node| initials(node.who.kind) == self.kind.name) {
             Some(node) => Resolved::Kind(self.with_kind(node.who.kind)),
             None if served.is_some() => Resolved::Unknown,
             None => Resolved::CannotTell,
@@ -100,15 +78,19 @@ impl Target {
     }
 
     fn with_kind(&self, kind: &str) -> Self {
+        let kind = KindName {
+            name: kind.to_ascii_lowercase(),
+            ..self.kind.clone()
+        };
         Self {
-            kind: kind.to_ascii_lowercase(),
+            kind,
             ..self.clone()
         }
     }
 
     /// What is to be said of a kind that nobody has heard of.
     pub(super) fn unknown(&self) -> String {
-        format!("the cluster has no resource {:?}", self.kind)
+        format!("the cluster has no resource {:?}", self.kind.name)
     }
 }
 
@@ -121,12 +103,6 @@ pub(super) enum Resolved {
     Unknown,
     /// The cluster does not say which there are.
     CannotTell,
-}
-
-/// `vm` of `VirtualMachine`.
-fn initials(kind: &str) -> String {
-    let initials = kind.chars().filter(char::is_ascii_uppercase);
-    initials.collect::<String>().to_ascii_lowercase()
 }
 
 #[cfg(test)]

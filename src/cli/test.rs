@@ -24,6 +24,12 @@ use std::sync::Arc;
 
 /// The flags of the command.
 #[derive(Debug, clap::Args)]
+// The files after the flag are all its own, so that the others come first.
+#[command(override_usage = "kubectl ifo rules test [OPTIONS] <RULES>... --objects <FILES>...")]
+#[command(after_help = "\
+Examples:
+  kubectl ifo rules test my-rules.yaml --objects machines.yaml
+  kubectl get vm -A -o yaml | kubectl ifo rules test my-rules.yaml --objects -")]
 pub(super) struct Args {
     /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a kustomization.yaml), - for standard input
     #[arg(required = true, value_name = "RULES")]

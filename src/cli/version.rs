@@ -3,7 +3,8 @@
 use super::connect::{Connect, Server};
 use super::output::{Format, complain, print, print_value};
 use super::problem::Problem;
-use crate::api::{LIVE_GROUP, VERSION};
+use super::source::Served;
+use crate::api::{LIVE_GROUP, VERSION, live};
 use serde::{Deserialize, Serialize};
 use std::process::ExitCode;
 
@@ -76,7 +77,30 @@ async fn of(server: &Server) -> Result<String, Problem> {
     let uri = format!("/openapi/v3/apis/{LIVE_GROUP}/{VERSION}");
     match server.get::<Document>(&uri, "/openapi/v3", None).await {
         Ok(document) => Ok(document.info.version),
-        Err(Problem::NotFound(_)) => Err(Problem::NotInstalled),
+        Err(Problem::NotFound(_)) => Err(unknown(server).await),
         Err(problem) => Err(problem),
     }
+}
+
+/// Why there is no such document: nobody serves the API, or nobody answers behind it.
+async fn unknown(server: &Server) -> Problem {
+    for served in [Served::Live, Served::Crs] {
+        let group = served.group();
+        let uri = format!("/apis/{group}/{VERSION}/{}?limit=1", live::PLURAL);
+        match (served, server.text(&uri, served.resource(), None).await) {
+            (_, Err(Problem::NotFound(_))) => {}
+            // Who may not list them may know that they are there.
+            (Served::Live, Ok(_) | Err(Problem::Forbidden { .. })) => {
+                return Problem::Other("the server does not tell its version".to_owned());
+            }
+            (Served::Crs, Ok(_) | Err(Problem::Forbidden { .. })) => {
+                return Problem::Other(format!(
+                    "{LIVE_GROUP} is not served, only the objects of {}: there is no server to tell its version",
+                    served.resource()
+                ));
+            }
+            (_, Err(problem)) => return problem,
+        }
+    }
+    Problem::NotInstalled
 }

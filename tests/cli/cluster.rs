@@ -6,6 +6,7 @@ use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
+use std::io::BufRead as _;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -136,15 +137,23 @@ fn each_refusal_is_one_line_that_says_what_to_do() {
         (
             404,
             not_found(),
-            &["serves no operations", "kubectl apply -k deploy"],
+            &[
+                "serves no operations",
+                "kubectl apply -k https://github.com/kubevirt/ifo//deploy",
+            ],
         ),
         (
             403,
             status(403, "Forbidden", "no"),
             &[
-                "--verb=get,list,watch",
                 "inflightoperations.live.ifo.kubevirt.io",
+                "kubectl create clusterrolebinding ifo-view-NAME --clusterrole=ifo-view --user=NAME",
             ],
+        ),
+        (
+            429,
+            status(429, "TooManyRequests", "too many requests"),
+            &["too much to do (too many requests)"],
         ),
     ] {
         let (parts, answer) = answer.into_parts();
@@ -171,7 +180,7 @@ fn nobody_there_and_nobody_answering_are_told_apart() {
     drop(runtime);
     let refused = said(plugin(address).arg("list"));
     assert!(
-        refused.err.contains("cannot reach the cluster"),
+        refused.err.contains("cannot reach the cluster") && !refused.err.contains("Error"),
         "{}",
         refused.err
     );
@@ -359,15 +368,7 @@ fn wait_cannot_tell_of_a_server_that_does_not_answer_and_says_2_for_errors() {
 
 #[test]
 fn quiet_does_not_count_while_the_watch_is_broken() {
-    let rule_set = json!({
-        "metadata": {"name": "vm", "generation": 1},
-        "spec": {"component": "kubevirt", "rules": [{"operation": "Migrating"}]},
-        "status": {
-            "observedGeneration": 1,
-            "conditions": [{"type": "Ready", "status": "True", "reason": "Watching", "message": "",
-                            "lastTransitionTime": "2026-01-01T00:00:00Z"}],
-        },
-    });
+    let rule_set = watching();
     // Lists are answered, and say that all is quiet.
     let (_runtime, address) = serve(move |request| match request.uri().path() {
         LIVE if request.uri().query().unwrap_or_default().contains("watch=") => {
@@ -397,4 +398,357 @@ fn wait_cannot_tell_without_rule_sets() {
         "{}",
         said.err
     );
+}
+
+/// A rule set that is being watched.
+fn watching() -> Value {
+    json!({
+        "metadata": {"name": "vm", "generation": 1},
+        "spec": {
+            "component": "kubevirt", "rules": [{"operation": "Migrating"}],
+            "target": {"group": "kubevirt.io", "version": "v1", "resource": "virtualmachines"},
+        },
+        "status": {
+            "observedGeneration": 1,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Watching", "message": "",
+                            "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+        },
+    })
+}
+
+/// Discovery of one group with one kind.
+fn group(group: &str, kind: &str, plural: &str, short: &str) -> Value {
+    json!({
+        "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {},
+        "items": [{"metadata": {"name": group}, "versions": [{
+            "version": "v1", "freshness": "Current", "resources": [{
+                "resource": plural, "singularResource": kind.to_lowercase(), "scope": "Namespaced",
+                "responseKind": {"group": group, "version": "v1", "kind": kind},
+                "shortNames": [short], "verbs": ["get", "list", "watch"],
+            }],
+        }]}],
+    })
+}
+
+/// A cluster that has pods and machines, a namespace `shop`, a rule set for machines, and
+/// these operations.
+fn cluster(operations: Vec<Value>) -> (tokio::runtime::Runtime, SocketAddr) {
+    serve(move |request| match request.uri().path() {
+        path if path.starts_with("/apis/live.ifo.kubevirt.io/v1alpha1/") => {
+            if request.uri().query().unwrap_or_default().contains("watch=") {
+                quiet_watch()
+            } else {
+                list(&operations, "")
+            }
+        }
+        RULE_SETS => body(&json!({"items": [watching()]})),
+        "/api" => body(&group("", "Pod", "pods", "po")),
+        "/apis" => body(&group(
+            "kubevirt.io",
+            "VirtualMachine",
+            "virtualmachines",
+            "vm",
+        )),
+        "/api/v1/namespaces/shop" => body(&json!({"metadata": {"name": "shop"}})),
+        "/api/v1/namespaces/secret" => status(403, "Forbidden", "no"),
+        path if path.starts_with("/api/v1/namespaces/") => status(404, "NotFound", "not found"),
+        _ => not_found(),
+    })
+}
+
+#[test]
+fn kinds_go_by_the_names_that_the_cluster_has_for_them() {
+    let (_runtime, address) = cluster(vec![operation(1)]);
+    for kind in ["vm", "VirtualMachines", "virtualmachine", "vm.kubevirt.io"] {
+        for command in [
+            &["list", "-o", "name"][..],
+            &["tree", "-o", "name"],
+            &["get", "vm-1-migrating", "-o", "name"],
+        ] {
+            let said = said(plugin(address).args(command).args(["-k", kind]));
+            assert_eq!(
+                said.out, "inflightoperation.live.ifo.kubevirt.io/vm-1-migrating\n",
+                "{command:?} {kind} {}",
+                said.err
+            );
+        }
+        let summary = said(plugin(address).args(["summary", "-k", kind]));
+        assert!(summary.out.starts_with("1 active"), "{}", summary.out);
+        let busy = said(plugin(address).args(["wait", "--timeout=0", "-k", kind]));
+        assert_eq!(busy.code, 1, "{kind}: {}{}", busy.out, busy.err);
+    }
+    let unknown = said(plugin(address).args(["list", "-k", "Typo"]));
+    assert!(
+        unknown
+            .err
+            .contains("note: the cluster has no resource \"Typo\""),
+        "{}",
+        unknown.err
+    );
+}
+
+#[test]
+fn wait_does_not_take_a_kind_that_nobody_looks_at_for_quiet() {
+    let (_runtime, address) = cluster(Vec::new());
+    let wait = |kind: &str, timeout: &str| {
+        let said = said(plugin(address).args(["wait", "--timeout", timeout, "-k", kind]));
+        (said.code, said.err)
+    };
+    for timeout in ["0", "20s"] {
+        assert_eq!(wait("vm", timeout).0, 0);
+        for kind in ["po", "Pod", "vm,pods"] {
+            let (code, err) = wait(kind, timeout);
+            assert_eq!(code, 3, "{kind}: {err}");
+            assert!(err.contains("no OperationRuleSet looks for"), "{err}");
+        }
+        let (code, err) = wait("Typo", timeout);
+        assert_eq!(code, 2, "{err}");
+        assert!(err.contains("no resource \"Typo\""), "{err}");
+    }
+}
+
+#[test]
+fn wait_does_not_take_a_namespace_that_is_not_there_for_a_quiet_one() {
+    let (_runtime, address) = cluster(Vec::new());
+    for (namespace, code) in [("shop", 0), ("secret", 0), ("shpo", 2)] {
+        let said = said(plugin(address).args(["wait", "--timeout", "20s", "-n", namespace]));
+        assert_eq!(said.code, code, "{namespace}: {}", said.err);
+    }
+}
+
+#[test]
+fn formats_that_only_kubectl_has_are_errors_and_no_filters() {
+    let (_runtime, address) = cluster(vec![operation(1)]);
+    for format in [
+        "jsonpath={.items}",
+        "custom-columns=A:.a,B:.b",
+        "go-template={{.}}",
+    ] {
+        for command in ["list", "summary", "tree", "wait"] {
+            let said = said(plugin(address).args([command, "-o", format]));
+            assert_eq!(said.code, 2, "{command} {format}: {}", said.out);
+            assert!(
+                said.err.contains("unsupported output format"),
+                "{}",
+                said.err
+            );
+        }
+    }
+    for flag in ["-o", "-O"] {
+        let said = said(plugin(address).args(["list", flag, "JSON"]));
+        assert_eq!(said.json()["items"].as_array().map(Vec::len), Some(1));
+    }
+}
+
+#[test]
+fn wait_with_no_time_looks_once_and_a_negative_time_is_no_limit() {
+    let (_runtime, address) = cluster(Vec::new());
+    let quiet = said(plugin(address).args(["wait", "--timeout=0"]));
+    assert_eq!(
+        (quiet.code, &*quiet.out),
+        (0, "idle: no operation in flight\n")
+    );
+    let unlimited = said(plugin(address).args(["wait", "--timeout=-1s"]));
+    assert_eq!(unlimited.code, 0, "{}", unlimited.err);
+    let not_started = said(plugin(address).args(["wait", "--for=started", "--timeout", "0"]));
+    assert_eq!(not_started.code, 1, "{}", not_started.err);
+    let (_runtime, address) = cluster(vec![operation(1)]);
+    let busy = said(plugin(address).args(["wait", "--timeout=0s"]));
+    assert_eq!(busy.code, 1, "{}", busy.err);
+    assert!(
+        busy.err
+            .starts_with("not idle: VirtualMachine/vm-1 in shop: Migrating"),
+        "{}",
+        busy.err
+    );
+}
+
+#[test]
+fn what_wait_says_in_the_end_is_why() {
+    let (_runtime, address) = cluster(Vec::new());
+    let short = ["wait", "--quiet-period", "10m", "--timeout", "2s"];
+    let short = said(plugin(address).args(short));
+    assert_eq!(short.code, 1, "{}", short.err);
+    assert!(
+        short.err.contains(
+            "timed out: no operation in flight, but not yet for the quiet period of 600 s"
+        ),
+        "{}",
+        short.err
+    );
+    assert!(
+        !short.err.contains("waiting: no operation"),
+        "{}",
+        short.err
+    );
+    let mut blocked = operation(1);
+    blocked["status"]["state"] = json!("Blocked");
+    let (_runtime, address) = cluster(vec![blocked]);
+    for timeout in ["0", "20s"] {
+        let said = said(plugin(address).args(["wait", "--ignore-blocked", "--timeout", timeout]));
+        assert_eq!(
+            (said.code, &*said.out),
+            (0, "idle: no operation in flight, but 1 blocked (ignored)\n"),
+            "{}",
+            said.err
+        );
+    }
+    let senseless = ["wait", "--for=started", "--quiet-period=3s"];
+    assert_eq!(said(plugin(address).args(senseless)).code, 2);
+}
+
+#[test]
+fn a_list_that_is_watched_says_that_it_is_not_up_to_date() {
+    let (_runtime, address) = serve(|request| match request.uri().path() {
+        LIVE if request.uri().query().unwrap_or_default().contains("watch=") => {
+            (StatusCode::SERVICE_UNAVAILABLE, "service unavailable\n").into_response()
+        }
+        LIVE => list(&[operation(1)], ""),
+        _ => not_found(),
+    });
+    let mut child = plugin(address)
+        .args(["list", "-w"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the plugin starts");
+    let mut line = String::new();
+    let stderr = child.stderr.take().expect("it was asked for");
+    let read = std::io::BufReader::new(stderr).read_line(&mut line);
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    read.expect("text");
+    assert!(line.starts_with("note: not up to date: "), "{line}");
+}
+
+#[test]
+fn a_kubeconfig_that_cannot_be_read_keeps_its_secrets() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("config");
+    let text = "apiVersion: v1\nkind: Config\nusers:\n- name: a\n  user:\n    token: verysecret\n    password: [hunter2\n";
+    std::fs::write(&path, text).expect("it can be written");
+    let output = |by: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
+        command.env_remove("KUBECONFIG");
+        if by == "KUBECONFIG" {
+            command.env(by, &path);
+        } else {
+            command.arg(by).arg(&path);
+        }
+        said(command.arg("list"))
+    };
+    for by in ["KUBECONFIG", "--kubeconfig"] {
+        let said = output(by);
+        assert_eq!(said.code, 1);
+        assert_eq!(said.err.lines().count(), 1, "{}", said.err);
+        assert!(
+            !said.err.contains("secret") && !said.err.contains("hunter"),
+            "{}",
+            said.err
+        );
+        assert!(said.err.contains("line "), "{}", said.err);
+    }
+}
+
+#[test]
+fn kubeconfigs_that_are_missing_are_skipped_and_loopback_needs_no_proxy() {
+    let (_runtime, address) = cluster(vec![operation(1)]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("config");
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "a",
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+        "clusters": [{"name": "a", "cluster": {"server": format!("http://{address}")}}],
+        "users": [{"name": "a", "user": {}}],
+    });
+    std::fs::write(&path, config.to_string()).expect("it can be written");
+    let with = |kubeconfig: String| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
+        command
+            .env("KUBECONFIG", kubeconfig)
+            .env("HTTPS_PROXY", "http://127.0.0.1:9")
+            .env_remove("NO_PROXY")
+            .env_remove("no_proxy");
+        said(command.args(["list", "-o", "name"]))
+    };
+    let found = with(format!("/nonexistent/a:{}:/nonexistent/b", path.display()));
+    assert_eq!(found.code, 0, "{}", found.err);
+    let missing = with("/nonexistent/a:/nonexistent/b".to_owned());
+    assert!(
+        missing
+            .err
+            .starts_with("error: cannot read /nonexistent/a: "),
+        "{}",
+        missing.err
+    );
+}
+
+#[test]
+fn names_are_taken_as_they_are_printed_and_what_is_found_is_shown() {
+    let (_runtime, address) = cluster(vec![operation(1)]);
+    let printed = said(plugin(address).args(["list", "-o", "name"])).out;
+    for name in [printed.trim(), "ifo/vm-1-migrating", "vm-1-migrating"] {
+        let said = said(plugin(address).args(["get", name, "-o", "name"]));
+        assert_eq!(said.out, printed, "{name}: {}", said.err);
+    }
+    let some = said(plugin(address).args(["get", "vm-1-migrating", "other", "-o", "name"]));
+    assert_eq!((some.code, &some.out), (1, &printed));
+    assert!(some.err.contains("no operation \"other\""), "{}", some.err);
+    let filtered = said(plugin(address).args(["get", "vm-1-migrating", "-k", "po"]));
+    assert_eq!(filtered.code, 1);
+    assert!(
+        filtered
+            .err
+            .contains("the filters leave it out: it is on VirtualMachine/vm-1 in shop"),
+        "{}",
+        filtered.err
+    );
+}
+
+#[test]
+fn an_empty_list_says_whether_filters_or_missing_rule_sets_are_why() {
+    let (_runtime, address) = cluster(Vec::new());
+    let all = said(plugin(address).arg("list"));
+    assert_eq!(all.err, "No operations in flight.\n");
+    for command in ["list", "tree"] {
+        let some = said(plugin(address).args([command, "-c", "other"]));
+        assert_eq!(some.err, "No operations in flight that fit the filters.\n");
+    }
+    let (_runtime, address) = serve(|request| match request.uri().path() {
+        LIVE => list(&[], ""),
+        RULE_SETS => body(&json!({"items": []})),
+        _ => not_found(),
+    });
+    for command in ["list", "tree"] {
+        let none = said(plugin(address).arg(command));
+        assert!(
+            none.err.contains("no OperationRuleSet is installed"),
+            "{}",
+            none.err
+        );
+    }
+}
+
+#[test]
+fn version_says_what_there_is_of_a_server() {
+    let (_runtime, address) = serve(|request| match request.uri().path() {
+        LIVE => (StatusCode::SERVICE_UNAVAILABLE, "service unavailable\n").into_response(),
+        _ => not_found(),
+    });
+    let down = said(plugin(address).arg("version"));
+    assert!(down.err.contains("not available"), "{}", down.err);
+    let (_runtime, address) = serve(|request| match request.uri().path() {
+        CRS => list(&[], ""),
+        _ => not_found(),
+    });
+    let crs = said(plugin(address).arg("version"));
+    assert!(
+        crs.err
+            .contains("only the objects of inflightoperations.ifo.kubevirt.io"),
+        "{}",
+        crs.err
+    );
+    let (_runtime, address) = serve(|_| not_found());
+    let none = said(plugin(address).arg("version"));
+    assert!(none.err.contains("serves no operations"), "{}", none.err);
 }

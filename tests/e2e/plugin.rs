@@ -99,9 +99,10 @@ fn list_get_and_summary_show_what_is_in_flight() {
         let said = run(world, &["list", "-n", namespace, "-o", "Starting"]).await;
         assert_eq!((said.code, said.out.as_str()), (0, ""));
         let said = run(world, &["list", "-n", namespace, "-l", "not a selector"]).await;
-        assert_eq!(said.code, 1);
+        assert_eq!(said.code, 2);
         assert!(
-            said.err.contains("unable to parse requirement"),
+            said.err
+                .starts_with("error: --selector: unable to parse requirement"),
             "{}",
             said.err
         );
@@ -265,11 +266,12 @@ fn a_user_without_rights_is_told_which_and_with_some_sees_those() {
         let user = format!("{namespace}-user");
         let said = run(world, &["list", "--as", &user]).await;
         assert_eq!(said.code, 1);
+        let everywhere = format!(
+            "kubectl create clusterrolebinding ifo-view-{user} --clusterrole=ifo-view --user={user}"
+        );
         assert!(
-            said.err.contains("kubectl create clusterrole")
-                && said
-                    .err
-                    .contains("--resource=inflightoperations.live.ifo.kubevirt.io"),
+            said.err.contains(&everywhere)
+                && said.err.contains("inflightoperations.live.ifo.kubevirt.io"),
             "{}",
             said.err
         );
@@ -279,28 +281,16 @@ fn a_user_without_rights_is_told_which_and_with_some_sees_those() {
             "{}",
             said.err
         );
+        let (_, hint) = said.err.split_once(": kubectl ").expect("a command");
+        let hint: Vec<&str> = hint.split_whitespace().collect();
 
-        // What the message says, done; and the right to know which namespaces there are.
+        // What the message says, done, with the role that comes with the server; and the
+        // right to know which namespaces there are.
+        let role = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/rbac/users.yaml");
         let to_user = format!("--user={user}");
         for args in [
-            &[
-                "create",
-                "role",
-                "ifo-view",
-                "-n",
-                namespace,
-                "--verb=get,list,watch",
-                "--resource=inflightoperations.live.ifo.kubevirt.io",
-            ][..],
-            &[
-                "create",
-                "rolebinding",
-                "ifo-view",
-                "-n",
-                namespace,
-                "--role=ifo-view",
-                &to_user,
-            ],
+            &["apply", "-f", role][..],
+            &hint,
             &[
                 "create",
                 "clusterrole",
@@ -361,6 +351,45 @@ fn wait_opens_when_nothing_is_in_flight_and_not_before() {
             assert_eq!(said.code, 0, "{}", said.err);
         }
         drop(begun);
+    });
+}
+
+#[test]
+fn wait_does_not_count_a_rule_set_whose_target_the_cluster_has_not() {
+    shared(async |world| {
+        let namespace = own(world, "plugin-unserved").await;
+        let mut missing = rule_set(namespace, &VM, &[("Migrating", "true")]);
+        missing["metadata"]["name"] = json!(format!("{namespace}-missing"));
+        missing["spec"]["component"] = json!(namespace);
+        missing["spec"]["target"] =
+            json!({"group": "nobody.example.com", "version": "v1", "resource": "cows"});
+        world.create(&RULE_SET, None, &missing).await;
+        world
+            .rule_set_until(&format!("{namespace}-missing"), "it has no target", |it| {
+                condition(it, "InvalidTarget")["reason"] == "NotServed"
+            })
+            .await;
+        for timeout in ["0", "60s"] {
+            let said = run(world, &["wait", "-c", namespace, "--timeout", timeout]).await;
+            assert_eq!(said.code, 0, "{}{}", said.out, said.err);
+        }
+        // Kinds as the cluster names them; nobody looks at ConfigMaps here.
+        let none = run(
+            world,
+            &["wait", "-c", namespace, "-k", "cm", "--timeout", "5s"],
+        )
+        .await;
+        assert_eq!(none.code, 3, "{}", none.err);
+        let typo = run(
+            world,
+            &["wait", "-c", namespace, "-k", "cow", "--timeout", "5s"],
+        )
+        .await;
+        assert_eq!(typo.code, 2, "{}", typo.err);
+        let known = run(world, &["wait", "-c", namespace, "-k", "virtualmachines"]).await;
+        assert_eq!(known.code, 0, "{}", known.err);
+        let nowhere = run(world, &["wait", "-n", "no-such-namespace"]).await;
+        assert_eq!(nowhere.code, 2, "{}", nowhere.err);
     });
 }
 

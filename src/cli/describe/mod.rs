@@ -15,13 +15,12 @@ use super::kin::Kin;
 use super::kinds::Kinds;
 use super::list::objects;
 use super::lookup::Lookup;
-use super::operation::Operation;
+use super::operation::{Operation, own_name};
 use super::output::{Shape, print};
 use super::paint::Colors;
 use super::problem::Problem;
 use super::source::Source;
 use super::target::{Resolved, Target};
-use crate::api::live;
 use events::Event;
 use jiff::Timestamp;
 use related::Related;
@@ -52,6 +51,7 @@ pub(super) struct Args {
         short_alias = 'o',
         long = "output",
         value_enum,
+        ignore_case = true,
         value_name = "FORM",
         help_heading = "Output"
     )]
@@ -81,7 +81,8 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     chosen.retain(|number| seen.insert(*number));
     match args.shape.unwrap_or_default() {
         shape @ (Shape::Json | Shape::Yaml) => {
-            let single = chosen.len() == 1 && args.names.iter().all(|name| !is_target(name));
+            let single =
+                chosen.len() == 1 && args.names.iter().all(|name| own_name(name).is_some());
             let chosen: Vec<Operation> = chosen.iter().map(|it| operations[*it].clone()).collect();
             print(&objects(&chosen, shape, single)?);
         }
@@ -112,8 +113,7 @@ async fn find(name: &str, operations: &[Operation], kinds: &Kinds) -> Result<Vec
         });
         found
     };
-    if !is_target(name) {
-        let name = name.rsplit('/').next().unwrap_or(name);
+    if let Some(name) = own_name(name) {
         let found = numbers(&|it| it.name == name);
         if found.is_empty() {
             return Err(Problem::NotFound(format!(
@@ -148,15 +148,6 @@ async fn find(name: &str, operations: &[Operation], kinds: &Kinds) -> Result<Vec
         }
     }
     Ok(found)
-}
-
-/// Whether a name is that of a resource. `-O name` prints operations with their own.
-fn is_target(name: &str) -> bool {
-    name.split_once('/').is_some_and(|(kind, _)| {
-        let kind = kind.split('.').next().unwrap_or_default();
-        let own = [live::KIND, live::PLURAL, "ifo", "ifos"];
-        !own.iter().any(|it| it.eq_ignore_ascii_case(kind))
-    })
 }
 
 /// What is told of one operation.

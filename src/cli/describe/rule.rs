@@ -2,7 +2,7 @@
 
 use crate::api::{GROUP, VERSION, ruleset};
 use crate::cli::connect::Server;
-use crate::cli::problem::Problem;
+use crate::cli::problem::{Problem, grant};
 use crate::cli::source::escape;
 use serde_json::Value;
 
@@ -43,7 +43,10 @@ pub(super) async fn rule_set(server: &Server, name: &str) -> Result<Value, Strin
     let resource = format!("{plural}.{GROUP}");
     let text = server.text(&path, &resource, None).await;
     let text = text.map_err(|problem| match problem {
-        Problem::Forbidden { .. } => format!("you may not get {resource}"),
+        Problem::Forbidden { user, .. } => {
+            let grant = grant(&resource, None, user.as_deref());
+            format!("you may not get {resource}; {grant}")
+        }
         Problem::NotFound(_) => format!("there is no rule set {name} any more"),
         problem => problem.to_string(),
     })?;

@@ -1,6 +1,6 @@
 //! What the keys do.
 
-use super::model::{Flow, Model, Page, Typing};
+use super::model::{Flow, Model, Page};
 use super::view::Areas;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
@@ -42,7 +42,7 @@ impl Model {
                 _ => {}
             }
         }
-        if self.typing.is_some() {
+        if self.typing {
             self.type_key(key);
             return Flow::On;
         }
@@ -68,11 +68,7 @@ impl Model {
         }
         match key.code {
             KeyCode::Enter => self.open(),
-            KeyCode::Char('/') => {
-                self.typing = Some(Typing {
-                    before: self.filter.clone(),
-                });
-            }
+            KeyCode::Char('/') => self.typing = true,
             KeyCode::Esc => self.filter.clear(),
             KeyCode::Char('s') | KeyCode::Right => self.order = self.order.step(1),
             // Three farther of four is one back.
@@ -86,10 +82,10 @@ impl Model {
 
     fn type_key(&mut self, key: KeyEvent) {
         match key.code {
-            KeyCode::Enter => self.typing = None,
+            KeyCode::Enter => self.typing = false,
             KeyCode::Esc => {
-                let before = self.typing.take().map(|typing| typing.before);
-                self.filter = before.unwrap_or_default();
+                self.typing = false;
+                self.filter.clear();
             }
             KeyCode::Backspace => {
                 self.filter.pop();

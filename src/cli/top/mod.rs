@@ -85,11 +85,7 @@ pub(super) struct Args {
 /// Shows until somebody has seen enough.
 pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     let mut filters = args.filters.within(args.connect.namespace.as_ref());
-    if filters.take_format().is_some() {
-        return Err(Problem::Usage(
-            "top has no output format; for one use: kubectl ifo list -w -o json".to_owned(),
-        ));
-    }
+    filters.refuse_format("top has no output format; for one use: kubectl ifo list -w -o json")?;
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     if !io::stdout().is_terminal() || dumb {
         return Err(Problem::Usage(format!("top needs a terminal; {INSTEAD}")));
@@ -100,6 +96,11 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     // Before the screen is taken: a plugin that logs in may have questions.
     let server = args.connect.open().await?;
     let address = server.address.clone();
+    filters.resolve(&server).await;
+    // On the whole screen nobody could read it.
+    if let Some(unknown) = filters.unknown_kind() {
+        return Err(Problem::Usage(unknown));
+    }
     let (source, _) = Source::open(server, filters.clone(), false).await?;
     let about = format!("{}, {address}", about(&filters, &source));
     let follower = source.follow()?;
@@ -114,7 +115,8 @@ fn about(filters: &Filters, source: &Source) -> String {
         (None, Some(namespaces)) => format!("{} namespaces", namespaces.len()),
         (None, None) => "all namespaces".to_owned(),
     }];
-    let lists = [&filters.component, &filters.kind, &filters.operation];
+    let kinds = filters.kind.iter().map(ToString::to_string).collect();
+    let lists = [&filters.component, &kinds, &filters.operation];
     parts.extend(
         lists
             .iter()

@@ -115,13 +115,6 @@ pub(super) struct Detail {
     pub(super) scroll: usize,
 }
 
-/// A filter that is being typed.
-#[derive(Debug)]
-pub(super) struct Typing {
-    /// The filter as it was.
-    pub(super) before: String,
-}
-
 /// How many operations there are in each state.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
@@ -150,7 +143,7 @@ pub(super) struct Model {
     pub(super) reversed: bool,
     pub(super) completed: bool,
     pub(super) filter: String,
-    pub(super) typing: Option<Typing>,
+    pub(super) typing: bool,
     /// Row that the cursor is on.
     pub(super) cursor: usize,
     /// First row on the screen.
@@ -179,7 +172,7 @@ impl Model {
             reversed: false,
             completed,
             filter: String::new(),
-            typing: None,
+            typing: false,
             cursor: 0,
             offset: 0,
             selected: None,
@@ -196,7 +189,7 @@ impl Model {
                 self.settle();
                 return self.key(key);
             }
-            Event::Paste(text) if self.typing.is_some() => {
+            Event::Paste(text) if self.typing => {
                 self.insert(text.lines().next().unwrap_or_default());
                 self.stale = true;
             }

@@ -41,13 +41,7 @@ impl Row {
     /// Works out the texts.
     pub(super) fn new(operation: Operation) -> Self {
         let subject = one_line(&operation.subject_name());
-        let kind = &operation.subject.kind;
-        let initials: String = kind.chars().filter(char::is_ascii_uppercase).collect();
-        // One letter tells nobody anything.
-        let short = match subject.strip_prefix(kind.as_str()) {
-            Some(rest) if initials.len() > 1 => format!("{initials}{rest}"),
-            _ => subject.clone(),
-        };
+        let short = one_line(&operation.short_name());
         let namespace = one_line(operation.subject.namespace.as_deref().unwrap_or_default());
         let text = [
             &namespace,

@@ -83,7 +83,7 @@ pub(super) fn draw(model: &Model, theme: Theme, frame: &mut Frame) {
             .buffer_mut()
             .set_line(area.left(), y, line, area.width);
     }
-    if model.typing.is_some() && areas.footer > 0 {
+    if model.typing && areas.footer > 0 {
         let x = view.prompt().width().min(width.saturating_sub(1));
         // Both are below the size of the screen, which are 16 bits.
         let place = |at: usize| u16::try_from(at).unwrap_or(u16::MAX);
@@ -165,7 +165,7 @@ impl View<'_> {
             (Order::Subject, false) => "by subject",
             (Order::Subject, true) => "by subject, backwards",
         };
-        let filter = if model.filter.is_empty() || model.typing.is_some() {
+        let filter = if model.filter.is_empty() || model.typing {
             String::new()
         } else {
             format!(", filter {:?}", model.filter)
@@ -291,7 +291,7 @@ impl View<'_> {
 
     fn footer(&self) -> Line<'static> {
         let model = self.model;
-        if model.typing.is_some() {
+        if model.typing {
             let prompt = self.prompt();
             let found = format!("  {} found", model.visible.len());
             let found = cut(&found, self.width.saturating_sub(prompt.width() + 1));

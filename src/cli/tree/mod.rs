@@ -11,7 +11,7 @@ use super::connect::Connect;
 use super::filter::Filters;
 use super::kin::Kin;
 use super::kinds::Kinds;
-use super::list::{Output, nothing};
+use super::list::{Output, hint};
 use super::lookup::Lookup;
 use super::operation::Operation;
 use super::output::{Format, Shape, complain, print, tell, text_of};
@@ -57,10 +57,14 @@ pub(super) struct Args {
 /// Prints the tree, or goes on printing it.
 pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     let mut filters = args.filters.within(args.connect.namespace.as_ref());
-    let asked = filters.take_format();
+    let asked = filters.take_format()?;
     let shape = args.output.shape.or(asked).unwrap_or_default();
     let sort = args.output.sort_by.clone().unwrap_or(SortBy::Subject);
     let server = args.connect.open().await?;
+    filters.resolve(&server).await;
+    if let Some(unknown) = filters.unknown_kind() {
+        complain("note", unknown);
+    }
     // What hangs under a resource may do so by others that are not meant themselves.
     let wanted = match args.target {
         Some(_) => Filters {
@@ -96,6 +100,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
         // What is empty is said, and printed too where a program reads it.
         print(&view.empty()?);
         tell(&view.nothing());
+        hint(&source).await;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -219,7 +224,7 @@ impl View {
     /// What a person is told where there is nothing.
     fn nothing(&self) -> String {
         match &self.target {
-            None => nothing(self.filters.all_phases).to_owned(),
+            None => self.filters.nothing().to_owned(),
             Some(target) if self.unknown => {
                 format!("Nothing is in flight for {target}: {}.", target.unknown())
             }

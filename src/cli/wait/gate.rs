@@ -34,6 +34,8 @@ type Key = (Option<String>, String);
 pub(crate) struct Gate {
     terms: Terms,
     active: BTreeMap<Key, Operation>,
+    /// Operations that are active and not waited for, and whether each is blocked.
+    ignored: BTreeMap<Key, bool>,
     /// Whether what is known is all there is.
     whole: bool,
     /// Since when nothing has been active, as far as is known without a gap.
@@ -61,6 +63,7 @@ impl Gate {
         Self {
             terms,
             active: BTreeMap::new(),
+            ignored: BTreeMap::new(),
             whole: false,
             quiet_since: None,
             seen: false,
@@ -77,18 +80,23 @@ impl Gate {
 
     /// An operation is new, or other than before.
     pub(crate) fn applied(&mut self, operation: Operation, now: Instant) {
+        self.ignored.remove(&operation.key());
         if self.counts(&operation) {
             self.seen = true;
             self.quiet_since = None;
             self.active.insert(operation.key(), operation);
         } else {
             let over = !operation.active;
+            if !over {
+                self.ignored.insert(operation.key(), operation.is_blocked());
+            }
             self.remove(&operation, over, now);
         }
     }
 
     /// An operation is gone.
     pub(crate) fn deleted(&mut self, operation: &Operation, now: Instant) {
+        self.ignored.remove(&operation.key());
         self.remove(operation, true, now);
     }
 
@@ -142,6 +150,17 @@ impl Gate {
     /// What is waited for.
     pub(crate) fn goal(&self) -> Goal {
         self.terms.goal
+    }
+
+    /// For how long nothing must be active.
+    pub(crate) fn quiet_period(&self) -> Duration {
+        self.terms.quiet_period
+    }
+
+    /// How many are active and not waited for: the blocked, and the failing ones.
+    pub(crate) fn ignored(&self) -> (usize, usize) {
+        let blocked = self.ignored.values().filter(|it| **it).count();
+        (blocked, self.ignored.len() - blocked)
     }
 
     /// The operations that are active.
@@ -235,10 +254,14 @@ mod tests {
         gate.applied(operation("b", "Blocked"), now);
         gate.synced(now);
         assert_eq!(gate.verdict(now), Verdict::Holds);
+        assert_eq!(gate.ignored(), (1, 1));
         gate.applied(operation("b", "Progressing"), now);
         assert_eq!(gate.verdict(now), Verdict::NotYet);
+        assert_eq!(gate.ignored(), (0, 1));
         gate.applied(operation("b", "Blocked"), now);
         assert_eq!(gate.verdict(now), Verdict::Holds);
+        gate.deleted(&operation("a", "Failing"), now);
+        assert_eq!(gate.ignored(), (1, 0));
     }
 
     #[test]

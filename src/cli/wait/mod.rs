@@ -7,17 +7,17 @@ mod progress;
 mod watching;
 
 use super::columns::{self, Table};
-use super::connect::Connect;
+use super::connect::{Connect, Server};
 use super::filter::Filters;
 use super::operation::Operation;
 use super::output::{print, tell};
 use super::paint::Paint;
 use super::problem::Problem;
-use super::source::{Change, Follower, Served, Source};
+use super::source::{Change, Follower, Served, Source, escape};
 use crate::api::duration;
 use gate::{Gate, Goal, Terms, Verdict};
 use jiff::Timestamp;
-use progress::{Live, count};
+use progress::{Live, but_ignored, count};
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
@@ -52,6 +52,9 @@ Exit codes:
   3  it cannot be told: no rule set is installed, one is not watching, or the server is away
 
 Examples:
+  # Is anything in flight now? Tells at once
+  kubectl ifo wait --timeout=0
+
   # Before maintenance: nothing in flight, and nothing for half a minute
   kubectl ifo wait --for=idle --quiet-period=30s --timeout=30m
 
@@ -65,12 +68,12 @@ pub(super) struct Args {
     /// What to wait for
     #[arg(long = "for", value_enum, default_value_t = Goal::Idle, value_name = "GOAL")]
     goal: Goal,
-    /// Longest wait, such as 30m; 0 is no limit
-    #[arg(long, default_value = "0", value_parser = time, value_name = "TIME")]
-    timeout: Duration,
-    /// For how long nothing must be active before idle (or completed) holds
-    #[arg(long, default_value = "0", value_parser = time, value_name = "TIME")]
-    quiet_period: Duration,
+    /// Longest wait, such as 30m; 0 checks once; no limit if not given or negative
+    #[arg(long, value_parser = limit, value_name = "TIME", allow_hyphen_values = true)]
+    timeout: Option<Limit>,
+    /// For how long nothing must be active before idle or completed holds
+    #[arg(long, value_parser = time, value_name = "TIME")]
+    quiet_period: Option<Duration>,
     /// Do not wait for operations that are failing
     #[arg(long)]
     ignore_failing: bool,
@@ -90,6 +93,20 @@ fn time(text: &str) -> Result<Duration, String> {
     duration::parse(text).ok_or_else(|| format!("{text:?} is no duration such as 30s or 10m"))
 }
 
+/// How long to wait at most; a negative time is no limit, as in `kubectl wait`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Limit {
+    Never,
+    After(Duration),
+}
+
+fn limit(text: &str) -> Result<Limit, String> {
+    match text.strip_prefix('-') {
+        Some(negative) => time(negative).map(|_| Limit::Never),
+        None => time(text).map(Limit::After),
+    }
+}
+
 /// How a wait ended.
 enum End {
     Holds,
@@ -99,17 +116,25 @@ enum End {
 
 /// Waits; the exit code says how it ended.
 pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
-    let deadline = (!args.timeout.is_zero())
-        .then(|| Instant::now().checked_add(args.timeout))
-        .flatten();
-    let filters = Filters {
+    let mut filters = Filters {
         all_phases: true,
         ..args.filters.within(args.connect.namespace.as_ref())
+    };
+    filters.refuse_format("wait has no output format; its exit code tells")?;
+    if args.goal == Goal::Started && args.quiet_period.is_some() {
+        return Err(Problem::Usage(
+            "--quiet-period is for --for=idle and --for=completed".to_owned(),
+        ));
+    }
+    let (once, deadline) = match args.timeout {
+        Some(Limit::After(Duration::ZERO)) => (true, None),
+        Some(Limit::After(timeout)) => (false, Instant::now().checked_add(timeout)),
+        Some(Limit::Never) | None => (false, None),
     };
     let mut waiting = Waiting {
         gate: Gate::new(Terms {
             goal: args.goal,
-            quiet_period: args.quiet_period,
+            quiet_period: args.quiet_period.unwrap_or_default(),
             ignore_failing: args.ignore_failing,
             ignore_blocked: args.ignore_blocked,
         }),
@@ -119,7 +144,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
         seen: false,
         live: Live::new(args.quiet),
     };
-    let waited = waiting.until_the_end(args);
+    let waited = waiting.until_the_end(args, once);
     let end = match deadline {
         None => waited.await?,
         Some(deadline) => match timeout_at(deadline, waited).await {
@@ -143,7 +168,11 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
             ExitCode::SUCCESS
         }
         End::TimedOut => {
-            tell(&format!("timed out: {}", waiting.count()));
+            tell(&format!(
+                "{}: {}",
+                waiting.not_so(once),
+                waiting.why_not_so()
+            ));
             let active: Vec<Operation> = waiting.gate.active().take(NAMED).cloned().collect();
             if !active.is_empty() {
                 let now = Timestamp::now();
@@ -175,12 +204,21 @@ struct Waiting {
 }
 
 impl Waiting {
-    async fn until_the_end(&mut self, args: &Args) -> Result<End, Problem> {
+    async fn until_the_end(&mut self, args: &Args, once: bool) -> Result<End, Problem> {
         let server = args.connect.open().await?;
+        self.filters.resolve(&server).await;
+        if let Some(unknown) = self.filters.unknown_kind() {
+            return Err(Problem::Usage(unknown));
+        }
         let source = loop {
             match Source::open(server.clone(), self.filters.clone(), false).await {
                 Ok((source, _)) => break source,
-                Err(problem @ (Problem::NotSynced | Problem::Unavailable(_))) => {
+                Err(
+                    problem @ (Problem::NotSynced | Problem::Busy(_) | Problem::Unavailable(_)),
+                ) => {
+                    if once {
+                        return Ok(End::CannotTell(problem.to_string()));
+                    }
                     if let Some(end) = self.cannot_tell(problem.to_string()) {
                         return Ok(end);
                     }
@@ -194,7 +232,17 @@ impl Waiting {
                 "you may not list operations in all namespaces; name one with -n".to_owned(),
             ));
         }
+        if let Some(namespace) = &self.filters.namespace
+            && is_missing(&server, namespace).await
+        {
+            return Err(Problem::Usage(format!(
+                "there is no namespace {namespace:?}; see: kubectl get namespaces"
+            )));
+        }
         self.why_not = None;
+        if once {
+            return self.check(&source).await;
+        }
         let mut follower = source.follow()?;
         let mut look_at = Instant::now();
         loop {
@@ -236,6 +284,25 @@ impl Waiting {
             self.take_until(&mut follower, wake.min(now + self.live.every()))
                 .await?;
         }
+    }
+
+    /// How it is now.
+    async fn check(&mut self, source: &Source) -> Result<End, Problem> {
+        if let Some(end) = self.look(source).await? {
+            return Ok(end);
+        }
+        if let Some((why, _)) = &self.why_not {
+            return Ok(End::CannotTell(why.clone()));
+        }
+        let now = Instant::now();
+        for operation in source.list().await? {
+            self.gate.applied(operation, now);
+        }
+        self.gate.synced(now);
+        Ok(match self.gate.verdict(now) {
+            Verdict::Holds => End::Holds,
+            Verdict::HoldsAt(_) | Verdict::NotYet => End::TimedOut,
+        })
     }
 
     /// Takes what changes until `wake`, or until something did.
@@ -281,6 +348,7 @@ impl Waiting {
             Err(
                 problem @ (Problem::Unavailable(_)
                 | Problem::NotSynced
+                | Problem::Busy(_)
                 | Problem::Unreachable { .. }
                 | Problem::TimedOut(_)),
             ) => Sight::Dim(problem.to_string()),
@@ -333,14 +401,57 @@ impl Waiting {
     }
 
     fn holds(&self) -> String {
+        let ignored = but_ignored(&self.gate);
         match self.gate.goal() {
-            Goal::Idle => "idle: no operation in flight".to_owned(),
-            Goal::Started => format!("started: {}", self.count()),
-            Goal::Completed => "completed: all operations have ended".to_owned(),
+            Goal::Idle => format!("idle: no operation in flight{ignored}"),
+            Goal::Started => format!("started: {}", count(&self.gate)),
+            Goal::Completed => format!("completed: all operations have ended{ignored}"),
         }
     }
 
-    fn count(&self) -> String {
-        count(&self.gate)
+    fn not_so(&self, once: bool) -> &'static str {
+        match self.gate.goal() {
+            _ if !once => "timed out",
+            Goal::Idle => "not idle",
+            Goal::Started => "not started",
+            Goal::Completed => "not completed",
+        }
+    }
+
+    /// Why what is waited for is not so.
+    fn why_not_so(&self) -> String {
+        let count = count(&self.gate);
+        match self.gate.verdict(Instant::now()) {
+            Verdict::HoldsAt(_) => {
+                let seconds = self.gate.quiet_period().as_secs_f64();
+                format!("{count}, but not yet for the quiet period of {seconds} s")
+            }
+            _ => count,
+        }
+    }
+}
+
+/// Whether a namespace is not there; false where nobody says so.
+async fn is_missing(server: &Server, namespace: &str) -> bool {
+    let request = http::Request::get(format!("/api/v1/namespaces/{}", escape(namespace)));
+    let Ok(request) = request.body(Vec::new()) else {
+        return false;
+    };
+    let answer = server.within(server.client.request_text(request)).await;
+    // A server without namespaces answers 404, too, and no Status.
+    matches!(answer, Ok(Err(kube::Error::Api(status)))
+        if status.code == 404 && status.reason == "NotFound")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_negative_limit_is_none() {
+        assert_eq!(limit("-1s"), Ok(Limit::Never));
+        assert_eq!(limit("0"), Ok(Limit::After(Duration::ZERO)));
+        assert_eq!(limit("30m"), Ok(Limit::After(Duration::from_mins(30))));
+        assert!(limit("-soon").is_err() && limit("soon").is_err());
     }
 }

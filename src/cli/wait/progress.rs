@@ -15,11 +15,11 @@ pub(super) fn count(gate: &Gate) -> String {
     active.sort_by_key(|it| it.started);
     match active.as_slice() {
         [] => "no operation in flight".to_owned(),
-        [one] => format!("{} {}", one.subject_name(), about(one)),
+        [one] => format!("{}: {}", one.place_name(), about(one)),
         [oldest, rest @ ..] => format!(
-            "{} operations in flight, the oldest: {} {}",
+            "{} operations in flight, the oldest {}: {}",
             rest.len() + 1,
-            oldest.subject_name(),
+            oldest.place_name(),
             about(oldest)
         ),
     }
@@ -36,6 +36,16 @@ fn about(operation: &Operation) -> String {
     };
     let age = columns::age(operation, Timestamp::now());
     format!("{}{progress}{state} {age}", operation.operation)
+}
+
+/// What is not waited for, as the end of a sentence.
+pub(super) fn but_ignored(gate: &Gate) -> String {
+    match gate.ignored() {
+        (0, 0) => String::new(),
+        (blocked, 0) => format!(", but {blocked} blocked (ignored)"),
+        (0, failing) => format!(", but {failing} failing (ignored)"),
+        (blocked, failing) => format!(", but {blocked} blocked and {failing} failing (ignored)"),
+    }
 }
 
 /// What is shown while it waits: on a terminal one line that changes, else a line for
@@ -72,8 +82,13 @@ impl Live {
         why_not: Option<&(String, Instant)>,
         verdict: Verdict,
     ) {
+        // What is not known yet is nothing to tell a pipe.
+        if why_not.is_none() && !gate.is_whole() && !self.terminal {
+            return;
+        }
         let text = match (why_not, verdict) {
             (Some((why, _)), _) => format!("cannot tell yet: {why}"),
+            (None, _) if !gate.is_whole() => "listing the operations".to_owned(),
             (None, Verdict::HoldsAt(at)) => {
                 let left = at.saturating_duration_since(Instant::now());
                 format!("quiet; {} s to go", left.as_secs() + 1)

@@ -2,14 +2,16 @@
 //! what is asked for. Leaves: why it cannot be told, if so: nobody looks for such
 //! operations, or one who should does not.
 
-use crate::api::{GROUP, VERSION, ruleset};
+use crate::api::{GROUP, Gvr, VERSION, ruleset};
 use crate::cli::connect::Server;
 use crate::cli::filter::Filters;
-use crate::cli::problem::Problem;
+use crate::cli::problem::{HOME, Problem};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Deserialize;
 
-/// Reason of a rule set's condition where its target is not served by this cluster.
+/// Condition of a rule set about its target, and its reason where the cluster does not
+/// serve that. `Ready` says only that the target is at fault.
+const INVALID_TARGET: &str = "InvalidTarget";
 const NOT_SERVED: &str = "NotServed";
 
 /// Rule sets that a message names.
@@ -40,8 +42,17 @@ struct Metadata {
 #[serde(default)]
 struct Spec {
     component: String,
+    target: Target,
     rules: Vec<Rule>,
     namespaces: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Target {
+    group: String,
+    version: String,
+    resource: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -79,18 +90,15 @@ impl RuleSets {
     /// Whether an operation that `filters` mean would be seen.
     pub(crate) fn sight(&self, filters: &Filters) -> Sight {
         if self.items.is_empty() {
-            return Sight::Blind(
-                "no OperationRuleSet is installed, so nothing is looked for; see: kubectl apply -f rules/"
-                    .to_owned(),
-            );
+            return Sight::Blind(format!(
+                "no OperationRuleSet is installed, so nothing is looked for; for all that ship: \
+                 kubectl apply -k {HOME}/rules"
+            ));
+        }
+        if let Some(unseen) = self.unseen(filters) {
+            return Sight::Blind(unseen);
         }
         let relevant: Vec<&RuleSet> = self.items.iter().filter(|it| it.finds(filters)).collect();
-        if relevant.is_empty() {
-            return Sight::Blind(
-                "no OperationRuleSet looks for such operations; check --component, --operation and --namespace"
-                    .to_owned(),
-            );
-        }
         // A target that the cluster does not have cannot be under way.
         let there: Vec<&&RuleSet> = relevant
             .iter()
@@ -115,9 +123,51 @@ impl RuleSets {
     }
 }
 
+impl RuleSets {
+    /// What nobody looks for. Each value of a flag needs a rule set: with `-k vm,pod` the
+    /// pods are not quiet because somebody looks at machines.
+    fn unseen(&self, filters: &Filters) -> Option<String> {
+        let nobody = |filters: &Filters| !self.items.iter().any(|it| it.finds(filters));
+        let one = |flag: &str, value: &dyn std::fmt::Display, filters: Filters| {
+            nobody(&filters).then(|| {
+                format!("no OperationRuleSet looks for such operations: check {flag} {value}")
+            })
+        };
+        let components = filters.component.iter().map(|value| {
+            let component = vec![value.clone()];
+            let only = Filters {
+                component,
+                ..filters.clone()
+            };
+            one("--component", value, only)
+        });
+        let kinds = filters.kind.iter().map(|value| {
+            let kind = vec![value.clone()];
+            let only = Filters {
+                kind,
+                ..filters.clone()
+            };
+            one("--kind", value, only)
+        });
+        let operations = filters.operation.iter().map(|value| {
+            let operation = vec![value.clone()];
+            let only = Filters {
+                operation,
+                ..filters.clone()
+            };
+            one("--operation", value, only)
+        });
+        let namespace = filters
+            .namespace
+            .iter()
+            .map(|value| one("--namespace", value, filters.clone()));
+        let mut all = components.chain(kinds).chain(operations).chain(namespace);
+        all.find_map(|it| it)
+    }
+}
+
 impl RuleSet {
-    /// Whether it may find an operation that is meant. Kinds are not compared: the rule
-    /// set names its target's resource.
+    /// Whether it may find an operation that is meant.
     fn finds(&self, filters: &Filters) -> bool {
         let one_of = |wanted: &[String], value: &str| {
             wanted.is_empty() || wanted.iter().any(|it| it.eq_ignore_ascii_case(value))
@@ -125,7 +175,13 @@ impl RuleSet {
         let spec = &self.spec;
         let namespace =
             |namespace: &String| spec.namespaces.is_empty() || spec.namespaces.contains(namespace);
+        let target = Gvr {
+            group: spec.target.group.clone(),
+            version: spec.target.version.clone(),
+            resource: spec.target.resource.clone(),
+        };
         one_of(&filters.component, &spec.component)
+            && (filters.kind.is_empty() || filters.kind.iter().any(|it| it.is_target(&target)))
             && (filters.operation.is_empty()
                 || spec
                     .rules
@@ -134,8 +190,12 @@ impl RuleSet {
             && filters.namespace.as_ref().is_none_or(namespace)
     }
 
+    fn condition(&self, type_: &str) -> Option<&Condition> {
+        self.status.conditions.iter().find(|it| it.type_ == type_)
+    }
+
     fn ready(&self) -> Option<&Condition> {
-        self.status.conditions.iter().find(|it| it.type_ == "Ready")
+        self.condition("Ready")
     }
 
     fn is_current(&self) -> bool {
@@ -150,8 +210,8 @@ impl RuleSet {
     fn is_without_target(&self) -> bool {
         self.is_current()
             && self
-                .ready()
-                .is_some_and(|it| it.status == "False" && it.reason == NOT_SERVED)
+                .condition(INVALID_TARGET)
+                .is_some_and(|it| it.status == "True" && it.reason == NOT_SERVED)
     }
 
     /// The reason, as the end of a sentence.
@@ -179,18 +239,36 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
+    fn condition(type_: &str, status: &str, reason: &str) -> Value {
+        json!({
+            "type": type_, "status": status, "reason": reason, "message": "because",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        })
+    }
+
     fn rule_set(name: &str, status: &str, reason: &str) -> Value {
         json!({
             "metadata": {"name": name, "generation": 2},
-            "spec": {"component": name, "rules": [{"operation": "Migrating"}], "namespaces": []},
+            "spec": {
+                "component": name, "rules": [{"operation": "Migrating"}], "namespaces": [],
+                "target": {"group": "kubevirt.io", "version": "v1", "resource": "virtualmachines"},
+            },
             "status": {
                 "observedGeneration": 2,
-                "conditions": [{
-                    "type": "Ready", "status": status, "reason": reason, "message": "because",
-                    "lastTransitionTime": "2026-01-01T00:00:00Z",
-                }],
+                "conditions": [condition("Ready", status, reason)],
             },
         })
+    }
+
+    /// As the server writes one whose target the cluster does not serve.
+    fn without_target(name: &str) -> Value {
+        let mut rule_set = rule_set(name, "False", "InvalidTarget");
+        rule_set["status"]["conditions"] = json!([
+            condition("Ready", "False", "InvalidTarget"),
+            condition("InvalidTarget", "True", "NotServed"),
+            condition("Validated", "True", "RulesCompiled"),
+        ]);
+        rule_set
     }
 
     fn sight(items: &[Value], filters: &Filters) -> Sight {
@@ -244,10 +322,38 @@ mod tests {
 
     #[test]
     fn a_target_that_the_cluster_does_not_have_is_quiet() {
-        let missing = rule_set("a", "False", NOT_SERVED);
+        let missing = without_target("a");
         let watching = rule_set("b", "True", "Watching");
         let all = Filters::default();
         assert_eq!(sight(&[missing.clone(), watching], &all), Sight::Clear);
         assert!(matches!(sight(&[missing], &all), Sight::Blind(_)));
+    }
+
+    #[test]
+    fn a_target_that_is_refused_for_another_reason_is_not_quiet() {
+        let mut refused = without_target("a");
+        refused["status"]["conditions"][1]["reason"] = json!("ClusterScoped");
+        let watching = rule_set("b", "True", "Watching");
+        let all = Filters::default();
+        assert!(matches!(sight(&[refused, watching], &all), Sight::Dim(_)));
+    }
+
+    #[test]
+    fn each_kind_component_and_operation_needs_somebody_who_looks() {
+        let items = [rule_set("a", "True", "Watching")];
+        let chosen = |kinds: &[&str]| Filters {
+            kind: kinds.iter().map(|it| it.parse().unwrap()).collect(),
+            ..Filters::default()
+        };
+        assert_eq!(sight(&items, &chosen(&["VirtualMachine"])), Sight::Clear);
+        for kinds in [&["Pod"][..], &["VirtualMachine", "Pod"]] {
+            let Sight::Blind(why) = sight(&items, &chosen(kinds)) else {
+                panic!("nobody looks at pods");
+            };
+            assert!(why.ends_with("--kind Pod"), "{why}");
+        }
+        let mut both = of("a");
+        both.component.push("b".to_owned());
+        assert!(matches!(sight(&items, &both), Sight::Blind(_)));
     }
 }

@@ -1,0 +1,110 @@
+//! What the tab key offers, by the script in a shell, and by kubectl.
+
+use std::process::{Command, Stdio};
+
+const PLUGIN: &str = env!("CARGO_BIN_EXE_kubectl-ifo");
+
+fn text(command: &mut Command) -> String {
+    let output = command
+        .env("KUBECONFIG", "/nonexistent")
+        .stdin(Stdio::null())
+        .output()
+        .expect("it starts");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// What bash offers behind these words; None where there is no bash.
+fn bash(words: &[&str]) -> Option<Vec<String>> {
+    Command::new("bash").arg("--version").output().ok()?;
+    let [.., before, current] = words else {
+        panic!("there are two words at least");
+    };
+    let quoted: Vec<String> = words.iter().map(|it| format!("'{it}'")).collect();
+    let line = format!(
+        "source <('{PLUGIN}' completion bash); COMP_WORDS=({}); COMP_CWORD={}; \
+         _kubectl__ifo kubectl-ifo '{current}' '{before}'; echo \"${{COMPREPLY[@]}}\"",
+        quoted.join(" "),
+        words.len() - 1
+    );
+    let offered = text(Command::new("bash").args(["-c", &line]));
+    Some(offered.split_whitespace().map(str::to_owned).collect())
+}
+
+/// What kubectl is told.
+fn kubectl(words: &[&str]) -> Vec<String> {
+    let said = text(Command::new(PLUGIN).args(["__complete", "--"]).args(words));
+    let lines = said.lines().filter(|line| *line != ":4");
+    lines
+        .filter_map(|line| line.split('\t').next().map(str::to_owned))
+        .collect()
+}
+
+#[test]
+fn bash_offers_flags_values_and_commands_that_are_not_hidden() {
+    let Some(commands) = bash(&["kubectl-ifo", ""]) else {
+        return;
+    };
+    assert!(commands.contains(&"tree".to_owned()), "{commands:?}");
+    assert!(
+        !commands.iter().any(|it| it.starts_with("__")),
+        "{commands:?}"
+    );
+    for (words, offered) in [
+        (&["kubectl-ifo", "list", "-O", ""][..], "yaml"),
+        (&["kubectl-ifo", "-O", ""], "yaml"),
+        (&["kubectl-ifo", "wait", "--for", ""], "idle"),
+        (&["kubectl-ifo", "wait", "--q"], "--quiet-period"),
+        (&["kubectl-ifo", "--s"], "--sort-by"),
+        (&["kubectl-ifo", "rules", ""], "check"),
+        (&["kubectl-ifo", "rules", "test", "--ob"], "--objects"),
+    ] {
+        let all = bash(words).unwrap_or_default();
+        assert!(all.iter().any(|it| it == offered), "{words:?}: {all:?}");
+    }
+}
+
+#[test]
+fn no_script_names_a_hidden_command() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let script = text(Command::new(PLUGIN).args(["completion", shell]));
+        assert!(
+            !script.contains("__complete") && !script.contains("__man"),
+            "{shell}"
+        );
+    }
+}
+
+#[test]
+fn kubectl_is_told_flags_and_values_and_no_command_where_a_value_stands() {
+    for (words, offered) in [
+        (&["-"][..], "--sort-by"),
+        (&["-O", ""], "yaml"),
+        (&["tree", "-O", ""], "yaml"),
+        (&["-n", "a", "tree", "--fo"], "--for"),
+        (&["wait", "--for", ""], "idle"),
+        (&[""], "tree"),
+        (&["-n", "a", ""], "tree"),
+    ] {
+        let all = kubectl(words);
+        assert!(all.iter().any(|it| it == offered), "{words:?}: {all:?}");
+    }
+    let all = kubectl(&["--context", ""]);
+    assert!(!all.contains(&"tree".to_owned()), "{all:?}");
+}
+
+#[test]
+fn a_man_page_keeps_the_lines_of_the_examples_and_describes_each_flag() {
+    let folder = tempfile::tempdir().expect("a folder");
+    text(Command::new(PLUGIN).arg("__man").arg(folder.path()));
+    let page = |name: &str| {
+        let page = std::fs::read_to_string(folder.path().join(name));
+        page.unwrap_or_else(|error| panic!("{name}: {error}"))
+    };
+    let list = page("kubectl-ifo-list.1");
+    assert!(list.contains(".SH EXAMPLES\n.nf\n"), "{list}");
+    assert!(list.contains("Bearer token"), "{list}");
+    assert!(!list.contains(".SH EXTRA"), "{list}");
+    let first = page("kubectl-ifo.1");
+    assert!(first.contains("sort\\-by"), "{first}");
+}
