@@ -12,6 +12,7 @@ use crate::api::Source;
 use crate::config::{Common, Config, Mode};
 use crate::index::{self, Bounds, Reader, Scope};
 use crate::observe::{Feed, Supervisor};
+use crate::persist::Unread;
 use crate::rules::{Bookless, Controller, Inputs, Outputs, Resolve, RuleSetEvent, StatusSink};
 use crate::serve::{self, Health, Limits, Resource, Server, VersionInfo, resource};
 use crate::telemetry::{IndexSample, Metrics, OperationSample};
@@ -63,9 +64,10 @@ struct App {
     metrics: Arc<Metrics>,
     health: Arc<Health>,
     shutdown: CancellationToken,
-    /// Whether every target has been read since the start, however long that took: what
-    /// is not in the index then is over.
-    settled: watch::Sender<bool>,
+    /// Set once every target has been read since the start or is known to have a gap,
+    /// however long that took, to the rule sets whose targets have one: what is not in the
+    /// index then, and not theirs, is over.
+    settled: watch::Sender<Option<Arc<Unread>>>,
     version: String,
     limits: Limits,
     operations: Reader,
@@ -107,7 +109,7 @@ impl App {
             metrics,
             health: Arc::new(Health::new()),
             shutdown: CancellationToken::new(),
-            settled: watch::Sender::new(false),
+            settled: watch::Sender::new(None),
             version: common.version.clone(),
             limits: common.limits,
             operations,
@@ -125,6 +127,7 @@ impl App {
         let (publications, published) = mpsc::channel(PUBLICATIONS);
         let (feedback, reported) = mpsc::channel(FEEDBACK);
         let (caught_up, catching_up) = watch::channel(None);
+        let (unread, left) = watch::channel(Arc::default());
         let supervisor = Supervisor {
             feed: origin.feed,
             tracker: self.tracker.clone(),
@@ -148,12 +151,13 @@ impl App {
         let outputs = Outputs {
             publications,
             caught_up,
+            unread,
             status: origin.status,
         };
         self.keep("rules", controller.run(inputs, outputs));
         let synced = first_sync(
             may_serve,
-            catching_up,
+            (catching_up, left),
             self.tracker.clone(),
             self.health.clone(),
             self.settled.clone(),
@@ -261,10 +265,13 @@ fn spawn(
 /// `limit` after the first. Never ends.
 async fn first_sync(
     restored: oneshot::Receiver<()>,
-    mut caught_up: watch::Receiver<Option<Arc<Bookless>>>,
+    (mut caught_up, mut unread): (
+        watch::Receiver<Option<Arc<Bookless>>>,
+        watch::Receiver<Arc<Unread>>,
+    ),
     tracker: mpsc::Sender<Message>,
     health: Arc<Health>,
-    settled: watch::Sender<bool>,
+    settled: watch::Sender<Option<Arc<Unread>>>,
     limit: Duration,
 ) {
     // It always comes, but when the process is stopping.
@@ -284,11 +291,17 @@ async fn first_sync(
     }
     health.set_synced();
     loop {
+        // What is read by now is in the index after that.
+        let left = unread.borrow_and_update().clone();
         booked(&mut caught_up, &tracker).await;
         if caught_up.borrow().is_some() {
-            settled.send_replace(true);
+            settled.send_replace(Some(left));
         }
-        if caught_up.changed().await.is_err() {
+        let changed = tokio::select! {
+            changed = caught_up.changed() => changed,
+            changed = unread.changed() => changed,
+        };
+        if changed.is_err() {
             return std::future::pending().await;
         }
     }

@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
@@ -32,8 +32,8 @@ const API_SERVICE: &str = "v1alpha1.live.ifo.kubevirt.io";
 /// How often given certificate files are looked at.
 const FILES_EVERY: Duration = Duration::from_secs(30);
 
-/// How long the namespaces are waited for before anybody is answered, to restore what is
-/// over in them: as long as another replica.
+/// How long the namespaces are waited for before anybody is answered, to restore what was
+/// in them: as long as another replica. Custom resources are worth a longer wait.
 const NAMESPACES: Duration = Duration::from_secs(2);
 
 /// How long the start waits for what it cannot serve without.
@@ -109,45 +109,25 @@ fn restored(
         // First: what it knows is newer than what it has written.
         sources.push(Box::new(replica));
     }
+    let mut patience = NAMESPACES;
     if serve.persistence == Persistence::Crs {
         sources.push(Box::new(Records::new(client.clone())));
+        patience = Records::WITHIN;
     }
     let retain = common.retain;
     let tracker = app.tracker.clone();
     async move {
-        // Only what is over and shown must not outlive its namespace.
-        let known = if retain {
-            existing_namespaces(client).await
+        // What is shown must not outlive its namespace.
+        let known = if retain || !sources.is_empty() {
+            restore::namespaces(client, patience).await
         } else {
-            Namespaces::new()
+            None
         };
-        restore::restore(sources, &known, &tracker).await;
+        restore::restore(sources, known.as_ref(), &tracker).await;
         // Nobody asks if nothing is retained.
-        let _ = namespaces.send(known);
+        let _ = namespaces.send(known.unwrap_or_default());
     }
     .boxed()
-}
-
-/// The namespaces that are there, and since when; none if that cannot be had.
-async fn existing_namespaces(client: Client) -> Namespaces {
-    let api: Api<PartialObjectMeta<Namespace>> = Api::all(client);
-    let all = tokio::time::timeout(NAMESPACES, api.list(&ListParams::default())).await;
-    match all {
-        Ok(Ok(all)) => {
-            let since = |it: &PartialObjectMeta<Namespace>| it.creation_timestamp();
-            let all = all.items.into_iter();
-            all.filter_map(|it| Some((it.name_any(), since(&it)?.0)))
-                .collect()
-        }
-        Ok(Err(error)) => {
-            tracing::warn!(%error, "without the namespaces, nothing that is over is restored");
-            Namespaces::new()
-        }
-        Err(_) => {
-            tracing::warn!("without the namespaces, nothing that is over is restored: too late");
-            Namespaces::new()
-        }
-    }
 }
 
 /// Delegated authentication and authorization.

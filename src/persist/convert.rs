@@ -5,6 +5,7 @@ use crate::api::live::{self, Phase, State};
 use crate::api::{LIVE_GROUP, VERSION, persisted};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use std::collections::BTreeMap;
 
 /// Longest name of an object (validation.DNS1123SubdomainMaxLength).
 const MAX_NAME: usize = 253;
@@ -88,13 +89,18 @@ pub fn to_cr(live: &live::InFlightOperation) -> persisted::InFlightOperation {
 }
 
 /// The live object that a custom resource was written from. None if it is not one of
-/// ours: without a status, or without the annotation that tells where the live one is.
+/// ours: without a status, without the annotation that tells where the live one is, or
+/// under another name than ours has. Who copies one changes its name, so a copy never
+/// speaks for the original.
 pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperation> {
     let status = cr.status.as_ref()?;
     let annotations = cr.metadata.annotations.as_ref()?;
     let place = annotations.get(persisted::LIVE_ANNOTATION)?;
     let (namespace, name) = place.split_once('/')?;
     if namespace.is_empty() || name.is_empty() || status.live_uid.is_empty() {
+        return None;
+    }
+    if cr.metadata.name.as_deref() != Some(&name_of(name, &status.live_uid)) {
         return None;
     }
     let spec = &cr.spec;
@@ -107,7 +113,7 @@ pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperat
             uid: Some(status.live_uid.clone()),
             creation_timestamp: Some(status.started.clone()),
             generation: Some(1),
-            labels: cr.metadata.labels.clone(),
+            labels: own_labels(cr),
             owner_references: owners(&spec.subject),
             ..ObjectMeta::default()
         },
@@ -133,6 +139,53 @@ pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperat
             conditions: status.conditions.clone(),
         },
     })
+}
+
+/// The labels that we applied, as the object's managedFields tell; all of one that has
+/// never been applied. What others add is theirs: an apply does not remove it.
+pub(super) fn own_labels(cr: &persisted::InFlightOperation) -> Option<BTreeMap<String, String>> {
+    let labels = cr.metadata.labels.as_ref()?;
+    let mut entries = cr.metadata.managed_fields.iter().flatten();
+    let ours = entries.find(|entry| {
+        entry.manager.as_deref() == Some(super::FIELD_MANAGER)
+            && entry.operation.as_deref() == Some("Apply")
+            && entry.subresource.is_none()
+    });
+    let Some(ours) = ours else {
+        return Some(labels.clone());
+    };
+    let fields = ours.fields_v1.as_ref().map(|fields| &fields.0);
+    let owned = fields.and_then(|fields| fields.pointer("/f:metadata/f:labels"));
+    let own: BTreeMap<String, String> = labels
+        .iter()
+        .filter(|(key, _)| owned.is_some_and(|owned| owned.get(format!("f:{key}")).is_some()))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    (!own.is_empty()).then_some(own)
+}
+
+/// The last moment at which an operation is known to have been in its namespace: its end,
+/// or, of one in flight, the later of its start and its last detection.
+pub(super) fn last_seen(operation: &live::InFlightOperation) -> Option<Timestamp> {
+    let status = &operation.status;
+    match status.phase {
+        Phase::Completed => status.completed.as_ref().map(|time| time.0),
+        Phase::Active => {
+            let started = operation.metadata.creation_timestamp.as_ref();
+            let last = status.last_detected.0;
+            Some(started.map_or(last, |started| started.0.max(last)))
+        }
+    }
+}
+
+/// Whether the namespace of its subject is gone, or is another one by now: `created` is
+/// when the one of this name that is there was created. What has no namespace is never.
+pub fn is_outlived(operation: &live::InFlightOperation, created: Option<&Timestamp>) -> bool {
+    if operation.spec.subject.namespace.is_none() {
+        return false;
+    }
+    let seen = last_seen(operation);
+    created.is_none_or(|created| seen.is_none_or(|seen| *created > seen))
 }
 
 /// The custom resource of an operation that ended while no server was looking, as of the
@@ -290,15 +343,55 @@ mod tests {
     }
 
     #[test]
+    fn an_operation_is_outlived_by_a_namespace_that_came_after_it() {
+        let operation = live(Some("default"), None); // Last detected a second after its start.
+        let of = |created: &str| is_outlived(&operation, Some(&created.parse().unwrap()));
+        assert!(!of("2026-01-02T03:04:06Z"));
+        assert!(of("2026-01-02T03:04:07Z"));
+        assert!(is_outlived(&operation, None));
+        assert!(!is_outlived(&live(None, None), None));
+    }
+
+    #[test]
+    fn labels_of_others_are_not_ours() {
+        let mut cr = to_cr(&live(Some("default"), None));
+        let before = own_labels(&cr);
+        assert_eq!(before, cr.metadata.labels);
+        let entry = |manager: &str, labels: serde_json::Value| {
+            let entry = json!({
+                "manager": manager, "operation": "Apply", "apiVersion": "ifo.kubevirt.io/v1alpha1",
+                "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": labels}},
+            });
+            serde_json::from_value(entry).unwrap()
+        };
+        let ours = json!({".": {}, "f:a": {}, "f:ifo.kubevirt.io/operation": {}, "f:gone": {}});
+        cr.metadata.managed_fields = Some(vec![
+            entry("somebody", json!({"f:team": {}})),
+            entry("ifo-persistence", ours),
+        ]);
+        let labels = cr.metadata.labels.as_mut().unwrap();
+        labels.insert("team".to_owned(), "a".to_owned());
+        assert_eq!(own_labels(&cr), before);
+        // Somebody has taken one of ours over, with another value.
+        cr.metadata.managed_fields.as_mut().unwrap()[1] = entry(
+            "ifo-persistence",
+            json!({"f:ifo.kubevirt.io/operation": {}}),
+        );
+        assert_ne!(own_labels(&cr), before);
+    }
+
+    #[test]
     fn an_object_that_somebody_else_made_is_not_taken_for_ours() {
         let ours = to_cr(&live(Some("default"), None));
         let mut without_status = ours.clone();
         without_status.status = None;
         let mut without_place = ours.clone();
         without_place.metadata.annotations = None;
-        let mut without_uid = ours;
+        let mut without_uid = ours.clone();
         without_uid.status.as_mut().unwrap().live_uid.clear();
-        for cr in [without_status, without_place, without_uid] {
+        let mut copy = ours;
+        copy.metadata.name = Some("aaa".to_owned());
+        for cr in [without_status, without_place, without_uid, copy] {
             assert_eq!(from_cr(&cr), None);
         }
     }

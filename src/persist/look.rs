@@ -4,7 +4,9 @@ use super::convert;
 use crate::api::live::{self, Phase, State};
 use crate::api::persisted;
 use crate::index::Entry;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use jiff::Timestamp;
+use serde::Deserialize;
+use std::hash::{DefaultHasher, Hasher as _};
 
 /// What an operation looks like, in so far as a change of it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +17,8 @@ pub(super) struct Look {
     pub settling: bool,
     /// Everything else that a person would call a change.
     pub digest: u64,
+    /// What it is an operation of: subject, operation and item. There is one at a time.
+    pub identity: u64,
 }
 
 impl Look {
@@ -22,7 +26,8 @@ impl Look {
     ///
     /// Left out are `lastDetected`, `subjectGeneration` and the conditions: they change
     /// along with what is not left out, or on their own with every gap in a watch, and
-    /// then for all operations at once. So would `startTimeSource`, with a restart.
+    /// then for all operations at once. So would `startTimeSource`, with a restart. And so
+    /// is what others put on a custom resource: writing it again does not remove that.
     pub fn of(cr: &persisted::InFlightOperation) -> Option<Self> {
         let status = cr.status.as_ref()?;
         let mut shown = serde_json::to_value(status).ok()?;
@@ -34,16 +39,42 @@ impl Look {
         ] {
             shown.as_object_mut()?.remove(left_out);
         }
-        let (labels, annotations) = (&cr.metadata.labels, &cr.metadata.annotations);
-        let bytes = serde_json::to_vec(&(&cr.spec, labels, annotations, shown)).ok()?;
-        let mut hasher = DefaultHasher::new();
-        bytes.hash(&mut hasher);
+        let annotations = cr.metadata.annotations.as_ref();
+        let place = annotations.and_then(|all| all.get(persisted::LIVE_ANNOTATION));
+        let labels = convert::own_labels(cr);
+        let bytes = serde_json::to_vec(&(&cr.spec, labels, place, shown)).ok()?;
+        let subject = &cr.spec.subject;
         Some(Self {
             phase: status.phase,
             settling: status.state == State::Settling,
-            digest: hasher.finish(),
+            digest: hash(&bytes),
+            identity: hash(&(
+                (&subject.api_version, &subject.kind),
+                (&subject.namespace, &subject.name, &subject.uid),
+                (&cr.spec.operation, &cr.spec.item),
+            )),
         })
     }
+}
+
+fn hash(of: &impl std::hash::Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// When the operation of an object of the index was over.
+pub(super) fn completed(entry: &Entry) -> Option<Timestamp> {
+    #[derive(Deserialize)]
+    struct Object {
+        status: Status,
+    }
+    #[derive(Deserialize)]
+    struct Status {
+        completed: Option<Timestamp>,
+    }
+    let object: Object = serde_json::from_slice(entry.json()).ok()?;
+    object.status.completed
 }
 
 /// The name of the custom resource for an object of the index, and the look it is to have.
@@ -105,6 +136,10 @@ mod tests {
             status.subject_generation = Some(9);
             status.last_detected.0 += jiff::SignedDuration::from_secs(9);
             status.start_time_source = live::StartTimeSource::Restored;
+        }));
+        assert!(!changed(|cr| {
+            let annotations = cr.metadata.annotations.get_or_insert_default();
+            annotations.insert("somebody's".to_owned(), "note".to_owned());
         }));
         // What the server adds to what was applied.
         assert!(!changed(|cr| {

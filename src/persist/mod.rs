@@ -24,9 +24,9 @@ mod verdict;
 #[cfg(test)]
 mod tests;
 
-pub use convert::{ended, from_cr, name_of, to_cr};
-pub use queue::Settings;
-pub use store::{ClusterStore, FIELD_MANAGER, Failure, Page, Store};
+pub use convert::{ended, from_cr, is_outlived, name_of, to_cr};
+pub use queue::{Settings, Unread};
+pub use store::{ClusterStore, FIELD_MANAGER, Failure, NamespacePage, Page, Store};
 pub use verdict::{Verdict, keep_condition};
 
 use crate::api::persisted::InFlightOperation;
@@ -38,6 +38,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use look::Look;
 use queue::{Done, Found, Job, Next, Queue, Task};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -63,9 +64,9 @@ pub struct Persist {
     pub settings: Settings,
     /// Metrics.
     pub metrics: Arc<PersistenceMetrics>,
-    /// Whether the index holds all that it should after the start; what it does not hold
-    /// then is over.
-    pub settled: watch::Receiver<bool>,
+    /// Set once the index holds all that it should after the start, but for operations of
+    /// the rule sets that are named; what it does not hold then is over.
+    pub settled: watch::Receiver<Option<Arc<Unread>>>,
     /// Ends it, once what waits has been written or 10 s have passed.
     pub stop: CancellationToken,
     /// Tells whether writes succeed.
@@ -73,6 +74,8 @@ pub struct Persist {
 }
 
 type Writing = BoxFuture<'static, (Arc<str>, &'static str, Result<Done, Failure>)>;
+/// Namespaces, each held once.
+type Places = HashSet<Arc<str>>;
 type Listing = BoxFuture<'static, Result<Vec<Found>, Failure>>;
 
 /// When to bring the metrics up to date.
@@ -119,6 +122,8 @@ impl Persist {
     /// Runs until it is stopped and the queue is empty, or has had its time.
     pub async fn run(mut self) {
         let mut queue = Queue::new(self.settings, Instant::now());
+        // It may have been set before anybody looked.
+        self.settled.mark_changed();
         let mut judge = Judge::new(self.verdict.clone());
         let mut waits = Waits {
             cursor: self.catch_up(&mut queue),
@@ -126,7 +131,6 @@ impl Persist {
             listing: None,
         };
         let mut measure = Measure::due(Instant::now());
-        let mut settled = false;
         let mut until: Option<Instant> = None;
         loop {
             let now = Instant::now();
@@ -149,19 +153,20 @@ impl Persist {
                     queue.done(&name, &result, Instant::now());
                 }
                 found = listed(&mut waits.listing) => {
-                    judge.listed(found.as_ref().err());
+                    let now = Instant::now();
                     match found {
-                        Ok(found) => queue.compared(found, Instant::now()),
+                        Ok(found) => {
+                            queue.compared(found, now);
+                            judge.listed(None, queue.backlog(now).length == 0);
+                        }
                         Err(failure) => {
+                            judge.listed(Some(&failure), false);
                             self.metrics.failed(failure.reason());
-                            queue.not_compared(&failure, Instant::now());
+                            queue.not_compared(&failure, now);
                         }
                     }
                 }
-                () = is_true(&mut self.settled), if !settled => {
-                    settled = true;
-                    queue.settle(Instant::now());
-                }
+                unread = settled(&mut self.settled) => queue.settle(unread, Instant::now()),
                 () = self.stop.cancelled(), if until.is_none() => {
                     let now = Instant::now();
                     queue.drain(now);
@@ -296,33 +301,88 @@ async fn end(store: &dyn Store, name: &str) -> Result<Done, Failure> {
 fn list(store: Arc<dyn Store>) -> Listing {
     async move {
         let mut all = Vec::new();
+        let mut places = Places::new();
         let mut token: Option<String> = None;
         loop {
             let page = store.page(token.as_deref()).await?;
-            all.extend(page.items.iter().filter_map(found));
+            all.extend(page.items.iter().filter_map(|cr| found(cr, &mut places)));
             match page.next {
                 Some(next) => token = Some(next),
-                None => return Ok(all),
+                None => break,
             }
         }
+        // Only now: what is not there has been there before.
+        match since(&*store, &places).await {
+            Ok(since) => {
+                for found in &mut all {
+                    found.outlived = found.place.as_ref().is_some_and(|(namespace, seen)| {
+                        since.get(namespace).is_none_or(|since| since > seen)
+                    });
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%error, "nobody knows which namespaces are gone");
+            }
+        }
+        Ok(all)
     }
     .boxed()
 }
 
+/// Since when those of these namespaces are there that are.
+async fn since(
+    store: &dyn Store,
+    places: &Places,
+) -> Result<HashMap<Arc<str>, Timestamp>, Failure> {
+    let mut there = HashMap::new();
+    if places.is_empty() {
+        return Ok(there);
+    }
+    let mut token: Option<String> = None;
+    loop {
+        let page = store.namespaces(token.as_deref()).await?;
+        for (name, since) in page.items {
+            if let Some(name) = places.get(&*name) {
+                there.insert(name.clone(), since);
+            }
+        }
+        match page.next {
+            Some(next) => token = Some(next),
+            None => return Ok(there),
+        }
+    }
+}
+
 /// None for one that is not ours: it is left alone.
-fn found(cr: &InFlightOperation) -> Option<Found> {
+fn found(cr: &InFlightOperation, places: &mut Places) -> Option<Found> {
     let live = convert::from_cr(cr)?;
+    let namespace = live.spec.subject.namespace.as_deref();
+    let place = namespace
+        .zip(convert::last_seen(&live))
+        .map(|(namespace, seen)| {
+            let known = places.get(namespace).cloned();
+            let namespace = known.unwrap_or_else(|| {
+                let new: Arc<str> = namespace.into();
+                places.insert(new.clone());
+                new
+            });
+            (namespace, seen)
+        });
     let name = cr.metadata.name.as_deref()?;
-    let uid = live.metadata.uid.as_deref()?;
-    if name != convert::name_of(live.metadata.name.as_deref()?, uid) {
-        return None;
+    let mut rule_sets = live.status.detected_by;
+    if !rule_sets.contains(&live.spec.rule_set) {
+        rule_sets.push(live.spec.rule_set);
     }
     let own_uid = cr.metadata.uid.as_deref();
     Some(Found {
         name: name.into(),
         uid: own_uid.and_then(|uid| Uuid::parse_str(uid).ok()),
         look: Look::of(cr)?,
+        started: live.metadata.creation_timestamp?.0,
         completed: live.status.completed.map(|time| time.0),
+        place,
+        outlived: false,
+        rule_sets,
     })
 }
 
@@ -336,10 +396,15 @@ async fn listed(listing: &mut Option<Listing>) -> Result<Vec<Found>, Failure> {
     found
 }
 
-/// Ready when it is true.
-async fn is_true(settled: &mut watch::Receiver<bool>) {
-    if settled.wait_for(|settled| *settled).await.is_err() {
-        std::future::pending::<()>().await;
+/// Ready when it is set, and each time that it changes then.
+async fn settled(settled: &mut watch::Receiver<Option<Arc<Unread>>>) -> Arc<Unread> {
+    loop {
+        if settled.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        if let Some(unread) = settled.borrow_and_update().clone() {
+            return unread;
+        }
     }
 }
 

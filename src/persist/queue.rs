@@ -5,12 +5,13 @@
 //! in the cluster, however many changes there were: a record says what is wanted and what
 //! was written last, and there is something to write as long as the two differ.
 
-use super::look::Look;
+use super::look::{self, Look};
 use super::pace::Pace;
 use super::store::Failure;
 use crate::api::live::Phase;
 use crate::index::Entry;
 use jiff::Timestamp;
+use std::collections::hash_map::Entry as Slot;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,7 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-use record::{Plan, Record, Wanted, Written};
+use record::{Fate, Orphan, Plan, Record, Wanted, Written};
 
 /// Writes under way at once. At 20 ms for a write, more than the rate needs.
 const CONCURRENCY: usize = 4;
@@ -34,6 +35,10 @@ const COMPARE_EVERY: Duration = Duration::from_mins(10);
 /// about it: another replica may have seen its operation a moment earlier.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// When to compare once more after all targets have been read: by then another replica
+/// that was going has gone, and what it wrote last is there.
+const COMPARE_AGAIN: Duration = Duration::from_mins(1);
+
 /// Deletions of what may be there or not, since its write was not answered. More are not
 /// kept: a comparison finds those that are there.
 const DOUBTFUL: usize = 1_000;
@@ -42,6 +47,9 @@ const DOUBTFUL: usize = 1_000;
 /// refuses everything until it has read who may do what. After so many in a row, with pauses
 /// that double (some ten seconds in all), the server may not write at all.
 pub(super) const REFUSALS: u32 = 6;
+
+/// Names of the rule sets whose targets have not been read, or have a gap.
+pub type Unread = BTreeSet<String>;
 
 /// How the queue is to behave.
 #[derive(Clone, Copy, Debug)]
@@ -109,7 +117,14 @@ pub(super) struct Found {
     pub name: Arc<str>,
     pub uid: Option<Uuid>,
     pub look: Look,
+    pub started: Timestamp,
     pub completed: Option<Timestamp>,
+    /// The namespace of its subject, and when it was last seen there.
+    pub place: Option<(Arc<str>, Timestamp)>,
+    /// Whether that namespace is gone, or another one by now.
+    pub outlived: bool,
+    /// The rule sets that detect it.
+    pub rule_sets: Vec<String>,
 }
 
 /// How much there is to do.
@@ -133,8 +148,12 @@ pub(super) struct Queue {
     writing: usize,
     /// When to compare next; None while a comparison is under way.
     compare_at: Option<Instant>,
-    /// Whether the index holds all that it should after a start.
-    settled: bool,
+    /// When to compare once more after the start.
+    compare_again: Option<Instant>,
+    /// The rule sets whose operations may be missing in the index; None as long as it does
+    /// not hold all that it should after a start.
+    unread: Option<Arc<Unread>>,
+    born: Timestamp,
     /// Refusals in a row.
     refusals: u32,
     draining: bool,
@@ -151,7 +170,9 @@ impl Queue {
             doubtful: HashSet::new(),
             writing: 0,
             compare_at: Some(now),
-            settled: false,
+            compare_again: None,
+            unread: None,
+            born: Timestamp::now(),
             refusals: 0,
             draining: false,
         }
@@ -159,13 +180,23 @@ impl Queue {
 
     /// An operation is there, or has changed.
     pub fn live(&mut self, name: &Arc<str>, entry: &Arc<Entry>, look: Look, now: Instant) {
-        let record = self.records.entry(name.clone()).or_default();
+        let record = match self.records.entry(name.clone()) {
+            Slot::Occupied(known) => known.into_mut(),
+            Slot::Vacant(new) => {
+                let record = new.insert(Record::default());
+                // What this process sees the end of, it has seen before.
+                record.restored = look.phase == Phase::Completed
+                    && self.unread.is_none()
+                    && look::completed(entry).is_some_and(|completed| completed < self.born);
+                record
+            }
+        };
         match &mut record.wanted {
             Wanted::Live((newest, known), _) if *known == look => {
                 newest.clone_from(entry);
             }
             wanted => {
-                if matches!(wanted, Wanted::Orphan { .. }) {
+                if matches!(wanted, Wanted::Orphan(_)) {
                     record.not_before = None;
                 }
                 *wanted = Wanted::Live((entry.clone(), look), now);
@@ -196,13 +227,18 @@ impl Queue {
         }
     }
 
-    /// From now on the index holds all that it should: custom resources without a live
-    /// object are those of operations that are over.
-    pub fn settle(&mut self, now: Instant) {
-        self.settled = true;
-        let orphans = self.names(|_, record| matches!(record.wanted, Wanted::Orphan { .. }));
-        for name in orphans {
-            if let Some(record) = self.records.get_mut(&name) {
+    /// From now on the index holds all that it should, but for operations of rule sets
+    /// that are `unread`: custom resources without a live object are those of operations
+    /// that are over.
+    pub fn settle(&mut self, unread: Arc<Unread>, now: Instant) {
+        if self.unread.replace(unread).is_none() {
+            self.compare_again = Some(now + COMPARE_AGAIN);
+            self.compare_at = self.compare_at.map(|at| at.min(now + COMPARE_AGAIN));
+        }
+        for name in self.names(|_, record| matches!(record.wanted, Wanted::Orphan(_))) {
+            if let Some(record) = self.records.get_mut(&name)
+                && record.due.is_none()
+            {
                 record.not_before = Some(now + GRACE);
             }
             self.plan(&name, now);
@@ -257,12 +293,13 @@ impl Queue {
             return Next::Wait(Some(until));
         }
         let (_, name) = self.due.pop_first().expect("it was there just now");
+        let doubled = self.is_doubled(&name);
         let record = self.records.get_mut(&name);
         let record = record.expect("what is due has a record");
         record.due = None;
         record.writing = true;
         self.writing += 1;
-        let task = record.task(self.settings.retain);
+        let task = record.task(doubled);
         Next::Write(Job { name, task })
     }
 
@@ -287,8 +324,8 @@ impl Queue {
                     uid: *uid,
                     at: Some(now),
                 }));
-                if let Wanted::Orphan { keep } = &mut record.wanted {
-                    *keep = look.phase == Phase::Completed;
+                if let Wanted::Orphan(orphan) = &mut record.wanted {
+                    orphan.fate = Fate::Keep;
                 }
             }
             Ok(Done::Absent) => record.succeeded(None),
@@ -300,7 +337,9 @@ impl Queue {
     /// A comparison is over.
     pub fn compared(&mut self, found: Vec<Found>, now: Instant) {
         self.pace.succeeded();
-        self.compare_at = Some(now + COMPARE_EVERY);
+        let again = self.compare_again.filter(|at| *at > now);
+        self.compare_again = again;
+        self.compare_at = Some(again.unwrap_or(now + COMPARE_EVERY));
         let there: HashSet<Arc<str>> = found.iter().map(|found| found.name.clone()).collect();
         // History that somebody has removed, such as the garbage collector with its subject,
         // stays removed: what is over is not written twice.
@@ -308,7 +347,7 @@ impl Queue {
             if let Some(record) = self.records.get_mut(&name) {
                 record.written = None;
                 record.doubtful = false;
-                if matches!(record.wanted, Wanted::Orphan { .. }) {
+                if matches!(record.wanted, Wanted::Orphan(_)) {
                     record.wanted = Wanted::Gone;
                 }
             }
@@ -316,14 +355,13 @@ impl Queue {
         }
         let keep = self.kept(&found);
         for found in found {
-            let record = self.records.entry(found.name.clone()).or_insert_with(|| {
-                let mut orphan = Record::default();
-                orphan.not_before = Some(now + GRACE);
-                orphan.wanted = Wanted::Orphan { keep: false };
-                orphan
-            });
-            if let Wanted::Orphan { keep: kept } = &mut record.wanted {
-                *kept = keep.contains(&found.name);
+            let orphan = self.orphan(&found, &keep);
+            let record = match self.records.entry(found.name.clone()) {
+                Slot::Occupied(known) => known.into_mut(),
+                Slot::Vacant(new) => new.insert(Record::orphan(orphan.clone(), now + GRACE)),
+            };
+            if let Wanted::Orphan(known) = &mut record.wanted {
+                *known = orphan;
             }
             let at = record.written.as_ref().and_then(|written| written.at);
             record.doubtful = false;
@@ -363,7 +401,9 @@ impl Queue {
             Failure::Missing => {
                 // With the CRD went all that was written.
                 for record in self.records.values_mut() {
-                    record.written = None;
+                    if record.written.take().is_some() {
+                        record.restored = false;
+                    }
                 }
                 self.refused(now);
             }
@@ -389,6 +429,45 @@ impl Queue {
         }
     }
 
+    /// What is to become of one if there is no live object.
+    fn orphan(&self, found: &Found, keep: &HashSet<Arc<str>>) -> Orphan {
+        let active = found.look.phase == Phase::Active && !found.outlived;
+        let fate = if keep.contains(&found.name) {
+            Fate::Keep
+        } else if active && self.settings.retain {
+            Fate::End
+        } else {
+            Fate::Delete
+        };
+        let rule_sets = if active { &*found.rule_sets } else { &[] };
+        Orphan {
+            fate,
+            started: found.started,
+            rule_sets: rule_sets.into(),
+        }
+    }
+
+    /// Whether the operation of a custom resource without a live object is in the index
+    /// under another name: in flight, or over since. There is one at a time, so a second
+    /// writer has seen it start in another second.
+    fn is_doubled(&self, name: &Arc<str>) -> bool {
+        let Some(Record {
+            wanted: Wanted::Orphan(orphan),
+            written: Some(written),
+            ..
+        }) = self.records.get(name)
+        else {
+            return false;
+        };
+        self.records.values().any(|record| match &record.wanted {
+            Wanted::Live((entry, look), _) if look.identity == written.look.identity => {
+                look.phase == Phase::Active
+                    || look::completed(entry).is_some_and(|over| over > orphan.started)
+            }
+            _ => false,
+        })
+    }
+
     /// Of completed ones without a live object, those that stay.
     fn kept(&self, found: &[Found]) -> HashSet<Arc<str>> {
         if !self.settings.retain {
@@ -405,7 +484,8 @@ impl Queue {
             .unwrap_or(Timestamp::MIN);
         let mut orphans: Vec<(Timestamp, &Arc<str>)> = found
             .iter()
-            .filter(|found| found.look.phase == Phase::Completed && !is_live(&found.name))
+            .filter(|found| found.look.phase == Phase::Completed && !found.outlived)
+            .filter(|found| !is_live(&found.name))
             .filter_map(|found| Some((found.completed?, &found.name)))
             .filter(|(completed, _)| *completed > oldest)
             .collect();
@@ -431,7 +511,8 @@ impl Queue {
             return; // Its end comes back here.
         }
         self.doubtful.remove(name);
-        match record.plan(&self.settings, self.settled, self.draining, now) {
+        let unread = self.unread.as_deref();
+        match record.plan(&self.settings, unread, self.draining, now) {
             Plan::Forget => {
                 self.records.remove(name);
             }

@@ -6,12 +6,15 @@ use crate::observe::Connection;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Limited};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::client::Body;
-use kube::core::PartialObjectMeta;
-use kube::{Client, Resource as _};
+use kube::core::{ObjectList, PartialObjectMeta};
+use kube::{Client, Resource as _, ResourceExt as _};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -25,8 +28,11 @@ pub const FIELD_MANAGER: &str = "ifo-persistence";
 /// Objects in a page of a list: at some 4 KB each, 2 MB.
 const PAGE: usize = 500;
 
-/// Longest answer that is read, in bytes. etcd holds objects of at most 1.5 MiB, and ours
-/// have some KB; a page of larger ones is not ours.
+/// Objects in a page once one was too large: as many as fit into [`ANSWER`] even if each
+/// is as large as etcd takes, 1.5 MiB.
+const SMALL_PAGE: usize = 10;
+
+/// Longest answer that is read, in bytes.
 const ANSWER: usize = 32 << 20;
 
 /// What is waited after a 429 that does not say how long, as client-go does.
@@ -34,6 +40,12 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Of Kubernetes' metadata, all that is needed of a write's answer: the uid.
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+
+/// The same of a list.
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+
+/// Where namespaces are.
+const NAMESPACES: &str = "/api/v1/namespaces";
 
 /// Why something was not done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -81,6 +93,15 @@ pub struct Page {
     pub next: Option<String>,
 }
 
+/// A part of a list of namespaces.
+#[derive(Debug, Default)]
+pub struct NamespacePage {
+    /// Names, and when they were created.
+    pub items: Vec<(String, Timestamp)>,
+    /// Token of the next page, if there is one.
+    pub next: Option<String>,
+}
+
 /// Where custom resources are.
 pub trait Store: Send + Sync + 'static {
     /// Server-side apply, forced. With a uid in its metadata it changes that object, or
@@ -101,13 +122,20 @@ pub trait Store: Send + Sync + 'static {
 
     /// Lists, page by page.
     fn page<'a>(&'a self, token: Option<&'a str>) -> BoxFuture<'a, Result<Page, Failure>>;
+
+    /// Lists the namespaces that are there, page by page.
+    fn namespaces<'a>(
+        &'a self,
+        token: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<NamespacePage, Failure>>;
 }
 
 /// Those of a cluster.
-#[derive(Clone)]
 pub struct ClusterStore {
     client: Client,
     path: String,
+    /// Whether a page was too large since the last list began.
+    small: AtomicBool,
 }
 
 impl ClusterStore {
@@ -117,6 +145,7 @@ impl ClusterStore {
         Self {
             client: connection.without_retries(),
             path: InFlightOperation::url_path(&(), None),
+            small: AtomicBool::new(false),
         }
     }
 
@@ -140,17 +169,50 @@ impl ClusterStore {
         let code = answer.status();
         let retry_after = retry_after(&answer);
         let read = Limited::new(answer.into_body(), ANSWER).collect().await;
-        let body = read
-            .map_err(|error| Refusal::lost(error.to_string()))?
-            .to_bytes();
+        let read = read.map_err(|error| Refusal {
+            too_large: error.is::<LengthLimitError>(),
+            ..Refusal::lost(error.to_string())
+        });
+        let body = read?.to_bytes();
         if code.is_success() {
             return Ok(body.to_vec());
         }
+        let (message, about_uid) = status(code, &body);
         Err(Refusal {
             code: Some(code),
-            message: message(code, &body),
+            message,
             retry_after,
+            about_uid,
+            too_large: false,
         })
+    }
+
+    /// A part of a list: a smaller one if the first is too large.
+    async fn list(
+        &self,
+        path: &str,
+        accept: &str,
+        token: Option<&str>,
+    ) -> Result<Vec<u8>, Failure> {
+        if token.is_none() {
+            self.small.store(false, Ordering::Relaxed);
+        }
+        loop {
+            let small = self.small.load(Ordering::Relaxed);
+            let limit = if small { SMALL_PAGE } else { PAGE };
+            let mut uri = format!("{path}?limit={limit}");
+            if let Some(token) = token {
+                uri.push_str("&continue=");
+                uri.extend(form_urlencoded::byte_serialize(token.as_bytes()));
+            }
+            let headers = [(header::ACCEPT, accept)];
+            match self.send(Method::GET, uri, &headers, Vec::new()).await {
+                Err(refusal) if refusal.too_large && !small => {
+                    self.small.store(true, Ordering::Relaxed);
+                }
+                answer => return Ok(answer?),
+            }
+        }
     }
 
     fn of(&self, name: &str) -> String {
@@ -163,6 +225,10 @@ struct Refusal {
     code: Option<StatusCode>,
     message: String,
     retry_after: Option<Duration>,
+    /// Whether the object has another uid than was said.
+    about_uid: bool,
+    /// Whether there was an answer that is longer than what is read.
+    too_large: bool,
 }
 
 impl Refusal {
@@ -171,6 +237,8 @@ impl Refusal {
             code: None,
             message,
             retry_after: None,
+            about_uid: false,
+            too_large: false,
         }
     }
 
@@ -186,6 +254,9 @@ impl From<Refusal> for Failure {
             Some(StatusCode::NOT_FOUND) => Self::Missing,
             Some(StatusCode::FORBIDDEN) => Self::Forbidden(message),
             Some(StatusCode::CONFLICT) => Self::Conflict(message),
+            // So says the kube-apiserver if there is another object of that name; if there
+            // is none, it is a conflict.
+            Some(StatusCode::UNPROCESSABLE_ENTITY) if refusal.about_uid => Self::Conflict(message),
             Some(StatusCode::TOO_MANY_REQUESTS) => {
                 Self::Throttled(refusal.retry_after.unwrap_or(RETRY_AFTER))
             }
@@ -206,16 +277,32 @@ fn retry_after<B>(answer: &Response<B>) -> Option<Duration> {
     value.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// What a Status says, or the code.
-fn message(code: StatusCode, body: &[u8]) -> String {
+/// What a Status says, or the code; and whether that is about the object's uid.
+fn status(code: StatusCode, body: &[u8]) -> (String, bool) {
     #[derive(Deserialize)]
     struct Status {
         message: String,
+        #[serde(default)]
+        details: Option<Details>,
+    }
+    #[derive(Deserialize)]
+    struct Details {
+        #[serde(default)]
+        causes: Vec<Cause>,
+    }
+    #[derive(Deserialize)]
+    struct Cause {
+        #[serde(default)]
+        field: String,
     }
     match serde_json::from_slice::<Status>(body) {
-        // Long enough for every message that names a field; short enough for a log.
-        Ok(status) => status.message.chars().take(500).collect(),
-        Err(_) => code.to_string(),
+        Ok(status) => {
+            let mut causes = status.details.iter().flat_map(|details| &details.causes);
+            let about_uid = causes.any(|cause| cause.field == "metadata.uid");
+            // Long enough for every message that names a field; short enough for a log.
+            (status.message.chars().take(500).collect(), about_uid)
+        }
+        Err(_) => (code.to_string(), false),
     }
 }
 
@@ -278,12 +365,7 @@ impl Store for ClusterStore {
             items: Vec<&'a RawValue>,
         }
         async move {
-            let mut uri = format!("{}?limit={PAGE}", self.path);
-            if let Some(token) = token {
-                uri.push_str("&continue=");
-                uri.extend(form_urlencoded::byte_serialize(token.as_bytes()));
-            }
-            let answer = self.send(Method::GET, uri, &[], Vec::new()).await?;
+            let answer = self.list(&self.path, "application/json", token).await?;
             let list: List<'_> = serde_json::from_slice(&answer)
                 .map_err(|error| Failure::Unreachable(format!("no list: {error}"), None))?;
             let items = list.items.iter();
@@ -291,6 +373,25 @@ impl Store for ClusterStore {
                 items: items
                     .filter_map(|item| serde_json::from_str(item.get()).ok())
                     .collect(),
+                next: list.metadata.continue_.filter(|token| !token.is_empty()),
+            })
+        }
+        .boxed()
+    }
+
+    fn namespaces<'a>(
+        &'a self,
+        token: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<NamespacePage, Failure>> {
+        async move {
+            let answer = self.list(NAMESPACES, METADATA_LIST, token).await?;
+            let list: ObjectList<PartialObjectMeta<Namespace>> = serde_json::from_slice(&answer)
+                .map_err(|error| Failure::Unreachable(format!("no list: {error}"), None))?;
+            let since = |it: PartialObjectMeta<Namespace>| {
+                Some((it.name_any(), it.creation_timestamp()?.0))
+            };
+            Ok(NamespacePage {
+                items: list.items.into_iter().filter_map(since).collect(),
                 next: list.metadata.continue_.filter(|token| !token.is_empty()),
             })
         }

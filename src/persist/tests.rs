@@ -16,6 +16,8 @@ struct Fake {
     changes: Mutex<Vec<String>>,
     attempts: Mutex<usize>,
     trouble: Mutex<Option<Failure>>,
+    /// Since when namespaces are there.
+    namespaces: Mutex<BTreeMap<String, Timestamp>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -105,6 +107,26 @@ impl Store for Fake {
         }
         .boxed()
     }
+
+    fn namespaces<'a>(
+        &'a self,
+        token: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<NamespacePage, Failure>> {
+        async move {
+            let all = lock(&self.namespaces).clone();
+            let rest: Vec<_> = all
+                .into_iter()
+                .filter(|(name, _)| token < Some(name))
+                .collect();
+            let items: Vec<_> = rest.iter().take(1).cloned().collect();
+            let last = items.last().map(|(name, _)| name.clone());
+            Ok(NamespacePage {
+                next: last.filter(|_| rest.len() > 1),
+                items,
+            })
+        }
+        .boxed()
+    }
 }
 
 fn operation(name: &str, phase: &str) -> Write {
@@ -127,6 +149,11 @@ fn operation(name: &str, phase: &str) -> Write {
             "lastDetected": "2026-01-02T03:04:05Z", "conditions": [],
         },
     });
+    let mut object = object;
+    if phase == "Completed" {
+        // Just now: the retention is for a day.
+        object["status"]["completed"] = json!("2026-01-02T03:04:05Z");
+    }
     Write::Put {
         key: key(name),
         json: serde_json::to_vec(&object).unwrap(),
@@ -146,7 +173,7 @@ struct Bench {
     writer: Writer,
     reader: Reader,
     fake: Arc<Fake>,
-    settled: watch::Sender<bool>,
+    settled: watch::Sender<Option<Arc<Unread>>>,
     retain: bool,
 }
 
@@ -166,8 +193,14 @@ impl Bench {
         Self {
             writer,
             reader,
-            fake: Arc::default(),
-            settled: watch::Sender::new(true),
+            fake: Arc::new(Fake {
+                namespaces: Mutex::new(BTreeMap::from([
+                    ("another".to_owned(), Timestamp::UNIX_EPOCH),
+                    ("default".to_owned(), Timestamp::UNIX_EPOCH),
+                ])),
+                ..Fake::default()
+            }),
+            settled: watch::Sender::new(Some(Arc::default())),
             retain,
         }
     }
@@ -374,4 +407,110 @@ async fn what_somebody_else_keeps_under_the_same_kind_is_left_alone() {
     bench.commit([delete("a")]);
     bench.pass(1300).await;
     assert_eq!(lock(&bench.fake.objects).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_in_a_namespace_that_is_gone_or_another_is_deleted_and_never_ended() {
+    for since in [None, Some("2026-01-02T03:04:06Z")] {
+        let mut bench = Bench::new(true);
+        let one = bench.run();
+        bench.commit([operation("a", "Active"), operation("b", "Active")]);
+        bench.pass(1).await;
+        bench.commit([operation("b", "Completed")]);
+        bench.pass(1).await;
+        one.task.abort();
+        bench.commit([delete("a"), delete("b")]);
+        {
+            let mut namespaces = lock(&bench.fake.namespaces);
+            namespaces.remove("default");
+            let since = since.map(|since| ("default".to_owned(), since.parse().unwrap()));
+            namespaces.extend(since);
+        }
+        let before = bench.changes();
+        let _next = bench.run();
+        bench.pass(30).await;
+        assert_eq!(bench.fake.phases(), []);
+        assert_eq!(bench.changes() - before, 2, "one deletion each");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_target_with_a_gap_may_still_have_is_let_alone() {
+    let mut bench = Bench::new(true);
+    let one = bench.run();
+    bench.commit([operation("a", "Active")]);
+    bench.pass(1).await;
+    one.task.abort();
+    bench.commit([delete("a")]);
+    let unread = |names: &[&str]| {
+        let names = names.iter().map(|name| (*name).to_owned());
+        Some(Arc::new(names.collect()))
+    };
+    bench.settled.send_replace(unread(&["others", "rules"]));
+    let _next = bench.run();
+    bench.pass(3_000).await;
+    assert_eq!(bench.fake.phases(), [("a".to_owned(), Phase::Active)]);
+    bench.settled.send_replace(unread(&["others"]));
+    bench.pass(30).await;
+    assert_eq!(bench.fake.phases(), [("a".to_owned(), Phase::Completed)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn labels_and_annotations_of_others_are_no_reason_to_write() {
+    let mut bench = Bench::new(true);
+    let _running = bench.run();
+    bench.commit([operation("a", "Active")]);
+    bench.pass(1).await;
+    for cr in lock(&bench.fake.objects).values_mut() {
+        let ours = json!({
+            "manager": FIELD_MANAGER, "operation": "Apply", "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:metadata": {"f:annotations": {"f:ifo.kubevirt.io/live": {}}}},
+        });
+        cr.metadata.managed_fields = Some(vec![serde_json::from_value(ours).unwrap()]);
+        let label = [("team".to_owned(), "a".to_owned())];
+        cr.metadata
+            .labels
+            .get_or_insert_default()
+            .extend(label.clone());
+        cr.metadata
+            .annotations
+            .get_or_insert_default()
+            .extend(label);
+    }
+    bench.pass(3_000).await;
+    assert_eq!(bench.changes(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_words_of_a_replica_that_went_are_found_soon_after_the_start() {
+    let mut bench = Bench::new(true);
+    let one = bench.run();
+    bench.pass(1).await;
+    bench.commit([operation("a", "Active")]);
+    bench.pass(1).await;
+    one.task.abort();
+    let late = lock(&bench.fake.objects).pop_first().unwrap();
+    bench.commit([delete("a")]);
+    let _next = bench.run();
+    bench.pass(30).await;
+    lock(&bench.fake.objects).extend([late]);
+    bench.pass(60).await;
+    assert_eq!(bench.fake.phases(), [("a".to_owned(), Phase::Completed)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_forgotten_with_the_operation_it_was_about() {
+    let mut bench = Bench::new(false);
+    let running = bench.run();
+    bench.pass(1).await;
+    bench
+        .fake
+        .set_trouble(Some(Failure::Forbidden("no".to_owned())));
+    bench.commit([operation("a", "Active")]);
+    bench.pass(30).await;
+    assert!(matches!(&*running.verdict.borrow(), Verdict::Fails { .. }));
+    bench.commit([delete("a")]);
+    bench.fake.set_trouble(None);
+    bench.pass(120).await;
+    assert_eq!(*running.verdict.borrow(), Verdict::Works);
 }

@@ -70,11 +70,15 @@ impl Judge {
         }
     }
 
-    /// A list succeeded, or failed.
-    pub fn listed(&mut self, failure: Option<&Failure>) {
+    /// A list succeeded, or failed. `idle` is whether nothing is left to write: what was
+    /// refused is not wanted any more then, and counts no longer.
+    pub fn listed(&mut self, failure: Option<&Failure>, idle: bool) {
         match failure {
-            None if self.refused => {}
-            None => self.tell(Verdict::Works),
+            None if self.refused && !idle => {}
+            None => {
+                self.refused = false;
+                self.tell(Verdict::Works);
+            }
             Some(failure) => self.failed(failure),
         }
     }
@@ -184,5 +188,31 @@ pub async fn keep_condition(
                 () = tokio::time::sleep(retry) => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_says_nothing_of_what_was_refused_until_that_is_not_wanted_any_more() {
+        let (sender, verdict) = watch::channel(Verdict::Unknown);
+        let mut judge = Judge::new(sender);
+        for _ in 0..REFUSALS {
+            judge.written(Some(&Failure::Forbidden("no".to_owned())));
+        }
+        judge.listed(None, false);
+        assert!(matches!(
+            &*verdict.borrow(),
+            Verdict::Fails {
+                reason: "Forbidden",
+                ..
+            }
+        ));
+        judge.listed(None, true);
+        assert_eq!(*verdict.borrow(), Verdict::Works);
+        judge.written(Some(&Failure::Forbidden("no".to_owned())));
+        assert_eq!(*verdict.borrow(), Verdict::Works, "it is the first again");
     }
 }

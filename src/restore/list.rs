@@ -103,12 +103,14 @@ impl List {
 }
 
 /// What an answer other than 200 means.
-fn refused(status: StatusCode) -> Failure {
+pub(super) fn refused(status: StatusCode) -> Failure {
     let why = format!("answered {status}");
-    if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
-        Failure::Passing(why)
-    } else {
-        Failure::Lasting(why)
+    match status {
+        StatusCode::TOO_MANY_REQUESTS => Failure::Passing(why),
+        status if status.is_server_error() => Failure::Passing(why),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Failure::Refused(why),
+        StatusCode::GONE => Failure::Expired(why),
+        _ => Failure::Lasting(why),
     }
 }
 
@@ -169,7 +171,12 @@ mod tests {
             let refused = refused(StatusCode::from_u16(code).unwrap());
             assert!(matches!(refused, Failure::Passing(_)), "{refused:?}");
         }
-        for code in [401, 403, 404, 410] {
+        for code in [401, 403] {
+            let refused = refused(StatusCode::from_u16(code).unwrap());
+            assert!(matches!(refused, Failure::Refused(_)), "{refused:?}");
+        }
+        assert!(matches!(refused(StatusCode::GONE), Failure::Expired(_)));
+        for code in [400, 404] {
             let refused = refused(StatusCode::from_u16(code).unwrap());
             assert!(matches!(refused, Failure::Lasting(_)), "{refused:?}");
         }

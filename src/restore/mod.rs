@@ -3,29 +3,29 @@
 //! operations in them, told to the tracker before anything else is.
 //!
 //! Promises: it ends, whoever does not answer; and however much is kept, no more than a
-//! page of it is in memory at once. What cannot be had is detected anew.
+//! page of it is in memory at once. What cannot be had is detected anew. Nobody is shown
+//! what was in another namespace of the same name.
 
 mod list;
+mod namespaces;
+mod patience;
 mod records;
 mod replica;
 #[cfg(test)]
 mod tests;
 
+pub use namespaces::{Namespaces, namespaces};
 pub use records::Records;
 pub use replica::{Replica, Whereabouts};
 
 use crate::api::live::{InFlightOperation, Phase};
 use crate::index::Rv;
+use crate::persist;
 use crate::track::{MAX_RESTORED, Message};
 use futures::future::BoxFuture;
-use jiff::Timestamp;
-use std::collections::HashMap;
+use patience::Patience;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
-
-/// Pause before a source is asked again that may answer later.
-const AGAIN: Duration = Duration::from_secs(1);
 
 /// A part of what a source has.
 #[derive(Debug, Default)]
@@ -44,6 +44,13 @@ pub enum Failure {
     /// It may be there the next time.
     #[error("{0}")]
     Passing(String),
+    /// We may not ask. A kube-apiserver that has just started refuses everybody until it
+    /// has read who may do what.
+    #[error("{0}")]
+    Refused(String),
+    /// What was asked to go on from is not there any more: it is to be asked from the start.
+    #[error("{0}")]
+    Expired(String),
     /// It will not.
     #[error("{0}")]
     Lasting(String),
@@ -61,15 +68,12 @@ pub trait Source: Send + Sync {
     fn page<'a>(&'a self, next: Option<&'a str>) -> BoxFuture<'a, Result<Page, Failure>>;
 }
 
-/// The namespaces that are there, and since when.
-pub type Namespaces = HashMap<String, Timestamp>;
-
 /// Tells the tracker what `sources` know, one after the other: what the first of them
-/// knows counts. Operations that are over are left out where their namespace is not in
-/// `namespaces`, or is a new one of the same name.
+/// knows counts. Operations are left out where their namespace is not in `namespaces`, or
+/// is a new one of the same name; those that are over also if nobody knows the namespaces.
 pub async fn restore(
     sources: Vec<Box<dyn Source>>,
-    namespaces: &Namespaces,
+    namespaces: Option<&Namespaces>,
     tracker: &mpsc::Sender<Message>,
 ) {
     for source in sources {
@@ -89,22 +93,26 @@ pub async fn restore(
 
 async fn read(
     source: &dyn Source,
-    namespaces: &Namespaces,
+    namespaces: Option<&Namespaces>,
     tracker: &mpsc::Sender<Message>,
     told: &mut usize,
 ) -> Result<(), Failure> {
-    let end = Instant::now() + source.within();
+    let mut patience = Patience::new(source.within());
     let mut next: Option<String> = None;
     while *told < MAX_RESTORED {
         let page = match source.page(next.as_deref()).await {
             Ok(page) => page,
-            Err(Failure::Passing(why)) if Instant::now() + AGAIN < end => {
-                tracing::debug!(source = source.name(), why, "asking again");
-                tokio::time::sleep(AGAIN).await;
+            Err(failure) => {
+                if matches!(failure, Failure::Expired(_)) {
+                    // What is told twice counts once.
+                    next = None;
+                    *told = 0;
+                }
+                patience.bear(source.name(), failure).await?;
                 continue;
             }
-            Err(failure) => return Err(failure),
         };
+        patience.answered();
         let mut operations = page.operations;
         operations.retain(|operation| may_be_shown(operation, namespaces));
         *told += operations.len();
@@ -125,17 +133,15 @@ async fn read(
     )))
 }
 
-/// Whether nobody is shown what went with the namespace that it was in. What is in flight
-/// ends if its subject is not there any more.
-fn may_be_shown(operation: &InFlightOperation, namespaces: &Namespaces) -> bool {
-    if operation.status.phase != Phase::Completed {
-        return true;
-    }
+/// Whether nobody is shown what went with the namespace that it was in. One in flight
+/// would end, as its subject is not there any more, and its end be shown.
+fn may_be_shown(operation: &InFlightOperation, namespaces: Option<&Namespaces>) -> bool {
     let Some(namespace) = &operation.spec.subject.namespace else {
         return true;
     };
-    let completed = operation.status.completed.as_ref();
-    namespaces
-        .get(namespace)
-        .is_some_and(|created| completed.is_some_and(|completed| *created <= completed.0))
+    match namespaces {
+        Some(namespaces) => !persist::is_outlived(operation, namespaces.get(namespace)),
+        // What goes on is worth more than what is over, and its subject is looked at.
+        None => operation.status.phase == Phase::Active,
+    }
 }

@@ -9,10 +9,6 @@ use futures::future::BoxFuture;
 use kube::Client;
 use std::time::Duration;
 
-/// How long the custom resources are waited for: as long as what the server cannot start
-/// without. While the kube-apiserver is away, there are no rules to detect by either.
-const WITHIN: Duration = Duration::from_mins(1);
-
 /// Where they are.
 const PATH: &str = "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations";
 
@@ -20,6 +16,11 @@ const PATH: &str = "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations";
 pub struct Records(List);
 
 impl Records {
+    /// How long they, and the namespaces they are about, are waited for: as long as what
+    /// the server cannot start without. While the kube-apiserver is away, there are no
+    /// rules to detect by either.
+    pub const WITHIN: Duration = Duration::from_mins(1);
+
     /// Those that `client` reads.
     pub fn new(client: Client) -> Self {
         Self(List::new(client, PATH))
@@ -38,7 +39,7 @@ impl Source for Records {
     }
 
     fn within(&self) -> Duration {
-        WITHIN
+        Self::WITHIN
     }
 
     fn page<'a>(&'a self, next: Option<&'a str>) -> BoxFuture<'a, Result<Page, Failure>> {

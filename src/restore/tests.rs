@@ -81,7 +81,7 @@ fn page(operations: Vec<InFlightOperation>, next: Option<&str>) -> Page {
 /// What the tracker is told, as names, and what each source was asked.
 async fn told(
     scripts: Vec<Vec<Result<Page, Failure>>>,
-    namespaces: &[(&str, &str)],
+    namespaces: Option<&[(&str, &str)]>,
 ) -> (Vec<Vec<String>>, Vec<Vec<Option<String>>>) {
     let scripts: Vec<&'static Script> = scripts
         .into_iter()
@@ -90,12 +90,13 @@ async fn told(
     let sources = scripts
         .iter()
         .map(|script| -> Box<dyn Source> { Box::new(*script) });
-    let namespaces = namespaces
-        .iter()
-        .map(|(name, since)| ((*name).to_owned(), since.parse().unwrap()))
-        .collect();
+    let namespaces: Option<Namespaces> = namespaces.map(|all| {
+        let all = all.iter();
+        all.map(|(name, since)| ((*name).to_owned(), since.parse().unwrap()))
+            .collect()
+    });
     let (tracker, mut messages) = mpsc::channel(64);
-    restore(sources.collect(), &namespaces, &tracker).await;
+    restore(sources.collect(), namespaces.as_ref(), &tracker).await;
     drop(tracker);
     let mut all = Vec::new();
     while let Some(message) = messages.recv().await {
@@ -124,7 +125,7 @@ async fn every_page_of_every_source_is_told_in_order() {
         Ok(page(vec![operation("c")], None)),
     ];
     let other = vec![Ok(page(vec![operation("d")], Some("")))];
-    let (told, asked) = told(vec![one, other], &[]).await;
+    let (told, asked) = told(vec![one, other], None).await;
     assert_eq!(told, [["a"], ["b"], ["c"], ["d"]]);
     let token = |token: &str| Some(token.to_owned());
     assert_eq!(asked, [vec![None, token("1"), token("2")], vec![None]]);
@@ -137,7 +138,7 @@ async fn what_was_read_before_a_source_failed_or_fell_silent_is_kept() {
         Err(Failure::Lasting("gone".to_owned())),
     ];
     let silent = vec![Ok(page(vec![operation("b")], Some("1")))];
-    let (told, asked) = told(vec![fails, silent, vec![]], &[]).await;
+    let (told, asked) = told(vec![fails, silent, vec![]], None).await;
     assert_eq!(told, [["a"], ["b"]]);
     assert_eq!(asked.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 1]);
 }
@@ -147,7 +148,7 @@ async fn what_may_pass_is_asked_again_for_as_long_as_there_is_time() {
     let away = || Err(Failure::Passing("503".to_owned()));
     let comes = vec![away(), away(), Ok(page(vec![operation("a")], None))];
     let never = (0..50).map(|_| away()).collect();
-    let (told, asked) = told(vec![comes, never], &[]).await;
+    let (told, asked) = told(vec![comes, never], None).await;
     assert_eq!(told, [["a"]]);
     assert_eq!(asked[0].len(), 3);
     assert_eq!(asked[1].len(), 10, "a second apart");
@@ -156,26 +157,62 @@ async fn what_may_pass_is_asked_again_for_as_long_as_there_is_time() {
 #[tokio::test(start_paused = true)]
 async fn a_source_that_repeats_its_token_is_not_asked_for_ever() {
     let again = || Ok(page(vec![operation("a")], Some("1")));
-    let (_, asked) = told(vec![(0..50).map(|_| again()).collect()], &[]).await;
+    let (_, asked) = told(vec![(0..50).map(|_| again()).collect()], None).await;
     assert_eq!(asked[0].len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_over_is_not_shown_in_a_namespace_that_came_later() {
+async fn nothing_is_shown_in_a_namespace_that_came_later_or_is_gone() {
     let all = || {
-        vec![Ok(page(
-            vec![
-                completed("over", "2026-11-21T11:00:00Z"),
-                operation("active"),
-            ],
-            None,
-        ))]
+        let mut cluster_wide = operation("everywhere");
+        cluster_wide.spec.subject.namespace = None;
+        let operations = vec![
+            completed("over", "2026-11-21T11:00:00Z"),
+            operation("active"), // Since ten, and seen then.
+            cluster_wide,
+        ];
+        vec![Ok(page(operations, None))]
     };
-    let of = async |namespaces: &[(&str, &str)]| told(vec![all()], namespaces).await.0;
+    let of = async |namespaces| told(vec![all()], namespaces).await.0;
     assert_eq!(
-        of(&[("ns", "2026-11-01T00:00:00Z")]).await,
-        [["over", "active"]]
+        of(Some(&[("ns", "2026-11-01T00:00:00Z")])).await,
+        [["over", "active", "everywhere"]]
     );
-    assert_eq!(of(&[("ns", "2026-11-21T12:00:00Z")]).await, [["active"]]);
-    assert_eq!(of(&[]).await, [["active"]]);
+    assert_eq!(
+        of(Some(&[("ns", "2026-11-21T10:30:00Z")])).await,
+        [["over", "everywhere"]]
+    );
+    for namespaces in [
+        &[("ns", "2026-11-21T12:00:00Z")],
+        &[("other", "2026-11-01T00:00:00Z")],
+    ] {
+        assert_eq!(of(Some(namespaces)).await, [["everywhere"]]);
+    }
+    // Nobody could tell.
+    assert_eq!(of(None).await, [["active", "everywhere"]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_of_the_first_moments_pass_and_later_ones_count() {
+    let refused = || Err(Failure::Refused("403".to_owned()));
+    let starting = vec![refused(), refused(), Ok(page(vec![operation("a")], None))];
+    let never = (0..50).map(|_| refused()).collect();
+    let (told, asked) = told(vec![starting, never], None).await;
+    assert_eq!(told, [["a"]]);
+    assert_eq!(asked[0].len(), 3);
+    assert!((9..=11).contains(&asked[1].len()), "{}", asked[1].len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_expired_half_way_is_read_again_from_its_start() {
+    let expires = vec![
+        Ok(page(vec![operation("a")], Some("1"))),
+        Err(Failure::Expired("410".to_owned())),
+        Ok(page(vec![operation("a")], Some("2"))),
+        Ok(page(vec![operation("b")], None)),
+    ];
+    let (told, asked) = told(vec![expires], None).await;
+    assert_eq!(told, [["a"], ["a"], ["b"]]);
+    let token = |token: &str| Some(token.to_owned());
+    assert_eq!(asked[0], [None, token("1"), None, token("2")]);
 }

@@ -10,7 +10,7 @@ use crate::api::{Gvr, Resolution};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -53,6 +53,8 @@ pub struct Outputs {
     /// Set once every feed of the first rule sets has reported: that it is up to date,
     /// or why it is not; and then to the rule sets that have no feed, as they change.
     pub caught_up: watch::Sender<Option<Arc<Bookless>>>,
+    /// Names of the rule sets whose operations may be missing, as they change.
+    pub unread: watch::Sender<Arc<BTreeSet<String>>>,
     /// Statuses.
     pub status: Arc<dyn StatusSink>,
 }
@@ -130,6 +132,14 @@ impl Controller {
                 self.first = First::Done;
                 self.write_statuses(&mut writes);
             }
+            let unread = self.registry.unread();
+            outputs.unread.send_if_modified(|last| {
+                let news = **last != unread;
+                if news {
+                    *last = Arc::new(unread);
+                }
+                news
+            });
             // Only then have the books that are out reached those who take operations.
             if self.first == First::Done && self.registry.caught_up() {
                 let bookless = self.registry.bookless();

@@ -218,6 +218,19 @@ impl Registry {
         bookless
     }
 
+    /// The rule sets whose operations may be missing, since what they are about has not been
+    /// read to the end, or has a gap. One that is not valid has none.
+    pub(super) fn unread(&self) -> BTreeSet<String> {
+        let mut unread = BTreeSet::new();
+        for (name, known) in &self.rule_sets {
+            let target = self.targets.get(&known.target);
+            if known.compiled.is_ok() && target.is_none_or(|target| target.is_unread(name)) {
+                unread.insert(name.clone());
+            }
+        }
+        unread
+    }
+
     /// The statuses that differ from what the API server holds.
     pub(super) fn statuses(&self, now: Timestamp) -> Vec<StatusWrite> {
         let mut writes = Vec::new();

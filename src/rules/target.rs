@@ -174,6 +174,31 @@ impl Target {
         })
     }
 
+    /// Whether operations of the rule set `name` may be missing, since what it is about has
+    /// not been read to the end, or has a gap.
+    pub(super) fn is_unread(&self, name: &str) -> bool {
+        match (&self.resolution, &self.published) {
+            (Some(Resolution::NotServed { .. }), _) => false,
+            (Some(Resolution::Served { .. }), Some(book)) if !self.stale => {
+                let mut rule_sets = book.rule_sets.iter();
+                let own = rule_sets.find(|rule_set| &*rule_set.name == name);
+                own.is_some_and(|own| !self.is_read(book, own))
+            }
+            (Some(Resolution::Served { .. }), None) => self.stale,
+            (Some(Resolution::Served { .. } | Resolution::Unknown { .. }) | None, _) => true,
+        }
+    }
+
+    /// Whether every feed that serves this rule set is well.
+    fn is_read(&self, book: &RuleBook, rule_set: &RuleSet) -> bool {
+        wanted(book, rule_set).into_iter().all(|namespace| {
+            let mut feeds = self.feeds.iter();
+            feeds.any(|(source, failure)| {
+                source.namespace.as_deref() == namespace && failure.is_none()
+            })
+        })
+    }
+
     pub(super) fn resolution(&self) -> Option<&Resolution> {
         self.resolution.as_ref()
     }
@@ -201,12 +226,8 @@ impl Target {
         let Some(rule_set) = book.rule_sets.iter().find(own) else {
             return Watch::Pending;
         };
-        let wanted: Vec<Option<&str>> = match (book.namespaces(), &rule_set.namespaces) {
-            (Some(_), Some(own)) => own.iter().map(|own| Some(own.as_str())).collect(),
-            _ => vec![None],
-        };
         let mut active = true;
-        for namespace in wanted {
+        for namespace in wanted(book, rule_set) {
             let feed = self
                 .feeds
                 .iter()
@@ -222,5 +243,13 @@ impl Target {
         } else {
             self.carried.get(name).cloned().unwrap_or(Watch::Pending)
         }
+    }
+}
+
+/// The namespaces whose feeds serve a rule set of a book; None is the feed of all of them.
+fn wanted<'a>(book: &RuleBook, rule_set: &'a RuleSet) -> Vec<Option<&'a str>> {
+    match (book.namespaces(), &rule_set.namespaces) {
+        (Some(_), Some(own)) => own.iter().map(|own| Some(own.as_str())).collect(),
+        _ => vec![None],
     }
 }

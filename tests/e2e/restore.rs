@@ -3,19 +3,10 @@
 //! The server that starts is one beside the shared one, asked directly.
 
 use crate::harness::{Kind, VM, World, alone, condition, eventually, migrating, so, text};
-use crate::persistence::{CR, Persisting, clear, writes};
+use crate::persistence::{CR, Persisting, clear, identity, writes};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-/// What must be the same before and after.
-fn identity(operation: &Value) -> [&str; 3] {
-    [
-        text(operation, "/metadata/name"),
-        text(operation, "/metadata/uid"),
-        text(operation, "/metadata/creationTimestamp"),
-    ]
-}
 
 fn version(operation: &Value) -> u64 {
     let version = text(operation, "/metadata/resourceVersion");

@@ -1,12 +1,13 @@
 //! One operation in the queue: what is wanted of it, what was written, and when the next
 //! write of it is due.
 
-use super::{Settings, Task};
+use super::{Settings, Task, Unread};
 use crate::api::live::Phase;
 use crate::index::Entry;
 use crate::persist::look::Look;
 use crate::persist::pace;
 use crate::persist::store::Failure;
+use jiff::Timestamp;
 use std::sync::Arc;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -26,6 +27,9 @@ pub(super) struct Record {
     /// Not to be written before this time.
     pub not_before: Option<Instant>,
     pub writing: bool,
+    /// Whether it was over before this process looked: if it is not in the cluster,
+    /// somebody has removed it from there.
+    pub restored: bool,
     /// Failures in a row.
     failures: u32,
 }
@@ -37,9 +41,29 @@ pub(super) enum Wanted {
     /// Nothing: the live object is gone.
     #[default]
     Gone,
-    /// There never was a live object as long as this process runs. One that is kept is
-    /// history.
-    Orphan { keep: bool },
+    /// There never was a live object as long as this process runs.
+    Orphan(Orphan),
+}
+
+/// A custom resource without a live object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Orphan {
+    pub fate: Fate,
+    /// When it started.
+    pub started: Timestamp,
+    /// The rule sets that may still detect it. It is let alone until their targets have
+    /// been read.
+    pub rule_sets: Box<[String]>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It is history, and stays.
+    Keep,
+    /// It ended while nobody looked.
+    End,
+    /// Nobody is to see it any more.
+    Delete,
 }
 
 #[derive(Clone, Debug)]
@@ -62,8 +86,23 @@ pub(super) enum Plan {
 }
 
 impl Record {
+    /// That of a custom resource without a live object, to be let alone for a while.
+    pub fn orphan(orphan: Orphan, not_before: Instant) -> Self {
+        Self {
+            wanted: Wanted::Orphan(orphan),
+            not_before: Some(not_before),
+            ..Self::default()
+        }
+    }
+
     /// When what is wanted is to be written, back-off left aside.
-    pub fn plan(&self, settings: &Settings, settled: bool, draining: bool, now: Instant) -> Plan {
+    pub fn plan(
+        &self,
+        settings: &Settings,
+        unread: Option<&Unread>,
+        draining: bool,
+        now: Instant,
+    ) -> Plan {
         match &self.wanted {
             Wanted::Live((_, look), since) => {
                 if look.phase == Phase::Completed && !settings.retain {
@@ -71,7 +110,8 @@ impl Record {
                     return Plan::Rest;
                 }
                 let Some(written) = &self.written else {
-                    return Plan::At(now);
+                    let removed = self.restored && look.phase == Phase::Completed;
+                    return if removed { Plan::Rest } else { Plan::At(now) };
                 };
                 if written.look == *look {
                     return Plan::Rest;
@@ -88,29 +128,42 @@ impl Record {
                 Plan::At(last.max(settling))
             }
             Wanted::Gone if self.written.is_none() && !self.doubtful => Plan::Forget,
-            Wanted::Orphan { keep: true } => Plan::Rest,
-            // Whoever starts next will see them too.
-            Wanted::Orphan { keep: false } if !settled || draining => Plan::Rest,
-            Wanted::Gone | Wanted::Orphan { keep: false } => Plan::At(now),
+            Wanted::Gone => Plan::At(now),
+            Wanted::Orphan(orphan) => {
+                let may_come = |unread: &Unread| {
+                    let mut rule_sets = orphan.rule_sets.iter();
+                    rule_sets.any(|rule_set| unread.contains(rule_set))
+                };
+                // Whoever starts next will see them too.
+                let rests = draining || orphan.fate == Fate::Keep;
+                if rests || unread.is_none_or(may_come) {
+                    Plan::Rest
+                } else {
+                    Plan::At(now)
+                }
+            }
         }
     }
 
-    /// What to do when it is due.
-    pub fn task(&self, retain: bool) -> Task {
+    /// What to do when it is due. `doubled` is whether the operation is known under another
+    /// name: then that one is its history.
+    pub fn task(&self, doubled: bool) -> Task {
         match &self.wanted {
             Wanted::Live((entry, look), _) => Task::Apply {
                 entry: entry.clone(),
                 look: *look,
                 uid: self.written.as_ref().and_then(|written| written.uid),
             },
-            Wanted::Orphan { .. } if retain && self.is_active() => Task::End,
-            Wanted::Gone | Wanted::Orphan { .. } => Task::Delete,
+            Wanted::Orphan(Orphan {
+                fate: Fate::End, ..
+            }) if !doubled => Task::End,
+            Wanted::Gone | Wanted::Orphan(_) => Task::Delete,
         }
     }
 
     /// It is written, and this is there now.
     pub fn succeeded(&mut self, written: Option<Written>) {
-        if written.is_none() && matches!(self.wanted, Wanted::Orphan { .. }) {
+        if written.is_none() && matches!(self.wanted, Wanted::Orphan(_)) {
             self.wanted = Wanted::Gone;
         }
         self.written = written;
@@ -146,10 +199,5 @@ impl Record {
     /// Whether it is to be deleted though it may not be there.
     pub fn is_doubtful_deletion(&self) -> bool {
         matches!(self.wanted, Wanted::Gone) && self.written.is_none()
-    }
-
-    fn is_active(&self) -> bool {
-        let written = self.written.as_ref();
-        written.is_some_and(|written| written.look.phase == Phase::Active)
     }
 }

@@ -29,7 +29,9 @@ fn entry() -> Arc<Entry> {
     };
     let (mut writer, reader) = index(&LIVE_LAYOUT, bounds);
     let key = Key::new("a", "x");
-    let json = br#"{"metadata":{"name":"x","namespace":"a"}}"#.to_vec();
+    let json = br#"{"metadata":{"name":"x","namespace":"a"},
+        "status":{"completed":"2026-01-02T03:04:05Z"}}"#;
+    let json = json.to_vec();
     let put = Write::Put {
         key: key.clone(),
         json,
@@ -43,7 +45,14 @@ fn active(digest: u64) -> Look {
         phase: Phase::Active,
         settling: false,
         digest,
+        identity: 0,
     }
+}
+
+/// The same, of the operation with this number.
+fn of(number: usize, look: Look) -> Look {
+    let identity = u64::try_from(number).expect("a small number");
+    Look { identity, ..look }
 }
 
 fn settling(digest: u64) -> Look {
@@ -77,7 +86,7 @@ impl Bench {
     fn new(settings: Settings) -> Self {
         let mut bench = Self::unsettled(settings);
         bench.compare(Vec::new());
-        bench.queue.settle(bench.now);
+        bench.settle();
         bench
     }
 
@@ -91,7 +100,20 @@ impl Bench {
         }
     }
 
+    /// Settles it, but for the rule sets that are `unread`; it compares when a test says so.
+    fn settle_but(&mut self, unread: &[&str]) {
+        let unread = unread.iter().map(|name| (*name).to_owned()).collect();
+        self.queue.settle(Arc::new(unread), self.now);
+        self.queue.compare_again = None;
+        self.queue.compare_at = Some(self.now + COMPARE_EVERY);
+    }
+
+    fn settle(&mut self) {
+        self.settle_but(&[]);
+    }
+
     fn live(&mut self, number: usize, look: Look) {
+        let look = of(number, look);
         self.queue.live(&name(number), &self.entry, look, self.now);
     }
 
@@ -151,8 +173,12 @@ fn found(number: usize, look: Look, completed: Option<&str>) -> Found {
     Found {
         name: name(number),
         uid: Some(Uuid::from_u128(2)),
-        look,
+        look: of(number, look),
+        started: "2026-01-01T00:00:00Z".parse().unwrap(),
         completed: completed.map(|time| time.parse().unwrap()),
+        place: None,
+        outlived: false,
+        rule_sets: vec!["rules".to_owned()],
     }
 }
 
@@ -200,7 +226,7 @@ async fn changes_in_the_middle_are_written_once_a_resync_and_only_the_newest() {
     assert!((9..=10).contains(&writes), "{writes}");
     bench.pass(seconds(60));
     let record = &bench.queue.records[&name(1)];
-    assert_eq!(record.written.as_ref().unwrap().look, active(290));
+    assert_eq!(record.written.as_ref().unwrap().look, of(1, active(290)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -441,7 +467,7 @@ async fn what_a_killed_server_left_ends_once_all_targets_have_been_read() {
         bench.compare(all);
         assert_eq!(bench.pass(seconds(300)), 0, "its feed may not be there yet");
         bench.live(3, active(1));
-        bench.queue.settle(bench.now);
+        bench.settle();
         assert_eq!(bench.pass(GRACE / 2), 0);
         bench.pass(GRACE);
         bench.written.sort();
@@ -520,7 +546,7 @@ async fn off_the_ring_the_whole_state_says_what_is_gone_and_what_is_new() {
     bench.pass(seconds(40));
     bench.written.clear();
     let now = [(0, active(1)), (1, completed(2)), (3, active(1))];
-    let all = now.map(|(number, look)| (name(number), bench.entry.clone(), look));
+    let all = now.map(|(number, look)| (name(number), bench.entry.clone(), of(number, look)));
     bench.queue.reset(all.to_vec(), bench.now);
     bench.pass(seconds(1));
     bench.written.sort();
@@ -565,4 +591,91 @@ async fn at_the_end_what_was_held_back_is_written() {
     assert!(!bench.queue.is_drained(bench.now));
     assert_eq!(bench.pass(seconds(1)), 2);
     assert!(bench.queue.is_drained(bench.now));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_double_of_a_second_writer_is_deleted_and_never_ended() {
+    let double = |started: &str| {
+        let mut double = found(7, active(1), None);
+        double.look.identity = 1;
+        double.started = started.parse().unwrap();
+        double
+    };
+    // The entry's operation was over on the second of January.
+    let (before, after) = ("2026-01-01T00:00:00Z", "2026-01-03T00:00:00Z");
+    for (own, started, want) in [
+        (active(1), after, "delete"),
+        (completed(1), before, "delete"),
+        (completed(1), after, "end"),
+    ] {
+        let mut bench = Bench::new(SETTINGS);
+        bench.live(1, own);
+        bench.pass(seconds(1));
+        bench.now += COMPARE_EVERY;
+        bench.written.clear();
+        bench.compare(vec![found(1, own, None), double(started)]);
+        bench.pass(seconds(10));
+        assert_eq!(bench.written, [("op-7".to_owned(), want)]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn some_time_after_the_start_it_compares_once_more() {
+    let mut bench = Bench::unsettled(SETTINGS);
+    bench.compare(Vec::new());
+    bench.now += seconds(30);
+    bench.queue.settle(Arc::default(), bench.now);
+    bench.now += COMPARE_AGAIN;
+    bench.compare(Vec::new());
+    assert_eq!(bench.queue.compare_at, Some(bench.now + COMPARE_EVERY));
+    // Also if it settles in the middle of a comparison.
+    let mut bench = Bench::unsettled(SETTINGS);
+    assert!(matches!(bench.queue.next(bench.now), Next::Compare));
+    bench.queue.settle(Arc::default(), bench.now);
+    bench.queue.compared(Vec::new(), bench.now);
+    assert_eq!(bench.queue.compare_at, Some(bench.now + COMPARE_AGAIN));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_restored_as_over_and_not_there_is_history_that_somebody_removed() {
+    let mut bench = Bench::unsettled(SETTINGS);
+    for number in 1..=3 {
+        bench.live(number, completed(2));
+    }
+    // One is there, one is not, and of one its end has not been written.
+    bench.compare(vec![
+        found(2, completed(2), Some("2026-01-02T03:04:05Z")),
+        found(3, active(1), None),
+    ]);
+    bench.settle();
+    // What this process sees come and go is written.
+    bench.live(4, active(1));
+    bench.live(4, completed(2));
+    bench.live(5, completed(2));
+    bench.pass(seconds(60));
+    bench.written.sort();
+    let want = ["op-3", "op-4", "op-5"].map(|name| (name.to_owned(), "apply"));
+    assert_eq!(bench.written, want);
+}
+
+#[tokio::test(start_paused = true)]
+async fn orphans_of_rule_sets_that_are_unread_wait_and_those_of_lost_namespaces_do_not() {
+    for retain in [true, false] {
+        let mut bench = Bench::unsettled(Settings { retain, ..SETTINGS });
+        let mut outlived = found(2, active(1), None);
+        outlived.outlived = true;
+        let mut history = found(3, completed(1), Some(&Timestamp::now().to_string()));
+        history.outlived = true;
+        bench.compare(vec![found(1, active(1), None), outlived, history]);
+        bench.settle_but(&["others", "rules"]);
+        bench.pass(seconds(60));
+        bench.written.sort();
+        let deleted = ["op-2", "op-3"].map(|name| (name.to_owned(), "delete"));
+        assert_eq!(bench.written, deleted);
+        bench.written.clear();
+        bench.settle_but(&["others"]);
+        bench.pass(seconds(60));
+        let want = if retain { "end" } else { "delete" };
+        assert_eq!(bench.written, [("op-1".to_owned(), want)]);
+    }
 }

@@ -125,3 +125,59 @@ async fn one_that_cannot_be_read_does_not_spoil_a_page() {
         asked[0].1
     );
 }
+
+#[tokio::test]
+async fn another_object_of_the_same_name_is_a_conflict() {
+    let body = r#"{"kind":"Status","message":"immutable","reason":"Invalid","details":
+        {"causes":[{"reason":"FieldValueInvalid","message":"no","field":"metadata.uid"}]}}"#;
+    let (store, _) = store(422, None, body);
+    let conflict = Failure::Conflict("immutable".to_owned());
+    assert_eq!(store.apply(&cr()).await, Err(conflict));
+}
+
+/// A store whose server gives such large objects in a list, as many as it is asked for.
+fn large(bytes: usize) -> (ClusterStore, Asked) {
+    let asked = Asked::default();
+    let log = asked.clone();
+    let service = service_fn(move |request: Request<Body>| {
+        let uri = request.uri().to_string();
+        let limit = uri.split("limit=").nth(1).unwrap_or_default();
+        let limit: usize = limit.split('&').next().unwrap().parse().unwrap();
+        log.lock().unwrap().push((Method::GET, uri, String::new()));
+        let object = format!(r#"{{"metadata":{{"name":"{}"}}}}"#, "x".repeat(bytes));
+        let items = vec![object; limit].join(",");
+        let body = format!(r#"{{"metadata":{{"continue":"more"}},"items":[{items}]}}"#);
+        async move { Ok::<_, Infallible>(Response::new(Body::from(body.into_bytes()))) }
+    });
+    let connection = Connection::through(Client::new(service, "default"));
+    (ClusterStore::new(&connection), asked)
+}
+
+#[tokio::test]
+async fn a_page_that_is_too_large_is_read_in_smaller_ones() {
+    let (store, asked) = large(ANSWER / PAGE);
+    assert!(store.page(None).await.is_ok());
+    assert!(store.page(Some("more")).await.is_ok());
+    assert!(store.page(None).await.is_ok());
+    let asked = asked.lock().unwrap();
+    let limits: Vec<&str> = asked
+        .iter()
+        .map(|(_, uri, _)| uri.split("limit=").nth(1).unwrap())
+        .collect();
+    assert_eq!(limits, ["500", "10", "10&continue=more", "500", "10"]);
+}
+
+#[tokio::test]
+async fn namespaces_are_read_as_metadata() {
+    let body = r#"{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1",
+        "metadata":{"continue":"next"},"items":[
+        {"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",
+         "metadata":{"name":"a","creationTimestamp":"2026-01-02T03:04:05Z"}}]}"#;
+    let (store, asked) = store(200, None, body);
+    let page = store.namespaces(None).await.unwrap();
+    let want = ("a".to_owned(), "2026-01-02T03:04:05Z".parse().unwrap());
+    assert_eq!(page.items, [want]);
+    assert_eq!(page.next.as_deref(), Some("next"));
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked[0].1, "/api/v1/namespaces?limit=500");
+}

@@ -13,7 +13,7 @@ use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -102,6 +102,7 @@ struct World {
     feedback: mpsc::Sender<Feedback>,
     publications: mpsc::Receiver<Publication>,
     caught_up: watch::Receiver<Option<Arc<Bookless>>>,
+    unread: watch::Receiver<Arc<BTreeSet<String>>>,
     sink: Arc<Sink>,
 }
 
@@ -114,6 +115,7 @@ fn world() -> World {
     let (feedback, reported) = mpsc::channel(16);
     let (publish, publications) = mpsc::channel(64);
     let (caught, caught_up) = watch::channel(None);
+    let (left, unread) = watch::channel(Arc::default());
     let sink = Arc::new(Sink::default());
     let inputs = Inputs {
         rule_sets: UnboundedReceiverStream::new(events)
@@ -124,6 +126,7 @@ fn world() -> World {
     let outputs = Outputs {
         publications: publish,
         caught_up: caught,
+        unread: left,
         status: sink.clone(),
     };
     tokio::spawn(Controller::new(discovery.clone(), REQUEUE, false).run(inputs, outputs));
@@ -134,6 +137,7 @@ fn world() -> World {
         feedback,
         publications,
         caught_up,
+        unread,
         sink,
     }
 }

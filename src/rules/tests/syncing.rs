@@ -42,6 +42,55 @@ async fn caught_up_once_every_feed_has_reported_well_or_not() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn rule_sets_whose_target_has_a_gap_are_told_until_it_has_none() {
+    let mut world = world();
+    world.discovers("trains", unknown());
+    world.discovers("planes", not_served());
+    world.list(&[
+        in_namespaces(rule_set("a", "cars", "true"), &["x"]),
+        in_namespaces(rule_set("b", "cars", "true"), &["y"]),
+        rule_set("c", "boats", "true"),
+        rule_set("d", "trains", "true"),
+        rule_set("e", "planes", "true"),
+        rule_set("f", "boats", "not valid"),
+    ]);
+    moment().await;
+    let unread = |world: &World| -> String {
+        let unread = world.unread.borrow();
+        unread.iter().map(String::as_str).collect()
+    };
+    assert_eq!(unread(&world), "abcd");
+    let published = world.published();
+    let of = |resource: &str| {
+        let mut published = published.iter();
+        let found = published.find(|it| it.target.resource == resource);
+        found.expect("it has a book").clone()
+    };
+    let cars = of("cars");
+    let book = cars.book.clone().unwrap();
+    let sources = book.sources(&cars.target);
+    let feed = |namespace: &str| {
+        let mut sources = sources.iter();
+        let found = sources.find(|it| it.namespace.as_deref() == Some(namespace));
+        found.expect("it is watched").clone()
+    };
+    world.report_of(feed("x"), book.generation, None).await;
+    world
+        .report_of(feed("y"), book.generation, Some("forbidden"))
+        .await;
+    world.report(&of("boats"), None).await;
+    moment().await;
+    assert!(world.caught_up.borrow().is_some(), "nobody waits for it");
+    assert_eq!(unread(&world), "bd");
+    world.report_of(feed("y"), book.generation, None).await;
+    moment().await;
+    assert_eq!(unread(&world), "d");
+    world.report(&of("boats"), Some("away")).await;
+    moment().await;
+    assert_eq!(unread(&world), "cd");
+}
+
+#[tokio::test(start_paused = true)]
 async fn targets_that_cannot_be_watched_hold_nothing_up() {
     let world = world();
     world.discovers("cars", not_served());

@@ -4,9 +4,13 @@
 //! `deploy/persistence` says and a ServiceAccount of its own, and asks it directly: the
 //! registration is that of the shared one.
 
+mod foreign;
+mod kills;
 mod life;
+mod namespaces;
 mod traffic;
 mod trouble;
+mod writers;
 
 use crate::harness::{Caller, Kind, OPERATION, Server, World, eventually, so, text};
 use serde_json::{Value, json};
@@ -210,6 +214,36 @@ fn disagreement(live: &BTreeMap<String, Value>, crs: &BTreeMap<String, Value>) -
     }
     let left = crs.iter().find(|(uid, _)| !live.contains_key(*uid));
     left.map(|(_, cr)| format!("{} is left", cr["metadata"]["name"]))
+}
+
+/// Two custom resources of the same subject, operation and item that go on at the same
+/// time, if there are any: one run, written under two names.
+pub fn doubled<'a>(crs: impl Iterator<Item = &'a Value>) -> Option<(&'a Value, &'a Value)> {
+    let mut runs: BTreeMap<[String; 3], Vec<&Value>> = BTreeMap::new();
+    for cr in crs {
+        let fields = ["/spec/subject/uid", "/spec/operation", "/spec/item"];
+        let identity = fields.map(|field| text(cr, field).to_owned());
+        runs.entry(identity).or_default().push(cr);
+    }
+    let end = |cr: &'a Value| match text(cr, "/status/completed") {
+        "" => "~", // It goes on: after every time.
+        completed => completed,
+    };
+    runs.into_values().find_map(|mut runs| {
+        runs.sort_by_key(|cr| text(cr, "/status/started"));
+        let mut pairs = runs.windows(2);
+        let pair = pairs.find(|pair| end(pair[0]) > text(pair[1], "/status/started"));
+        pair.map(|pair| (pair[0], pair[1]))
+    })
+}
+
+/// What must be the same of an operation before and after.
+pub fn identity(operation: &Value) -> [&str; 3] {
+    [
+        text(operation, "/metadata/name"),
+        text(operation, "/metadata/uid"),
+        text(operation, "/metadata/creationTimestamp"),
+    ]
 }
 
 /// The writes of custom resources that kube-apiserver has counted.

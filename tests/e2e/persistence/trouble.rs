@@ -1,55 +1,11 @@
-//! What is left when servers are killed, away, too many or not allowed.
+//! What is left when the kube-apiserver is away, or does not take what is written.
 
 use super::{CR, Persisting, clear, crs, install, traffic::Traffic, writes};
 use crate::harness::{CRD, alone, condition, eventually, migrating, so, text};
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 const REGISTRATION: &str =
     "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
-
-#[test]
-fn after_20_kills_at_random_moments_nothing_is_left_active_lost_or_there_twice() {
-    alone(async |world| {
-        for retain in ["false", "true"] {
-            clear(world).await;
-            let mut persisting =
-                Persisting::start(world, &[("RETAIN_COMPLETED_IFOS", retain)]).await;
-            let mut traffic = Traffic::start(world, 20).await;
-            for _ in 0..10 {
-                let wait = Duration::from_millis(fastrand::u64(..1500));
-                let kill = async {
-                    tokio::time::sleep(wait).await;
-                    persisting.server.kill().await;
-                };
-                tokio::join!(traffic.steps(60), kill);
-                persisting.start_again().await;
-            }
-            traffic.repeat().await;
-            eventually("what is written is what goes on", async || {
-                let crs = crs(world).await;
-                let active = traffic.active(crs.values());
-                so(active == traffic.going_on(), (active, traffic.going_on()))
-            })
-            .await;
-            let crs = crs(world).await;
-            let active: Vec<_> = traffic.active(crs.values());
-            let once: BTreeSet<_> = active.iter().collect();
-            assert_eq!(active.len(), once.len(), "{active:?}");
-            if retain == "false" {
-                persisting.agreed().await;
-            }
-            traffic.statuses.fill("Running");
-            traffic.repeat().await;
-            eventually("nothing is left active", async || {
-                let crs = super::crs(world).await;
-                let active = traffic.active(crs.values());
-                so(active.is_empty(), active)
-            })
-            .await;
-        }
-    });
-}
 
 #[test]
 fn the_queue_catches_up_after_kube_apiserver_was_away() {
@@ -85,33 +41,6 @@ fn the_queue_catches_up_after_kube_apiserver_was_away() {
             so(active == traffic.going_on(), active)
         })
         .await;
-    });
-}
-
-#[test]
-fn two_writers_write_the_same() {
-    alone(async |world| {
-        clear(world).await;
-        let one = Persisting::start(world, &[]).await;
-        let other = Persisting::start(world, &[]).await;
-        let mut traffic = Traffic::start(world, 20).await;
-        traffic.steps(200).await;
-        eventually("what is written is what goes on", async || {
-            let crs = crs(world).await;
-            let active = traffic.active(crs.values());
-            so(active == traffic.going_on(), (active, traffic.going_on()))
-        })
-        .await;
-        drop(other);
-        traffic.statuses.fill("Running");
-        traffic.repeat().await;
-        eventually("nothing is left active", async || {
-            let crs = crs(world).await;
-            let active = traffic.active(crs.values());
-            so(active.is_empty(), active)
-        })
-        .await;
-        assert!(one.metric("ifo_persistence_writes_total").await > 0.0);
     });
 }
 
@@ -168,6 +97,14 @@ fn without_the_crd_or_the_rights_operations_are_served_and_a_condition_tells() {
         world.machine(namespace, "b", "Migrating").await;
         let found = is("False").await;
         assert_eq!(text(&found, "/reason"), "Forbidden");
+        let log = persisting.log();
+        let lines = log.lines();
+        let said = lines.filter(|line| line.contains("are not written as custom resources"));
+        assert_eq!(
+            said.filter(|line| line.contains("Forbidden")).count(),
+            1,
+            "{log}"
+        );
         assert!(
             text(&found, "/message").contains("inflightoperations"),
             "{found}"

@@ -1,0 +1,156 @@
+//! What is left when servers are killed, or replaced, while operations come and go.
+
+use super::{CR, Persisting, clear, crs, doubled, identity, traffic::Traffic};
+use crate::harness::{World, alone, eventually, migrating, so, text};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Operations that go on all the time, by uid, once they are written.
+async fn lasting(world: &World, persisting: &Persisting) -> BTreeMap<String, Value> {
+    let namespace = world.namespace("lasting").await;
+    world.ready_rule_set(&migrating(namespace)).await;
+    for name in ["a", "b", "c"] {
+        world.machine(namespace, name, "Migrating").await;
+    }
+    let own = |it: &Value| text(it, "/spec/subject/namespace") == namespace;
+    eventually("they are shown and written", async || {
+        persisting.agreed().await;
+        let mut shown = persisting.live().await;
+        shown.retain(|_, it| own(it));
+        so(shown.len() == 3, shown.len())?;
+        Ok(shown)
+    })
+    .await
+}
+
+/// That they are still the same.
+fn unchanged(lasting: &BTreeMap<String, Value>, shown: &BTreeMap<String, Value>) {
+    for (uid, operation) in lasting {
+        let shown = shown.get(uid).expect("it goes on, and is shown");
+        assert_eq!(identity(shown), identity(operation));
+        assert_eq!(shown["status"]["phase"], "Active");
+    }
+}
+
+/// Waits until what goes on, what is shown and what is written are the same, and nothing
+/// of it is there twice.
+async fn all_is_right(persisting: &Persisting, traffic: &Traffic) -> BTreeMap<String, Value> {
+    eventually("what is written is what goes on", async || {
+        let crs = persisting.agreed().await;
+        let active = traffic.active(crs.values());
+        so(active == traffic.going_on(), (active, traffic.going_on()))?;
+        let doubled = doubled(crs.values());
+        so(doubled.is_none(), doubled)?;
+        Ok(crs)
+    })
+    .await
+}
+
+#[test]
+fn after_20_kills_with_history_what_was_written_is_shown_again_and_nothing_is_lost_or_doubled() {
+    alone(async |world| {
+        clear(world).await;
+        let mut persisting = Persisting::start(world, &[]).await;
+        let mut traffic = Traffic::start(world, 20).await;
+        let lasting = lasting(world, &persisting).await;
+        let mut ever: BTreeSet<String> = BTreeSet::new();
+        for _ in 0..20 {
+            let wait = Duration::from_millis(fastrand::u64(..1500));
+            let kill = async {
+                tokio::time::sleep(wait).await;
+                persisting.server.kill().await;
+            };
+            tokio::join!(traffic.steps(40), kill);
+            let written = crs(world).await;
+            persisting.start_again().await;
+            // Its first answer.
+            let shown = persisting.live().await;
+            unchanged(&lasting, &shown);
+            for (uid, cr) in &written {
+                let shown = shown.get(uid);
+                let shown = shown.unwrap_or_else(|| panic!("{cr} is not shown any more"));
+                let name = text(shown, "/metadata/name");
+                assert!(text(cr, "/metadata/name").starts_with(name), "{cr}");
+                assert_eq!(
+                    shown["metadata"]["creationTimestamp"],
+                    cr["status"]["started"]
+                );
+                if cr["status"]["phase"] == "Completed" {
+                    assert_eq!(shown["status"]["completed"], cr["status"]["completed"]);
+                }
+            }
+            ever.extend(written.into_keys());
+        }
+        traffic.repeat().await;
+        let crs = all_is_right(&persisting, &traffic).await;
+        let lost: Vec<&String> = ever.iter().filter(|it| !crs.contains_key(*it)).collect();
+        assert!(lost.is_empty(), "{lost:?} of {}", ever.len());
+        traffic.statuses.fill("Running");
+        traffic.repeat().await;
+        let crs = all_is_right(&persisting, &traffic).await;
+        assert!(ever.iter().all(|uid| crs.contains_key(uid)));
+    });
+}
+
+#[test]
+fn after_kills_without_history_only_what_goes_on_is_left() {
+    alone(async |world| {
+        clear(world).await;
+        let env = [("RETAIN_COMPLETED_IFOS", "false")];
+        let mut persisting = Persisting::start(world, &env).await;
+        let mut traffic = Traffic::start(world, 20).await;
+        for _ in 0..10 {
+            let wait = Duration::from_millis(fastrand::u64(..1500));
+            let kill = async {
+                tokio::time::sleep(wait).await;
+                persisting.server.kill().await;
+            };
+            tokio::join!(traffic.steps(60), kill);
+            persisting.start_again().await;
+        }
+        traffic.repeat().await;
+        all_is_right(&persisting, &traffic).await;
+        traffic.statuses.fill("Running");
+        traffic.repeat().await;
+        all_is_right(&persisting, &traffic).await;
+    });
+}
+
+#[test]
+fn a_rolling_update_under_traffic_keeps_what_goes_on_and_doubles_nothing() {
+    alone(async |world| {
+        clear(world).await;
+        let mut old = Persisting::start(world, &[]).await;
+        let mut traffic = Traffic::start(world, 20).await;
+        let lasting = lasting(world, &old).await;
+        let before = crs(world).await;
+        let from = ("RESTORE_FROM", &*old.server.url());
+        let env = [from];
+        let update = async {
+            let new = Persisting::start_only(world, &env).await;
+            unchanged(&lasting, &new.live().await);
+            assert!(old.server.terminate().await.success());
+            unchanged(&lasting, &new.live().await);
+            new
+        };
+        let (new, ()) = tokio::join!(update, traffic.steps(600));
+        traffic.repeat().await;
+        let after = all_is_right(&new, &traffic).await;
+        assert!(before.keys().all(|uid| after.contains_key(uid)));
+        for uid in lasting.keys() {
+            assert_eq!(
+                text(&before[uid], "/metadata/uid"),
+                text(&after[uid], "/metadata/uid"),
+                "it is the same custom resource"
+            );
+        }
+        let path = CR.path(None);
+        let listed = world.admin.get(&path).await.ok();
+        assert_eq!(
+            listed["items"].as_array().map(Vec::len),
+            Some(after.len()),
+            "each is there once"
+        );
+    });
+}
