@@ -1,9 +1,17 @@
 //! The TLS listener. Enters: connections. Leaves: requests with the certificates of
 //! their peer, over HTTP/2 or HTTP/1.1. Nothing a client does at this level costs the
-//! others more than one of the bounded places for connections.
+//! others more than one of the bounded places for connections, and whoever shows no
+//! credentials keeps nobody out:
+//!
+//! When all places are taken, or the half that one address may have, the connection that
+//! is least worth keeping is closed for the new one: of the address that has most of
+//! those that may be closed, the oldest that never sent a request, else that has none in
+//! flight, else whose requests show no credentials; one that has shown a certificate of
+//! the cluster (as the kube-apiserver does) is kept, and so is one of a known user with a
+//! request in flight.
 
 use super::delivery::{Exchange, STALLED};
-use super::places::Shares;
+use super::guests::{Guest, Guests};
 use crate::auth::PeerCertificates;
 use axum::Router;
 use http::Request;
@@ -14,11 +22,9 @@ use hyper_util::server::conn::auto;
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
@@ -64,9 +70,10 @@ const DRAIN: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until `shutdown` is cancelled, then accepts no more, tells clients to finish,
-/// and returns when they have or after ten seconds. Of so many `connections` at once, one
-/// address may have half; further ones are closed, and when there are no places at all
-/// they wait in the kernel's backlog. ALPN of `tls` is set here.
+/// and returns when they have or after ten seconds. There are so many `connections` at
+/// once, of which one address may have half; further ones take the places of others, or
+/// wait in the kernel's backlog while none may be closed, or are closed themselves if it
+/// is their own address that has all it may. ALPN of `tls` is set here.
 pub async fn serve(
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
@@ -77,43 +84,44 @@ pub async fn serve(
     let mut tls = tls.as_ref().clone();
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let tls = TlsAcceptor::from(Arc::new(tls));
-    let places = Arc::new(Semaphore::new(connections));
-    let shares = Shares::new(connections.div_ceil(2));
+    let guests = Guests::new(connections, connections.div_ceil(2));
     let mut connections = JoinSet::new();
     loop {
-        let place = tokio::select! {
-            biased;
-            () = shutdown.cancelled() => break,
-            place = Arc::clone(&places).acquire_owned() => place,
-        };
-        // The semaphore is never closed.
-        let Ok(place) = place else { break };
+        // Finished tasks are taken out, or they would pile up.
+        while connections.try_join_next().is_some() {}
         let accepted = tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
             accepted = listener.accept() => accepted,
-            // Finished tasks are taken out as they finish, or they would pile up.
-            Some(_) = connections.join_next() => continue,
         };
-        match accepted {
-            Ok((stream, peer)) => {
-                let Some(share) = shares.take(&peer.ip().to_string()) else {
-                    tracing::debug!(%peer, "more connections than one address may have");
-                    continue;
-                };
-                let (tls, router, shutdown) = (tls.clone(), router.clone(), shutdown.clone());
-                connections.spawn(async move {
-                    if let Err(error) = connection(stream, &tls, router, shutdown).await {
-                        tracing::debug!(%error, "connection ended");
-                    }
-                    drop((place, share));
-                });
-            }
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
             }
-        }
+        };
+        let stay = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => break,
+            stay = guests.enter(peer.ip()) => stay,
+        };
+        let Some(stay) = stay else {
+            tracing::debug!(%peer, "more connections than one address may have");
+            continue;
+        };
+        let (tls, router, shutdown) = (tls.clone(), router.clone(), shutdown.clone());
+        connections.spawn(async move {
+            let ended = tokio::select! {
+                ended = connection(stream, &tls, router, &stay.guest, shutdown) => ended,
+                () = stay.guest.dismissed() => Err(Closed::Dismissed),
+            };
+            if let Err(error) = ended {
+                tracing::debug!(%peer, %error, "connection ended");
+            }
+            drop(stay);
+        });
     }
     drop(listener);
     let drained = tokio::time::timeout(DRAIN, async {
@@ -126,9 +134,9 @@ pub async fn serve(
 }
 
 /// How to serve the protocol that the TLS handshake has settled, so that nothing waits
-/// for a first byte to find out. The executor runs HTTP/2's streams.
-fn protocol(http2: bool, streams: Streams) -> auto::Builder<Streams> {
-    let mut builder = auto::Builder::new(streams);
+/// for a first byte to find out.
+fn protocol(http2: bool) -> auto::Builder<Streams> {
+    let mut builder = auto::Builder::new(Streams);
     if http2 {
         builder = builder.http2_only();
         builder
@@ -153,57 +161,13 @@ fn protocol(http2: bool, streams: Streams) -> auto::Builder<Streams> {
     builder
 }
 
-/// Runs the streams of one HTTP/2 connection, each of which can be cut off alone, and
-/// counts them.
-#[derive(Clone, Default)]
-struct Streams(Arc<Mutex<Activity>>);
-
-struct Activity {
-    streams: usize,
-    /// When the last one ended.
-    since: Instant,
-}
-
-impl Default for Activity {
-    fn default() -> Self {
-        Self {
-            streams: 0,
-            since: Instant::now(),
-        }
-    }
-}
-
-impl Streams {
-    fn activity(&self) -> MutexGuard<'_, Activity> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Since when there is none.
-    fn idle_since(&self) -> Option<Instant> {
-        let activity = self.activity();
-        (activity.streams == 0).then_some(activity.since)
-    }
-}
+/// Runs the streams of HTTP/2 connections, each of which can be cut off alone.
+#[derive(Clone)]
+struct Streams;
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     fn execute(&self, stream: F) {
-        self.activity().streams += 1;
-        let counted = Counted(self.clone());
-        tokio::spawn(async move {
-            Arc::new(Exchange::default()).run(stream).await;
-            drop(counted);
-        });
-    }
-}
-
-/// Uncounts a stream when it is dropped.
-struct Counted(Streams);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        let mut activity = self.0.activity();
-        activity.streams -= 1;
-        activity.since = Instant::now();
+        tokio::spawn(Arc::new(Exchange::default()).run(stream));
     }
 }
 
@@ -233,6 +197,8 @@ enum Closed {
     Silent,
     #[error("its client took nothing of an answer")]
     Stalled,
+    #[error("its place was needed for another")]
+    Dismissed,
     #[error("HTTP: {0}")]
     Http(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
@@ -242,6 +208,7 @@ async fn connection(
     stream: TcpStream,
     tls: &TlsAcceptor,
     router: Router,
+    guest: &Arc<Guest>,
     shutdown: CancellationToken,
 ) -> Result<(), Closed> {
     tune(&stream).map_err(Closed::Socket)?;
@@ -262,27 +229,24 @@ async fn connection(
             .map(|certificate| certificate.clone().into_owned())
             .collect(),
     );
-    let asked = Arc::new(AtomicBool::new(false));
-    let seen = Arc::clone(&asked);
+    let whose = Arc::clone(guest);
     let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
-        asked.store(true, Ordering::Relaxed);
         request.extensions_mut().insert(peer.clone());
-        router.clone().oneshot(request)
+        Arc::clone(&whose).serve(router.clone().oneshot(request))
     });
-    let streams = Streams::default();
-    let protocol = protocol(http2, streams.clone());
+    let protocol = protocol(http2);
     let connection = async {
         let mut connection = pin!(protocol.serve_connection(TokioIo::new(stream), service));
         let idle = async {
             tokio::time::sleep(FIRST_REQUEST).await;
-            if !seen.load(Ordering::Relaxed) {
+            if !guest.asked() {
                 return Err(Closed::Silent);
             }
             // HTTP/1.1 has its own limit, which is that for headers.
             if !http2 {
                 std::future::pending::<()>().await;
             }
-            until_idle(&streams).await;
+            until_idle(guest).await;
             Ok(())
         };
         let stopped = tokio::select! {
@@ -315,11 +279,11 @@ async fn connection(
     }
 }
 
-/// Waits until a connection has had no stream for a while.
-async fn until_idle(streams: &Streams) {
+/// Waits until a connection has had no request in flight for a while.
+async fn until_idle(guest: &Guest) {
     loop {
         let now = Instant::now();
-        let due = streams.idle_since().unwrap_or(now) + IDLE;
+        let due = guest.idle_since().unwrap_or(now) + IDLE;
         if due <= now {
             return;
         }

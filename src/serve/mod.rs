@@ -7,7 +7,7 @@
 //!                                                     └▶ get │ list │ watch
 //! request · accept · negotiate · options · select: what was asked
 //! encode · table · status · respond: the answer       gzip · delivery: its way back
-//! places: who may have how much
+//! guests: who is connected           places: who may have how much
 //! ```
 //!
 //! Promises: discovery answers from the first moment and to everybody; a list is exactly
@@ -24,6 +24,7 @@ mod encode;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 mod get;
+mod guests;
 mod gzip;
 mod lines;
 mod list;
@@ -51,8 +52,10 @@ use crate::telemetry::Metrics;
 use access::Admitted;
 use axum::body::Body;
 use axum::extract::State;
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
+use guests::Recognizing;
 use http::{HeaderMap, StatusCode};
 use places::Places;
 use request::{Asked, Request};
@@ -90,7 +93,8 @@ pub struct Server {
     pub limits: Limits,
 }
 
-/// How much is answered at once; what is more gets a 429, and connections wait.
+/// How much is answered at once; what is more gets a 429, and connections make room for
+/// one another or wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Requests other than watches, until their answers are sent. One user may have half
@@ -100,7 +104,8 @@ pub struct Limits {
     pub watches: usize,
     /// Watches of one user. `system:masters` may have as many as there are.
     pub watches_per_user: usize,
-    /// Connections. One address may have half of them.
+    /// Connections. One address may have half of them; for a new one another may be
+    /// closed, as [`listen`] has it.
     pub connections: usize,
 }
 
@@ -202,7 +207,8 @@ impl Shared {
 }
 
 /// All routes, with the way in before them.
-pub fn router(server: Server) -> Router {
+pub fn router(mut server: Server) -> Router {
+    server.authenticate = Arc::new(Recognizing(server.authenticate));
     let discovery = discovery::routes(&server.resources, server.core).with_state(());
     let openapi = openapi::routes(&server.resources).with_state(());
     let shared = Arc::new(Shared {
@@ -221,7 +227,8 @@ pub fn router(server: Server) -> Router {
         .fallback(answer)
         .method_not_allowed_fallback(async || Failure::method_not_allowed().into_response())
         .with_state(Arc::clone(&shared))
-        .layer(axum::middleware::from_fn_with_state(shared, access::admit));
+        .layer(from_fn_with_state(Arc::clone(&shared), access::admit))
+        .layer(from_fn_with_state(shared, guests::recognize));
     // Around the routes and not a layer of theirs, which would run after the choice.
     Router::new().fallback_service(MapRequest::new(routes, without_slash))
 }

@@ -1,4 +1,8 @@
-//! Rule sets and subjects that were made to do harm.
+//! Rule sets, subjects and requests that were made to do harm.
+
+mod memory;
+mod streams;
+mod wire;
 
 use crate::harness::{RULE_SET, VM, condition, migrating, rule_set, shared, text};
 use serde_json::{Value, json};
@@ -123,13 +127,21 @@ fn a_hundred_hostile_rule_sets_at_once_get_clear_answers_and_disturb_nobody() {
     });
 }
 
+/// For a server that writes no custom resources.
+const UNWRITTEN: [(&str, &str); 1] = [("PERSISTENCE", "off")];
+
 /// The most memory that a process has had resident, in bytes; 0 where that cannot be
 /// told.
 fn peak_memory(pid: u32) -> u64 {
+    resident(pid, "VmHWM:")
+}
+
+/// A number of a process's status, in bytes; 0 where that cannot be told.
+fn resident(pid: u32, name: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let found = status.lines().find_map(|line| line.strip_prefix(name));
     let kibibytes =
-        peak.and_then(|text| text.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+        found.and_then(|text| text.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
     kibibytes.unwrap_or(0) << 10
 }
 

@@ -3,6 +3,7 @@
 
 mod compression;
 mod connections;
+mod crowds;
 mod limits;
 mod listening;
 mod objects;

@@ -1,0 +1,147 @@
+//! Memory under requests that were made to take much of it: hundreds at once, of 60 KB
+//! each, by clients that read no answer. Each test has a server of its own, so that its
+//! peak is that of the test.
+
+use super::wire::{Way, Wire};
+use super::{UNWRITTEN, peak_memory, resident};
+use crate::harness::{Caller, OPERATION, alone};
+use crate::persistence::Persisting;
+use serde_json::json;
+use std::time::Duration;
+
+/// Requests at once: below what one connection, or the watches of one user, may have.
+const STREAMS: usize = 400;
+/// Who may list and watch, by this name.
+const READER: &str = "hostile-reader";
+const IDENTITY: [(&str, &str); 1] = [("x-remote-user", READER)];
+
+/// Runs a flood against a server of its own, which must not take more memory for it than
+/// half of what its Deployment allows: the rest is for the server itself, which has some
+/// 45 MB resident before (in a debug build, 15 MB in a release), and for operations.
+fn flooded(identity: bool, flood: impl AsyncFnOnce(&Way)) {
+    alone(async |world| {
+        let mut target = Persisting::start(world, &UNWRITTEN).await;
+        if identity {
+            let binding = json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+                "metadata": {"name": READER},
+                "roleRef": {
+                    "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view",
+                },
+                "subjects": [
+                    {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": READER},
+                ],
+            });
+            world.apply(&[binding]).await;
+        }
+        let server = &mut target.server;
+        let way = Way::to(world, server, identity).await;
+        let before = resident(server.pid(), "VmRSS:");
+        flood(&way).await;
+        Caller::new(server.stranger()).get("/livez").await.ok();
+        let growth = peak_memory(server.pid()).saturating_sub(before);
+        let most = server.memory_limit() / 2;
+        assert!(
+            growth < most,
+            "{} MiB more than the {} MiB before",
+            growth >> 20,
+            before >> 20
+        );
+        assert!(server.is_running());
+    });
+}
+
+/// Asks for all of these at once, and reads nothing.
+async fn ask(way: &Way, headers: &[(&str, &str)], path: impl Fn(usize) -> String) -> Wire {
+    let mut wire = way.connect(0).await;
+    for number in 0..STREAMS {
+        wire.get(&path(number), headers);
+        wire.send().await.expect("the server reads");
+    }
+    wire
+}
+
+/// The same by so many connections, and waits until all answers have begun.
+async fn answered(
+    way: &Way,
+    connections: usize,
+    headers: &[(&str, &str)],
+    path: impl Fn(usize) -> String,
+) {
+    let mut wires = Vec::new();
+    for number in 0..connections {
+        let path = |of_wire| path(number * STREAMS + of_wire);
+        wires.push(ask(way, headers, path).await);
+    }
+    for wire in &mut wires {
+        wire.until("all are answered", |seen| seen.heads >= STREAMS)
+            .await;
+    }
+}
+
+/// A path that selects one of ten thousand values, and no two the same.
+fn of_thousands(number: usize, more: &str) -> String {
+    let values: Vec<String> = (0..10_000).map(|value| format!("v{value}")).collect();
+    let values = values.join(",");
+    let path = OPERATION.path(None);
+    format!("{path}?{more}labelSelector=k%20in%20({values},n{number})")
+}
+
+#[test]
+fn long_paths_that_are_forbidden_take_no_memory_to_speak_of() {
+    flooded(false, async |way| {
+        // Each character would be six in JSON.
+        let path = format!("/apis/g/v1/{}", "&".repeat(60_000));
+        answered(way, 4, &[], |_| path.clone()).await;
+    });
+}
+
+#[test]
+fn long_paths_that_do_not_exist_take_no_memory_to_speak_of() {
+    flooded(false, async |way| {
+        let path = format!("/api/{}", "a".repeat(60_000));
+        answered(way, 4, &[], |_| path.clone()).await;
+    });
+}
+
+#[test]
+fn thousands_of_options_take_no_memory_to_speak_of() {
+    flooded(true, async |way| {
+        // Of three letters each: 64,000 bytes, and a URL may have 1,534 more.
+        let letters = || 'a'..='z';
+        let options = letters().flat_map(|a| letters().map(move |b| (a, b)));
+        let options = options.flat_map(|(a, b)| letters().map(move |c| format!("{a}{b}{c}")));
+        let options = options.take(16_000).collect::<Vec<_>>().join("&");
+        // No two the same, so that the cluster is asked about each.
+        let path = OPERATION.path(None);
+        let path = |number| format!("{path}?fieldSelector=metadata.name%3Dn{number}&{options}");
+        answered(way, 1, &[], path).await;
+        answered(way, 1, &IDENTITY, path).await;
+        answered(way, 1, &IDENTITY, |number| path(number) + "&watch=1").await;
+    });
+}
+
+#[test]
+fn lists_that_select_among_thousands_and_are_cancelled_leave_no_memory_taken() {
+    flooded(true, async |way| {
+        for round in 0..5 {
+            let each = |number| of_thousands(round * STREAMS + number, "");
+            let mut wire = ask(way, &IDENTITY, each).await;
+            // Time to ask the cluster, not to hear from it.
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            for number in 0..STREAMS {
+                wire.reset(u32::try_from(1 + 2 * number).expect("it is small"));
+            }
+            // It may have been sent away for that.
+            let _ = wire.send().await;
+        }
+    });
+}
+
+#[test]
+fn watches_that_select_among_thousands_take_no_memory_to_speak_of() {
+    flooded(true, async |way| {
+        let each = |number| of_thousands(number, "watch=1&");
+        answered(way, 1, &IDENTITY, each).await;
+    });
+}

@@ -1,0 +1,261 @@
+//! HTTP/2 by its frames, for what no client library would send. Enters: requests.
+//! Leaves: what came back, counted and unread.
+
+use crate::harness::{DEADLINE, Server, World, text};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use std::io;
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
+use tokio::net::TcpStream;
+use tokio::sync::{Mutex, watch};
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// What a frame may have without asking (RFC 9113, 4.2).
+const MAX_FRAME: usize = 16 << 10;
+
+// Types of frames and their flags (RFC 9113, 6).
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const CONTINUATION: u8 = 9;
+const ACK: u8 = 1;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+const INITIAL_WINDOW_SIZE: u16 = 4;
+const CANCEL: u32 = 8;
+/// The error of a GOAWAY to a client that has done too much of something.
+pub const ENHANCE_YOUR_CALM: u32 = 11;
+
+/// What has come back so far.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Answers that have begun.
+    pub heads: usize,
+    /// Answers to PING.
+    pub pongs: usize,
+    /// The error with which the server has said goodbye.
+    pub goodbye: Option<u32>,
+    pub closed: bool,
+}
+
+/// How to connect to one server, with a certificate of kube-apiserver's or without.
+pub struct Way {
+    tls: TlsConnector,
+    name: ServerName<'static>,
+    port: u16,
+}
+
+impl Way {
+    pub async fn to(world: &World, server: &Server, front_proxy: bool) -> Self {
+        let path = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
+        let registration = world.admin.get(path).await.ok();
+        let bundle = STANDARD.decode(text(&registration, "/spec/caBundle"));
+        let mut roots = RootCertStore::empty();
+        for root in CertificateDer::pem_slice_iter(&bundle.expect("base64")) {
+            roots.add(root.expect("PEM")).expect("a CA");
+        }
+        let tls = ClientConfig::builder().with_root_certificates(roots);
+        let state = &world.control_plane.state;
+        let mut tls = if front_proxy {
+            let certificate = &state.request_header_client_certificate;
+            let certificate = CertificateDer::from_pem_file(certificate).expect("a certificate");
+            let key = PrivateKeyDer::from_pem_file(&state.request_header_client_key);
+            tls.with_client_auth_cert(vec![certificate], key.expect("a key"))
+                .expect("they belong together")
+        } else {
+            tls.with_no_client_auth()
+        };
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        let service = &registration["spec"]["service"];
+        let name = format!(
+            "{}.{}.svc",
+            text(service, "/name"),
+            text(service, "/namespace")
+        );
+        Self {
+            tls: TlsConnector::from(Arc::new(tls)),
+            name: name.try_into().expect("a DNS name"),
+            port: server.port(),
+        }
+    }
+
+    /// Connects, and grants this much of each answer's body.
+    pub async fn connect(&self, window: u32) -> Wire {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).await;
+        let stream = self
+            .tls
+            .connect(self.name.clone(), stream.expect("a server"));
+        let (reader, writer) = tokio::io::split(stream.await.expect("TLS"));
+        let writer = Arc::new(Mutex::new(writer));
+        let (seen, sees) = watch::channel(Seen::default());
+        let answering = Arc::clone(&writer);
+        let reading = tokio::spawn(async move {
+            // It ends with the connection.
+            let _ = read(reader, &answering, &seen).await;
+            seen.send_modify(|seen| seen.closed = true);
+        });
+        let mut wire = Wire {
+            writer,
+            seen: sees,
+            reading,
+            next: 1,
+            block: Vec::new(),
+        };
+        wire.block.extend(PREFACE);
+        let mut settings = INITIAL_WINDOW_SIZE.to_be_bytes().to_vec();
+        settings.extend(window.to_be_bytes());
+        frame(&mut wire.block, SETTINGS, 0, 0, &settings);
+        wire.send().await.expect("a new connection");
+        wire
+    }
+}
+
+/// One connection.
+pub struct Wire {
+    writer: Arc<Mutex<WriteHalf<TlsStream<TcpStream>>>>,
+    seen: watch::Receiver<Seen>,
+    reading: JoinHandle<()>,
+    next: u32,
+    /// What is to be sent.
+    block: Vec<u8>,
+}
+
+impl Wire {
+    /// Puts a GET into what is to be sent.
+    pub fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> u32 {
+        // :method GET and :scheme https (RFC 7541, appendix A).
+        let mut fields = vec![0x82, 0x87];
+        // :authority and :path, by the names of that table.
+        for (name, value) in [(1, "localhost"), (4, path)] {
+            fields.push(name);
+            literal(&mut fields, value);
+        }
+        for (name, value) in headers {
+            fields.push(0);
+            literal(&mut fields, name);
+            literal(&mut fields, value);
+        }
+        let stream = self.next;
+        self.next += 2;
+        let parts = fields.chunks(MAX_FRAME).count();
+        for (number, part) in fields.chunks(MAX_FRAME).enumerate() {
+            let (kind, first) = match number {
+                0 => (HEADERS, END_STREAM),
+                _ => (CONTINUATION, 0),
+            };
+            let last = if number + 1 == parts { END_HEADERS } else { 0 };
+            frame(&mut self.block, kind, first | last, stream, part);
+        }
+        stream
+    }
+
+    /// Puts the end of a request into what is to be sent.
+    pub fn reset(&mut self, stream: u32) {
+        frame(
+            &mut self.block,
+            RST_STREAM,
+            0,
+            stream,
+            &CANCEL.to_be_bytes(),
+        );
+    }
+
+    /// Puts the question whether the server is still there into what is to be sent.
+    pub fn ping(&mut self) {
+        frame(&mut self.block, PING, 0, 0, &[0; 8]);
+    }
+
+    /// Sends all of it at once.
+    pub async fn send(&mut self) -> io::Result<()> {
+        let block = std::mem::take(&mut self.block);
+        let mut writer = self.writer.lock().await;
+        writer.write_all(&block).await?;
+        writer.flush().await
+    }
+
+    /// What has come back.
+    pub fn seen(&self) -> Seen {
+        self.seen.borrow().clone()
+    }
+
+    /// Waits until enough has come back.
+    pub async fn until(&mut self, what: &str, enough: impl Fn(&Seen) -> bool) {
+        let there = tokio::time::timeout(DEADLINE, self.seen.wait_for(|seen| enough(seen)));
+        let there = there.await.map(|there| there.is_ok());
+        assert_eq!(there, Ok(true), "{what}; instead: {:?}", self.seen());
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.reading.abort();
+    }
+}
+
+/// Reads frames to the end.
+async fn read(
+    mut reader: ReadHalf<TlsStream<TcpStream>>,
+    writer: &Mutex<WriteHalf<TlsStream<TcpStream>>>,
+    seen: &watch::Sender<Seen>,
+) -> io::Result<()> {
+    loop {
+        let mut head = [0; 9];
+        reader.read_exact(&mut head).await?;
+        let size = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let mut payload = vec![0; size as usize];
+        reader.read_exact(&mut payload).await?;
+        let (kind, flags) = (head[3], head[4]);
+        let mut answer = Vec::new();
+        match kind {
+            HEADERS => seen.send_modify(|seen| seen.heads += 1),
+            GOAWAY => {
+                let code = payload[4..8].try_into().expect("four bytes");
+                seen.send_modify(|seen| seen.goodbye = Some(u32::from_be_bytes(code)));
+            }
+            SETTINGS if flags & ACK == 0 => frame(&mut answer, SETTINGS, ACK, 0, &[]),
+            PING if flags & ACK != 0 => seen.send_modify(|seen| seen.pongs += 1),
+            PING => frame(&mut answer, PING, ACK, 0, &payload),
+            _ => {}
+        }
+        if !answer.is_empty() {
+            let mut writer = writer.lock().await;
+            writer.write_all(&answer).await?;
+            writer.flush().await?;
+        }
+    }
+}
+
+fn frame(block: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+    let size = u32::try_from(payload.len()).expect("it is small");
+    block.extend(&size.to_be_bytes()[1..]);
+    block.extend([kind, flags]);
+    block.extend(stream.to_be_bytes());
+    block.extend(payload);
+}
+
+/// A string as it is, its length with a prefix of seven bits (RFC 7541, 5).
+fn literal(fields: &mut Vec<u8>, text: &str) {
+    let mut rest = text.len();
+    if rest < 127 {
+        fields.push(u8::try_from(rest).expect("less than 127"));
+    } else {
+        fields.push(127);
+        rest -= 127;
+        while rest >= 128 {
+            fields.push(u8::try_from(rest % 128 + 128).expect("less than 256"));
+            rest /= 128;
+        }
+        fields.push(u8::try_from(rest).expect("less than 128"));
+    }
+    fields.extend(text.as_bytes());
+}
