@@ -3,6 +3,7 @@
 mod language;
 mod restore;
 mod retained;
+mod start;
 
 use super::*;
 use crate::api::live::{InFlightOperation, Phase, State};
