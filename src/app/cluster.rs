@@ -1,5 +1,8 @@
 //! Running in or for a cluster.
 
+mod namespaces;
+
+use self::namespaces::Seen;
 use super::{Access, App, Origin, bind};
 use crate::api::ruleset::OperationRuleSet;
 use crate::auth::{ClusterAuthenticator, ClusterAuthorizer, Trust, client_certificate_verifier};
@@ -272,45 +275,20 @@ async fn gone_namespaces(
 ) {
     let api: Api<PartialObjectMeta<Namespace>> = Api::all(client);
     // It always comes, but when the process is stopping.
-    let first = first.await.unwrap_or_default();
-    let mut known: std::collections::HashSet<String> = first.into_keys().collect();
-    let mut listed: Option<std::collections::HashSet<String>> = None;
+    let mut seen = Seen::new(first.await.unwrap_or_default());
     let mut events = watcher(api, watcher::Config::default())
         .default_backoff()
         .boxed();
     while let Some(event) = events.next().await {
-        let gone: Vec<String> = match event {
-            Ok(watcher::Event::Init) => {
-                listed = Some(std::collections::HashSet::new());
-                continue;
-            }
-            Ok(watcher::Event::InitApply(namespace)) => {
-                listed.get_or_insert_default().insert(namespace.name_any());
-                continue;
-            }
-            Ok(watcher::Event::Apply(namespace)) => {
-                known.insert(namespace.name_any());
-                continue;
-            }
-            Ok(watcher::Event::InitDone) => {
-                let now = listed.take().unwrap_or_default();
-                let gone = known.difference(&now).cloned().collect();
-                known = now;
-                gone
-            }
-            Ok(watcher::Event::Delete(namespace)) => vec![namespace.name_any()],
+        let told = match event {
+            Ok(event) => seen.take(event),
             Err(error) => {
                 tracing::warn!(%error, "namespaces cannot be watched");
                 continue;
             }
         };
-        for name in gone {
-            known.remove(&name);
-            if tracker
-                .send(Message::NamespaceGone(name.into()))
-                .await
-                .is_err()
-            {
+        for message in told {
+            if tracker.send(message).await.is_err() {
                 return;
             }
         }

@@ -31,7 +31,8 @@ pub const IDENTITY_PATHS: [&[&str]; 6] = [
     &["metadata", "deletionTimestamp"],
 ];
 
-/// What is read, beside that, of objects that a feed lists at its start.
+/// What is read, beside that, of objects that a feed lists at its start. Of those that
+/// change later, it is read where something new is detected.
 pub const MANAGED_TIME_PATH: &[&str] = &["metadata", "managedFields", "*", "time"];
 
 /// What is read where a rule set selects by labels.
@@ -60,6 +61,13 @@ pub struct Evaluation {
     pub read_now: bool,
 }
 
+impl Evaluation {
+    /// Whether a rule matched.
+    pub fn detects(&self) -> bool {
+        self.findings.iter().any(|finding| finding.says.is_some())
+    }
+}
+
 /// Which object, and what an operation shows of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Subject {
@@ -73,7 +81,7 @@ pub struct Subject {
     pub generation: Option<i64>,
     /// metadata.ownerReferences.
     pub owners: Vec<OwnerReference>,
-    /// The newest time in managedFields, if it was asked for.
+    /// The newest time in managedFields, if it was read.
     pub managed: Option<Timestamp>,
 }
 

@@ -21,6 +21,7 @@ mod envelope;
 mod follow;
 mod kinds;
 mod lines;
+mod managed;
 pub(crate) mod manifest;
 mod page;
 mod request;

@@ -2,7 +2,7 @@
 //! namespaces, for each of those. Decodes and evaluates what they bring, inline, and
 //! hands it to the tracker.
 
-use super::{Feed, Lost, Raw, envelope};
+use super::{Feed, Lost, Raw, envelope, managed};
 use crate::api::Source;
 use crate::evaluate::{self, Allowances, Evaluation, Subject};
 use crate::expression::{Doc, Projection};
@@ -13,6 +13,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use jiff::Timestamp;
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
@@ -125,13 +126,20 @@ struct Follower {
     /// Between `Reset` and `Synced`.
     listing: bool,
     /// Subjects on which something is found, and those on which something was a moment
-    /// ago, with the time at which it no longer was. Of all others, the tracker does not
-    /// need to know that nothing was found again.
-    interesting: HashMap<Arc<str>, Option<Instant>>,
+    /// ago. Of all others, the tracker does not need to know that nothing was found again.
+    interesting: HashMap<Arc<str>, Interest>,
     /// The fields, as JSON, of subjects whose evaluation read `now`.
     timed: HashMap<Arc<str>, Bytes>,
     /// What the rule sets of the book may spend.
     allowances: Allowances,
+}
+
+/// What was found on a subject.
+struct Interest {
+    /// When nothing was found any more.
+    fading: Option<Instant>,
+    /// What is detected, as a hash: of what goes on, nobody asks again when it started.
+    detected: u64,
 }
 
 impl Follower {
@@ -152,11 +160,11 @@ impl Follower {
                 _ = resync.tick(), if !self.listing => {
                     let mut goes_on = true;
                     let now = Instant::now();
-                    self.interesting.retain(|_, fading| {
-                        fading.is_none_or(|since| now.duration_since(since) < FADING)
+                    self.interesting.retain(|_, it| {
+                        it.fading.is_none_or(|since| now.duration_since(since) < FADING)
                     });
                     for object in self.timed.values().cloned().collect::<Vec<_>>() {
-                        goes_on = goes_on && self.applied(object, Instant::now()).await;
+                        goes_on = goes_on && self.again(&object, Instant::now()).await;
                     }
                     goes_on
                 }
@@ -179,7 +187,7 @@ impl Follower {
             }
             Raw::Applied(object) => {
                 self.metrics.feed_event(&self.name);
-                self.applied(object, read).await
+                self.applied(&object, read).await
             }
             Raw::TooLarge { object, length } => {
                 self.metrics.feed_event(&self.name);
@@ -198,23 +206,40 @@ impl Follower {
         }
     }
 
-    async fn applied(&mut self, object: Bytes, read: Instant) -> bool {
+    /// An object is there, or has changed.
+    async fn applied(&mut self, object: &Bytes, read: Instant) -> bool {
         let book = self.book.clone();
-        let projection = if self.listing {
-            &book.initial_projection
+        if self.listing {
+            self.ask(object, &book.initial_projection, read, None).await
         } else {
-            &book.projection
-        };
-        let evaluation = match Doc::parse(&object, projection) {
+            self.ask(object, &book.projection, read, Some(object)).await
+        }
+    }
+
+    /// Nothing has changed but the time.
+    async fn again(&mut self, object: &Bytes, read: Instant) -> bool {
+        let book = self.book.clone();
+        self.ask(object, &book.projection, read, None).await
+    }
+
+    async fn ask(
+        &mut self,
+        object: &Bytes,
+        projection: &Projection,
+        read: Instant,
+        change: Option<&Bytes>,
+    ) -> bool {
+        let book = self.book.clone();
+        let evaluation = match Doc::parse(object, projection) {
             Ok(doc) => {
                 let (metrics, allowances) = (&self.metrics, &mut self.allowances);
                 evaluate::evaluate_within(&book, &doc, Timestamp::now(), metrics, allowances)
                     .inspect(|evaluation| self.keep(evaluation, &doc))
             }
-            Err(error) => return self.undecided(&object, &error.to_string(), read).await,
+            Err(error) => return self.undecided(object, &error.to_string(), read).await,
         };
         match evaluation {
-            Ok(evaluation) => self.evaluated(evaluation, read).await,
+            Ok(evaluation) => self.evaluated(evaluation, read, change).await,
             Err(error) => {
                 tracing::warn!(gvr = %self.source.target, %error, "an object was left out");
                 true
@@ -232,7 +257,7 @@ impl Follower {
         // What was read of it before is not how it is any more.
         self.timed.remove(&subject.identity(&self.source.target));
         let evaluation = evaluate::undecided(&self.book, subject, error, &self.metrics);
-        self.evaluated(evaluation, read).await
+        self.evaluated(evaluation, read, None).await
     }
 
     /// Keeps the fields of a subject whose evaluation read `now`, and of no other.
@@ -247,14 +272,34 @@ impl Follower {
         }
     }
 
-    async fn evaluated(&mut self, evaluation: Evaluation, read: Instant) -> bool {
+    /// `change`: the object, if it is by its change that this is known.
+    async fn evaluated(
+        &mut self,
+        mut evaluation: Evaluation,
+        read: Instant,
+        change: Option<&Bytes>,
+    ) -> bool {
         let identity = evaluation.subject.identity(&self.source.target);
         if !evaluation.findings.is_empty() {
-            self.interesting.insert(identity, None);
+            let detected = detected(&evaluation);
+            let interest = Interest {
+                fading: None,
+                detected,
+            };
+            let before = self.interesting.insert(identity, interest);
+            let goes_on = before.is_some_and(|before| before.detected == detected);
+            if let Some(object) = change
+                && !goes_on
+                && evaluation.detects()
+            {
+                // What starts now started with this change.
+                evaluation.subject.managed = managed::newest(object);
+            }
         } else if self.book.asks_for_outcomes() {
             match self.interesting.get_mut(&identity) {
-                Some(fading) => {
-                    fading.get_or_insert(read);
+                Some(interest) => {
+                    interest.fading.get_or_insert(read);
+                    interest.detected = detected(&evaluation);
                 }
                 None if !self.listing => return true,
                 None => {}
@@ -338,6 +383,17 @@ impl Follower {
         };
         self.feedback.send(feedback).await.is_ok()
     }
+}
+
+/// Which operations, and which runs of them, are detected; the same for the same ones.
+fn detected(evaluation: &Evaluation) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for finding in &evaluation.findings {
+        if let Some(says) = &finding.says {
+            (&finding.operation, &finding.item, &says.instance).hash(&mut hasher);
+        }
+    }
+    hasher.finish()
 }
 
 /// Reads nothing but what tells the object from others, from its beginning if all of it

@@ -493,3 +493,38 @@ async fn end_of_the_publications_ends_all_feeds() {
     moment().await;
     assert!(feeds.iter().all(|feed| !feed.runs()));
 }
+
+#[tokio::test(start_paused = true)]
+async fn when_a_subject_changed_is_told_with_what_starts_then() {
+    let mut world = world();
+    let target = target("things");
+    world.publish(&target, Some(working(1, &target))).await;
+    let feed = world.running_feed();
+    let at = |works: bool, second: u8| {
+        let mut object = thing("a", works);
+        let time = format!("2026-11-21T10:00:{second:02}Z");
+        object["metadata"]["managedFields"] = json!([{"manager": "m", "time": time}]);
+        object
+    };
+    feed.list(&[at(false, 1)]);
+    world.told().await;
+    let mut managed = async |object: Value| {
+        feed.say(applied(&object));
+        moment().await;
+        let message = world.messages.try_recv().expect("it is told");
+        let Message::Feed {
+            event: Event::Evaluated { evaluation, .. },
+            ..
+        } = message
+        else {
+            panic!("{message:?}");
+        };
+        let second = |at: Timestamp| at.as_second().rem_euclid(60);
+        evaluation.subject.managed.map(second)
+    };
+    assert_eq!(managed(at(true, 2)).await, Some(2), "it starts");
+    assert_eq!(managed(at(true, 3)).await, None, "it goes on");
+    assert_eq!(managed(at(false, 4)).await, None, "it stops");
+    assert_eq!(managed(at(true, 5)).await, Some(5), "it starts again");
+    assert_eq!(managed(thing("b", true)).await, None, "nobody knows");
+}

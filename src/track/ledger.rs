@@ -2,9 +2,11 @@
 
 use super::arbitrate::What;
 use super::end::End;
+use super::gone::Gone;
 use super::operation::{Operation, Start, SubjectView};
+use super::retained::Retained;
 use super::tracker::{Now, Retention, Settings};
-use crate::index::{Key, Write};
+use crate::index::Write;
 use crate::telemetry::Metrics;
 use jiff::Timestamp;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -17,9 +19,10 @@ pub(super) type Identity = Arc<str>;
 pub(super) type OperationId = (Identity, What);
 
 /// Starts of ended operations that are remembered, so that a successor which started
-/// within the same second, or says so, gets another name: at most this many …
+/// within the same second, or says so, gets another name: this many, or as many as are
+/// retained, …
 const ENDED: usize = 10_000;
-/// … and for this long.
+/// … and for this long, or as long as they are retained.
 const ENDED_FOR: Duration = Duration::from_hours(1);
 
 /// See above.
@@ -29,13 +32,22 @@ pub(super) struct Ledger {
     metrics: Arc<Metrics>,
     /// When debounces end and operations may appear, soonest first.
     deadlines: BTreeSet<(Instant, OperationId)>,
-    /// Start seconds of operations that ended.
-    starts: HashMap<OperationId, i64>,
-    /// The order in which they ended.
+    /// Operations that ended.
+    starts: HashMap<OperationId, Starts>,
+    /// Until when each end is remembered, in that order.
     ended: VecDeque<(Instant, OperationId)>,
-    /// Completed operations that are still shown, oldest first, and until when.
-    retained: VecDeque<(Instant, Key)>,
+    retained: Retained,
+    pub(super) gone: Gone,
     writes: Vec<Write>,
+}
+
+/// When one operation started, as often as it did.
+#[derive(Debug)]
+struct Starts {
+    /// The second of the last time.
+    last: i64,
+    /// How many of its ends are remembered.
+    ends: usize,
 }
 
 impl Ledger {
@@ -46,7 +58,8 @@ impl Ledger {
             deadlines: BTreeSet::new(),
             starts: HashMap::new(),
             ended: VecDeque::new(),
-            retained: VecDeque::new(),
+            retained: Retained::default(),
+            gone: Gone::default(),
             writes: Vec::new(),
         }
     }
@@ -74,7 +87,7 @@ impl Ledger {
     /// When there is something to do.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let due = self.deadlines.first().map(|(at, _)| *at);
-        let retained = self.retained.front().map(|(until, _)| *until);
+        let retained = self.retained.next_deadline();
         due.into_iter().chain(retained).min()
     }
 
@@ -92,10 +105,14 @@ impl Ledger {
         self.metrics.operation_started(operation.component(), name);
         tracing::info!(subject = %view.kind, namespace = %operation.key.namespace,
             name = %operation.key.name, operation = %name, "operation started");
+        // None has its name, as long as starts are remembered; but what is in flight must
+        // never go with what is over.
+        self.retained.take_back(&operation.key);
         self.show(operation, view);
     }
 
-    /// Shows the end of one, and takes it away unless it is retained.
+    /// Shows the end of one, and takes it away unless it is retained: never in a namespace
+    /// that was made since, or is gone.
     pub(super) fn complete(
         &mut self,
         identity: &Identity,
@@ -108,17 +125,17 @@ impl Ledger {
             key: operation.key.clone(),
             json: operation.completed(view, end, now.wall),
         });
-        if let Some(retention) = self.settings.retain {
+        let start = operation.started();
+        let homeless = self.gone.had(&operation.key.namespace, start);
+        if let Some(retention) = self.settings.retain.filter(|_| !homeless) {
             let until = now.steady + retention.age;
-            self.retained.push_back((until, operation.key.clone()));
+            self.retained.keep(until, start, operation.key.clone());
         } else {
             self.writes.push(Write::Delete {
                 key: operation.key.clone(),
             });
         }
-        let id = (identity.clone(), operation.what.clone());
-        self.starts.insert(id.clone(), operation.start_second());
-        self.ended.push_back((now.steady, id));
+        self.remember(identity, operation, now.steady + self.ended_for());
         let name = &operation.what.operation;
         self.metrics.operation_completed(
             operation.component(),
@@ -141,30 +158,42 @@ impl Ledger {
         now: Now,
     ) {
         let age = Duration::try_from(now.wall.duration_since(end)).unwrap_or_default();
-        if age < ENDED_FOR {
-            let id = (identity.clone(), operation.what.clone());
-            let last = self.starts.entry(id.clone()).or_insert(i64::MIN);
-            *last = operation.start_second().max(*last);
-            // For longer than needed, so that the oldest still is the first.
-            self.ended.push_back((now.steady, id));
+        if let Some(left) = self.ended_for().checked_sub(age) {
+            self.remember(identity, operation, now.steady + left);
         }
         let left = |retention: Retention| retention.age.checked_sub(age);
         if let Some(left) = self.settings.retain.and_then(left) {
-            let until = now.steady + left;
-            // Nearly always the last: they come oldest first, or in any order, once.
-            let place = self.retained.partition_point(|(other, _)| *other <= until);
-            self.retained.insert(place, (until, operation.key.clone()));
-            self.writes.push(Write::Put {
-                key: operation.key.clone(),
-                json,
-            });
+            let (until, key) = (now.steady + left, operation.key.clone());
+            self.retained.keep(until, operation.started(), key.clone());
+            self.writes.push(Write::Put { key, json });
         }
+    }
+
+    /// How long starts are remembered.
+    fn ended_for(&self) -> Duration {
+        let retained = self.settings.retain.map(|retention| retention.age);
+        retained.unwrap_or_default().max(ENDED_FOR)
+    }
+
+    /// Remembers until then when an operation started that has ended.
+    fn remember(&mut self, identity: &Identity, operation: &Operation, until: Instant) {
+        let id = (identity.clone(), operation.what.clone());
+        let second = operation.start_second();
+        let starts = self.starts.entry(id.clone()).or_insert(Starts {
+            last: second,
+            ends: 0,
+        });
+        starts.last = starts.last.max(second);
+        starts.ends += 1;
+        // As with those that are retained, so that these do not stay longer.
+        let place = self.ended.partition_point(|(other, _)| *other <= until);
+        self.ended.insert(place, (until, id));
     }
 
     /// `start`, or a second after the predecessor's start if it is not after that: the
     /// name of an operation is made of the second in which it started.
     pub(super) fn after_predecessor(&self, id: &OperationId, start: Start) -> Start {
-        let Some(&last) = self.starts.get(id) else {
+        let Some(&Starts { last, .. }) = self.starts.get(id) else {
             return start;
         };
         if start.at.as_second() > last {
@@ -177,32 +206,46 @@ impl Ledger {
     /// Drops what was kept long enough.
     pub(super) fn expire(&mut self, now: Instant) {
         let most = self.settings.retain.map_or(0, |retention| retention.most);
-        while self.retained.len() > most
-            || matches!(self.retained.front(), Some((until, _)) if *until <= now)
-        {
-            if let Some((_, key)) = self.retained.pop_front() {
-                self.writes.push(Write::Delete { key });
-            }
+        while let Some(key) = self.retained.next_over(most, now) {
+            self.writes.push(Write::Delete { key });
         }
-        while self.ended.len() > ENDED
-            || matches!(self.ended.front(), Some((since, _)) if *since + ENDED_FOR <= now)
+        while self.ended.len() > most.max(ENDED)
+            || matches!(self.ended.front(), Some((until, _)) if *until <= now)
         {
-            if let Some((_, id)) = self.ended.pop_front() {
-                // It may have ended again since; then this is a little early.
-                self.starts.remove(&id);
+            let Some((_, id)) = self.ended.pop_front() else {
+                break;
+            };
+            if let Some(starts) = self.starts.get_mut(&id) {
+                starts.ends -= 1;
+                if starts.ends == 0 {
+                    self.starts.remove(&id);
+                }
             }
         }
     }
 
-    /// Drops what is retained in a namespace that is gone.
-    pub(super) fn forget_namespace(&mut self, namespace: &str) {
-        self.retained.retain(|(_, key)| {
-            let stays = *key.namespace != *namespace;
-            if !stays {
-                self.writes.push(Write::Delete { key: key.clone() });
-            }
-            stays
-        });
+    /// Drops what is retained in a namespace that is gone, and retains nothing more of
+    /// what was in it. There may be another one of its name, made at `again`.
+    pub(super) fn namespace_gone(
+        &mut self,
+        name: Arc<str>,
+        again: Option<Timestamp>,
+        now: Instant,
+    ) {
+        if self.settings.retain.is_none() {
+            return;
+        }
+        for key in self.retained.leave(&name, again) {
+            self.writes.push(Write::Delete { key });
+        }
+        self.gone.tell(name, again, now);
+    }
+
+    /// As if everything had ended longer ago than starts are remembered.
+    #[cfg(test)]
+    pub(super) fn forget_starts(&mut self) {
+        self.starts.clear();
+        self.ended.clear();
     }
 
     /// What has changed since the last call.

@@ -4,9 +4,11 @@
 
 mod arbitrate;
 mod end;
+mod gone;
 mod ledger;
 mod operation;
 mod restore;
+mod retained;
 mod subject;
 #[cfg(test)]
 mod tests;
@@ -20,6 +22,7 @@ use crate::api::{Gvr, Source};
 use crate::evaluate::{Evaluation, Subject};
 use crate::index::{Rv, Stamp, Writer};
 use crate::rules::{Bookless, RuleBook};
+use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::{mpsc, oneshot};
@@ -65,7 +68,19 @@ pub enum Message {
     /// All rule sets that have a book have brought it, but for these.
     Booked(Arc<Bookless>),
     /// A namespace is gone, and what is retained in it goes too.
-    NamespaceGone(Arc<str>),
+    NamespaceGone {
+        /// Its name.
+        name: Arc<str>,
+        /// When another one of its name was made, if that is known already.
+        again: Option<Timestamp>,
+    },
+    /// A namespace was made. There may have been one of its name before.
+    NamespaceMade {
+        /// Its name.
+        name: Arc<str>,
+        /// `metadata.creationTimestamp`.
+        created: Timestamp,
+    },
     /// Asks to be told when all messages before this one can be read from the index.
     Flush(oneshot::Sender<()>),
 }

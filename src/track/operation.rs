@@ -119,6 +119,16 @@ pub struct Start {
     pub source: StartTimeSource,
 }
 
+impl Start {
+    /// Seen then, for the first time.
+    pub fn detected(at: Timestamp) -> Self {
+        Self {
+            at,
+            source: StartTimeSource::Detected,
+        }
+    }
+}
+
 impl Operation {
     /// An operation that `detections` (at least one) see for the first time.
     pub fn start(
@@ -175,6 +185,11 @@ impl Operation {
             name: name.into(),
         };
         (key, Uuid::new_v5(&UID_NAMESPACE, id.as_bytes()))
+    }
+
+    /// When it started.
+    pub fn started(&self) -> Timestamp {
+        self.start
     }
 
     /// Start in whole seconds, which is part of the identity.

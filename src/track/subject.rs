@@ -11,11 +11,16 @@ use crate::api::Gvr;
 use crate::api::live::StartTimeSource;
 use crate::evaluate::{Evaluation, Finding, Outcome, Subject};
 use crate::rules::{Rule, RuleBook, Supersedes};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use litemap::LiteMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// How old the change may be that an event tells of, for what it is first detected by to
+/// have started with it. Events take less. One that comes later was held up, as in a gap,
+/// or tells of what no `managedFields` tell of, as a deletion: then it starts now.
+const FRESH: SignedDuration = SignedDuration::from_secs(10);
 
 /// A subject on which something is detected, or was a moment ago.
 #[derive(Debug)]
@@ -157,7 +162,7 @@ impl Tracked {
         let first_seen = std::mem::take(&mut self.memory.unseen);
         let changed = evaluation.subject.managed;
         let start = first_start(&evaluation.subject, initial, now.wall);
-        // A listed object's managedFields are only read for its start.
+        // managedFields are only read for the start.
         self.view.subject = Subject {
             managed: None,
             ..evaluation.subject
@@ -179,7 +184,7 @@ impl Tracked {
                     .iter()
                     .any(|rule_set| in_flight.operation.is_spoken_for_by(&rule_set.name));
         }
-        if let Some(changed) = changed.filter(|_| first_seen && !gap) {
+        if let Some(changed) = changed.filter(|_| first_seen && initial && !gap) {
             self.settle_since(changed, ledger, now);
         }
         for (what, found) in answers.found {
@@ -189,12 +194,23 @@ impl Tracked {
                 .collect();
             self.wait(what, detections, start, ledger, now);
         }
-        self.refresh(gap, ledger, now);
+        // What is superseded starts anew with the change, too, for all who saw it.
+        let again = if initial {
+            Start::detected(now.wall)
+        } else {
+            start
+        };
+        self.refresh_since(again, gap, ledger, now);
     }
 
     /// Settles what is not detected any more, takes back what is again, writes what
     /// changed visibly, and starts what may start.
     pub(super) fn refresh(&mut self, gap: bool, ledger: &mut Ledger, now: Now) {
+        self.refresh_since(Start::detected(now.wall), gap, ledger, now);
+    }
+
+    /// The same. `again`: what starts anew does so then.
+    fn refresh_since(&mut self, again: Start, gap: bool, ledger: &mut Ledger, now: Now) {
         if self.memory.unseen {
             self.show_gap(gap, ledger, now);
             return;
@@ -229,7 +245,7 @@ impl Tracked {
             self.complete(&what, None, ledger, now);
         }
         // Before anything is shown: what gives way is not seen to settle first.
-        self.arbitrate(gap, ledger, now);
+        self.arbitrate(again, gap, ledger, now);
         for (_, in_flight) in &mut self.operations {
             if in_flight.operation.redetected(now.wall, gap) {
                 ledger.show(&in_flight.operation, &self.view);
@@ -255,7 +271,7 @@ impl Tracked {
             }
             self.complete(what, None, ledger, now);
         }
-        self.arbitrate(gap, ledger, now);
+        self.arbitrate(Start::detected(now.wall), gap, ledger, now);
     }
 
     /// Keeps only detections that `keeps` wants, and ends what no rule is about any more.
@@ -393,8 +409,9 @@ impl Tracked {
         });
     }
 
-    /// Ends what another operation supersedes, and starts what may start.
-    fn arbitrate(&mut self, gap: bool, ledger: &mut Ledger, now: Now) {
+    /// Ends what another operation supersedes, and starts what may start. What is
+    /// superseded and still detected waits, to start `again`.
+    fn arbitrate(&mut self, again: Start, gap: bool, ledger: &mut Ledger, now: Now) {
         // What waits for its time must have been detected all the while, which in a gap
         // is not known.
         let is_ready = |waiting: &Waiting| waiting.ready <= now.steady && !(gap && waiting.delayed);
@@ -431,14 +448,14 @@ impl Tracked {
             .collect();
         for (what, by) in verdict {
             match by {
-                Some(by) => self.supersede(what, by, ledger, now),
+                Some(by) => self.supersede(what, by, again, ledger, now),
                 None => self.start(what, ledger, now),
             }
         }
     }
 
     /// Ends an operation for another; if it is detected still, it waits.
-    fn supersede(&mut self, what: What, by: Arc<str>, ledger: &mut Ledger, now: Now) {
+    fn supersede(&mut self, what: What, by: Arc<str>, again: Start, ledger: &mut Ledger, now: Now) {
         let end = Some(End::Superseded(by));
         let Some(ended) = self.complete(&what, end, ledger, now) else {
             return;
@@ -446,10 +463,7 @@ impl Tracked {
         if !ended.detections.is_empty() {
             let waiting = Waiting {
                 detections: ended.detections,
-                start: Start {
-                    at: now.wall,
-                    source: StartTimeSource::Detected,
-                },
+                start: again,
                 ready: now.steady,
                 delayed: false,
             };
@@ -514,16 +528,17 @@ fn contender<'a>(
     }
 }
 
-/// When an operation that is seen for the first time has started.
+/// When an operation that is seen for the first time has started: with the change that it
+/// is seen by, so that all who see the event give it the same name, or now.
 fn first_start(subject: &Subject, initial: bool, now: Timestamp) -> Start {
     match subject.managed {
         Some(managed) if initial => Start {
             at: managed.min(now),
             source: StartTimeSource::ManagedFields,
         },
-        _ => Start {
-            at: now,
-            source: StartTimeSource::Detected,
-        },
+        Some(managed) if managed <= now && now.duration_since(managed) <= FRESH => {
+            Start::detected(managed)
+        }
+        _ => Start::detected(now),
     }
 }

@@ -103,7 +103,10 @@ impl Tracker {
                 book,
                 removed,
             } => self.rules(&target, book, removed, now),
-            Message::NamespaceGone(namespace) => self.ledger.forget_namespace(&namespace),
+            Message::NamespaceGone { name, again } => {
+                self.ledger.namespace_gone(name, again, now.steady);
+            }
+            Message::NamespaceMade { name, created } => self.ledger.gone.made(&name, created),
             Message::Restore { operations, .. } => self.restore(operations, now),
             Message::Booked(bookless) => self.all_booked(&bookless, now),
             // Answered by whoever commits.
@@ -148,6 +151,22 @@ impl Tracker {
             self.forget_if_over(&identity);
         }
         self.ledger.expire(now.steady);
+        self.forget_gone(now.steady);
+    }
+
+    /// Forgets namespaces that are gone for long, if nothing in flight is in them.
+    fn forget_gone(&mut self, now: Instant) {
+        let mut over = self.ledger.gone.over(now);
+        if over.is_empty() {
+            return;
+        }
+        for tracked in self.subjects.values() {
+            let namespace = tracked.view.subject.namespace.as_ref();
+            let namespace = namespace.unwrap_or(&self.ledger.settings.cluster_namespace);
+            if let Some((name, again)) = over.remove_entry(namespace) {
+                self.ledger.gone.tell(name, again, now);
+            }
+        }
     }
 
     /// Writes what has changed since the last call. `reads` are the moments at which
@@ -181,10 +200,7 @@ impl Tracker {
         let Some(book) = self.books.get(&source.target).cloned() else {
             return;
         };
-        let detects = evaluation
-            .findings
-            .iter()
-            .any(|finding| finding.says.is_some());
+        let detects = evaluation.detects();
         let known = self.subjects.contains_key(&identity);
         let feed = self.feeds.entry(source.clone()).or_default();
         let initial = !feed.synced;

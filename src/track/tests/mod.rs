@@ -2,6 +2,8 @@
 
 mod language;
 mod restore;
+mod retained;
+mod start;
 
 use super::*;
 use crate::api::live::{InFlightOperation, Phase, State};
@@ -10,7 +12,6 @@ use crate::evaluate::{Finding, Says};
 use crate::index::{self, At, Bounds, Cursor, Layout, Reader, Scope};
 use crate::rules::compile;
 use crate::telemetry::Metrics;
-use jiff::Timestamp;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -211,6 +212,12 @@ impl World {
         self.sees(subject("vm"), what);
     }
 
+    /// A namespace is gone, and perhaps there is one again.
+    fn gone(&mut self, name: &str, again: Option<Timestamp>) {
+        let name = name.into();
+        self.message(Message::NamespaceGone { name, again });
+    }
+
     fn after(&mut self, duration: Duration) {
         self.now.wall += duration;
         self.now.steady += duration;
@@ -387,9 +394,9 @@ fn completed_time_is_when_detection_stopped() {
         ("True".into(), "NotDetected".into())
     );
     assert_eq!(condition(&object, "Progressing").0, "False");
-    world.message(Message::NamespaceGone("other".into()));
+    world.gone("other", None);
     assert_eq!(world.shown().len(), 1);
-    world.message(Message::NamespaceGone("ns".into()));
+    world.gone("ns", None);
     assert!(
         world.shown().is_empty(),
         "a namespace made again must not show what was in the old one"
@@ -649,47 +656,6 @@ fn result_of_older_rules_is_dropped() {
         event,
     });
     assert!(world.shown().is_empty());
-}
-
-#[test]
-fn what_was_under_way_before_the_first_sync_starts_at_the_newest_managed_time() {
-    let mut world = world();
-    world.rules(&[("vm-rules", &["Migrating"])]);
-    world.feed(Event::Reset);
-    let earlier: Timestamp = "2026-11-21T08:00:00Z".parse().expect("a time");
-    let later = world.now.wall + Duration::from_hours(1);
-    world.sees(
-        Subject {
-            managed: Some(earlier),
-            ..subject("a")
-        },
-        &["Migrating"],
-    );
-    world.sees(
-        Subject {
-            managed: Some(later),
-            ..subject("b")
-        },
-        &["Migrating"],
-    );
-    world.feed(Event::Synced { missing: None });
-    world.sees(
-        Subject {
-            managed: Some(earlier),
-            ..subject("c")
-        },
-        &["Migrating"],
-    );
-    let starts: Vec<_> = world
-        .shown()
-        .into_iter()
-        .map(|object| object.metadata.creation_timestamp.expect("a start").0)
-        .collect();
-    assert_eq!(
-        starts,
-        [earlier, world.now.wall, world.now.wall],
-        "never later than now, and only at the first sync"
-    );
 }
 
 #[test]

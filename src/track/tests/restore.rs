@@ -21,7 +21,7 @@ impl World {
         self.restarted_with(settings(None), away, self.shown())
     }
 
-    fn restarted_with(
+    pub(super) fn restarted_with(
         &self,
         settings: Settings,
         away: Duration,
@@ -431,7 +431,7 @@ fn what_is_over_is_shown_for_the_rest_of_its_time() {
     assert!(restart(Some(short)).shown().is_empty());
     // It goes with its namespace.
     let mut world = restart(Some(RETENTION));
-    world.message(Message::NamespaceGone("ns".into()));
+    world.gone("ns", None);
     assert!(world.shown().is_empty());
 }
 

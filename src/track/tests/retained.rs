@@ -1,0 +1,232 @@
+//! What is over and still shown, and what must not be shown any more.
+
+use super::*;
+
+const HOUR: Duration = Duration::from_hours(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn retaining(most: usize) -> World {
+    world_with(Settings {
+        debounce: Duration::ZERO,
+        retain: Some(Retention { most, ..RETENTION }),
+        cluster_namespace: "ifo-system".into(),
+    })
+}
+
+impl World {
+    /// `name` migrates, since `started` by what its rule says.
+    fn migrates_since(&mut self, name: &str, started: Timestamp) {
+        let finding = Finding {
+            rule_set: self.book.rule_sets[0].clone(),
+            operation: "Migrating".into(),
+            item: None,
+            says: Some(Says {
+                started: Some(started),
+                ..Says::default()
+            }),
+        };
+        let evaluation = Evaluation {
+            subject: subject(name),
+            findings: vec![finding],
+            outcomes: Vec::new(),
+            unselected: Vec::new(),
+            failures: Vec::new(),
+            read_now: false,
+        };
+        self.feed(Event::Evaluated {
+            evaluation: Box::new(evaluation),
+            read: Instant::now(),
+        });
+    }
+
+    fn stops(&mut self, name: &str) {
+        self.sees(subject(name), &[]);
+    }
+
+    fn deletes(&mut self, name: &str) {
+        self.feed(Event::Deleted {
+            subject: subject(name),
+            read: Instant::now(),
+        });
+    }
+
+    /// `A` for each that is in flight, `C` for each that is over, in the order of starts.
+    fn phases(&self) -> String {
+        let mut shown = self.shown();
+        shown.sort_by_key(|it| it.metadata.creation_timestamp.clone().map(|at| at.0));
+        let letter = |it: &InFlightOperation| match it.status.phase {
+            Phase::Active => 'A',
+            Phase::Completed => 'C',
+        };
+        shown.iter().map(letter).collect()
+    }
+}
+
+#[test]
+fn what_starts_again_hours_later_is_not_taken_away_with_what_is_over() {
+    let mut world = retaining(10_000);
+    let since = world.now.wall - HOUR;
+    world.migrates_since("vm", since);
+    world.after(HOUR);
+    world.stops("vm");
+    world.after(HOUR + HOUR / 2);
+    world.migrates_since("vm", since);
+    assert_eq!(world.phases(), "CA", "each has a name of its own");
+    world.seen();
+    world.after(HOUR * 23);
+    assert_eq!(world.phases(), "A");
+    assert_eq!(world.seen(), ["-Migrating Ended NotDetected"]);
+}
+
+#[test]
+fn what_was_over_before_a_restart_keeps_its_name_for_as_long_as_it_is_shown() {
+    let mut before = retaining(10_000);
+    let since = before.now.wall - HOUR;
+    before.migrates_since("vm", since);
+    before.stops("vm");
+    let settings = before.tracker.ledger.settings.clone();
+    let mut world = before.restarted_with(settings, HOUR * 2, before.shown());
+    world.rules(&[("vm-rules", &["Migrating"])]);
+    world.feed(Event::Synced { missing: None });
+    world.migrates_since("vm", since);
+    assert_eq!(world.phases(), "CA");
+    world.after(HOUR * 22);
+    assert_eq!(world.phases(), "A");
+}
+
+#[test]
+fn of_many_that_are_over_each_keeps_its_name() {
+    let mut world = retaining(20_000);
+    let since = world.now.wall - HOUR;
+    world.migrates_since("vm", since);
+    world.stops("vm");
+    for n in 0..10_001 {
+        let other = format!("other-{n}");
+        world.sees(subject(&other), &["Migrating"]);
+        world.stops(&other);
+    }
+    world.migrates_since("vm", since);
+    let shown = world.shown();
+    let own = shown.iter().filter(|it| it.spec.subject.name == "vm");
+    assert_eq!(own.count(), 2);
+}
+
+#[test]
+fn the_first_of_several_ends_does_not_take_the_memory_of_the_others() {
+    let mut world = retaining(10_000);
+    let since = world.now.wall - HOUR;
+    world.migrates_since("vm", since);
+    world.stops("vm");
+    world.after(HOUR * 12);
+    world.migrates_since("vm", since);
+    world.stops("vm");
+    assert_eq!(world.phases(), "CC");
+    world.after(HOUR * 12);
+    assert_eq!(world.phases(), "C");
+    // As the second of them was named.
+    world.migrates_since("vm", since + SECOND);
+    assert_eq!(world.phases(), "CA");
+    world.after(HOUR * 12);
+    assert_eq!(world.phases(), "A");
+}
+
+#[test]
+fn what_is_in_flight_never_goes_with_what_is_over_under_its_name() {
+    let mut world = retaining(10_000);
+    let since = world.now.wall - HOUR;
+    world.migrates_since("vm", since);
+    world.stops("vm");
+    world.tracker.ledger.forget_starts();
+    world.migrates_since("vm", since);
+    assert_eq!(world.phases(), "A");
+    world.after(HOUR * 25);
+    assert_eq!(world.phases(), "A");
+    // It is retained as any other once it is over.
+    world.stops("vm");
+    assert_eq!(world.phases(), "C");
+    world.after(HOUR * 24);
+    assert_eq!(world.phases(), "");
+}
+
+#[test]
+fn what_ends_after_its_namespace_is_not_retained() {
+    let mut world = retaining(10_000);
+    world.vm(&["Migrating"]);
+    world.gone("ns", None);
+    assert_eq!(world.phases(), "A", "until its feed tells");
+    world.deletes("vm");
+    assert_eq!(world.phases(), "");
+    // As one of which nobody knew when the namespace went.
+    world.sees(subject("late"), &["Migrating"]);
+    world.deletes("late");
+    assert_eq!(world.phases(), "");
+    let other = Subject {
+        namespace: Some("other".into()),
+        ..subject("other")
+    };
+    world.sees(other.clone(), &["Migrating"]);
+    world.sees(other, &[]);
+    assert_eq!(
+        world.phases(),
+        "C",
+        "other namespaces have nothing to do with it"
+    );
+}
+
+#[test]
+fn a_namespace_made_again_retains_what_started_in_it() {
+    for told_at_once in [true, false] {
+        let mut world = retaining(10_000);
+        world.sees(subject("over"), &["Migrating"]);
+        world.stops("over");
+        world.sees(subject("old"), &["Migrating"]);
+        world.after(Duration::from_mins(1));
+        let created = world.now.wall;
+        world.sees(subject("new"), &["Migrating"]);
+        world.stops("new");
+        if told_at_once {
+            world.gone("ns", Some(created));
+            assert_eq!(world.phases(), "AC", "what the new one has stays");
+        } else {
+            world.gone("ns", None);
+            let name = "ns".into();
+            world.message(Message::NamespaceMade { name, created });
+            assert_eq!(world.phases(), "A");
+        }
+        world.deletes("old");
+        let before = world.phases();
+        world.sees(subject("newer"), &["Migrating"]);
+        world.deletes("newer");
+        assert_eq!(world.phases(), before + "C");
+        // It goes as well.
+        world.gone("ns", None);
+        world.sees(subject("newest"), &["Migrating"]);
+        world.deletes("newest");
+        assert_eq!(world.phases(), "");
+    }
+}
+
+#[test]
+fn a_namespace_that_is_gone_is_remembered_while_something_is_in_flight_in_it() {
+    let mut world = retaining(10_000);
+    world.vm(&["Migrating"]);
+    world.gone("ns", None);
+    world.gone("empty", None);
+    world.feed(Event::Lost);
+    world.after(HOUR);
+    world.after(HOUR);
+    world.feed(Event::Reset);
+    world.feed(Event::Synced { missing: None });
+    assert_eq!(world.phases(), "", "its end is found out after the gap");
+    // And no longer than an hour where nothing is.
+    world.after(HOUR);
+    for namespace in ["ns", "empty"] {
+        let subject = Subject {
+            namespace: Some(namespace.into()),
+            ..subject(namespace)
+        };
+        world.sees(subject.clone(), &["Migrating"]);
+        world.sees(subject, &[]);
+    }
+    assert_eq!(world.phases(), "CC");
+}

@@ -1,0 +1,123 @@
+//! When what is detected started.
+
+use super::*;
+use crate::api::live::StartTimeSource;
+
+/// The subject as it is after a change.
+fn changed(name: &str, managed: Timestamp) -> Subject {
+    Subject {
+        managed: Some(managed),
+        ..subject(name)
+    }
+}
+
+fn start(object: &InFlightOperation) -> Timestamp {
+    let created = object.metadata.creation_timestamp.as_ref();
+    created.expect("a start").0
+}
+
+#[test]
+fn what_was_under_way_before_the_first_sync_starts_at_the_newest_managed_time() {
+    let mut world = world();
+    world.rules(&[("vm-rules", &["Migrating"])]);
+    world.feed(Event::Reset);
+    let earlier: Timestamp = "2026-11-21T08:00:00Z".parse().expect("a time");
+    let later = world.now.wall + Duration::from_hours(1);
+    world.sees(
+        Subject {
+            managed: Some(earlier),
+            ..subject("a")
+        },
+        &["Migrating"],
+    );
+    world.sees(
+        Subject {
+            managed: Some(later),
+            ..subject("b")
+        },
+        &["Migrating"],
+    );
+    world.feed(Event::Synced { missing: None });
+    world.sees(
+        Subject {
+            managed: Some(earlier),
+            ..subject("c")
+        },
+        &["Migrating"],
+    );
+    let starts: Vec<_> = world
+        .shown()
+        .into_iter()
+        .map(|object| object.metadata.creation_timestamp.expect("a start").0)
+        .collect();
+    assert_eq!(
+        starts,
+        [earlier, world.now.wall, world.now.wall],
+        "never later than now, and only at the first sync"
+    );
+}
+
+#[test]
+fn what_an_event_shows_first_started_with_the_change_it_tells_of() {
+    // 0.7 s into its second, with changes at whole seconds, as the kube-apiserver has them.
+    let started = |change: i64| {
+        let mut world = world();
+        let began = world.now.wall;
+        world.after(Duration::from_millis(700));
+        let managed = began + jiff::SignedDuration::from_secs(change);
+        world.sees(changed("vm", managed), &["Migrating"]);
+        let shown = world.one();
+        assert_eq!(shown.status.start_time_source, StartTimeSource::Detected);
+        start(&shown).as_second() - began.as_second()
+    };
+    assert_eq!(started(0), 0);
+    assert_eq!(started(-1), -1);
+    assert_eq!(started(-9), -9);
+    assert_eq!(started(-10), 0, "it was held up");
+    assert_eq!(started(1), 0, "nothing starts in the future");
+}
+
+#[test]
+fn two_who_see_one_event_on_both_sides_of_a_second_give_it_the_same_name() {
+    let names = |late: Duration| {
+        let mut world = world_with(Settings {
+            debounce: DEBOUNCE,
+            retain: Some(RETENTION),
+            cluster_namespace: "ifo-system".into(),
+        });
+        let began = world.now.wall;
+        world.after(late);
+        world.sees(changed("vm", began), &["Migrating"]);
+        // Another run of it is another operation, for both.
+        world.after(DEBOUNCE);
+        world.sees(changed("vm", began + DEBOUNCE), &[]);
+        world.after(DEBOUNCE);
+        world.sees(changed("vm", began + DEBOUNCE * 2), &["Migrating"]);
+        let shown = world.shown();
+        assert_eq!(shown.len(), 2);
+        let identity = |it: InFlightOperation| (it.metadata.name, it.metadata.uid);
+        shown.into_iter().map(identity).collect::<Vec<_>>()
+    };
+    let early = names(Duration::from_millis(900));
+    assert_eq!(early, names(Duration::from_millis(1_100)));
+    assert_eq!(early, names(Duration::from_secs(9)));
+}
+
+#[test]
+fn the_change_is_not_kept_with_the_subject() {
+    let mut world = world();
+    world.sees(changed("vm", world.now.wall), &["Migrating"]);
+    let tracked = world
+        .tracker
+        .subjects
+        .values()
+        .next()
+        .expect("it is tracked");
+    assert_eq!(tracked.view.subject.managed, None);
+    // What starts hours later is not taken to have started with it.
+    world.after(Duration::from_hours(3));
+    world.sees(subject("vm"), &["Migrating", "Stopping"]);
+    let shown = world.shown();
+    let stopping = shown.iter().find(|it| it.spec.operation == "Stopping");
+    assert_eq!(stopping.map(start), Some(world.now.wall));
+}
