@@ -387,11 +387,11 @@ impl Store for ClusterStore {
             let answer = self.list(NAMESPACES, METADATA_LIST, token).await?;
             let list: ObjectList<PartialObjectMeta<Namespace>> = serde_json::from_slice(&answer)
                 .map_err(|error| Failure::Unreachable(format!("no list: {error}"), None))?;
-            let since = |it: PartialObjectMeta<Namespace>| {
+            let since = |it: &PartialObjectMeta<Namespace>| {
                 Some((it.name_any(), it.creation_timestamp()?.0))
             };
             Ok(NamespacePage {
-                items: list.items.into_iter().filter_map(since).collect(),
+                items: list.items.iter().filter_map(since).collect(),
                 next: list.metadata.continue_.filter(|token| !token.is_empty()),
             })
         }

@@ -28,7 +28,7 @@ pub async fn namespaces(client: Client, within: Duration) -> Option<Namespaces> 
     let late = || Failure::Passing(format!("no answer within {within:?}"));
     let read = tokio::time::timeout(within, reading).await;
     match read.unwrap_or_else(|_| Err(late())) {
-        Ok(all) => Some(all.into_iter().filter_map(since).collect()),
+        Ok(all) => Some(all.iter().filter_map(since).collect()),
         Err(error) => {
             tracing::warn!(%error, "without the namespaces, nothing that is over is restored");
             None
@@ -36,7 +36,7 @@ pub async fn namespaces(client: Client, within: Duration) -> Option<Namespaces> 
     }
 }
 
-fn since(namespace: PartialObjectMeta<Namespace>) -> Option<(String, Timestamp)> {
+fn since(namespace: &PartialObjectMeta<Namespace>) -> Option<(String, Timestamp)> {
     Some((namespace.name_any(), namespace.creation_timestamp()?.0))
 }
 

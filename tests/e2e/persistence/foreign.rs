@@ -51,6 +51,11 @@ fn one_that_was_made_anew_is_taken_for_ours_at_its_next_change() {
             so(cr["metadata"]["uid"] == made["metadata"]["uid"], &cr)
         })
         .await;
+        // It was told at once that this is another one, and not found by a comparison.
+        let log = persisting.log();
+        assert!(!log.contains("an operation cannot be written"), "{log}");
+        let conflicts = persisting.metric("ifo_persistence_failures_total").await;
+        assert!((conflicts - 1.0).abs() < 0.5, "{conflicts}");
     });
 }
 
