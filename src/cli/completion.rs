@@ -35,17 +35,27 @@ pub(super) struct Args {
 }
 
 /// Prints the script that makes a shell complete `kubectl-ifo`.
-pub(super) fn run(args: &Args, command: Command) -> ExitCode {
+pub(super) fn run(args: &Args, command: &Command) -> ExitCode {
     let mut command = shown(command);
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut command, "kubectl-ifo", &mut script);
-    print(&String::from_utf8_lossy(&script));
+    // clap_complete's script for bash looks for commands of a name with a hyphen under
+    // another one than it gives them.
+    let name = match args.shell {
+        Shell::Bash => "kubectl_ifo",
+        _ => "kubectl-ifo",
+    };
+    clap_complete::generate(args.shell, &mut command, name, &mut script);
+    let mut script = String::from_utf8_lossy(&script).into_owned();
+    if args.shell == Shell::Bash {
+        script = script.replace(" kubectl_ifo\n", " kubectl-ifo\n");
+    }
+    print(&script);
     ExitCode::SUCCESS
 }
 
 /// The commands as they are typed without kubectl, those for people only. The scripts
-/// name what is hidden, too; and the one for bash finds a command by what it is called by.
-fn shown(command: Command) -> Command {
+/// would name what is hidden, too.
+fn shown(command: &Command) -> Command {
     let commands: Vec<Command> = command
         .get_subcommands()
         .filter(|it| !it.is_hide_set())
@@ -131,7 +141,7 @@ struct Typed {
 }
 
 /// Prints what may come next, a line each with its description, as kubectl wants it.
-pub(super) fn next(words: &Words, command: Command) -> ExitCode {
+pub(super) fn next(words: &Words, command: &Command) -> ExitCode {
     let mut command = shown(command);
     let mut typed = words.words.clone();
     let current = typed.pop().unwrap_or_default();

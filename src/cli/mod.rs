@@ -110,7 +110,7 @@ Examples:
 #[derive(Debug, Subcommand)]
 enum Rules {
     /// Compiles rule sets, and checks the fields they read against a schema
-    Check(check::Args),
+    Check(Box<check::Args>),
     /// Says which operations the rules find on objects
     Test(test::Args),
     /// Runs a recorded watch stream through the rules, in virtual time
@@ -147,8 +147,8 @@ pub fn run() -> ExitCode {
     let cli = Cli::from_arg_matches(&parsed).unwrap_or_else(|error| error.exit());
     match cli.command {
         Command::Rules(command) => rules(command),
-        Command::Completion(args) => completion::run(&args, definitions()),
-        Command::Complete(words) => completion::next(&words, definitions()),
+        Command::Completion(args) => completion::run(&args, &definitions()),
+        Command::Complete(words) => completion::next(&words, &definitions()),
         Command::Man(args) => completion::man(&args, definitions()),
         command => asked(command),
     }
@@ -218,16 +218,16 @@ fn asked(command: Command) -> ExitCode {
 fn switched(arguments: Vec<OsString>) -> Vec<OsString> {
     let commands = Cli::command();
     let is_switch = |name: &str| {
-        let all = commands.get_subcommands();
-        let nested = all.clone().flat_map(clap::Command::get_subcommands);
-        let flags = all.chain(nested).flat_map(clap::Command::get_arguments);
+        let all = || commands.get_subcommands();
+        let nested = all().flat_map(clap::Command::get_subcommands);
+        let flags = all().chain(nested).flat_map(clap::Command::get_arguments);
         let mut named = flags.filter(|it| it.get_long() == Some(name)).peekable();
         // `--cluster` takes a value elsewhere.
         named.peek().is_some() && named.all(|it| matches!(it.get_action(), ArgAction::SetTrue))
     };
     let mut out: Vec<OsString> = Vec::with_capacity(arguments.len());
     let mut arguments = arguments.into_iter();
-    while let Some(argument) = arguments.next() {
+    for argument in arguments.by_ref() {
         if argument == "--" {
             out.push(argument);
             break;

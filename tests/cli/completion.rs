@@ -23,7 +23,7 @@ fn bash(words: &[&str]) -> Option<Vec<String>> {
     let quoted: Vec<String> = words.iter().map(|it| format!("'{it}'")).collect();
     let line = format!(
         "source <('{PLUGIN}' completion bash); COMP_WORDS=({}); COMP_CWORD={}; \
-         _kubectl__ifo kubectl-ifo '{current}' '{before}'; echo \"${{COMPREPLY[@]}}\"",
+         it=$(complete -p kubectl-ifo); it=${{it#*-F }}; ${{it%% *}} kubectl-ifo '{current}' '{before}'; echo \"${{COMPREPLY[@]}}\"",
         quoted.join(" "),
         words.len() - 1
     );

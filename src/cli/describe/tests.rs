@@ -1,8 +1,8 @@
 use super::events::Event;
 use super::rule::Rule;
-use super::{Account, is_target, related, text};
+use super::{Account, related, text};
 use crate::cli::kin::Kin;
-use crate::cli::operation::Operation;
+use crate::cli::operation::{Operation, own_name};
 use crate::cli::paint::Paint;
 use crate::cli::sample::{now, on, subject};
 use serde_json::{Value, json};
@@ -212,13 +212,13 @@ fn a_rule_that_is_gone_is_missed() {
 #[test]
 fn the_name_of_an_operation_is_told_from_that_of_a_resource() {
     for resource in ["VirtualMachine/web", "vm/web", "pods.v1/x"] {
-        assert!(is_target(resource), "{resource}");
+        assert_eq!(own_name(resource), None, "{resource}");
     }
     for operation in [
         "web-migrating-3f9c2a1b",
         "inflightoperation.live.ifo.kubevirt.io/web-migrating-3f9c2a1b",
         "ifo/web-migrating-3f9c2a1b",
     ] {
-        assert!(!is_target(operation), "{operation}");
+        assert_eq!(own_name(operation), Some("web-migrating-3f9c2a1b"));
     }
 }

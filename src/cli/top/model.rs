@@ -125,6 +125,10 @@ pub(super) struct Counts {
 }
 
 /// All that is shown.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "switches that have nothing to do with each other"
+)]
 #[derive(Debug)]
 pub(super) struct Model {
     pub(super) now: Timestamp,
