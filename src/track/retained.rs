@@ -63,9 +63,9 @@ impl Retained {
         let gone: Vec<Key> = gone.map(|shown| shown.key.clone()).collect();
         if !gone.is_empty() {
             self.order.retain(|shown| !goes(shown));
-            gone.iter().for_each(|key| {
+            for key in &gone {
                 self.keys.remove(key);
-            });
+            }
         }
         gone
     }
