@@ -95,7 +95,15 @@ impl Way {
         let stream = self
             .tls
             .connect(self.name.clone(), stream.expect("a server"));
-        let (reader, writer) = tokio::io::split(stream.await.expect("TLS"));
+        let mut stream = stream.await.expect("TLS");
+        let mut preface = PREFACE.to_vec();
+        let mut settings = INITIAL_WINDOW_SIZE.to_be_bytes().to_vec();
+        settings.extend(window.to_be_bytes());
+        frame(&mut preface, SETTINGS, 0, 0, &settings);
+        // Before anything is read, and answered: nothing may come before it.
+        let sent = stream.write_all(&preface).await;
+        sent.expect("a new connection");
+        let (reader, writer) = tokio::io::split(stream);
         let writer = Arc::new(Mutex::new(writer));
         let (seen, sees) = watch::channel(Seen::default());
         let answering = Arc::clone(&writer);
@@ -104,19 +112,13 @@ impl Way {
             let _ = read(reader, &answering, &seen).await;
             seen.send_modify(|seen| seen.closed = true);
         });
-        let mut wire = Wire {
+        Wire {
             writer,
             seen: sees,
             reading,
             next: 1,
             block: Vec::new(),
-        };
-        wire.block.extend(PREFACE);
-        let mut settings = INITIAL_WINDOW_SIZE.to_be_bytes().to_vec();
-        settings.extend(window.to_be_bytes());
-        frame(&mut wire.block, SETTINGS, 0, 0, &settings);
-        wire.send().await.expect("a new connection");
-        wire
+        }
     }
 }
 
