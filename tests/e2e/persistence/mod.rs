@@ -154,10 +154,21 @@ impl Persisting {
     /// Waits until what it shows and the custom resources say the same of every operation,
     /// and returns the latter by live uid.
     pub async fn agreed(&self) -> BTreeMap<String, Value> {
+        self.agreed_but_for(|_| false).await
+    }
+
+    /// The same, but for custom resources of operations that are over: of one that only a
+    /// server saw that is gone, or that it wrote with its last breath, they are all there is.
+    pub async fn agreed_but_for_history(&self) -> BTreeMap<String, Value> {
+        self.agreed_but_for(|cr| cr["status"]["phase"] == "Completed")
+            .await
+    }
+
+    async fn agreed_but_for(&self, alone: impl Fn(&Value) -> bool) -> BTreeMap<String, Value> {
         eventually("live operations and custom resources agree", async || {
             let live = self.live().await;
             let crs = crs(self.world).await;
-            let differ = disagreement(&live, &crs);
+            let differ = disagreement(&live, &crs, &alone);
             so(differ.is_none(), differ)?;
             Ok(crs)
         })
@@ -186,7 +197,11 @@ fn by(list: &Value, pointer: &str) -> BTreeMap<String, Value> {
 }
 
 /// What differs first. A settling operation is not written as such.
-fn disagreement(live: &BTreeMap<String, Value>, crs: &BTreeMap<String, Value>) -> Option<String> {
+fn disagreement(
+    live: &BTreeMap<String, Value>,
+    crs: &BTreeMap<String, Value>,
+    alone: impl Fn(&Value) -> bool,
+) -> Option<String> {
     for (uid, operation) in live {
         let Some(cr) = crs.get(uid) else {
             return Some(format!("{} is not written", operation["metadata"]["name"]));
@@ -212,7 +227,8 @@ fn disagreement(live: &BTreeMap<String, Value>, crs: &BTreeMap<String, Value>) -
             }
         }
     }
-    let left = crs.iter().find(|(uid, _)| !live.contains_key(*uid));
+    let left = |(uid, cr): &(&String, &Value)| !live.contains_key(*uid) && !alone(cr);
+    let left = crs.iter().find(left);
     left.map(|(_, cr)| format!("{} is left", cr["metadata"]["name"]))
 }
 
