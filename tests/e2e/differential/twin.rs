@@ -8,10 +8,14 @@ use crate::harness::{Caller, Events, Kind, OPERATION, VM, World, rule_set, text}
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// Objects in the namespace with many large ones, and the size of each one's message in
 /// bytes: together well above 128 KiB, from which on answers are compressed.
 const FAT: (usize, usize) = (220, 700);
+
+/// Name of a custom object that no request is about.
+const OTHER: &str = "other";
 
 /// Both resources, with the same objects.
 pub struct Twin {
@@ -182,17 +186,27 @@ impl Twin {
             let version = text(list, "/metadata/resourceVersion");
             side.set("now", version.to_owned());
         }
-        self.something_else().await;
+        self.make_other().await;
     }
 
-    /// Makes a custom object that no request is about. kube-apiserver sends a watch no
-    /// bookmark unless it has seen something newer than where the watch began, and in a
-    /// quiet cluster nothing else sees to that; the live resource always sends one.
-    async fn something_else(&self) {
+    /// Makes a custom object that no request is about.
+    async fn make_other(&self) {
         let mut object: Value = self.custom.value("object").parse().expect("it is JSON");
-        object["metadata"] = json!({"generateName": "other-", "namespace": "default"});
+        object["metadata"] = json!({"name": OTHER, "namespace": "default"});
         let all = TWIN.path(Some("default"));
         self.world.admin.post(&all, &object).await.ok();
+    }
+
+    /// Changes that object for ever. kube-apiserver sends a watch no bookmark unless it has
+    /// seen something newer than what the watch began with, and in a quiet cluster nothing
+    /// else sees to that; the live resource always sends one.
+    pub async fn stir(&self) {
+        let path = format!("{}/{OTHER}", TWIN.path(Some("default")));
+        for count in 0_u64.. {
+            let patch = json!({"metadata": {"annotations": {"count": count.to_string()}}});
+            self.world.admin.merge(&path, &patch).await.ok();
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
     }
 
     /// Makes the versions before the custom resource's first object unavailable, as they
