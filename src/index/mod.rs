@@ -193,7 +193,7 @@ impl Bounds {
     /// And how many bytes at most. When a rule with 10,000 operations of 1.6 KB is
     /// renamed, each of them completes and goes: 40 MB of objects that only the ring
     /// holds. What the writer did to make them had them all in memory already, and what
-    /// they were is no longer in the map, so this fits into the 128 MiB of the Deployment.
+    /// they were is no longer in the map; the Deployment has room for it many times over.
     const MOST: usize = 48 << 20;
 
     /// Bytes that the ring holds at the very most, whatever is committed.

@@ -280,32 +280,30 @@ impl Follower {
         change: Option<&Bytes>,
     ) -> bool {
         let identity = evaluation.subject.identity(&self.source.target);
+        let detected = detected(&evaluation);
+        let before = self.interesting.get(&identity).map(|it| it.detected);
+        let differs = before.map_or(evaluation.detects(), |before| before != detected);
         if !evaluation.findings.is_empty() {
-            let detected = detected(&evaluation);
             let interest = Interest {
                 fading: None,
                 detected,
             };
-            let before = self.interesting.insert(identity, interest);
-            let goes_on = before.is_some_and(|before| before.detected == detected);
-            if let Some(object) = change
-                && !goes_on
-                && evaluation.detects()
-            {
-                // What starts now started with this change.
-                evaluation.subject.managed = managed::newest(object);
-            }
+            self.interesting.insert(identity, interest);
         } else if self.book.asks_for_outcomes() {
             match self.interesting.get_mut(&identity) {
                 Some(interest) => {
                     interest.fading.get_or_insert(read);
-                    interest.detected = detected(&evaluation);
+                    interest.detected = detected;
                 }
                 None if !self.listing => return true,
                 None => {}
             }
         } else if self.interesting.remove(&identity).is_none() && !self.listing {
             return true;
+        }
+        if let Some(object) = change.filter(|_| differs) {
+            // What starts or ends now does so with this change.
+            evaluation.subject.managed = managed::newest(object);
         }
         self.tell(Event::Evaluated {
             evaluation: Box::new(evaluation),

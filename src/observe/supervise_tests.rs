@@ -524,7 +524,7 @@ async fn when_a_subject_changed_is_told_with_what_starts_then() {
     };
     assert_eq!(managed(at(true, 2)).await, Some(2), "it starts");
     assert_eq!(managed(at(true, 3)).await, None, "it goes on");
-    assert_eq!(managed(at(false, 4)).await, None, "it stops");
+    assert_eq!(managed(at(false, 4)).await, Some(4), "it stops");
     assert_eq!(managed(at(true, 5)).await, Some(5), "it starts again");
     assert_eq!(managed(thing("b", true)).await, None, "nobody knows");
 }

@@ -63,18 +63,29 @@ fn hash(of: &impl std::hash::Hash) -> u64 {
     hasher.finish()
 }
 
-/// When the operation of an object of the index was over.
-pub(super) fn completed(entry: &Entry) -> Option<Timestamp> {
+/// When the operation of an object of the index started, and when it was over if it is.
+pub(super) fn span(entry: &Entry) -> Option<(Timestamp, Option<Timestamp>)> {
     #[derive(Deserialize)]
     struct Object {
+        metadata: Metadata,
         status: Status,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata {
+        creation_timestamp: Timestamp,
     }
     #[derive(Deserialize)]
     struct Status {
         completed: Option<Timestamp>,
     }
     let object: Object = serde_json::from_slice(entry.json()).ok()?;
-    object.status.completed
+    Some((object.metadata.creation_timestamp, object.status.completed))
+}
+
+/// When the operation of an object of the index was over.
+pub(super) fn completed(entry: &Entry) -> Option<Timestamp> {
+    span(entry)?.1
 }
 
 /// The name of the custom resource for an object of the index, and the look it is to have.

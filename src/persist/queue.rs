@@ -18,11 +18,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+mod orphans;
 mod record;
 #[cfg(test)]
 mod tests;
 
-use record::{Fate, Orphan, Plan, Record, Wanted, Written};
+use record::{Fate, Plan, Record, Wanted, Written};
 
 /// Writes under way at once. At 20 ms for a write, more than the rate needs.
 const CONCURRENCY: usize = 4;
@@ -427,71 +428,6 @@ impl Queue {
         if self.compare_at.is_some() {
             self.compare_at = Some(now);
         }
-    }
-
-    /// What is to become of one if there is no live object.
-    fn orphan(&self, found: &Found, keep: &HashSet<Arc<str>>) -> Orphan {
-        let active = found.look.phase == Phase::Active && !found.outlived;
-        let fate = if keep.contains(&found.name) {
-            Fate::Keep
-        } else if active && self.settings.retain {
-            Fate::End
-        } else {
-            Fate::Delete
-        };
-        let rule_sets = if active { &*found.rule_sets } else { &[] };
-        Orphan {
-            fate,
-            started: found.started,
-            rule_sets: rule_sets.into(),
-        }
-    }
-
-    /// Whether the operation of a custom resource without a live object is in the index
-    /// under another name: in flight, or over since. There is one at a time, so a second
-    /// writer has seen it start in another second.
-    fn is_doubled(&self, name: &Arc<str>) -> bool {
-        let Some(Record {
-            wanted: Wanted::Orphan(orphan),
-            written: Some(written),
-            ..
-        }) = self.records.get(name)
-        else {
-            return false;
-        };
-        self.records.values().any(|record| match &record.wanted {
-            Wanted::Live((entry, look), _) if look.identity == written.look.identity => {
-                look.phase == Phase::Active
-                    || look::completed(entry).is_some_and(|over| over > orphan.started)
-            }
-            _ => false,
-        })
-    }
-
-    /// Of completed ones without a live object, those that stay.
-    fn kept(&self, found: &[Found]) -> HashSet<Arc<str>> {
-        if !self.settings.retain {
-            return HashSet::new();
-        }
-        let is_live = |name: &Arc<str>| {
-            let record = self.records.get(name);
-            record.is_some_and(|record| matches!(record.wanted, Wanted::Live(..)))
-        };
-        let is_retained = |record: &&Record| matches!(&record.wanted, Wanted::Live((_, look), _) if look.phase == Phase::Completed);
-        let live = self.records.values().filter(is_retained).count();
-        let oldest = Timestamp::now()
-            .checked_sub(self.settings.retain_for)
-            .unwrap_or(Timestamp::MIN);
-        let mut orphans: Vec<(Timestamp, &Arc<str>)> = found
-            .iter()
-            .filter(|found| found.look.phase == Phase::Completed && !found.outlived)
-            .filter(|found| !is_live(&found.name))
-            .filter_map(|found| Some((found.completed?, &found.name)))
-            .filter(|(completed, _)| *completed > oldest)
-            .collect();
-        orphans.sort_unstable_by(|a, b| b.cmp(a));
-        orphans.truncate(self.settings.retain_max.saturating_sub(live));
-        orphans.into_iter().map(|(_, name)| name.clone()).collect()
     }
 
     fn names(&self, which: impl Fn(&Arc<str>, &Record) -> bool) -> Vec<Arc<str>> {

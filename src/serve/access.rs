@@ -89,8 +89,14 @@ pub async fn admit(
             .or_insert(HeaderValue::from_static("no-cache, private"));
     }
     let (kept, within) = match running {
-        Some(running) if !running.open => (Kept::Place(running), Some(REQUEST_TIMEOUT)),
-        None if watch && response.status().is_success() => (Kept::Nothing, None),
+        Some(running) if !running.open => {
+            let kept = Kept {
+                _place: Some(running),
+                _small: None,
+            };
+            (kept, Some(REQUEST_TIMEOUT))
+        }
+        None if watch && response.status().is_success() => (Kept::default(), None),
         other => (small(&shared, &mut response, other), Some(SMALL)),
     };
     count(&shared, &labels, &response, begun);
@@ -100,17 +106,14 @@ pub async fn admit(
     })
 }
 
-/// What an answer keeps until its client has taken it.
-enum Kept {
+/// What an answer keeps until its client has taken it: each counts as long as it is there.
+/// A watch's own stream holds its place.
+#[derive(Default)]
+struct Kept {
     /// The place of its request.
-    Place(#[allow(dead_code, reason = "counts as long as it is there")] Running),
+    _place: Option<Running>,
     /// One of the few that answers without a place have.
-    Small(
-        #[allow(dead_code, reason = "counts as long as it is there")] OwnedSemaphorePermit,
-        #[allow(dead_code, reason = "counts as long as it is there")] Option<Running>,
-    ),
-    /// A watch's own stream holds its place.
-    Nothing,
+    _small: Option<OwnedSemaphorePermit>,
 }
 
 /// A bound for an answer whose request has no place: it is open to everybody, or was
@@ -125,7 +128,10 @@ fn small(shared: &Shared, response: &mut Response, running: Option<Running>) -> 
         &shared.open
     };
     if let Ok(permit) = Arc::clone(bound).try_acquire_owned() {
-        return Kept::Small(permit, running);
+        return Kept {
+            _place: running,
+            _small: Some(permit),
+        };
     }
     if !refused {
         *response = overload();
@@ -135,7 +141,7 @@ fn small(shared: &Shared, response: &mut Response, running: Option<Running>) -> 
     headers.remove(header::CONTENT_TYPE);
     headers.remove(header::CONTENT_LENGTH);
     headers.remove(header::CONTENT_ENCODING);
-    Kept::Nothing
+    Kept::default()
 }
 
 /// A refusal as the client accepts it.

@@ -204,7 +204,9 @@ impl Operation {
 
     /// How long it has been going on.
     pub fn duration(&self, now: Timestamp) -> std::time::Duration {
-        now.duration_since(self.start).unsigned_abs()
+        now.max(self.start)
+            .duration_since(self.start)
+            .unsigned_abs()
     }
 
     /// The rule set that speaks for it, and the place of its rule there.
@@ -378,12 +380,14 @@ impl Operation {
         serde_json::to_vec(&object).expect("maps with string keys always encode")
     }
 
-    /// When it stopped being detected: the start of the settling, else the end itself.
+    /// When it stopped being detected: the start of the settling, else the end itself. Not
+    /// before its start, which is a second late if the one before started in the same.
     fn detected_until(&self, completed: Option<Timestamp>) -> Timestamp {
-        match (self.detected, completed) {
+        let until = match (self.detected, completed) {
             (Detected::False, _) | (_, None) => self.detected_since,
             (_, Some(completed)) => completed,
-        }
+        };
+        until.max(self.start)
     }
 
     fn conditions(

@@ -175,8 +175,18 @@ impl Tracked {
             answers.apply(book, what, &mut in_flight.operation.detections);
         }
         self.drop_undetected(ledger);
-        self.end_other_runs(start, ledger, now);
-        self.end_with_outcome(&evaluation.outcomes, ledger, now);
+        // What starts anew or ends does so with the change, too, for all who saw it.
+        let again = if initial {
+            Start::detected(now.wall)
+        } else {
+            start
+        };
+        let seen = Now {
+            wall: again.at,
+            ..now
+        };
+        self.end_other_runs(start, ledger, seen);
+        self.end_with_outcome(&evaluation.outcomes, ledger, seen);
         for (_, in_flight) in &mut self.operations {
             in_flight.left = in_flight.operation.detections.is_empty()
                 && evaluation
@@ -194,12 +204,6 @@ impl Tracked {
                 .collect();
             self.wait(what, detections, start, ledger, now);
         }
-        // What is superseded starts anew with the change, too, for all who saw it.
-        let again = if initial {
-            Start::detected(now.wall)
-        } else {
-            start
-        };
         self.refresh_since(again, gap, ledger, now);
     }
 
@@ -209,7 +213,8 @@ impl Tracked {
         self.refresh_since(Start::detected(now.wall), gap, ledger, now);
     }
 
-    /// The same. `again`: what starts anew does so then.
+    /// The same. `again`: what starts anew does so then, and what is not detected any more
+    /// or superseded is not since then.
     fn refresh_since(&mut self, again: Start, gap: bool, ledger: &mut Ledger, now: Now) {
         if self.memory.unseen {
             self.show_gap(gap, ledger, now);
@@ -247,7 +252,7 @@ impl Tracked {
         // Before anything is shown: what gives way is not seen to settle first.
         self.arbitrate(again, gap, ledger, now);
         for (_, in_flight) in &mut self.operations {
-            if in_flight.operation.redetected(now.wall, gap) {
+            if in_flight.operation.redetected(again.at, gap) {
                 ledger.show(&in_flight.operation, &self.view);
             }
         }
@@ -457,7 +462,11 @@ impl Tracked {
     /// Ends an operation for another; if it is detected still, it waits.
     fn supersede(&mut self, what: What, by: Arc<str>, again: Start, ledger: &mut Ledger, now: Now) {
         let end = Some(End::Superseded(by));
-        let Some(ended) = self.complete(&what, end, ledger, now) else {
+        let seen = Now {
+            wall: again.at,
+            ..now
+        };
+        let Some(ended) = self.complete(&what, end, ledger, seen) else {
             return;
         };
         if !ended.detections.is_empty() {

@@ -81,7 +81,7 @@ async fn a_watch_that_is_not_read_ends_and_costs_the_others_nothing() {
     }
     crate::calm(&demo.log());
     let peak = crate::peak_memory(demo.id());
-    assert!(peak < 256 << 20, "{} MiB at the peak", peak >> 20);
+    assert!(peak < 128 << 20, "{} MiB at the peak", peak >> 20);
 
     // Changes that are young are kept for whoever reads at once, beyond the ring's bytes.
     tokio::time::sleep(std::time::Duration::from_secs(12)).await;

@@ -29,7 +29,8 @@ fn entry() -> Arc<Entry> {
     };
     let (mut writer, reader) = index(&LIVE_LAYOUT, bounds);
     let key = Key::new("a", "x");
-    let json = br#"{"metadata":{"name":"x","namespace":"a"},
+    let json = br#"{"metadata":{"name":"x","namespace":"a",
+        "creationTimestamp":"2026-01-01T03:04:05Z"},
         "status":{"completed":"2026-01-02T03:04:05Z"}}"#;
     let json = json.to_vec();
     let put = Write::Put {
@@ -616,6 +617,39 @@ async fn the_double_of_a_second_writer_is_deleted_and_never_ended() {
         bench.compare(vec![found(1, own, None), double(started)]);
         bench.pass(seconds(10));
         assert_eq!(bench.written, [("op-7".to_owned(), want)]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn history_of_a_time_in_which_the_same_goes_on_since_before_is_deleted() {
+    // The entry's operation went on from the first to the second of January.
+    let day = |day: u32| format!("2026-01-{day:02}T03:04:05Z");
+    for (identity, started, stays) in [
+        (1, "2026-01-01T00:00:00Z", true), // The one that started first stays.
+        (1, "2026-01-01T03:04:05Z", true),
+        (1, "2026-01-01T03:04:06Z", false),
+        (1, "2026-01-02T03:04:04Z", false),
+        (1, "2026-01-02T03:04:05Z", true), // It is over by then.
+        (2, "2026-01-01T03:04:06Z", true),
+    ] {
+        let retain_for = Duration::from_hours(1 << 30);
+        let mut bench = Bench::new(Settings {
+            retain_for,
+            ..SETTINGS
+        });
+        bench.live(1, completed(1));
+        bench.pass(seconds(1));
+        bench.now += COMPARE_EVERY;
+        bench.written.clear();
+        let mut history = found(7, completed(1), Some(&day(3)));
+        history.look.identity = identity;
+        history.started = started.parse().unwrap();
+        let own = found(1, completed(1), Some(&day(2)));
+        bench.compare(vec![own, history]);
+        bench.pass(seconds(10));
+        let deleted = [("op-7".to_owned(), "delete")];
+        let want: &[(String, &str)] = if stays { &[] } else { &deleted };
+        assert_eq!(bench.written, want, "{identity} {started}");
     }
 }
 

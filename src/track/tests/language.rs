@@ -16,7 +16,7 @@ fn world_of(spec: &str) -> World {
 }
 
 impl World {
-    fn spec(&mut self, spec: &str) {
+    pub(super) fn spec(&mut self, spec: &str) {
         let text = format!(
             "component: kubevirt\ntarget: {{group: kubevirt.io, version: v1, resource: virtualmachines}}\n{spec}"
         );

@@ -104,6 +104,69 @@ fn two_who_see_one_event_on_both_sides_of_a_second_give_it_the_same_name() {
 }
 
 #[test]
+fn what_ends_does_so_with_the_change_for_all_who_see_it() {
+    let ends = |late: Duration| {
+        let mut world = world_with(Settings {
+            debounce: DEBOUNCE,
+            retain: Some(RETENTION),
+            cluster_namespace: "ifo-system".into(),
+        });
+        world.spec(
+            "rules:\n\
+             - {operation: Migrating, expression: 'true', supersedes: ['*']}\n\
+             - {operation: Stopping, expression: 'true', supersedes: ['*']}",
+        );
+        world.feed(Event::Reset);
+        world.feed(Event::Synced { missing: None });
+        let began = world.now.wall;
+        world.after(late);
+        world.sees(changed("vm", began), &["Migrating"]);
+        world.after(DEBOUNCE);
+        // One takes over, and is not detected any more then.
+        world.sees(changed("vm", began + DEBOUNCE), &["Stopping"]);
+        world.after(DEBOUNCE);
+        world.sees(changed("vm", began + DEBOUNCE * 2), &[]);
+        world.after(DEBOUNCE);
+        let seconds = |at: Timestamp| at.as_second() - began.as_second();
+        let mut spans: Vec<[i64; 2]> = world
+            .shown()
+            .iter()
+            .map(|it| {
+                let completed = it.status.completed.as_ref().expect("it is over").0;
+                [start(it), completed].map(seconds)
+            })
+            .collect();
+        spans.sort_unstable();
+        spans
+    };
+    let early = ends(Duration::from_millis(900));
+    assert_eq!(early, [[0, 30], [30, 60]]);
+    assert_eq!(early, ends(Duration::from_millis(1_100)));
+    assert_eq!(early, ends(Duration::from_secs(9)));
+}
+
+#[test]
+fn nothing_ends_before_it_has_started() {
+    let mut world = world_with(Settings {
+        debounce: Duration::ZERO,
+        retain: Some(RETENTION),
+        cluster_namespace: "ifo-system".into(),
+    });
+    let began = world.now.wall;
+    // The second run within a second is shown to have started in the next.
+    for operations in [&["Migrating"], &[][..], &["Migrating"], &[]] {
+        world.after(Duration::from_millis(100));
+        world.sees(changed("vm", began), operations);
+    }
+    let shown = world.shown();
+    assert_eq!(shown.len(), 2);
+    for it in shown {
+        let completed = it.status.completed.as_ref().expect("it is over").0;
+        assert!(completed >= start(&it), "{completed} {}", start(&it));
+    }
+}
+
+#[test]
 fn the_change_is_not_kept_with_the_subject() {
     let mut world = world();
     world.sees(changed("vm", world.now.wall), &["Migrating"]);

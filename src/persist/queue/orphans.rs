@@ -1,0 +1,112 @@
+//! Custom resources without a live object: history, what ended while nobody looked, and
+//! what is there twice.
+
+use super::record::{Fate, Orphan, Record, Wanted};
+use super::{Found, Queue};
+use crate::api::live::Phase;
+use crate::persist::look;
+use jiff::Timestamp;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+impl Queue {
+    /// What is to become of one if there is no live object.
+    pub(super) fn orphan(&self, found: &Found, keep: &HashSet<Arc<str>>) -> Orphan {
+        let active = found.look.phase == Phase::Active && !found.outlived;
+        let fate = if keep.contains(&found.name) {
+            Fate::Keep
+        } else if active && self.settings.retain {
+            Fate::End
+        } else {
+            Fate::Delete
+        };
+        let rule_sets = if active { &*found.rule_sets } else { &[] };
+        Orphan {
+            fate,
+            started: found.started,
+            rule_sets: rule_sets.into(),
+        }
+    }
+
+    /// Whether the operation of a custom resource without a live object is in the index
+    /// under another name: in flight, or over since. There is one at a time, so a second
+    /// writer has seen it start in another second.
+    pub(super) fn is_doubled(&self, name: &Arc<str>) -> bool {
+        let Some(Record {
+            wanted: Wanted::Orphan(orphan),
+            written: Some(written),
+            ..
+        }) = self.records.get(name)
+        else {
+            return false;
+        };
+        self.records.values().any(|record| match &record.wanted {
+            Wanted::Live((entry, look), _) if look.identity == written.look.identity => {
+                look.phase == Phase::Active
+                    || look::completed(entry).is_some_and(|over| over > orphan.started)
+            }
+            _ => false,
+        })
+    }
+
+    /// Of completed ones without a live object, those that stay.
+    pub(super) fn kept(&self, found: &[Found]) -> HashSet<Arc<str>> {
+        if !self.settings.retain {
+            return HashSet::new();
+        }
+        let is_live = |name: &Arc<str>| {
+            let record = self.records.get(name);
+            record.is_some_and(|record| matches!(record.wanted, Wanted::Live(..)))
+        };
+        let is_retained = |record: &&Record| matches!(&record.wanted, Wanted::Live((_, look), _) if look.phase == Phase::Completed);
+        let live = self.records.values().filter(is_retained).count();
+        let oldest = Timestamp::now()
+            .checked_sub(self.settings.retain_for)
+            .unwrap_or(Timestamp::MIN);
+        let mut orphans: Vec<(Timestamp, &Arc<str>)> = found
+            .iter()
+            .filter(|found| found.look.phase == Phase::Completed && !found.outlived)
+            .filter(|found| !is_live(&found.name))
+            .filter_map(|found| Some((found.completed?, &found.name)))
+            .filter(|(completed, _)| *completed > oldest)
+            .collect();
+        let doubles = self.doubles(found);
+        orphans.retain(|(_, name)| !doubles.contains(*name));
+        orphans.sort_unstable_by(|a, b| b.cmp(a));
+        orphans.truncate(self.settings.retain_max.saturating_sub(live));
+        orphans.into_iter().map(|(_, name)| name.clone()).collect()
+    }
+
+    /// Of completed ones without a live object, those that tell of a time in which the same
+    /// operation goes on in the index, and has since before: whoever wrote it saw it end and
+    /// start again while this server had asked what goes on, and was not watching yet. Of two
+    /// servers that go on side by side, the one with the earlier start keeps it.
+    fn doubles(&self, found: &[Found]) -> HashSet<Arc<str>> {
+        let mut orphans: HashMap<u64, Vec<&Found>> = HashMap::new();
+        for found in found {
+            let known = self.records.get(&found.name);
+            let live = known.is_some_and(|it| matches!(it.wanted, Wanted::Live(..)));
+            if found.look.phase == Phase::Completed && !live {
+                orphans.entry(found.look.identity).or_default().push(found);
+            }
+        }
+        let mut doubles = HashSet::new();
+        for record in self.records.values() {
+            let Wanted::Live((entry, look), _) = &record.wanted else {
+                continue;
+            };
+            // Only what is asked for is read: the objects are JSON.
+            let Some(orphans) = orphans.get(&look.identity) else {
+                continue;
+            };
+            let Some((started, completed)) = look::span(entry) else {
+                continue;
+            };
+            let told = |orphan: &&&Found| {
+                started < orphan.started && completed.is_none_or(|over| over > orphan.started)
+            };
+            doubles.extend(orphans.iter().filter(told).map(|it| it.name.clone()));
+        }
+        doubles
+    }
+}
