@@ -13,6 +13,8 @@ mod cluster;
 mod completion;
 #[path = "cli/eval.rs"]
 mod eval;
+#[path = "cli/habits.rs"]
+mod habits;
 #[path = "cli/replay.rs"]
 mod replay;
 #[path = "cli/roles.rs"]

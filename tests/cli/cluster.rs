@@ -12,12 +12,12 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-const LIVE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
+pub const LIVE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 const CRS: &str = "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations";
-const RULE_SETS: &str = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
+pub const RULE_SETS: &str = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
 
 /// Serves what `answer` makes of a request, for as long as the runtime lives.
-fn serve(
+pub fn serve(
     answer: impl Fn(&Request) -> Response + Clone + Send + Sync + 'static,
 ) -> (tokio::runtime::Runtime, SocketAddr) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -44,7 +44,7 @@ fn serve(
     (runtime, address)
 }
 
-fn plugin(address: SocketAddr) -> Command {
+pub fn plugin(address: SocketAddr) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
     command
         .env("KUBECONFIG", "/nonexistent")
@@ -55,7 +55,7 @@ fn plugin(address: SocketAddr) -> Command {
     command
 }
 
-fn said(command: &mut Command) -> Said {
+pub fn said(command: &mut Command) -> Said {
     let output = command.output().expect("the plugin starts");
     let text = |bytes| String::from_utf8(bytes).expect("text");
     Said {
@@ -65,7 +65,7 @@ fn said(command: &mut Command) -> Said {
     }
 }
 
-fn body(value: &Value) -> Response {
+pub fn body(value: &Value) -> Response {
     (
         [(header::CONTENT_TYPE, "application/json")],
         value.to_string(),
@@ -73,7 +73,7 @@ fn body(value: &Value) -> Response {
         .into_response()
 }
 
-fn status(code: u16, reason: &str, message: &str) -> Response {
+pub fn status(code: u16, reason: &str, message: &str) -> Response {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": code,
@@ -82,7 +82,7 @@ fn status(code: u16, reason: &str, message: &str) -> Response {
     (code, body(&status)).into_response()
 }
 
-fn not_found() -> Response {
+pub fn not_found() -> Response {
     (StatusCode::NOT_FOUND, "404 page not found\n").into_response()
 }
 
@@ -93,7 +93,7 @@ fn quiet_watch() -> Response {
     axum::body::Body::from_stream(nothing).into_response()
 }
 
-fn operation(number: usize) -> Value {
+pub fn operation(number: usize) -> Value {
     json!({
         "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
         "metadata": {
@@ -109,7 +109,7 @@ fn operation(number: usize) -> Value {
     })
 }
 
-fn list(items: &[Value], resume: &str) -> Response {
+pub fn list(items: &[Value], resume: &str) -> Response {
     body(&json!({
         "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperationList",
         "metadata": {"resourceVersion": "7", "continue": resume}, "items": items,
@@ -432,7 +432,7 @@ fn group(group: &str, kind: &str, plural: &str, short: &str) -> Value {
 
 /// A cluster that has pods and machines, a namespace `shop`, a rule set for machines, and
 /// these operations.
-fn cluster(operations: Vec<Value>) -> (tokio::runtime::Runtime, SocketAddr) {
+pub fn cluster(operations: Vec<Value>) -> (tokio::runtime::Runtime, SocketAddr) {
     serve(move |request| match request.uri().path() {
         path if path.starts_with("/apis/live.ifo.kubevirt.io/v1alpha1/") => {
             if request.uri().query().unwrap_or_default().contains("watch=") {

@@ -1,5 +1,6 @@
 //! `top` on a terminal, against a demo.
 
+use super::cluster::cluster;
 use super::terminal::Terminal;
 use portable_pty::CommandBuilder;
 use std::path::{Path, PathBuf};
@@ -169,6 +170,16 @@ fn an_error_at_the_start_is_one_line_on_the_usual_screen() {
     let mut top = demo.top(&["--context", "none"]);
     assert_eq!(top.restored().exit_code(), 1);
     top.shows(&["error: there is no context \"none\""]);
+}
+
+#[test]
+fn a_kind_that_the_cluster_does_not_know_is_told_before_the_screen_is_taken() {
+    let (_runtime, address) = cluster(Vec::new());
+    let server = format!("http://{address}");
+    let args = ["--server", &server, "--kind", "Typo"];
+    let mut top = Terminal::start(top(Path::new("/dev/null"), &args), 80, 24);
+    assert_eq!(top.restored().exit_code(), 2);
+    top.shows(&["error: the cluster has no resource \"Typo\""]);
 }
 
 #[test]

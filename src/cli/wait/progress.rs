@@ -38,6 +38,19 @@ fn about(operation: &Operation) -> String {
     format!("{}{progress}{state} {age}", operation.operation)
 }
 
+/// Where it stands, in one line.
+fn situation(gate: &Gate, why_not: Option<&str>, verdict: Verdict, now: Instant) -> String {
+    match (why_not, verdict) {
+        (Some(why), _) => format!("cannot tell yet: {why}"),
+        (None, _) if !gate.is_whole() => "listing the operations".to_owned(),
+        (None, Verdict::HoldsAt(at)) => {
+            let left = at.saturating_duration_since(now);
+            format!("quiet; {} s to go", left.as_millis().div_ceil(1000))
+        }
+        (None, _) => format!("waiting: {}", count(gate)),
+    }
+}
+
 /// What is not waited for, as the end of a sentence.
 pub(super) fn but_ignored(gate: &Gate) -> String {
     match gate.ignored() {
@@ -86,15 +99,12 @@ impl Live {
         if why_not.is_none() && !gate.is_whole() && !self.terminal {
             return;
         }
-        let text = match (why_not, verdict) {
-            (Some((why, _)), _) => format!("cannot tell yet: {why}"),
-            (None, _) if !gate.is_whole() => "listing the operations".to_owned(),
-            (None, Verdict::HoldsAt(at)) => {
-                let left = at.saturating_duration_since(Instant::now());
-                format!("quiet; {} s to go", left.as_secs() + 1)
-            }
-            (None, _) => format!("waiting: {}", count(gate)),
-        };
+        let text = situation(
+            gate,
+            why_not.map(|(why, _)| &**why),
+            verdict,
+            Instant::now(),
+        );
         self.note(&text);
     }
 
@@ -127,5 +137,39 @@ impl Live {
             let mut out = std::io::stderr().lock();
             let _ = write!(out, "\r\x1b[K").and_then(|()| out.flush());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::wait::gate::{Goal, Terms};
+
+    #[test]
+    fn what_it_waits_for_is_told_at_any_time() {
+        let now = Instant::now();
+        let mut gate = Gate::new(Terms {
+            goal: Goal::Idle,
+            quiet_period: Duration::from_secs(30),
+            ignore_failing: false,
+            ignore_blocked: false,
+        });
+        let line = |gate: &Gate, why: Option<&str>| situation(gate, why, gate.verdict(now), now);
+        assert_eq!(line(&gate, None), "listing the operations");
+        assert_eq!(line(&gate, Some("no rules")), "cannot tell yet: no rules");
+        let operation = Operation {
+            name: "a".to_owned(),
+            operation: "Migrating".to_owned(),
+            state: "Blocked".to_owned(),
+            active: true,
+            ..Operation::default()
+        };
+        gate.applied(operation.clone(), now);
+        gate.synced(now);
+        let waiting = line(&gate, None);
+        assert!(waiting.starts_with("waiting: "), "{waiting}");
+        assert!(waiting.contains("Migrating (Blocked)"), "{waiting}");
+        gate.deleted(&operation, now);
+        assert_eq!(line(&gate, None), "quiet; 30 s to go");
     }
 }

@@ -1,0 +1,158 @@
+//! What people who know kubectl expect, and what the plugin says where it does otherwise.
+
+use super::cluster::{
+    LIVE, RULE_SETS, body, cluster, list, not_found, operation, plugin, said, serve, status,
+};
+use super::rules;
+use axum::body::{Body, Bytes};
+use axum::response::IntoResponse as _;
+use futures::{Stream, StreamExt as _};
+use serde_json::{Value, json};
+use std::io::BufRead as _;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+
+#[test]
+fn the_oldest_is_named_with_its_namespace() {
+    let (_runtime, address) = cluster(vec![operation(1)]);
+    let summary = said(plugin(address).arg("summary")).out;
+    assert!(
+        summary.contains("\nOldest: VirtualMachine/vm-1 in shop Migrating for "),
+        "{summary}"
+    );
+}
+
+#[test]
+fn what_is_in_another_namespace_is_told_with_its_place() {
+    let (_runtime, address) = cluster(vec![operation(1)]);
+    let here = said(plugin(address).args(["get", "vm-1-migrating", "-n", "shop", "-o", "name"]));
+    assert_eq!(here.code, 0, "{}", here.err);
+    let there = said(plugin(address).args(["get", "vm-1-migrating", "-n", "other"]));
+    assert_eq!((there.code, &*there.out), (1, ""));
+    assert!(
+        there.err.contains("it is on VirtualMachine/vm-1 in shop"),
+        "{}",
+        there.err
+    );
+}
+
+#[test]
+fn a_rule_that_may_not_be_read_is_told_with_the_right_for_it() {
+    let (_runtime, address) = serve(|request| match request.uri().path() {
+        LIVE => list(&[operation(1)], ""),
+        path if path.starts_with(RULE_SETS) => {
+            status(403, "Forbidden", "no: User \"jane\" cannot get it")
+        }
+        path if path.ends_with("/vm-1-migrating") => body(&operation(1)),
+        _ => not_found(),
+    });
+    let said = said(plugin(address).args(["describe", "vm-1-migrating"]));
+    assert_eq!(said.code, 0, "{}", said.err);
+    for part in [
+        "you may not get operationrulesets.ifo.kubevirt.io",
+        "kubectl create clusterrolebinding ifo-view-jane --clusterrole=ifo-view --user=jane",
+    ] {
+        assert!(said.out.contains(part), "{part}: {}", said.out);
+    }
+}
+
+#[test]
+fn files_come_before_the_flags_that_take_many() {
+    for (command, usage) in [
+        ("test", "rules test [OPTIONS] <RULES>... --objects"),
+        ("replay", "rules replay [OPTIONS] <RULES>... --stream"),
+        ("check", "rules check [OPTIONS] <FILE|DIR>... [--schema"),
+    ] {
+        let help = rules(&[command, "--help"]).out;
+        assert!(
+            help.contains(&format!("Usage: kubectl ifo {usage}")),
+            "{help}"
+        );
+    }
+}
+
+#[test]
+fn flags_that_would_do_nothing_are_not_taken() {
+    let (_runtime, address) = cluster(vec![operation(1)]);
+    for args in [
+        &["summary", "-o", "name"][..],
+        &["describe", "vm-1-migrating", "--watch"],
+        &["summary", "-O", "name"],
+    ] {
+        let said = said(plugin(address).args(args));
+        assert_eq!((said.code, &*said.out), (2, ""), "{args:?}: {}", said.err);
+    }
+}
+
+/// `--cluster` of kubectl has another name there.
+#[test]
+fn rules_are_checked_against_the_cluster_that_flags_name() {
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let log = asked.clone();
+    let (_runtime, address) = serve(move |request| {
+        let headers = request.headers();
+        let token = headers.get("authorization").map(|it| it.to_str());
+        let line = format!("{} {:?}", request.uri().path(), token);
+        log.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(line);
+        body(&json!({"paths": {}}))
+    });
+    let server = format!("http://{address}");
+    let check = ["check", "rules", "--cluster", "--server", &server];
+    let checked = rules(&[&check[..], &["--token", "t0ken"]].concat());
+    assert!(checked.err.contains("no schema of"), "{}", checked.err);
+    let asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+    assert!(
+        asked.contains(&"/openapi/v3 Some(Ok(\"Bearer t0ken\"))".to_owned()),
+        "{asked:?}"
+    );
+    let unknown = rules(&["check", "rules", "--cluster", "--kubeconfig-cluster", "x"]);
+    assert_ne!(unknown.code, 0);
+    assert!(unknown.err.contains("the cluster: "), "{}", unknown.err);
+}
+
+/// The lines of a watch, and then nothing.
+fn lines(events: &[Value]) -> impl Stream<Item = Result<Bytes, std::io::Error>> + use<> {
+    let lines: Vec<_> = events
+        .iter()
+        .map(|event| Ok(Bytes::from(format!("{event}\n"))))
+        .collect();
+    futures::stream::iter(lines).chain(futures::stream::pending())
+}
+
+#[test]
+fn a_tree_that_is_watched_in_a_pipe_is_printed_again_only_if_it_looks_different() {
+    let changed = |version: &str, number: usize, generation: u64| {
+        let mut operation = operation(number);
+        operation["metadata"]["resourceVersion"] = json!(version);
+        operation["status"]["subjectGeneration"] = json!(generation);
+        json!({"type": "MODIFIED", "object": operation})
+    };
+    let events = [changed("8", 1, 2), changed("9", 1, 3), changed("10", 2, 1)];
+    let (_runtime, address) = serve(move |request| match request.uri().path() {
+        LIVE if request.uri().query().unwrap_or_default().contains("watch=") => {
+            Body::from_stream(lines(&events)).into_response()
+        }
+        LIVE => list(&[operation(1)], ""),
+        _ => not_found(),
+    });
+    let mut child = plugin(address)
+        .args(["tree", "-w"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the plugin starts");
+    let stdout = child.stdout.take().expect("it was asked for");
+    let mut printed: Vec<String> = Vec::new();
+    for line in std::io::BufReader::new(stdout).lines() {
+        printed.push(line.expect("text"));
+        if printed.last().is_some_and(|it| it.contains("vm-2")) {
+            break;
+        }
+    }
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    let of = |name: &str| printed.iter().filter(|it| it.contains(name)).count();
+    assert_eq!((of("vm-1"), of("vm-2")), (2, 1), "{printed:#?}");
+}
