@@ -1,13 +1,17 @@
 //! Flags and environment, flags first, become one checked [`Config`]. The environment
 //! is read nowhere else.
 
-// What is documented here is what `--help` prints, where backticks would only be noise.
-#![allow(clippy::doc_markdown)]
+mod flags;
+#[cfg(test)]
+mod tests;
+
+pub use flags::Cli;
 
 use crate::api::duration;
 use crate::serve::Limits;
 use crate::telemetry::LogFormat;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::Parser as _;
+use flags::{CliCommand, CommonFlags, Format};
 use http::Uri;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -21,138 +25,6 @@ const MAX_NUMBER: usize = 1_000_000;
 
 /// Completed operations that are kept if nothing else is said: some 30 MB of them.
 const RETAIN_MAX: usize = 10_000;
-
-/// Shows which operations are in flight in a cluster, as Kubernetes objects.
-#[derive(Debug, Parser)]
-#[command(
-    name = "ifo-apiserver",
-    disable_version_flag = true,
-    args_conflicts_with_subcommands = true
-)]
-pub struct Cli {
-    #[command(subcommand)]
-    command: Option<CliCommand>,
-    #[command(flatten)]
-    serve: ServeFlags,
-}
-
-#[derive(Debug, Subcommand)]
-enum CliCommand {
-    /// Serves a built-in scenario or a folder of manifests on loopback; needs no cluster.
-    Demo(DemoFlags),
-}
-
-#[derive(Debug, Args)]
-struct CommonFlags {
-    /// How long an operation must not be detected before it is over [env: DEBOUNCE_THRESHOLD] [default: 30s, in the demo 5s]
-    #[arg(long, value_name = "DURATION")]
-    debounce_threshold: Option<String>,
-    /// How long to answer data requests with 429 before serving what is there [env: INFORMER_SYNC_TIMEOUT] [default: 30s]
-    #[arg(long, value_name = "DURATION")]
-    informer_sync_timeout: Option<String>,
-    /// Time limit of single calls to the kube-apiserver, not of watches [env: K8S_API_TIMEOUT] [default: 30s]
-    #[arg(long, value_name = "DURATION")]
-    k8s_api_timeout: Option<String>,
-    /// How often what depends on the time is evaluated again [env: K8S_INFORMER_RESYNC] [default: 30s]
-    #[arg(long, value_name = "DURATION")]
-    k8s_informer_resync: Option<String>,
-    /// How often invalid targets and failed watches are tried again [env: REQUEUE_INTERVAL] [default: 60s]
-    #[arg(long, value_name = "DURATION")]
-    requeue_interval: Option<String>,
-    /// Keep completed operations, for as long and as many as the next two say [env: RETAIN_COMPLETED_IFOS] [default: false]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    retain_completed_ifos: Option<String>,
-    /// How long completed operations are kept [env: RETAIN_FOR] [default: 24h]
-    #[arg(long, value_name = "DURATION")]
-    retain_for: Option<String>,
-    /// How many completed operations are kept, the newest [env: RETAIN_MAX] [default: 10000]
-    #[arg(long, value_name = "NUMBER")]
-    retain_max: Option<String>,
-    /// Requests other than watches that are answered at once; one user may have half of them [env: MAX_REQUESTS_INFLIGHT] [default: 400]
-    #[arg(long, value_name = "NUMBER")]
-    max_requests_inflight: Option<String>,
-    /// Watches at once [env: MAX_WATCHES] [default: 2000]
-    #[arg(long, value_name = "NUMBER")]
-    max_watches: Option<String>,
-    /// Watches of one user at once [env: MAX_WATCHES_PER_USER] [default: 500]
-    #[arg(long, value_name = "NUMBER")]
-    max_watches_per_user: Option<String>,
-    /// Connections at once; one address may have half of them [env: MAX_CONNECTIONS] [default: 256]
-    #[arg(long, value_name = "NUMBER")]
-    max_connections: Option<String>,
-    /// Namespace in which operations on cluster-scoped subjects are shown
-    #[arg(long, value_name = "NAMESPACE", default_value = "ifo-system")]
-    cluster_operations_namespace: String,
-    /// Allow rule sets to watch core secrets, whose contents they can copy into what others may read
-    #[arg(long)]
-    allow_secrets_target: bool,
-    /// Log format
-    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
-    log_format: Format,
-    /// Log verbosity, as Kubernetes' own servers count it; RUST_LOG overrides it
-    #[arg(short = 'v', long = "v", value_name = "LEVEL", default_value_t = 0)]
-    verbosity: u8,
-}
-
-#[derive(Debug, Args)]
-struct ServeFlags {
-    /// Path to a kubeconfig; in a pod its service account is used
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Address to listen on
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0")]
-    bind_address: IpAddr,
-    /// Port to listen on; 0 takes a free one
-    #[arg(long, value_name = "PORT", default_value_t = 6443)]
-    secure_port: u16,
-    /// Serving certificate (PEM, with intermediates); issued by an own CA if not given
-    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
-    tls_cert_file: Option<PathBuf>,
-    /// Private key of the serving certificate (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
-    tls_private_key_file: Option<PathBuf>,
-    /// Namespace of this server: of its Service and of the Secret with its CA
-    #[arg(long, value_name = "NAMESPACE", default_value = "ifo-system")]
-    namespace: String,
-    /// Name of the Service that the APIService points at
-    #[arg(long, value_name = "NAME", default_value = "ifo-apiserver")]
-    service_name: String,
-    /// URL of another server to take operations over from at the start, instead of one behind the Service [env: RESTORE_FROM]
-    #[arg(long, value_name = "URL")]
-    restore_from: Option<String>,
-    /// Write the port that is listened on to this file, once it is
-    #[arg(long, value_name = "FILE")]
-    port_file: Option<PathBuf>,
-    /// Whether operations are also written as custom resources (crs), which needs their CRD, or not (off) [env: PERSISTENCE] [default: off]
-    #[arg(long, value_name = "MODE")]
-    persistence: Option<String>,
-    #[command(flatten)]
-    common: CommonFlags,
-}
-
-#[derive(Debug, Args)]
-struct DemoFlags {
-    /// Folder of manifests to evaluate, followed as its files change, instead of the built-in scenario
-    #[arg(long, value_name = "DIR")]
-    objects: Option<PathBuf>,
-    /// Folder of OperationRuleSets, instead of the built-in ones
-    #[arg(long, value_name = "DIR")]
-    rules: Option<PathBuf>,
-    /// Port to listen on, on loopback; 0 takes a free one
-    #[arg(long, value_name = "PORT", default_value_t = 0)]
-    secure_port: u16,
-    /// Where to write the kubeconfig
-    #[arg(long, value_name = "FILE", default_value = "ifo-demo.kubeconfig")]
-    kubeconfig_out: PathBuf,
-    #[command(flatten)]
-    common: CommonFlags,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Format {
-    Text,
-    Json,
-}
 
 /// What the process is to do.
 #[derive(Clone, Debug)]
@@ -508,91 +380,5 @@ fn namespace(name: &str, value: String) -> Result<String, ConfigError> {
             value,
             accepted: NAMESPACE,
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn config(args: &[&str], env: &[(&str, &str)]) -> Result<Config, ConfigError> {
-        let cli = Cli::try_parse_from([&["ifo-apiserver"], args].concat()).expect("flags parse");
-        Config::from(cli, |name| {
-            env.iter()
-                .find(|(key, _)| *key == name)
-                .map(|(_, value)| (*value).to_owned())
-        })
-    }
-
-    #[test]
-    fn flags_win_over_the_environment_and_that_over_defaults() {
-        let env = [
-            ("DEBOUNCE_THRESHOLD", "5s"),
-            ("REQUEUE_INTERVAL", ""),
-            ("RETAIN_COMPLETED_IFOS", "true"),
-            ("RETAIN_FOR", "2h"),
-        ];
-        let common = config(&["--debounce-threshold", "7s"], &env)
-            .expect("valid")
-            .common;
-        assert_eq!(common.debounce, Duration::from_secs(7));
-        assert_eq!(
-            config(&[], &env).expect("valid").common.debounce,
-            Duration::from_secs(5)
-        );
-        assert_eq!(common.requeue, Duration::from_mins(1));
-        assert!(common.retain);
-        assert_eq!(common.retain_for, Duration::from_hours(2));
-        assert_eq!(common.retain_max, 10_000);
-    }
-
-    #[test]
-    fn limits_can_be_set_one_by_one() {
-        let flags = ["--max-watches=7", "--max-connections", "8"];
-        let limits = config(
-            &flags,
-            &[("MAX_WATCHES_PER_USER", "3"), ("MAX_WATCHES", "9")],
-        )
-        .expect("valid")
-        .common
-        .limits;
-        let expected = Limits {
-            watches: 7,
-            watches_per_user: 3,
-            connections: 8,
-            ..Limits::default()
-        };
-        assert_eq!(limits, expected);
-    }
-
-    #[test]
-    fn a_bad_value_is_named_with_what_is_accepted() {
-        for (name, value) in [
-            ("DEBOUNCE_THRESHOLD", "soon"),
-            ("K8S_API_TIMEOUT", "0"),
-            ("RETAIN_COMPLETED_IFOS", "yes"),
-            ("PERSISTENCE", "on"),
-            ("MAX_WATCHES", "0"),
-            ("MAX_CONNECTIONS", "many"),
-            ("MAX_REQUESTS_INFLIGHT", "1000001"),
-            ("RETAIN_FOR", "0s"),
-            ("RETAIN_MAX", "-1"),
-            ("POD_IP", "here"),
-        ] {
-            let error = config(&[], &[(name, value)])
-                .expect_err("invalid")
-                .to_string();
-            assert!(
-                error.contains(name) && error.contains(value) && error.contains("expected"),
-                "{error}"
-            );
-            assert_eq!(error.lines().count(), 1);
-        }
-        let error = config(&["--cluster-operations-namespace=A.b"], &[]).expect_err("invalid");
-        assert_eq!(error.name, "--cluster-operations-namespace");
-        for url in ["http://a:1", "a:1", "https://a/b", "https://"] {
-            let error = config(&["--restore-from", url], &[]).expect_err("invalid");
-            assert_eq!(error.name, "--restore-from", "{url}");
-        }
     }
 }

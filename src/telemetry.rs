@@ -3,9 +3,15 @@
 //! Every metric of the process is recorded through a method here, so that their
 //! names, which are an interface, stand in one place, and label values are bounded.
 
+mod log;
 mod persistence;
+mod process;
+#[cfg(test)]
+mod tests;
 
+pub use log::{LogFormat, start_log};
 pub use persistence::PersistenceMetrics;
+use process::Process;
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeLabelSet, LabelSetEncoder};
@@ -16,8 +22,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
-use std::io::IsTerminal as _;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -141,15 +146,6 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// The `process_*` metrics that every exporter of Prometheus' own has.
-#[derive(Default)]
-struct Process {
-    cpu: Counter<f64, AtomicU64>,
-    resident: Gauge,
-    descriptors: Gauge,
-    started: FloatGauge,
-}
-
 impl Metrics {
     /// A registry with every metric, of this crate's version.
     pub fn new() -> Self {
@@ -197,9 +193,6 @@ impl Metrics {
         build
             .get_or_create(&Labels(vec![("version", version.to_owned())]))
             .set(1);
-        let now = jiff::Timestamp::now().as_second();
-        #[allow(clippy::cast_precision_loss)] // seconds since 1970 fit 52 bits
-        self.process.started.set(now as f64);
         let registry = &mut self.registry;
         // Counters get `_total` and names get no unit from the library: the names here
         // are whole but for `_total`.
@@ -300,26 +293,7 @@ impl Metrics {
             self.in_flight.clone(),
         );
         self.persistence.register(registry);
-        registry.register(
-            "process_cpu_seconds",
-            "User and system CPU time",
-            self.process.cpu.clone(),
-        );
-        registry.register(
-            "process_resident_memory_bytes",
-            "Resident memory size",
-            self.process.resident.clone(),
-        );
-        registry.register(
-            "process_open_fds",
-            "Open file descriptors",
-            self.process.descriptors.clone(),
-        );
-        registry.register(
-            "process_start_time_seconds",
-            "Start time since 1970",
-            self.process.started.clone(),
-        );
+        self.process.register(registry);
     }
 
     /// Tells where the gauges about operations are read from, at scrape time.
@@ -524,168 +498,5 @@ impl Metrics {
     /// Those of persistence mode.
     pub fn persistence(&self) -> std::sync::Arc<PersistenceMetrics> {
         self.persistence.clone()
-    }
-}
-
-impl Process {
-    /// Reads `/proc`; on systems without it the values stay 0.
-    #[allow(clippy::cast_precision_loss)] // clock ticks of one process
-    fn read(&self) {
-        /// Ticks per second of the times in `/proc` (`USER_HZ`, fixed by Linux' ABI).
-        const TICKS: f64 = 100.0;
-        if let Ok(stat) = std::fs::read_to_string("/proc/self/stat")
-            // The second field, the command, is in parentheses and may hold spaces.
-            && let Some((_, rest)) = stat.rsplit_once(')')
-        {
-            let fields: Vec<&str> = rest.split_whitespace().collect();
-            let ticks = |index: usize| {
-                fields
-                    .get(index)
-                    .and_then(|field| field.parse::<u64>().ok())
-                    .unwrap_or(0)
-            };
-            let seconds = (ticks(11) + ticks(12)) as f64 / TICKS;
-            self.cpu.inner().store(seconds.to_bits(), Ordering::Relaxed);
-        }
-        if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
-            let kilobytes = status
-                .lines()
-                .find_map(|line| line.strip_prefix("VmRSS:"))
-                .and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<i64>().ok());
-            self.resident.set(kilobytes.unwrap_or(0) * 1024);
-        }
-        if let Ok(descriptors) = std::fs::read_dir("/proc/self/fd") {
-            self.descriptors
-                .set(i64::try_from(descriptors.count()).unwrap_or(i64::MAX));
-        }
-    }
-}
-
-/// How log lines look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// One JSON object a line.
-    Json,
-}
-
-/// Sets the log up: `RUST_LOG` if it is given, else `verbosity` as `-v` counts it in
-/// Kubernetes' own servers (0 to 1 info, 2 to 4 debug, above that trace).
-pub fn start_log(format: LogFormat, filter: Option<&str>, verbosity: u8) -> Result<(), String> {
-    use tracing_subscriber::EnvFilter;
-    let default = match verbosity {
-        0 | 1 => "info",
-        2..=4 => "info,ifo=debug",
-        _ => "debug,ifo=trace",
-    };
-    let filter = EnvFilter::try_new(filter.unwrap_or(default))
-        .map_err(|error| format!("RUST_LOG={:?}: {error}", filter.unwrap_or(default)))?;
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr);
-    let result = match format {
-        LogFormat::Text => log.try_init(),
-        LogFormat::Json => log.json().flatten_event(true).try_init(),
-    };
-    result.map_err(|error| error.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_those_of_the_interface() {
-        let metrics = Metrics::of_version("1.2.3");
-        metrics.read_index_with(|| IndexSample {
-            operations: vec![OperationSample {
-                component: "kubevirt".into(),
-                operation: "Migrating".into(),
-                state: "Progressing".into(),
-                age: 4.0,
-            }],
-            ..IndexSample::default()
-        });
-        metrics.operation_started("kubevirt", "Migrating");
-        metrics.operation_completed(
-            "kubevirt",
-            "Migrating",
-            "Ended",
-            "NotDetected",
-            Duration::from_secs(2),
-        );
-        metrics.feed_event("v1/pods");
-        metrics.feed_state("v1/pods", "listing");
-        metrics.feed_state("v1/pods", "watching");
-        let request = RequestLabels {
-            verb: "LIST".into(),
-            group: "g",
-            version: "v1",
-            resource: "r",
-            scope: "cluster",
-        };
-        metrics.request(&request, 200, Some(Duration::from_millis(2)));
-        metrics.request_terminated(&request, 429);
-        metrics.request_aborted(&request);
-        metrics.feed_relist("v1/pods");
-        metrics.evaluation_failed("rules", "Migrating");
-        let persistence = metrics.persistence();
-        persistence.written("apply");
-        persistence.failed("missing");
-        persistence.backlog(1, None);
-        let text = metrics.render();
-        are_documented(&text);
-        for line in [
-            r#"ifo_build_info{version="1.2.3"} 1"#,
-            r#"ifo_operations{component="kubevirt",operation="Migrating",state="Progressing"} 1"#,
-            r#"ifo_operation_oldest_seconds{component="kubevirt",operation="Migrating"} 4"#,
-            r#"ifo_operations_started_total{component="kubevirt",operation="Migrating"} 1"#,
-            r#"ifo_operations_completed_total{component="kubevirt",operation="Migrating",state="Ended",reason="NotDetected"} 1"#,
-            r#"ifo_feed_events_total{target="v1/pods"} 1"#,
-            r#"ifo_feed_state{target="v1/pods",state="watching"} 1"#,
-            r#"apiserver_request_total{verb="LIST",group="g",version="v1",resource="r",scope="cluster",code="200"} 1"#,
-            r#"apiserver_request_terminations_total{verb="LIST",group="g",version="v1",resource="r",scope="cluster",code="429"} 1"#,
-            r#"apiserver_request_aborts_total{verb="LIST",group="g",version="v1",resource="r",scope="cluster"} 1"#,
-        ] {
-            assert!(text.contains(line), "{line} is not in\n{text}");
-        }
-        assert!(
-            !text.contains(r#"state="listing""#),
-            "a feed is in one state"
-        );
-    }
-
-    /// Each metric has a row with its labels in `docs/metrics.md`.
-    fn are_documented(text: &str) {
-        let doc = include_str!("../docs/metrics.md");
-        for line in text.lines().filter(|line| !line.starts_with('#')) {
-            let (series, _) = line.rsplit_once(' ').expect("a series and its value");
-            let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
-            let parts = ["_bucket", "_sum", "_count"];
-            let name = parts
-                .iter()
-                .find_map(|part| name.strip_suffix(part))
-                .unwrap_or(name);
-            let labels: Vec<String> = labels
-                .split(['{', '}', ','])
-                .filter_map(|label| label.split_once('='))
-                .filter(|(label, _)| *label != "le")
-                .map(|(label, _)| format!(" `{label}`"))
-                .collect();
-            let row = format!("| `{name}` |{} |", labels.join(","));
-            assert!(doc.contains(&row), "docs/metrics.md has no row {row}");
-        }
-    }
-
-    #[test]
-    fn label_values_are_bounded() {
-        let metrics = Metrics::new();
-        for n in 0..MAX_VALUES + 10 {
-            metrics.feed_event(&format!("v1/r{n}"));
-        }
-        let text = metrics.render();
-        assert!(text.contains(r#"ifo_feed_events_total{target="other"} 10"#));
     }
 }

@@ -1,0 +1,82 @@
+use super::*;
+
+fn config(args: &[&str], env: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    let cli = Cli::try_parse_from([&["ifo-apiserver"], args].concat()).expect("flags parse");
+    Config::from(cli, |name| {
+        env.iter()
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| (*value).to_owned())
+    })
+}
+
+#[test]
+fn flags_win_over_the_environment_and_that_over_defaults() {
+    let env = [
+        ("DEBOUNCE_THRESHOLD", "5s"),
+        ("REQUEUE_INTERVAL", ""),
+        ("RETAIN_COMPLETED_IFOS", "true"),
+        ("RETAIN_FOR", "2h"),
+    ];
+    let common = config(&["--debounce-threshold", "7s"], &env)
+        .expect("valid")
+        .common;
+    assert_eq!(common.debounce, Duration::from_secs(7));
+    assert_eq!(
+        config(&[], &env).expect("valid").common.debounce,
+        Duration::from_secs(5)
+    );
+    assert_eq!(common.requeue, Duration::from_mins(1));
+    assert!(common.retain);
+    assert_eq!(common.retain_for, Duration::from_hours(2));
+    assert_eq!(common.retain_max, 10_000);
+}
+
+#[test]
+fn limits_can_be_set_one_by_one() {
+    let flags = ["--max-watches=7", "--max-connections", "8"];
+    let limits = config(
+        &flags,
+        &[("MAX_WATCHES_PER_USER", "3"), ("MAX_WATCHES", "9")],
+    )
+    .expect("valid")
+    .common
+    .limits;
+    let expected = Limits {
+        watches: 7,
+        watches_per_user: 3,
+        connections: 8,
+        ..Limits::default()
+    };
+    assert_eq!(limits, expected);
+}
+
+#[test]
+fn a_bad_value_is_named_with_what_is_accepted() {
+    for (name, value) in [
+        ("DEBOUNCE_THRESHOLD", "soon"),
+        ("K8S_API_TIMEOUT", "0"),
+        ("RETAIN_COMPLETED_IFOS", "yes"),
+        ("PERSISTENCE", "on"),
+        ("MAX_WATCHES", "0"),
+        ("MAX_CONNECTIONS", "many"),
+        ("MAX_REQUESTS_INFLIGHT", "1000001"),
+        ("RETAIN_FOR", "0s"),
+        ("RETAIN_MAX", "-1"),
+        ("POD_IP", "here"),
+    ] {
+        let error = config(&[], &[(name, value)])
+            .expect_err("invalid")
+            .to_string();
+        assert!(
+            error.contains(name) && error.contains(value) && error.contains("expected"),
+            "{error}"
+        );
+        assert_eq!(error.lines().count(), 1);
+    }
+    let error = config(&["--cluster-operations-namespace=A.b"], &[]).expect_err("invalid");
+    assert_eq!(error.name, "--cluster-operations-namespace");
+    for url in ["http://a:1", "a:1", "https://a/b", "https://"] {
+        let error = config(&["--restore-from", url], &[]).expect_err("invalid");
+        assert_eq!(error.name, "--restore-from", "{url}");
+    }
+}

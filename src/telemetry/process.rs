@@ -1,0 +1,75 @@
+//! What any process tells of itself.
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The `process_*` metrics that every exporter of Prometheus' own has.
+#[derive(Default)]
+pub(super) struct Process {
+    cpu: Counter<f64, AtomicU64>,
+    resident: Gauge,
+    descriptors: Gauge,
+    started: Gauge<f64, AtomicU64>,
+}
+
+impl Process {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        let now = jiff::Timestamp::now().as_second();
+        #[allow(clippy::cast_precision_loss)] // seconds since 1970 fit 52 bits
+        self.started.set(now as f64);
+        registry.register(
+            "process_cpu_seconds",
+            "User and system CPU time",
+            self.cpu.clone(),
+        );
+        registry.register(
+            "process_resident_memory_bytes",
+            "Resident memory size",
+            self.resident.clone(),
+        );
+        registry.register(
+            "process_open_fds",
+            "Open file descriptors",
+            self.descriptors.clone(),
+        );
+        registry.register(
+            "process_start_time_seconds",
+            "Start time since 1970",
+            self.started.clone(),
+        );
+    }
+
+    /// Reads `/proc`; on systems without it the values stay 0.
+    #[allow(clippy::cast_precision_loss)] // clock ticks of one process
+    pub(super) fn read(&self) {
+        /// Ticks per second of the times in `/proc` (`USER_HZ`, fixed by Linux' ABI).
+        const TICKS: f64 = 100.0;
+        if let Ok(stat) = std::fs::read_to_string("/proc/self/stat")
+            // The second field, the command, is in parentheses and may hold spaces.
+            && let Some((_, rest)) = stat.rsplit_once(')')
+        {
+            let fields: Vec<&str> = rest.split_whitespace().collect();
+            let ticks = |index: usize| {
+                fields
+                    .get(index)
+                    .and_then(|field| field.parse::<u64>().ok())
+                    .unwrap_or(0)
+            };
+            let seconds = (ticks(11) + ticks(12)) as f64 / TICKS;
+            self.cpu.inner().store(seconds.to_bits(), Ordering::Relaxed);
+        }
+        if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
+            let kilobytes = status
+                .lines()
+                .find_map(|line| line.strip_prefix("VmRSS:"))
+                .and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<i64>().ok());
+            self.resident.set(kilobytes.unwrap_or(0) * 1024);
+        }
+        if let Ok(descriptors) = std::fs::read_dir("/proc/self/fd") {
+            self.descriptors
+                .set(i64::try_from(descriptors.count()).unwrap_or(i64::MAX));
+        }
+    }
+}

@@ -1,0 +1,94 @@
+use super::*;
+
+#[test]
+fn names_are_those_of_the_interface() {
+    let metrics = Metrics::of_version("1.2.3");
+    metrics.read_index_with(|| IndexSample {
+        operations: vec![OperationSample {
+            component: "kubevirt".into(),
+            operation: "Migrating".into(),
+            state: "Progressing".into(),
+            age: 4.0,
+        }],
+        ..IndexSample::default()
+    });
+    metrics.operation_started("kubevirt", "Migrating");
+    metrics.operation_completed(
+        "kubevirt",
+        "Migrating",
+        "Ended",
+        "NotDetected",
+        Duration::from_secs(2),
+    );
+    metrics.feed_event("v1/pods");
+    metrics.feed_state("v1/pods", "listing");
+    metrics.feed_state("v1/pods", "watching");
+    let request = RequestLabels {
+        verb: "LIST".into(),
+        group: "g",
+        version: "v1",
+        resource: "r",
+        scope: "cluster",
+    };
+    metrics.request(&request, 200, Some(Duration::from_millis(2)));
+    metrics.request_terminated(&request, 429);
+    metrics.request_aborted(&request);
+    metrics.feed_relist("v1/pods");
+    metrics.evaluation_failed("rules", "Migrating");
+    let persistence = metrics.persistence();
+    persistence.written("apply");
+    persistence.failed("missing");
+    persistence.backlog(1, None);
+    let text = metrics.render();
+    are_documented(&text);
+    for line in [
+        r#"ifo_build_info{version="1.2.3"} 1"#,
+        r#"ifo_operations{component="kubevirt",operation="Migrating",state="Progressing"} 1"#,
+        r#"ifo_operation_oldest_seconds{component="kubevirt",operation="Migrating"} 4"#,
+        r#"ifo_operations_started_total{component="kubevirt",operation="Migrating"} 1"#,
+        r#"ifo_operations_completed_total{component="kubevirt",operation="Migrating",state="Ended",reason="NotDetected"} 1"#,
+        r#"ifo_feed_events_total{target="v1/pods"} 1"#,
+        r#"ifo_feed_state{target="v1/pods",state="watching"} 1"#,
+        r#"apiserver_request_total{verb="LIST",group="g",version="v1",resource="r",scope="cluster",code="200"} 1"#,
+        r#"apiserver_request_terminations_total{verb="LIST",group="g",version="v1",resource="r",scope="cluster",code="429"} 1"#,
+        r#"apiserver_request_aborts_total{verb="LIST",group="g",version="v1",resource="r",scope="cluster"} 1"#,
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+    assert!(
+        !text.contains(r#"state="listing""#),
+        "a feed is in one state"
+    );
+}
+
+/// Each metric has a row with its labels in `docs/metrics.md`.
+fn are_documented(text: &str) {
+    let doc = include_str!("../../docs/metrics.md");
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (series, _) = line.rsplit_once(' ').expect("a series and its value");
+        let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+        let parts = ["_bucket", "_sum", "_count"];
+        let name = parts
+            .iter()
+            .find_map(|part| name.strip_suffix(part))
+            .unwrap_or(name);
+        let labels: Vec<String> = labels
+            .split(['{', '}', ','])
+            .filter_map(|label| label.split_once('='))
+            .filter(|(label, _)| *label != "le")
+            .map(|(label, _)| format!(" `{label}`"))
+            .collect();
+        let row = format!("| `{name}` |{} |", labels.join(","));
+        assert!(doc.contains(&row), "docs/metrics.md has no row {row}");
+    }
+}
+
+#[test]
+fn label_values_are_bounded() {
+    let metrics = Metrics::new();
+    for n in 0..MAX_VALUES + 10 {
+        metrics.feed_event(&format!("v1/r{n}"));
+    }
+    let text = metrics.render();
+    assert!(text.contains(r#"ifo_feed_events_total{target="other"} 10"#));
+}
