@@ -11,7 +11,7 @@ mod catalogue;
 use anyhow::Context as _;
 use catalogue::Shipped;
 use ifo::api::schema;
-use ifo::cli::roles;
+use ifo::cli::rules::roles;
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -2,7 +2,7 @@
 //! by hand is complete and fits together.
 
 use ifo::api::ruleset::OperationRuleSet;
-use ifo::cli::roles::AGGREGATE_LABEL;
+use ifo::cli::rules::roles::AGGREGATE_LABEL;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -3,7 +3,6 @@
 
 use super::connect::Server;
 use super::kin::group;
-use super::names::plural;
 use super::operation::Subject;
 use crate::api::Gvr;
 use kube::core::discovery::v2::{APIGroupDiscoveryList, APIVersionDiscovery};
@@ -171,6 +170,20 @@ impl ChosenKind {
     }
 }
 
+/// apimachinery's `meta.UnsafeGuessKindToResource`.
+pub(super) fn plural(kind: &str) -> String {
+    let singular = kind.to_lowercase();
+    if singular.is_empty() || singular.ends_with("endpoints") {
+        singular
+    } else if singular.ends_with('s') {
+        singular + "es"
+    } else if let Some(stem) = singular.strip_suffix('y') {
+        format!("{stem}ies")
+    } else {
+        singular + "s"
+    }
+}
+
 /// `vm` of `VirtualMachine`.
 pub(super) fn initials(kind: &str) -> String {
     let initials = kind.chars().filter(char::is_ascii_uppercase);
@@ -287,6 +300,20 @@ mod tests {
         let meant = served.iter().filter(|it| kind.name.means(it));
         kind.resources = meant.cloned().collect();
         kind
+    }
+
+    #[test]
+    fn plurals_are_guessed_as_apimachinery_does() {
+        for (kind, expected) in [
+            ("VirtualMachine", "virtualmachines"),
+            ("Endpoints", "endpoints"),
+            ("Ingress", "ingresses"),
+            ("NetworkPolicy", "networkpolicies"),
+            ("Gateway", "gatewaies"),
+            ("AAQ", "aaqs"),
+        ] {
+            assert_eq!(plural(kind), expected);
+        }
     }
 
     #[test]

@@ -1,44 +1,34 @@
 //! The commands of the kubectl plugin. Enters: arguments. Leaves: what they print, and
-//! an exit code. The tools for rule authors need no server, and no cluster unless they
-//! are told to ask one; the others ask the server of the current kubeconfig.
+//! an exit code. The tools for rule authors (`rules`) need no server; the others ask that
+//! of the current kubeconfig.
 //!
 //! ```text
 //! connect ─▶ source ─▶ operation ─▶ filter ─▶ sort ─▶ columns · list · summary
 //! ```
 
-mod check;
 mod columns;
 mod completion;
 mod connect;
 mod describe;
-mod eval;
-mod expect;
 mod filter;
-mod input;
 mod kin;
 mod kinds;
 mod list;
 mod lookup;
-mod names;
 mod operation;
 mod output;
 mod paint;
 mod problem;
 mod redraw;
-mod replay;
-pub mod roles;
-mod rule_sets;
+pub mod rules;
 #[cfg(test)]
 mod sample;
-mod schema;
 #[cfg(test)]
 mod snapshots;
 mod sort;
 mod source;
-mod stream;
 mod summary;
 mod target;
-mod test;
 mod top;
 mod tree;
 mod version;
@@ -94,7 +84,7 @@ Examples:
   kubectl ifo rules check my-rules.yaml
   kubectl ifo rules test my-rules.yaml --objects machines.yaml")]
     #[command(subcommand)]
-    Rules(Rules),
+    Rules(rules::Command),
     /// Prints the versions of the plugin and of the server
     Version(version::Args),
     /// Prints a script that makes a shell complete kubectl-ifo
@@ -105,20 +95,6 @@ Examples:
     /// Writes the man pages
     #[command(name = "__man", hide = true)]
     Man(completion::ManArgs),
-}
-
-#[derive(Debug, Subcommand)]
-enum Rules {
-    /// Compiles rule sets, and checks the fields they read against a schema
-    Check(Box<check::Args>),
-    /// Says which operations the rules find on objects
-    Test(test::Args),
-    /// Runs a recorded watch stream through the rules, in virtual time
-    Replay(replay::Args),
-    /// Evaluates one expression against one object
-    Eval(eval::Args),
-    /// Prints the least ClusterRole that lets the server watch the rules' targets
-    Roles(roles::Args),
 }
 
 /// The commands with their flags. Where no command is named, the flags are those of the
@@ -146,26 +122,12 @@ pub fn run() -> ExitCode {
     let parsed = definitions().get_matches_from(arguments);
     let cli = Cli::from_arg_matches(&parsed).unwrap_or_else(|error| error.exit());
     match cli.command {
-        Command::Rules(command) => rules(command),
+        Command::Rules(command) if rules::run(&command) => ExitCode::SUCCESS,
+        Command::Rules(_) => ExitCode::FAILURE,
         Command::Completion(args) => completion::run(&args, &definitions()),
         Command::Complete(words) => completion::next(&words, &definitions()),
         Command::Man(args) => completion::man(&args, definitions()),
         command => asked(command),
-    }
-}
-
-fn rules(command: Rules) -> ExitCode {
-    let well = match command {
-        Rules::Check(args) => check::run(&args),
-        Rules::Test(args) => test::run(&args),
-        Rules::Replay(args) => replay::run(&args),
-        Rules::Eval(args) => eval::run(&args),
-        Rules::Roles(args) => roles::run(&args),
-    };
-    if well {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
     }
 }
 

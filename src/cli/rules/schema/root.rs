@@ -52,20 +52,20 @@ static TEXT: LazyLock<Value> = LazyLock::new(|| json!({"type": "string"}));
 
 /// A field that an object cannot have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::cli) struct Unknown {
+pub(in crate::cli::rules) struct Unknown {
     /// Steps to it.
-    pub(in crate::cli) depth: usize,
+    pub(in crate::cli::rules) depth: usize,
     /// Its name.
-    pub(in crate::cli) field: String,
+    pub(in crate::cli::rules) field: String,
     /// What does not have it, such as `object.status`.
-    pub(in crate::cli) parent: String,
+    pub(in crate::cli::rules) parent: String,
     /// The name that was probably meant.
-    pub(in crate::cli) nearest: Option<String>,
+    pub(in crate::cli::rules) nearest: Option<String>,
 }
 
 /// The schema of an object.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::cli) struct Root<'s> {
+pub(in crate::cli::rules) struct Root<'s> {
     /// The document that its references are in.
     pub(super) document: &'s Value,
     /// The schema itself.
@@ -85,7 +85,7 @@ struct Inside<'s> {
 
 impl<'s> Root<'s> {
     /// The first step of `path` that an object cannot have, if there is one.
-    pub(in crate::cli) fn check(&self, path: &[Step]) -> Option<Unknown> {
+    pub(in crate::cli::rules) fn check(&self, path: &[Step]) -> Option<Unknown> {
         let mut parent = "object".to_owned();
         let mut here = vec![self.schema];
         for (depth, step) in path.iter().enumerate() {

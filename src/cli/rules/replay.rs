@@ -11,10 +11,10 @@ mod history;
 
 use super::input::Input;
 use super::names::Names;
-use super::output::{Format, complain, print, print_value, table};
 use super::rule_sets;
 use super::stream::{self, Change, Event};
 use crate::api::{Gvr, Source, duration};
+use crate::cli::output::{Format, complain, print, print_value, table};
 use crate::evaluate::{FieldFailure, Subject, evaluate};
 use crate::expression::Doc;
 use crate::index::{self, Bounds, Cursor, Scope, Stamp, Writer};
@@ -50,7 +50,7 @@ const RING: Bounds = Bounds {
 Examples:
   kubectl get vm -A -w --output-watch-events -o json > stream.json
   kubectl ifo rules replay my-rules.yaml --stream stream.json")]
-pub(super) struct Args {
+pub(in crate::cli) struct Args {
     /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a kustomization.yaml), - for standard input; also CRDs, for the names of their resources
     #[arg(required = true, value_name = "RULES")]
     rules: Vec<PathBuf>,

@@ -5,9 +5,9 @@ mod root;
 
 pub(super) use root::Root;
 
-use super::connect::Connect;
 use super::input::{self, Input};
 use crate::api::Gvr;
+use crate::cli::connect::Connect;
 use crate::observe::manifest;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

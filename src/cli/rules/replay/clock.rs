@@ -94,8 +94,8 @@ fn newest(object: &Value) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::names::Names;
-    use crate::cli::stream;
+    use crate::cli::rules::names::Names;
+    use crate::cli::rules::stream;
 
     #[test]
     fn no_object_is_from_the_future() {

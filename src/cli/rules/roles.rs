@@ -2,9 +2,9 @@
 //! the `clusterrole.yaml` of each part of the catalogue.
 
 use super::input::Input;
-use super::output::{Format, complain, print, print_value};
 use super::rule_sets;
 use crate::api::ruleset::Target;
+use crate::cli::output::{Format, complain, print, print_value};
 use clap::ValueEnum as _;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -22,7 +22,7 @@ const VERBS: [&str; 3] = ["get", "list", "watch"];
 #[command(after_help = "\
 Examples:
   kubectl ifo rules roles my-rules.yaml | kubectl apply -f -")]
-pub(super) struct Args {
+pub(in crate::cli) struct Args {
     /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a kustomization.yaml), - for standard input
     #[arg(required = true, value_name = "RULES")]
     rules: Vec<PathBuf>,

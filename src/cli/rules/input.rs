@@ -5,7 +5,7 @@
 //! searched, documents that are no Kubernetes objects are left out; in a file that was
 //! named they are a fault.
 
-use super::output::complain;
+use crate::cli::output::complain;
 use crate::observe::manifest::{self, Object};
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -3,8 +3,8 @@
 
 use super::clock::Clock;
 use crate::api::live::{InFlightOperation, Phase, StartTimeSource, State};
-use crate::cli::expect;
-use crate::cli::test::Subject;
+use crate::cli::rules::expect;
+use crate::cli::rules::test::Subject;
 use crate::index::{Change, Key};
 use serde::Serialize;
 use std::collections::HashMap;

@@ -5,10 +5,10 @@
 use super::expect;
 use super::input::{Found, Input};
 use super::names::Names;
-use super::output::{Format, complain, print, print_value, table};
 use super::rule_sets;
 use crate::api::Gvr;
 use crate::api::live::State;
+use crate::cli::output::{Format, complain, print, print_value, table};
 use crate::evaluate::{Evaluation, evaluate};
 use crate::expression::Doc;
 use crate::rules::RuleBook;
@@ -30,7 +30,7 @@ use std::sync::Arc;
 Examples:
   kubectl ifo rules test my-rules.yaml --objects machines.yaml
   kubectl get vm -A -o yaml | kubectl ifo rules test my-rules.yaml --objects -")]
-pub(super) struct Args {
+pub(in crate::cli) struct Args {
     /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a kustomization.yaml), - for standard input
     #[arg(required = true, value_name = "RULES")]
     rules: Vec<PathBuf>,

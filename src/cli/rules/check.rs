@@ -2,13 +2,13 @@
 //! applied; and what it cannot say, because it knows no schema: fields that no object
 //! has.
 
-use super::connect::Connect;
 use super::input::{Found, Input};
-use super::output::{complain, print};
 use super::rule_sets::{self, Loaded};
 use super::schema::{Root, Schemas};
 use crate::api::ruleset::{KIND, PLURAL};
 use crate::api::{self, Gvr, schema};
+use crate::cli::connect::Connect;
+use crate::cli::output::{complain, print};
 use crate::expression::{Origin, Origins, Step, fields};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ Examples:
 // `--cluster` says something else here than it does for kubectl; a namespace says nothing.
 #[command(mut_arg("cluster", |it| it.long("kubeconfig-cluster")))]
 #[command(mut_arg("namespace", |it| it.hide(true)))]
-pub(super) struct Args {
+pub(in crate::cli) struct Args {
     /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a kustomization.yaml), - for standard input; other kinds are left out
     #[arg(required = true, value_name = "FILE|DIR")]
     files: Vec<PathBuf>,

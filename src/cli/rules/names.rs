@@ -3,6 +3,7 @@
 
 use super::input::Found;
 use crate::api::Gvr;
+use crate::cli::kinds::plural;
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -42,39 +43,6 @@ impl Names {
             group: group.to_owned(),
             version: version.to_owned(),
             resource: declared.cloned().unwrap_or_else(|| plural(kind)),
-        }
-    }
-}
-
-/// apimachinery's `meta.UnsafeGuessKindToResource`.
-pub(super) fn plural(kind: &str) -> String {
-    let singular = kind.to_lowercase();
-    if singular.is_empty() || singular.ends_with("endpoints") {
-        singular
-    } else if singular.ends_with('s') {
-        singular + "es"
-    } else if let Some(stem) = singular.strip_suffix('y') {
-        format!("{stem}ies")
-    } else {
-        singular + "s"
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn plurals_are_guessed_as_apimachinery_does() {
-        for (kind, expected) in [
-            ("VirtualMachine", "virtualmachines"),
-            ("Endpoints", "endpoints"),
-            ("Ingress", "ingresses"),
-            ("NetworkPolicy", "networkpolicies"),
-            ("Gateway", "gatewaies"),
-            ("AAQ", "aaqs"),
-        ] {
-            assert_eq!(plural(kind), expected);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! type, or the error.
 
 use super::input;
-use super::output::{Format, complain, print, print_value};
+use crate::cli::output::{Format, complain, print, print_value};
 use crate::expression::{
     Budget, CompileError, Doc, Environment, Failure, Kind, STEPS_PER_OBJECT, Scope, compile,
 };
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "\
 Examples:
   kubectl ifo rules eval 'object.status.phase' --object pod.yaml")]
-pub(super) struct Args {
+pub(in crate::cli) struct Args {
     /// CEL on `object` and `now`
     #[arg(value_name = "EXPRESSION", allow_hyphen_values = true)]
     expression: String,

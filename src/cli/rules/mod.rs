@@ -1,0 +1,47 @@
+//! The tools for rule authors: `kubectl ifo rules …`. Enters: rule sets, objects and
+//! recorded watches, as files. Leaves: what the server would say of them. No server is
+//! needed, and no cluster unless `check` is told to ask one for its schemas.
+//!
+//! ```text
+//! files ─▶ input ─▶ rule_sets ─┬─▶ test: objects       schema ─▶ check
+//!                              ├─▶ replay: stream
+//!                              └─▶ roles
+//! ```
+
+mod check;
+mod eval;
+mod expect;
+mod input;
+mod names;
+mod replay;
+pub mod roles;
+mod rule_sets;
+mod schema;
+mod stream;
+mod test;
+
+/// See above.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Command {
+    /// Compiles rule sets, and checks the fields they read against a schema
+    Check(Box<check::Args>),
+    /// Says which operations the rules find on objects
+    Test(test::Args),
+    /// Runs a recorded watch stream through the rules, in virtual time
+    Replay(replay::Args),
+    /// Evaluates one expression against one object
+    Eval(eval::Args),
+    /// Prints the least ClusterRole that lets the server watch the rules' targets
+    Roles(roles::Args),
+}
+
+/// Runs one; true if all is well.
+pub(super) fn run(command: &Command) -> bool {
+    match command {
+        Command::Check(args) => check::run(args),
+        Command::Test(args) => test::run(args),
+        Command::Replay(args) => replay::run(args),
+        Command::Eval(args) => eval::run(args),
+        Command::Roles(args) => roles::run(args),
+    }
+}
