@@ -1,20 +1,18 @@
-//! One operation while it is in flight, and the object that it is shown as.
+//! One operation while it is in flight: what it is called, who detects it, since when.
 
+mod object;
 mod restored;
 
 pub use restored::{Restored, UNCLAIMED};
 
 use super::arbitrate::What;
-use super::end::End;
-use crate::api::live::{self, InFlightOperation, Phase, Spec, StartTimeSource, State, Status};
-use crate::api::{Gvr, LIVE_GROUP, VERSION, labels};
+use crate::api::live::{StartTimeSource, State};
+use crate::api::{Gvr, labels};
 use crate::evaluate::{Says, Subject};
 use crate::index::Key;
 use crate::rules::{Rule, RuleSet};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time};
 use litemap::LiteMap;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -91,15 +89,6 @@ pub struct Operation {
     /// Since when it is (not) detected, and whether that is known.
     detected: Detected,
     detected_since: Timestamp,
-}
-
-/// What an operation shows of how it goes.
-struct Shown<'a> {
-    phase: Phase,
-    state: State,
-    reason: &'a str,
-    message: &'a str,
-    progress: Option<u8>,
 }
 
 /// Status of the condition `Detected`.
@@ -272,215 +261,6 @@ impl Operation {
         let same = self.detections.get(&self.speaker.rule_set.name);
         same.or_else(|| self.detections.values().next())
     }
-
-    /// The object while it is in flight, as JSON.
-    pub fn active(&self, view: &SubjectView) -> Vec<u8> {
-        let says = &self.speaker.says;
-        let state = if self.detections.is_empty() {
-            State::Settling
-        } else {
-            says.state.unwrap_or(State::Progressing)
-        };
-        let reason = match &says.reason {
-            Some(reason) => reason.to_string(),
-            None => operation_reason(&self.what.operation),
-        };
-        let shown = Shown {
-            phase: Phase::Active,
-            state,
-            reason: &reason,
-            message: &says.message,
-            progress: says.progress,
-        };
-        self.encode(view, &shown, None)
-    }
-
-    /// The object at its end, as JSON.
-    pub fn completed(&self, view: &SubjectView, end: &End, now: Timestamp) -> Vec<u8> {
-        let last = self.speaker.says.progress;
-        let shown = Shown {
-            phase: Phase::Completed,
-            state: end.state(),
-            reason: end.reason(),
-            message: &end.message(),
-            // Nothing is left to do of what succeeded; of the rest, what was last told.
-            progress: match end.state() {
-                State::Succeeded => last.map(|_| 100),
-                _ => last,
-            },
-        };
-        self.encode(view, &shown, Some(now))
-    }
-
-    fn encode(
-        &self,
-        view: &SubjectView,
-        shown: &Shown<'_>,
-        completed: Option<Timestamp>,
-    ) -> Vec<u8> {
-        let Shown {
-            phase,
-            state,
-            reason,
-            message,
-            progress,
-        } = *shown;
-        let subject = &view.subject;
-        let object = InFlightOperation {
-            api_version: format!("{LIVE_GROUP}/{VERSION}"),
-            kind: live::KIND.to_owned(),
-            metadata: ObjectMeta {
-                name: Some(self.key.name.to_string()),
-                namespace: Some(self.key.namespace.to_string()),
-                uid: Some(self.uid.to_string()),
-                creation_timestamp: Some(Time(self.start)),
-                generation: Some(1),
-                labels: Some(self.labels(view)),
-                owner_references: subject.uid.as_ref().map(|uid| {
-                    vec![OwnerReference {
-                        api_version: view.api_version.to_string(),
-                        kind: view.kind.to_string(),
-                        name: subject.name.to_string(),
-                        uid: uid.to_string(),
-                        controller: Some(true),
-                        block_owner_deletion: Some(false),
-                    }]
-                }),
-                ..ObjectMeta::default()
-            },
-            spec: Spec {
-                operation: self.what.operation.to_string(),
-                rule_set: self.speaker.rule_set.name.to_string(),
-                component: self.speaker.rule_set.component.to_string(),
-                subject: live::Subject {
-                    api_version: view.api_version.to_string(),
-                    kind: view.kind.to_string(),
-                    name: subject.name.to_string(),
-                    namespace: subject.namespace.as_deref().map(str::to_owned),
-                    uid: subject.uid.as_deref().map(str::to_owned),
-                    owner_references: subject.owners.clone(),
-                },
-                item: self.what.item.as_deref().map(str::to_owned),
-            },
-            status: Status {
-                phase,
-                state,
-                reason: reason.to_owned(),
-                message: message.to_owned(),
-                progress,
-                start_time_source: self.start_source,
-                last_detected: Time(self.last_detected),
-                completed: completed.map(|_| Time(self.detected_until(completed))),
-                instance: self.instance.as_deref().map(str::to_owned),
-                detected_by: self.detected_by.iter().map(ToString::to_string).collect(),
-                subject_generation: subject.generation,
-                conditions: self.conditions(subject.generation, reason, message, completed),
-            },
-        };
-        serde_json::to_vec(&object).expect("maps with string keys always encode")
-    }
-
-    /// When it stopped being detected: the start of the settling, else the end itself. Not
-    /// before its start, which is a second late if the one before started in the same.
-    fn detected_until(&self, completed: Option<Timestamp>) -> Timestamp {
-        let until = match (self.detected, completed) {
-            (Detected::False, _) | (_, None) => self.detected_since,
-            (_, Some(completed)) => completed,
-        };
-        until.max(self.start)
-    }
-
-    fn conditions(
-        &self,
-        generation: Option<i64>,
-        reason: &str,
-        message: &str,
-        completed: Option<Timestamp>,
-    ) -> Vec<Condition> {
-        let condition =
-            |type_: &str, status: &str, since: Timestamp, reason: &str, message: &str| Condition {
-                type_: type_.to_owned(),
-                status: status.to_owned(),
-                last_transition_time: Time(since),
-                reason: reason.to_owned(),
-                message: message.to_owned(),
-                observed_generation: generation,
-            };
-        let (detected, since, why) = match (self.detected, completed) {
-            (Detected::True | Detected::Unknown, Some(end)) => ("False", end, reason),
-            (Detected::False, Some(_)) => ("False", self.detected_since, reason),
-            (Detected::True, None) => ("True", self.detected_since, "RuleMatched"),
-            (Detected::False, None) => ("False", self.detected_since, "Settling"),
-            (Detected::Unknown, None) => ("Unknown", self.detected_since, "WatchGap"),
-        };
-        let over = completed.is_some();
-        vec![
-            condition(
-                "Progressing",
-                if over { "False" } else { "True" },
-                completed.unwrap_or(self.start),
-                reason,
-                message,
-            ),
-            condition("Detected", detected, since, why, ""),
-            condition(
-                "Completed",
-                if over { "True" } else { "False" },
-                completed.unwrap_or(self.start),
-                if over { reason } else { "InFlight" },
-                if over { message } else { "" },
-            ),
-        ]
-    }
-
-    /// Computed labels, under the fixed ones, under those that the server sets.
-    fn labels(&self, view: &SubjectView) -> BTreeMap<String, String> {
-        let subject = &view.subject;
-        let mut all = (*self.speaker.says.labels).clone();
-        let mut set = |suffix: &str, value: &str| {
-            if !value.is_empty() {
-                all.insert(
-                    format!("{}{suffix}", labels::PREFIX),
-                    labels::to_value(value),
-                );
-            }
-        };
-        set("subject-name", &subject.name);
-        set(
-            "subject-namespace",
-            subject.namespace.as_deref().unwrap_or_default(),
-        );
-        set("subject-kind", &view.kind);
-        set("subject-uid", subject.uid.as_deref().unwrap_or_default());
-        if let Some(owner) = subject.owners.first() {
-            let (group, version) = owner
-                .api_version
-                .split_once('/')
-                .unwrap_or(("", &owner.api_version));
-            set("owner-uid", &owner.uid);
-            set("owner-name", &owner.name);
-            set("owner-kind", &owner.kind);
-            set("owner-group", group);
-            set("owner-version", version);
-        }
-        set("operation", &self.what.operation);
-        set("component", &self.speaker.rule_set.component);
-        set("ruleset", &self.speaker.rule_set.name);
-        all
-    }
-}
-
-/// The operation's name as a condition reason, which has fewer characters to choose from
-/// than a label value.
-fn operation_reason(operation: &str) -> String {
-    let mut reason: String = operation
-        .chars()
-        .filter(|c| c.is_ascii_alphanumeric() || *c == '_')
-        .collect();
-    if !reason.starts_with(|c: char| c.is_ascii_alphabetic()) {
-        reason.insert_str(0, "Operation");
-    }
-    reason
 }
 
 /// `<subject>-<operation>-<hash>`, a valid DNS subdomain whatever the parts hold.

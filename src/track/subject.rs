@@ -1,5 +1,6 @@
 //! One subject: its operations in flight, and those that wait to appear.
 
+mod answers;
 mod restored;
 
 use super::arbitrate::{self, Contender, What};
@@ -9,11 +10,11 @@ use super::operation::{Detection, Detections, Operation, Start, SubjectView};
 use super::tracker::Now;
 use crate::api::Gvr;
 use crate::api::live::StartTimeSource;
-use crate::evaluate::{Evaluation, Finding, Outcome, Subject};
+use crate::evaluate::{Evaluation, Outcome, Subject};
 use crate::rules::{Rule, RuleBook, Supersedes};
+use answers::Answers;
 use jiff::{SignedDuration, Timestamp};
 use litemap::LiteMap;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -69,67 +70,6 @@ struct Waiting {
     ready: Instant,
     /// It has to be detected for some time first.
     delayed: bool,
-}
-
-/// What an evaluation says of each operation: the rule sets that have an answer, and
-/// None for one whose rule failed.
-#[derive(Default)]
-struct Answers {
-    found: BTreeMap<What, BTreeMap<Arc<str>, Option<Arc<Detection>>>>,
-    /// Operation and rule set of rules whose list of elements failed.
-    failed_lists: BTreeSet<(Arc<str>, Arc<str>)>,
-}
-
-impl Answers {
-    fn new(target: &Arc<Gvr>, findings: Vec<Finding>) -> Self {
-        let mut answers = Self::default();
-        for finding in findings {
-            let Finding {
-                rule_set,
-                operation,
-                item,
-                says,
-            } = finding;
-            if says.is_none() && item.is_none() {
-                answers
-                    .failed_lists
-                    .insert((operation.clone(), rule_set.name.clone()));
-            }
-            let name = rule_set.name.clone();
-            let detection = says.map(|says| {
-                Arc::new(Detection {
-                    target: target.clone(),
-                    rule_set,
-                    says,
-                })
-            });
-            answers
-                .found
-                .entry(What { operation, item })
-                .or_default()
-                .insert(name, detection);
-        }
-        answers
-    }
-
-    /// Brings what is known of one operation up to date. No answer from a rule of this
-    /// book is "not detected"; a failed one keeps what was; other targets' rules were
-    /// not asked.
-    fn apply(&mut self, book: &RuleBook, what: &What, detections: &mut Detections) {
-        let answers = self.found.remove(what).unwrap_or_default();
-        detections.retain(|rule_set, detection| {
-            *detection.target != book.target
-                || answers.contains_key(rule_set)
-                || self
-                    .failed_lists
-                    .contains(&(what.operation.clone(), rule_set.clone()))
-        });
-        for (rule_set, detection) in answers {
-            if let Some(detection) = detection {
-                detections.insert(rule_set, detection);
-            }
-        }
-    }
 }
 
 impl Tracked {

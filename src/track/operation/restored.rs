@@ -2,7 +2,8 @@
 //! that anybody may have edited since. Leaves: the operation it shows, with the rule sets
 //! known by their names only until their book is there, or why it is not believed.
 
-use super::{Detected, Detection, Operation, Shown, SubjectView, operation_reason};
+use super::object::{Shown, operation_reason};
+use super::{Detected, Detection, Operation, SubjectView};
 use crate::api::live::{InFlightOperation, Phase, StartTimeSource, State, Status};
 use crate::api::{Gvr, labels};
 use crate::evaluate::{Says, Subject};

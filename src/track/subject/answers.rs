@@ -1,0 +1,70 @@
+//! What an evaluation says of the operations of a subject.
+
+use crate::api::Gvr;
+use crate::evaluate::Finding;
+use crate::rules::RuleBook;
+use crate::track::arbitrate::What;
+use crate::track::operation::{Detection, Detections};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What an evaluation says of each operation: the rule sets that have an answer, and
+/// None for one whose rule failed.
+#[derive(Default)]
+pub(super) struct Answers {
+    pub(super) found: BTreeMap<What, BTreeMap<Arc<str>, Option<Arc<Detection>>>>,
+    /// Operation and rule set of rules whose list of elements failed.
+    failed_lists: BTreeSet<(Arc<str>, Arc<str>)>,
+}
+
+impl Answers {
+    pub(super) fn new(target: &Arc<Gvr>, findings: Vec<Finding>) -> Self {
+        let mut answers = Self::default();
+        for finding in findings {
+            let Finding {
+                rule_set,
+                operation,
+                item,
+                says,
+            } = finding;
+            if says.is_none() && item.is_none() {
+                answers
+                    .failed_lists
+                    .insert((operation.clone(), rule_set.name.clone()));
+            }
+            let name = rule_set.name.clone();
+            let detection = says.map(|says| {
+                Arc::new(Detection {
+                    target: target.clone(),
+                    rule_set,
+                    says,
+                })
+            });
+            answers
+                .found
+                .entry(What { operation, item })
+                .or_default()
+                .insert(name, detection);
+        }
+        answers
+    }
+
+    /// Brings what is known of one operation up to date. No answer from a rule of this
+    /// book is "not detected"; a failed one keeps what was; other targets' rules were
+    /// not asked.
+    pub(super) fn apply(&mut self, book: &RuleBook, what: &What, detections: &mut Detections) {
+        let answers = self.found.remove(what).unwrap_or_default();
+        detections.retain(|rule_set, detection| {
+            *detection.target != book.target
+                || answers.contains_key(rule_set)
+                || self
+                    .failed_lists
+                    .contains(&(what.operation.clone(), rule_set.clone()))
+        });
+        for (rule_set, detection) in answers {
+            if let Some(detection) = detection {
+                detections.insert(rule_set, detection);
+            }
+        }
+    }
+}
