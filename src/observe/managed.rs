@@ -1,6 +1,6 @@
 //! When an object was last changed, out of its JSON. Not read as the other fields are:
-//! only the few events need it that show something to have started or ended, and with each
-//! it would be 6 to 9 % of what decoding and evaluating it takes.
+//! only the few events need it that show something to have started or ended, and for every
+//! object it would be 6 to 9 % of what decoding and evaluating it takes.
 
 use jiff::Timestamp;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};

@@ -194,9 +194,15 @@ impl World {
                 says: (!failed).then(Says::default),
             }
         });
+        let findings = findings.collect();
+        self.finds(subject, findings);
+    }
+
+    /// The subject's rules say this of it.
+    fn finds(&mut self, subject: Subject, findings: Vec<Finding>) {
         let evaluation = Evaluation {
             subject,
-            findings: findings.collect(),
+            findings,
             outcomes: Vec::new(),
             unselected: Vec::new(),
             failures: Vec::new(),

@@ -25,18 +25,7 @@ impl World {
                 ..Says::default()
             }),
         };
-        let evaluation = Evaluation {
-            subject: subject(name),
-            findings: vec![finding],
-            outcomes: Vec::new(),
-            unselected: Vec::new(),
-            failures: Vec::new(),
-            read_now: false,
-        };
-        self.feed(Event::Evaluated {
-            evaluation: Box::new(evaluation),
-            read: Instant::now(),
-        });
+        self.finds(subject(name), vec![finding]);
     }
 
     fn stops(&mut self, name: &str) {
