@@ -8,6 +8,7 @@ use axum::response::IntoResponse as _;
 use http::{HeaderMap, Method, Request, StatusCode, Uri, header};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
+use std::io::Read as _;
 use tower::ServiceExt as _;
 
 /// How much of a watch is looked at, in chunks: the initial events, then some bookmarks,
@@ -39,7 +40,8 @@ fn is_status(status: &Value, code: u16) {
     assert!(status["metadata"].is_object(), "{status}");
 }
 
-/// What a request gets: the start of it, and as much of the body as there is without end.
+/// What a request gets: the start of it, and as much of the body as there is without end,
+/// decompressed.
 pub struct Answer {
     pub code: u16,
     pub headers: HeaderMap,
@@ -62,11 +64,17 @@ pub fn answer(
         let answer = router.clone().oneshot(request).await;
         let (head, mut body) = answer.expect("a router cannot fail").into_parts();
         let mut read = Vec::new();
-        for _ in 0..CHUNKS {
+        let compressed = head.headers.contains_key(header::CONTENT_ENCODING);
+        // What is compressed has an end.
+        let most = if compressed { usize::MAX } else { CHUNKS };
+        for _ in 0..most {
             let Some(chunk) = chunk(&mut body).await else {
                 break;
             };
             read.extend_from_slice(&chunk);
+        }
+        if compressed && *method != Method::HEAD {
+            read = decompressed(&head.headers, &read);
         }
         Answer {
             code: head.status.as_u16(),
@@ -79,6 +87,19 @@ pub fn answer(
 async fn chunk(body: &mut Body) -> Option<Bytes> {
     let frame = body.frame().await?.expect("no body breaks off");
     Some(frame.into_data().expect("there are no trailers"))
+}
+
+/// What a client makes of a compressed body: of the one coding that there is, and known to
+/// caches as such.
+fn decompressed(headers: &HeaderMap, body: &[u8]) -> Vec<u8> {
+    assert_eq!(headers[header::CONTENT_ENCODING], "gzip");
+    assert_eq!(headers[header::VARY], "Accept-Encoding");
+    let mut whole = Vec::new();
+    let mut decoder = flate2::bufread::GzDecoder::new(body);
+    let read = decoder.read_to_end(&mut whole);
+    read.expect("it is compressed, and complete");
+    assert!(decoder.into_inner().is_empty(), "nothing comes after it");
+    whole
 }
 
 /// The answer is of a kind that Kubernetes gives, and its body what its headers say.

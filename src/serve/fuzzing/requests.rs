@@ -44,9 +44,42 @@ pub fn read(input: &[u8]) -> Option<(Method, Uri, HeaderMap)> {
 pub fn check(world: &World, method: &Method, uri: &Uri, headers: &HeaderMap) {
     let open = answer(world, &world.open, method, uri, headers);
     answers::check(method, uri, &open);
+    if open.headers.contains_key(header::CONTENT_ENCODING) {
+        check_compressed(world, method, uri, headers, &open);
+    }
     let closed = answer(world, &world.closed, method, uri, headers);
     answers::check(method, uri, &closed);
     answers::check_forbidden(uri, &closed);
+}
+
+/// Only who takes gzip gets it, and in it what everybody else gets.
+fn check_compressed(
+    world: &World,
+    method: &Method,
+    uri: &Uri,
+    headers: &HeaderMap,
+    compressed: &Answer,
+) {
+    let named = headers
+        .get_all(header::ACCEPT_ENCODING)
+        .iter()
+        .any(|value| {
+            value
+                .as_bytes()
+                .to_ascii_lowercase()
+                .windows(4)
+                .any(|part| part == b"gzip")
+        });
+    assert!(named, "{uri}");
+    let mut headers = headers.clone();
+    headers.remove(header::ACCEPT_ENCODING);
+    let plain = answer(world, &world.open, method, uri, &headers);
+    assert!(!plain.headers.contains_key(header::CONTENT_ENCODING));
+    assert_eq!(plain.code, compressed.code, "{uri}");
+    assert!(plain.body == compressed.body, "{uri}");
+    for name in [header::CONTENT_TYPE, header::ETAG] {
+        assert_eq!(plain.headers.get(&name), compressed.headers.get(&name));
+    }
 }
 
 /// Discovery and `OpenAPI` come in a form that is asked for or are a 406; who asks for
