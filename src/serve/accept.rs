@@ -1,19 +1,19 @@
-//! The header `Accept`. Enters: its text. Leaves: its clauses, the preferred ones first,
-//! and whether there is what a clause asks for.
+//! The header `Accept`. Enters: a request's headers. Leaves: the clauses, the preferred
+//! ones first, and whether there is what a clause asks for.
 
 use http::{HeaderMap, header};
 
-/// The header, the first of several; empty if absent.
-pub fn accept(headers: &HeaderMap) -> &str {
-    headers
+/// The clauses of `Accept`, the first of several, in the order of preference: by weight,
+/// and types before wildcards. Who accepts nothing in particular takes plain JSON.
+/// Upstream's comparison (of the library goautoneg) is not transitive, so the order
+/// depends on how it is sorted: by insertion, as Go sorts short slices.
+pub fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
+    let accept = headers
         .get(header::ACCEPT)
-        .map_or("", |value| value.to_str().unwrap_or("invalid"))
-}
-
-/// The clauses of `Accept` in the order of preference: by weight, and types before
-/// wildcards. Upstream's comparison (of the library goautoneg) is not transitive, so the
-/// order depends on how it is sorted: by insertion, as Go sorts short slices.
-pub fn clauses(accept: &str) -> Vec<Clause<'_>> {
+        .map_or("", |value| value.to_str().unwrap_or("invalid"));
+    if accept.is_empty() {
+        return vec![Clause::default()];
+    }
     let mut clauses: Vec<Clause<'_>> = Vec::new();
     for clause in accept
         .split(',')
@@ -44,8 +44,7 @@ pub struct Clause<'a> {
     pub target: &'a str,
     group: &'a str,
     version: &'a str,
-    /// `stream`.
-    pub stream: &'a str,
+    stream: &'a str,
     /// Whether `pretty=1` is there.
     pub pretty: bool,
 }
@@ -110,20 +109,39 @@ impl<'a> Clause<'a> {
         self.subtype == "yaml"
     }
 
-    /// Whether the media type, and the form if there is one, can be had.
-    pub fn can_be_had(&self) -> bool {
-        let media_type = matches!(
+    /// Whether JSON is in the range of media types.
+    pub fn takes_json(&self) -> bool {
+        matches!(
             (self.media_type, self.subtype),
-            ("application", "json" | "yaml" | "*") | ("*", "*")
-        );
-        let transform = self.target.is_empty()
-            || (self.group == "meta.k8s.io"
-                && self.meta_version().is_some()
-                && matches!(
-                    self.target,
-                    "Table" | "PartialObjectMetadata" | "PartialObjectMetadataList"
-                ));
-        media_type && transform && matches!(self.stream, "" | "watch")
+            ("application", "json" | "*") | ("*", "*")
+        )
+    }
+
+    /// Whether objects can be written so; YAML is never streamed.
+    pub fn can_be_written(&self) -> bool {
+        let yaml = self.media_type == "application" && self.yaml() && self.stream.is_empty();
+        yaml || (self.takes_json() && matches!(self.stream, "" | "watch"))
+    }
+
+    /// Whether objects are wanted as they are: no part of another form's name is there.
+    pub fn is_plain(&self) -> bool {
+        self.target.is_empty() && self.group.is_empty() && self.version.is_empty()
+    }
+
+    /// The version of the form, if it is that `target` of `group`.
+    pub fn version_of(&self, group: &str, target: &str) -> Option<&'a str> {
+        (self.group == group && self.target == target).then_some(self.version)
+    }
+
+    /// Whether an object or a list can be had so.
+    pub fn can_be_had(&self) -> bool {
+        let transformed = self.group == "meta.k8s.io"
+            && self.meta_version().is_some()
+            && matches!(
+                self.target,
+                "Table" | "PartialObjectMetadata" | "PartialObjectMetadataList"
+            );
+        self.can_be_written() && (self.is_plain() || transformed)
     }
 
     /// The version of `meta.k8s.io` that the form is of.

@@ -3,12 +3,11 @@
 //! once and answered at any time, before anything is synced: an aggregated API whose
 //! discovery fails holds up the deletion of every namespace in the cluster.
 
-use super::document::{Clause, Document, accepted};
-use super::negotiate::{Shape, Syntax, negotiate_plain, unacceptable};
+use super::accept::{Clause, clauses};
+use super::document::Document;
+use super::negotiate::{Shape, Syntax, negotiate_plain, syntax, unacceptable};
 use super::request::Query;
 use super::resource::Resource;
-use super::respond;
-use super::status::Failure;
 use axum::Router;
 use axum::response::Response;
 use axum::routing::get;
@@ -22,8 +21,6 @@ const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscove
 const V2_BETA1: &str = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
 /// Media type of everything else here.
 const JSON: &str = "application/json";
-/// What upstream answers in this case, with the media types that the roots have.
-const NOT_ACCEPTABLE: &str = "only the following media types are accepted: application/json";
 
 /// What `/api`, the root of the core group, answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,30 +82,31 @@ fn serve_root(router: Router, path: &str, plain: &Value, items: &[Value]) -> Rou
         v2: aggregated("v2", V2),
         v2_beta1: aggregated("v2beta1", V2_BETA1),
     };
-    add(router, path, move |headers| root.answer(headers))
+    add(router, path, move |query, headers| {
+        root.answer(query, headers)
+    })
 }
 
 /// Adds `path`, which answers `value`.
 fn serve(router: Router, path: &str, value: &Value) -> Router {
     let document = Document::json(value, JSON);
-    let json = format!("{value}\n").into_bytes();
-    let answer = async move |uri: Uri, headers: HeaderMap| {
-        let query = Query::of(&uri);
-        match negotiate_plain(&headers, &query) {
-            Some(Syntax::Compact) => document.answer(&headers),
-            Some(syntax) => respond::whole(json.clone(), syntax),
-            None => unacceptable(Shape::Object).response(Syntax::Indented),
-        }
-    };
-    router.route(path, get(answer))
+    add(router, path, move |query, headers| {
+        let syntax = negotiate_plain(headers, query)?;
+        Some(document.answer_as(syntax, headers))
+    })
 }
 
-/// Adds `path`, which `answer` answers from the request's headers.
+/// Adds `path`, which `answer` answers from the request's options and headers; None is
+/// what the client does not accept.
 fn add<F>(router: Router, path: &str, answer: F) -> Router
 where
-    F: Fn(&HeaderMap) -> Response + Clone + Send + Sync + 'static,
+    F: Fn(&Query, &HeaderMap) -> Option<Response> + Clone + Send + Sync + 'static,
 {
-    router.route(path, get(async move |headers: HeaderMap| answer(&headers)))
+    let answer = async move |uri: Uri, headers: HeaderMap| {
+        answer(&Query::of(&uri), &headers)
+            .unwrap_or_else(|| unacceptable(Shape::Object).response(Syntax::Indented))
+    };
+    router.route(path, get(answer))
 }
 
 /// `/apis` or `/api` in its three forms.
@@ -120,45 +118,35 @@ struct Root {
 }
 
 impl Root {
-    /// The first form that the request accepts. Parameters that we do not know, such as
+    /// The form that the request prefers. Parameters that we do not know, such as
     /// `profile`, are ignored as upstream ignores them.
-    fn answer(&self, request: &HeaderMap) -> Response {
-        let choice = accepted(request, |clause| {
-            if clause.parameter("g") == Some("apidiscovery.k8s.io")
-                && clause.parameter("as") == Some("APIGroupDiscoveryList")
-                && clause.takes_json()
-            {
-                return match clause.parameter("v") {
-                    Some("v2") => Some(&self.v2),
-                    Some("v2beta1") => Some(&self.v2_beta1),
-                    _ => None,
-                };
-            }
-            plain_json(clause).then_some(&self.plain)
-        });
-        let Some(document) = choice else {
-            return not_acceptable();
-        };
-        let mut response = document.answer(request);
-        response
-            .headers_mut()
-            .insert(VARY, HeaderValue::from_static("Accept"));
-        if !std::ptr::eq(document, &raw const self.plain) {
-            response
-                .headers_mut()
-                .insert(CACHE_CONTROL, HeaderValue::from_static("public"));
+    fn answer(&self, query: &Query, request: &HeaderMap) -> Option<Response> {
+        let (clause, document) = clauses(request)
+            .into_iter()
+            .find_map(|clause| self.document(&clause).map(|document| (clause, document)))?;
+        let mut response = document.answer_as(syntax(request, query, &clause), request);
+        let headers = response.headers_mut();
+        headers.insert(VARY, HeaderValue::from_static("Accept"));
+        if !clause.is_plain() {
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static("public"));
         }
-        response
+        Some(response)
     }
-}
 
-/// Whether the clause takes JSON that is not transformed into something else.
-fn plain_json(clause: Clause<'_>) -> bool {
-    clause.takes_json() && clause.parameter("as").is_none()
-}
-
-fn not_acceptable() -> Response {
-    Failure::not_acceptable(NOT_ACCEPTABLE).response(Syntax::Indented)
+    /// What the clause asks for.
+    fn document(&self, clause: &Clause<'_>) -> Option<&Document> {
+        if !clause.can_be_written() {
+            return None;
+        }
+        if clause.is_plain() {
+            return Some(&self.plain);
+        }
+        match clause.version_of("apidiscovery.k8s.io", "APIGroupDiscoveryList") {
+            Some("v2") => Some(&self.v2),
+            Some("v2beta1") => Some(&self.v2_beta1),
+            _ => None,
+        }
+    }
 }
 
 /// A group with its versions, in the order in which the resources name them.

@@ -2,10 +2,11 @@
 //! `OpenAPI`. What enters is a request's `If-None-Match` and `Accept-Encoding`; what leaves
 //! is the body, or 304 for a client that has it already.
 
-use super::gzip;
+use super::negotiate::Syntax;
+use super::{gzip, respond};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use sha2::{Digest, Sha512};
 use std::fmt::Write as _;
@@ -16,7 +17,7 @@ pub(super) struct Document {
     body: Bytes,
     /// The body compressed, where that is offered.
     compressed: Option<Bytes>,
-    content_type: HeaderValue,
+    content_type: &'static str,
     hash: String,
 }
 
@@ -31,7 +32,7 @@ impl Document {
         Self {
             body: body.into(),
             compressed: None,
-            content_type: HeaderValue::from_static(content_type),
+            content_type,
             hash,
         }
     }
@@ -49,17 +50,42 @@ impl Document {
 
     /// The body, or 304 if the request names its entity tag. Both carry the tag.
     pub(super) fn answer(&self, request: &HeaderMap) -> Response {
-        let mut response = if self.is_known(request) {
-            StatusCode::NOT_MODIFIED.into_response()
-        } else {
+        self.tagged(request, || {
             let compressed = self.compressed.as_ref().filter(|_| gzip::accepted(request));
             let mut response = compressed.unwrap_or(&self.body).clone().into_response();
             let headers = response.headers_mut();
-            headers.insert(CONTENT_TYPE, self.content_type.clone());
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
             if compressed.is_some() {
                 gzip::mark(headers);
             }
             response
+        })
+    }
+
+    /// The same in another syntax. As upstream, the tag is of the content, not of how it
+    /// is written.
+    pub(super) fn answer_as(&self, syntax: Syntax, request: &HeaderMap) -> Response {
+        if syntax == Syntax::Compact {
+            return self.answer(request);
+        }
+        self.tagged(request, || {
+            let mut response = respond::whole(self.body.to_vec(), syntax);
+            let content_type = match syntax {
+                Syntax::Yaml => self.content_type.replace("/json", "/yaml"),
+                Syntax::Compact | Syntax::Indented => self.content_type.to_owned(),
+            };
+            let content_type = HeaderValue::try_from(content_type)
+                .expect("a media type is a header value in every syntax");
+            response.headers_mut().insert(CONTENT_TYPE, content_type);
+            response
+        })
+    }
+
+    fn tagged(&self, request: &HeaderMap, answer: impl FnOnce() -> Response) -> Response {
+        let mut response = if self.is_known(request) {
+            StatusCode::NOT_MODIFIED.into_response()
+        } else {
+            answer()
         };
         let etag = HeaderValue::try_from(format!("\"{}\"", self.hash))
             .expect("quoted hexadecimal is a header value");
@@ -84,54 +110,4 @@ impl Document {
                         .is_some_and(|tag| tag == self.hash)
             })
     }
-}
-
-/// One clause of an `Accept` header, such as `application/json;v=v2`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Clause<'a>(&'a str);
-
-impl<'a> Clause<'a> {
-    /// The media type without parameters.
-    pub(super) fn media_type(self) -> &'a str {
-        self.0.split(';').next().unwrap_or_default().trim()
-    }
-
-    /// The value of a parameter.
-    pub(super) fn parameter(self, name: &str) -> Option<&'a str> {
-        self.0.split(';').skip(1).find_map(|parameter| {
-            let (key, value) = parameter.split_once('=')?;
-            (key.trim() == name).then(|| value.trim().trim_matches('"'))
-        })
-    }
-
-    /// Whether JSON is in the clause's range.
-    pub(super) fn takes_json(self) -> bool {
-        matches!(
-            self.media_type(),
-            "application/json" | "application/*" | "*/*"
-        )
-    }
-}
-
-/// What `choose` makes of the first clause that it takes; a request that accepts
-/// nothing in particular accepts everything. As upstream, the order decides, not `q`.
-pub(super) fn accepted<T>(
-    request: &HeaderMap,
-    mut choose: impl FnMut(Clause<'_>) -> Option<T>,
-) -> Option<T> {
-    let mut named = false;
-    for value in request.get_all(ACCEPT) {
-        // A header that is not text names no media type that we have.
-        let Ok(value) = value.to_str() else {
-            named = true;
-            continue;
-        };
-        for clause in value.split(',').filter(|clause| !clause.trim().is_empty()) {
-            named = true;
-            if let Some(choice) = choose(Clause(clause)) {
-                return Some(choice);
-            }
-        }
-    }
-    if named { None } else { choose(Clause("*/*")) }
 }

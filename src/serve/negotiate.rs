@@ -4,14 +4,14 @@
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
 
-use super::accept::{Clause, accept, clauses};
+use super::accept::{Clause, clauses};
 use super::quoted::Quoted;
 use super::request::Query;
 use super::status::Failure;
 use http::{HeaderMap, header};
 
 #[cfg(any(fuzzing, test))]
-pub use self::fuzzing::{check, takes_json};
+pub use self::fuzzing::{check, takes};
 
 /// What kind of answer there will be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,16 +81,11 @@ pub fn negotiate(
     shape: Shape,
     list_kind: &str,
 ) -> Result<Wanted, Failure> {
-    let accept = accept(headers);
-    if accept.is_empty() {
-        return finish(headers, query, shape, list_kind, &Clause::default());
+    let mut clauses = clauses(headers).into_iter();
+    match clauses.find(Clause::can_be_had) {
+        Some(clause) => finish(headers, query, shape, list_kind, &clause),
+        None => Err(unacceptable(shape)),
     }
-    for clause in clauses(accept) {
-        if clause.can_be_had() {
-            return finish(headers, query, shape, list_kind, &clause);
-        }
-    }
-    Err(unacceptable(shape))
 }
 
 /// How a `Status` is written: as the client accepts it, whatever else it asked for; if it
@@ -99,23 +94,23 @@ pub fn negotiate_error(headers: &HeaderMap, query: &Query) -> Syntax {
     negotiate_plain(headers, query).unwrap_or(Syntax::Indented)
 }
 
-/// How something is written that has none of the forms and is no stream: clauses with
-/// those do not count. None if nothing that the client accepts can be had.
+/// How something is written that has none of the forms: clauses with those do not count.
+/// None if nothing that the client accepts can be had.
 pub fn negotiate_plain(headers: &HeaderMap, query: &Query) -> Option<Syntax> {
-    let accept = accept(headers);
-    let clause = if accept.is_empty() {
-        Clause::default()
-    } else {
-        let mut clauses = clauses(accept).into_iter();
-        clauses.find(|it| it.can_be_had() && it.target.is_empty() && it.stream.is_empty())?
-    };
-    Some(if clause.yaml() {
+    let mut clauses = clauses(headers).into_iter();
+    let clause = clauses.find(|clause| clause.can_be_written() && clause.is_plain())?;
+    Some(syntax(headers, query, &clause))
+}
+
+/// How an answer to the clause is written that is no stream.
+pub fn syntax(headers: &HeaderMap, query: &Query, clause: &Clause<'_>) -> Syntax {
+    if clause.yaml() {
         Syntax::Yaml
-    } else if pretty(headers, query, &clause) {
+    } else if pretty(headers, query, clause) {
         Syntax::Indented
     } else {
         Syntax::Compact
-    })
+    }
 }
 
 /// 406 with what there is.
@@ -161,12 +156,9 @@ fn finish(
         ("PartialObjectMetadata" | "PartialObjectMetadataList", _) => Form::Metadata { version },
         _ => Form::Whole,
     };
-    let syntax = if clause.yaml() {
-        Syntax::Yaml
-    } else if shape != Shape::Watch && pretty(headers, query, clause) {
-        Syntax::Indented
-    } else {
-        Syntax::Compact
+    let syntax = match shape {
+        Shape::Watch => Syntax::Compact,
+        Shape::Object | Shape::List => syntax(headers, query, clause),
     };
     Ok(Wanted { form, syntax })
 }
@@ -265,6 +257,10 @@ mod tests {
             "application/xml",
             "APPLICATION/JSON",
             "application/json;stream=other",
+            "application/yaml;stream=watch",
+            "application/json;v=v1",
+            "application/json;g=meta.k8s.io;v=v1",
+            "application/json;as=Table",
             "application/json;as=Nonsense;v=v1;g=meta.k8s.io",
             "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
         ] {
@@ -324,6 +320,7 @@ mod tests {
                 "/",
                 Syntax::Indented,
             ),
+            ("application/json;stream=watch", "/", Syntax::Compact),
             ("application/json", "/?pretty=1", Syntax::Indented),
             ("application/json", "/?pretty=yes", Syntax::Compact),
             ("text/plain", "/", Syntax::Indented),

@@ -7,7 +7,8 @@ mod paths;
 mod schemas;
 mod v2;
 
-use super::document::{Document, accepted};
+use super::accept::{Clause, clauses};
+use super::document::Document;
 use super::resource::Resource;
 use axum::Router;
 use axum::extract::RawQuery;
@@ -84,12 +85,9 @@ fn info() -> Value {
 }
 
 /// The document, 304, or 406 without a body, which is what upstream answers to those who
-/// do not take JSON (kube-aggregator and kubectl do).
+/// do not take JSON (kube-aggregator and kubectl do). It, too, ignores parameters.
 fn document(document: &Document, request: &HeaderMap) -> Response {
-    let json = accepted(request, |clause| {
-        (clause.takes_json() && clause.parameter("as").is_none()).then_some(())
-    });
-    if json.is_none() {
+    if !clauses(request).iter().any(Clause::takes_json) {
         return StatusCode::NOT_ACCEPTABLE.into_response();
     }
     let mut response = document.answer(request);

@@ -137,23 +137,63 @@ async fn aggregated_discovery_tells_everything_in_one_answer() {
     }
 }
 
+/// As kube-apiserver 1.36 answers them, except that it does not have v2beta1 any more, and
+/// looks for the aggregated form first, whatever its weight.
 #[tokio::test]
-async fn the_first_acceptable_form_wins() {
-    let both = format!(
-        "text/html, application/json;v=v3;g=apidiscovery.k8s.io;as=APIGroupDiscoveryList,{V2_BETA1},{V2}"
-    );
-    let response = ask(CoreGroup::Absent, "/apis", &[(ACCEPT, &both)]).await;
-    assert_eq!(response.headers()[CONTENT_TYPE], V2_BETA1);
+async fn the_preferred_form_wins() {
+    let v3 = V2.replace("v=v2", "v=v3");
+    let yaml = V2.replace("json", "yaml");
+    for (accept, content_type) in [
+        (format!("text/html,{v3},{V2_BETA1},{V2}"), V2_BETA1),
+        (format!("{V2_BETA1};q=0.9,{V2}"), V2),
+        (format!("application/json;q=0.1,{V2}"), V2),
+        (format!("{V2};q=0.1,application/json;q=0.5"), JSON),
+        (format!("*/*,{V2}"), V2),
+        (format!("{V2},application/json"), V2),
+        (format!("{v3},application/json"), JSON),
+        (V2.replace("application/json", "*/*"), V2),
+        (format!("{V2};profile=nopeer;stream=watch"), V2),
+        ("application / json".to_owned(), JSON),
+        ("application/json;q=0".to_owned(), JSON),
+        ("*".to_owned(), JSON),
+        (
+            "application/yaml,application/json".to_owned(),
+            "application/yaml",
+        ),
+        (format!("{yaml},application/json"), &yaml),
+    ] {
+        let response = ask(CoreGroup::Absent, "/apis", &[(ACCEPT, &accept)]).await;
+        let headers = response.headers();
+        assert_eq!(headers[CONTENT_TYPE], content_type, "{accept}");
+        assert_eq!(headers[VARY], "Accept");
+        let public = headers.get(CACHE_CONTROL).is_some();
+        assert_eq!(public, content_type.contains(";as="), "{accept}");
+    }
+}
 
-    let response = ask(
-        CoreGroup::Absent,
-        "/apis",
-        &[(ACCEPT, &format!("*/*,{V2}"))],
-    )
-    .await;
-    assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
-    assert_eq!(response.headers()[VARY], "Accept");
-    assert!(response.headers().get(CACHE_CONTROL).is_none());
+#[tokio::test]
+async fn the_roots_can_be_had_as_people_like_to_read_them() {
+    for (accept, kind) in [
+        ("application/yaml", "APIGroupList"),
+        (V2, "APIGroupDiscoveryList"),
+    ] {
+        let yaml = accept.replace("json", "yaml");
+        let yaml = ask(CoreGroup::Absent, "/apis", &[(ACCEPT, &yaml)]).await;
+        let etag = yaml.headers()[ETAG].clone();
+        let yaml: Value = serde_saphyr::from_str(&text(yaml).await).unwrap();
+        let accept = accept.replace("yaml", "json");
+        let json = ask(CoreGroup::Absent, "/apis", &[(ACCEPT, &accept)]).await;
+        assert_eq!(json.headers()[ETAG], etag);
+        assert_eq!(body(json).await, yaml);
+        assert_eq!(yaml["kind"], kind);
+        let pretty = ask(CoreGroup::Absent, "/apis?pretty=1", &[(ACCEPT, &accept)]).await;
+        assert_eq!(pretty.headers()[ETAG], etag);
+        let pretty = text(pretty).await;
+        assert!(pretty.starts_with("{\n  \""), "{pretty}");
+        let known = [(ACCEPT, &*accept), (IF_NONE_MATCH, etag.to_str().unwrap())];
+        let known = ask(CoreGroup::Absent, "/apis?pretty=1", &known).await;
+        assert_eq!(known.status(), StatusCode::NOT_MODIFIED);
+    }
 }
 
 #[tokio::test]
@@ -183,10 +223,17 @@ async fn a_client_that_has_the_document_gets_304_with_its_tag() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_served_as_json_is_not_acceptable() {
+async fn what_cannot_be_served_is_not_acceptable() {
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
     for path in ["/apis", "/apis/live.ifo.kubevirt.io/v1alpha1"] {
-        for accept in ["application/vnd.kubernetes.protobuf", table, "text/html"] {
+        for accept in [
+            "application/vnd.kubernetes.protobuf",
+            table,
+            "text/html",
+            "application/json;v=v1",
+            "application/json;stream=other",
+            "application/yaml;stream=watch",
+        ] {
             let response = ask(CoreGroup::Absent, path, &[(ACCEPT, accept)]).await;
             assert_eq!(response.status(), StatusCode::NOT_ACCEPTABLE, "{accept}");
             assert!(response.headers().get(ETAG).is_none());

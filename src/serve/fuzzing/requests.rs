@@ -2,7 +2,7 @@
 
 use super::World;
 use super::answers::{self, Answer, answer};
-use crate::serve::negotiate::takes_json;
+use crate::serve::negotiate::takes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 
 /// All operations.
@@ -113,36 +113,30 @@ pub fn check_discovery(world: &World, accept: &[HeaderValue]) {
 fn asked_for(answer: &Answer, accept: &[HeaderValue]) {
     let content_type = answer.headers[header::CONTENT_TYPE].to_str();
     let content_type = content_type.expect("it is a fixed text");
-    let yaml = content_type.starts_with("application/yaml");
-    let parameters: Vec<&str> = content_type.split(';').skip(1).collect();
-    let mut clauses = accept
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
-        .map(String::from_utf8_lossy)
-        .filter(|clause| !clause.trim().is_empty())
-        .peekable();
-    // Upstream reads the first header only, and so do some of our documents.
-    let first_is_empty = accept
-        .first()
-        .is_some_and(|value| value.as_bytes().trim_ascii().is_empty());
-    let nothing = first_is_empty || clauses.peek().is_none();
-    let asked = clauses.any(|clause| {
+    let mut parameters = content_type.split(';');
+    let media_type = parameters.next().unwrap_or_default();
+    let subtype = media_type.trim_start_matches("application/");
+    let parameters: Vec<&str> = parameters.collect();
+    // As upstream, of several headers only the first is read.
+    let accept = accept.first().map_or(&b""[..], HeaderValue::as_bytes);
+    if accept.is_empty() {
+        assert!(subtype == "json" && parameters.is_empty(), "{content_type}");
+        return;
+    }
+    let asked = accept.split(|byte| *byte == b',').any(|clause| {
+        let clause = String::from_utf8_lossy(clause);
         let mut parts = clause.split(';');
-        let media_type = parts.next().unwrap_or_default().trim();
+        let range = parts.next().unwrap_or_default();
         let given: Vec<String> = parts
             .filter_map(|part| part.split_once('='))
-            .map(|(name, value)| format!("{}={}", name.trim(), value.trim().trim_matches('"')))
+            .map(|(name, value)| format!("{}={}", name.trim(), value.trim()))
             .collect();
         let named = |parameter: &&str| given.iter().any(|given| given == parameter);
-        let range = if yaml {
-            media_type == "application/yaml"
-        } else {
-            takes_json(media_type)
-        };
-        range && parameters.iter().all(named)
+        takes(range, subtype) && parameters.iter().all(named)
     });
     assert!(
-        asked || (nothing && parameters.is_empty()),
-        "{content_type} for {accept:?}"
+        asked,
+        "{content_type} for {:?}",
+        String::from_utf8_lossy(accept)
     );
 }

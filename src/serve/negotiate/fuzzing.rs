@@ -51,14 +51,14 @@ pub fn check(accept: &HeaderValue) {
     }
 }
 
-/// Whether JSON is in a media range, as it stands in a clause.
-pub fn takes_json(range: &str) -> bool {
+/// Whether JSON or YAML, as `subtype` says, is in a media range as it stands in a clause.
+pub fn takes(range: &str, subtype: &str) -> bool {
     match range.split_once('/') {
-        Some((kind, subtype)) => matches!(
-            (kind.trim(), subtype.trim()),
-            ("application", "json" | "*") | ("*", "*")
-        ),
-        None => range.trim() == "*",
+        Some((kind, named)) => match (kind.trim(), named.trim()) {
+            ("application" | "*", "*") => subtype == "json",
+            (kind, named) => kind == "application" && named == subtype,
+        },
+        None => range.trim() == "*" && subtype == "json",
     }
 }
 
@@ -75,14 +75,12 @@ fn asks_for(clause: &str, wanted: Wanted) -> bool {
             .map_or("", |(_, value)| value.trim())
     };
     let media_type = match wanted.syntax {
-        Syntax::Yaml => media_type.split_once('/').is_some_and(|(kind, subtype)| {
-            kind.trim() == "application" && subtype.trim() == "yaml"
-        }),
-        Syntax::Compact | Syntax::Indented => takes_json(media_type),
+        Syntax::Yaml => takes(media_type, "yaml"),
+        Syntax::Compact | Syntax::Indented => takes(media_type, "json"),
     };
     let meta = |version| named("g") == "meta.k8s.io" && named("v") == version;
     let transform = match (wanted.form, named("as")) {
-        (Form::Whole, target) => target.is_empty(),
+        (Form::Whole, target) => [target, named("g"), named("v")] == [""; 3],
         (Form::Table { version, .. }, target) => target == "Table" && meta(version),
         (Form::Metadata { version }, target) => {
             matches!(
@@ -91,7 +89,10 @@ fn asks_for(clause: &str, wanted: Wanted) -> bool {
             ) && meta(version)
         }
     };
-    let stream = matches!(named("stream"), "" | "watch");
+    let stream = match named("stream") {
+        "" => true,
+        stream => stream == "watch" && wanted.syntax != Syntax::Yaml,
+    };
     let pretty = wanted.syntax != Syntax::Indented || named("pretty") == "1";
     media_type && transform && stream && pretty
 }
