@@ -177,7 +177,7 @@ pub struct Bounds {
     /// Bytes that only the ring still holds: the objects that were replaced or removed,
     /// and its own slots. For [`Bounds::YOUNG`] after a change, up to [`Bounds::most`].
     pub bytes: usize,
-    /// Age of the oldest change.
+    /// Age of the oldest change, where there are more than [`Bounds::RECENT`].
     pub age: Duration,
 }
 
@@ -186,6 +186,11 @@ impl Bounds {
     /// whoever reads promptly may be at it still. The ends of 10,000 operations are
     /// 36 MB of events, which a client that takes 4 MB/s has by then.
     pub const YOUNG: Duration = Duration::from_secs(10);
+
+    /// So many of the newest changes stay however old they are: in a quiet cluster, who
+    /// watches from an object's own version finds it still there. As many as upstream's
+    /// watch cache has room for at least (`defaultLowerBoundCapacity`).
+    pub const RECENT: usize = 100;
 
     /// How many times its bytes a ring may have while its changes are young.
     const TIMES: usize = 12;

@@ -5,8 +5,8 @@
 //! change, and every `after` that the map no longer holds is the `before` of a later
 //! change. So the weights of the `before`s are what the ring alone keeps in memory.
 //!
-//! What is dropped: the oldest changes, once they are too old or all together too many
-//! bytes. But a batch of the writer may be larger than the whole ring, and would be gone
+//! What is dropped: the oldest changes, once they are too old (and not among the newest
+//! [`Bounds::RECENT`]) or all together too many bytes. But a batch of the writer may be larger than the whole ring, and would be gone
 //! before anybody could have read it. So changes younger than [`Bounds::YOUNG`] stay, and
 //! may take up to [`Bounds::most`] bytes: whoever reads at once loses nothing.
 
@@ -76,7 +76,8 @@ impl Ring {
             } else {
                 self.bounds.bytes
             };
-            let over = self.bytes > allowed || age > self.bounds.age;
+            let old = age > self.bounds.age && self.slots.len() > Bounds::RECENT;
+            let over = self.bytes > allowed || old;
             if !over || oldest.change.rv > head {
                 break;
             }

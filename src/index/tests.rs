@@ -172,16 +172,24 @@ fn the_ring_drops_what_is_too_old_and_keeps_the_state() {
 
     writer.trim(Instant::now());
     assert!(reader.list(&Scope::All, At::Exact(first)).is_ok());
-    writer.trim(Instant::now() + age + Duration::from_secs(1));
-    assert_eq!((reader.oldest(), reader.head()), (second, second));
-    assert_eq!(
-        (reader.ring_bytes(), reader.ring_age()),
-        (0, Duration::ZERO)
+    let later = Instant::now() + age + Duration::from_secs(1);
+    writer.trim(later);
+    assert!(
+        reader.list(&Scope::All, At::Exact(first)).is_ok(),
+        "however old they are, the newest stay"
     );
+    let newest = (0..Bounds::RECENT).map(|n| {
+        let number = u64::try_from(n).unwrap() + 3;
+        writer.commit(vec![put("a", "x", number)], Stamp::Mint)
+    });
+    let newest = newest.last().unwrap().unwrap();
+    writer.trim(later);
+    assert_eq!((reader.oldest(), reader.head()), (second, newest));
     assert!(reader.list(&Scope::All, At::Exact(first)).is_err());
     let (rv, entries) = reader.list(&Scope::All, At::Exact(second)).unwrap();
     assert_eq!(shown(&entries), [("a/x".into(), rv, "2".into())]);
-    assert_eq!(ready(reader.follow(second, Scope::All).unwrap()).len(), 0);
+    let kept = reader.follow(second, Scope::All).unwrap();
+    assert_eq!(ready(kept).len(), Bounds::RECENT);
 }
 
 /// The bounds of the server, and as many operations as it must bear.

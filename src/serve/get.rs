@@ -2,7 +2,7 @@
 
 use super::encode::{Encoder, Shown};
 use super::list::FRESH_WAIT;
-use super::negotiate::{Shape, negotiate};
+use super::negotiate::{Chosen, Shape};
 use super::request::{Query, Request};
 use super::resource::Resource;
 use super::respond;
@@ -21,7 +21,7 @@ pub async fn get(
     query: &Query,
     headers: &HeaderMap,
 ) -> Result<Response, Failure> {
-    let wanted = negotiate(headers, query, Shape::Object, resource.list_kind)?;
+    let chosen = Chosen::of(headers, query)?;
     if query.flag("export") {
         return Err(Failure::bad_request(
             "the export parameter, deprecated since v1.14, is no longer supported",
@@ -38,6 +38,7 @@ pub async fn get(
     };
     let (_, entry) = resource.reader.get(&key);
     let entry = entry.ok_or_else(|| resource.no_object(&request.name))?;
+    let wanted = chosen.form(Shape::Object, resource.list_kind)?;
     let mut body = Vec::with_capacity(entry.json().len() + 1);
     let encoder = Encoder {
         resource,

@@ -9,14 +9,14 @@ mod fuzzing;
 pub mod tests;
 
 use super::encode::{Encoder, ListMeta};
-use super::negotiate::{Form, Shape, Syntax, negotiate};
+use super::negotiate::{Chosen, Form, Shape, Syntax};
 use super::options::Options;
 use super::request::{Query, Request};
 use super::resource::Resource;
 use super::respond::{self, Indenter};
 use super::select::Selector;
 use super::status::Failure;
-use crate::index::{At, Entry, Rv};
+use crate::index::{At, Entry, Rv, Scope};
 use axum::body::Body;
 use axum::response::Response;
 use base64::Engine as _;
@@ -156,28 +156,31 @@ struct Page {
 }
 
 impl Page {
-    fn of(query: &Query, options: &Options<'_>) -> Result<Self, Failure> {
+    /// `single`: there can be no more than one object.
+    fn of(query: &Query, options: &Options<'_>, single: bool) -> Result<Self, Failure> {
         // This very value, unlike others that are zero, asks for what is at hand, and all
-        // of it.
+        // of it. Of a list of one object there are no pages.
         let anything = options.version == "0";
-        let limit = options.limit.filter(|_| !anything);
+        let limit = options.limit.filter(|_| !anything && !single);
         if !options.resume.is_empty() {
+            let token = Token::decode(options.resume)?;
             if !anything && !options.version.is_empty() {
                 return Err(Failure::bad_request(
                     "specifying resource version is not allowed when using continue",
                 ));
             }
-            let token = Token::decode(options.resume)?;
+            let rv = u64::try_from(token.rv).ok();
             return Ok(Self {
-                at: u64::try_from(token.rv).map_or(At::Latest, |rv| At::Exact(Rv(rv))),
-                fresh: None,
+                at: rv.map_or(At::Latest, |rv| At::Exact(Rv(rv))),
+                // Another server may have reached it.
+                fresh: rv,
                 token: Some(token),
                 limit,
             });
         }
         let rv = query.resource_version()?;
         let at = match (options.matching, rv) {
-            ("Exact", Some(rv)) => At::Exact(Rv(rv)),
+            ("Exact", Some(rv)) if rv > 0 => At::Exact(Rv(rv)),
             ("", Some(rv)) if rv > 0 && limit.is_some() => At::Exact(Rv(rv)),
             _ => At::Latest,
         };
@@ -197,9 +200,15 @@ pub async fn list(
     query: &Query,
     headers: &HeaderMap,
 ) -> Result<Response, Failure> {
-    let wanted = negotiate(headers, query, Shape::List, resource.list_kind)?;
+    let chosen = Chosen::of(headers, query)?;
     let options = Options::of_list(query, resource)?;
-    let page = Page::of(query, &options)?;
+    let scope = options
+        .selector
+        .scope(&request.namespace, resource.namespaced);
+    // As upstream, a field selector for the namespace does not count here.
+    let one_place = !request.namespace.is_empty() || !resource.namespaced;
+    let single = one_place && matches!(scope, Scope::Object(_));
+    let page = Page::of(query, &options, single)?;
     let selector = options.selector;
     let of_namespace = !request.namespace.is_empty();
     let reader = &resource.reader;
@@ -208,13 +217,13 @@ pub async fn list(
     {
         return Err(Failure::too_large(rv, reader.head().0));
     }
-    let scope = selector.scope(&request.namespace, resource.namespaced);
     let (rv, mut entries) = reader
         .list(&scope, page.at)
         .map_err(|_| match &page.token {
             Some(token) => Failure::continue_too_old(Token::at(-1, token.start.clone()).encode()),
             None => Failure::list_too_old(),
         })?;
+    let wanted = chosen.form(Shape::List, resource.list_kind)?;
     if let Some(token) = &page.token {
         let past = entries.partition_point(|entry| token.is_past(entry, of_namespace));
         entries.drain(..past);

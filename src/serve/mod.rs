@@ -304,7 +304,8 @@ async fn resource(
 /// Whether the path has the form that the resource's scope asks for.
 fn fits(resource: &Resource, request: &Request) -> bool {
     if resource.namespaced {
-        request.name.is_empty() || !request.namespace.is_empty()
+        // The old paths watch a name in all namespaces, too.
+        request.name.is_empty() || !request.namespace.is_empty() || request.legacy_watch
     } else {
         request.namespace.is_empty()
     }

@@ -74,18 +74,43 @@ pub struct Wanted {
     pub syntax: Syntax,
 }
 
-/// Picks the first clause of `Accept` that can be had, in the order of [`clauses`].
+/// The clause of `Accept` that an answer follows. As upstream, mistakes in the options and
+/// an object that is not there are told of before it turns out whether the answer has the
+/// form: hence the two steps.
+#[derive(Debug)]
+pub struct Chosen<'a> {
+    headers: &'a HeaderMap,
+    query: &'a Query,
+    clause: Clause<'a>,
+}
+
+impl<'a> Chosen<'a> {
+    /// The first that can be had, in the order of [`clauses`]; else a 406.
+    pub fn of(headers: &'a HeaderMap, query: &'a Query) -> Result<Self, Failure> {
+        let mut clauses = clauses(headers).into_iter();
+        let clause = clauses.find(Clause::can_be_had);
+        Ok(Self {
+            headers,
+            query,
+            clause: clause.ok_or_else(|| unacceptable(Shape::Object))?,
+        })
+    }
+
+    /// The form of an answer of this shape; else a 406, or a 400 for `includeObject`.
+    pub fn form(&self, shape: Shape, list_kind: &str) -> Result<Wanted, Failure> {
+        finish(self.headers, self.query, shape, list_kind, &self.clause)
+    }
+}
+
+/// Both steps.
+#[cfg(any(fuzzing, test))]
 pub fn negotiate(
     headers: &HeaderMap,
     query: &Query,
     shape: Shape,
     list_kind: &str,
 ) -> Result<Wanted, Failure> {
-    let mut clauses = clauses(headers).into_iter();
-    match clauses.find(Clause::can_be_had) {
-        Some(clause) => finish(headers, query, shape, list_kind, &clause),
-        None => Err(unacceptable(shape)),
-    }
+    Chosen::of(headers, query)?.form(shape, list_kind)
 }
 
 /// How a `Status` is written: as the client accepts it, whatever else it asked for; if it

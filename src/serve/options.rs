@@ -103,7 +103,13 @@ impl<'a> Options<'a> {
                 "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
             );
         }
+        // These start as if `sendInitialEvents` had been asked for (upstream's
+        // `SetListOptionsDefaults`).
+        let defaulted = self.initial.is_none() && matches!(self.version, "" | "0");
         if self.matching.is_empty() {
+            if defaulted {
+                self.no_continue(&mut forbidden);
+            }
             return problems;
         }
         if self.initial.is_none() {

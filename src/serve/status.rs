@@ -87,7 +87,10 @@ impl Problem {
     pub fn unsupported(field: &'static str, value: &str, supported: &str) -> Self {
         Self(Cause {
             reason: "FieldValueNotSupported",
-            message: format!("Unsupported value: {value:?}: supported values: {supported}"),
+            message: format!(
+                "Unsupported value: {}: supported values: {supported}",
+                go_json(value)
+            ),
             field,
         })
     }
@@ -383,6 +386,12 @@ impl Failure {
 }
 
 /// Go's encoder writes these three as escapes, and they occur in JSON only inside strings.
+/// A string as Go's `json.Marshal` writes it.
+fn go_json(text: &str) -> String {
+    let json = serde_json::to_vec(text).expect("a string is JSON");
+    String::from_utf8_lossy(&escape_html(&json)).into_owned()
+}
+
 fn escape_html(json: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len());
     for byte in json {

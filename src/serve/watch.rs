@@ -12,7 +12,7 @@ use super::REQUEST_TIMEOUT;
 use super::access::Seat;
 use super::encode::{Encoder, Shown};
 use super::list::{FRESH_WAIT, Pace};
-use super::negotiate::{Form, Shape, Syntax, negotiate};
+use super::negotiate::{Chosen, Form, Shape, Syntax};
 use super::options::Options;
 use super::request::{Query, Request};
 use super::resource::Resource;
@@ -65,13 +65,16 @@ enum Start {
 struct Course {
     start: Start,
     bookmarks: bool,
+    /// Whether a bookmark tells the end of the initial events.
+    marked: bool,
     /// Whether `sendInitialEvents` was asked for: such a watch never gets a 410.
     explicit: bool,
     lasts: Duration,
 }
 
 impl Course {
-    fn of(query: &Query, options: &Options<'_>) -> Result<Self, Failure> {
+    /// `by_path`: of the old paths, and not by option as well.
+    fn of(query: &Query, options: &Options<'_>, by_path: bool) -> Result<Self, Failure> {
         let initial = options.initial;
         let rv = query.resource_version()?.filter(|rv| *rv > 0).map(Rv);
         let lasts = match options.seconds {
@@ -86,6 +89,9 @@ impl Course {
                 (_, Some(rv)) => Start::After(rv),
             },
             bookmarks: query.flag("allowWatchBookmarks"),
+            // Upstream's default of `sendInitialEvents` is for these very versions, and
+            // for what it knows from the options to be a watch.
+            marked: initial.unwrap_or(!by_path && matches!(options.version, "" | "0")),
             explicit: initial == Some(true),
             lasts,
         })
@@ -106,13 +112,21 @@ pub fn watch(
     stop: CancellationToken,
     seat: Option<Seat>,
 ) -> Result<Response, Failure> {
-    let wanted = negotiate(headers, query, Shape::Watch, resource.list_kind)?;
-    let options = Options::of_watch(query, resource)?;
-    let course = Course::of(query, &options)?;
+    let chosen = Chosen::of(headers, query)?;
+    // Upstream takes the options of the old paths for those of a list, unless they say
+    // themselves that it is a watch.
+    let by_path = request.legacy_watch && !query.flag("watch");
+    let options = if by_path {
+        Options::of_list(query, resource)?
+    } else {
+        Options::of_watch(query, resource)?
+    };
+    let course = Course::of(query, &options, by_path)?;
     let mut selector = options.selector;
     if !request.name.is_empty() {
-        selector.require_name(&request.name);
+        selector.require_name(&request.name)?;
     }
+    let wanted = chosen.form(Shape::Watch, resource.list_kind)?;
     let scope = selector.scope(&request.namespace, resource.namespaced);
     let now = Instant::now();
     let mut watcher = Watcher {
@@ -121,6 +135,7 @@ pub fn watch(
         selector,
         scope,
         bookmarks: course.bookmarks,
+        marked: course.marked,
         explicit: course.explicit,
         deadline: now + course.lasts,
         bookmark_at: None,
@@ -150,6 +165,7 @@ struct Watcher {
     selector: Selector,
     scope: Scope,
     bookmarks: bool,
+    marked: bool,
     explicit: bool,
     deadline: Instant,
     bookmark_at: Option<Instant>,
@@ -184,12 +200,13 @@ impl Watcher {
             let chunk = match std::mem::replace(&mut self.step, Step::Over) {
                 Step::Over => return None,
                 Step::Start(start) => {
-                    let (ending, deadline) = (self.stop.clone(), self.deadline);
+                    let ending = self.stop.clone();
+                    // Takes no longer than the wait for a version, even if the watch is
+                    // to be shorter: as upstream, the client is told.
                     let opened = tokio::select! {
                         biased;
                         () = ending.cancelled() => return None,
                         opened = self.open(start) => opened,
-                        () = sleep_until(deadline) => return None,
                     };
                     match opened {
                         Ok(step) => {
@@ -277,7 +294,7 @@ impl Watcher {
         let mut out = Vec::new();
         while out.len() < CHUNK {
             let Some(entry) = initial.entries.next() else {
-                if self.bookmarks {
+                if self.bookmarks && self.marked {
                     self.bookmark(initial.cursor.rv(), true, &mut out);
                 }
                 self.step = Step::Live(initial.cursor);

@@ -85,12 +85,15 @@ async fn a_cursor_that_falls_off_the_ring_is_told_each_time() {
     let start = reader.head();
     let mut slow = reader.follow(start, Scope::Namespace("b".into())).unwrap();
     let mut quick = reader.follow(start, Scope::Namespace("b".into())).unwrap();
-    let head = commit(&mut writer, "a", 1);
+    let oldest = commit(&mut writer, "a", 1);
+    for n in (2..).take(Bounds::RECENT) {
+        commit(&mut writer, "a", n);
+    }
     assert!(quick.next().now_or_never().is_none());
     writer.trim(Instant::now() + BOUNDS.age * 2);
     let gone = Gone {
         asked: start,
-        oldest: head,
+        oldest,
     };
     // Nothing is lost for one that had looked that far.
     assert!(quick.next().now_or_never().is_none());

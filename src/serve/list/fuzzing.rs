@@ -42,6 +42,11 @@ fn walk(world: &World, token: &Token, namespace: &str, limit: usize) {
     let at = u64::try_from(token.rv).map_or(At::Latest, |rv| At::Exact(Rv(rv)));
     let Ok((version, entries)) = reader.list(&scope, at) else {
         let (code, body) = page(world, namespace, &token.encode(), limit);
+        if u64::try_from(token.rv).is_ok_and(|rv| rv > reader.head().0) {
+            // Nobody has reached it by the end of the wait.
+            assert_eq!(code, StatusCode::GATEWAY_TIMEOUT, "{token:?}");
+            return;
+        }
         assert_eq!(code, StatusCode::GONE, "{token:?}");
         let resume = body["metadata"]["continue"]
             .as_str()
@@ -113,7 +118,7 @@ fn page(world: &World, namespace: &str, token: &str, limit: usize) -> (StatusCod
 /// What the options of a list come to, in a form that can be compared.
 pub fn options(world: &World, query: &Query) -> String {
     let options = Options::of_list(query, &world.live);
-    match options.and_then(|options| Page::of(query, &options)) {
+    match options.and_then(|options| Page::of(query, &options, false)) {
         Ok(page) => {
             is_in_the_matrix(query, &page);
             format!(
@@ -140,7 +145,7 @@ fn is_in_the_matrix(query: &Query, page: &Page) {
     if let Some(token) = &page.token {
         assert!(matching.is_empty() && version.trim_start_matches('0').is_empty());
         assert_eq!(page.at == At::Latest, token.rv < 0);
-        assert_eq!(page.fresh, None);
+        assert_eq!(page.fresh, u64::try_from(token.rv).ok());
         return;
     }
     assert_eq!(page.fresh.is_some(), !version.is_empty());
@@ -153,6 +158,10 @@ fn is_in_the_matrix(query: &Query, page: &Page) {
             assert!(version != "0" || page.limit.is_none());
         }
         ("", _) | ("NotOlderThan", Some(_)) => assert_eq!(page.at, At::Latest),
+        ("Exact", Some(0)) => {
+            assert_eq!(page.at, At::Latest);
+            assert_ne!(version, "0");
+        }
         ("Exact", Some(rv)) => assert_eq!(page.at, At::Exact(Rv(rv))),
         other => panic!("{other:?} is accepted"),
     }

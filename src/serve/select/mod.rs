@@ -64,9 +64,17 @@ impl Selector {
         })
     }
 
-    /// Also requires a name, as the old watch paths do.
-    pub fn require_name(&mut self, name: &str) {
+    /// Also requires a name, as the old watch paths do. A field selector beside it must
+    /// ask for the same.
+    pub fn require_name(&mut self, name: &str) -> Result<(), Failure> {
+        let asked = |field: &fields::Resolved| field.exactly(fields::Which::Name) == Some(name);
+        if !self.fields.is_empty() && !self.fields.iter().any(asked) {
+            return Err(Failure::bad_request(
+                "fieldSelector metadata.name doesn't match requested name",
+            ));
+        }
         self.fields.push(fields::Resolved::name(name));
+        Ok(())
     }
 
     /// Whether everything is meant.

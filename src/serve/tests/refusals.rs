@@ -275,7 +275,15 @@ async fn what_cannot_be_accepted_is_said_in_indented_json() {
     );
     let (code, body) = fixture.ask(&format!("{ALL}?watch=1"), protobuf).await;
     assert_eq!(code, StatusCode::NOT_ACCEPTABLE);
-    assert!(body.contains("application/json;stream=watch"));
+    assert!(
+        body.contains("application/json, application/yaml"),
+        "{body}"
+    );
+    // What can be had of an object may be nothing that can be streamed.
+    let yaml = &[("accept", "application/yaml")];
+    let (code, body) = fixture.ask(&format!("{ALL}?watch=1"), yaml).await;
+    assert_eq!(code, StatusCode::NOT_ACCEPTABLE);
+    assert!(body.contains("application/json;stream=watch"), "{body}");
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// how long a watch lasts that was not told.
 pub fn options(world: &World, query: &Query) -> String {
     let options = Options::of_watch(query, &world.live);
-    let course = match options.and_then(|options| Course::of(query, &options)) {
+    let course = match options.and_then(|options| Course::of(query, &options, false)) {
         Ok(course) => course,
         Err(failure) => {
             refused(&failure, &[400, 422]);
@@ -20,6 +20,7 @@ pub fn options(world: &World, query: &Query) -> String {
     let Course {
         start,
         bookmarks,
+        marked,
         explicit,
         lasts,
     } = course;
@@ -29,6 +30,8 @@ pub fn options(world: &World, query: &Query) -> String {
         query.text("resourceVersionMatch") == "NotOlderThan"
     );
     assert_eq!(explicit, initial == Some(true));
+    let from_present = matches!(query.text("resourceVersion"), "" | "0");
+    assert_eq!(marked, explicit || (initial.is_none() && from_present));
     let version = query.resource_version().expect("it was read before");
     match (initial, version.unwrap_or_default()) {
         (Some(true) | None, 0) => assert_eq!(start, Start::State(None)),
@@ -49,5 +52,5 @@ pub fn options(world: &World, query: &Query) -> String {
             Some(lasts)
         }
     };
-    format!("{start:?} {bookmarks} {explicit} {told:?}")
+    format!("{start:?} {bookmarks} {marked} {explicit} {told:?}")
 }

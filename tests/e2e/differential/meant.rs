@@ -285,7 +285,11 @@ pub const MEANT: &[Meant] = &[
     Meant {
         name: "bad JSON in a continue token",
         reason: "another parser has other words for it",
-        requests: &["GET {list}?continue=abc"],
+        requests: &[
+            "GET {list}?continue=abc",
+            "GET {list}?continue=abc&resourceVersion=abc",
+            "GET {list}?includeObject=bogus&continue=abc | Accept: application/json;as=Table;v=v1;g=meta.k8s.io",
+        ],
         at: &["body.message"],
         live: "continue key is not valid: ",
         custom: "continue key is not valid: ",
