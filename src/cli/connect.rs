@@ -1,6 +1,7 @@
 //! The way to a cluster. Enters: kubectl's connection flags. Leaves: a client that acts
 //! as kubectl would with the same kubeconfig, context, impersonation, timeout and proxy.
 
+use super::address::{is_loopback, with_scheme};
 use super::problem::{Problem, causes};
 use crate::api::duration;
 use kube::config::{
@@ -182,16 +183,24 @@ impl Connect {
         if auth.is_none() && !user.is_empty() {
             return Err(Problem::Config(format!("there is no user {user:?}")));
         }
-        self.override_cluster(cluster.get_or_insert_default());
-        self.override_auth(auth.get_or_insert_default());
+        let cluster = cluster.get_or_insert_default();
+        let auth = auth.get_or_insert_default();
+        self.override_cluster(cluster);
+        self.override_auth(auth);
+        if let Some(address) = &cluster.server
+            && let Some(address) = with_scheme(address)?
+        {
+            cluster.server = Some(address);
+            *auth = without_credentials(auth);
+        }
         kubeconfig.clusters.push(NamedCluster {
             name: OVERRIDDEN.to_owned(),
-            cluster,
+            cluster: Some(cluster.clone()),
             ..NamedCluster::default()
         });
         kubeconfig.auth_infos.push(NamedAuthInfo {
             name: OVERRIDDEN.to_owned(),
-            auth_info: auth,
+            auth_info: Some(auth.clone()),
             ..NamedAuthInfo::default()
         });
         OVERRIDDEN.clone_into(&mut context.cluster);
@@ -268,12 +277,16 @@ fn read() -> Result<Kubeconfig, KubeconfigError> {
         })
 }
 
-/// Whether an address is this machine's own.
-fn is_loopback(address: &http::Uri) -> bool {
-    let host = address.host().unwrap_or_default();
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let address: Result<std::net::IpAddr, _> = bare.parse();
-    host == "localhost" || address.is_ok_and(|it| it.is_loopback())
+/// Only whom to act as: kubectl tells no secret where nobody asked for plain HTTP and
+/// nothing is encrypted.
+fn without_credentials(auth: &AuthInfo) -> AuthInfo {
+    AuthInfo {
+        impersonate: auth.impersonate.clone(),
+        impersonate_uid: auth.impersonate_uid.clone(),
+        impersonate_groups: auth.impersonate_groups.clone(),
+        impersonate_user_extra: auth.impersonate_user_extra.clone(),
+        ..AuthInfo::default()
+    }
 }
 
 /// Name of the context, cluster and user that the flags make. No file can have it: kubectl

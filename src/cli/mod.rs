@@ -6,6 +6,7 @@
 //! connect ─▶ source ─▶ operation ─▶ filter ─▶ sort ─▶ columns · list · summary
 //! ```
 
+mod address;
 mod columns;
 mod completion;
 mod connect;

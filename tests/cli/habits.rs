@@ -112,6 +112,51 @@ fn rules_are_checked_against_the_cluster_that_flags_name() {
     assert!(unknown.err.contains("the cluster: "), "{}", unknown.err);
 }
 
+#[test]
+fn an_address_without_a_scheme_is_asked_without_credentials() {
+    let told: Arc<Mutex<Vec<String>>> = Arc::default();
+    let log = told.clone();
+    let (_runtime, address) = serve(move |request| {
+        let secrets = request.headers().get_all("authorization").iter();
+        log.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(secrets.map(|it| format!("{it:?}")));
+        list(&[operation(1)], "")
+    });
+    let address = address.to_string();
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("config");
+    let kubeconfig = format!(
+        "{{apiVersion: v1, kind: Config, current-context: a,
+           clusters: [{{name: a, cluster: {{server: '{address}'}}}}],
+           users: [{{name: a, user: {{token: t0ken}}}}],
+           contexts: [{{name: a, context: {{cluster: a, user: a}}}}]}}"
+    );
+    std::fs::write(&file, kubeconfig).expect("a file");
+    let run = |args: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
+        said(command.env("KUBECONFIG", &file).args(args))
+    };
+    for args in [
+        &[][..],
+        &["-s", &address],
+        &["-s", &address, "--token", "x"],
+    ] {
+        let said = run(args);
+        assert_eq!(said.code, 0, "{args:?}: {}", said.err);
+        assert!(said.out.contains("VirtualMachine/vm-1"), "{}", said.out);
+    }
+    assert_eq!(*told.lock().expect("no test panicked"), [""; 0]);
+    let none = run(&["--server=http://"]);
+    assert_eq!(none.code, 1);
+    assert!(
+        none.err
+            .starts_with("error: \"http://\" is no address of a cluster"),
+        "{}",
+        none.err
+    );
+}
+
 /// The lines of a watch, and then nothing.
 fn lines(events: &[Value]) -> impl Stream<Item = Result<Bytes, std::io::Error>> + use<> {
     let lines: Vec<_> = events
