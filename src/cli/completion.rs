@@ -35,7 +35,7 @@ pub(super) struct Args {
 }
 
 /// Prints the script that makes a shell complete `kubectl-ifo`.
-pub(super) fn run(args: &Args, command: &Command) -> ExitCode {
+pub(super) fn run(args: &Args, command: &Command) -> Result<ExitCode, Problem> {
     let mut command = shown(command);
     let mut script = Vec::new();
     // clap_complete's script for bash looks for commands of a name with a hyphen under
@@ -49,8 +49,8 @@ pub(super) fn run(args: &Args, command: &Command) -> ExitCode {
     if args.shell == Shell::Bash {
         script = script.replace(" kubectl_ifo\n", " kubectl-ifo\n");
     }
-    print(&script);
-    ExitCode::SUCCESS
+    print(&script)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The commands as they are typed without kubectl, those for people only. The scripts
@@ -141,7 +141,7 @@ struct Typed {
 }
 
 /// Prints what may come next, a line each with its description, as kubectl wants it.
-pub(super) fn next(words: &Words, command: &Command) -> ExitCode {
+pub(super) fn next(words: &Words, command: &Command) -> Result<ExitCode, Problem> {
     let mut command = shown(command);
     let mut typed = words.words.clone();
     let current = typed.pop().unwrap_or_default();
@@ -173,8 +173,8 @@ pub(super) fn next(words: &Words, command: &Command) -> ExitCode {
             .collect();
     }
     lines.push(NO_FILES.to_owned());
-    print(&(lines.join("\n") + "\n"));
-    ExitCode::SUCCESS
+    print(&(lines.join("\n") + "\n"))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Names that only the cluster knows; none if it does not answer in time.

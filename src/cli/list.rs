@@ -136,7 +136,7 @@ async fn show(
         screen: screen(),
     };
     if !output.watch {
-        print(&view.all(&operations, Timestamp::now(), names.len() == 1)?);
+        print(&view.all(&operations, Timestamp::now(), names.len() == 1)?)?;
         if operations.is_empty() && matches!(shape, Shape::Table | Shape::Wide) {
             tell(nothing);
             hint(&source).await;
@@ -154,10 +154,10 @@ async fn show(
     }
     let table = view.table(&operations, Timestamp::now());
     if matches!(shape, Shape::Table | Shape::Wide) {
-        print(&table.header());
+        print(&table.header())?;
     }
     for operation in &operations {
-        print(&view.one(&table, operation, Timestamp::now())?);
+        print(&view.one(&table, operation, Timestamp::now())?)?;
     }
     // What was listed is told again when the watch begins, and needs no second line.
     let mut shown: Vec<(String, String)> = operations
@@ -176,7 +176,7 @@ async fn show(
                 // What was over before is no news.
                 let over = !synced && !operation.active && !all_phases;
                 if !known && !over {
-                    print(&view.one(&table, &operation, Timestamp::now())?);
+                    print(&view.one(&table, &operation, Timestamp::now())?)?;
                 }
             }
             Change::Synced => {

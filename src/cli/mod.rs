@@ -44,6 +44,10 @@ use std::process::ExitCode;
 /// What runs where no command is named.
 const DEFAULT_COMMAND: &str = "list";
 
+/// The exit code where nobody reads what is printed any more: that of a program that
+/// SIGPIPE ends, which Rust ignores.
+const CLOSED: u8 = 128 + 13;
+
 /// Sees which operations are in flight in a cluster.
 #[derive(Debug, Parser)]
 #[command(name = "kubectl-ifo", bin_name = "kubectl ifo", version)]
@@ -116,17 +120,22 @@ fn definitions() -> clap::Command {
 }
 
 /// Runs what the command line of the process asks for. The exit code is 0 when all is
-/// well, 1 when something that was asked for is not, 2 when the arguments are not; `wait`
-/// has its own.
+/// well, 1 when something that was asked for is not, 2 when the arguments are not, 141 when
+/// nobody reads on; `wait` has its own.
 pub fn run() -> ExitCode {
     let arguments = with_command(switched(std::env::args_os().collect()));
     let parsed = definitions().get_matches_from(arguments);
     let cli = Cli::from_arg_matches(&parsed).unwrap_or_else(|error| error.exit());
     match cli.command {
-        Command::Rules(command) if rules::run(&command) => ExitCode::SUCCESS,
-        Command::Rules(_) => ExitCode::FAILURE,
-        Command::Completion(args) => completion::run(&args, &definitions()),
-        Command::Complete(words) => completion::next(&words, &definitions()),
+        Command::Rules(command) => ended(rules::run(&command).map(|well| {
+            if well {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            }
+        })),
+        Command::Completion(args) => ended(completion::run(&args, &definitions())),
+        Command::Complete(words) => ended(completion::next(&words, &definitions())),
         Command::Man(args) => completion::man(&args, definitions()),
         command => asked(command),
     }
@@ -145,11 +154,7 @@ fn asked(command: Command) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // `wait` keeps 1 for a time-out.
-    let failure = match command {
-        Command::Wait(_) => ExitCode::from(2),
-        _ => ExitCode::FAILURE,
-    };
+    let is_wait = matches!(command, Command::Wait(_));
     let result = runtime.block_on(async {
         match command {
             Command::List(args) => list::run(&args).await,
@@ -167,13 +172,31 @@ fn asked(command: Command) -> ExitCode {
     });
     // A name that is just being looked up must not hold back the end.
     runtime.shutdown_background();
-    result.unwrap_or_else(|problem| {
-        complain("error", &problem);
-        match problem {
-            Problem::Usage(_) => ExitCode::from(2),
-            _ => failure,
+    match result {
+        // It says that it is so by its exit code.
+        Err(Problem::Closed) if is_wait => ExitCode::SUCCESS,
+        // 1 is for a time-out.
+        Err(problem) if is_wait => {
+            complain("error", problem);
+            ExitCode::from(2)
         }
-    })
+        result => ended(result),
+    }
+}
+
+/// The exit code of a command, after a word about what went wrong.
+fn ended(result: Result<ExitCode, Problem>) -> ExitCode {
+    match result {
+        Ok(code) => code,
+        Err(Problem::Closed) => ExitCode::from(CLOSED),
+        Err(problem) => {
+            complain("error", &problem);
+            match problem {
+                Problem::Usage(_) => ExitCode::from(2),
+                _ => ExitCode::FAILURE,
+            }
+        }
+    }
 }
 
 /// The arguments with switches as the parser knows them: kubectl takes `--watch=true` for

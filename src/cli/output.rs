@@ -1,10 +1,11 @@
 //! What all commands print with. Enters: rows, values, complaints. Leaves: text on
 //! standard output, and one line for each complaint on standard error.
 
+use super::problem::Problem;
 use clap::ValueEnum;
 use serde::Serialize;
 use std::fmt::Display;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use unicode_width::UnicodeWidthStr as _;
 
 /// How results are printed.
@@ -37,10 +38,14 @@ pub(super) enum Shape {
 /// Between two columns, as kubectl has it.
 pub(super) const GAP: usize = 3;
 
-/// Writes to standard output. That nobody reads it (any more) is no error of ours.
-pub(super) fn print(text: &str) {
+/// Writes to standard output.
+pub(super) fn print(text: &str) -> Result<(), Problem> {
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(|error| match error.kind() {
+        ErrorKind::BrokenPipe => Problem::Closed,
+        _ => Problem::Other(format!("cannot write to standard output: {error}")),
+    })
 }
 
 /// `value` as JSON or YAML; a table is the caller's own.
@@ -54,11 +59,8 @@ pub(super) fn text_of<T: Serialize>(value: &T, format: Format) -> Result<String,
 }
 
 /// Prints `value` as JSON or YAML.
-pub(super) fn print_value<T: Serialize>(value: &T, format: Format) {
-    match text_of(value, format) {
-        Ok(text) => print(&text),
-        Err(error) => complain("error", error),
-    }
+pub(super) fn print_value<T: Serialize>(value: &T, format: Format) -> Result<(), Problem> {
+    print(&text_of(value, format).map_err(Problem::Other)?)
 }
 
 /// Writes one line to standard error.

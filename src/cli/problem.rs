@@ -83,6 +83,9 @@ pub(super) enum Problem {
     /// A flag has a value that makes no sense.
     #[error("{0}")]
     Usage(String),
+    /// Nobody reads standard output any more.
+    #[error("nobody reads the output any more")]
+    Closed,
     /// Anything else that a server answered.
     #[error("{0}")]
     Other(String),

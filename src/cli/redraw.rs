@@ -64,10 +64,10 @@ pub(super) async fn run(
                 let note = format!("not up to date: {why}");
                 cut(&note, screen().unwrap_or(usize::MAX))
             });
-            print(&frame(&text, note, height()));
+            print(&frame(&text, note, height()))?;
         } else if printed.as_ref() != Some(&text) {
             // What changed may be nothing that is shown.
-            print(&document(&text, shape, first));
+            print(&document(&text, shape, first))?;
             printed = Some(text);
         }
         first = false;

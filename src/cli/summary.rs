@@ -71,7 +71,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     if args.output.watch {
         return redraw::run(&source, operations, view).await;
     }
-    print(&view.text(operations, Timestamp::now(), screen()).await?);
+    print(&view.text(operations, Timestamp::now(), screen()).await?)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -50,9 +50,9 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
             if let Some(version) = &versions.server_version {
                 text.extend(["Server Version: ", version, "\n"]);
             }
-            print(&text);
+            print(&text)?;
         }
-        format => print_value(&versions, format),
+        format => print_value(&versions, format)?,
     }
     match server {
         Ok(_) => Ok(ExitCode::SUCCESS),

@@ -157,6 +157,86 @@ fn an_address_without_a_scheme_is_asked_without_credentials() {
     );
 }
 
+/// Where there is a device that takes nothing.
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let (_runtime, address) = cluster(vec![operation(1)]);
+    for (args, code) in [
+        (&["-O", "json"][..], 1),
+        (&["tree"], 1),
+        (&["summary"], 1),
+        (&["version", "--client"], 1),
+        (
+            &[
+                "rules",
+                "eval",
+                "1",
+                "--object",
+                "deploy/kustomization.yaml",
+            ],
+            1,
+        ),
+        (&["completion", "bash"], 1),
+        (&["wait", "--for=started", "--timeout=5s"], 2),
+    ] {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
+        if args[0] != "rules" && args[0] != "completion" {
+            command = plugin(address);
+        }
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let output = command
+            .args(args)
+            .stdout(full.expect("it is there"))
+            .stderr(Stdio::piped())
+            .spawn()
+            .and_then(std::process::Child::wait_with_output)
+            .expect("the plugin starts");
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {err}");
+        assert!(
+            err.contains("error: cannot write to standard output: No space left"),
+            "{args:?}: {err}"
+        );
+    }
+}
+
+#[test]
+fn a_watch_ends_when_nobody_reads_on() {
+    for command in ["list", "tree"] {
+        let (_runtime, address) = serve(|request| match request.uri().path() {
+            LIVE if request.uri().query().unwrap_or_default().contains("watch=") => {
+                // One after the other, so that a tree is drawn anew.
+                let events = futures::stream::unfold(2, |number| async move {
+                    tokio::time::sleep(std::time::Duration::from_millis(150)).await;
+                    let mut operation = operation(number);
+                    operation["metadata"]["resourceVersion"] = json!(format!("{}", 7 + number));
+                    let event = json!({"type": "ADDED", "object": operation});
+                    let line = Ok::<_, std::io::Error>(Bytes::from(format!("{event}\n")));
+                    Some((line, number + 1))
+                });
+                Body::from_stream(events).into_response()
+            }
+            LIVE => list(&[operation(1)], ""),
+            _ => not_found(),
+        });
+        let mut child = plugin(address)
+            .args([command, "-w"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the plugin starts");
+        let stdout = child.stdout.take().expect("it was asked for");
+        let mut line = String::new();
+        let read = std::io::BufReader::new(stdout).read_line(&mut line);
+        assert!(read.is_ok_and(|it| it > 0), "{command}");
+        // And the reader is dropped.
+        let output = child.wait_with_output().expect("it ends");
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*err), (Some(141), ""), "{command}");
+    }
+}
+
 /// The lines of a watch, and then nothing.
 fn lines(events: &[Value]) -> impl Stream<Item = Result<Bytes, std::io::Error>> + use<> {
     let lines: Vec<_> = events

@@ -84,11 +84,11 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
             let single =
                 chosen.len() == 1 && args.names.iter().all(|name| own_name(name).is_some());
             let chosen: Vec<Operation> = chosen.iter().map(|it| operations[*it].clone()).collect();
-            print(&objects(&chosen, shape, single)?);
+            print(&objects(&chosen, shape, single)?)?;
         }
         Shape::Name => {
             for number in chosen {
-                print(&(operations[number].resource_name(source.served.group()) + "\n"));
+                print(&(operations[number].resource_name(source.served.group()) + "\n"))?;
             }
         }
         Shape::Table | Shape::Wide => {
@@ -96,7 +96,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
             lookup.owners(&operations).await;
             let accounts = accounts(&server, &operations, &chosen, &lookup).await;
             let paint = args.colors.paint();
-            print(&text::text(&accounts, Timestamp::now(), paint));
+            print(&text::text(&accounts, Timestamp::now(), paint))?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -9,6 +9,7 @@ use crate::api::ruleset::{KIND, PLURAL};
 use crate::api::{self, Gvr, schema};
 use crate::cli::connect::Connect;
 use crate::cli::output::{complain, print};
+use crate::cli::problem::Problem;
 use crate::expression::{Origin, Origins, Step, fields};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -42,7 +43,7 @@ pub(in crate::cli) struct Args {
 
 /// Prints one line for each rule set that is right, and complains of each thing that is
 /// not; true if all is right.
-pub(super) fn run(args: &Args) -> bool {
+pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     let mut input = Input::read(&args.files);
     let loaded = rule_sets::load(&mut input);
     let (mut schemas, faults) = Schemas::read(&args.schema);
@@ -76,14 +77,14 @@ pub(super) fn run(args: &Args) -> bool {
             .map(|root| misspelt(rule_set, &root))
             .unwrap_or_default();
         if problems.is_empty() {
-            print(&format!("{at}: ok\n"));
+            print(&format!("{at}: ok\n"))?;
         }
         for problem in problems {
             well = false;
             complain("error", format!("{at}: {problem}"));
         }
     }
-    well
+    Ok(well)
 }
 
 /// The fields that the expressions of `rule_set` read and no object has.

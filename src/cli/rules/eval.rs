@@ -3,6 +3,7 @@
 
 use super::input;
 use crate::cli::output::{Format, complain, print, print_value};
+use crate::cli::problem::Problem;
 use crate::expression::{
     Budget, CompileError, Doc, Environment, Failure, Kind, STEPS_PER_OBJECT, Scope, compile,
 };
@@ -50,12 +51,12 @@ enum NoValue {
 }
 
 /// Prints the value or the error; true if it was a value.
-pub(super) fn run(args: &Args) -> bool {
+pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     let object = match read(&args.object) {
         Ok(object) => object,
         Err(why) => {
             complain("error", format!("{}: {why}", args.object.display()));
-            return false;
+            return Ok(false);
         }
     };
     let json = object.to_string();
@@ -64,10 +65,10 @@ pub(super) fn run(args: &Args) -> bool {
     let format = match args.output {
         EvalFormat::Text => {
             match outcome {
-                Ok((type_name, value)) => print(&format!("{type_name} {value}\n")),
+                Ok((type_name, value)) => print(&format!("{type_name} {value}\n"))?,
                 Err(why) => complain("error", why),
             }
-            return well;
+            return Ok(well);
         }
         EvalFormat::Json => Format::Json,
         EvalFormat::Yaml => Format::Yaml,
@@ -85,8 +86,8 @@ pub(super) fn run(args: &Args) -> bool {
             "message": failure.to_string(),
         }}),
     };
-    print_value(&document, format);
-    well
+    print_value(&document, format)?;
+    Ok(well)
 }
 
 /// The one object that `path` names. It need not be a Kubernetes object.

@@ -20,6 +20,8 @@ mod schema;
 mod stream;
 mod test;
 
+use super::problem::Problem;
+
 /// See above.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
@@ -36,7 +38,7 @@ pub(super) enum Command {
 }
 
 /// Runs one; true if all is well.
-pub(super) fn run(command: &Command) -> bool {
+pub(super) fn run(command: &Command) -> Result<bool, Problem> {
     match command {
         Command::Check(args) => check::run(args),
         Command::Test(args) => test::run(args),

@@ -15,6 +15,7 @@ use super::rule_sets;
 use super::stream::{self, Change, Event};
 use crate::api::{Gvr, Source, duration};
 use crate::cli::output::{Format, complain, print, print_value, table};
+use crate::cli::problem::Problem;
 use crate::evaluate::{FieldFailure, Subject, evaluate};
 use crate::expression::Doc;
 use crate::index::{self, Bounds, Cursor, Scope, Stamp, Writer};
@@ -81,12 +82,12 @@ struct Operations {
 
 /// Prints the operations; true if everything could be read. That a rule fails on an
 /// object is told, and part of what is replayed.
-pub(super) fn run(args: &Args) -> bool {
+pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     let mut rules = Input::read(&args.rules);
     let loaded = rule_sets::load(&mut rules);
     let mut well = rules.report();
     if loaded.is_empty() {
-        return false;
+        return Ok(false);
     }
     let names = Names::of(&rules.objects);
     let mut events = Vec::new();
@@ -118,10 +119,10 @@ pub(super) fn run(args: &Args) -> bool {
         complain("warning", format!("{name}: {field}: {subject}: {message}"));
     }
     match args.output {
-        Format::Table => print_table(&operations),
-        format => print_value(&Operations { operations }, format),
+        Format::Table => print_table(&operations)?,
+        format => print_value(&Operations { operations }, format)?,
     }
-    well
+    Ok(well)
 }
 
 fn text(path: &Path) -> std::io::Result<String> {
@@ -360,7 +361,7 @@ impl Player {
     }
 }
 
-fn print_table(operations: &[Run]) {
+fn print_table(operations: &[Run]) -> Result<(), Problem> {
     let header = [
         "STARTED",
         "COMPLETED",
@@ -375,6 +376,7 @@ fn print_table(operations: &[Run]) {
     if rows.is_empty() {
         complain("note", "no operations");
     } else {
-        print(&table(header, &rows));
+        print(&table(header, &rows))?;
     }
+    Ok(())
 }

@@ -5,6 +5,7 @@ use super::input::Input;
 use super::rule_sets;
 use crate::api::ruleset::Target;
 use crate::cli::output::{Format, complain, print, print_value};
+use crate::cli::problem::Problem;
 use clap::ValueEnum as _;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -43,12 +44,12 @@ fn manifest_format() -> impl clap::builder::TypedValueParser<Value = Format> {
 }
 
 /// Prints the role; true if all rule sets could be read.
-pub(super) fn run(args: &Args) -> bool {
+pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     let mut input = Input::read(&args.rules);
     let loaded = rule_sets::load(&mut input);
     let well = input.report();
     if loaded.is_empty() {
-        return false;
+        return Ok(false);
     }
     let components: BTreeSet<&str> = loaded
         .iter()
@@ -62,16 +63,16 @@ pub(super) fn run(args: &Args) -> bool {
     let targets = loaded.iter().map(|rule_set| &rule_set.spec.target);
     let role = cluster_role(&name, targets);
     match args.output {
-        Format::Json => print_value(&role, Format::Json),
+        Format::Json => print_value(&role, Format::Json)?,
         Format::Yaml | Format::Table => match to_yaml(&role) {
-            Ok(yaml) => print(&yaml),
+            Ok(yaml) => print(&yaml)?,
             Err(error) => {
                 complain("error", error);
-                return false;
+                return Ok(false);
             }
         },
     }
-    well
+    Ok(well)
 }
 
 /// The name of a component's role. A role's name may hold what a component's cannot, but

@@ -9,6 +9,7 @@ use super::rule_sets;
 use crate::api::Gvr;
 use crate::api::live::State;
 use crate::cli::output::{Format, complain, print, print_value, table};
+use crate::cli::problem::Problem;
 use crate::evaluate::{Evaluation, evaluate};
 use crate::expression::Doc;
 use crate::rules::RuleBook;
@@ -141,13 +142,13 @@ impl fmt::Display for RuleFailure {
 
 /// Prints what was found; true if everything could be read and, if that was asked for,
 /// is as expected.
-pub(super) fn run(args: &Args) -> bool {
+pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     let mut rules = Input::read(&args.rules);
     let loaded = rule_sets::load(&mut rules);
     let objects = Input::read(&args.objects);
     let well = rules.report() & objects.report();
     if loaded.is_empty() {
-        return false;
+        return Ok(false);
     }
     let names = Names::of(rules.objects.iter().chain(&objects.objects));
     let books: BTreeMap<Gvr, Arc<RuleBook>> = rule_sets::by_target(&loaded)
@@ -171,10 +172,10 @@ pub(super) fn run(args: &Args) -> bool {
     other_versions(&objects, &names, &books);
     let as_expected = !args.expect || compare(&results);
     match args.output {
-        Format::Table => print_table(&results),
-        format => print_value(&Results { results }, format),
+        Format::Table => print_table(&results)?,
+        format => print_value(&Results { results }, format)?,
     }
-    well && as_expected
+    Ok(well && as_expected)
 }
 
 fn result(
@@ -297,7 +298,7 @@ fn compare(results: &[ObjectResult]) -> bool {
     well
 }
 
-fn print_table(results: &[ObjectResult]) {
+fn print_table(results: &[ObjectResult]) -> Result<(), Problem> {
     let mut rows = Vec::new();
     for result in results {
         for operation in &result.operations {
@@ -337,7 +338,7 @@ fn print_table(results: &[ObjectResult]) {
             "RULESET",
             "MESSAGE",
         ];
-        print(&table(header, &rows));
+        print(&table(header, &rows))?;
     }
     let targeted = results.iter().filter(|result| result.targeted).count();
     let operations: usize = results.iter().map(|result| result.operations.len()).sum();
@@ -348,4 +349,5 @@ fn print_table(results: &[ObjectResult]) {
             results.len() - targeted
         ),
     );
+    Ok(())
 }

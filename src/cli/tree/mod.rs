@@ -95,10 +95,10 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
         return redraw::run(&source, operations, view).await;
     }
     if let Some(text) = view.show(operations, Timestamp::now(), screen()).await? {
-        print(&text);
+        print(&text)?;
     } else {
         // What is empty is said, and printed too where a program reads it.
-        print(&view.empty()?);
+        print(&view.empty()?)?;
         tell(&view.nothing());
         hint(&source).await;
     }

@@ -163,7 +163,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     Ok(match end {
         End::Holds => {
             if !args.quiet {
-                print(&format!("{}\n", waiting.holds()));
+                print(&format!("{}\n", waiting.holds()))?;
             }
             ExitCode::SUCCESS
         }
