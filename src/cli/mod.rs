@@ -7,6 +7,7 @@
 //! ```
 
 mod address;
+mod arguments;
 mod columns;
 mod completion;
 mod connect;
@@ -35,10 +36,10 @@ mod tree;
 mod version;
 mod wait;
 
-use clap::{ArgAction, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use arguments::{switched, with_command};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use output::complain;
 use problem::Problem;
-use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// What runs where no command is named.
@@ -199,96 +200,11 @@ fn ended(result: Result<ExitCode, Problem>) -> ExitCode {
     }
 }
 
-/// The arguments with switches as the parser knows them: kubectl takes `--watch=true` for
-/// `--watch`, and `--watch=false` for none.
-fn switched(arguments: Vec<OsString>) -> Vec<OsString> {
-    let commands = Cli::command();
-    let is_switch = |name: &str| {
-        let all = || commands.get_subcommands();
-        let nested = all().flat_map(clap::Command::get_subcommands);
-        let flags = all().chain(nested).flat_map(clap::Command::get_arguments);
-        let mut named = flags.filter(|it| it.get_long() == Some(name)).peekable();
-        // `--cluster` takes a value elsewhere.
-        named.peek().is_some() && named.all(|it| matches!(it.get_action(), ArgAction::SetTrue))
-    };
-    let mut out: Vec<OsString> = Vec::with_capacity(arguments.len());
-    let mut arguments = arguments.into_iter();
-    for argument in arguments.by_ref() {
-        if argument == "--" {
-            out.push(argument);
-            break;
-        }
-        let typed = argument.to_string_lossy();
-        let switch = typed.strip_prefix("--").and_then(|it| it.split_once('='));
-        match switch.filter(|(name, _)| is_switch(name)) {
-            Some((name, "true" | "TRUE" | "True" | "t" | "T" | "1")) => {
-                out.push(format!("--{name}").into());
-            }
-            // The last one counts.
-            Some((name, "false" | "FALSE" | "False" | "f" | "F" | "0")) => {
-                let before = format!("--{name}");
-                out.retain(|it| *it != *before);
-            }
-            _ => out.push(argument),
-        }
-    }
-    out.extend(arguments);
-    out
-}
-
-/// The arguments with the command in front: `kubectl ifo -n a tree` is what people type,
-/// and `kubectl ifo -n a` lists.
-fn with_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    let root = Cli::command();
-    let takes_value = |flag: &str| {
-        let flags = root
-            .get_subcommands()
-            .flat_map(clap::Command::get_arguments);
-        flags.into_iter().any(|it| {
-            it.get_action().takes_values()
-                && match flag.strip_prefix("--") {
-                    Some(long) => it.get_long() == Some(long),
-                    None => it
-                        .get_short()
-                        .is_some_and(|short| flag == format!("-{short}")),
-                }
-        })
-    };
-    let mut at = 1;
-    while let Some(argument) = arguments
-        .get(at)
-        .map(|it| it.to_string_lossy().into_owned())
-    {
-        match argument.as_str() {
-            "-h" | "--help" | "-V" | "--version" if at == 1 => return arguments,
-            flag if flag.len() > 1 && flag.starts_with('-') => {
-                at += 1 + usize::from(takes_value(flag));
-            }
-            _ => {
-                let command = arguments.remove(at);
-                arguments.insert(1, command);
-                return arguments;
-            }
-        }
-    }
-    let place = arguments.len().min(1);
-    arguments.insert(place, DEFAULT_COMMAND.into());
-    arguments
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::error::ErrorKind;
-
-    fn arranged(line: &str) -> String {
-        let arguments = line.split(' ').map(OsString::from).collect();
-        let arranged: Vec<String> = with_command(arguments)
-            .into_iter()
-            .map(|it| it.into_string().unwrap())
-            .collect();
-        arranged.join(" ")
-    }
+    use std::ffi::OsString;
 
     #[test]
     fn the_flags_are_right() {
@@ -311,6 +227,8 @@ mod tests {
         assert_eq!(list("ifo -w --watch=true"), list("ifo -w"));
         assert_eq!(list("ifo --watch=false"), list("ifo"));
         assert_eq!(list("ifo --watch --watch=false"), list("ifo"));
+        assert_eq!(list("ifo -wn a"), list("ifo -w -n a"));
+        assert_eq!(list("ifo -Awn a --watch=false"), list("ifo -A -n a"));
         assert_eq!(list("ifo -c a -c b"), list("ifo -c a,b"));
         assert_ne!(list("ifo -c a -c b"), list("ifo -c b"));
         let secure = list("ifo --insecure-skip-tls-verify=true");
@@ -338,25 +256,6 @@ mod tests {
         let help = definitions().render_long_help().to_string();
         assert!(help.contains("--sort-by"), "{help}");
         assert!(help.contains("[COMMAND]"), "{help}");
-    }
-
-    #[test]
-    fn a_command_is_found_wherever_it_stands() {
-        for (typed, read) in [
-            ("ifo", "ifo list"),
-            ("ifo -A", "ifo list -A"),
-            ("ifo -n a", "ifo list -n a"),
-            ("ifo -n a -o json", "ifo list -n a -o json"),
-            ("ifo --context=x summary -A", "ifo summary --context=x -A"),
-            ("ifo -n list summary", "ifo summary -n list"),
-            ("ifo --for vm/a tree", "ifo tree --for vm/a"),
-            ("ifo rules check x", "ifo rules check x"),
-            ("ifo --help", "ifo --help"),
-            ("ifo -V", "ifo -V"),
-            ("ifo nonsense", "ifo nonsense"),
-        ] {
-            assert_eq!(arranged(typed), read);
-        }
     }
 
     #[test]
