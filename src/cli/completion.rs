@@ -2,12 +2,13 @@
 //! what may come next, from the definitions of the flags; names of operations and of
 //! namespaces from the cluster, if it answers at once.
 
+use super::arguments::{Flags, switched, with_command};
 use super::connect::Connect;
 use super::filter::Filters;
 use super::output::{complain, print};
 use super::problem::Problem;
 use super::source::{Source, namespaces};
-use clap::{Command, Parser as _};
+use clap::{Command, FromArgMatches as _};
 use clap_complete::Shell;
 use clap_complete::engine::complete;
 use std::ffi::OsString;
@@ -132,25 +133,18 @@ pub(super) struct Words {
     words: Vec<OsString>,
 }
 
-/// Only the flags that lead to a cluster, of a line that is being typed.
-#[derive(Debug, clap::Parser)]
-#[command(ignore_errors = true, disable_help_flag = true)]
-struct Typed {
-    #[command(flatten)]
-    connect: Connect,
-}
-
 /// Prints what may come next, a line each with its description, as kubectl wants it.
 pub(super) fn next(words: &Words, command: &Command) -> Result<ExitCode, Problem> {
-    let mut command = shown(command);
     let mut typed = words.words.clone();
     let current = typed.pop().unwrap_or_default();
-    let mut lines = from_cluster(&typed, &current.to_string_lossy());
+    let text = current.to_string_lossy().into_owned();
+    let mut lines = from_cluster(command, &typed, &text);
+    let mut command = shown(command);
     if lines.is_empty() {
         let mut arguments = vec![OsString::from("kubectl-ifo")];
         arguments.extend(typed);
         // A command may stand behind flags.
-        let arranged = super::with_command(arguments.clone());
+        let arranged = with_command(arguments.clone());
         if arranged.len() == arguments.len() {
             arguments = arranged;
         }
@@ -163,11 +157,15 @@ pub(super) fn next(words: &Words, command: &Command) -> Result<ExitCode, Problem
             .into_iter()
             .filter(|candidate| !candidate.is_hide_set())
             .map(|candidate| {
-                let value = candidate.get_value().to_string_lossy();
+                let whole = candidate.get_value().to_string_lossy();
+                let value: &str = match value_behind_sign(&text) {
+                    Some(_) => value_behind_sign(&whole).unwrap_or(&whole),
+                    None => &whole,
+                };
                 let help = candidate.get_help().map(ToString::to_string);
                 match help.as_deref().and_then(|help| help.lines().next()) {
                     Some(help) => format!("{value}\t{help}"),
-                    None => value.into_owned(),
+                    None => value.to_owned(),
                 }
             })
             .collect();
@@ -178,18 +176,30 @@ pub(super) fn next(words: &Words, command: &Command) -> Result<ExitCode, Problem
 }
 
 /// Names that only the cluster knows; none if it does not answer in time.
-fn from_cluster(typed: &[OsString], current: &str) -> Vec<String> {
-    let last = typed.last().map(|it| it.to_string_lossy().into_owned());
-    let wants_namespace = matches!(last.as_deref(), Some("-n" | "--namespace"));
-    let command = typed.first().map(|it| it.to_string_lossy().into_owned());
-    let wants_name = matches!(command.as_deref(), Some("get" | "describe"))
-        && !current.starts_with('-')
-        && last.is_none_or(|last| !last.starts_with('-'));
-    if !wants_namespace && !wants_name {
+fn from_cluster(command: &Command, typed: &[OsString], current: &str) -> Vec<String> {
+    let flags = Flags::all();
+    let last = typed.last().map(|it| it.to_string_lossy());
+    let awaiting = last.and_then(|it| flags.awaiting(&it));
+    // What the value of -n is behind in the same word, and what is typed of it.
+    let mut namespace = None;
+    let mut before = typed;
+    if let Some(flag) = awaiting {
+        before = &typed[..typed.len() - 1];
+        if flag.get_long() != Some("namespace") {
+            return Vec::new();
+        }
+        namespace = Some(("", current));
+    } else if let Some(value) = value_behind_sign(current) {
+        if !matches!(current.split_once('='), Some(("-n" | "--namespace", _))) {
+            return Vec::new();
+        }
+        namespace = Some(("", value));
+    } else if let Some(value) = current.strip_prefix("-n").filter(|it| !it.is_empty()) {
+        namespace = Some(("-n", value));
+    } else if current.starts_with('-') {
         return Vec::new();
     }
-    let line = std::iter::once(OsString::from("kubectl-ifo")).chain(typed.iter().cloned());
-    let Ok(Typed { connect }) = Typed::try_parse_from(line) else {
+    let Some(connect) = connection(command, before, namespace.is_some()) else {
         return Vec::new();
     };
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
@@ -200,7 +210,7 @@ fn from_cluster(typed: &[OsString], current: &str) -> Vec<String> {
     };
     let names = async {
         let server = connect.open().await?;
-        if wants_namespace {
+        if namespace.is_some() {
             return Ok(namespaces(&server).await);
         }
         let filters = Filters {
@@ -211,7 +221,33 @@ fn from_cluster(typed: &[OsString], current: &str) -> Vec<String> {
         Ok::<_, Problem>(operations.into_iter().map(|it| it.name).collect())
     };
     let names = runtime.block_on(async { tokio::time::timeout(PATIENCE, names).await });
-    let mut names = names.ok().and_then(Result::ok).unwrap_or_default();
-    names.retain(|name| name.starts_with(current));
-    names
+    let names = names.ok().and_then(Result::ok).unwrap_or_default();
+    let (prefix, begin) = namespace.unwrap_or(("", current));
+    let fit = names.into_iter().filter(|name| name.starts_with(begin));
+    fit.map(|name| format!("{prefix}{name}")).collect()
+}
+
+/// What stands behind the `=` of a flag. Of such a word kubectl's scripts complete only
+/// that, and do not take the rest again.
+fn value_behind_sign(word: &str) -> Option<&str> {
+    let (_, value) = word.split_once('=').filter(|_| word.starts_with('-'))?;
+    Some(value)
+}
+
+/// The way to the cluster that a line means which is still being typed, if the command has
+/// one, and names of operations stand behind it or a namespace is wanted.
+fn connection(command: &Command, typed: &[OsString], is_flag: bool) -> Option<Connect> {
+    let line = std::iter::once(OsString::from("kubectl-ifo")).chain(typed.iter().cloned());
+    let line = with_command(switched(line.collect()));
+    let parsed = command.clone().ignore_errors(true);
+    let parsed = parsed.try_get_matches_from(line).ok()?;
+    let (name, matches) = parsed.subcommand()?;
+    if !is_flag && !matches!(name, "get" | "describe") {
+        return None;
+    }
+    // `rules` has none of these flags.
+    let has_them = matches.try_contains_id("request_timeout").ok()?;
+    has_them
+        .then(|| Connect::from_arg_matches(matches).ok())
+        .flatten()
 }

@@ -1,5 +1,7 @@
 //! What the tab key offers, by the script in a shell, and by kubectl.
 
+use super::cluster::{LIVE, body, list, not_found, operation, serve};
+use serde_json::json;
 use std::process::{Command, Stdio};
 
 const PLUGIN: &str = env!("CARGO_BIN_EXE_kubectl-ifo");
@@ -91,6 +93,52 @@ fn kubectl_is_told_flags_and_values_and_no_command_where_a_value_stands() {
     }
     let all = kubectl(&["--context", ""]);
     assert!(!all.contains(&"tree".to_owned()), "{all:?}");
+}
+
+#[test]
+fn names_come_from_the_cluster_and_the_namespace_that_the_flags_mean() {
+    let (_runtime, address) = serve(|request| match request.uri().path() {
+        "/api/v1/namespaces" => body(&json!({
+            "metadata": {},
+            "items": [{"metadata": {"name": "shop"}}, {"metadata": {"name": "team-b"}}],
+        })),
+        "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/shop/inflightoperations" | LIVE => {
+            list(&[operation(1)], "")
+        }
+        _ => not_found(),
+    });
+    let server = format!("http://{address}");
+    let offered = |words: &[&str]| {
+        let words = words
+            .iter()
+            .map(|it| if *it == "S" { &*server } else { *it });
+        kubectl(&words.collect::<Vec<_>>())
+    };
+    let vm = &["vm-1-migrating"][..];
+    for (words, names) in [
+        (&["get", "-s", "S", ""][..], vm),
+        (&["-s", "S", "get", ""], vm),
+        (&["-w", "get", "-O", "json", "-s", "S", "vm"], vm),
+        (&["describe", "-n", "shop", "-s", "S", ""], vm),
+        (&["get", "-s", "S", "-wn", ""], &["shop", "team-b"]),
+        (&["tree", "-s", "S", "--namespace", "te"], &["team-b"]),
+        (&["-s", "S", "--namespace=te"], &["team-b"]),
+        (&["-s", "S", "-nte"], &["-nteam-b"]),
+        // kubectl's scripts put the flag back.
+        (&["list", "--output=j"], &["json"]),
+    ] {
+        assert_eq!(offered(words), names, "{words:?}");
+    }
+    for words in [
+        &["get", "-s", "S", "-n", "nosuch", ""][..],
+        &["get", "-s", "S", "--context", "nope", ""],
+        &["get", "-s", "S", "--kubeconfig", "/nope", ""],
+        &["rules", "test", "-s", "S", ""],
+        &["list", "-s", "S", ""],
+    ] {
+        let all = offered(words);
+        assert!(!all.contains(&vm[0].to_owned()), "{words:?}: {all:?}");
+    }
 }
 
 #[test]
