@@ -1,6 +1,7 @@
 //! What all commands print with. Enters: rows, values, complaints. Leaves: text on
 //! standard output, and one line for each complaint on standard error.
 
+use super::columns::one_line;
 use super::problem::Problem;
 use clap::ValueEnum;
 use serde::Serialize;
@@ -65,7 +66,7 @@ pub(super) fn print_value<T: Serialize>(value: &T, format: Format) -> Result<(),
 
 /// Writes one line to standard error.
 pub(super) fn complain(level: &str, what: impl Display) {
-    let text = what.to_string().replace('\n', " ");
+    let text = one_line(&what.to_string());
     let _ = writeln!(std::io::stderr().lock(), "{level}: {text}");
 }
 
@@ -77,13 +78,11 @@ pub(super) fn tell(text: &str) {
 /// Rows below a header, each column as wide as its widest cell.
 pub(super) fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
     let mut widths = header.map(str::width);
-    // A line feed in a cell, as messages may have, would break the row.
+    // What is in a cell comes from objects: a line feed would break the row, and more than
+    // that would reach the terminal as a command.
     let rows: Vec<[String; N]> = rows
         .iter()
-        .map(|row| {
-            row.clone()
-                .map(|cell| cell.replace(['\n', '\r', '\t'], " "))
-        })
+        .map(|row| row.each_ref().map(|cell| one_line(cell)))
         .collect();
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -119,5 +118,11 @@ mod tests {
             ["日本".to_owned(), String::new()],
         ];
         assert_eq!(table(["A", "B"], &rows), "A      B\né      x y\n日本\n");
+    }
+
+    #[test]
+    fn no_cell_is_a_command_to_the_terminal() {
+        let rows = [["e\u{1b}[31mvil\u{7}".to_owned(), "x".to_owned()]];
+        assert_eq!(table(["A", "B"], &rows), "A            B\ne [31mvil    x\n");
     }
 }

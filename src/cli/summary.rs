@@ -231,7 +231,7 @@ impl Summary {
                 "Oldest: ",
                 &subject,
                 " ",
-                &oldest.operation,
+                &columns::one_line(&oldest.operation),
                 " for ",
                 &age,
                 "\n",

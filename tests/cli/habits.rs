@@ -237,6 +237,23 @@ fn a_watch_ends_when_nobody_reads_on() {
     }
 }
 
+#[test]
+fn no_object_sends_commands_to_the_terminal() {
+    let mut evil = operation(1);
+    for field in ["operation", "component", "ruleSet"] {
+        evil["spec"][field] = json!("e\u{1b}[31mvil\u{7}");
+    }
+    evil["spec"]["subject"]["kind"] = json!("K\u{1b}]0;title\u{7}");
+    evil["status"]["state"] = json!("S\u{9b}2J");
+    let (_runtime, address) = cluster(vec![evil]);
+    for args in [&["summary"][..], &["list", "-O", "wide"], &["tree"]] {
+        let said = said(plugin(address).args(args));
+        let commands = |it: char| it.is_control() && it != '\n';
+        assert!(said.out.contains("[31mvil"), "{args:?}: {:?}", said.out);
+        assert!(!said.out.contains(commands), "{args:?}: {:?}", said.out);
+    }
+}
+
 /// The lines of a watch, and then nothing.
 fn lines(events: &[Value]) -> impl Stream<Item = Result<Bytes, std::io::Error>> + use<> {
     let lines: Vec<_> = events
