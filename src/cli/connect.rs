@@ -34,7 +34,7 @@ pub(super) struct Connect {
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// Only operations on subjects in this namespace; all namespaces if not given
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, value_parser = namespace, value_name = "NAME")]
     pub(super) namespace: Option<String>,
     /// User to impersonate
     #[arg(long = "as", value_name = "USER")]
@@ -75,6 +75,29 @@ fn timeout(text: &str) -> Result<Duration, String> {
     duration::parse(text).ok_or_else(|| format!("{text:?} is no duration such as 30s or 1m"))
 }
 
+/// The name of a namespace. What is none would be found nowhere, or in another place of the
+/// API.
+pub(super) fn one_namespace(text: &str) -> Result<String, String> {
+    let is_inside = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-';
+    let is_name = (1..=63).contains(&text.len())
+        && text.bytes().all(is_inside)
+        && !text.starts_with('-')
+        && !text.ends_with('-');
+    if is_name {
+        Ok(text.to_owned())
+    } else {
+        Err("a namespace has lower-case letters, digits and '-' in its name".to_owned())
+    }
+}
+
+/// The same, or nothing: `-n "$NS"` is no filter where NS is not set, as for kubectl.
+fn namespace(text: &str) -> Result<String, String> {
+    match text {
+        "" => Ok(String::new()),
+        text => one_namespace(text),
+    }
+}
+
 /// A cluster that can be asked.
 #[derive(Clone)]
 pub(super) struct Server {
@@ -91,7 +114,7 @@ impl Connect {
     /// A client for the cluster that flags, `KUBECONFIG` and `~/.kube/config` name, or
     /// that this Pod runs in. Does not talk to it yet.
     pub(super) async fn open(&self) -> Result<Server, Problem> {
-        let config = self.config().await?;
+        let config = self.given().config().await?;
         let address = config.cluster_url.to_string();
         let default_namespace = config.default_namespace.clone();
         let client = Client::try_from(config).map_err(|error| Problem::Config(causes(&error)))?;
@@ -101,6 +124,29 @@ impl Connect {
             default_namespace,
             timeout: Some(self.request_timeout).filter(|timeout| !timeout.is_zero()),
         })
+    }
+
+    /// Without the flags that have an empty value: they are as good as not given, as for
+    /// kubectl.
+    fn given(&self) -> Self {
+        let mut given = self.clone();
+        for value in [
+            &mut given.context,
+            &mut given.cluster,
+            &mut given.user,
+            &mut given.impersonate,
+            &mut given.impersonate_uid,
+            &mut given.server,
+            &mut given.token,
+            &mut given.certificate_authority,
+            &mut given.client_certificate,
+            &mut given.client_key,
+            &mut given.tls_server_name,
+        ] {
+            value.take_if(|it| it.is_empty());
+        }
+        given.kubeconfig.take_if(|it| it.as_os_str().is_empty());
+        given
     }
 
     async fn config(&self) -> Result<Config, Problem> {

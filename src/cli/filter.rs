@@ -45,10 +45,10 @@ pub(super) struct Filters {
 }
 
 impl Filters {
-    /// With the namespace that the connection's flags name.
+    /// With the namespace that the connection's flags name, if they do.
     pub(super) fn within(&self, namespace: Option<&String>) -> Self {
         Self {
-            namespace: namespace.cloned(),
+            namespace: namespace.filter(|it| !it.is_empty()).cloned(),
             ..self.clone()
         }
     }
@@ -166,6 +166,7 @@ mod tests {
 
     #[test]
     fn a_namespace_is_the_subjects_and_not_the_objects() {
+        assert!(Filters::default().within(Some(&String::new())).are_none());
         let filters = Filters::default().within(Some(&"a".to_owned()));
         assert!(filters.shows(&migrating(Some("a"))));
         let mut on_a_node = migrating(None);

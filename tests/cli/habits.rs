@@ -254,6 +254,47 @@ fn no_object_sends_commands_to_the_terminal() {
     }
 }
 
+#[test]
+fn a_flag_with_an_empty_value_is_not_given() {
+    let (_runtime, address) = cluster(vec![operation(1)]);
+    let empty = [
+        "-n",
+        "",
+        "--context",
+        "",
+        "--cluster=",
+        "--user=",
+        "--as=",
+        "--token=",
+    ];
+    for command in ["list", "tree", "summary"] {
+        let said = said(plugin(address).arg(command).args(empty));
+        assert_eq!(said.code, 0, "{command}: {}", said.err);
+        assert!(said.out.contains("vm-1"), "{command}: {}", said.out);
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("config");
+    let kubeconfig = format!(
+        "{{apiVersion: v1, kind: Config, current-context: a,
+           clusters: [{{name: a, cluster: {{server: 'http://{address}'}}}}],
+           contexts: [{{name: a, context: {{cluster: a}}}}]}}"
+    );
+    std::fs::write(&file, kubeconfig).expect("a file");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
+    let named = said(command.env("KUBECONFIG", &file).args(["-s", "", "-oname"]));
+    assert_eq!(named.code, 0, "{}", named.err);
+    assert!(named.out.contains("vm-1"), "{}", named.out);
+    for args in [
+        &["list", "-n", "team-b/"][..],
+        &["list", "-n", "Team"],
+        &["wait", "-n", ""],
+    ] {
+        let said = said(plugin(address).args(args));
+        assert_eq!((said.code, &*said.out), (2, ""), "{args:?}: {}", said.err);
+        assert!(said.err.contains("lower-case letters"), "{}", said.err);
+    }
+}
+
 /// The lines of a watch, and then nothing.
 fn lines(events: &[Value]) -> impl Stream<Item = Result<Bytes, std::io::Error>> + use<> {
     let lines: Vec<_> = events

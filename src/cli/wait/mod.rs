@@ -7,7 +7,7 @@ mod progress;
 mod watching;
 
 use super::columns::{self, Table};
-use super::connect::{Connect, Server};
+use super::connect::{Connect, Server, one_namespace};
 use super::filter::Filters;
 use super::operation::Operation;
 use super::output::{print, tell};
@@ -44,6 +44,8 @@ const NAMED: usize = 10;
 #[derive(Debug, clap::Args)]
 // A wait looks at all phases anyway.
 #[command(mut_arg("all_phases", |it| it.hide(true)))]
+// A gate must not take a variable that is not set for all namespaces.
+#[command(mut_arg("namespace", |it| it.value_parser(one_namespace)))]
 #[command(after_help = "\
 Exit codes:
   0  it is so
