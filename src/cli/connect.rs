@@ -4,12 +4,14 @@
 use super::address::{is_loopback, with_scheme};
 use super::problem::{Problem, causes};
 use crate::api::duration;
+use kube::client::AuthError;
 use kube::config::{
-    AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, KubeconfigError, NamedAuthInfo,
-    NamedCluster, NamedContext,
+    AuthInfo, Cluster, Context, ExecConfig, KubeConfigOptions, Kubeconfig, KubeconfigError,
+    NamedAuthInfo, NamedCluster, NamedContext,
 };
 use kube::{Client, Config};
 use serde::de::DeserializeOwned;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -45,6 +47,9 @@ pub(super) struct Connect {
     /// UID to impersonate
     #[arg(long = "as-uid", value_name = "UID")]
     impersonate_uid: Option<String>,
+    /// Extra of the user to impersonate; may be given several times
+    #[arg(long = "as-user-extra", value_parser = extra, value_name = "KEY=VALUE")]
+    impersonate_extras: Vec<(String, String)>,
     /// Longest time for one answer, such as 30s; 0 for no limit
     #[arg(long, default_value = "0", hide_default_value = true, value_parser = timeout, value_name = "TIME")]
     request_timeout: Duration,
@@ -69,10 +74,20 @@ pub(super) struct Connect {
     /// Do not check the kube-apiserver's certificate
     #[arg(long, hide_short_help = true)]
     insecure_skip_tls_verify: bool,
+    /// Accepted for kubectl's sake, without effect: no request is logged
+    #[arg(short, long = "v", value_name = "LEVEL", hide_short_help = true)]
+    verbosity: Option<u32>,
 }
 
 fn timeout(text: &str) -> Result<Duration, String> {
     duration::parse(text).ok_or_else(|| format!("{text:?} is no duration such as 30s or 1m"))
+}
+
+fn extra(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(format!("{text:?} is no KEY=VALUE")),
+    }
 }
 
 /// The name of a namespace. What is none would be found nowhere, or in another place of the
@@ -117,7 +132,9 @@ impl Connect {
         let config = self.given().config().await?;
         let address = config.cluster_url.to_string();
         let default_namespace = config.default_namespace.clone();
-        let client = Client::try_from(config).map_err(|error| Problem::Config(causes(&error)))?;
+        let exec = config.auth_info.exec.clone();
+        let client = Client::try_from(config)
+            .map_err(|error| Problem::Config(refused(&error, exec.as_ref())))?;
         Ok(Server {
             client,
             address: address.trim_end_matches('/').to_owned(),
@@ -303,6 +320,13 @@ impl Connect {
         if !self.impersonate_groups.is_empty() {
             auth.impersonate_groups = Some(self.impersonate_groups.clone());
         }
+        if !self.impersonate_extras.is_empty() {
+            let mut extras: HashMap<String, Vec<String>> = HashMap::new();
+            for (key, value) in &self.impersonate_extras {
+                extras.entry(key.clone()).or_default().push(value.clone());
+            }
+            auth.impersonate_user_extra = Some(extras);
+        }
     }
 }
 
@@ -321,6 +345,23 @@ fn read() -> Result<Kubeconfig, KubeconfigError> {
         .try_fold(Kubeconfig::default(), |merged, path| {
             merged.merge(Kubeconfig::read_from(path)?)
         })
+}
+
+/// Why there is no client. A command that is not there is named, with what the kubeconfig
+/// has to say of that.
+fn refused(error: &kube::Error, exec: Option<&ExecConfig>) -> String {
+    let (kube::Error::Auth(AuthError::AuthExecStart(why)), Some(exec)) = (error, exec) else {
+        return causes(error);
+    };
+    let command = exec.command.as_deref().unwrap_or_default();
+    let hint = exec.install_hint.as_deref().unwrap_or_default();
+    let hint: Vec<&str> = hint.split_whitespace().collect();
+    let mut text =
+        format!("the user's credentials come from {command:?}, which cannot be run: {why}");
+    if !hint.is_empty() {
+        text.extend([" (", &hint.join(" "), ")"]);
+    }
+    text
 }
 
 /// Only whom to act as: kubectl tells no secret where nobody asked for plain HTTP and

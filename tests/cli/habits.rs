@@ -295,6 +295,62 @@ fn a_flag_with_an_empty_value_is_not_given() {
     }
 }
 
+#[test]
+fn a_login_command_that_is_missing_is_named_with_the_hint_for_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("config");
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "a",
+        "clusters": [{"name": "a", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "a", "user": {"exec": {
+            "apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-login",
+            "installHint": "Get it with:\n\n  brew install login", "interactiveMode": "Never",
+        }}}],
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+    });
+    std::fs::write(&file, kubeconfig.to_string()).expect("a file");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
+    let said = said(command.env("KUBECONFIG", &file));
+    assert_eq!(
+        (said.code, said.err.lines().count()),
+        (1, 1),
+        "{}",
+        said.err
+    );
+    let named =
+        "the user's credentials come from \"no-such-login\", which cannot be run: No such file";
+    assert!(said.err.contains(named), "{}", said.err);
+    let hint = "(Get it with: brew install login)";
+    assert!(said.err.contains(hint), "{}", said.err);
+}
+
+#[test]
+fn extras_of_a_user_are_impersonated_and_verbosity_is_taken() {
+    let (_runtime, address) = serve(|request| {
+        let extras = request.headers().get_all("impersonate-extra-scopes").iter();
+        let extras: Vec<_> = extras.map(|it| it.to_str().unwrap_or_default()).collect();
+        match (request.uri().path(), extras.as_slice()) {
+            (LIVE, ["view", "a=b"]) => list(&[operation(1)], ""),
+            _ => not_found(),
+        }
+    });
+    let mut command = plugin(address);
+    let extras = [
+        "--as-user-extra=scopes=view",
+        "--as-user-extra",
+        "scopes=a=b",
+    ];
+    let told = said(
+        command
+            .args(["--as", "jane", "-v", "6", "--v=8", "-v=6"])
+            .args(extras),
+    );
+    assert_eq!(told.code, 0, "{}", told.err);
+    assert!(told.out.contains("vm-1"), "{}", told.out);
+    let bad = said(plugin(address).arg("--as-user-extra=scopes"));
+    assert_eq!(bad.code, 2, "{}", bad.err);
+}
+
 /// The lines of a watch, and then nothing.
 fn lines(events: &[Value]) -> impl Stream<Item = Result<Bytes, std::io::Error>> + use<> {
     let lines: Vec<_> = events
