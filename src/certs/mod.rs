@@ -67,6 +67,17 @@ pub enum CertsError {
         /// Why.
         source: Box<kube::Error>,
     },
+    /// There is no place for the Secret of the CA.
+    #[error(
+        "cannot create Secret {namespace}/{name}: there is no namespace {namespace}; \
+         create it, or name another one with --namespace"
+    )]
+    NoNamespace {
+        /// The namespace that is missing.
+        namespace: String,
+        /// Name of the Secret.
+        name: String,
+    },
     /// The kube-apiserver did not answer.
     #[error("the kube-apiserver did not answer within {} s", WITHIN.as_secs())]
     Late,

@@ -94,6 +94,13 @@ pub async fn load_or_create(
                 tracing::info!(namespace, name, "made a new CA for the serving certificate");
                 return Ok(authority);
             }
+            // What is made cannot be gone: the place for it is.
+            Err(("create", kube::Error::Api(status))) if status.code == 404 => {
+                return Err(CertsError::NoNamespace {
+                    namespace: namespace.to_owned(),
+                    name: name.to_owned(),
+                });
+            }
             Err((_, error)) if is_race(&error) => {}
             Err((doing, error)) => return Err(failed(doing, error)),
         }

@@ -114,6 +114,18 @@ async fn what_rbac_forbids_is_said() {
 }
 
 #[tokio::test]
+async fn a_namespace_that_is_missing_is_said_at_once() {
+    let cluster = Cluster::new();
+    cluster.refuse(Method::POST, "secrets", 404);
+    let error = load(&cluster).await.unwrap_err().to_string();
+    assert!(
+        error.contains("there is no namespace ifo-system; create it"),
+        "{error}"
+    );
+    assert_eq!(cluster.seen(&Method::POST).len(), 1);
+}
+
+#[tokio::test]
 async fn a_ca_near_its_end_that_may_not_be_replaced_is_used_until_it_has_expired() {
     for (left, used) in [(1000, true), (-10, false)] {
         let cluster = Cluster::new();
