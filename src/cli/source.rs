@@ -13,6 +13,7 @@ use super::output::complain;
 use super::problem::Problem;
 use crate::api::{GROUP, LIVE_GROUP, VERSION, live, ruleset};
 use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -50,6 +51,16 @@ impl Served {
             Self::Crs => "inflightoperations.ifo.kubevirt.io",
         }
     }
+
+    /// Whether `server` serves them, as far as it says. Discovery is open to all users,
+    /// and kube-apiserver refuses a request before it looks whether there is such an API.
+    pub(super) async fn is_on(self, server: &Server) -> bool {
+        let uri = format!("/apis/{}/{VERSION}", self.group());
+        match server.get::<APIResourceList>(&uri, &uri, None).await {
+            Ok(list) => list.resources.iter().any(|it| it.name == live::PLURAL),
+            Err(problem) => !matches!(problem, Problem::NotFound(_)),
+        }
+    }
 }
 
 /// Operations of a cluster that are meant.
@@ -80,10 +91,10 @@ impl Source {
             filters,
             keep_raw,
         };
-        let mut listed = source.list().await;
+        let mut listed = source.list_what_is_served().await;
         if let Err(Problem::NotFound(_)) = listed {
             source.served = Served::Crs;
-            listed = source.list().await;
+            listed = source.list_what_is_served().await;
             match &listed {
                 Err(Problem::NotFound(_)) => return Err(Problem::NotInstalled),
                 Err(_) => {}
@@ -95,12 +106,6 @@ impl Source {
                     ),
                 ),
             }
-        }
-        if let Err(Problem::Forbidden { .. }) = listed
-            && source.served == Served::Live
-            && source.filters.namespace.is_none()
-        {
-            listed = source.list_where_allowed().await;
         }
         let listed = listed.map_err(|problem| match problem {
             Problem::Invalid(why) if source.filters.selector.is_some() => {
@@ -150,6 +155,22 @@ impl Source {
     fn place(&self) -> Option<&str> {
         let namespace = self.filters.namespace.as_deref();
         namespace.filter(|_| self.served == Served::Live)
+    }
+
+    /// Lists where the user may; `NotFound` if there is nothing to list, whatever the user
+    /// may.
+    async fn list_what_is_served(&mut self) -> Result<Vec<Operation>, Problem> {
+        let listed = self.list().await;
+        let Err(refused @ Problem::Forbidden { .. }) = listed else {
+            return listed;
+        };
+        if !self.served.is_on(&self.server).await {
+            return Err(Problem::NotFound(refused.to_string()));
+        }
+        if self.served == Served::Live && self.filters.namespace.is_none() {
+            return self.list_where_allowed().await;
+        }
+        Err(refused)
     }
 
     /// Lists namespace by namespace, and remembers those where the user may.

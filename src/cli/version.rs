@@ -89,6 +89,7 @@ async fn unknown(server: &Server) -> Problem {
         let uri = format!("/apis/{group}/{VERSION}/{}?limit=1", live::PLURAL);
         match (served, server.text(&uri, served.resource(), None).await) {
             (_, Err(Problem::NotFound(_))) => {}
+            (_, Err(Problem::Forbidden { .. })) if !served.is_on(server).await => {}
             // Who may not list them may know that they are there.
             (Served::Live, Ok(_) | Err(Problem::Forbidden { .. })) => {
                 return Problem::Other("the server does not tell its version".to_owned());

@@ -252,6 +252,126 @@ fn crs_are_shown_where_the_live_api_is_not_served() {
     assert!(all.out.contains("2026-01-02T00:00:00Z"), "{}", all.out);
 }
 
+/// Discovery of the API version at `path`, for one kind.
+fn discovery(path: &str) -> Response {
+    let version = path.strip_prefix("/apis/").expect("of a group");
+    body(&json!({
+        "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version,
+        "resources": [{"name": "inflightoperations", "kind": "InFlightOperation", "singularName": "",
+                       "namespaced": true, "verbs": ["get", "list", "watch"]}],
+    }))
+}
+
+/// As kube-apiserver does it: who may not is refused before it is looked whether there
+/// is such an API at all.
+fn refusing(request: &Request) -> Response {
+    let path = request.uri().path();
+    if path.starts_with("/apis/") && path.matches('/').count() > 3 {
+        status(403, "Forbidden", "no: User \"cora\" cannot list it")
+    } else {
+        not_found()
+    }
+}
+
+#[test]
+fn who_may_not_list_what_is_not_served_is_shown_what_is() {
+    let crs = |path: &str| path.strip_suffix("/inflightoperations").map(str::to_owned);
+    let version = crs(CRS).expect("a version");
+    let (_runtime, address) = serve(move |request| match request.uri().path() {
+        CRS => list(&[operators()], ""),
+        path if path == version => discovery(path),
+        _ => refusing(request),
+    });
+    for command in [
+        &["list", "-o", "name"][..],
+        &["list", "-o", "name", "-n", "shop"],
+    ] {
+        let shown = said(plugin(address).args(command));
+        assert_eq!(shown.code, 0, "{command:?}: {}", shown.err);
+        assert_eq!(shown.out, "inflightoperation.ifo.kubevirt.io/x-phhwd\n");
+        assert!(
+            shown
+                .err
+                .starts_with("note: live.ifo.kubevirt.io is not served"),
+            "{}",
+            shown.err
+        );
+    }
+    let version = said(plugin(address).arg("version"));
+    assert!(
+        version.err.contains("only the objects of"),
+        "{}",
+        version.err
+    );
+}
+
+#[test]
+fn who_may_list_one_namespace_is_shown_the_crs_of_a_cluster_without_the_live_api() {
+    let (_runtime, address) = serve(move |request| match request.uri().path() {
+        CRS => list(&[operators()], ""),
+        "/api/v1/namespaces" => body(&json!({"items": [{"metadata": {"name": "team-a"}}]})),
+        // Discovery does not answer, and the list of the namespace does.
+        "/apis/live.ifo.kubevirt.io/v1alpha1" => status(500, "InternalError", "broken"),
+        path if path.contains("/namespaces/team-a/") => not_found(),
+        _ => refusing(request),
+    });
+    let shown = said(plugin(address).args(["list", "-o", "name"]));
+    assert_eq!(
+        (shown.code, &*shown.out),
+        (0, "inflightoperation.ifo.kubevirt.io/x-phhwd\n"),
+        "{}",
+        shown.err
+    );
+}
+
+#[test]
+fn an_api_that_is_not_installed_is_no_right_that_is_missing() {
+    let (_runtime, address) = serve(refusing);
+    for command in [&["list"][..], &["wait", "--timeout=0"], &["version"]] {
+        let said = said(plugin(address).args(command));
+        assert_ne!(said.code, 0);
+        assert_eq!(said.err.lines().count(), 1, "{}", said.err);
+        assert!(
+            said.err
+                .starts_with("error: this cluster serves no operations"),
+            "{command:?}: {}",
+            said.err
+        );
+    }
+    // The group is there, for the rule sets alone.
+    let (_runtime, address) = serve(|request| match request.uri().path() {
+        "/apis/ifo.kubevirt.io/v1alpha1" => body(&json!({
+            "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "ifo.kubevirt.io/v1alpha1",
+            "resources": [],
+        })),
+        _ => refusing(request),
+    });
+    let none = said(plugin(address).arg("list"));
+    assert!(none.err.contains("serves no operations"), "{}", none.err);
+}
+
+#[test]
+fn a_right_that_is_missing_is_that_for_what_is_served() {
+    for (served, resource) in [
+        (LIVE, "inflightoperations.live.ifo.kubevirt.io"),
+        (CRS, "inflightoperations.ifo.kubevirt.io"),
+    ] {
+        let (version, _) = served.rsplit_once('/').expect("a version");
+        let (_runtime, address) = serve(move |request| match request.uri().path() {
+            path if path == version => discovery(path),
+            _ => refusing(request),
+        });
+        let refused = said(plugin(address).arg("list"));
+        assert!(
+            refused
+                .err
+                .starts_with(&format!("error: you may not list {resource}")),
+            "{}",
+            refused.err
+        );
+    }
+}
+
 #[test]
 fn crs_tell_what_is_in_flight_and_not_that_nothing_is() {
     let of = |items: Vec<Value>, goal: &str| {
