@@ -102,9 +102,8 @@ fn place(resource: &str, namespace: Option<&str>) -> String {
     }
 }
 
-/// Resources that the `ClusterRole` `ifo-view` is about; it comes with the server.
+/// What the `ClusterRole` `ifo-view` is about; it comes with the server.
 const LIVE: &str = "inflightoperations.live.ifo.kubevirt.io";
-const RULE_SETS: &str = "operationrulesets.ifo.kubevirt.io";
 
 /// What an administrator does to let `user` read `resource`.
 pub(super) fn grant(resource: &str, namespace: Option<&str>, user: Option<&str>) -> String {
@@ -118,7 +117,8 @@ pub(super) fn grant(resource: &str, namespace: Option<&str>, user: Option<&str>)
     // A name that no shell takes apart.
     let name = name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
     let mut steps = String::new();
-    let role = if [LIVE, RULE_SETS].contains(&resource) {
+    // For anything else a role of its own: that one gives the right to all operations.
+    let role = if resource == LIVE {
         "ifo-view".to_owned()
     } else {
         let role = format!("read-{}", resource.split('.').next().unwrap_or(resource));
@@ -232,6 +232,8 @@ impl From<KubeconfigError> for Problem {
 mod tests {
     use super::*;
 
+    const RULE_SETS: &str = "operationrulesets.ifo.kubevirt.io";
+
     #[test]
     fn a_hint_is_a_command_that_gives_the_right() {
         assert_eq!(
@@ -242,7 +244,9 @@ mod tests {
         let account = grant(RULE_SETS, None, Some("system:serviceaccount:ci:robot"));
         assert!(
             account.ends_with(
-                "kubectl create clusterrolebinding ifo-view-ci-robot --clusterrole=ifo-view \
+                ": kubectl create clusterrole read-operationrulesets --verb=get,list,watch \
+                 --resource=operationrulesets.ifo.kubevirt.io && kubectl create clusterrolebinding \
+                 read-operationrulesets-ci-robot --clusterrole=read-operationrulesets \
                  --serviceaccount=ci:robot"
             ),
             "{account}"

@@ -50,7 +50,9 @@ fn a_rule_that_may_not_be_read_is_told_with_the_right_for_it() {
     assert_eq!(said.code, 0, "{}", said.err);
     for part in [
         "you may not get operationrulesets.ifo.kubevirt.io",
-        "kubectl create clusterrolebinding ifo-view-jane --clusterrole=ifo-view --user=jane",
+        "kubectl create clusterrole read-operationrulesets --verb=get,list,watch \
+         --resource=operationrulesets.ifo.kubevirt.io && kubectl create clusterrolebinding \
+         read-operationrulesets-jane --clusterrole=read-operationrulesets --user=jane",
     ] {
         assert!(said.out.contains(part), "{part}: {}", said.out);
     }
