@@ -683,6 +683,93 @@ fn wait_with_no_time_looks_once_and_a_negative_time_is_no_limit() {
     );
 }
 
+/// A cluster in which these operations are active, and rule sets are answered so.
+fn with_rule_sets(
+    operations: Vec<Value>,
+    rule_sets: impl Fn() -> Response + Clone + Send + Sync + 'static,
+) -> (tokio::runtime::Runtime, SocketAddr) {
+    serve(move |request| match request.uri().path() {
+        LIVE if request.uri().query().unwrap_or_default().contains("watch=") => quiet_watch(),
+        LIVE => list(&operations, ""),
+        RULE_SETS => rule_sets(),
+        _ => not_found(),
+    })
+}
+
+/// A rule set of another component that is not being watched.
+fn broken() -> Value {
+    let mut broken = watching();
+    broken["metadata"]["name"] = json!("broken");
+    broken["spec"]["component"] = json!("olm");
+    broken["status"]["conditions"][0]["status"] = json!("False");
+    broken["status"]["conditions"][0]["message"] = json!("it does not compile");
+    broken
+}
+
+#[test]
+fn one_that_is_active_is_enough_whoever_else_does_not_look() {
+    let partly = || body(&json!({"items": [watching(), broken()]}));
+    let refused = || status(403, "Forbidden", "no: User \"jane\" cannot list it");
+    let none = || body(&json!({"items": []}));
+    for rule_sets in [partly as fn() -> Response, refused, none] {
+        let (_runtime, address) = with_rule_sets(vec![operation(1)], rule_sets);
+        let wait = |goal: &str, timeout: &str| {
+            said(plugin(address).args(["wait", "--for", goal, "--timeout", timeout]))
+        };
+        for timeout in ["0", "20s"] {
+            let started = wait("started", timeout);
+            assert_eq!(started.code, 0, "{timeout}: {}", started.err);
+            assert!(started.out.starts_with("started: "), "{}", started.out);
+        }
+        for (goal, timeout, why) in [
+            ("idle", "0", "not idle: VirtualMachine/vm-1 in shop"),
+            ("idle", "3s", "timed out: VirtualMachine/vm-1 in shop"),
+            ("completed", "0", "not completed: VirtualMachine/vm-1"),
+            ("completed", "3s", "timed out: VirtualMachine/vm-1"),
+        ] {
+            let busy = wait(goal, timeout);
+            assert_eq!(busy.code, 1, "{goal} {timeout}: {}", busy.err);
+            assert!(busy.err.contains(why), "{goal} {timeout}: {}", busy.err);
+            assert!(!busy.err.contains("cannot tell"), "{}", busy.err);
+        }
+        // One that is not waited for proves nothing.
+        let mut failing = operation(1);
+        failing["status"]["state"] = json!("Failing");
+        let (_runtime, address) = with_rule_sets(vec![failing], rule_sets);
+        let ignored = ["wait", "--ignore-failing", "--timeout", "0"];
+        let ignored = said(plugin(address).args(ignored));
+        assert_eq!(ignored.code, 3, "{}", ignored.err);
+    }
+}
+
+#[test]
+fn what_ends_while_rule_sets_are_broken_leaves_no_quiet_behind() {
+    let deleted = json!({"type": "DELETED", "object": operation(1)});
+    let (_runtime, address) = serve(move |request| match request.uri().path() {
+        LIVE if request.uri().query().unwrap_or_default().contains("watch=") => {
+            let event = Ok::<_, std::io::Error>(format!("{deleted}\n"));
+            let later = futures::stream::once(async move {
+                tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+                event
+            });
+            let nothing = futures::stream::pending();
+            let events = futures::StreamExt::chain(later, nothing);
+            axum::body::Body::from_stream(events).into_response()
+        }
+        LIVE => list(&[operation(1)], ""),
+        RULE_SETS => status(403, "Forbidden", "no: User \"jane\" cannot list it"),
+        _ => not_found(),
+    });
+    let said = said(plugin(address).args(["wait", "--timeout", "30s"]));
+    assert_eq!(said.code, 3, "{}", said.err);
+    assert!(
+        said.err
+            .contains("cannot tell: you may not list operationrulesets"),
+        "{}",
+        said.err
+    );
+}
+
 #[test]
 fn what_wait_says_in_the_end_is_why() {
     let (_runtime, address) = cluster(Vec::new());

@@ -72,7 +72,7 @@ impl Gate {
     }
 
     /// Whether an operation is one to wait for.
-    fn counts(&self, operation: &Operation) -> bool {
+    pub(crate) fn counts(&self, operation: &Operation) -> bool {
         operation.active
             && !(self.terms.ignore_failing && operation.is_failing())
             && !(self.terms.ignore_blocked && operation.is_blocked())
@@ -147,6 +147,11 @@ impl Gate {
         }
     }
 
+    /// Whether it is certain that one to wait for is active, whatever else is not known.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.whole && !self.active.is_empty()
+    }
+
     /// What is waited for.
     pub(crate) fn goal(&self) -> Goal {
         self.terms.goal
@@ -202,6 +207,22 @@ mod tests {
         assert_eq!(gate.verdict(now), Verdict::Holds);
         gate.lost();
         assert_eq!(gate.verdict(now), Verdict::NotYet);
+    }
+
+    #[test]
+    fn one_that_is_active_is_certain_while_the_view_has_no_gap() {
+        let now = Instant::now();
+        let mut gate = gate(Goal::Idle, Duration::ZERO);
+        gate.terms.ignore_failing = true;
+        gate.applied(operation("a", "Failing"), now);
+        gate.synced(now);
+        assert!(!gate.is_busy(), "it is not waited for");
+        gate.applied(operation("b", "Progressing"), now);
+        assert!(gate.is_busy());
+        gate.lost();
+        assert!(!gate.is_busy(), "it may have ended");
+        gate.synced(now);
+        assert!(gate.is_busy());
     }
 
     #[test]

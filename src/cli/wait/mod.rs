@@ -144,7 +144,9 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
         why_not: None,
         broken: None,
         seen: false,
-        live: Live::new(args.quiet),
+        began_busy: false,
+        // One look has no progress to show.
+        live: Live::new(args.quiet || once),
     };
     let waited = waiting.until_the_end(args, once);
     let end = match deadline {
@@ -153,6 +155,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
             Ok(end) => end?,
             // What cannot be told when time is up is not the same as what is not so.
             Err(_) => match waiting.doubt() {
+                _ if waiting.gate.is_busy() => End::TimedOut,
                 Some((why, _)) => End::CannotTell(why.clone()),
                 None if !waiting.seen || !waiting.gate.is_whole() => {
                     End::CannotTell("the cluster has not told all in time".to_owned())
@@ -202,6 +205,8 @@ struct Waiting {
     broken: Option<(String, Instant)>,
     /// Whether the rule sets have been looked at, and were being watched.
     seen: bool,
+    /// Whether one to wait for was active when operations were first listed.
+    began_busy: bool,
     live: Live,
 }
 
@@ -212,9 +217,9 @@ impl Waiting {
         if let Some(unknown) = self.filters.unknown_kind() {
             return Err(Problem::Usage(unknown));
         }
-        let source = loop {
+        let (source, listed) = loop {
             match Source::open(server.clone(), self.filters.clone(), false).await {
-                Ok((source, _)) => break source,
+                Ok(opened) => break opened,
                 Err(
                     problem @ (Problem::NotSynced | Problem::Busy(_) | Problem::Unavailable(_)),
                 ) => {
@@ -224,11 +229,20 @@ impl Waiting {
                     if let Some(end) = self.cannot_tell(problem.to_string()) {
                         return Ok(end);
                     }
+                    self.show(Verdict::NotYet);
                     sleep(RETRY_EVERY).await;
                 }
                 Err(problem) => return Err(problem),
             }
         };
+        if source.served == Served::Crs && self.gate.goal() == Goal::Idle {
+            // What is there is true, or was when it was written; what is not there says
+            // nothing of now: no status changes when a writer is killed.
+            return Ok(End::CannotTell(UNATTENDED.to_owned()));
+        }
+        if let Some(end) = self.begin(listed, once) {
+            return Ok(end);
+        }
         if source.namespaces.is_some() && self.filters.namespace.is_none() {
             return Ok(End::CannotTell(
                 "you may not list operations in all namespaces; name one with -n".to_owned(),
@@ -243,13 +257,28 @@ impl Waiting {
         }
         self.why_not = None;
         if once {
-            return self.check(&source).await;
+            self.check(&source).await
+        } else {
+            self.follow(&source).await
         }
+    }
+
+    /// Waits while operations come and go.
+    async fn follow(&mut self, source: &Source) -> Result<End, Problem> {
         let mut follower = source.follow()?;
-        let mut look_at = Instant::now();
+        let mut looked: Option<Instant> = None;
         loop {
-            if look_at <= Instant::now() {
-                if let Some(end) = self.look(&source).await? {
+            let busy = self.is_busy();
+            let every = if self.doubt().is_some() && !busy {
+                RETRY_EVERY
+            } else {
+                LOOK_EVERY
+            };
+            if looked.is_none_or(|at| at.elapsed() >= every) {
+                // One that is active is enough to know that it is not so yet.
+                if let Some(end) = self.look(source).await?
+                    && !busy
+                {
                     return Ok(end);
                 }
                 if let Some((why, since)) = &self.broken
@@ -257,38 +286,72 @@ impl Waiting {
                 {
                     return Ok(End::CannotTell(why.clone()));
                 }
-                let soon = if self.doubt().is_some() {
-                    RETRY_EVERY
-                } else {
-                    LOOK_EVERY
-                };
-                look_at = Instant::now() + soon;
+                looked = Some(Instant::now());
             }
             let now = Instant::now();
             let verdict = self.gate.verdict(now);
+            if verdict == Verdict::Holds && self.gate.goal() == Goal::Started {
+                return Ok(End::Holds);
+            }
             if verdict == Verdict::Holds && self.why_not.is_none() {
                 // The rule sets and the list have the last word: a watch that has died
                 // without a sound looks quiet.
-                if let Some(end) = self.look(&source).await? {
+                if let Some(end) = self.look(source).await? {
                     return Ok(end);
                 }
-                if self.why_not.is_none() && self.confirmed(&source).await? {
+                if self.why_not.is_none() && self.confirmed(source).await? {
                     return Ok(End::Holds);
                 }
-                look_at = Instant::now() + RETRY_EVERY;
+                looked = Some(Instant::now());
             }
-            let doubt = self.why_not.as_ref().or(self.broken.as_ref());
-            self.live.show(&self.gate, doubt, verdict);
+            self.show(verdict);
+            let now = Instant::now();
+            let look_at = looked.map_or(now, |at| at + every);
             let wake = match verdict {
                 Verdict::HoldsAt(at) => at.min(look_at),
-                _ => look_at,
+                Verdict::Holds => look_at.min(now + RETRY_EVERY),
+                Verdict::NotYet => look_at,
             };
             self.take_until(&mut follower, wake.min(now + self.live.every()))
                 .await?;
         }
     }
 
-    /// How it is now.
+    /// What those that are active at the beginning tell at once, if they do. Each was seen
+    /// by somebody, whoever else does not look.
+    fn begin(&mut self, listed: Vec<Operation>, once: bool) -> Option<End> {
+        let active: Vec<Operation> = listed
+            .into_iter()
+            .filter(|it| self.gate.counts(it))
+            .collect();
+        self.began_busy = !active.is_empty();
+        if !self.began_busy || !(once || self.gate.goal() == Goal::Started) {
+            return None;
+        }
+        let now = Instant::now();
+        for operation in active {
+            self.gate.applied(operation, now);
+        }
+        self.gate.synced(now);
+        Some(match self.gate.verdict(now) {
+            Verdict::Holds => End::Holds,
+            Verdict::HoldsAt(_) | Verdict::NotYet => End::TimedOut,
+        })
+    }
+
+    /// Whether one to wait for is active: it is not over then, and that is certain.
+    fn is_busy(&self) -> bool {
+        let begins = !self.gate.is_whole() && self.broken.is_none();
+        self.gate.is_busy() || (begins && self.began_busy)
+    }
+
+    fn show(&mut self, verdict: Verdict) {
+        let busy = self.is_busy();
+        let doubt = self.why_not.as_ref().or(self.broken.as_ref());
+        self.live.show(&self.gate, doubt.filter(|_| !busy), verdict);
+    }
+
+    /// How it is now, where nothing is active.
     async fn check(&mut self, source: &Source) -> Result<End, Problem> {
         if let Some(end) = self.look(source).await? {
             return Ok(end);
@@ -339,11 +402,9 @@ impl Waiting {
     /// Looks whether the rule sets are being watched.
     async fn look(&mut self, source: &Source) -> Result<Option<End>, Problem> {
         if source.served == Served::Crs {
-            // What is there is true, or was when it was written; what is not there says
-            // nothing of now: no status changes when a writer is killed.
+            // Nothing says here whether rule sets are watched, and idle is never told.
             self.seen = true;
-            let blind = self.gate.goal() == Goal::Idle;
-            return Ok(blind.then(|| End::CannotTell(UNATTENDED.to_owned())));
+            return Ok(None);
         }
         let sight = match RuleSets::read(&source.server).await {
             Ok(rule_sets) => rule_sets.sight(&self.filters),
@@ -364,7 +425,10 @@ impl Waiting {
                 self.why_not = None;
                 None
             }
-            Sight::Blind(why) => Some(End::CannotTell(why)),
+            Sight::Blind(why) => {
+                self.why_not = Some((why.clone(), Instant::now()));
+                Some(End::CannotTell(why))
+            }
             Sight::Dim(why) => self.cannot_tell(why),
         })
     }
@@ -375,12 +439,8 @@ impl Waiting {
             .why_not
             .take()
             .map_or_else(Instant::now, |(_, since)| since);
-        if since.elapsed() >= PATIENCE {
-            return Some(End::CannotTell(why));
-        }
-        self.live.note(&why);
-        self.why_not = Some((why, since));
-        None
+        self.why_not = Some((why.clone(), since));
+        (since.elapsed() >= PATIENCE).then_some(End::CannotTell(why))
     }
 
     /// Whether a fresh list says the same as the watch.
