@@ -73,6 +73,8 @@ pub(super) struct Source {
     pub(super) namespaces: Option<Vec<String>>,
     filters: Filters,
     keep_raw: bool,
+    /// What is not as usual.
+    unusual: Option<String>,
 }
 
 impl Source {
@@ -84,12 +86,31 @@ impl Source {
         filters: Filters,
         keep_raw: bool,
     ) -> Result<(Self, Vec<Operation>), Problem> {
+        let (source, listed) = Self::find(server, filters, keep_raw).await?;
+        source.note();
+        Ok((source, listed))
+    }
+
+    /// Says what is not as usual, if something is.
+    pub(super) fn note(&self) {
+        if let Some(unusual) = &self.unusual {
+            complain("note", unusual);
+        }
+    }
+
+    /// [`Source::open`], which says nothing yet.
+    pub(super) async fn find(
+        server: Server,
+        filters: Filters,
+        keep_raw: bool,
+    ) -> Result<(Self, Vec<Operation>), Problem> {
         let mut source = Self {
             server,
             served: Served::Live,
             namespaces: None,
             filters,
             keep_raw,
+            unusual: None,
         };
         let mut listed = source.list_what_is_served().await;
         if let Err(Problem::NotFound(_)) = listed {
@@ -98,13 +119,12 @@ impl Source {
             match &listed {
                 Err(Problem::NotFound(_)) => return Err(Problem::NotInstalled),
                 Err(_) => {}
-                Ok(_) => complain(
-                    "note",
-                    format!(
+                Ok(_) => {
+                    source.unusual = Some(format!(
                         "{LIVE_GROUP} is not served; showing the objects of {}",
                         Served::Crs.resource()
-                    ),
-                ),
+                    ));
+                }
             }
         }
         let listed = listed.map_err(|problem| match problem {
@@ -127,6 +147,7 @@ impl Source {
                 ..Filters::default()
             },
             keep_raw: false,
+            unusual: None,
         }
     }
 
@@ -207,13 +228,10 @@ impl Source {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        complain(
-            "note",
-            format!(
-                "you may not list operations in all namespaces; showing those in {}{more}",
-                named.join(", ")
-            ),
-        );
+        self.unusual = Some(format!(
+            "you may not list operations in all namespaces; showing those in {}{more}",
+            named.join(", ")
+        ));
         self.namespaces = Some(allowed);
         Ok(operations)
     }

@@ -771,6 +771,36 @@ fn what_ends_while_rule_sets_are_broken_leaves_no_quiet_behind() {
 }
 
 #[test]
+fn a_wait_that_is_quiet_answers_by_its_exit_code() {
+    let (_runtime, busy) = cluster(vec![operation(1)]);
+    let (_other, idle) = cluster(Vec::new());
+    let (_third, partly) = serve(|request| match request.uri().path() {
+        path if path.contains("/namespaces/team-a/") => list(&[operation(1)], ""),
+        "/apis/live.ifo.kubevirt.io/v1alpha1" => discovery("/apis/live.ifo.kubevirt.io/v1alpha1"),
+        "/api/v1/namespaces" => body(&json!({"items": [{"metadata": {"name": "team-a"}}]})),
+        _ => refusing(request),
+    });
+    for (address, args, code) in [
+        (busy, &["--timeout=0"][..], 1),
+        (busy, &["--timeout=2s"], 1),
+        (busy, &["--for=started"], 0),
+        (idle, &["--timeout=0"], 0),
+        (idle, &["--for=started", "--timeout=0"], 1),
+        (partly, &["--timeout=0"], 1),
+    ] {
+        let quiet = said(plugin(address).args(["wait", "-q"]).args(args));
+        assert_eq!(
+            (quiet.code, &*quiet.out, &*quiet.err),
+            (code, "", ""),
+            "{args:?}"
+        );
+    }
+    let (_runtime, address) = with_rule_sets(Vec::new(), || body(&json!({"items": []})));
+    let unknown = said(plugin(address).args(["wait", "-q", "--timeout=0"]));
+    assert_eq!((unknown.code, unknown.err.lines().count()), (3, 1));
+}
+
+#[test]
 fn what_wait_says_in_the_end_is_why() {
     let (_runtime, address) = cluster(Vec::new());
     let short = ["wait", "--quiet-period", "10m", "--timeout", "2s"];

@@ -82,7 +82,7 @@ pub(super) struct Args {
     /// Do not wait for operations that are blocked
     #[arg(long)]
     ignore_blocked: bool,
-    /// Say nothing but errors
+    /// Say nothing but errors, and why it cannot be told
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]
@@ -173,18 +173,8 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
             ExitCode::SUCCESS
         }
         End::TimedOut => {
-            tell(&format!(
-                "{}: {}",
-                waiting.not_so(once),
-                waiting.why_not_so()
-            ));
-            let active: Vec<Operation> = waiting.gate.active().take(NAMED).cloned().collect();
-            if !active.is_empty() {
-                let now = Timestamp::now();
-                let table = Table::new(&active, false, now, columns::screen(), Paint::default());
-                let rows = active.iter().map(|it| table.row(it, now));
-                let lines: String = std::iter::once(table.header()).chain(rows).collect();
-                tell(lines.trim_end());
+            if !args.quiet {
+                waiting.tell_why_not_so(once);
             }
             ExitCode::from(TIMED_OUT)
         }
@@ -218,8 +208,13 @@ impl Waiting {
             return Err(Problem::Usage(unknown));
         }
         let (source, listed) = loop {
-            match Source::open(server.clone(), self.filters.clone(), false).await {
-                Ok(opened) => break opened,
+            match Source::find(server.clone(), self.filters.clone(), false).await {
+                Ok((source, listed)) => {
+                    if !args.quiet {
+                        source.note();
+                    }
+                    break (source, listed);
+                }
                 Err(
                     problem @ (Problem::NotSynced | Problem::Busy(_) | Problem::Unavailable(_)),
                 ) => {
@@ -477,6 +472,19 @@ impl Waiting {
             Goal::Idle => "not idle",
             Goal::Started => "not started",
             Goal::Completed => "not completed",
+        }
+    }
+
+    /// Says that what is waited for is not so, with the operations that are why.
+    fn tell_why_not_so(&self, once: bool) {
+        tell(&format!("{}: {}", self.not_so(once), self.why_not_so()));
+        let active: Vec<Operation> = self.gate.active().take(NAMED).cloned().collect();
+        if !active.is_empty() {
+            let now = Timestamp::now();
+            let table = Table::new(&active, false, now, columns::screen(), Paint::default());
+            let rows = active.iter().map(|it| table.row(it, now));
+            let lines: String = std::iter::once(table.header()).chain(rows).collect();
+            tell(lines.trim_end());
         }
     }
 
