@@ -6,6 +6,7 @@ use super::kin::group;
 use super::operation::Subject;
 use crate::api::Gvr;
 use kube::core::discovery::v2::{APIGroupDiscoveryList, APIVersionDiscovery};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 use tokio::sync::OnceCell;
@@ -102,6 +103,8 @@ pub(super) struct ChosenKind {
     resources: Vec<Resource>,
     /// Whether the cluster has told all that it serves.
     certain: bool,
+    /// Group and plural of kinds whose initials it is, where the cluster does not say.
+    initials_of: BTreeSet<(String, String)>,
 }
 
 impl FromStr for ChosenKind {
@@ -117,6 +120,7 @@ impl FromStr for ChosenKind {
             name,
             resources: Vec::new(),
             certain: false,
+            initials_of: BTreeSet::new(),
         })
     }
 }
@@ -147,9 +151,7 @@ impl ChosenKind {
     /// meant, names are compared.
     pub(super) fn is_of(&self, subject: &Subject) -> bool {
         if self.resources.is_empty() {
-            let kind = &subject.kind;
-            return self.name.is(kind, &subject.api_version)
-                || (initials(kind) == self.name.name && self.name.is_in(&subject.api_version));
+            return self.name.is(&subject.kind, &subject.api_version) || self.is_short_for(subject);
         }
         let group = group(&subject.api_version);
         self.resources
@@ -157,12 +159,31 @@ impl ChosenKind {
             .any(|it| it.group == group && it.kind.eq_ignore_ascii_case(&subject.kind))
     }
 
+    fn is_short_for(&self, subject: &Subject) -> bool {
+        initials(&subject.kind) == self.name.name && self.name.is_in(&subject.api_version)
+    }
+
+    /// Whether the cluster does not say what it means.
+    pub(super) fn is_vague(&self) -> bool {
+        self.resources.is_empty() && !self.certain
+    }
+
+    /// Takes from `subjects` what it is the initials of: no plural tells those.
+    pub(super) fn learn<'a>(&mut self, subjects: impl Iterator<Item = &'a Subject>) {
+        let meant = subjects.filter(|it| self.is_short_for(it));
+        let seen = meant.map(|it| (group(&it.api_version).to_owned(), plural(&it.kind)));
+        let seen: Vec<_> = seen.collect();
+        self.initials_of.extend(seen);
+    }
+
     /// Whether a rule set with this target finds operations on it.
     pub(super) fn is_target(&self, target: &Gvr) -> bool {
         if self.resources.is_empty() {
             let name = &self.name.name;
-            return (*name == target.resource || plural(name) == target.resource)
+            let named = (*name == target.resource || plural(name) == target.resource)
                 && self.name.is_of(&target.group, &target.version);
+            let seen = (target.group.clone(), target.resource.clone());
+            return named || self.initials_of.contains(&seen);
         }
         self.resources
             .iter()
@@ -351,5 +372,26 @@ mod tests {
         let kind = chosen("VirtualMachine", &[]);
         assert!(kind.is_target(&target("kubevirt.io", "virtualmachines")));
         assert!(!chosen("Typo", &[]).is_target(&target("kubevirt.io", "virtualmachines")));
+    }
+
+    #[test]
+    fn what_initials_stand_for_is_learnt_from_what_there_is() {
+        let machines = target("kubevirt.io", "virtualmachines");
+        let there = [
+            subject("v1", "Pod"),
+            subject("kubevirt.io/v1", "VirtualMachine"),
+        ];
+        for (text, expected) in [
+            ("VM", true),
+            ("vm.kubevirt.io", true),
+            ("vm.example.io", false),
+            ("vn", false),
+        ] {
+            let mut kind = chosen(text, &[]);
+            assert!(kind.is_vague() && !kind.is_target(&machines), "{text}");
+            kind.learn(there.iter());
+            assert_eq!(kind.is_target(&machines), expected, "{text}");
+            assert!(!kind.is_target(&target("", "pods")), "{text}");
+        }
     }
 }

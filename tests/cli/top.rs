@@ -1,6 +1,6 @@
 //! `top` on a terminal, against a demo.
 
-use super::cluster::cluster;
+use super::cluster::{cluster, said};
 use super::terminal::Terminal;
 use portable_pty::CommandBuilder;
 use std::path::{Path, PathBuf};
@@ -216,4 +216,36 @@ fn colour_is_there_unless_somebody_does_not_want_it() {
     let mut top = demo.top(&["--no-color"]);
     top.shows(&["live", "VirtualMachine/web-0"]);
     assert!(!top.is(colored));
+}
+
+/// The demo serves no namespaces and no kinds but its own.
+#[test]
+fn wait_takes_namespaces_and_kinds_that_the_demo_does_not_serve() {
+    let demo = Demo::start(&["web-0"]);
+    let wait = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
+        command.env("KUBECONFIG", demo.kubeconfig());
+        let waited = said(command.args(["wait", "--timeout=0"]).args(args));
+        (waited.code, waited.err + &waited.out)
+    };
+    let started = Instant::now();
+    // Until one is in flight, and the rule set is known to be watched.
+    while wait(&[]).0 != 1 || wait(&["-c", "tests", "-n", "none"]).0 != 0 {
+        assert!(started.elapsed() < DEADLINE, "not in time");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for (args, code, told) in [
+        (&["-n", "nowhere"][..], 0, "idle: no operation in flight"),
+        (&["-n", "nowhere", "-k", "vm"], 0, "idle: "),
+        (&["-k", "VM"], 1, "not idle: VirtualMachine/web-0"),
+        (
+            &["-n", "nowhere", "-k", "vn"],
+            3,
+            "check --kind vn; the cluster does not say",
+        ),
+    ] {
+        let (got, text) = wait(args);
+        assert_eq!(got, code, "{args:?}: {text}");
+        assert!(text.contains(told), "{args:?}: {text}");
+    }
 }

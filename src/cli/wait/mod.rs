@@ -9,6 +9,7 @@ mod watching;
 use super::columns::{self, Table};
 use super::connect::{Connect, Server, one_namespace};
 use super::filter::Filters;
+use super::kinds::ChosenKind;
 use super::operation::Operation;
 use super::output::{print, tell};
 use super::paint::Paint;
@@ -250,6 +251,7 @@ impl Waiting {
                 "there is no namespace {namespace:?}; see: kubectl get namespaces"
             )));
         }
+        self.learn(&source).await;
         self.why_not = None;
         if once {
             self.check(&source).await
@@ -309,6 +311,16 @@ impl Waiting {
             };
             self.take_until(&mut follower, wake.min(now + self.live.every()))
                 .await?;
+        }
+    }
+
+    /// Where the cluster does not say what a kind is, operations may, whoever they are of.
+    async fn learn(&mut self, source: &Source) {
+        if self.filters.kind.iter().any(ChosenKind::is_vague) {
+            let all = source.unfiltered().list().await.unwrap_or_default();
+            for kind in &mut self.filters.kind {
+                kind.learn(all.iter().map(|it| &it.subject));
+            }
         }
     }
 
@@ -508,9 +520,12 @@ async fn is_missing(server: &Server, namespace: &str) -> bool {
         return false;
     };
     let answer = server.within(server.client.request_text(request)).await;
-    // A server without namespaces answers 404, too, and no Status.
-    matches!(answer, Ok(Err(kube::Error::Api(status)))
-        if status.code == 404 && status.reason == "NotFound")
+    let Ok(Err(kube::Error::Api(status))) = answer else {
+        return false;
+    };
+    // A server without namespaces answers 404, too: of a path, not of one of those.
+    let of = status.details.as_ref().map(|it| it.kind.as_str());
+    status.code == 404 && status.reason == "NotFound" && of == Some("namespaces")
 }
 
 #[cfg(test)]
