@@ -6,6 +6,22 @@ use std::fmt::Write as _;
 /// Prefix of every label that the server sets itself.
 pub const PREFIX: &str = "ifo.kubevirt.io/";
 
+/// Suffixes under [`PREFIX`] of the labels that the server sets.
+pub const SERVER_SUFFIXES: [&str; 12] = [
+    "component",
+    "operation",
+    "owner-group",
+    "owner-kind",
+    "owner-name",
+    "owner-uid",
+    "owner-version",
+    "ruleset",
+    "subject-kind",
+    "subject-name",
+    "subject-namespace",
+    "subject-uid",
+];
+
 /// Suffixes under [`PREFIX`] that belong to rule authors.
 pub const AUTHOR_SUFFIXES: [&str; 2] = ["correlation-group", "correlation-role"];
 

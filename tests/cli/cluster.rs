@@ -635,6 +635,26 @@ fn wait_does_not_take_a_kind_that_nobody_looks_at_for_quiet() {
 }
 
 #[test]
+fn wait_does_not_take_a_label_that_nothing_has_for_quiet() {
+    // The server finds nothing by a label that nothing has.
+    let (_runtime, address) = cluster(Vec::new());
+    for timeout in ["0", "20s"] {
+        for (selector, code) in [
+            ("ifo.kubevirt.io/subject-kind=VirtualMachine", 0),
+            ("ifo.kubevirt.io/subjct-kind=VirtualMachine", 3),
+        ] {
+            let args = ["wait", "--timeout", timeout, "-l", selector];
+            let said = said(plugin(address).args(args));
+            assert_eq!(said.code, code, "{selector}: {}", said.err);
+            let told = said
+                .err
+                .contains("label \"ifo.kubevirt.io/subjct-kind\": check --selector");
+            assert_eq!(told, code == 3, "{}", said.err);
+        }
+    }
+}
+
+#[test]
 fn wait_does_not_take_a_namespace_that_is_not_there_for_a_quiet_one() {
     let (_runtime, address) = cluster(Vec::new());
     for (namespace, code) in [("shop", 0), ("secret", 0), ("shpo", 2)] {

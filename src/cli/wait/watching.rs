@@ -2,12 +2,14 @@
 //! what is asked for. Leaves: why it cannot be told, if so: nobody looks for such
 //! operations, or one who should does not.
 
-use crate::api::{GROUP, Gvr, VERSION, ruleset};
+use crate::api::{GROUP, Gvr, VERSION, labels, ruleset};
 use crate::cli::connect::Server;
 use crate::cli::filter::Filters;
 use crate::cli::problem::{HOME, Problem};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
+use std::collections::BTreeMap;
 
 /// Condition of a rule set about its target, and its reason where the cluster does not
 /// serve that. `Ready` says only that the target is at fault.
@@ -39,12 +41,20 @@ struct Metadata {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct Spec {
     component: String,
     target: Target,
     rules: Vec<Rule>,
     namespaces: Vec<String>,
+    labels: BTreeMap<String, IgnoredAny>,
+    label_expressions: Vec<LabelExpression>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct LabelExpression {
+    key: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -169,8 +179,43 @@ impl RuleSets {
             .iter()
             .map(|value| one("--namespace", value, filters.clone()));
         let mut all = components.chain(kinds).chain(operations).chain(namespace);
-        all.find_map(|it| it)
+        all.find_map(|it| it).or_else(|| self.unlabelled(filters))
     }
+
+    /// A label of the selector that no operation has: nothing would be found by it.
+    fn unlabelled(&self, filters: &Filters) -> Option<String> {
+        let keys = keys(filters.selector.as_deref()?);
+        let mut unknown = keys.filter(|key| {
+            let own = key.strip_prefix(labels::PREFIX);
+            let servers = own.is_some_and(|it| labels::SERVER_SUFFIXES.contains(&it));
+            let mut relevant = self.items.iter().filter(|it| it.finds(filters));
+            !servers && !relevant.any(|it| it.labels(key))
+        });
+        unknown.next().map(|key| {
+            format!(
+                "neither the server nor an OperationRuleSet gives such operations a label {key:?}: check --selector"
+            )
+        })
+    }
+}
+
+/// The keys of a label selector that the server has understood.
+fn keys(selector: &str) -> impl Iterator<Item = &str> {
+    let mut within = 0_usize;
+    let requirements = selector.split(move |c: char| {
+        match c {
+            '(' => within += 1,
+            ')' => within = within.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && within == 0
+    });
+    let is_space = |c: char| c.is_ascii_whitespace();
+    let ends = move |c: char| is_space(c) || matches!(c, '=' | '!' | '<' | '>' | '(');
+    requirements
+        .map(move |it| it.trim_start_matches(|c: char| is_space(c) || c == '!'))
+        .map(move |it| it.split(ends).next().unwrap_or_default())
+        .filter(|key| !key.is_empty())
 }
 
 impl RuleSet {
@@ -195,6 +240,12 @@ impl RuleSet {
                     .iter()
                     .any(|it| one_of(&filters.operation, &it.operation)))
             && filters.namespace.as_ref().is_none_or(namespace)
+    }
+
+    /// Whether it gives operations a label with this key.
+    fn labels(&self, key: &str) -> bool {
+        let mut computed = self.spec.label_expressions.iter();
+        self.spec.labels.contains_key(key) || computed.any(|it| it.key == key)
     }
 
     fn condition(&self, type_: &str) -> Option<&Condition> {
@@ -343,6 +394,56 @@ mod tests {
         let watching = rule_set("b", "True", "Watching");
         let all = Filters::default();
         assert!(matches!(sight(&[refused, watching], &all), Sight::Dim(_)));
+    }
+
+    #[test]
+    fn keys_of_a_selector_are_told_from_its_values() {
+        let all: Vec<&str> =
+            keys("a.b/c=d, e in (f,g) ,!h,i notin(j),k!=l,m>3 , ! n,o==,p , q").collect();
+        assert_eq!(all, ["a.b/c", "e", "h", "i", "k", "m", "n", "o", "p", "q"]);
+        assert_eq!(keys("").count(), 0);
+    }
+
+    #[test]
+    fn a_label_needs_somebody_who_gives_it() {
+        let mut labelled = rule_set("a", "True", "Watching");
+        labelled["spec"]["labels"] = json!({"team": "x"});
+        labelled["spec"]["labelExpressions"] =
+            json!([{"key": "ifo.kubevirt.io/correlation-group", "expression": "'x'"}]);
+        let items = [labelled, rule_set("b", "True", "Watching")];
+        let by = |selector: &str| Filters {
+            selector: Some(selector.to_owned()),
+            ..Filters::default()
+        };
+        for selector in [
+            "ifo.kubevirt.io/subject-kind=Deployment,team in (x,y)",
+            "ifo.kubevirt.io/correlation-group=x",
+            "",
+        ] {
+            assert_eq!(sight(&items, &by(selector)), Sight::Clear, "{selector}");
+        }
+        for (selector, key) in [
+            (
+                "ifo.kubevirt.io/subjct-kind=Deployment",
+                "ifo.kubevirt.io/subjct-kind",
+            ),
+            ("team=x,taem=x", "taem"),
+            (
+                "!ifo.kubevirt.io/correlation-role",
+                "ifo.kubevirt.io/correlation-role",
+            ),
+        ] {
+            let Sight::Blind(why) = sight(&items, &by(selector)) else {
+                panic!("nothing has {key}");
+            };
+            assert!(why.contains(&format!("{key:?}")), "{why}");
+        }
+        let component = vec!["b".to_owned()];
+        let others = Filters {
+            component,
+            ..by("team=x")
+        };
+        assert!(matches!(sight(&items, &others), Sight::Blind(_)));
     }
 
     #[test]

@@ -183,6 +183,7 @@ impl Operation {
         let subject = &view.subject;
         let mut all = (*self.speaker.says.labels).clone();
         let mut set = |suffix: &str, value: &str| {
+            debug_assert!(labels::SERVER_SUFFIXES.contains(&suffix), "{suffix}");
             if !value.is_empty() {
                 all.insert(
                     format!("{}{suffix}", labels::PREFIX),
