@@ -759,6 +759,15 @@ fn one_that_is_active_is_enough_whoever_else_does_not_look() {
             assert!(busy.err.contains(why), "{goal} {timeout}: {}", busy.err);
             assert!(!busy.err.contains("cannot tell"), "{}", busy.err);
         }
+        // Where nothing is, it is said once why it cannot be told.
+        let (_runtime, address) = with_rule_sets(Vec::new(), rule_sets);
+        let unknown = said(plugin(address).args(["wait", "--timeout", "0"]));
+        assert_eq!(
+            (unknown.code, unknown.err.lines().count()),
+            (3, 1),
+            "{}",
+            unknown.err
+        );
         // One that is not waited for proves nothing.
         let mut failing = operation(1);
         failing["status"]["state"] = json!("Failing");

@@ -59,6 +59,66 @@ fn a_rule_that_may_not_be_read_is_told_with_the_right_for_it() {
 }
 
 #[test]
+fn what_is_found_is_described_before_what_is_not() {
+    let (_runtime, address) = cluster(vec![operation(1)]);
+    let found = "inflightoperation.live.ifo.kubevirt.io/vm-1-migrating\n";
+    for (names, out, missing) in [
+        (&["vm-1-migrating", "other"][..], found, 1),
+        (&["other", "VirtualMachine/vm-1", "vm/none"], found, 2),
+        (&["other"], "", 1),
+    ] {
+        let said = said(plugin(address).args(["describe", "-o", "name"]).args(names));
+        assert_eq!((said.code, &*said.out), (1, out), "{names:?}: {}", said.err);
+        assert_eq!(said.err.lines().count(), missing, "{}", said.err);
+        assert!(
+            said.err.contains("there is no operation \"other\""),
+            "{}",
+            said.err
+        );
+    }
+    let some = said(plugin(address).args(["describe", "vm-1-migrating", "other"]));
+    assert!(some.out.contains("vm-1-migrating"), "{}", some.out);
+    let some = said(plugin(address).args(["describe", "vm-1-migrating", "other", "-o", "json"]));
+    assert_eq!(some.json()["kind"], "List");
+}
+
+/// An operation whose subject has an owner.
+fn owned(number: usize) -> Value {
+    let mut operation = operation(number);
+    operation["spec"]["subject"]["ownerReferences"] = json!([{
+        "apiVersion": "example.io/v1", "kind": "Pool", "name": format!("pool-{number}"),
+        "uid": format!("u-{number}"), "controller": true,
+    }]);
+    operation
+}
+
+#[test]
+fn the_owners_of_what_is_described_are_asked_for_before_all_others() {
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let log = asked.clone();
+    let (_runtime, address) = serve(move |request| match request.uri().path() {
+        LIVE => list(&(0..300).map(owned).collect::<Vec<_>>(), ""),
+        "/apis/example.io/v1" => body(&json!({
+            "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "example.io/v1",
+            "resources": [{"name": "pools", "kind": "Pool", "singularName": "", "namespaced": true,
+                           "verbs": ["get"]}],
+        })),
+        path => {
+            if let Some((_, name)) = path.split_once("/pools/") {
+                let mut asked = log.lock().unwrap_or_else(PoisonError::into_inner);
+                asked.push(name.to_owned());
+            }
+            not_found()
+        }
+    });
+    let told = said(plugin(address).args(["describe", "vm-299-migrating"]));
+    assert_eq!(told.code, 0, "{}", told.err);
+    let asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(asked.first().map(String::as_str), Some("pool-299"));
+    assert_eq!(asked.len(), 200);
+}
+
+#[test]
 fn files_come_before_the_flags_that_take_many() {
     for (command, usage) in [
         ("test", "rules test [OPTIONS] <RULES>... --objects"),

@@ -16,7 +16,7 @@ use super::kinds::Kinds;
 use super::list::objects;
 use super::lookup::Lookup;
 use super::operation::{Operation, own_name};
-use super::output::{Shape, print};
+use super::output::{Shape, complain, print};
 use super::paint::Colors;
 use super::problem::Problem;
 use super::source::Source;
@@ -72,17 +72,23 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     let (source, operations) = Source::open(server.clone(), filters, true).await?;
     let kinds = Kinds::new(server.clone());
     let mut chosen: Vec<usize> = Vec::new();
+    let mut missing: Vec<Problem> = Vec::new();
     for name in &args.names {
-        let found = find(name, &operations, &kinds).await?;
-        chosen.extend(found);
+        match find(name, &operations, &kinds).await {
+            Ok(found) => chosen.extend(found),
+            Err(problem @ Problem::NotFound(_)) => missing.push(problem),
+            Err(problem) => return Err(problem),
+        }
     }
     // Somebody may name the same one twice.
     let mut seen = BTreeSet::new();
     chosen.retain(|number| seen.insert(*number));
-    match args.shape.unwrap_or_default() {
-        shape @ (Shape::Json | Shape::Yaml) => {
-            let single =
-                chosen.len() == 1 && args.names.iter().all(|name| own_name(name).is_some());
+    let shape = args.shape.unwrap_or_default();
+    match shape {
+        _ if chosen.is_empty() => {}
+        Shape::Json | Shape::Yaml => {
+            let by_name = args.names.iter().all(|name| own_name(name).is_some());
+            let single = chosen.len() == 1 && by_name && missing.is_empty();
             let chosen: Vec<Operation> = chosen.iter().map(|it| operations[*it].clone()).collect();
             print(&objects(&chosen, shape, single)?)?;
         }
@@ -93,13 +99,24 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
         }
         Shape::Table | Shape::Wide => {
             let mut lookup = Lookup::new(server.clone(), MOST_OWNERS);
+            // First those of what is told of: there may be too many of all others.
+            let first: Vec<Operation> = chosen.iter().map(|it| operations[*it].clone()).collect();
+            lookup.owners(&first).await;
             lookup.owners(&operations).await;
             let accounts = accounts(&server, &operations, &chosen, &lookup).await;
             let paint = args.colors.paint();
             print(&text::text(&accounts, Timestamp::now(), paint))?;
         }
     }
-    Ok(ExitCode::SUCCESS)
+    // After what was found, as kubectl does.
+    let mut missing = missing.into_iter();
+    let Some(first) = missing.next() else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    for problem in missing {
+        complain("error", problem);
+    }
+    Err(first)
 }
 
 /// The operations that go by a name, the ones that are over last.

@@ -31,7 +31,8 @@ fn about(operation: &Operation) -> String {
         .map(|it| format!(" {it}%"))
         .unwrap_or_default();
     let state = match operation.state.as_str() {
-        "Progressing" | "Active" => String::new(),
+        // A custom resource without a status has none.
+        "" | "Progressing" | "Active" => String::new(),
         state => format!(" ({state})"),
     };
     let age = columns::age(operation, Timestamp::now());
@@ -169,6 +170,13 @@ mod tests {
         let waiting = line(&gate, None);
         assert!(waiting.starts_with("waiting: "), "{waiting}");
         assert!(waiting.contains("Migrating (Blocked)"), "{waiting}");
+        let stateless = Operation {
+            state: String::new(),
+            ..operation.clone()
+        };
+        gate.applied(stateless, now);
+        let waiting = line(&gate, None);
+        assert!(!waiting.contains('('), "{waiting}");
         gate.deleted(&operation, now);
         assert_eq!(line(&gate, None), "quiet; 30 s to go");
     }
