@@ -72,6 +72,16 @@ const LEAST_OF_ALL: usize = 8;
 /// A message shorter than this says nothing, and is left out.
 const LEAST_MESSAGE: usize = 10;
 
+/// What most operations need, for a table whose rows are not known yet: `Progressing` and
+/// `2d10h` whole, and names as they usually are.
+const TYPICAL: [(Column, usize); 5] = [
+    (State, 11),
+    (Age, 5),
+    (Subject, 30),
+    (Column::Operation, 14),
+    (Namespace, 10),
+];
+
 /// What stands for nothing.
 pub(super) const NONE: &str = "-";
 
@@ -163,10 +173,13 @@ pub(super) fn pad(text: &str, width: usize) -> String {
     format!("{text}{:blanks$}", "")
 }
 
-/// A table that grows: the widths are those of the rows that it began with.
+/// A table that grows: the widths are those of the rows that it began with, and of what
+/// [`Table::grow`] added.
 pub(super) struct Table {
     columns: Vec<Column>,
     widths: Vec<usize>,
+    /// Whether rows follow that nobody knows yet.
+    open: bool,
     gap: usize,
     /// Whether kinds are shown by their initials.
     short: bool,
@@ -183,10 +196,33 @@ impl Table {
         screen: Option<usize>,
         paint: Paint,
     ) -> Self {
+        Self::begun(operations, wide, now, screen, paint, false)
+    }
+
+    /// The same for a table that goes on with [`Table::grow`], with room for what is usual.
+    pub(super) fn open(
+        operations: &[Operation],
+        wide: bool,
+        now: Timestamp,
+        screen: Option<usize>,
+        paint: Paint,
+    ) -> Self {
+        Self::begun(operations, wide, now, screen, paint, true)
+    }
+
+    fn begun(
+        operations: &[Operation],
+        wide: bool,
+        now: Timestamp,
+        screen: Option<usize>,
+        paint: Paint,
+        open: bool,
+    ) -> Self {
         let columns = if wide { WIDE } else { USUAL };
         let mut table = Self {
             columns: columns.to_vec(),
             widths: Vec::new(),
+            open,
             gap: GAP,
             short: false,
             paint,
@@ -196,8 +232,27 @@ impl Table {
         table.widths = columns.iter().map(width).collect();
         if let Some(screen) = screen {
             table.fit(operations, now, screen);
+            if open {
+                table.make_room(screen);
+            }
         }
         table
+    }
+
+    /// Widens columns to what is usual, as far as the screen has room beside the message.
+    fn make_room(&mut self, screen: usize) {
+        if let Some(place) = self.place(Message) {
+            let least = self.widths[place].clamp(LEAST_MESSAGE, 2 * LEAST_MESSAGE);
+            self.widths[place] = least;
+        }
+        for (column, typical) in TYPICAL {
+            let Some(place) = self.place(column) else {
+                continue;
+            };
+            let gaps = self.gap * self.widths.len().saturating_sub(1);
+            let room = screen.saturating_sub(self.widths.iter().sum::<usize>() + gaps);
+            self.widths[place] += room.min(typical.saturating_sub(self.widths[place]));
+        }
     }
 
     /// How wide a column must be for all that is in it.
@@ -205,7 +260,16 @@ impl Table {
         let cells = operations
             .iter()
             .map(|it| self.cell(column, it, now).width());
-        cells.fold(column.header().width(), usize::max)
+        let mut least = column.header().width();
+        // Nothing is known of what comes.
+        if self.open && operations.is_empty() {
+            let typical = TYPICAL.iter().find(|(it, _)| *it == column);
+            least = typical.map_or(least, |(_, width)| least.max(*width));
+            if self.short && column == Subject {
+                least = LEAST_SUBJECT;
+            }
+        }
+        cells.fold(least, usize::max)
     }
 
     fn cell(&self, column: Column, operation: &Operation, now: Timestamp) -> String {
@@ -229,7 +293,7 @@ impl Table {
         if self.excess(screen) > 0 {
             self.gap = NARROW_GAP;
         }
-        if operations.iter().all(|it| it.progress.is_none()) {
+        if !operations.is_empty() && operations.iter().all(|it| it.progress.is_none()) {
             self.give_up(Progress, screen);
         }
         self.narrow(Subject, LEAST_SUBJECT, screen);
@@ -282,30 +346,107 @@ impl Table {
     /// The line above all others.
     pub(super) fn header(&self) -> String {
         let cells = self.columns.iter().map(|it| it.header().to_owned());
-        self.line(cells.collect(), |_, cell| self.paint.heading(cell))
+        self.line(cells.collect(), &self.widths, |_, cell| {
+            self.paint.heading(cell)
+        })
     }
 
     /// The line of one operation.
     pub(super) fn row(&self, operation: &Operation, now: Timestamp) -> String {
         let cells = self.columns.iter().map(|it| self.cell(*it, operation, now));
-        self.line(cells.collect(), |column, cell| match column {
+        self.painted(operation, cells.collect(), &self.widths)
+    }
+
+    /// The line of one operation that was not there when the table began. Its cells may be
+    /// wider than their columns where the screen has room; so are those of later rows then,
+    /// unless that leaves nothing of their messages.
+    pub(super) fn grow(&mut self, operation: &Operation, now: Timestamp) -> String {
+        let mut cells: Vec<String> = self
+            .columns
+            .iter()
+            .map(|it| self.cell(*it, operation, now))
+            .collect();
+        let mut widths: Vec<usize> = cells
+            .iter()
+            .zip(&self.widths)
+            .map(|(cell, width)| cell.width().max(*width))
+            .collect();
+        let Some(screen) = self.screen else {
+            self.widths.clone_from(&widths);
+            return self.painted(operation, cells, &widths);
+        };
+        if let Some(place) = self.place(Subject)
+            && self.left(&widths, screen).is_none()
+        {
+            cells[place] = one_line(&operation.short_name());
+            widths[place] = cells[place].width().max(self.widths[place]);
+        }
+        for (column, least) in [
+            (Subject, LEAST_SUBJECT),
+            (Namespace, LEAST_NAMESPACE),
+            (Column::Operation, LEAST_OPERATION),
+            (Subject, 0),
+            (Namespace, 0),
+            (Column::Operation, 0),
+            (State, 0),
+            (Progress, 0),
+            (Age, 0),
+        ] {
+            if let Some(place) = self.place(column) {
+                let excess = self.taken(&widths).saturating_sub(screen);
+                let least = self.widths[place].max(least);
+                widths[place] -= excess.min(widths[place].saturating_sub(least));
+            }
+        }
+        let has_message = |widths: &[usize]| {
+            let left = self.left(widths, screen).unwrap_or_default();
+            left >= LEAST_MESSAGE + self.gap
+        };
+        if has_message(&widths) || !has_message(&self.widths) {
+            self.widths.clone_from(&widths);
+        }
+        self.painted(operation, cells, &widths)
+    }
+
+    /// What all columns but the message take, which is the last one and takes the rest.
+    fn taken(&self, widths: &[usize]) -> usize {
+        let columns = self.columns.iter().zip(widths);
+        let others = columns.filter(|(column, _)| **column != Message);
+        others
+            .map(|(_, width)| width + self.gap)
+            .sum::<usize>()
+            .saturating_sub(self.gap)
+    }
+
+    /// What they leave of the screen; None if they do not fit.
+    fn left(&self, widths: &[usize], screen: usize) -> Option<usize> {
+        screen.checked_sub(self.taken(widths))
+    }
+
+    fn painted(&self, operation: &Operation, cells: Vec<String>, widths: &[usize]) -> String {
+        self.line(cells, widths, |column, cell| match column {
             State => self.paint.state(&operation.state, cell),
             _ => cell.to_owned(),
         })
     }
 
-    fn line(&self, cells: Vec<String>, paint: impl Fn(Column, &str) -> String) -> String {
+    fn line(
+        &self,
+        cells: Vec<String>,
+        widths: &[usize],
+        paint: impl Fn(Column, &str) -> String,
+    ) -> String {
         let mut line = String::new();
         // Blanks are held back until something follows them.
         let mut blanks = 0;
         let mut room = self.screen.unwrap_or(usize::MAX);
-        for ((cell, width), column) in cells.into_iter().zip(&self.widths).zip(&self.columns) {
-            let most = if self.screen.is_some() {
-                *width
+        for ((cell, width), column) in cells.into_iter().zip(widths).zip(&self.columns) {
+            // The message is the last one.
+            let most = if self.screen.is_some() && *column != Message {
+                (*width).min(room)
             } else {
-                usize::MAX
+                room
             };
-            let most = most.min(room);
             let cell = if *column == Message && most < LEAST_MESSAGE {
                 String::new()
             } else {
@@ -331,4 +472,80 @@ pub(super) fn screen() -> Option<usize> {
         return None;
     }
     terminal_size::terminal_size().map(|(terminal_size::Width(width), _)| usize::from(width))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::snapshots::{now, operation};
+    use super::*;
+    use serde_json::json;
+
+    fn begun(operations: &[Operation], screen: Option<usize>) -> Table {
+        Table::open(operations, false, now(), screen, Paint::default())
+    }
+
+    fn deploying() -> Operation {
+        let message = "1 of 3 replicas are up to date";
+        let more = json!({"status": {"message": message, "progress": 33}});
+        operation("team-a", "Deployment/payment-service", "Rollout", 65, more)
+    }
+
+    #[test]
+    fn a_table_that_begins_with_nothing_shows_all_of_what_comes() {
+        let mut table = begun(&[], Some(200));
+        let header = table.header();
+        assert!(header.contains("MESSAGE"), "{header}");
+        let row = table.grow(&deploying(), now());
+        for part in [
+            "Deployment/payment-service",
+            "Rollout",
+            "Progressing",
+            "33%",
+            "1 of 3 replicas are up to date",
+        ] {
+            assert!(row.contains(part), "{part}: {row}");
+        }
+        // And below its heading.
+        assert_eq!(row.find("1 of 3"), header.find("MESSAGE"), "{header}{row}");
+        // Where there is no room for the message, there is no heading either.
+        let mut narrow = begun(&[], Some(80));
+        assert!(!narrow.header().contains("MESSAGE"), "{}", narrow.header());
+        let row = narrow.grow(&deploying(), now());
+        assert!(row.contains("Deployment/payment-serv"), "{row}");
+        assert!(row.contains("Progressing") && row.contains("65s"), "{row}");
+    }
+
+    #[test]
+    fn rows_may_exceed_their_columns_but_not_the_screen() {
+        let few = [operation("a", "VM/b", "Up", 5, json!({}))];
+        let long = "VirtualMachineInstanceMigration/kubevirt-migrate-vm-x7k2p";
+        let late = operation("a-long-namespace", long, "Migrating", 65, json!({}));
+        for width in [20, 40, 60, 80, 100, 120, 200] {
+            let mut table = begun(&few, Some(width));
+            let mut text = table.header() + &table.grow(&few[0], now());
+            for operation in [&late, &deploying(), &few[0]] {
+                text += &table.grow(operation, now());
+            }
+            assert!(text.lines().all(|line| line.width() <= width), "{text}");
+            if width >= 80 {
+                assert!(text.contains("Progressing"), "{text}");
+                assert!(text.contains("Deployment/payment-s"), "{text}");
+            }
+        }
+        // Later rows stand where the longer one stood.
+        let mut table = begun(&few, Some(200));
+        let first = table.grow(&late, now());
+        let second = table.grow(&few[0], now());
+        assert!(first.contains(long), "{first}");
+        assert_eq!(
+            first.find("Migrating"),
+            second.find("Up"),
+            "{first}{second}"
+        );
+        // One long name does not take the messages of all that follow.
+        let mut table = begun(&few, Some(110));
+        table.grow(&late, now());
+        let row = table.grow(&deploying(), now());
+        assert!(row.contains("1 of 3"), "{row}");
+    }
 }

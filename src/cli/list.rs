@@ -152,12 +152,12 @@ async fn show(
     if !output.watch {
         return Ok(ExitCode::SUCCESS);
     }
-    let table = view.table(&operations, Timestamp::now());
+    let mut table = view.open_table(&operations, Timestamp::now());
     if matches!(shape, Shape::Table | Shape::Wide) {
         print(&table.header())?;
     }
     for operation in &operations {
-        print(&view.one(&table, operation, Timestamp::now())?)?;
+        print(&view.one(&mut table, operation, Timestamp::now())?)?;
     }
     // What was listed is told again when the watch begins, and needs no second line.
     let mut shown: Vec<(String, String)> = operations
@@ -176,7 +176,7 @@ async fn show(
                 // What was over before is no news.
                 let over = !synced && !operation.active && !all_phases;
                 if !known && !over {
-                    print(&view.one(&table, &operation, Timestamp::now())?)?;
+                    print(&view.one(&mut table, &operation, Timestamp::now())?)?;
                 }
             }
             Change::Synced => {
@@ -255,10 +255,21 @@ impl Serialize for Laid<'_> {
 
 impl View {
     fn table(&self, operations: &[Operation], now: Timestamp) -> Table {
+        let (wide, screen) = self.size();
+        Table::new(operations, wide, now, screen, self.paint)
+    }
+
+    /// One that goes on with what comes later.
+    fn open_table(&self, operations: &[Operation], now: Timestamp) -> Table {
+        let (wide, screen) = self.size();
+        Table::open(operations, wide, now, screen, self.paint)
+    }
+
+    /// Whether there are all columns, and how wide they may be together.
+    fn size(&self) -> (bool, Option<usize>) {
         let wide = self.shape == Shape::Wide;
         // Wide is for those who want it all.
-        let screen = self.screen.filter(|_| !wide);
-        Table::new(operations, wide, now, screen, self.paint)
+        (wide, self.screen.filter(|_| !wide))
     }
 
     /// All at once; a single object that was asked for by name is no list.
@@ -283,9 +294,14 @@ impl View {
     }
 
     /// One of many.
-    fn one(&self, table: &Table, operation: &Operation, now: Timestamp) -> Result<String, Problem> {
+    fn one(
+        &self,
+        table: &mut Table,
+        operation: &Operation,
+        now: Timestamp,
+    ) -> Result<String, Problem> {
         match (self.shape, &operation.raw) {
-            (Shape::Table | Shape::Wide, _) => Ok(table.row(operation, now)),
+            (Shape::Table | Shape::Wide, _) => Ok(table.grow(operation, now)),
             (Shape::Name, _) => Ok(self.name(operation)),
             (Shape::Yaml, Some(raw)) => Ok(format!("---\n{}", document(&Laid(raw), self.shape)?)),
             (Shape::Json, Some(raw)) => document(&Laid(raw), self.shape),
@@ -469,9 +485,9 @@ mod tests {
     #[test]
     fn a_row_that_comes_later_keeps_to_the_columns() {
         let view = view(Shape::Table, None, false);
-        let table = view.table(&mixed(), now());
+        let mut table = view.open_table(&mixed(), now());
         let late = operation("shop", "VirtualMachine/x", "Migrating", 5, json!({}));
-        let row = view.one(&table, &late, now()).expect("a row");
+        let row = view.one(&mut table, &late, now()).expect("a row");
         let header = table.header();
         assert_eq!(
             row.find("Migrating"),
