@@ -128,7 +128,10 @@ async fn show(
     {
         return Err(not_found(&source, first).await);
     }
-    sort.sort(&mut operations)?;
+    if !output.watch {
+        sort.check(&operations)?;
+    }
+    sort.sort(&mut operations);
     let view = View {
         shape,
         served: source.served,

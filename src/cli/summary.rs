@@ -71,6 +71,9 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     if args.output.watch {
         return redraw::run(&source, operations, view).await;
     }
+    if let Some(sort) = &view.sort {
+        sort.check(&operations)?;
+    }
     print(&view.text(operations, Timestamp::now(), screen()).await?)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -100,7 +103,7 @@ impl Picture for View {
         screen: Option<usize>,
     ) -> Result<String, Problem> {
         match &self.sort {
-            Some(sort) => sort.sort(&mut operations)?,
+            Some(sort) => sort.sort(&mut operations),
             None => operations.sort_by_key(|it| (sort::urgency(it), it.started)),
         }
         let summary = Summary::of(&operations, now);

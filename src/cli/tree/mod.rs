@@ -94,6 +94,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     if args.output.watch {
         return redraw::run(&source, operations, view).await;
     }
+    view.sort.check(&operations)?;
     if let Some(text) = view.show(operations, Timestamp::now(), screen()).await? {
         print(&text)?;
     } else {
@@ -154,7 +155,7 @@ impl View {
         now: Timestamp,
         screen: Option<usize>,
     ) -> Result<Option<String>, Problem> {
-        self.sort.sort(&mut operations)?;
+        self.sort.sort(&mut operations);
         let left_out = self.lookup.owners(&operations).await;
         if left_out > 0 && !std::mem::replace(&mut self.told, true) {
             complain(

@@ -32,7 +32,7 @@ fn drawn(operations: Vec<Operation>, style: Style) -> String {
 }
 
 fn drawn_with(mut operations: Vec<Operation>, known: &[Subject], style: Style) -> String {
-    SortBy::Subject.sort(&mut operations).unwrap();
+    SortBy::Subject.sort(&mut operations);
     let kin = Kin::of(&operations, known);
     draw(&Forest::all(&kin), now(), style)
 }
@@ -406,7 +406,7 @@ fn siblings_are_in_the_order_that_was_asked_for() {
             .owned_by("VM", "b")
             .since(40),
     ];
-    SortBy::Age.sort(&mut operations).unwrap();
+    SortBy::Age.sort(&mut operations);
     let kin = Kin::of(&operations, &[]);
     same(
         &draw(&Forest::all(&kin), now(), PIPED),
