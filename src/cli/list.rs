@@ -1,5 +1,7 @@
 //! `kubectl ifo list` and `get`: the operations, once or as they change.
 
+mod watched;
+
 use super::columns::{Table, screen};
 use super::connect::Connect;
 use super::filter::Filters;
@@ -13,6 +15,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use std::process::ExitCode;
+use watched::Watched;
 
 /// The flags of `list`.
 #[derive(Debug, Clone, clap::Args)]
@@ -163,29 +166,20 @@ async fn show(
         print(&view.one(&mut table, operation, Timestamp::now())?)?;
     }
     // What was listed is told again when the watch begins, and needs no second line.
-    let mut shown: Vec<(String, String)> = operations
-        .into_iter()
-        .map(|it| (it.name, it.version))
-        .collect();
-    let mut synced = false;
+    let mut watched = Watched::new(operations, all_phases);
     let mut lost = false;
     let mut follower = source.follow()?;
     loop {
-        match follower.next().await {
+        let mut up_to_date = false;
+        let news: Vec<Operation> = match follower.next().await {
             Change::Applied(operation) if named(&operation) => {
-                let known = shown.iter().any(|(name, version)| {
-                    *name == operation.name && *version == operation.version
-                });
-                // What was over before is no news.
-                let over = !synced && !operation.active && !all_phases;
-                if !known && !over {
-                    print(&view.one(&mut table, &operation, Timestamp::now())?)?;
-                }
+                watched.applied(*operation).into_iter().collect()
             }
+            Change::Applied(_) => continue,
+            Change::Deleted(operation) => watched.deleted(*operation).into_iter().collect(),
             Change::Synced => {
-                synced = true;
-                lost = false;
-                shown = Vec::new();
+                up_to_date = std::mem::take(&mut lost);
+                watched.synced()
             }
             Change::Lost(problem @ (Problem::Forbidden { .. } | Problem::Unauthorized)) => {
                 return Err(problem);
@@ -194,8 +188,14 @@ async fn show(
                 if !std::mem::replace(&mut lost, true) {
                     complain("note", format!("not up to date: {problem}"));
                 }
+                continue;
             }
-            Change::Applied(_) | Change::Deleted(_) => {}
+        };
+        for operation in &news {
+            print(&view.one(&mut table, operation, Timestamp::now())?);
+        }
+        if up_to_date {
+            complain("note", "up to date again");
         }
     }
 }

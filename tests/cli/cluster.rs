@@ -895,6 +895,46 @@ fn a_list_that_is_watched_says_that_it_is_not_up_to_date() {
 }
 
 #[test]
+fn a_list_that_is_watched_says_what_ended_while_the_watch_was_broken() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let broken = Arc::clone(&asked);
+    let (_runtime, address) = serve(move |request| match request.uri().path() {
+        LIVE if request.uri().query().unwrap_or_default().contains("watch=") => {
+            if broken.fetch_add(1, Ordering::Relaxed) == 0 {
+                (StatusCode::SERVICE_UNAVAILABLE, "service unavailable\n").into_response()
+            } else {
+                quiet_watch()
+            }
+        }
+        // When the watch comes back, the operation is gone.
+        LIVE if asked.load(Ordering::Relaxed) > 0 => list(&[], ""),
+        LIVE => list(&[operation(1)], ""),
+        _ => not_found(),
+    });
+    let mut child = plugin(address)
+        .args(["list", "-w"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the plugin starts");
+    let lines = |text: Box<dyn std::io::Read>, count: usize| -> Vec<String> {
+        let lines = std::io::BufReader::new(text).lines().take(count);
+        lines.map(|line| line.expect("text")).collect()
+    };
+    let err = lines(Box::new(child.stderr.take().expect("it was asked for")), 2);
+    let out = lines(Box::new(child.stdout.take().expect("it was asked for")), 3);
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    assert!(err[0].starts_with("note: not up to date: "), "{err:?}");
+    assert_eq!(err[1], "note: up to date again");
+    assert!(out[1].contains("Progressing"), "{out:?}");
+    assert!(
+        out[2].contains("VirtualMachine/vm-1") && out[2].contains("Ended"),
+        "{out:?}"
+    );
+}
+
+#[test]
 fn a_kubeconfig_that_cannot_be_read_keeps_its_secrets() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("config");
