@@ -167,6 +167,67 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     out
 }
 
+/// The same for a line that may have colours, which take no room and end with it.
+pub(super) fn cut_painted(line: &str, width: usize) -> String {
+    let bare = without_colors(line);
+    if bare.width() <= width {
+        return line.to_owned();
+    }
+    let mut left = cut(&bare, width);
+    let mark = if left.pop().is_some() { "…" } else { "" };
+    let mut left = left.chars();
+    let mut out = String::new();
+    let mut painted = false;
+    let mut rest = line;
+    while let Some(c) = rest.chars().next() {
+        let taken = match color(rest) {
+            Some(color) => {
+                painted = true;
+                out.push_str(color);
+                color.len()
+            }
+            None if left.next().is_some() => {
+                out.push(c);
+                c.len_utf8()
+            }
+            None => break,
+        };
+        rest = &rest[taken..];
+    }
+    out.push_str(mark);
+    if painted {
+        out.push_str(RESET);
+    }
+    out
+}
+
+/// Ends all colours.
+const RESET: &str = "\x1b[0m";
+
+fn without_colors(line: &str) -> String {
+    let mut bare = String::new();
+    let mut rest = line;
+    while let Some(c) = rest.chars().next() {
+        let taken = color(rest).map_or_else(
+            || {
+                bare.push(c);
+                c.len_utf8()
+            },
+            str::len,
+        );
+        rest = &rest[taken..];
+    }
+    bare
+}
+
+/// The colour that `text` begins with, as [`Paint`] makes them.
+fn color(text: &str) -> Option<&str> {
+    let rest = text.strip_prefix("\x1b[")?;
+    let end = rest.find(|c: char| !c.is_ascii_digit() && c != ';')?;
+    let whole = text.len() - rest.len() + end + 1;
+    rest[end..].starts_with('m').then(|| &text[..whole])
+}
+
 /// `text` with blanks up to `width` columns.
 pub(super) fn pad(text: &str, width: usize) -> String {
     let blanks = width.saturating_sub(text.width());
@@ -488,6 +549,17 @@ mod tests {
         let message = "1 of 3 replicas are up to date";
         let more = json!({"status": {"message": message, "progress": 33}});
         operation("team-a", "Deployment/payment-service", "Rollout", 65, more)
+    }
+
+    #[test]
+    fn a_line_with_colours_is_cut_by_what_is_seen_of_it() {
+        assert_eq!(cut_painted("\x1b[31mabc\x1b[0m", 3), "\x1b[31mabc\x1b[0m");
+        assert_eq!(
+            cut_painted("a \x1b[1;31mbcdef\x1b[0m g", 4),
+            "a \x1b[1;31mb…\x1b[0m"
+        );
+        assert_eq!(cut_painted("日本語", 4), "日…");
+        assert_eq!(cut_painted("abc", 0), "");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a command shows of all operations, as they change: drawn in place on a terminal,
 //! printed anew elsewhere.
 
-use super::columns::{cut, screen};
+use super::columns::{cut_painted, screen};
 use super::operation::Operation;
 use super::output::{Shape, complain, print};
 use super::problem::Problem;
@@ -60,11 +60,10 @@ pub(super) async fn run(
         let now = Timestamp::now();
         let text = picture.text(operations, now, screen()).await?;
         if on_screen {
-            let note = lost.as_deref().map(|why: &str| {
-                let note = format!("not up to date: {why}");
-                cut(&note, screen().unwrap_or(usize::MAX))
-            });
-            print(&frame(&text, note, height()))?;
+            let note = lost
+                .as_deref()
+                .map(|why: &str| format!("not up to date: {why}"));
+            print(&frame(&text, note, size()))?;
         } else if printed.as_ref() != Some(&text) {
             // What changed may be nothing that is shown.
             print(&document(&text, shape, first))?;
@@ -142,8 +141,8 @@ fn document(text: &str, shape: Shape, first: bool) -> String {
     }
 }
 
-/// What makes a terminal show `text`, as far as it is high.
-fn frame(text: &str, note: Option<String>, height: usize) -> String {
+/// What makes a terminal of this size show `text`, as far as it is wide and high.
+fn frame(text: &str, note: Option<String>, (width, height): (usize, usize)) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     // The last line of the terminal is where the cursor stands.
     let room = height
@@ -157,11 +156,18 @@ fn frame(text: &str, note: Option<String>, height: usize) -> String {
     lines.extend(note);
     let mut frame = HOME.to_owned();
     for line in lines {
-        frame += &line;
+        // Before the text: behind one that fills the line it would take its last letter.
         frame += CLEAR_LINE;
+        // A line that goes on in the next one would count as two.
+        frame += &cut_painted(&line, width);
         frame.push('\n');
     }
     frame + CLEAR_REST
+}
+
+/// Columns and lines of the terminal.
+fn size() -> (usize, usize) {
+    (screen().unwrap_or(usize::MAX), height())
 }
 
 /// Lines of the terminal.
@@ -175,14 +181,26 @@ mod tests {
 
     #[test]
     fn a_frame_is_as_high_as_the_terminal() {
-        assert_eq!(frame("a\nb\n", None, 3), "\x1b[Ha\x1b[K\nb\x1b[K\n\x1b[J");
+        let size = (80, 3);
         assert_eq!(
-            frame("a\nb\nc\n", None, 3),
-            "\x1b[Ha\x1b[K\n… 2 more lines\x1b[K\n\x1b[J"
+            frame("a\nb\n", None, size),
+            "\x1b[H\x1b[Ka\n\x1b[Kb\n\x1b[J"
         );
         assert_eq!(
-            frame("a\nb\nc\n", Some("gone".to_owned()), 4),
-            "\x1b[Ha\x1b[K\n… 2 more lines\x1b[K\ngone\x1b[K\n\x1b[J"
+            frame("a\nb\nc\n", None, size),
+            "\x1b[H\x1b[Ka\n\x1b[K… 2 more lines\n\x1b[J"
+        );
+        assert_eq!(
+            frame("a\nb\nc\n", Some("gone".to_owned()), (80, 4)),
+            "\x1b[H\x1b[Ka\n\x1b[K… 2 more lines\n\x1b[Kgone\n\x1b[J"
+        );
+    }
+
+    #[test]
+    fn no_line_of_a_frame_goes_on_in_the_next() {
+        assert_eq!(
+            frame("abcdef\n", Some("broken".to_owned()), (4, 5)),
+            "\x1b[H\x1b[Kabc…\n\x1b[Kbro…\n\x1b[J"
         );
     }
 
