@@ -19,6 +19,8 @@ mod habits;
 mod replay;
 #[path = "cli/roles.rs"]
 mod roles;
+#[path = "cli/screen.rs"]
+mod screen;
 #[path = "cli/terminal.rs"]
 mod terminal;
 #[path = "cli/test.rs"]

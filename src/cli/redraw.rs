@@ -55,6 +55,7 @@ pub(super) async fn run(
     let mut lost = None;
     let mut first = true;
     let mut printed = None;
+    let mut last_height = 0;
     loop {
         let operations = known.values().cloned().collect();
         let now = Timestamp::now();
@@ -63,7 +64,13 @@ pub(super) async fn run(
             let note = lost
                 .as_deref()
                 .map(|why: &str| format!("not up to date: {why}"));
-            print(&frame(&text, note, size()))?;
+            let size = size();
+            // A terminal that became higher shows old lines again.
+            if size.1 > last_height {
+                print(&away(size.1))?;
+            }
+            last_height = size.1;
+            print(&frame(&text, note, size))?;
         } else if printed.as_ref() != Some(&text) {
             // What changed may be nothing that is shown.
             print(&document(&text, shape, first))?;
@@ -139,6 +146,13 @@ fn document(text: &str, shape: Shape, first: bool) -> String {
         Shape::Table | Shape::Wide if !first => format!("\n{text}"),
         _ => text.to_owned(),
     }
+}
+
+/// What scrolls the lines above the cursor away, from where a user can scroll them back:
+/// frames are drawn over the whole terminal. The alternate screen would keep them as well,
+/// but the last frame would be gone with it, and kubectl's watches leave what they showed.
+fn away(height: usize) -> String {
+    "\n".repeat(height.saturating_sub(1))
 }
 
 /// What makes a terminal of this size show `text`, as far as it is wide and high.

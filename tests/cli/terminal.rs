@@ -17,6 +17,9 @@ const DEADLINE: Duration = Duration::from_mins(1);
 /// How often to look whether it has happened.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// Lines that are kept of what was scrolled away.
+const KEPT: usize = 1_000;
+
 /// A process on a terminal of its own; it is killed when this is dropped.
 pub struct Terminal {
     child: Box<dyn Child + Send + Sync>,
@@ -49,7 +52,7 @@ impl Terminal {
         command.env("TERM", "xterm-256color");
         command.env_remove("NO_COLOR");
         let child = pair.slave.spawn_command(command).unwrap();
-        let screen = vt100::Parser::new(some(rows), some(cols), 0);
+        let screen = vt100::Parser::new(some(rows), some(cols), KEPT);
         let screen = Arc::new(Mutex::new(screen));
         let shown = Arc::clone(&screen);
         let mut reader = pair.master.try_clone_reader().unwrap();
@@ -85,6 +88,21 @@ impl Terminal {
     /// The text on the screen.
     pub fn text(&self) -> String {
         self.screen.lock().unwrap().screen().contents()
+    }
+
+    /// The text of the first lines that were scrolled away, as many as the screen is high.
+    pub fn above(&self) -> String {
+        let mut parser = self.screen.lock().unwrap();
+        let screen = parser.screen_mut();
+        screen.set_scrollback(KEPT);
+        let text: Vec<String> = screen
+            .contents()
+            .lines()
+            .take(screen.scrollback())
+            .map(str::to_owned)
+            .collect();
+        screen.set_scrollback(0);
+        text.join("\n")
     }
 
     /// What holds of the screen.

@@ -1,0 +1,38 @@
+//! Commands that draw in place, on a terminal.
+
+use super::cluster::{cluster, operation};
+use super::terminal::Terminal;
+use portable_pty::CommandBuilder;
+use serde_json::json;
+use std::time::Duration;
+
+#[test]
+fn a_tree_in_place_keeps_to_the_terminal_and_what_was_on_it() {
+    let operations = (0..30).map(|number| {
+        let mut operation = operation(number);
+        operation["status"]["message"] = json!("moves to another node ".repeat(10));
+        operation
+    });
+    let (_runtime, address) = cluster(operations.collect());
+    let mut command = CommandBuilder::new("sh");
+    command.args(["-c", "echo what was before; exec \"$0\" \"$@\""]);
+    command.arg(env!("CARGO_BIN_EXE_kubectl-ifo"));
+    command.args(["tree", "-w", "-o", "wide", "--server"]);
+    command.arg(format!("http://{address}"));
+    command.env("KUBECONFIG", "/nonexistent");
+    command.env("NO_PROXY", "127.0.0.1");
+    let mut tree = Terminal::start(command, 80, 24);
+    let look = |screen: &vt100::Screen| {
+        let text = screen.contents();
+        text.starts_with("kubevirt\n  shop\n    VirtualMachine/vm-0")
+            && text.lines().all(|line| line.chars().count() <= 80)
+            && text.trim_end().ends_with("… 10 more lines")
+    };
+    tree.until("a frame as large as the terminal", look);
+    // It is drawn anew each second.
+    std::thread::sleep(Duration::from_secs(2));
+    tree.until("the same frame", look);
+    let above = tree.above();
+    assert_eq!(above.matches("what was before").count(), 1, "{above}");
+    assert_eq!(above.matches("VirtualMachine/").count(), 0, "{above}");
+}
