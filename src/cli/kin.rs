@@ -214,9 +214,24 @@ impl<'a> Kin<'a> {
         below
     }
 
-    /// Owners whose own owners nobody knows.
-    pub(super) fn strangers(&self) -> impl Iterator<Item = Who<'a>> {
-        self.nodes.iter().filter(|it| !it.known).map(|it| it.who)
+    /// Owners whose own owners nobody knows, of what has an operation that is `meant`, and
+    /// of all that this may hang under.
+    pub(super) fn strangers(&self, meant: &dyn Fn(&Operation) -> bool) -> Vec<Who<'a>> {
+        let is_meant = |node: &Node<'a>| node.operations.iter().any(|it| meant(it));
+        let mut above: Vec<bool> = self.nodes.iter().map(is_meant).collect();
+        let mut queue: Vec<usize> = (0..above.len()).filter(|it| above[*it]).collect();
+        while let Some(number) = queue.pop() {
+            for parent in &self.nodes[number].parents {
+                if !std::mem::replace(&mut above[*parent], true) {
+                    queue.push(*parent);
+                }
+            }
+        }
+        let nodes = self.nodes.iter().zip(above);
+        nodes
+            .filter(|(node, above)| *above && !node.known)
+            .map(|(node, _)| node.who)
+            .collect()
     }
 
     /// All that hangs under `tops` at any distance, each with the nearest way there: the

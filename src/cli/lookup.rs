@@ -55,10 +55,20 @@ impl Lookup {
     /// Finds out about the owners of `operations`' subjects, and theirs. Returns how many
     /// there were too many of.
     pub(super) async fn owners(&mut self, operations: &[Operation]) -> usize {
+        self.owners_of(operations, &|_| true).await
+    }
+
+    /// The same for those of `operations` that are `meant`.
+    pub(super) async fn owners_of(
+        &mut self,
+        operations: &[Operation],
+        meant: &dyn Fn(&Operation) -> bool,
+    ) -> usize {
         for _ in 0..MOST_LEVELS {
             let kin = Kin::of(operations, &self.known);
             let mut missing: Vec<Who<'_>> = kin
-                .strangers()
+                .strangers(meant)
+                .into_iter()
                 .filter(|who| who.uid.is_some_and(|uid| !self.asked.contains(uid)))
                 .collect();
             let room = self.most.saturating_sub(self.asked.len());

@@ -138,16 +138,24 @@ impl Source {
 
     /// The same without filters.
     pub(super) fn unfiltered(&self) -> Self {
+        let filters = Filters {
+            all_phases: true,
+            ..Filters::default()
+        };
+        Self {
+            keep_raw: false,
+            ..self.filtered(filters)
+        }
+    }
+
+    /// The same with other filters.
+    pub(super) fn filtered(&self, filters: Filters) -> Self {
         Self {
             server: self.server.clone(),
             served: self.served,
             namespaces: self.namespaces.clone(),
-            filters: Filters {
-                all_phases: true,
-                ..Filters::default()
-            },
-            keep_raw: false,
-            unusual: None,
+            filters,
+            keep_raw: self.keep_raw,
         }
     }
 

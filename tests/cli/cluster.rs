@@ -1019,6 +1019,73 @@ fn names_are_taken_as_they_are_printed_and_what_is_found_is_shown() {
 }
 
 #[test]
+fn a_selector_chooses_what_a_tree_shows_and_not_what_belongs_to_what() {
+    let owned = |number: usize, owner: usize| {
+        let mut it = operation(number);
+        it["metadata"]["labels"] = json!({"team": "a"});
+        it["spec"]["subject"]["uid"] = json!(number.to_string());
+        it["spec"]["subject"]["ownerReferences"] = json!([{
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+            "name": format!("vm-{owner}"), "uid": owner.to_string(),
+        }]);
+        it
+    };
+    // 2 and 3 hang under 1, which hangs under 0; the selector means 2 and 3.
+    let mut top = operation(0);
+    top["spec"]["subject"]["uid"] = json!("0");
+    let mut between = owned(1, 0);
+    between["metadata"]["labels"] = json!({});
+    let selected = [owned(2, 1), owned(3, 1)];
+    let all = [top, between, selected[0].clone(), selected[1].clone()];
+    let (_runtime, address) = serve(move |request| {
+        let query = request.uri().query().unwrap_or_default();
+        match request.uri().path() {
+            LIVE if query.contains("labelSelector=team") => list(&selected, ""),
+            LIVE if query.contains("labelSelector=") => list(&[], ""),
+            LIVE => list(&all, ""),
+            "/api" => body(&group("", "Pod", "pods", "po")),
+            "/apis" => body(&group("", "Pod", "pods", "po")),
+            _ => not_found(),
+        }
+    });
+    let tree = |args: &[&str]| {
+        let said = said(plugin(address).arg("tree").args(args));
+        let lines = said.out.lines().map(|line| {
+            let words = line.split_whitespace();
+            words
+                .filter(|it| *it != "45s")
+                .take(3)
+                .collect::<Vec<_>>()
+                .join(" ")
+        });
+        (lines.collect::<Vec<_>>(), said.err)
+    };
+    let (lines, err) = tree(&["--for", "VirtualMachine/vm-0", "-l", "team=a"]);
+    let expected = [
+        "kubevirt",
+        "shop",
+        "VirtualMachine/vm-0",
+        "└── VirtualMachine/vm-1",
+        "├── VirtualMachine/vm-2 Migrating",
+        "└── VirtualMachine/vm-3 Migrating",
+    ];
+    assert_eq!(lines, expected, "{err}");
+    let (lines, err) = tree(&["-l", "team=a"]);
+    let expected = [
+        "kubevirt",
+        "shop",
+        "VirtualMachine/vm-1",
+        "├── VirtualMachine/vm-2 Migrating",
+        "└── VirtualMachine/vm-3 Migrating",
+    ];
+    assert_eq!(lines, expected, "{err}");
+    // Nothing is selected, and the resource is there all the same.
+    let (lines, err) = tree(&["--for", "VirtualMachine/vm-0", "-l", "other=a"]);
+    assert!(lines.is_empty(), "{lines:?}");
+    assert!(!err.contains("no resource"), "{err}");
+}
+
+#[test]
 fn an_empty_list_says_whether_filters_or_missing_rule_sets_are_why() {
     let (_runtime, address) = cluster(Vec::new());
     let all = said(plugin(address).arg("list"));

@@ -44,16 +44,16 @@ pub(super) struct Branch<'a> {
 }
 
 impl<'a> Forest<'a> {
-    /// All operations. A resource without one is shown where it joins several that have
-    /// one.
-    pub(super) fn all(kin: &Kin<'a>) -> Self {
+    /// All operations that are `meant`. A resource without one is shown where it joins several
+    /// that have one.
+    pub(super) fn all(kin: &Kin<'a>, meant: &dyn Fn(&Operation) -> bool) -> Self {
         let parents: Vec<Option<usize>> = kin
             .nodes
             .iter()
             .map(|node| node.parents.first().copied())
             .collect();
         let parents = without_cycles(parents);
-        Growth::new(kin, &|_| true, false).grow(&parents)
+        Growth::new(kin, meant, false).grow(&parents)
     }
 
     /// Those of `tops`, and of all that hangs under them, at any depth, if `meant`. What

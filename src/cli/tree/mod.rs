@@ -3,6 +3,7 @@
 mod data;
 mod draw;
 mod forest;
+mod selected;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,7 @@ use super::target::{Resolved, Target};
 use draw::{Style, draw};
 use forest::Forest;
 use jiff::Timestamp;
+use selected::Selected;
 use std::process::ExitCode;
 
 /// Owners that are looked up at most: each is a request. With `--for` it is known what for.
@@ -66,15 +68,22 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
         complain("note", unknown);
     }
     // What hangs under a resource may do so by others that are not meant themselves.
-    let wanted = match args.target {
-        Some(_) => Filters {
-            all_phases: true,
-            selector: filters.selector.clone(),
-            ..Filters::default().within(filters.namespace.as_ref())
-        },
-        None => filters.clone(),
+    let wanted = Filters {
+        all_phases: args.target.is_some() || filters.all_phases,
+        ..Filters::default().within(filters.namespace.as_ref())
     };
-    let (source, operations) = Source::open(server.clone(), wanted, sort.needs_raw()).await?;
+    let first = Filters {
+        selector: filters.selector.clone(),
+        ..wanted.clone()
+    };
+    let (mut source, mut operations) =
+        Source::open(server.clone(), first, sort.needs_raw()).await?;
+    let mut selected = None;
+    if filters.selector.is_some() {
+        let all = source.filtered(wanted);
+        operations = all.list().await?;
+        selected = Some(Selected::by(std::mem::replace(&mut source, all)));
+    }
     let most = match args.target {
         Some(_) => MOST_OWNERS_FOR,
         None => MOST_OWNERS,
@@ -82,6 +91,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     let mut view = View {
         target: args.target.clone(),
         filters,
+        selected,
         sort,
         shape,
         paint: args.output.colors.paint(),
@@ -110,6 +120,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
 struct View {
     target: Option<Target>,
     filters: Filters,
+    selected: Option<Selected>,
     sort: SortBy,
     shape: Shape,
     paint: Paint,
@@ -128,8 +139,9 @@ impl Picture for View {
     }
 
     fn wants(&self, operation: &Operation) -> bool {
-        // One that is over still tells of owners, if the tree is one resource's.
-        self.target.is_some() || self.filters.shows(operation)
+        // One that is over still tells of owners, if the tree is one resource's; one that
+        // the filters leave out does anyway.
+        self.target.is_some() || operation.active || self.filters.all_phases
     }
 
     async fn text(
@@ -156,7 +168,16 @@ impl View {
         screen: Option<usize>,
     ) -> Result<Option<String>, Problem> {
         self.sort.sort(&mut operations);
-        let left_out = self.lookup.owners(&operations).await;
+        if let Some(selected) = &mut self.selected {
+            selected.judge(&operations).await?;
+        }
+        let (filters, selected) = (&self.filters, self.selected.as_ref());
+        let meant =
+            |it: &Operation| filters.shows(it) && selected.is_none_or(|selected| selected.has(it));
+        // All may be under one resource.
+        let of_one = self.target.is_some();
+        let belongs = |it: &Operation| of_one || meant(it);
+        let left_out = self.lookup.owners_of(&operations, &belongs).await;
         if left_out > 0 && !std::mem::replace(&mut self.told, true) {
             complain(
                 "note",
@@ -177,8 +198,8 @@ impl View {
             }
         }
         let forest = match &self.target {
-            None => Forest::all(&kin),
-            Some(target) => Forest::under(&kin, &found(&kin, target), &|it| self.filters.shows(it)),
+            None => Forest::all(&kin, &meant),
+            Some(target) => Forest::under(&kin, &found(&kin, target), &meant),
         };
         if forest.is_empty() {
             return Ok(None);

@@ -34,7 +34,7 @@ fn drawn(operations: Vec<Operation>, style: Style) -> String {
 fn drawn_with(mut operations: Vec<Operation>, known: &[Subject], style: Style) -> String {
     SortBy::Subject.sort(&mut operations);
     let kin = Kin::of(&operations, known);
-    draw(&Forest::all(&kin), now(), style)
+    draw(&Forest::all(&kin, &|_| true), now(), style)
 }
 
 fn drawn_for(target: &str, operations: &[Operation], known: &[Subject]) -> String {
@@ -332,7 +332,7 @@ fn ten_thousand_levels_are_drawn_within_bounds() {
 fn as_data_ten_thousand_levels_can_be_read_by_any_parser() {
     let operations = chain(10_000);
     let kin = Kin::of(&operations, &[]);
-    let text = serde_json::to_string(&data::Trees::of(&Forest::all(&kin))).unwrap();
+    let text = serde_json::to_string(&data::Trees::of(&Forest::all(&kin, &|_| true))).unwrap();
     // serde_json's own limit is 128.
     let value: Value = serde_json::from_str(&text).unwrap();
     let mut resources = &value["components"][0]["namespaces"][0]["resources"];
@@ -358,7 +358,7 @@ fn the_tree_is_data_too() {
     let node = on("", "Node", "n", "Draining").of("kubernetes");
     let operations = vec![on("a", "VM", "web", "Migrating").item("1"), child, node];
     let kin = Kin::of(&operations, &[]);
-    let data = serde_json::to_value(data::Trees::of(&Forest::all(&kin))).unwrap();
+    let data = serde_json::to_value(data::Trees::of(&Forest::all(&kin, &|_| true))).unwrap();
     let started = "2026-01-01T12:00:00Z";
     assert_eq!(
         data,
@@ -409,7 +409,7 @@ fn siblings_are_in_the_order_that_was_asked_for() {
     SortBy::Age.sort(&mut operations);
     let kin = Kin::of(&operations, &[]);
     same(
-        &draw(&Forest::all(&kin), now(), PIPED),
+        &draw(&Forest::all(&kin, &|_| true), now(), PIPED),
         "\
 kubevirt
   a
