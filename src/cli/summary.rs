@@ -3,7 +3,7 @@
 use super::columns::{self, Table, screen};
 use super::connect::Connect;
 use super::filter::Filters;
-use super::list::Output;
+use super::list::{Output, hint};
 use super::operation::Operation;
 use super::output::{Format, Shape, complain, print, table, text_of};
 use super::paint::Paint;
@@ -74,7 +74,11 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     if let Some(sort) = &view.sort {
         sort.check(&operations)?;
     }
+    let nothing = operations.is_empty();
     print(&view.text(operations, Timestamp::now(), screen()).await?)?;
+    if nothing {
+        hint(&source).await;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -251,7 +255,7 @@ impl Summary {
             let rows: Vec<[String; 2]> = self
                 .by_state
                 .iter()
-                .map(|(state, count)| [state.clone(), count.to_string()])
+                .map(|(state, count)| [columns::one_line(state), count.to_string()])
                 .collect();
             text += "\n";
             text += &table(["STATE", "COUNT"], &rows);
@@ -275,7 +279,7 @@ fn block(title: &'static str, counts: &BTreeMap<String, Counts>) -> String {
         .iter()
         .map(|(name, counts)| {
             [
-                name.clone(),
+                columns::one_line(name),
                 counts.active.to_string(),
                 counts.completed.to_string(),
             ]

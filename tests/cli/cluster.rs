@@ -1099,7 +1099,7 @@ fn an_empty_list_says_whether_filters_or_missing_rule_sets_are_why() {
         RULE_SETS => body(&json!({"items": []})),
         _ => not_found(),
     });
-    for command in ["list", "tree"] {
+    for command in ["list", "tree", "summary"] {
         let none = said(plugin(address).arg(command));
         for part in [
             "no OperationRuleSet is installed",
