@@ -139,11 +139,21 @@ pub(super) fn age(operation: &Operation, now: Timestamp) -> String {
         .map_or_else(|| "<unknown>".to_owned(), duration::human)
 }
 
-/// Text without what would break a row or reach the terminal as a command.
+/// Text without what would break a row, reach the terminal as a command, or make it show
+/// what follows in another order.
 pub(super) fn one_line(text: &str) -> String {
     text.chars()
+        .filter(|c| !turns(*c))
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect()
+}
+
+/// Whether it is a mark of the direction of writing. Such text is shown without them, too.
+fn turns(c: char) -> bool {
+    matches!(
+        c,
+        '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    )
 }
 
 /// The longest beginning of `text` that is at most `width` columns wide, with `…` where
@@ -549,6 +559,13 @@ mod tests {
         let message = "1 of 3 replicas are up to date";
         let more = json!({"status": {"message": message, "progress": 33}});
         operation("team-a", "Deployment/payment-service", "Rollout", 65, more)
+    }
+
+    #[test]
+    fn no_text_turns_the_rest_of_its_line_around() {
+        assert_eq!(one_line("a\u{202e}b\u{2066}c\u{2069}\u{200f}d\n"), "abcd ");
+        // What is written from right to left is so without marks.
+        assert_eq!(one_line("שלום"), "שלום");
     }
 
     #[test]
