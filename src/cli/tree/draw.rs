@@ -22,9 +22,17 @@ const MOST_LEVELS: usize = 32;
 const LEAST_LEVELS: usize = 2;
 const DEEPER: &str = "  … ";
 
-/// What is cut on a narrow screen, and how much of it stays: resources, how it goes
-/// (`Blocked`), the operation.
-const CUT: [(usize, usize); 3] = [(0, 20), (1 + HOW, 7), (1 + OPERATION, 8)];
+/// What is cut on a narrow screen, in this order, and how much of it stays: how it goes
+/// (`Failing 32%`) stays longer than the names, and its state (`Blocked`) to the end.
+const CUT: [(usize, usize); 7] = [
+    (0, 20),
+    (1 + OPERATION, 8),
+    (0, 10),
+    (1 + HOW, 8),
+    (0, 8),
+    (1 + OPERATION, 4),
+    (1 + HOW, 7),
+];
 
 /// What stands for the namespace of cluster-scoped resources.
 const NO_NAMESPACE: &str = "(cluster)";
@@ -249,7 +257,12 @@ fn line(row: &Row<'_>, cells: &[String], widths: &[usize], style: Style, text: &
             let columns = cells.iter().zip(&widths[1..]).enumerate();
             for (column, (cell, width)) in columns.filter(|(_, (_, width))| **width > 0) {
                 let room = screen.saturating_sub(used + GAP);
-                let cell = cut(cell, room.min(*width));
+                let most = room.min(*width);
+                let cell = match cell.rsplit_once(' ') {
+                    // The state without the progress.
+                    Some((state, _)) if column == HOW && cell.width() > most => cut(state, most),
+                    _ => cut(cell, most),
+                };
                 blanks += GAP;
                 if !cell.is_empty() {
                     text.push_str(&pad("", std::mem::take(&mut blanks)));

@@ -263,10 +263,32 @@ fn on_a_narrow_terminal_ages_stay() {
         "\
 kubevirt
   a
-    VirtualMachine/…  ErrorUn…  119s  Block…
-    └── VirtualMach…  Schedul…  0s
+    VirtualMa…  ErrorUn…  119s  Blocked 100%
+    └── Virtu…  Schedul…  0s
 ",
     );
+}
+
+#[test]
+fn on_a_narrow_terminal_states_stay() {
+    let on = |name: &str| on("a", "VirtualMachine", name, "ErrorUnschedulable").since(119);
+    let operations = vec![
+        on("gpu-training").state("Failing", Some(32)),
+        on("gpu-inference").state("Blocked", None),
+    ];
+    for (columns, states) in [
+        (30, ["Failing", "Blocked"]),
+        (36, ["Failing", "Blocked"]),
+        (40, ["Failing 32%", "Blocked"]),
+        (60, ["Failing 32%", "Blocked"]),
+    ] {
+        let text = drawn(operations.clone(), on_screen(columns));
+        for state in states {
+            let is_whole = |line: &str| line.ends_with(&format!("  {state}"));
+            assert!(text.lines().any(is_whole), "{columns}: {state}\n{text}");
+        }
+        assert!(text.lines().all(|line| line.width() <= columns), "{text}");
+    }
 }
 
 #[test]
