@@ -20,7 +20,21 @@ pub(super) enum SortBy {
     /// By a text column.
     Text(Text),
     /// By a field of the object.
-    Path(Vec<String>),
+    Path {
+        /// As it was written.
+        text: String,
+        /// The way there.
+        steps: Vec<Step>,
+    },
+}
+
+/// One step of a JSONPath.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Into a field.
+    Key(String),
+    /// Into an item of a list.
+    Index(usize),
 }
 
 /// A column whose text is compared.
@@ -39,9 +53,19 @@ impl SortBy {
     /// Reads the value of `--sort-by`.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let path = text.trim_start_matches('{').trim_end_matches('}');
-        if let Some(path) = path.strip_prefix('.') {
-            let path = path.split('.').map(str::to_owned);
-            return Ok(Self::Path(path.collect()));
+        let path = path.strip_prefix('$').unwrap_or(path);
+        if path.starts_with(['.', '[']) {
+            return steps(path)
+                .map(|steps| Self::Path {
+                    text: path.to_owned(),
+                    steps,
+                })
+                .ok_or_else(|| {
+                    format!(
+                        "unsupported JSONPath {text:?}; there are fields (.status.progress), keys \
+                         (.metadata.labels['a.b/c']) and indexes (.status.conditions[0].reason)"
+                    )
+                });
         }
         Ok(match path.to_ascii_lowercase().as_str() {
             "namespace" | "subject" => Self::Subject,
@@ -67,19 +91,18 @@ impl SortBy {
 
     /// Whether the objects themselves are needed.
     pub(super) fn needs_raw(&self) -> bool {
-        matches!(self, Self::Path(_))
+        matches!(self, Self::Path { .. })
     }
 
     /// Whether there is anything to sort by, for a command that looks once. Whoever goes on
     /// may see the field later, or not any more.
     pub(super) fn check(&self, operations: &[Operation]) -> Result<(), Problem> {
-        if let Self::Path(path) = self
+        if let Self::Path { text, steps } = self
             && !operations.is_empty()
-            && !operations.iter().any(|it| field(it, path).is_some())
+            && !operations.iter().any(|it| field(it, steps).is_some())
         {
             return Err(Problem::Usage(format!(
-                "--sort-by: no operation has a field .{}",
-                path.join(".")
+                "--sort-by: no operation has a field {text}"
             )));
         }
         Ok(())
@@ -87,8 +110,8 @@ impl SortBy {
 
     /// Sorts; equal ones by subject, and by name at last. What has no such field comes first.
     pub(super) fn sort(&self, operations: &mut [Operation]) {
-        if let Self::Path(path) = self {
-            operations.sort_by_cached_key(|it| (Key(field(it, path)), by_subject_owned(it)));
+        if let Self::Path { steps, .. } = self {
+            operations.sort_by_cached_key(|it| (Key(field(it, steps)), by_subject_owned(it)));
             return;
         }
         operations.sort_by(|a, b| self.compare(a, b).then_with(|| by_subject(a, b)));
@@ -97,7 +120,7 @@ impl SortBy {
     /// Which of two comes first, by what is compared alone; a path compares nothing.
     pub(super) fn compare(&self, a: &Operation, b: &Operation) -> Ordering {
         match self {
-            Self::Subject | Self::Path(_) => Ordering::Equal,
+            Self::Subject | Self::Path { .. } => Ordering::Equal,
             Self::Age => a.started.cmp(&b.started),
             Self::Progress => b.progress.cmp(&a.progress),
             Self::State => urgency(a).cmp(&urgency(b)),
@@ -150,10 +173,58 @@ fn by_subject_owned(it: &Operation) -> [String; 6] {
     subject_key(it).map(str::to_owned)
 }
 
-fn field(operation: &Operation, path: &[String]) -> Option<Value> {
+/// The steps of a JSONPath that leads to one value; None for another one.
+fn steps(path: &str) -> Option<Vec<Step>> {
+    let mut steps = Vec::new();
+    let mut rest = path.chars().peekable();
+    while let Some(begin) = rest.next() {
+        if begin == '.' {
+            let mut key = String::new();
+            while let Some(c) = rest.next_if(|c| !matches!(c, '.' | '[')) {
+                match c {
+                    '\\' => key.push(rest.next()?),
+                    '*' | '?' | '(' | ')' | '@' | ']' | '{' | '}' | '\'' | '"' => return None,
+                    c if c.is_whitespace() => return None,
+                    c => key.push(c),
+                }
+            }
+            if key.is_empty() {
+                return None;
+            }
+            steps.push(Step::Key(key));
+        } else if begin == '[' {
+            let mut inside = String::new();
+            if let Some(quote) = rest.next_if(|c| matches!(c, '\'' | '"')) {
+                loop {
+                    match rest.next()? {
+                        '\\' => inside.push(rest.next()?),
+                        c if c == quote => break,
+                        c => inside.push(c),
+                    }
+                }
+                steps.push(Step::Key(inside));
+            } else {
+                while let Some(c) = rest.next_if(char::is_ascii_digit) {
+                    inside.push(c);
+                }
+                steps.push(Step::Index(inside.parse().ok()?));
+            }
+            rest.next_if_eq(&']')?;
+        } else {
+            return None;
+        }
+    }
+    Some(steps)
+}
+
+fn field(operation: &Operation, steps: &[Step]) -> Option<Value> {
     let mut value: Value = serde_json::from_str(operation.raw.as_ref()?.get()).ok()?;
-    for name in path {
-        value = value.get_mut(name)?.take();
+    for step in steps {
+        let next = match step {
+            Step::Key(key) => value.get_mut(key),
+            Step::Index(index) => value.get_mut(index),
+        };
+        value = next?.take();
     }
     Some(value)
 }
@@ -224,6 +295,48 @@ mod tests {
         let nowhere = SortBy::read(".status.nothing").expect("a path");
         assert!(nowhere.check(&mixed()).is_err());
         assert!(nowhere.check(&[]).is_ok());
+    }
+
+    #[test]
+    fn paths_may_have_indexes_and_quoted_keys_and_no_more() {
+        let more = serde_json::json!({
+            "metadata": {"labels": {"a.b/c": "x"}},
+            "status": {"conditions": [{"reason": "y"}]},
+        });
+        let operation = super::super::snapshots::operation("a", "VM/b", "Up", 5, more);
+        let value = |path: &str| match SortBy::read(path) {
+            Ok(SortBy::Path { steps, .. }) => field(&operation, &steps),
+            other => panic!("{path}: {other:?}"),
+        };
+        for (path, found) in [
+            (".metadata.labels['a.b/c']", Some("x")),
+            ("{.metadata.labels[\"a.b/c\"]}", Some("x")),
+            (".metadata.labels.a\\.b/c", Some("x")),
+            ("{$.status.conditions[0].reason}", Some("y")),
+            ("['status'].conditions[0]['reason']", Some("y")),
+            (".status.conditions[1].reason", None),
+            (".status[0]", None),
+        ] {
+            assert_eq!(value(path), found.map(Value::from), "{path}");
+        }
+        for path in [
+            ".",
+            "..name",
+            ".status.",
+            ".status.conditions[*].reason",
+            ".status.conditions[-1]",
+            ".status.conditions[0",
+            ".status.conditions[?(@.type==\"Stalled\")].reason",
+            ".a['b",
+            ".a\\",
+            ".a[0]b",
+        ] {
+            let refused = SortBy::read(path).expect_err(path);
+            assert!(
+                refused.contains("unsupported JSONPath"),
+                "{path}: {refused}"
+            );
+        }
     }
 
     #[test]
