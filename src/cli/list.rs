@@ -192,7 +192,7 @@ async fn show(
             }
         };
         for operation in &news {
-            print(&view.one(&mut table, operation, Timestamp::now())?);
+            print(&view.one(&mut table, operation, Timestamp::now())?)?;
         }
         if up_to_date {
             complain("note", "up to date again");

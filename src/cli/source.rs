@@ -156,6 +156,7 @@ impl Source {
             namespaces: self.namespaces.clone(),
             filters,
             keep_raw: self.keep_raw,
+            unusual: None,
         }
     }
 

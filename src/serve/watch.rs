@@ -134,9 +134,6 @@ pub fn watch(
         form: wanted.form,
         selector,
         scope,
-        bookmarks: course.bookmarks,
-        marked: course.marked,
-        explicit: course.explicit,
         deadline: now + course.lasts,
         bookmark_at: None,
         columns_sent: false,
@@ -147,6 +144,7 @@ pub fn watch(
         } else {
             Step::Start(course.start)
         },
+        course,
         stop,
         _seat: seat,
     };
@@ -164,9 +162,7 @@ struct Watcher {
     form: Form,
     selector: Selector,
     scope: Scope,
-    bookmarks: bool,
-    marked: bool,
-    explicit: bool,
+    course: Course,
     deadline: Instant,
     bookmark_at: Option<Instant>,
     columns_sent: bool,
@@ -280,7 +276,7 @@ impl Watcher {
         }
         // A client that asked for initial events takes a 410 as a reason to ask again at
         // once and for ever, so it gets the retriable error instead.
-        Err(if self.explicit {
+        Err(if self.course.explicit {
             Failure::initializing()
         } else {
             let reader = &self.resource.reader;
@@ -294,7 +290,7 @@ impl Watcher {
         let mut out = Vec::new();
         while out.len() < CHUNK {
             let Some(entry) = initial.entries.next() else {
-                if self.bookmarks && self.marked {
+                if self.course.bookmarks && self.course.marked {
                     self.bookmark(initial.cursor.rv(), true, &mut out);
                 }
                 self.step = Step::Live(initial.cursor);
@@ -406,7 +402,7 @@ impl Watcher {
 
     /// When the next bookmark is due: in a minute, or shortly before the end.
     fn bookmark_after(&self, now: Instant) -> Option<Instant> {
-        if !self.bookmarks {
+        if !self.course.bookmarks {
             return None;
         }
         let last = self.deadline.checked_sub(BOOKMARK_BEFORE_END)?;

@@ -1043,8 +1043,7 @@ fn a_selector_chooses_what_a_tree_shows_and_not_what_belongs_to_what() {
             LIVE if query.contains("labelSelector=team") => list(&selected, ""),
             LIVE if query.contains("labelSelector=") => list(&[], ""),
             LIVE => list(&all, ""),
-            "/api" => body(&group("", "Pod", "pods", "po")),
-            "/apis" => body(&group("", "Pod", "pods", "po")),
+            "/api" | "/apis" => body(&group("", "Pod", "pods", "po")),
             _ => not_found(),
         }
     });

@@ -209,9 +209,14 @@ kubevirt
     VM/日本語   Migrating  0s
 ",
     );
-    let narrow = drawn(operations, on_screen(17));
-    assert!(narrow.lines().all(|line| line.width() <= 17), "{narrow}");
-    assert!(narrow.contains("日本語"), "{narrow}");
+    for columns in 17..30 {
+        let narrow = drawn(operations.clone(), on_screen(columns));
+        assert!(
+            narrow.lines().all(|line| line.width() <= columns),
+            "{narrow}"
+        );
+        assert_eq!(narrow.contains("日本語"), columns >= 27, "{narrow}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::cli::filter::Filters;
 use crate::cli::problem::{HOME, Problem};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Condition of a rule set about its target, and its reason where the cluster does not
@@ -47,7 +47,7 @@ struct Spec {
     target: Target,
     rules: Vec<Rule>,
     namespaces: Vec<String>,
-    labels: BTreeMap<String, IgnoredAny>,
+    labels: BTreeMap<String, Value>,
     label_expressions: Vec<LabelExpression>,
 }
 
