@@ -134,7 +134,7 @@ impl Persist {
         let mut until: Option<Instant> = None;
         loop {
             let now = Instant::now();
-            if queue.is_drained(now) || until.is_some_and(|until| now >= until) {
+            if queue.is_drained() || until.is_some_and(|until| now >= until) {
                 break;
             }
             let wake = self.start_work(&mut queue, &mut waits, now);

@@ -19,6 +19,8 @@ const FIRST: Duration = Duration::from_millis(500);
 const MAX_AWAY: Duration = Duration::from_secs(30);
 /// … and for an object that is refused again and again.
 pub(super) const MAX_OBJECT: Duration = Duration::from_mins(5);
+/// The same while the queue empties itself before the end: it has 10 s.
+pub(super) const MAX_DRAINING: Duration = Duration::from_secs(1);
 
 /// The longest `Retry-After` that is honoured: a larger one is taken for a mistake.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(10);

@@ -6,7 +6,7 @@
 //! was written last, and there is something to write as long as the two differ.
 
 use super::look::{self, Look};
-use super::pace::Pace;
+use super::pace::{self, Pace};
 use super::store::Failure;
 use crate::api::live::Phase;
 use crate::index::Entry;
@@ -246,18 +246,22 @@ impl Queue {
         }
     }
 
-    /// What changed in the middle of operations is written now too: nobody will later.
+    /// What changed in the middle of operations is written now too: nobody will later. What
+    /// failed before has another try at once.
     pub fn drain(&mut self, now: Instant) {
         self.draining = true;
+        for record in self.records.values_mut() {
+            record.not_before = None;
+        }
         for name in self.names(|_, _| true) {
             self.plan(&name, now);
         }
     }
 
-    /// Whether nothing is left that could be written now.
-    pub fn is_drained(&self, now: Instant) -> bool {
-        let next = self.due.first();
-        self.draining && self.writing == 0 && next.is_none_or(|(at, _)| *at > now)
+    /// Whether nothing is left to write before the end. What failed a moment ago is: nothing
+    /// is put off now for any other reason.
+    pub fn is_drained(&self) -> bool {
+        self.draining && self.writing == 0 && self.due.is_empty()
     }
 
     /// What to do now.
@@ -330,7 +334,14 @@ impl Queue {
                 }
             }
             Ok(Done::Absent) => record.succeeded(None),
-            Err(failure) => record.failed(failure, now),
+            Err(failure) => {
+                let most = if self.draining {
+                    pace::MAX_DRAINING
+                } else {
+                    pace::MAX_OBJECT
+                };
+                record.failed(failure, most, now);
+            }
         }
         self.plan(name, now);
     }

@@ -385,6 +385,23 @@ async fn at_the_end_the_queue_is_emptied_or_has_had_its_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn at_the_end_trouble_that_passes_costs_nothing() {
+    let mut bench = Bench::new(true);
+    let running = bench.run();
+    bench.pass(1).await;
+    bench
+        .fake
+        .set_trouble(Some(Failure::Unreachable("away".to_owned(), None)));
+    bench.commit([operation("late", "Active")]);
+    tokio::task::yield_now().await;
+    running.stop.cancel();
+    bench.pass(3).await;
+    bench.fake.set_trouble(None);
+    running.task.await.unwrap();
+    assert_eq!(bench.fake.phases(), [("late".to_owned(), Phase::Active)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_somebody_else_keeps_under_the_same_kind_is_left_alone() {
     let mut bench = Bench::new(false);
     let foreign = InFlightOperation::new(

@@ -9,6 +9,7 @@ use crate::persist::pace;
 use crate::persist::store::Failure;
 use jiff::Timestamp;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -173,8 +174,8 @@ impl Record {
         self.since = None;
     }
 
-    /// It is not, or nobody knows.
-    pub fn failed(&mut self, failure: &Failure, now: Instant) {
+    /// It is not, or nobody knows. It is tried again after at most `most`.
+    pub fn failed(&mut self, failure: &Failure, most: Duration, now: Instant) {
         match failure {
             // Deleted by somebody, and perhaps made anew.
             Failure::Conflict(_) => self.written = None,
@@ -183,7 +184,7 @@ impl Record {
             Failure::Throttled(_) | Failure::Missing => return,
             Failure::Forbidden(_) | Failure::Invalid(_) => {}
         }
-        self.not_before = Some(now + pace::delay(self.failures, pace::MAX_OBJECT));
+        self.not_before = Some(now + pace::delay(self.failures, most));
         self.failures = self.failures.saturating_add(1);
     }
 

@@ -587,11 +587,50 @@ async fn at_the_end_what_was_held_back_is_written() {
     bench.live(0, active(2));
     bench.live(1, settling(2));
     assert_eq!(bench.pass(seconds(1)), 0);
-    assert!(!bench.queue.is_drained(bench.now));
+    assert!(!bench.queue.is_drained());
     bench.queue.drain(bench.now);
-    assert!(!bench.queue.is_drained(bench.now));
+    assert!(!bench.queue.is_drained());
     assert_eq!(bench.pass(seconds(1)), 2);
-    assert!(bench.queue.is_drained(bench.now));
+    assert!(bench.queue.is_drained());
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_the_end_what_failed_is_tried_again_and_not_given_up() {
+    let mut bench = Bench::new(SETTINGS);
+    bench.live(1, active(1));
+    bench.queue.drain(bench.now);
+    let job = bench.job().unwrap();
+    bench.fail(&job, &unreachable());
+    assert!(!bench.queue.is_drained());
+    assert_eq!(bench.pass(seconds(1)), 1);
+    assert!(bench.queue.is_drained());
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_the_end_what_waits_for_its_back_off_has_another_try_at_once_and_each_second() {
+    let mut bench = Bench::new(SETTINGS);
+    bench.live(1, active(1));
+    let invalid = Failure::Invalid("no".to_owned());
+    for _ in 0..9 {
+        let at = match bench.queue.next(bench.now) {
+            Next::Write(job) => {
+                bench.fail(&job, &invalid);
+                continue;
+            }
+            Next::Wait(Some(at)) => at,
+            other => panic!("{other:?}"),
+        };
+        bench.now = at;
+    }
+    bench.queue.drain(bench.now);
+    for _ in 0..3 {
+        let job = bench.job().expect("it has another try");
+        bench.fail(&job, &invalid);
+        assert!(!bench.queue.is_drained());
+        bench.now += pace::MAX_DRAINING;
+    }
+    assert_eq!(bench.pass(seconds(1)), 1);
+    assert!(bench.queue.is_drained());
 }
 
 #[tokio::test(start_paused = true)]
