@@ -22,14 +22,12 @@ const SMALL_LIMIT: usize = 10;
 /// Bytes of a page that are read.
 const MAX_PAGE: usize = 16 << 20;
 
-/// Bytes of an object that are read. Labels and conditions included, the server's own
-/// have at most half of that.
-const MAX_OBJECT: usize = 64 << 10;
-
 /// A list that is read page by page.
 pub(super) struct List {
     client: Client,
     path: &'static str,
+    /// Bytes of an object that are read.
+    max_object: usize,
     small: AtomicBool,
 }
 
@@ -56,10 +54,12 @@ struct Metadata {
 }
 
 impl List {
-    pub(super) fn new(client: Client, path: &'static str) -> Self {
+    /// One of objects that have at most `max_object` bytes; larger ones are left out.
+    pub(super) fn new(client: Client, path: &'static str, max_object: usize) -> Self {
         Self {
             client,
             path,
+            max_object,
             small: AtomicBool::new(false),
         }
     }
@@ -86,7 +86,7 @@ impl List {
         }
         let body = Limited::new(answer.into_body(), MAX_PAGE).collect().await;
         match body {
-            Ok(body) => decode(&body.to_bytes()),
+            Ok(body) => decode(&body.to_bytes(), self.max_object),
             Err(error) if error.is::<http_body_util::LengthLimitError>() => {
                 if self.small.swap(true, Ordering::Relaxed) {
                     return Err(Failure::Lasting(format!(
@@ -114,11 +114,11 @@ pub(super) fn refused(status: StatusCode) -> Failure {
     }
 }
 
-fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<Listed<T>, Failure> {
+fn decode<T: DeserializeOwned>(body: &[u8], max_object: usize) -> Result<Listed<T>, Failure> {
     let wire: Wire<'_> = serde_json::from_slice(body)
         .map_err(|error| Failure::Lasting(format!("the answer is not a list: {error}")))?;
     let items = wire.items.into_iter().filter_map(|item| {
-        if item.get().len() > MAX_OBJECT {
+        if item.get().len() > max_object {
             tracing::warn!(
                 bytes = item.get().len(),
                 "an object is too large to be restored"
@@ -146,12 +146,12 @@ mod tests {
     fn an_object_that_is_broken_or_too_large_costs_no_other() {
         let good = serde_json::to_value(operation("a")).unwrap();
         let mut large = good.clone();
-        large["status"]["message"] = "x".repeat(MAX_OBJECT).into();
+        large["status"]["message"] = "x".repeat(1 << 10).into();
         let list = serde_json::json!({
             "metadata": {"resourceVersion": "7", "continue": "more"},
             "items": [{}, 3, large, good],
         });
-        let page = decode::<InFlightOperation>(list.to_string().as_bytes()).unwrap();
+        let page = decode::<InFlightOperation>(list.to_string().as_bytes(), 1 << 10).unwrap();
         assert_eq!(page.items, [operation("a")]);
         assert_eq!(
             (page.version.as_deref(), page.next.as_deref()),
@@ -159,7 +159,7 @@ mod tests {
         );
         for answer in ["", "[]", "{\"items\": 3}", "not found"] {
             assert!(
-                decode::<InFlightOperation>(answer.as_bytes()).is_err(),
+                decode::<InFlightOperation>(answer.as_bytes(), 1 << 10).is_err(),
                 "{answer}"
             );
         }

@@ -30,6 +30,10 @@ const CONNECT: Duration = Duration::from_millis(500);
 /// Replicas that are asked, one after the other, until one answers.
 const MAX_ASKED: usize = 3;
 
+/// Bytes of an operation that are read. Labels and conditions included, it has at most half
+/// of that.
+const MAX_OBJECT: usize = 64 << 10;
+
 /// Where operations are.
 const PATH: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 
@@ -97,7 +101,7 @@ impl Replica {
         let authorities = self.authorities().await?;
         let mut last = Failure::Lasting("there is none".to_owned());
         for url in urls {
-            let list = List::new(self.connect(&url, authorities.clone())?, PATH);
+            let list = List::new(self.connect(&url, authorities.clone())?, PATH, MAX_OBJECT);
             match page(&list, next).await {
                 Ok(first) => {
                     // Nobody else asks meanwhile; if so, either will do.

@@ -25,6 +25,20 @@ pub(super) fn operation(name: &str) -> InFlightOperation {
     serde_json::from_value(object).unwrap()
 }
 
+/// A client of a server that answers each path and query with this code and body.
+pub(super) fn serving(
+    answer: impl Fn(&str) -> (u16, serde_json::Value) + Send + Sync + 'static,
+) -> kube::Client {
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let asked = request.uri().path_and_query().map_or("", |it| it.as_str());
+        let (code, body) = answer(asked);
+        let body = kube::client::Body::from(body.to_string().into_bytes());
+        let answer = http::Response::builder().status(code).body(body);
+        std::future::ready(Ok::<_, std::convert::Infallible>(answer.unwrap()))
+    });
+    kube::Client::new(service, "default")
+}
+
 fn completed(name: &str, at: &str) -> InFlightOperation {
     let mut object = serde_json::to_value(operation(name)).unwrap();
     object["status"]["phase"] = json!("Completed");
