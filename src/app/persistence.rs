@@ -34,9 +34,9 @@ impl App {
         };
         super::spawn(&mut self.last, "persistence", persist.run());
         let client = connection.client.clone();
-        let (service, retry) = (service.to_owned(), common.requeue);
+        let (service, every) = (service.to_owned(), common.requeue);
         self.keep("persistence's condition", async move {
-            persist::keep_condition(client, &service, told, retry).await;
+            persist::keep_condition(client, &service, told, every).await;
         });
     }
 }

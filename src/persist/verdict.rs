@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -113,6 +113,9 @@ impl Judge {
                 (a, b) => a == b,
             };
             if same {
+                // The newest message goes along with the next write of the condition: each
+                // refusal names another object.
+                *told = verdict;
                 return false;
             }
             if let Verdict::Fails { reason, message } = &verdict {
@@ -130,63 +133,70 @@ impl Judge {
     }
 }
 
+/// What was told last, and since when.
+#[derive(Debug, Default)]
+struct Told {
+    status: &'static str,
+    since: String,
+}
+
+impl Told {
+    /// The condition that says `verdict`. Its time changes with its status only, so writing
+    /// it again changes nothing. None before anything has been tried.
+    fn condition(&mut self, verdict: &Verdict, now: Timestamp) -> Option<Value> {
+        let (status, reason, message) = match verdict {
+            Verdict::Unknown => return None,
+            Verdict::Works => ("True", "Written", ""),
+            Verdict::Fails { reason, message } => ("False", *reason, &**message),
+        };
+        if self.status != status {
+            // To the second, as Kubernetes writes times.
+            let since = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            *self = Self { status, since };
+        }
+        Some(json!({
+            "type": CONDITION, "status": status, "reason": reason, "message": message,
+            "lastTransitionTime": self.since,
+        }))
+    }
+}
+
 /// Keeps the condition on our own APIService: the one object that every installation has.
-/// Not being allowed to is said once. Never ends before the sender does.
+/// It is written when the verdict changes, and again `every` so often: who deletes the
+/// registration and applies it again gets it back. Not being allowed to is said once. Never
+/// ends before the sender does.
 pub async fn keep_condition(
     client: Client,
     api_service: &str,
     mut verdict: watch::Receiver<Verdict>,
-    retry: Duration,
+    every: Duration,
 ) {
     let kind = GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService");
     let resource = ApiResource::from_gvk_with_plural(&kind, "apiservices");
     let api: Api<DynamicObject> = Api::all_with(client, &resource);
     // Applied, so that it is merged by its type with the condition of the aggregator.
     let params = PatchParams::apply(super::FIELD_MANAGER).force();
-    let mut said = false;
+    let (mut said, mut told) = (false, Told::default());
     loop {
-        let (status, reason, message) = match &*verdict.borrow_and_update() {
-            Verdict::Unknown => ("Unknown", "NotTried", String::new()),
-            Verdict::Works => ("True", "Written", String::new()),
-            Verdict::Fails { reason, message } => ("False", *reason, message.clone()),
-        };
-        // To the second, as Kubernetes writes times.
-        let since = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let condition = json!({
-            "type": CONDITION, "status": status, "reason": reason, "message": message,
-            "lastTransitionTime": since,
-        });
-        let patch = json!({
-            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
-            "metadata": {"name": api_service},
-            "status": {"conditions": [condition]},
-        });
-        let written = status == "Unknown"
-            || match api
-                .patch_status(api_service, &params, &Patch::Apply(patch))
-                .await
+        let condition = told.condition(&verdict.borrow_and_update(), Timestamp::now());
+        if let Some(condition) = condition {
+            let patch = Patch::Apply(json!({
+                "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+                "metadata": {"name": api_service},
+                "status": {"conditions": [condition]},
+            }));
+            let written = api.patch_status(api_service, &params, &patch);
+            if let Err(error) = written.await
+                && !std::mem::replace(&mut said, true)
             {
-                Ok(_) => true,
-                Err(error) => {
-                    if !said {
-                        said = true;
-                        tracing::warn!(name = api_service, %error, "its condition {CONDITION} cannot be kept");
-                    }
-                    false
-                }
-            };
-        let changed = async {
-            if verdict.changed().await.is_err() {
+                tracing::warn!(name = api_service, %error, "its condition {CONDITION} cannot be kept");
+            }
+        }
+        tokio::select! {
+            changed = verdict.changed() => if changed.is_err() {
                 std::future::pending::<()>().await;
-            }
-        };
-        if written {
-            changed.await;
-        } else {
-            tokio::select! {
-                () = changed => {}
-                () = tokio::time::sleep(retry) => {}
-            }
+            },
+            () = tokio::time::sleep(every) => {}
         }
     }
 }
@@ -194,6 +204,7 @@ pub async fn keep_condition(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Arc, Mutex};
 
     #[test]
     fn a_list_says_nothing_of_what_was_refused_until_that_is_not_wanted_any_more() {
@@ -214,5 +225,97 @@ mod tests {
         assert_eq!(*verdict.borrow(), Verdict::Works);
         judge.written(Some(&Failure::Forbidden("no".to_owned())));
         assert_eq!(*verdict.borrow(), Verdict::Works, "it is the first again");
+    }
+
+    #[test]
+    fn the_newest_message_is_told_along_and_nobody_is_woken_for_it() {
+        let (sender, mut verdict) = watch::channel(Verdict::Unknown);
+        let mut judge = Judge::new(sender);
+        let refused = |message: &str| Failure::Forbidden(message.to_owned());
+        for _ in 0..REFUSALS {
+            judge.written(Some(&refused("one")));
+        }
+        assert!(verdict.has_changed().unwrap());
+        verdict.mark_unchanged();
+        judge.written(Some(&refused("other")));
+        assert!(!verdict.has_changed().unwrap());
+        let Verdict::Fails { message, .. } = &*verdict.borrow() else {
+            panic!("it fails");
+        };
+        assert_eq!(message, "forbidden: other");
+    }
+
+    /// A registration that is applied to, and what it was told in each request.
+    fn registration() -> (Client, Arc<Mutex<Vec<Value>>>) {
+        let told: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let kept = told.clone();
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let kept = kept.clone();
+            async move {
+                let body = request.into_body().collect_bytes().await.unwrap();
+                let object: Value = serde_json::from_slice(&body).unwrap();
+                let condition = object["status"]["conditions"][0].clone();
+                kept.lock().unwrap().push(condition);
+                let answer = kube::client::Body::from(body.to_vec());
+                Ok::<_, std::convert::Infallible>(http::Response::new(answer))
+            }
+        });
+        (Client::new(service, "default"), told)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_condition_is_written_again_and_again_with_the_time_of_its_status() {
+        let (client, told) = registration();
+        let (sender, verdict) = watch::channel(Verdict::Unknown);
+        let minute = Duration::from_mins(1);
+        let keeping = tokio::spawn(keep_condition(client, "ours", verdict, minute));
+        tokio::time::sleep(minute * 5).await;
+        assert_eq!(told.lock().unwrap().len(), 0, "nothing has been tried");
+        sender.send_replace(Verdict::Works);
+        tokio::time::sleep(minute * 3 + minute / 2).await;
+        let conditions = std::mem::take(&mut *told.lock().unwrap());
+        assert_eq!(conditions.len(), 4);
+        assert_eq!(conditions[0]["status"], "True");
+        assert!(conditions.iter().all(|it| *it == conditions[0]));
+        let fails = |message: &str| Verdict::Fails {
+            reason: "Forbidden",
+            message: message.to_owned(),
+        };
+        sender.send_replace(fails("one"));
+        tokio::time::sleep(minute / 4).await;
+        sender.send_if_modified(|told| {
+            *told = fails("other");
+            false
+        });
+        tokio::time::sleep(minute).await;
+        let conditions = told.lock().unwrap().clone();
+        let messages: Vec<&Value> = conditions.iter().map(|it| &it["message"]).collect();
+        assert_eq!(messages, ["one", "other"]);
+        keeping.abort();
+    }
+
+    #[test]
+    fn the_time_of_the_condition_is_that_of_its_status() {
+        let time = |second: i64| Timestamp::from_second(second).unwrap();
+        let fails = |reason: &'static str| Verdict::Fails {
+            reason,
+            message: String::new(),
+        };
+        let mut told = Told::default();
+        let since = |told: &mut Told, verdict: &Verdict, second: i64| {
+            told.condition(verdict, time(second)).unwrap()["lastTransitionTime"].clone()
+        };
+        assert_eq!(told.condition(&Verdict::Unknown, time(0)), None);
+        assert_eq!(since(&mut told, &Verdict::Works, 1), "1970-01-01T00:00:01Z");
+        assert_eq!(since(&mut told, &Verdict::Works, 2), "1970-01-01T00:00:01Z");
+        assert_eq!(
+            since(&mut told, &fails("Forbidden"), 3),
+            "1970-01-01T00:00:03Z"
+        );
+        assert_eq!(
+            since(&mut told, &fails("Refused"), 4),
+            "1970-01-01T00:00:03Z"
+        );
+        assert_eq!(since(&mut told, &Verdict::Works, 5), "1970-01-01T00:00:05Z");
     }
 }
