@@ -473,6 +473,45 @@ async fn what_a_target_with_a_gap_may_still_have_is_let_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_two_that_a_killed_server_left_of_one_operation_the_one_that_is_not_shown_is_deleted() {
+    let earlier = operation("a", "Active");
+    let Write::Put { json, .. } = &earlier else {
+        panic!("{earlier:?}");
+    };
+    let mut later: serde_json::Value = serde_json::from_slice(json).unwrap();
+    later["metadata"]["name"] = json!("a-migrating-89abcdef");
+    later["metadata"]["uid"] = json!(Uuid::from_u128(7));
+    later["metadata"]["creationTimestamp"] = json!("2026-01-02T03:04:09Z");
+    let later = Write::Put {
+        key: Key::new("default", "a-migrating-89abcdef"),
+        json: serde_json::to_vec(&later).unwrap(),
+    };
+    // It was shown for a moment, or never.
+    for was_shown in [true, false] {
+        let mut bench = Bench::new(true);
+        let one = bench.run();
+        bench.commit([later.clone()]);
+        bench.pass(1).await;
+        one.task.abort();
+        let running = bench.run();
+        if was_shown {
+            bench.pass(1).await;
+        }
+        let taken_back = Write::Delete {
+            key: Key::new("default", "a-migrating-89abcdef"),
+        };
+        bench.commit([earlier.clone(), taken_back]);
+        bench.pass(60).await;
+        assert_eq!(bench.fake.phases(), [("a".to_owned(), Phase::Active)]);
+        let changes = lock(&bench.fake.changes).clone();
+        assert_eq!(changes.len(), 3, "{changes:?}");
+        let deleted = |change: &String| change.starts_with("delete a-migrating-89abcdef");
+        assert!(changes.iter().any(deleted), "{changes:?}");
+        running.task.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn labels_and_annotations_of_others_are_no_reason_to_write() {
     let mut bench = Bench::new(true);
     let _running = bench.run();

@@ -99,6 +99,12 @@ impl Ledger {
         });
     }
 
+    /// Shows one no more, and no end of it: it never was.
+    pub(super) fn take_back(&mut self, operation: &Operation) {
+        let key = operation.key.clone();
+        self.writes.push(Write::Delete { key });
+    }
+
     /// Shows one that has just started.
     pub(super) fn start(&mut self, operation: &Operation, view: &SubjectView) {
         let name = &operation.what.operation;

@@ -12,9 +12,14 @@ use crate::rules::Bookless;
 pub const MAX_RESTORED: usize = 50_000;
 
 impl Tracker {
-    /// Takes up what somebody kept of the time before a restart. What the server would
-    /// not have written is left out, with a line in the log.
-    pub(super) fn restore(&mut self, operations: Vec<InFlightOperation>, now: Now) {
+    /// Takes up what somebody kept of the time before a restart, or what another server
+    /// shows. What the server would not have written is left out, with a line in the log.
+    pub(super) fn restore(
+        &mut self,
+        operations: Vec<InFlightOperation>,
+        are_shown: bool,
+        now: Now,
+    ) {
         for object in operations {
             let name = object.metadata.name.clone().unwrap_or_default();
             if self.restored.len() >= MAX_RESTORED {
@@ -26,7 +31,7 @@ impl Tracker {
             }
             let cluster_namespace = &self.ledger.settings.cluster_namespace;
             match Restored::read(object, cluster_namespace, now.wall) {
-                Ok(restored) => self.take_up(restored, now),
+                Ok(restored) => self.take_up(restored, are_shown, now),
                 Err(error) => {
                     let name: String = name.chars().take(253).collect();
                     tracing::warn!(name, %error, "an operation is not restored");
@@ -35,7 +40,7 @@ impl Tracker {
         }
     }
 
-    fn take_up(&mut self, restored: Restored, now: Now) {
+    fn take_up(&mut self, restored: Restored, is_shown: bool, now: Now) {
         let Restored {
             identity,
             view,
@@ -53,7 +58,7 @@ impl Tracker {
             .subjects
             .entry(identity.clone())
             .or_insert_with(|| Box::new(Tracked::remembered(identity, view)));
-        tracked.restore(operation, &mut self.ledger, now);
+        tracked.restore(operation, is_shown, &mut self.ledger, now);
     }
 
     /// All rule sets have been read: what no rule is about any more ends.

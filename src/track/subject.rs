@@ -50,6 +50,8 @@ struct InFlight {
     settling: Option<Settling>,
     /// It is not detected because the subject left the selection.
     left: bool,
+    /// Another server has shown it, before this one started.
+    is_shown: bool,
 }
 
 /// An operation that is not detected any more.
@@ -458,6 +460,7 @@ impl Tracked {
             operation,
             settling: None,
             left: false,
+            is_shown: false,
         };
         self.operations.insert(what, Box::new(in_flight));
     }

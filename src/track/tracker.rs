@@ -107,7 +107,10 @@ impl Tracker {
                 self.ledger.namespace_gone(name, again, now.steady);
             }
             Message::NamespaceMade { name, created } => self.ledger.gone.made(&name, created),
-            Message::Restore { operations, .. } => self.restore(operations, now),
+            Message::Restore {
+                operations,
+                version,
+            } => self.restore(operations, version.is_some(), now),
             Message::Booked(bookless) => self.all_booked(&bookless, now),
             // Answered by whoever commits.
             Message::Flush(_) => {}

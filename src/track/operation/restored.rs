@@ -166,6 +166,14 @@ impl Operation {
         self.last_detected
     }
 
+    /// Whether `later` is another run, as far as is known: rules told them apart, or it had
+    /// not been detected for a while when `later` started.
+    pub fn is_run_before(&self, later: &Self) -> bool {
+        let runs = self.instance.as_ref().zip(later.instance.as_ref());
+        let was_over = self.detections.is_empty() && self.last_detected < later.start;
+        was_over || runs.is_some_and(|(own, other)| own != other)
+    }
+
     /// Puts the rule sets of `book` that are about it in the place of those known by name.
     pub fn claim(&mut self, book: &RuleBook, target: &Arc<Gvr>, namespace: Option<&str>) {
         let about: Vec<(&Arc<RuleSet>, usize)> = book

@@ -23,29 +23,39 @@ impl Tracked {
     }
 
     /// Takes up an operation that was in flight before a restart, and shows it as it was.
-    /// Of two runs of the same, the earlier one is over.
+    /// Of two runs of the same, the earlier one is over. Of two starts of one run that have
+    /// been written down, the earlier one counts, unless a server shows the other (`is_shown`):
+    /// no end is made up for the one that is left out.
     pub(in crate::track) fn restore(
         &mut self,
         operation: Operation,
+        is_shown: bool,
         ledger: &mut Ledger,
         now: Now,
     ) {
         let what = operation.what.clone();
-        let mut stays = operation;
-        if let Some(other) = self.operations.remove(&what) {
-            let mut ended = other.operation;
-            if ended.start_second() > stays.start_second() {
-                std::mem::swap(&mut ended, &mut stays);
-            }
-            ledger.complete(&self.identity, &ended, &self.view, &End::Replaced, now);
-        }
-        ledger.show(&stays, &self.view);
-        let in_flight = InFlight {
-            operation: stays,
+        let mut stays = InFlight {
+            operation,
             settling: None,
             left: false,
+            is_shown,
         };
-        self.operations.insert(what, Box::new(in_flight));
+        if let Some(mut earlier) = self.operations.remove(&what) {
+            if earlier.operation.start_second() > stays.operation.start_second() {
+                std::mem::swap(&mut *earlier, &mut stays);
+            }
+            if earlier.operation.is_run_before(&stays.operation) {
+                let ended = &earlier.operation;
+                ledger.complete(&self.identity, ended, &self.view, &End::Replaced, now);
+            } else {
+                if !stays.is_shown {
+                    std::mem::swap(&mut *earlier, &mut stays);
+                }
+                ledger.take_back(&earlier.operation);
+            }
+        }
+        ledger.show(&stays.operation, &self.view);
+        self.operations.insert(what, Box::new(stays));
     }
 
     /// Whether nobody watches it yet.

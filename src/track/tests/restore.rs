@@ -484,21 +484,85 @@ fn of_two_who_tell_of_one_operation_the_first_counts() {
     assert_eq!(world.seen().len(), 1);
 }
 
-#[test]
-fn of_two_runs_of_one_operation_the_earlier_is_over() {
-    let earlier = migrating();
+/// A world that was told of both, in each order, and what a watcher saw of that.
+fn told_of(both: &[InFlightOperation; 2]) -> impl Iterator<Item = (World, Vec<String>)> {
     let mut later = world();
-    later.after(Duration::from_hours(1));
-    later.vm(&["Migrating"]);
-    for order in [[0, 1], [1, 0]] {
-        let both = [earlier.one(), later.one()];
+    later.after(Duration::from_hours(2));
+    [[0, 1], [1, 0]].into_iter().map(move |order| {
         let both = order.map(|place| both[place].clone()).to_vec();
         let mut world = later.restarted_with(settings(None), Duration::ZERO, both);
         world.lists(&["Migrating"]);
-        assert_eq!(identity(&world.one()), identity(&later.one()));
         let seen = world.seen();
-        let ended = |it: &String| it.ends_with("Migrating Ended Replaced") && !it.starts_with('-');
-        assert_eq!(seen.iter().filter(|it| ended(it)).count(), 1, "{seen:?}");
+        (world, seen)
+    })
+}
+
+/// The operation of [`migrating`], and one that started an hour later.
+fn two_starts() -> [InFlightOperation; 2] {
+    let mut later = world();
+    later.after(Duration::from_hours(1));
+    later.vm(&["Migrating"]);
+    [migrating().one(), later.one()]
+}
+
+fn ends(seen: &[String]) -> usize {
+    let end = |it: &&String| it.contains("Ended") && !it.starts_with('-');
+    seen.iter().filter(end).count()
+}
+
+#[test]
+fn of_two_starts_of_one_run_the_earlier_counts_and_the_other_never_ends() {
+    for instances in [[None, None], [Some("a"), Some("a")], [Some("a"), None]] {
+        let mut both = two_starts();
+        for (one, instance) in both.iter_mut().zip(instances) {
+            one.status.instance = instance.map(str::to_owned);
+        }
+        for (world, seen) in told_of(&both) {
+            assert_eq!(identity(&world.one()), identity(&both[0]));
+            assert_eq!(ends(&seen), 0, "{seen:?}");
+        }
+    }
+}
+
+#[test]
+fn of_two_runs_of_one_operation_the_earlier_is_over() {
+    let mut named = two_starts();
+    named[0].status.instance = Some("a".into());
+    named[1].status.instance = Some("b".into());
+    let mut settled = two_starts();
+    settled[0].status.state = State::Settling;
+    for both in [named, settled] {
+        for (world, seen) in told_of(&both) {
+            assert_eq!(identity(&world.one()), identity(&both[1]));
+            assert_eq!(ends(&seen), 1, "{seen:?}");
+            let replaced = "Migrating Ended Replaced";
+            assert!(seen.iter().any(|it| it.ends_with(replaced)), "{seen:?}");
+        }
+    }
+    // It was seen to go on when the later one had started.
+    let mut both = two_starts();
+    both[0].status.state = State::Settling;
+    both[0].status.last_detected = both[1].status.last_detected.clone();
+    for (world, seen) in told_of(&both) {
+        assert_eq!(identity(&world.one()), identity(&both[0]));
+        assert_eq!(ends(&seen), 0, "{seen:?}");
+    }
+}
+
+#[test]
+fn the_start_that_another_server_shows_counts_whatever_was_written_down() {
+    let [earlier, later] = two_starts();
+    for (shown, written) in [(&earlier, &later), (&later, &earlier)] {
+        let mut world = fresh(settings(None));
+        world.now.wall += Duration::from_hours(2);
+        for (operation, version) in [(shown, Some(crate::index::Rv(7))), (written, None)] {
+            world.message(Message::Restore {
+                operations: vec![operation.clone()],
+                version,
+            });
+        }
+        assert_eq!(identity(&world.one()), identity(shown));
+        assert_eq!(world.seen().len(), 1);
     }
 }
 
