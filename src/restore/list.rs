@@ -1,8 +1,9 @@
 //! Pages of a list, from any API server. Enters: a client and a path. Leaves: the objects
-//! on a page, each decoded on its own: one that is broken costs no other.
+//! on a page, each decoded on its own: one that is broken costs no other. What is in flight
+//! comes first, so that no amount of history crowds it out.
 
 use super::Failure;
-use http::{Request, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use kube::Client;
 use kube::client::Body;
@@ -19,6 +20,9 @@ const LIMIT: usize = 500;
 /// is as large as etcd takes, 1.5 MiB.
 const SMALL_LIMIT: usize = 10;
 
+/// Phases, in the order in which they are listed.
+const PHASES: [&str; 2] = ["Active", "Completed"];
+
 /// Bytes of a page that are read.
 const MAX_PAGE: usize = 16 << 20;
 
@@ -29,6 +33,8 @@ pub(super) struct List {
     /// Bytes of an object that are read.
     max_object: usize,
     small: AtomicBool,
+    /// Whether phases cannot be selected: then all are listed at once.
+    mixed: AtomicBool,
 }
 
 /// A page.
@@ -61,6 +67,7 @@ impl List {
             path,
             max_object,
             small: AtomicBool::new(false),
+            mixed: AtomicBool::new(false),
         }
     }
 
@@ -69,17 +76,52 @@ impl List {
         &self,
         next: Option<&str>,
     ) -> Result<Listed<T>, Failure> {
+        let (mut phase, token) = match next.and_then(|next| next.split_once('/')) {
+            Some(place) => place,
+            None if self.mixed.load(Ordering::Relaxed) => ("", ""),
+            None => (PHASES[0], ""),
+        };
+        let mut answer = self.ask(phase, token).await?;
+        if answer.status() == StatusCode::BAD_REQUEST && next.is_none() && !phase.is_empty() {
+            tracing::info!(path = self.path, "phases cannot be selected");
+            self.mixed.store(true, Ordering::Relaxed);
+            phase = "";
+            answer = self.ask(phase, token).await?;
+        }
+        let mut listed = self.listed(answer).await?;
+        let token = listed.next.take().filter(|token| !token.is_empty());
+        listed.next = match token {
+            Some(token) => Some(format!("{phase}/{token}")),
+            None => (phase == PHASES[0]).then(|| format!("{}/", PHASES[1])),
+        };
+        Ok(listed)
+    }
+
+    /// Asks for the objects in `phase`, or for all, from `token` on.
+    async fn ask(&self, phase: &str, token: &str) -> Result<Response<Body>, Failure> {
         let small = self.small.load(Ordering::Relaxed);
         let limit = if small { SMALL_LIMIT } else { LIMIT };
-        let next = next.map_or_else(String::new, |next| {
-            format!("&continue={}", utf8_percent_encode(next, NON_ALPHANUMERIC))
-        });
-        let request = Request::get(format!("{}?limit={limit}{next}", self.path))
+        let mut uri = format!("{}?limit={limit}", self.path);
+        if !phase.is_empty() {
+            uri.push_str("&fieldSelector=status.phase%3D");
+            uri.push_str(phase);
+        }
+        if !token.is_empty() {
+            uri.push_str("&continue=");
+            uri.extend(utf8_percent_encode(token, NON_ALPHANUMERIC));
+        }
+        let request = Request::get(uri)
             .header("accept", "application/json")
             .body(Body::empty())
             .map_err(|error| Failure::Lasting(error.to_string()))?;
         let answer = self.client.send(request).await;
-        let answer = answer.map_err(|error| Failure::Passing(error.to_string()))?;
+        answer.map_err(|error| Failure::Passing(error.to_string()))
+    }
+
+    async fn listed<T: DeserializeOwned>(
+        &self,
+        answer: Response<Body>,
+    ) -> Result<Listed<T>, Failure> {
         let status = answer.status();
         if !status.is_success() {
             return Err(refused(status));
@@ -140,7 +182,9 @@ fn decode<T: DeserializeOwned>(body: &[u8], max_object: usize) -> Result<Listed<
 mod tests {
     use super::*;
     use crate::api::live::InFlightOperation;
-    use crate::restore::tests::operation;
+    use crate::restore::tests::{operation, serving};
+    use serde_json::{Value, json};
+    use std::sync::{Arc, Mutex};
 
     #[test]
     fn an_object_that_is_broken_or_too_large_costs_no_other() {
@@ -180,5 +224,79 @@ mod tests {
             let refused = refused(StatusCode::from_u16(code).unwrap());
             assert!(matches!(refused, Failure::Lasting(_)), "{refused:?}");
         }
+    }
+
+    /// Lists all that `answer` has; gives names, and what was asked.
+    async fn all(
+        answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static,
+    ) -> (Vec<String>, Vec<String>) {
+        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+        let kept = asked.clone();
+        let client = serving(move |uri| {
+            kept.lock().unwrap().push(uri.to_owned());
+            answer(uri)
+        });
+        let list = List::new(client, "/all", 1 << 16);
+        let (mut names, mut next) = (Vec::new(), None);
+        loop {
+            let page = list.page::<InFlightOperation>(next.as_deref()).await;
+            let page = page.unwrap();
+            names.extend(page.items.into_iter().map(|it| it.metadata.name.unwrap()));
+            next = page.next;
+            if next.is_none() {
+                break;
+            }
+        }
+        let asked = asked.lock().unwrap().clone();
+        (names, asked)
+    }
+
+    fn listed(names: &[&str], token: &str) -> (u16, Value) {
+        let items: Vec<_> = names.iter().map(|name| operation(name)).collect();
+        (
+            200,
+            json!({"metadata": {"continue": token}, "items": items}),
+        )
+    }
+
+    #[tokio::test]
+    async fn what_is_in_flight_comes_before_all_history() {
+        let (names, asked) = all(|uri| {
+            match (
+                uri.contains("phase%3DActive"),
+                uri.contains("continue=more%2F1"),
+            ) {
+                (true, false) => listed(&["x"], "more/1"),
+                (true, true) => listed(&["y"], ""),
+                (false, false) => listed(&["a"], "more/1"),
+                (false, true) => listed(&["b"], ""),
+            }
+        })
+        .await;
+        assert_eq!(names, ["x", "y", "a", "b"]);
+        let of = |phase: &str, token: &str| {
+            format!("/all?limit=500&fieldSelector=status.phase%3D{phase}{token}")
+        };
+        let want = [("Active", ""), ("Active", "&continue=more%2F1")];
+        let more = [("Completed", ""), ("Completed", "&continue=more%2F1")];
+        let want = want.iter().chain(&more);
+        assert!(want.map(|(phase, token)| of(phase, token)).eq(asked));
+    }
+
+    #[tokio::test]
+    async fn where_phases_cannot_be_selected_all_are_listed() {
+        let (names, asked) = all(|uri| {
+            if uri.contains("fieldSelector") {
+                return (400, json!({}));
+            }
+            if uri.contains("continue=1") {
+                listed(&["b"], "")
+            } else {
+                listed(&["a"], "1")
+            }
+        })
+        .await;
+        assert_eq!(names, ["a", "b"]);
+        assert_eq!(asked.len(), 3, "{asked:?}");
     }
 }
