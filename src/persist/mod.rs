@@ -149,8 +149,9 @@ impl Persist {
                     Err(_) => waits.cursor = self.catch_up(&mut queue),
                 },
                 Some((name, verb, result)) = waits.writes.next() => {
-                    self.written(&name, verb, &result, &mut judge);
                     queue.done(&name, &result, Instant::now());
+                    self.written(&name, verb, &result);
+                    judge.written(result.as_ref().err(), queue.is_refused());
                 }
                 found = listed(&mut waits.listing) => {
                     let now = Instant::now();
@@ -215,14 +216,7 @@ impl Persist {
         }
     }
 
-    fn written(
-        &self,
-        name: &str,
-        verb: &'static str,
-        result: &Result<Done, Failure>,
-        judge: &mut Judge,
-    ) {
-        judge.written(result.as_ref().err());
+    fn written(&self, name: &str, verb: &'static str, result: &Result<Done, Failure>) {
         match result {
             Ok(_) => self.metrics.written(verb),
             Err(failure) => {

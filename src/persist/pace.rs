@@ -22,6 +22,11 @@ pub(super) const MAX_OBJECT: Duration = Duration::from_mins(5);
 /// The same while the queue empties itself before the end: it has 10 s.
 pub(super) const MAX_DRAINING: Duration = Duration::from_secs(1);
 
+/// The longest delay after one of the first refusals in a row …
+pub(super) const MAX_REFUSED: Duration = Duration::from_secs(4);
+/// … and after the next ones: a few writes a second find out which are not refused.
+pub(super) const PROBE: Duration = Duration::from_millis(200);
+
 /// The longest `Retry-After` that is honoured: a larger one is taken for a mistake.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(10);
 

@@ -46,7 +46,7 @@ const DOUBTFUL: usize = 1_000;
 
 /// A single refusal may be about one object, and a kube-apiserver that has just started
 /// refuses everything until it has read who may do what. After so many in a row, with pauses
-/// that double (some ten seconds in all), the server may not write at all.
+/// that double (some ten seconds in all), the server may not write at all, or not all.
 pub(super) const REFUSALS: u32 = 6;
 
 /// Names of the rule sets whose targets have not been read, or have a gap.
@@ -144,6 +144,10 @@ pub(super) struct Queue {
     records: HashMap<Arc<str>, Record>,
     /// When which of them is to be written, back-off included.
     due: BTreeSet<(Instant, Arc<str>)>,
+    /// The same of those that were refused: they come after all others.
+    again: BTreeSet<(Instant, Arc<str>)>,
+    /// Those that were refused, and are still to be written.
+    refused: HashSet<Arc<str>>,
     /// Those to delete that may not even be there.
     doubtful: HashSet<Arc<str>>,
     writing: usize,
@@ -155,8 +159,12 @@ pub(super) struct Queue {
     /// not hold all that it should after a start.
     unread: Option<Arc<Unread>>,
     born: Timestamp,
-    /// Refusals in a row.
+    /// Writes that succeeded.
+    successes: u64,
+    /// Writes that were refused since.
     refusals: u32,
+    /// Lists that were refused in a row.
+    unlisted: u32,
     draining: bool,
 }
 
@@ -168,13 +176,17 @@ impl Queue {
             pace: Pace::new(now),
             records: HashMap::new(),
             due: BTreeSet::new(),
+            again: BTreeSet::new(),
+            refused: HashSet::new(),
             doubtful: HashSet::new(),
             writing: 0,
             compare_at: Some(now),
             compare_again: None,
             unread: None,
             born: Timestamp::now(),
+            successes: 0,
             refusals: 0,
+            unlisted: 0,
             draining: false,
         }
     }
@@ -261,7 +273,12 @@ impl Queue {
     /// Whether nothing is left to write before the end. What failed a moment ago is: nothing
     /// is put off now for any other reason.
     pub fn is_drained(&self) -> bool {
-        self.draining && self.writing == 0 && self.due.is_empty()
+        self.draining && self.writing == 0 && self.due.is_empty() && self.again.is_empty()
+    }
+
+    /// Whether anything that is still to be written was refused the last time.
+    pub fn is_refused(&self) -> bool {
+        !self.refused.is_empty()
     }
 
     /// What to do now.
@@ -288,16 +305,23 @@ impl Queue {
         if self.writing >= most {
             return Next::Wait(None);
         }
-        let Some((at, _)) = self.due.first() else {
+        let due = self.due.first().map(|(at, _)| *at);
+        let again = self.again.first().map(|(at, _)| *at);
+        let Some(at) = due.into_iter().chain(again).min() else {
             return Next::Wait(Some(compare_at));
         };
-        if *at > now {
-            return Next::Wait(Some(compare_at.min(*at)));
+        if at > now {
+            return Next::Wait(Some(compare_at.min(at)));
         }
         if let Err(until) = self.pace.take(now) {
             return Next::Wait(Some(until));
         }
-        let (_, name) = self.due.pop_first().expect("it was there just now");
+        let from = if due.is_some_and(|at| at <= now) {
+            &mut self.due
+        } else {
+            &mut self.again
+        };
+        let (_, name) = from.pop_first().expect("it was there just now");
         let doubled = self.is_doubled(&name);
         let record = self.records.get_mut(&name);
         let record = record.expect("what is due has a record");
@@ -311,12 +335,14 @@ impl Queue {
     /// A job is over.
     pub fn done(&mut self, name: &Arc<str>, result: &Result<Done, Failure>, now: Instant) {
         self.writing -= 1;
+        let mut most = pace::MAX_OBJECT;
         match result {
-            Ok(_) => {
-                self.pace.succeeded();
-                self.refusals = 0;
-            }
+            Ok(_) => self.succeeded(name, now),
+            Err(Failure::Forbidden(_)) => most = self.forbidden(name, now),
             Err(failure) => self.failed(failure, now),
+        }
+        if self.draining {
+            most = pace::MAX_DRAINING;
         }
         let Some(record) = self.records.get_mut(name) else {
             return;
@@ -335,12 +361,10 @@ impl Queue {
             }
             Ok(Done::Absent) => record.succeeded(None),
             Err(failure) => {
-                let most = if self.draining {
-                    pace::MAX_DRAINING
-                } else {
-                    pace::MAX_OBJECT
-                };
                 record.failed(failure, most, now);
+                if matches!(failure, Failure::Forbidden(_) | Failure::Invalid(_)) {
+                    self.refused.insert(name.clone());
+                }
             }
         }
         self.plan(name, now);
@@ -349,6 +373,7 @@ impl Queue {
     /// A comparison is over.
     pub fn compared(&mut self, found: Vec<Found>, now: Instant) {
         self.pace.succeeded();
+        self.unlisted = 0;
         let again = self.compare_again.filter(|at| *at > now);
         self.compare_again = again;
         self.compare_at = Some(again.unwrap_or(now + COMPARE_EVERY));
@@ -407,6 +432,45 @@ impl Queue {
         backlog
     }
 
+    /// What a success means for all writes.
+    fn succeeded(&mut self, name: &Arc<str>, now: Instant) {
+        self.pace.succeeded();
+        self.successes += 1;
+        self.refused.remove(name);
+        if std::mem::take(&mut self.refusals) < REFUSALS {
+            return;
+        }
+        // Nothing was written for a while: who knows what is there now. What was refused
+        // meanwhile may have been so with all the others.
+        self.compare_at = self.compare_at.map(|at| at.min(now));
+        for name in self.names(|name, _| self.refused.contains(name)) {
+            if let Some(record) = self.records.get_mut(&name) {
+                record.not_before = None;
+            }
+            self.plan(&name, now);
+        }
+    }
+
+    /// A write was refused. If others have succeeded since that was so first, it is about
+    /// this one and holds up none; else it may be about all of them, and few are tried until
+    /// one succeeds. The longest time after which it is tried again.
+    fn forbidden(&mut self, name: &Arc<str>, now: Instant) -> Duration {
+        let successes = self.successes;
+        let known = self.records.get_mut(name);
+        let since = known.map(|record| *record.refused_after.get_or_insert(successes));
+        if since.is_some_and(|since| since < successes) {
+            return pace::MAX_OBJECT;
+        }
+        let most = if self.refusals + 1 < REFUSALS {
+            pace::MAX_REFUSED
+        } else {
+            pace::PROBE
+        };
+        self.pace.wait(pace::delay(self.refusals, most), now);
+        self.refusals = self.refusals.saturating_add(1);
+        self.settings.requeue.min(pace::MAX_OBJECT)
+    }
+
     /// What a failure means for all writes.
     fn failed(&mut self, failure: &Failure, now: Instant) {
         match failure {
@@ -417,12 +481,13 @@ impl Queue {
                         record.restored = false;
                     }
                 }
-                self.refused(now);
+                self.halt(now);
             }
+            // Of a list: nothing is written before there was one.
             Failure::Forbidden(_) => {
-                self.refusals = self.refusals.saturating_add(1);
-                if self.refusals >= REFUSALS {
-                    self.refused(now);
+                self.unlisted = self.unlisted.saturating_add(1);
+                if self.unlisted >= REFUSALS {
+                    self.halt(now);
                 } else {
                     self.pace.failed(None, now);
                 }
@@ -434,10 +499,19 @@ impl Queue {
     }
 
     /// Nothing can be written. When it can again, who knows what is there then.
-    fn refused(&mut self, now: Instant) {
+    fn halt(&mut self, now: Instant) {
         self.pace.wait(self.settings.requeue, now);
         if self.compare_at.is_some() {
             self.compare_at = Some(now);
+        }
+    }
+
+    /// It is not to be written any more, refused or not. If it was the last one that was
+    /// refused, a list tells soon whether all is well.
+    fn pardon(&mut self, name: &Arc<str>, now: Instant) {
+        if self.refused.remove(name) && self.refused.is_empty() {
+            let soon = now + self.settings.requeue;
+            self.compare_at = self.compare_at.map(|at| at.min(soon));
         }
     }
 
@@ -452,7 +526,8 @@ impl Queue {
             return;
         };
         if let Some(at) = record.due.take() {
-            self.due.remove(&(at, name.clone()));
+            let place = (at, name.clone());
+            let _ = self.due.remove(&place) || self.again.remove(&place);
         }
         if record.writing {
             return; // Its end comes back here.
@@ -462,8 +537,12 @@ impl Queue {
         match record.plan(&self.settings, unread, self.draining, now) {
             Plan::Forget => {
                 self.records.remove(name);
+                self.pardon(name, now);
             }
-            Plan::Rest => record.since = None,
+            Plan::Rest => {
+                record.since = None;
+                self.pardon(name, now);
+            }
             Plan::At(at) => {
                 // What waits for its turn keeps its place, however often it changes.
                 let at = record.since.filter(|since| *since <= now).unwrap_or(at);
@@ -472,13 +551,19 @@ impl Queue {
                 if record.is_doubtful_deletion() {
                     if self.doubtful.len() >= DOUBTFUL {
                         self.records.remove(name);
+                        self.refused.remove(name);
                         self.compare_at = self.compare_at.map(|at| at.min(now));
                         return;
                     }
                     self.doubtful.insert(name.clone());
                 }
                 record.due = Some(at);
-                self.due.insert((at, name.clone()));
+                let place = (at, name.clone());
+                if self.refused.contains(name) {
+                    self.again.insert(place);
+                } else {
+                    self.due.insert(place);
+                }
             }
         }
     }

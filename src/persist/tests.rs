@@ -16,6 +16,8 @@ struct Fake {
     changes: Mutex<Vec<String>>,
     attempts: Mutex<usize>,
     trouble: Mutex<Option<Failure>>,
+    /// What is refused, by the beginning of verb and name.
+    refused: Mutex<Option<&'static str>>,
     /// Since when namespaces are there.
     namespaces: Mutex<BTreeMap<String, Timestamp>>,
 }
@@ -29,6 +31,14 @@ impl Fake {
         *lock(&self.attempts) += 1;
         tokio::time::sleep(Duration::from_millis(5)).await;
         lock(&self.trouble).clone().map_or(Ok(()), Err)
+    }
+
+    fn refuse(&self, change: &str) -> Result<(), Failure> {
+        let refused = *lock(&self.refused);
+        match refused.filter(|refused| change.starts_with(refused)) {
+            Some(_) => Err(Failure::Forbidden(change.to_owned())),
+            None => Ok(()),
+        }
     }
 
     fn set_trouble(&self, trouble: Option<Failure>) {
@@ -51,6 +61,7 @@ impl Store for Fake {
         async move {
             self.call().await?;
             let name = cr.metadata.name.clone().unwrap();
+            self.refuse(&format!("apply {name}"))?;
             let mut objects = lock(&self.objects);
             let there = objects.get(&name).and_then(|cr| cr.metadata.uid.clone());
             if cr.metadata.uid.is_some() && cr.metadata.uid != there {
@@ -71,6 +82,7 @@ impl Store for Fake {
     fn delete<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
         async move {
             self.call().await?;
+            self.refuse(&format!("delete {name}"))?;
             if lock(&self.objects).remove(name).is_some() {
                 lock(&self.changes).push(format!("delete {name}"));
             }
@@ -552,6 +564,39 @@ async fn the_last_words_of_a_replica_that_went_are_found_soon_after_the_start() 
     lock(&bench.fake.objects).extend([late]);
     bench.pass(60).await;
     assert_eq!(bench.fake.phases(), [("a".to_owned(), Phase::Completed)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_verb_is_told_once_and_holds_up_no_other() {
+    for refused in ["delete", "apply refused"] {
+        let mut bench = Bench::new(false);
+        let mut running = bench.run();
+        bench.pass(1).await;
+        bench.commit([operation("first", "Active")]);
+        bench.pass(1).await;
+        *lock(&bench.fake.refused) = Some(refused);
+        bench.commit([operation("refused", "Active"), delete("first")]);
+        let mut told = 0;
+        for number in 0..100 {
+            let name = format!("vm-{number:03}");
+            bench.commit([operation(&name, "Active")]);
+            bench.pass(6).await;
+            let is_written = bench.fake.phases().iter().any(|(it, _)| *it == name);
+            assert!(is_written, "{name}");
+            told += usize::from(running.verdict.has_changed().unwrap());
+            running.verdict.mark_unchanged();
+        }
+        assert!(
+            (1..=2).contains(&told),
+            "that it works, and that it does not"
+        );
+        let fails = matches!(&*running.verdict.borrow(), Verdict::Fails { .. });
+        assert!(fails, "{refused}");
+        *lock(&bench.fake.refused) = None;
+        bench.pass(301).await;
+        assert_eq!(*running.verdict.borrow(), Verdict::Works);
+        running.task.abort();
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -39,7 +39,10 @@ pub enum Verdict {
 #[derive(Debug)]
 pub(super) struct Judge {
     told: watch::Sender<Verdict>,
+    /// Failures since the last success, but for refusals …
     failures: u32,
+    /// … which count until nothing is refused any more.
+    refusals: u32,
     /// Whether a write has been refused since the last one that succeeded: that a list
     /// succeeds says nothing then.
     refused: bool,
@@ -50,13 +53,16 @@ impl Judge {
         Self {
             told,
             failures: 0,
+            refusals: 0,
             refused: false,
         }
     }
 
-    /// A write succeeded, or failed.
-    pub fn written(&mut self, failure: Option<&Failure>) {
+    /// A write succeeded, or failed. `refused` is whether there are others that were refused
+    /// and are still wanted: that one succeeds does not mean that all is well then.
+    pub fn written(&mut self, failure: Option<&Failure>, refused: bool) {
         match failure {
+            None if refused => self.failures = 0,
             None => {
                 self.refused = false;
                 self.tell(Verdict::Works);
@@ -84,13 +90,13 @@ impl Judge {
     }
 
     fn failed(&mut self, failure: &Failure) {
-        self.failures = self.failures.saturating_add(1);
-        let enough = match failure {
-            Failure::Missing => 1,
-            Failure::Forbidden(_) => REFUSALS,
-            _ => FAILURES,
+        let (count, enough) = match failure {
+            Failure::Missing => (&mut self.failures, 1),
+            Failure::Forbidden(_) => (&mut self.refusals, REFUSALS),
+            _ => (&mut self.failures, FAILURES),
         };
-        if self.failures < enough {
+        *count = count.saturating_add(1);
+        if *count < enough {
             return;
         }
         let reason = match failure {
@@ -105,7 +111,7 @@ impl Judge {
 
     fn tell(&mut self, verdict: Verdict) {
         if verdict == Verdict::Works {
-            self.failures = 0;
+            (self.failures, self.refusals) = (0, 0);
         }
         self.told.send_if_modified(|told| {
             let same = match (&*told, &verdict) {
@@ -211,7 +217,7 @@ mod tests {
         let (sender, verdict) = watch::channel(Verdict::Unknown);
         let mut judge = Judge::new(sender);
         for _ in 0..REFUSALS {
-            judge.written(Some(&Failure::Forbidden("no".to_owned())));
+            judge.written(Some(&Failure::Forbidden("no".to_owned())), true);
         }
         judge.listed(None, false);
         assert!(matches!(
@@ -223,8 +229,31 @@ mod tests {
         ));
         judge.listed(None, true);
         assert_eq!(*verdict.borrow(), Verdict::Works);
-        judge.written(Some(&Failure::Forbidden("no".to_owned())));
+        judge.written(Some(&Failure::Forbidden("no".to_owned())), true);
         assert_eq!(*verdict.borrow(), Verdict::Works, "it is the first again");
+    }
+
+    #[test]
+    fn while_one_is_refused_the_success_of_others_changes_nothing() {
+        let (sender, mut verdict) = watch::channel(Verdict::Unknown);
+        let mut judge = Judge::new(sender);
+        judge.written(None, false);
+        for _ in 0..REFUSALS {
+            judge.written(Some(&Failure::Forbidden("no".to_owned())), true);
+            judge.written(None, true);
+        }
+        assert!(matches!(
+            &*verdict.borrow_and_update(),
+            Verdict::Fails { .. }
+        ));
+        for _ in 0..100 {
+            judge.written(Some(&Failure::Forbidden("no".to_owned())), true);
+            judge.written(None, true);
+            judge.listed(None, false);
+        }
+        assert!(!verdict.has_changed().unwrap());
+        judge.written(None, false);
+        assert_eq!(*verdict.borrow(), Verdict::Works);
     }
 
     #[test]
@@ -233,11 +262,11 @@ mod tests {
         let mut judge = Judge::new(sender);
         let refused = |message: &str| Failure::Forbidden(message.to_owned());
         for _ in 0..REFUSALS {
-            judge.written(Some(&refused("one")));
+            judge.written(Some(&refused("one")), true);
         }
         assert!(verdict.has_changed().unwrap());
         verdict.mark_unchanged();
-        judge.written(Some(&refused("other")));
+        judge.written(Some(&refused("other")), true);
         assert!(!verdict.has_changed().unwrap());
         let Verdict::Fails { message, .. } = &*verdict.borrow() else {
             panic!("it fails");

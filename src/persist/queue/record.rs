@@ -31,6 +31,8 @@ pub(super) struct Record {
     /// Whether it was over before this process looked: if it is not in the cluster,
     /// somebody has removed it from there.
     pub restored: bool,
+    /// How many writes of others had succeeded when it was first refused.
+    pub refused_after: Option<u64>,
     /// Failures in a row.
     failures: u32,
 }
@@ -170,6 +172,7 @@ impl Record {
         self.written = written;
         self.doubtful = false;
         self.failures = 0;
+        self.refused_after = None;
         self.not_before = None;
         self.since = None;
     }

@@ -389,40 +389,105 @@ async fn without_the_crd_nothing_is_tried_until_the_requeue_and_then_all_is_comp
     );
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_refusal_is_about_an_object_or_will_pass_and_many_are_about_all() {
+/// Refuses what `refuses` says for `time`, or until all of that is over which is due in it;
+/// gives how often.
+fn refuse(bench: &mut Bench, time: Duration, refuses: impl Fn(&Job) -> bool) -> usize {
     let forbidden = Failure::Forbidden("no".to_owned());
-    let refused = |times: u32| {
-        let mut bench = Bench::new(SETTINGS);
-        for number in 0..10 {
-            bench.live(number, active(1));
+    let (end, mut refused) = (bench.now + time, 0);
+    loop {
+        match bench.queue.next(bench.now) {
+            Next::Write(job) if refuses(&job) => {
+                refused += 1;
+                bench.fail(&job, &forbidden);
+            }
+            Next::Write(job) => bench.succeed(&job),
+            Next::Compare => {
+                let written = bench.written.iter().filter(|(_, verb)| *verb == "apply");
+                let there = written.map(|(name, _)| name[3..].parse().unwrap());
+                let there = there.map(|number| found(number, active(1), None)).collect();
+                bench.queue.compared(there, bench.now);
+            }
+            Next::Wait(Some(at)) if at < end => bench.now = at,
+            Next::Wait(_) => break,
         }
-        let start = bench.now;
-        for _ in 0..times {
-            let job = loop {
-                match bench.queue.next(bench.now) {
-                    Next::Write(job) => break job,
-                    Next::Compare => panic!("no comparison is due"),
-                    Next::Wait(at) => bench.now = at.unwrap(),
-                }
-            };
-            bench.fail(&job, &forbidden);
-        }
-        let took = bench.now - start;
-        (bench, took)
-    };
-    let (mut bench, took) = refused(REFUSALS - 1);
-    assert!(
-        took >= seconds(3),
-        "a server may need that to start: {took:?}"
-    );
-    assert_eq!(bench.pass(seconds(30)), 10, "it goes on");
-    let (mut bench, _) = refused(REFUSALS);
-    assert_eq!(bench.pass(seconds(59)), 0);
-    // Then it is found out what is there, and all is written.
-    bench.now += seconds(1);
-    bench.compare(Vec::new());
-    assert_eq!(bench.pass(seconds(30)), 10);
+    }
+    bench.now = end;
+    refused
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_all_are_refused_few_are_tried_and_when_that_is_over_all_are_written() {
+    let mut bench = Bench::new(SETTINGS);
+    for number in 0..500 {
+        bench.live(number, active(1));
+    }
+    let refused = refuse(&mut bench, seconds(3), |_| true);
+    assert!((2..REFUSALS).contains(&u32::try_from(refused).unwrap()));
+    // It was a kube-apiserver that starts.
+    assert_eq!(bench.pass(seconds(15)), 500);
+
+    let mut bench = Bench::new(SETTINGS);
+    for number in 0..100 {
+        bench.live(number, active(1));
+    }
+    let refused = refuse(&mut bench, seconds(300), |_| true);
+    assert!((100..2_000).contains(&refused), "{refused}");
+    assert!(bench.queue.is_refused());
+    let before = bench.now;
+    refuse(&mut bench, seconds(5), |_| false);
+    assert_eq!(bench.written.len(), 100);
+    assert!(!bench.queue.is_refused());
+    // What is there has been listed once.
+    assert!(bench.queue.compare_at.unwrap() > before + COMPARE_EVERY - seconds(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_policy_refuses_holds_up_nothing_else() {
+    let mut bench = Bench::new(SETTINGS);
+    for number in 0..12 {
+        bench.live(number, active(1));
+    }
+    bench.now += Duration::from_millis(1);
+    bench.live(100, active(1));
+    let refuses = |job: &Job| job.name.len() < "op-100".len();
+    refuse(&mut bench, seconds(20), refuses);
+    assert_eq!(bench.written, [("op-100".to_owned(), "apply")]);
+    let mut refused = 0;
+    for number in 101..160 {
+        bench.live(number, active(1));
+        refused += refuse(&mut bench, seconds(1), refuses);
+        assert_eq!(bench.written.len(), number - 99);
+    }
+    assert!(refused < 12 * 10, "{refused}");
+    let refused = refuse(&mut bench, seconds(3000), refuses);
+    assert!(refused < 12 * 26, "{refused}");
+    assert!(bench.queue.is_refused());
+    for number in 0..12 {
+        bench.gone(number);
+    }
+    assert!(!bench.queue.is_refused());
+    // Whether all is well is found out soon.
+    assert!(bench.queue.compare_at.unwrap() <= bench.now + SETTINGS.requeue);
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletions_that_are_refused_hold_up_no_others() {
+    let mut bench = Bench::new(SETTINGS);
+    for number in 0..20 {
+        bench.live(number, active(1));
+    }
+    bench.pass(seconds(1));
+    for number in 0..20 {
+        bench.gone(number);
+    }
+    let refuses = |job: &Job| matches!(job.task, Task::Delete);
+    for number in 100..130 {
+        bench.live(number, active(1));
+        // At first, all may be refused.
+        let time = if number == 100 { 20 } else { 1 };
+        refuse(&mut bench, seconds(time), refuses);
+        assert_eq!(bench.written.len(), 20 + number - 99);
+    }
 }
 
 #[tokio::test(start_paused = true)]
