@@ -93,6 +93,7 @@ impl Judge {
         let (count, enough) = match failure {
             Failure::Missing => (&mut self.failures, 1),
             Failure::Forbidden(_) => (&mut self.refusals, REFUSALS),
+            Failure::Invalid(_) => (&mut self.refusals, FAILURES),
             _ => (&mut self.failures, FAILURES),
         };
         *count = count.saturating_add(1);
@@ -254,6 +255,25 @@ mod tests {
         assert!(!verdict.has_changed().unwrap());
         judge.written(None, false);
         assert_eq!(*verdict.borrow(), Verdict::Works);
+    }
+
+    #[test]
+    fn what_is_refused_after_an_outage_is_told_in_place_of_that() {
+        let (sender, verdict) = watch::channel(Verdict::Unknown);
+        let mut judge = Judge::new(sender);
+        let reason = || match &*verdict.borrow() {
+            Verdict::Fails { reason, .. } => *reason,
+            other => panic!("{other:?}"),
+        };
+        for _ in 0..FAILURES {
+            judge.written(Some(&Failure::Unreachable("away".to_owned(), None)), false);
+        }
+        assert_eq!(reason(), "Unavailable");
+        for _ in 0..FAILURES {
+            judge.written(Some(&Failure::Invalid("no".to_owned())), true);
+            judge.written(None, true);
+        }
+        assert_eq!(reason(), "Refused");
     }
 
     #[test]
