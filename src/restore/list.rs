@@ -37,6 +37,41 @@ pub(super) struct List {
     mixed: AtomicBool,
 }
 
+/// Where a page begins.
+#[derive(Clone, Copy, Default)]
+struct Place<'a> {
+    /// Of the objects in this phase; all if empty.
+    phase: &'a str,
+    /// The state that is listed: all phases are listed as of one, or what ends between two
+    /// lists would be taken for what is in flight.
+    version: &'a str,
+    /// What the page before told; empty at the first.
+    token: &'a str,
+}
+
+impl<'a> Place<'a> {
+    fn of(phase: &'a str) -> Self {
+        Self {
+            phase,
+            ..Self::default()
+        }
+    }
+
+    fn write(self) -> String {
+        format!("{}/{}/{}", self.phase, self.version, self.token)
+    }
+
+    fn read(text: &'a str) -> Self {
+        let mut parts = text.splitn(3, '/');
+        let mut part = || parts.next().unwrap_or_default();
+        Self {
+            phase: part(),
+            version: part(),
+            token: part(),
+        }
+    }
+}
+
 /// A page.
 pub(super) struct Listed<T> {
     pub version: Option<String>,
@@ -76,29 +111,42 @@ impl List {
         &self,
         next: Option<&str>,
     ) -> Result<Listed<T>, Failure> {
-        let (mut phase, token) = match next.and_then(|next| next.split_once('/')) {
+        let mut place = match next.map(Place::read) {
             Some(place) => place,
-            None if self.mixed.load(Ordering::Relaxed) => ("", ""),
-            None => (PHASES[0], ""),
+            None if self.mixed.load(Ordering::Relaxed) => Place::default(),
+            None => Place::of(PHASES[0]),
         };
-        let mut answer = self.ask(phase, token).await?;
-        if answer.status() == StatusCode::BAD_REQUEST && next.is_none() && !phase.is_empty() {
+        let mut answer = self.ask(place).await?;
+        if answer.status() == StatusCode::BAD_REQUEST && next.is_none() && !place.phase.is_empty() {
             tracing::info!(path = self.path, "phases cannot be selected");
             self.mixed.store(true, Ordering::Relaxed);
-            phase = "";
-            answer = self.ask(phase, token).await?;
+            place = Place::default();
+            answer = self.ask(place).await?;
         }
         let mut listed = self.listed(answer).await?;
         let token = listed.next.take().filter(|token| !token.is_empty());
-        listed.next = match token {
-            Some(token) => Some(format!("{phase}/{token}")),
-            None => (phase == PHASES[0]).then(|| format!("{}/", PHASES[1])),
+        let version = listed.version.as_deref().unwrap_or_default();
+        listed.next = match &token {
+            Some(token) => Some(Place { token, ..place }.write()),
+            None if place.phase == PHASES[0] => Some(
+                Place {
+                    version,
+                    ..Place::of(PHASES[1])
+                }
+                .write(),
+            ),
+            None => None,
         };
         Ok(listed)
     }
 
-    /// Asks for the objects in `phase`, or for all, from `token` on.
-    async fn ask(&self, phase: &str, token: &str) -> Result<Response<Body>, Failure> {
+    /// Asks for the objects from `place` on.
+    async fn ask(&self, place: Place<'_>) -> Result<Response<Body>, Failure> {
+        let Place {
+            phase,
+            version,
+            token,
+        } = place;
         let small = self.small.load(Ordering::Relaxed);
         let limit = if small { SMALL_LIMIT } else { LIMIT };
         let mut uri = format!("{}?limit={limit}", self.path);
@@ -109,6 +157,9 @@ impl List {
         if !token.is_empty() {
             uri.push_str("&continue=");
             uri.extend(utf8_percent_encode(token, NON_ALPHANUMERIC));
+        } else if !version.is_empty() {
+            uri.push_str("&resourceVersionMatch=Exact&resourceVersion=");
+            uri.extend(utf8_percent_encode(version, NON_ALPHANUMERIC));
         }
         let request = Request::get(uri)
             .header("accept", "application/json")
@@ -255,7 +306,7 @@ mod tests {
         let items: Vec<_> = names.iter().map(|name| operation(name)).collect();
         (
             200,
-            json!({"metadata": {"continue": token}, "items": items}),
+            json!({"metadata": {"resourceVersion": "7", "continue": token}, "items": items}),
         )
     }
 
@@ -278,7 +329,9 @@ mod tests {
             format!("/all?limit=500&fieldSelector=status.phase%3D{phase}{token}")
         };
         let want = [("Active", ""), ("Active", "&continue=more%2F1")];
-        let more = [("Completed", ""), ("Completed", "&continue=more%2F1")];
+        // As of the same version: what ends meanwhile is in flight in both.
+        let then = "&resourceVersionMatch=Exact&resourceVersion=7";
+        let more = [("Completed", then), ("Completed", "&continue=more%2F1")];
         let want = want.iter().chain(&more);
         assert!(want.map(|(phase, token)| of(phase, token)).eq(asked));
     }
