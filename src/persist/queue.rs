@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 mod orphans;
+mod outcomes;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -430,89 +431,6 @@ impl Queue {
             }
         }
         backlog
-    }
-
-    /// What a success means for all writes.
-    fn succeeded(&mut self, name: &Arc<str>, now: Instant) {
-        self.pace.succeeded();
-        self.successes += 1;
-        self.refused.remove(name);
-        if std::mem::take(&mut self.refusals) < REFUSALS {
-            return;
-        }
-        // Nothing was written for a while: who knows what is there now. What was refused
-        // meanwhile may have been so with all the others.
-        self.compare_at = self.compare_at.map(|at| at.min(now));
-        for name in self.names(|name, _| self.refused.contains(name)) {
-            if let Some(record) = self.records.get_mut(&name) {
-                record.not_before = None;
-            }
-            self.plan(&name, now);
-        }
-    }
-
-    /// A write was refused. If others have succeeded since that was so first, it is about
-    /// this one and holds up none; else it may be about all of them, and few are tried until
-    /// one succeeds. The longest time after which it is tried again.
-    fn forbidden(&mut self, name: &Arc<str>, now: Instant) -> Duration {
-        let successes = self.successes;
-        let known = self.records.get_mut(name);
-        let since = known.map(|record| *record.refused_after.get_or_insert(successes));
-        if since.is_some_and(|since| since < successes) {
-            return pace::MAX_OBJECT;
-        }
-        let most = if self.refusals + 1 < REFUSALS {
-            pace::MAX_REFUSED
-        } else {
-            pace::PROBE
-        };
-        self.pace.wait(pace::delay(self.refusals, most), now);
-        self.refusals = self.refusals.saturating_add(1);
-        self.settings.requeue.min(pace::MAX_OBJECT)
-    }
-
-    /// What a failure means for all writes.
-    fn failed(&mut self, failure: &Failure, now: Instant) {
-        match failure {
-            Failure::Missing => {
-                // With the CRD went all that was written.
-                for record in self.records.values_mut() {
-                    if record.written.take().is_some() {
-                        record.restored = false;
-                    }
-                }
-                self.halt(now);
-            }
-            // Of a list: nothing is written before there was one.
-            Failure::Forbidden(_) => {
-                self.unlisted = self.unlisted.saturating_add(1);
-                if self.unlisted >= REFUSALS {
-                    self.halt(now);
-                } else {
-                    self.pace.failed(None, now);
-                }
-            }
-            Failure::Throttled(after) => self.pace.wait(*after, now),
-            Failure::Unreachable(_, after) => self.pace.failed(*after, now),
-            Failure::Conflict(_) | Failure::Invalid(_) => {}
-        }
-    }
-
-    /// Nothing can be written. When it can again, who knows what is there then.
-    fn halt(&mut self, now: Instant) {
-        self.pace.wait(self.settings.requeue, now);
-        if self.compare_at.is_some() {
-            self.compare_at = Some(now);
-        }
-    }
-
-    /// It is not to be written any more, refused or not. If it was the last one that was
-    /// refused, a list tells soon whether all is well.
-    fn pardon(&mut self, name: &Arc<str>, now: Instant) {
-        if self.refused.remove(name) && self.refused.is_empty() {
-            let soon = now + self.settings.requeue;
-            self.compare_at = self.compare_at.map(|at| at.min(soon));
-        }
     }
 
     fn names(&self, which: impl Fn(&Arc<str>, &Record) -> bool) -> Vec<Arc<str>> {
