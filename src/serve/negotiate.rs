@@ -328,6 +328,7 @@ mod tests {
             ("*/*,application/yaml", Syntax::Yaml),
             ("application/*,application/yaml", Syntax::Yaml),
             ("application/yaml;q=0.5,*/*", Syntax::Compact),
+            ("*/*;pretty=1,application/json", Syntax::Compact),
             ("application/json;q=0", Syntax::Compact),
             ("application/json;q=no,application/yaml;q=0.1", Syntax::Yaml),
         ] {
