@@ -155,24 +155,26 @@ impl Ledger {
     }
 
     /// Shows one that was over before a restart, at `end`, for as long as it would have
-    /// been shown.
+    /// been shown. Whether it is.
     pub(super) fn restore(
         &mut self,
         identity: &Identity,
         operation: &Operation,
         (end, json): (Timestamp, Vec<u8>),
         now: Now,
-    ) {
+    ) -> bool {
         let age = Duration::try_from(now.wall.duration_since(end)).unwrap_or_default();
         if let Some(left) = self.ended_for().checked_sub(age) {
             self.remember(identity, operation, now.steady + left);
         }
         let left = |retention: Retention| retention.age.checked_sub(age);
-        if let Some(left) = self.settings.retain.and_then(left) {
-            let (until, key) = (now.steady + left, operation.key.clone());
-            self.retained.keep(until, operation.started(), key.clone());
-            self.writes.push(Write::Put { key, json });
-        }
+        let Some(left) = self.settings.retain.and_then(left) else {
+            return false;
+        };
+        let (until, key) = (now.steady + left, operation.key.clone());
+        self.retained.keep(until, operation.started(), key.clone());
+        self.writes.push(Write::Put { key, json });
+        true
     }
 
     /// How long starts are remembered.

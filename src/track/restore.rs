@@ -1,7 +1,8 @@
 //! What was there before a restart, taken up again: operations come back as they were,
 //! and nothing of them ends or changes before their subjects and rules are known again.
 
-use super::operation::Restored;
+use super::ledger::Identity;
+use super::operation::{Operation, Restored};
 use super::subject::Tracked;
 use super::tracker::{Now, Tracker};
 use crate::api::live::InFlightOperation;
@@ -47,11 +48,20 @@ impl Tracker {
             operation,
             ended,
         } = restored;
-        if !self.restored.insert(operation.uid()) {
-            return; // Who told first is the one that counts.
-        }
+        let known = !self.restored.insert(operation.uid());
         if let Some(ended) = ended {
-            self.ledger.restore(&identity, &operation, ended, now);
+            // Who told first counts, but for this: what is over stays over, and whoever says
+            // that it goes on has looked before it ended.
+            if known && !self.withdraw(&identity, &operation) {
+                return;
+            }
+            let shown = self.ledger.restore(&identity, &operation, ended, now);
+            if known && !shown {
+                self.ledger.take_back(&operation);
+            }
+            return;
+        }
+        if known {
             return;
         }
         let tracked = self
@@ -59,6 +69,14 @@ impl Tracker {
             .entry(identity.clone())
             .or_insert_with(|| Box::new(Tracked::remembered(identity, view)));
         tracked.restore(operation, is_shown, &mut self.ledger, now);
+    }
+
+    /// Whether this one was taken up as one that goes on; then it does no more.
+    fn withdraw(&mut self, identity: &Identity, operation: &Operation) -> bool {
+        let tracked = self.subjects.get_mut(identity);
+        let withdrawn = tracked.is_some_and(|it| it.withdraw(operation, &mut self.ledger));
+        self.forget_if_over(identity);
+        withdrawn
     }
 
     /// All rule sets have been read: what no rule is about any more ends.

@@ -191,7 +191,7 @@ impl Tracker {
         self.feeds.entry(source.clone()).or_default()
     }
 
-    fn forget_if_over(&mut self, identity: &Identity) {
+    pub(super) fn forget_if_over(&mut self, identity: &Identity) {
         if self.subjects.get(identity).is_some_and(|it| it.is_over()) {
             self.subjects.remove(identity);
         }

@@ -58,6 +58,20 @@ impl Tracked {
         self.operations.insert(what, Box::new(stays));
     }
 
+    /// Drops an operation that was taken up and is over, unless the subject has been looked
+    /// at since: then what was seen of it counts. Whether it was there.
+    pub(in crate::track) fn withdraw(&mut self, over: &Operation, ledger: &mut Ledger) -> bool {
+        let known = self.operations.get(&over.what);
+        if !self.memory.unseen || known.is_none_or(|it| it.operation.uid() != over.uid()) {
+            return false;
+        }
+        let in_flight = self.operations.remove(&over.what);
+        if let Some(Settling::Until(at)) = in_flight.and_then(|it| it.settling) {
+            ledger.not_due(at, (self.identity.clone(), over.what.clone()));
+        }
+        true
+    }
+
     /// Whether nobody watches it yet.
     pub(in crate::track) fn is_unclaimed(&self) -> bool {
         self.target.resource.is_empty()

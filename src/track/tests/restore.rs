@@ -484,6 +484,44 @@ fn of_two_who_tell_of_one_operation_the_first_counts() {
     assert_eq!(world.seen().len(), 1);
 }
 
+#[test]
+fn whoever_tells_that_it_is_over_knows_better_than_one_who_says_that_it_goes_on() {
+    let mut before = world_with(settings(Some(RETENTION)));
+    before.vm(&["Migrating"]);
+    let goes_on = before.one();
+    before.after(Duration::from_secs(10));
+    before.vm(&[]);
+    before.after(DEBOUNCE);
+    let over = before.one();
+    assert_eq!(identity(&goes_on), identity(&over));
+    for told in [[&goes_on, &over], [&over, &goes_on]] {
+        let told = told.map(Clone::clone).to_vec();
+        let kept = settings(Some(RETENTION));
+        let mut world = before.restarted_with(kept, DEBOUNCE, told.clone());
+        // It goes on again, as another one.
+        world.lists(&["Migrating"]);
+        let shown = world.shown();
+        assert_eq!(shown.len(), 2, "{shown:?}");
+        let mut restored = shown.into_iter().find(|it| identity(it) == identity(&over));
+        let restored = restored.as_mut().expect("it is shown");
+        let version = &over.metadata.resource_version;
+        restored.metadata.resource_version.clone_from(version);
+        assert_eq!(*restored, over, "with the end that was told");
+        // Where nothing is retained, it is not shown.
+        let world = before.restarted_with(settings(None), DEBOUNCE, told);
+        assert!(world.shown().is_empty());
+    }
+    // What has been looked at since counts for more.
+    let kept = settings(Some(RETENTION));
+    let mut world = before.restarted_with(kept, DEBOUNCE, vec![goes_on]);
+    world.lists(&["Migrating"]);
+    world.message(Message::Restore {
+        operations: vec![over],
+        version: None,
+    });
+    assert_eq!(world.one().status.phase, Phase::Active);
+}
+
 /// A world that was told of both, in each order, and what a watcher saw of that.
 fn told_of(both: &[InFlightOperation; 2]) -> impl Iterator<Item = (World, Vec<String>)> {
     let mut later = world();
