@@ -29,6 +29,7 @@ pub use queue::{Settings, Unread};
 pub use store::{ClusterStore, FIELD_MANAGER, Failure, NamespacePage, Page, Store};
 pub use verdict::{Verdict, keep_condition};
 
+use crate::api::live::Phase;
 use crate::api::persisted::InFlightOperation;
 use crate::index::{At, Change, Cursor, Entry, Reader, Scope};
 use crate::telemetry::PersistenceMetrics;
@@ -36,6 +37,7 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
+use kube::ResourceExt as _;
 use look::Look;
 use queue::{Done, Found, Job, Next, Queue, Task};
 use std::collections::{HashMap, HashSet};
@@ -258,7 +260,10 @@ fn write(store: Arc<dyn Store>, job: Job) -> Writing {
         let (verb, result) = match task {
             Task::Apply { entry, look, uid } => ("apply", apply(&*store, &entry, look, uid).await),
             Task::End => ("apply", end(&*store, &name).await),
-            Task::Delete => ("delete", store.delete(&name).await.map(|()| Done::Absent)),
+            Task::Delete { uid } => {
+                let deleted = store.delete(&name, uid).await;
+                ("delete", deleted.map(|()| Done::Absent))
+            }
         };
         (name, verb, result)
     }
@@ -282,11 +287,19 @@ async fn end(store: &dyn Store, name: &str) -> Result<Done, Failure> {
     let Some(cr) = store.get(name).await? else {
         return Ok(Done::Absent);
     };
+    if let Some(look) = Look::of(&cr).filter(|look| look.phase == Phase::Completed) {
+        return Ok(Done::Applied(
+            look,
+            cr.uid().and_then(|uid| uid.parse().ok()),
+        ));
+    }
     let ended = convert::ended(&cr, Timestamp::now())
         .and_then(|ended| Some((Look::of(&ended)?, ended)))
         .ok_or_else(|| Failure::Invalid("it is not one of ours any more".to_owned()))?;
     let (look, mut ended) = ended;
+    // Another server may have seen how it ended, and say so in this very moment.
     ended.metadata.uid = cr.metadata.uid;
+    ended.metadata.resource_version = cr.metadata.resource_version;
     let uid = store.apply(&ended).await?;
     Ok(Done::Applied(look, uid))
 }

@@ -87,10 +87,10 @@ pub(super) enum Task {
         look: Look,
         uid: Option<Uuid>,
     },
-    /// Read it, and apply it as one that ended while nobody looked.
+    /// Read it, and apply it as one that ended while nobody looked, unless it is over.
     End,
-    /// Delete it.
-    Delete,
+    /// Delete it; with a uid, only the one with that uid.
+    Delete { uid: Option<Uuid> },
 }
 
 /// How it went.
@@ -249,8 +249,9 @@ impl Queue {
             self.compare_again = Some(now + COMPARE_AGAIN);
             self.compare_at = self.compare_at.map(|at| at.min(now + COMPARE_AGAIN));
         }
-        for name in self.names(|_, record| matches!(record.wanted, Wanted::Orphan(_))) {
+        for name in self.names(|_, _| true) {
             if let Some(record) = self.records.get_mut(&name)
+                && matches!(record.wanted, Wanted::Orphan(_))
                 && record.due.is_none()
             {
                 record.not_before = Some(now + GRACE);

@@ -13,6 +13,7 @@ use kube::client::Body;
 use kube::core::{ObjectList, PartialObjectMeta};
 use kube::{Client, Resource as _, ResourceExt as _};
 use serde::Deserialize;
+use serde_json::json;
 use serde_json::value::RawValue;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -56,7 +57,7 @@ pub enum Failure {
     /// The server may not do it, or an admission plugin does not want it.
     #[error("forbidden: {0}")]
     Forbidden(String),
-    /// The object with the uid that was said is not there any more.
+    /// The object with the uid that was said is not there any more, or has changed.
     #[error("conflict: {0}")]
     Conflict(String),
     /// The object itself is refused, and will be again.
@@ -105,14 +106,17 @@ pub struct NamespacePage {
 /// Where custom resources are.
 pub trait Store: Send + Sync + 'static {
     /// Server-side apply, forced. With a uid in its metadata it changes that object, or
-    /// nothing: it does not make a new one. Answers with the uid.
+    /// nothing: it does not make a new one; with a resourceVersion, that state of it.
+    /// Answers with the uid.
     fn apply<'a>(
         &'a self,
         cr: &'a InFlightOperation,
     ) -> BoxFuture<'a, Result<Option<Uuid>, Failure>>;
 
-    /// Deletes; one that is not there is as good as deleted.
-    fn delete<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Failure>>;
+    /// Deletes the one with that uid, if one is said, and no other; one that is not there
+    /// is as good as deleted.
+    fn delete<'a>(&'a self, name: &'a str, uid: Option<Uuid>)
+    -> BoxFuture<'a, Result<(), Failure>>;
 
     /// Reads one.
     fn get<'a>(
@@ -327,11 +331,20 @@ impl Store for ClusterStore {
         .boxed()
     }
 
-    fn delete<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+    fn delete<'a>(
+        &'a self,
+        name: &'a str,
+        uid: Option<Uuid>,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
         async move {
-            let headers = [(header::ACCEPT, METADATA_ONLY)];
+            let headers = [
+                (header::CONTENT_TYPE, "application/json"),
+                (header::ACCEPT, METADATA_ONLY),
+            ];
+            let options = uid.map(|uid| json!({"preconditions": {"uid": uid}}).to_string());
+            let body = options.unwrap_or_default().into_bytes();
             match self
-                .send(Method::DELETE, self.of(name), &headers, Vec::new())
+                .send(Method::DELETE, self.of(name), &headers, body)
                 .await
             {
                 Err(refusal) if !refusal.is(StatusCode::NOT_FOUND) => Err(refusal.into()),

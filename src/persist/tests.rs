@@ -1,9 +1,9 @@
 //! The whole room against a cluster of the tests' own, under virtual time.
 
 use super::*;
-use crate::api::live::Phase;
 use crate::index::{Bounds, Key, Stamp, Write, Writer, index};
 use crate::serve::resource::LIVE_LAYOUT;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -79,11 +79,20 @@ impl Store for Fake {
         .boxed()
     }
 
-    fn delete<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+    fn delete<'a>(
+        &'a self,
+        name: &'a str,
+        uid: Option<Uuid>,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
         async move {
             self.call().await?;
             self.refuse(&format!("delete {name}"))?;
-            if lock(&self.objects).remove(name).is_some() {
+            let mut objects = lock(&self.objects);
+            let there = objects.get(name).and_then(|cr| cr.metadata.uid.clone());
+            if uid.is_some_and(|uid| there.is_some_and(|there| there != uid.to_string())) {
+                return Err(Failure::Conflict("uid".to_owned()));
+            }
+            if objects.remove(name).is_some() {
                 lock(&self.changes).push(format!("delete {name}"));
             }
             Ok(())
@@ -310,6 +319,32 @@ async fn what_ended_while_no_server_was_there_is_completed_where_history_is_kept
         ("b".to_owned(), Phase::Active),
     ];
     assert_eq!(bench.fake.phases(), want);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_another_server_writes_meanwhile_stays_as_it_was_written() {
+    let mut bench = Bench::new(true);
+    let one = bench.run();
+    bench.commit([operation("a", "Active")]);
+    bench.pass(1).await;
+    one.task.abort();
+    bench.commit([delete("a")]);
+    let _next = bench.run();
+    bench.pass(1).await;
+    {
+        let mut objects = lock(&bench.fake.objects);
+        let status = objects.values_mut().next().unwrap().status.as_mut();
+        let status = status.unwrap();
+        status.phase = Phase::Completed;
+        status.completed = Some(Time(Timestamp::now()));
+        status.message = "seen by another".to_owned();
+    }
+    let before = bench.changes();
+    bench.pass(60).await;
+    assert_eq!(bench.changes(), before);
+    let objects = lock(&bench.fake.objects);
+    let status = objects.values().next().unwrap().status.as_ref().unwrap();
+    assert_eq!(status.message, "seen by another");
 }
 
 #[tokio::test(start_paused = true)]

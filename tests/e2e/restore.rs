@@ -95,8 +95,14 @@ fn a_rolling_update_in_persistence_mode_keeps_them_too_and_writes_nothing() {
         for name in ["a", "b", "over"] {
             world.machine(namespace, name, "Migrating").await;
         }
-        world.set_status(namespace, "over", "Running").await;
         let shown = async |server: &Persisting| of_namespace(namespace, server.live().await);
+        // The rule set may be ready because another server says so.
+        eventually("all go on", async || {
+            let shown = shown(&old).await;
+            so(shown.len() == 3, shown.len())
+        })
+        .await;
+        world.set_status(namespace, "over", "Running").await;
         let before = eventually("two go on and one is over", async || {
             let shown = shown(&old).await;
             let phases: Vec<&str> = shown.values().map(|it| text(it, "/status/phase")).collect();

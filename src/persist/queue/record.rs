@@ -112,6 +112,11 @@ impl Record {
                     // It is deleted right after it; that takes the place of this write.
                     return Plan::Rest;
                 }
+                if look.phase == Phase::Active && unread.is_none() {
+                    // Another server told of it. It may have ended since, and been written as
+                    // such: nobody has looked yet.
+                    return Plan::Rest;
+                }
                 let Some(written) = &self.written else {
                     let removed = self.restored && look.phase == Phase::Completed;
                     return if removed { Plan::Rest } else { Plan::At(now) };
@@ -151,16 +156,17 @@ impl Record {
     /// What to do when it is due. `doubled` is whether the operation is known under another
     /// name: then that one is its history.
     pub fn task(&self, doubled: bool) -> Task {
+        let uid = self.written.as_ref().and_then(|written| written.uid);
         match &self.wanted {
             Wanted::Live((entry, look), _) => Task::Apply {
                 entry: entry.clone(),
                 look: *look,
-                uid: self.written.as_ref().and_then(|written| written.uid),
+                uid,
             },
             Wanted::Orphan(Orphan {
                 fate: Fate::End, ..
             }) if !doubled => Task::End,
-            Wanted::Gone | Wanted::Orphan(_) => Task::Delete,
+            Wanted::Gone | Wanted::Orphan(_) => Task::Delete { uid },
         }
     }
 
@@ -181,7 +187,13 @@ impl Record {
     pub fn failed(&mut self, failure: &Failure, most: Duration, now: Instant) {
         match failure {
             // Deleted by somebody, and perhaps made anew.
-            Failure::Conflict(_) => self.written = None,
+            Failure::Conflict(_) => {
+                self.written = None;
+                if matches!(&self.wanted, Wanted::Orphan(it) if it.fate == Fate::Delete) {
+                    // What is there now is for the next comparison to find.
+                    self.wanted = Wanted::Gone;
+                }
+            }
             Failure::Unreachable(..) => self.doubtful = true,
             // These are about all of them: the queue as a whole waits.
             Failure::Throttled(_) | Failure::Missing => return,

@@ -140,7 +140,7 @@ impl Bench {
         let (done, verb) = match &job.task {
             Task::Apply { look, .. } => (Done::Applied(*look, Some(Uuid::from_u128(1))), "apply"),
             Task::End => (Done::Applied(completed(99), None), "end"),
-            Task::Delete => (Done::Absent, "delete"),
+            Task::Delete { .. } => (Done::Absent, "delete"),
         };
         self.written.push((job.name.to_string(), verb));
         self.queue.done(&job.name, &Ok(done), self.now);
@@ -480,7 +480,7 @@ async fn deletions_that_are_refused_hold_up_no_others() {
     for number in 0..20 {
         bench.gone(number);
     }
-    let refuses = |job: &Job| matches!(job.task, Task::Delete);
+    let refuses = |job: &Job| matches!(job.task, Task::Delete { .. });
     for number in 100..130 {
         bench.live(number, active(1));
         // At first, all may be refused.
@@ -508,14 +508,68 @@ async fn a_change_is_not_made_to_another_object_of_the_same_name() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nor_is_another_object_of_the_same_name_deleted() {
+    let conflict = Failure::Conflict("uid".to_owned());
+    let of_uid = |uid| Found {
+        uid: Some(Uuid::from_u128(uid)),
+        ..found(1, active(1), None)
+    };
+    let retain = false;
+    let mut bench = Bench::unsettled(Settings { retain, ..SETTINGS });
+    bench.compare(vec![of_uid(1)]);
+    bench.settle();
+    for uid in [1, 2] {
+        bench.now += GRACE;
+        let job = bench.job().expect("it is over");
+        let want = Some(Uuid::from_u128(uid));
+        assert!(
+            matches!(job.task, Task::Delete { uid } if uid == want),
+            "{job:?}"
+        );
+        bench.fail(&job, &conflict);
+        assert_eq!(bench.pass(seconds(60)), 0);
+        // What is there now is found at the next comparison.
+        bench.now += COMPARE_EVERY;
+        bench.compare(vec![of_uid(uid + 1)]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_written_before_it_is_known_what_is_there() {
     let mut bench = Bench::unsettled(SETTINGS);
     bench.live(1, active(1));
     bench.live(2, active(1));
     // A second writer, or a predecessor, has written one of them already.
     bench.compare(vec![found(1, active(1), None)]);
+    bench.settle();
     assert_eq!(bench.pass(seconds(60)), 1);
     assert_eq!(bench.written[0].0, "op-2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_server_says_goes_on_is_not_written_before_somebody_has_looked() {
+    let over = found(1, completed(1), Some("2026-01-02T03:04:05Z"));
+    for ends in [true, false] {
+        let mut bench = Bench::unsettled(SETTINGS);
+        // It has ended since, and been written as such.
+        bench.live(1, active(1));
+        bench.live(2, active(1));
+        bench.compare(vec![over.clone()]);
+        assert_eq!(bench.pass(seconds(60)), 0);
+        if ends {
+            bench.live(1, completed(1));
+            // So has this one, and nobody has written it.
+            bench.live(2, completed(2));
+            assert_eq!(bench.pass(seconds(1)), 1);
+        }
+        bench.settle();
+        bench.pass(seconds(60));
+        bench.written.sort();
+        let want: &[&str] = if ends { &["op-2"] } else { &["op-1", "op-2"] };
+        let written: Vec<&str> = bench.written.iter().map(|(name, _)| &**name).collect();
+        assert_eq!(written, want);
+        assert!(bench.written.iter().all(|(_, verb)| *verb == "apply"));
+    }
 }
 
 #[tokio::test(start_paused = true)]

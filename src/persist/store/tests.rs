@@ -101,9 +101,23 @@ async fn refusals_are_told_apart() {
 #[tokio::test]
 async fn what_is_not_there_is_deleted_and_read_as_nothing() {
     let (store, asked) = store(404, None, r#"{"kind":"Status","message":"not found"}"#);
-    assert_eq!(store.delete("a").await, Ok(()));
+    assert_eq!(store.delete("a", None).await, Ok(()));
     assert_eq!(store.get("a").await, Ok(None));
     assert_eq!(asked.lock().unwrap()[0].0, Method::DELETE);
+}
+
+#[tokio::test]
+async fn a_deletion_may_be_of_one_object_only() {
+    let uid = Uuid::from_u128(7);
+    let (store, asked) = store(200, None, "{}");
+    for uid in [None, Some(uid)] {
+        store.delete("a", uid).await.unwrap();
+    }
+    let asked = asked.lock().unwrap();
+    let sent: Vec<&str> = asked.iter().map(|(.., sent)| &**sent).collect();
+    assert_eq!(sent[0], "");
+    let sent: serde_json::Value = serde_json::from_str(sent[1]).unwrap();
+    assert_eq!(sent, json!({"preconditions": {"uid": uid.to_string()}}));
 }
 
 #[tokio::test]

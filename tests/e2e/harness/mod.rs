@@ -25,8 +25,9 @@ use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
 /// How long a condition may take to come true before its test fails. Nothing is
-/// measured by it: it is far above what a slow and busy machine needs.
-pub const DEADLINE: Duration = Duration::from_secs(90);
+/// measured by it: it is far above what a slow and busy machine needs, and above the minute
+/// after which a server compares once more what it has written.
+pub const DEADLINE: Duration = Duration::from_mins(3);
 
 /// How often a condition is looked at.
 const POLL: Duration = Duration::from_millis(100);
