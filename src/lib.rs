@@ -48,4 +48,5 @@ pub mod app;
 pub mod config;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
+mod proxy;
 pub mod telemetry;

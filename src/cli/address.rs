@@ -33,14 +33,6 @@ fn is_place(authority: &http::uri::Authority) -> bool {
     !host.is_empty() && (place == host || authority.port_u16().is_some())
 }
 
-/// Whether an address is this machine's own.
-pub(super) fn is_loopback(address: &http::Uri) -> bool {
-    let host = address.host().unwrap_or_default();
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let address: Result<std::net::IpAddr, _> = bare.parse();
-    host == "localhost" || address.is_ok_and(|it| it.is_loopback())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

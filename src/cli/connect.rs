@@ -1,9 +1,10 @@
 //! The way to a cluster. Enters: kubectl's connection flags. Leaves: a client that acts
 //! as kubectl would with the same kubeconfig, context, impersonation, timeout and proxy.
 
-use super::address::{is_loopback, with_scheme};
+use super::address::with_scheme;
 use super::problem::{Problem, causes};
 use crate::api::duration;
+use crate::proxy::proxy;
 use kube::client::AuthError;
 use kube::config::{
     AuthInfo, Cluster, Context, ExecConfig, KubeConfigOptions, Kubeconfig, KubeconfigError,
@@ -181,19 +182,17 @@ impl Connect {
             }
         };
         self.override_in(&mut kubeconfig)?;
-        let has_proxy = kubeconfig.clusters.last().is_some_and(|it| {
-            let proxy = it.cluster.as_ref().and_then(|it| it.proxy_url.as_ref());
-            proxy.is_some_and(|it| !it.is_empty())
-        });
+        let cluster = kubeconfig
+            .clusters
+            .last()
+            .and_then(|it| it.cluster.as_ref());
+        let proxy_url = cluster.and_then(|it| it.proxy_url.clone());
         let options = KubeConfigOptions {
             context: Some(OVERRIDDEN.to_owned()),
             ..KubeConfigOptions::default()
         };
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
-        // The environment's proxy is not for this machine, in Go's eyes (net/http).
-        if !has_proxy && is_loopback(&config.cluster_url) {
-            config.proxy_url = None;
-        }
+        config.proxy_url = through(&config.cluster_url, proxy_url.as_deref())?;
         // A watch may be silent for a minute between bookmarks; calls have a bound of
         // their own.
         config.read_timeout = None;
@@ -345,6 +344,16 @@ fn read() -> Result<Kubeconfig, KubeconfigError> {
         .try_fold(Kubeconfig::default(), |merged, path| {
             merged.merge(Kubeconfig::read_from(path)?)
         })
+}
+
+/// The proxy that `server` is reached through. kube compares `NO_PROXY` with the proxy's
+/// own address, and knows of no `HTTP_PROXY`.
+fn through(server: &http::Uri, proxy_url: Option<&str>) -> Result<Option<http::Uri>, Problem> {
+    let environment = |name: &str| std::env::var(name).ok();
+    let found = proxy(server, proxy_url, environment);
+    let read = found.map(|it| it.parse()).transpose();
+    // It may have a password in it.
+    read.map_err(|error| Problem::Config(format!("the address of the proxy is no URL: {error}")))
 }
 
 /// Why there is no client. A command that is not there is named, with what the kubeconfig

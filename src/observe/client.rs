@@ -13,6 +13,7 @@ use super::{
     bounded::{Bounded, ConnectWithin},
     lines::chain,
 };
+use crate::proxy::proxy;
 use http::Uri;
 use hyper_util::{
     client::{
@@ -20,7 +21,7 @@ use hyper_util::{
             Builder,
             connect::{HttpConnector, proxy::Tunnel},
         },
-        proxy::matcher::Matcher,
+        proxy::matcher::{Intercept, Matcher},
     },
     rt::{TokioExecutor, TokioTimer},
 };
@@ -206,7 +207,11 @@ pub async fn connect(options: &ConnectOptions) -> Result<Connection, ConnectErro
                     .await
                     .map_err(|e| fail(&e))?;
             config.apply_debug_overrides();
-            let proxy = proxy(&kubeconfig, &config.cluster_url);
+            let proxy = intercept(&kubeconfig, &config.cluster_url);
+            let proxy = proxy.map_err(|reason| ConnectError::Kubeconfig {
+                path: path.clone(),
+                reason,
+            })?;
             (config, proxy)
         }
         Err(error) if options.kubeconfig.is_some() => return Err(fail(&error)),
@@ -226,58 +231,40 @@ pub async fn connect(options: &ConnectOptions) -> Result<Connection, ConnectErro
     let stack = Stack::new(&config, options.api_timeout).map_err(|e| fail(&e))?;
     match proxy {
         None => Ok(stack.connection(tcp)),
-        Some(proxy) if proxy.uri().scheme_str() == Some("http") => {
+        Some(proxy) => {
             let mut tunnel = Tunnel::new(proxy.uri().clone(), tcp);
             if let Some(auth) = proxy.basic_auth() {
                 tunnel = tunnel.with_auth(auth.clone());
             }
             Ok(stack.connection(tunnel))
         }
-        Some(proxy) => Err(ConnectError::Kubeconfig {
-            path,
-            reason: format!(
-                "the proxy {} is not an http:// one; others are not supported",
-                proxy.uri()
-            ),
-        }),
     }
 }
 
-/// The proxy for `server`: the kubeconfig's, else the environment's as curl reads it,
-/// `NO_PROXY` included. Never for a server on the loopback interface.
-fn proxy(
-    kubeconfig: &Kubeconfig,
-    server: &Uri,
-) -> Option<hyper_util::client::proxy::matcher::Intercept> {
-    let current = kubeconfig.current_context.as_deref()?;
-    let context = kubeconfig
-        .contexts
-        .iter()
-        .find(|c| c.name == current)?
-        .context
-        .as_ref()?;
-    let cluster = kubeconfig
-        .clusters
-        .iter()
-        .find(|c| c.name == context.cluster)?
-        .cluster
-        .as_ref()?;
-    if let Some(explicit) = cluster.proxy_url.as_ref().filter(|url| !url.is_empty()) {
-        return Matcher::builder()
-            .all(explicit.clone())
-            .build()
-            .intercept(server);
+/// The proxy for `server`, and how to identify to it; or why there is none.
+fn intercept(kubeconfig: &Kubeconfig, server: &Uri) -> Result<Option<Intercept>, String> {
+    let proxy_url = || {
+        let current = kubeconfig.current_context.as_deref()?;
+        let mut contexts = kubeconfig.contexts.iter();
+        let context = contexts.find(|it| it.name == current)?.context.as_ref()?;
+        let mut clusters = kubeconfig.clusters.iter();
+        let cluster = clusters.find(|it| it.name == context.cluster)?;
+        cluster.cluster.as_ref()?.proxy_url.as_deref()
+    };
+    let environment = |name: &str| std::env::var(name).ok();
+    let Some(proxy) = proxy(server, proxy_url(), environment) else {
+        return Ok(None);
+    };
+    let found = Matcher::builder().all(proxy).build().intercept(server);
+    // It may have a password in it, so it is not repeated.
+    let found = found.ok_or("the address of the proxy is no URL of one")?;
+    if found.uri().scheme_str() == Some("http") {
+        return Ok(Some(found));
     }
-    let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
-    let loopback = host == "localhost"
-        || host
-            .parse::<std::net::IpAddr>()
-            .is_ok_and(|ip| ip.is_loopback());
-    if loopback {
-        None
-    } else {
-        Matcher::from_env().intercept(server)
-    }
+    Err(format!(
+        "the proxy {} is not an http:// one; others are not supported",
+        found.uri()
+    ))
 }
 
 /// What all clients of a connection have in common.

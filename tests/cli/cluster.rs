@@ -6,11 +6,12 @@ use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
-use std::io::BufRead as _;
-use std::net::SocketAddr;
+use std::io::{BufRead as _, Read as _};
+use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 pub const LIVE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 const CRS: &str = "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations";
@@ -994,6 +995,51 @@ fn kubeconfigs_that_are_missing_are_skipped_and_loopback_needs_no_proxy() {
         "{}",
         missing.err
     );
+}
+
+#[test]
+fn the_environments_proxy_is_for_servers_that_are_not_exempt_from_it() {
+    let proxy = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    proxy.set_nonblocking(true).expect("it can be asked for");
+    let address = proxy.local_addr().expect("it listens").to_string();
+    // What the proxy is asked for, if it is, while somebody wants to know what is going on.
+    let asked = |server: &str, no_proxy: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
+        command
+            .env("KUBECONFIG", "/nonexistent")
+            .env("HTTPS_PROXY", format!("http://{address}"))
+            .env("HTTP_PROXY", &address)
+            .env("NO_PROXY", no_proxy)
+            .args(["list", "--request-timeout=5s", "--server", server]);
+        let plugin = std::thread::spawn(move || said(&mut command));
+        let mut first = None;
+        while !plugin.is_finished() {
+            if let Ok((mut stream, _)) = proxy.accept() {
+                stream.set_nonblocking(false).expect("it can be asked for");
+                let mut start = [0; 32];
+                stream
+                    .read_exact(&mut start)
+                    .expect("it asks for something");
+                let start = String::from_utf8_lossy(&start).into_owned();
+                first.get_or_insert(start);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_ne!(plugin.join().expect("it ends").code, 0);
+        first.map(|it| it.lines().next().unwrap_or_default().to_owned())
+    };
+    // An address that is not loopback's, and where nobody listens.
+    for (server, no_proxy, is_asked) in [
+        ("https://0.0.0.0:1", "", true),
+        ("http://0.0.0.0:1", "", true),
+        ("https://0.0.0.0:1", "127.0.0.1", true),
+        ("https://0.0.0.0:1", "0.0.0.0:2", true),
+        ("https://0.0.0.0:1", "0.0.0.0:1", false),
+        ("https://0.0.0.0:1", "example,0.0.0.0/8", false),
+    ] {
+        let want = is_asked.then(|| "CONNECT 0.0.0.0:1 HTTP/1.1".to_owned());
+        assert_eq!(asked(server, no_proxy), want, "{server} {no_proxy}");
+    }
 }
 
 #[test]

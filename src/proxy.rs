@@ -1,0 +1,182 @@
+//! Which proxy a kube-apiserver is reached through. Enters: its address, the kubeconfig's
+//! `proxy-url`, the environment. Leaves: the proxy's address as it was given, or none.
+//!
+//! As client-go: `proxy-url` counts whatever else is set, and the environment as in Go's
+//! `golang.org/x/net/http/httpproxy`. The libraries at hand differ: kube compares
+//! `NO_PROXY` with the proxy's address instead of the server's, and hyper-util reads it as
+//! curl does, without ports.
+
+use http::Uri;
+use ipnet::IpNet;
+use std::net::IpAddr;
+
+/// The proxy for `server`, if there is one. `environment` gives variables by their names.
+pub fn proxy(
+    server: &Uri,
+    proxy_url: Option<&str>,
+    environment: impl Fn(&str) -> Option<String>,
+) -> Option<String> {
+    if let Some(proxy) = proxy_url.filter(|it| !it.is_empty()) {
+        return Some(proxy.to_owned());
+    }
+    let first = |names: [&str; 2]| {
+        let mut values = names.into_iter().filter_map(&environment);
+        values.find(|value| !value.is_empty())
+    };
+    let proxy = first(match server.scheme_str() {
+        Some("https") => ["HTTPS_PROXY", "https_proxy"],
+        _ => ["HTTP_PROXY", "http_proxy"],
+    })?;
+    let exempt = first(["NO_PROXY", "no_proxy"]).unwrap_or_default();
+    if Server::of(server).is_exempt(&exempt) {
+        return None;
+    }
+    Some(if proxy.contains("://") {
+        proxy
+    } else {
+        format!("http://{proxy}")
+    })
+}
+
+struct Server {
+    host: String,
+    ip: Option<IpAddr>,
+    port: u16,
+}
+
+impl Server {
+    fn of(address: &Uri) -> Self {
+        let host = address.host().unwrap_or_default();
+        let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
+        let usual = if address.scheme_str() == Some("https") {
+            443
+        } else {
+            80
+        };
+        Self {
+            ip: host.parse().ok(),
+            host,
+            port: address.port_u16().unwrap_or(usual),
+        }
+    }
+
+    /// Whether it is reached without a proxy, by the value of `NO_PROXY` or because it is
+    /// on this machine.
+    fn is_exempt(&self, list: &str) -> bool {
+        let is_here = self.host == "localhost" || self.ip.is_some_and(|ip| ip.is_loopback());
+        let mut entries = list.split(',').map(|it| it.trim().to_ascii_lowercase());
+        is_here || entries.any(|entry| self.is(&entry))
+    }
+
+    /// Whether an entry of `NO_PROXY` is about it: `*`, a network, an address or the name
+    /// of a domain and all below it (with a dot in front, only those), perhaps with a port.
+    fn is(&self, entry: &str) -> bool {
+        if entry == "*" {
+            return true;
+        }
+        if let Ok(network) = entry.parse::<IpNet>() {
+            return self.ip.is_some_and(|ip| network.contains(&ip));
+        }
+        let name = match entry.rsplit_once(':') {
+            // An IPv6 address has colons of its own, unless it is in brackets.
+            Some((name, port)) if !name.contains(':') || name.ends_with(']') => {
+                if port.parse() != Ok(self.port) {
+                    return false;
+                }
+                name
+            }
+            _ => entry,
+        };
+        let name = name.trim_start_matches('[').trim_end_matches(']');
+        if let Some(ip) = self.ip {
+            return name.parse() == Ok(ip);
+        }
+        let name = name
+            .strip_prefix('*')
+            .filter(|it| it.starts_with('.'))
+            .unwrap_or(name);
+        if let Some(domain) = name.strip_prefix('.') {
+            return self.is_below(domain);
+        }
+        self.host == name || self.is_below(name)
+    }
+
+    fn is_below(&self, domain: &str) -> bool {
+        let below = self.host.strip_suffix(domain);
+        !domain.is_empty() && below.is_some_and(|below| below.ends_with('.'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(server: &str, variables: &[(&str, &str)]) -> Option<String> {
+        let server = server.parse().unwrap();
+        proxy(&server, None, |name| {
+            let mut found = variables.iter().filter(|(given, _)| *given == name);
+            found.next().map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn the_variable_is_that_of_the_scheme() {
+        let both = [("HTTPS_PROXY", "http://s:1"), ("http_proxy", "p:2")];
+        assert_eq!(of("https://k:6443", &both).as_deref(), Some("http://s:1"));
+        assert_eq!(of("http://k:6443", &both).as_deref(), Some("http://p:2"));
+        assert_eq!(of("https://k", &[]), None);
+        let empty = [("HTTPS_PROXY", ""), ("https_proxy", "socks5://s")];
+        assert_eq!(of("https://k", &empty).as_deref(), Some("socks5://s"));
+        for here in ["https://localhost", "https://127.0.0.2:1", "https://[::1]"] {
+            assert_eq!(of(here, &both), None, "{here}");
+        }
+    }
+
+    #[test]
+    fn what_the_kubeconfig_says_counts_whatever_else_is_set() {
+        let server = "https://localhost".parse().unwrap();
+        let all = |name: &str| (name == "NO_PROXY").then(|| "*".to_owned());
+        let chosen = proxy(&server, Some("http://p"), all);
+        assert_eq!(chosen.as_deref(), Some("http://p"));
+    }
+
+    #[test]
+    fn no_proxy_is_read_as_by_go() {
+        for (list, server, exempt) in [
+            ("*", "https://k.example", true),
+            ("", "https://k.example", false),
+            (",, ,", "https://k.example", false),
+            ("k.example", "https://k.example:6443", true),
+            ("K.example", "https://k.Example", true),
+            ("other, k.example", "https://k.example", true),
+            ("example", "https://k.example", true),
+            ("xample", "https://k.example", false),
+            (".example", "https://k.example", true),
+            (".k.example", "https://k.example", false),
+            ("*.example", "https://k.example", true),
+            ("*.k.example", "https://k.example", false),
+            ("*example", "https://k.example", false),
+            ("k.example:6443", "https://k.example:6443", true),
+            ("k.example:443", "https://k.example", true),
+            ("k.example:6443", "https://k.example", false),
+            ("k.example:no", "https://k.example", false),
+            (":443", "https://k.example", false),
+            ("192.0.2.1", "https://192.0.2.1:6443", true),
+            ("192.0.2.1:6443", "https://192.0.2.1:6443", true),
+            ("192.0.2.1:6443", "https://192.0.2.1", false),
+            ("192.0.2.0/24", "https://192.0.2.1", true),
+            ("192.0.2.0/24", "https://192.0.3.1", false),
+            ("192.0.2.0/24", "https://k.example", false),
+            ("2.1", "https://192.0.2.1", false),
+            ("192.0.2.1", "https://k.example", false),
+            ("2001:db8::1", "https://[2001:db8::1]:6443", true),
+            ("[2001:db8::1]:6443", "https://[2001:db8::1]:6443", true),
+            ("[2001:db8::1]:443", "https://[2001:db8::1]:6443", false),
+            ("2001:db8::/32", "https://[2001:db8::1]", true),
+        ] {
+            let variables = [("HTTPS_PROXY", "http://p"), ("NO_PROXY", list)];
+            let chosen = of(server, &variables);
+            assert_eq!(chosen.is_none(), exempt, "{list} {server}");
+        }
+    }
+}
