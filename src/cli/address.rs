@@ -33,6 +33,12 @@ fn is_place(authority: &http::uri::Authority) -> bool {
     !host.is_empty() && (place == host || authority.port_u16().is_some())
 }
 
+/// Whether nothing is encrypted on the way to a URL.
+pub(super) fn is_plain(address: &str) -> bool {
+    let address: Option<http::Uri> = address.parse().ok();
+    address.is_some_and(|it| it.scheme() == Some(&http::uri::Scheme::HTTP))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

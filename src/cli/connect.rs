@@ -1,7 +1,10 @@
 //! The way to a cluster. Enters: kubectl's connection flags. Leaves: a client that acts
 //! as kubectl would with the same kubeconfig, context, impersonation, timeout and proxy.
 
-use super::address::with_scheme;
+#[cfg(test)]
+mod tests;
+
+use super::address::{is_plain, with_scheme};
 use super::problem::{Problem, causes};
 use crate::api::duration;
 use crate::proxy::proxy;
@@ -253,6 +256,8 @@ impl Connect {
             && let Some(address) = with_scheme(address)?
         {
             cluster.server = Some(address);
+        }
+        if cluster.server.as_deref().is_some_and(is_plain) {
             *auth = without_credentials(auth);
         }
         kubeconfig.clusters.push(NamedCluster {
@@ -373,8 +378,7 @@ fn refused(error: &kube::Error, exec: Option<&ExecConfig>) -> String {
     text
 }
 
-/// Only whom to act as: kubectl tells no secret where nobody asked for plain HTTP and
-/// nothing is encrypted.
+/// Only whom to act as: kubectl tells no secret where nothing is encrypted.
 fn without_credentials(auth: &AuthInfo) -> AuthInfo {
     AuthInfo {
         impersonate: auth.impersonate.clone(),

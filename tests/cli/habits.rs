@@ -152,9 +152,8 @@ fn rules_are_checked_against_the_cluster_that_flags_name() {
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
     let log = asked.clone();
     let (_runtime, address) = serve(move |request| {
-        let headers = request.headers();
-        let token = headers.get("authorization").map(|it| it.to_str());
-        let line = format!("{} {:?}", request.uri().path(), token);
+        let user = request.headers().get("impersonate-user");
+        let line = format!("{} {:?}", request.uri().path(), user.map(|it| it.to_str()));
         log.lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(line);
@@ -162,11 +161,11 @@ fn rules_are_checked_against_the_cluster_that_flags_name() {
     });
     let server = format!("http://{address}");
     let check = ["check", "rules", "--cluster", "--server", &server];
-    let checked = rules(&[&check[..], &["--token", "t0ken"]].concat());
+    let checked = rules(&[&check[..], &["--as", "jane"]].concat());
     assert!(checked.err.contains("no schema of"), "{}", checked.err);
     let asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
     assert!(
-        asked.contains(&"/openapi/v3 Some(Ok(\"Bearer t0ken\"))".to_owned()),
+        asked.contains(&"/openapi/v3 Some(Ok(\"jane\"))".to_owned()),
         "{asked:?}"
     );
     let unknown = rules(&["check", "rules", "--cluster", "--kubeconfig-cluster", "x"]);
@@ -175,7 +174,7 @@ fn rules_are_checked_against_the_cluster_that_flags_name() {
 }
 
 #[test]
-fn an_address_without_a_scheme_is_asked_without_credentials() {
+fn an_address_of_plain_http_is_asked_without_credentials() {
     let told: Arc<Mutex<Vec<String>>> = Arc::default();
     let log = told.clone();
     let (_runtime, address) = serve(move |request| {
@@ -185,7 +184,7 @@ fn an_address_without_a_scheme_is_asked_without_credentials() {
             .extend(secrets.map(|it| format!("{it:?}")));
         list(&[operation(1)], "")
     });
-    let address = address.to_string();
+    let (address, whole) = (address.to_string(), format!("http://{address}"));
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("config");
     let kubeconfig = format!(
@@ -203,6 +202,7 @@ fn an_address_without_a_scheme_is_asked_without_credentials() {
         &[][..],
         &["-s", &address],
         &["-s", &address, "--token", "x"],
+        &["-s", &whole],
     ] {
         let said = run(args);
         assert_eq!(said.code, 0, "{args:?}: {}", said.err);
