@@ -358,7 +358,7 @@ fn through(server: &http::Uri, proxy_url: Option<&str>) -> Result<Option<http::U
     let found = proxy(server, proxy_url, environment);
     let read = found.map(|it| it.parse()).transpose();
     // It may have a password in it.
-    read.map_err(|error| Problem::Config(format!("the address of the proxy is no URL: {error}")))
+    read.map_err(|error| Problem::Proxy(format!("the address of the proxy is no URL: {error}")))
 }
 
 /// Why there is no client. A command that is not there is named, with what the kubeconfig

@@ -18,6 +18,12 @@ pub(super) enum Problem {
     /// No kubeconfig, or one that does not do.
     #[error("{0}; name another one with --kubeconfig, --context or KUBECONFIG")]
     Config(String),
+    /// A proxy that cannot be read, or a list of what needs none.
+    #[error(
+        "{0}; correct proxy-url in the kubeconfig, or HTTPS_PROXY, HTTP_PROXY or NO_PROXY in \
+         the environment"
+    )]
+    Proxy(String),
     /// Nobody answers, or not in a way that can be trusted.
     #[error("cannot reach the cluster at {server}: {why}; check --context and the network")]
     Unreachable {
@@ -211,6 +217,10 @@ fn one_line(text: &str) -> String {
 impl From<KubeconfigError> for Problem {
     fn from(error: KubeconfigError) -> Self {
         Self::Config(match &error {
+            // kube reads them whether or not they count here.
+            KubeconfigError::ParseProxyUrl(_) | KubeconfigError::ParseNoProxy(_) => {
+                return Self::Proxy(causes(&error));
+            }
             // The error shows the lines around, and there are tokens in them.
             KubeconfigError::Parse(error) => match error.location() {
                 Some(at) => format!(

@@ -1040,6 +1040,19 @@ fn the_environments_proxy_is_for_servers_that_are_not_exempt_from_it() {
         let want = is_asked.then(|| "CONNECT 0.0.0.0:1 HTTP/1.1".to_owned());
         assert_eq!(asked(server, no_proxy), want, "{server} {no_proxy}");
     }
+    for (variable, value) in [("HTTP_PROXY", "http://a b"), ("HTTPS_PROXY", "http://a b")] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
+        command.env_remove("HTTPS_PROXY").env(variable, value);
+        let said = said(command.args(["list", "--server", "0.0.0.0:1"]));
+        assert_eq!(said.code, 1);
+        assert!(
+            said.err
+                .contains("; correct proxy-url in the kubeconfig, or "),
+            "{}",
+            said.err
+        );
+        assert_eq!(said.err.lines().count(), 1, "{}", said.err);
+    }
 }
 
 #[test]
