@@ -75,7 +75,8 @@ pub struct Persist {
     pub verdict: watch::Sender<Verdict>,
 }
 
-type Writing = BoxFuture<'static, (Arc<str>, &'static str, Result<Done, Failure>)>;
+/// The name of what was written, how it went, and by which verb, if it was.
+type Writing = BoxFuture<'static, (Arc<str>, Option<&'static str>, Result<Done, Failure>)>;
 /// Namespaces, each held once.
 type Places = HashSet<Arc<str>>;
 type Listing = BoxFuture<'static, Result<Vec<Found>, Failure>>;
@@ -218,9 +219,13 @@ impl Persist {
         }
     }
 
-    fn written(&self, name: &str, verb: &'static str, result: &Result<Done, Failure>) {
+    fn written(&self, name: &str, verb: Option<&'static str>, result: &Result<Done, Failure>) {
         match result {
-            Ok(_) => self.metrics.written(verb),
+            Ok(_) => {
+                if let Some(verb) = verb {
+                    self.metrics.written(verb);
+                }
+            }
             Err(failure) => {
                 self.metrics.failed(failure.reason());
                 // What is about one object; the judge speaks of the rest.
@@ -258,11 +263,16 @@ fn write(store: Arc<dyn Store>, job: Job) -> Writing {
     async move {
         let Job { name, task } = job;
         let (verb, result) = match task {
-            Task::Apply { entry, look, uid } => ("apply", apply(&*store, &entry, look, uid).await),
-            Task::End => ("apply", end(&*store, &name).await),
+            Task::Apply { entry, look, uid } => {
+                (Some("apply"), apply(&*store, &entry, look, uid).await)
+            }
+            Task::End => match end(&*store, &name).await {
+                Ok((verb, done)) => (verb, Ok(done)),
+                Err(failure) => (None, Err(failure)),
+            },
             Task::Delete { uid } => {
                 let deleted = store.delete(&name, uid).await;
-                ("delete", deleted.map(|()| Done::Absent))
+                (Some("delete"), deleted.map(|()| Done::Absent))
             }
         };
         (name, verb, result)
@@ -283,15 +293,14 @@ async fn apply(
     Ok(Done::Applied(look, uid))
 }
 
-async fn end(store: &dyn Store, name: &str) -> Result<Done, Failure> {
+/// Writes the end of what nobody saw the end of, unless it is written or gone by now.
+async fn end(store: &dyn Store, name: &str) -> Result<(Option<&'static str>, Done), Failure> {
     let Some(cr) = store.get(name).await? else {
-        return Ok(Done::Absent);
+        return Ok((None, Done::Absent));
     };
     if let Some(look) = Look::of(&cr).filter(|look| look.phase == Phase::Completed) {
-        return Ok(Done::Applied(
-            look,
-            cr.uid().and_then(|uid| uid.parse().ok()),
-        ));
+        let uid = cr.uid().and_then(|uid| uid.parse().ok());
+        return Ok((None, Done::Applied(look, uid)));
     }
     let ended = convert::ended(&cr, Timestamp::now())
         .and_then(|ended| Some((Look::of(&ended)?, ended)))
@@ -301,7 +310,7 @@ async fn end(store: &dyn Store, name: &str) -> Result<Done, Failure> {
     ended.metadata.uid = cr.metadata.uid;
     ended.metadata.resource_version = cr.metadata.resource_version;
     let uid = store.apply(&ended).await?;
-    Ok(Done::Applied(look, uid))
+    Ok((Some("apply"), Done::Applied(look, uid)))
 }
 
 /// What is in the cluster, page by page, and nothing kept of it but what decides.

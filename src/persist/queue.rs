@@ -96,7 +96,7 @@ pub(super) enum Task {
 /// How it went.
 #[derive(Clone, Debug)]
 pub(super) enum Done {
-    /// Written: now it has this look and this uid.
+    /// It has this look and this uid now.
     Applied(Look, Option<Uuid>),
     /// It is not there.
     Absent,
@@ -214,6 +214,7 @@ impl Queue {
                     record.not_before = None;
                 }
                 *wanted = Wanted::Live((entry.clone(), look), now);
+                record.has_changed(now);
             }
         }
         self.plan(name, now);
@@ -225,6 +226,7 @@ impl Queue {
             && matches!(record.wanted, Wanted::Live(..))
         {
             record.wanted = Wanted::Gone;
+            record.has_changed(now);
             self.plan(name, now);
         }
     }
@@ -451,6 +453,7 @@ impl Queue {
         if record.writing {
             return; // Its end comes back here.
         }
+        let changed = record.changed.take();
         self.doubtful.remove(name);
         let unread = self.unread.as_deref();
         match record.plan(&self.settings, unread, self.draining, now) {
@@ -463,8 +466,12 @@ impl Queue {
                 self.pardon(name, now);
             }
             Plan::At(at) => {
-                // What waits for its turn keeps its place, however often it changes.
-                let at = record.since.filter(|since| *since <= now).unwrap_or(at);
+                // What waits for its turn keeps its place, however often it changes, and what
+                // has changed while it was being written has had one since then: the end of one
+                // run is not to come after the whole of the next.
+                let changed = changed.filter(|_| at <= now);
+                let place = record.since.filter(|since| *since <= now).or(changed);
+                let at = place.unwrap_or(at);
                 record.since = Some(at);
                 let at = record.not_before.map_or(at, |earliest| earliest.max(at));
                 if record.is_doubtful_deletion() {

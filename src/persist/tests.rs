@@ -3,6 +3,7 @@
 use super::*;
 use crate::index::{Bounds, Key, Stamp, Write, Writer, index};
 use crate::serve::resource::LIVE_LAYOUT;
+use crate::telemetry::Metrics;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -202,6 +203,19 @@ struct Running {
     task: tokio::task::JoinHandle<()>,
     stop: CancellationToken,
     verdict: watch::Receiver<Verdict>,
+    metrics: Arc<Metrics>,
+}
+
+impl Running {
+    /// How many writes it has counted.
+    fn counted(&self) -> usize {
+        let text = self.metrics.render();
+        let counts = text
+            .lines()
+            .filter(|line| line.starts_with("ifo_persistence_writes_total"))
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok());
+        counts.sum()
+    }
 }
 
 impl Bench {
@@ -229,6 +243,7 @@ impl Bench {
     fn run(&self) -> Running {
         let stop = CancellationToken::new();
         let (sender, verdict) = watch::channel(Verdict::Unknown);
+        let metrics = Arc::new(Metrics::new());
         let persist = Persist {
             reader: self.reader.clone(),
             store: self.fake.clone(),
@@ -240,7 +255,7 @@ impl Bench {
                 retain_for: Duration::from_hours(24),
                 retain_max: 100,
             },
-            metrics: Arc::default(),
+            metrics: metrics.persistence(),
             settled: self.settled.subscribe(),
             stop: stop.clone(),
             verdict: sender,
@@ -249,6 +264,7 @@ impl Bench {
             task: tokio::spawn(persist.run()),
             stop,
             verdict,
+            metrics,
         }
     }
 
@@ -312,8 +328,9 @@ async fn what_ended_while_no_server_was_there_is_completed_where_history_is_kept
     bench.pass(1).await;
     one.task.abort();
     bench.commit([delete("a")]);
-    let _next = bench.run();
+    let next = bench.run();
     bench.pass(60).await;
+    assert_eq!(next.counted(), 1);
     let want = [
         ("a".to_owned(), Phase::Completed),
         ("b".to_owned(), Phase::Active),
@@ -329,7 +346,7 @@ async fn an_end_that_another_server_writes_meanwhile_stays_as_it_was_written() {
     bench.pass(1).await;
     one.task.abort();
     bench.commit([delete("a")]);
-    let _next = bench.run();
+    let next = bench.run();
     bench.pass(1).await;
     {
         let mut objects = lock(&bench.fake.objects);
@@ -342,6 +359,7 @@ async fn an_end_that_another_server_writes_meanwhile_stays_as_it_was_written() {
     let before = bench.changes();
     bench.pass(60).await;
     assert_eq!(bench.changes(), before);
+    assert_eq!(next.counted(), 0);
     let objects = lock(&bench.fake.objects);
     let status = objects.values().next().unwrap().status.as_ref().unwrap();
     assert_eq!(status.message, "seen by another");

@@ -25,6 +25,9 @@ pub(super) struct Record {
     pub due: Option<Instant>,
     /// Since when it should have been written.
     pub since: Option<Instant>,
+    /// When something else was first wanted while it was being written: its place in line
+    /// after that.
+    pub changed: Option<Instant>,
     /// Not to be written before this time.
     pub not_before: Option<Instant>,
     pub writing: bool,
@@ -167,6 +170,13 @@ impl Record {
                 fate: Fate::End, ..
             }) if !doubled => Task::End,
             Wanted::Gone | Wanted::Orphan(_) => Task::Delete { uid },
+        }
+    }
+
+    /// Something else is wanted.
+    pub fn has_changed(&mut self, now: Instant) {
+        if self.writing {
+            self.changed.get_or_insert(now);
         }
     }
 

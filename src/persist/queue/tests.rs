@@ -21,6 +21,11 @@ fn name(number: usize) -> Arc<str> {
     format!("op-{number}").into()
 }
 
+/// The names of those that `jobs` write.
+fn names(jobs: &[Job]) -> Vec<&str> {
+    jobs.iter().map(|job| &*job.name).collect()
+}
+
 /// An entry of an index; the queue does not look into it.
 fn entry() -> Arc<Entry> {
     let bounds = Bounds {
@@ -870,4 +875,33 @@ async fn orphans_of_rule_sets_that_are_unread_wait_and_those_of_lost_namespaces_
         let want = if retain { "end" } else { "delete" };
         assert_eq!(bench.written, [("op-1".to_owned(), want)]);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_changes_while_it_is_written_is_written_before_what_changes_later() {
+    let mut bench = Bench::new(SETTINGS);
+    bench.live(0, active(1));
+    let first = bench.job().unwrap();
+    bench.now += seconds(1);
+    bench.live(0, completed(2));
+    bench.now += seconds(1);
+    for number in 1..=CONCURRENCY {
+        bench.live(number, active(1));
+    }
+    bench.now += seconds(1);
+    bench.succeed(&first);
+    let jobs: Vec<Job> = std::iter::from_fn(|| bench.job()).collect();
+    assert_eq!(names(&jobs), ["op-0", "op-1", "op-2", "op-3"]);
+
+    // What need not be written for a while does not come sooner for it.
+    for job in &jobs {
+        bench.succeed(job);
+    }
+    let last = bench.job().unwrap();
+    assert_eq!(&*last.name, "op-4");
+    bench.live(4, active(2));
+    bench.now += seconds(1);
+    bench.succeed(&last);
+    assert_eq!(bench.pass(SETTINGS.resync - seconds(1)), 0);
+    assert_eq!(bench.pass(seconds(1)), 1);
 }
