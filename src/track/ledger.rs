@@ -198,6 +198,12 @@ impl Ledger {
         self.ended.insert(place, (until, id));
     }
 
+    /// When the last of those that ended started, as long as that is remembered.
+    pub(super) fn last_start(&self, id: &OperationId) -> Option<Timestamp> {
+        let second = self.starts.get(id)?.last;
+        Timestamp::from_second(second).ok()
+    }
+
     /// `start`, or a second after the predecessor's start if it is not after that: the
     /// name of an operation is made of the second in which it started.
     pub(super) fn after_predecessor(&self, id: &OperationId, start: Start) -> Start {

@@ -1,6 +1,7 @@
 //! What was there before a restart, taken up again: operations come back as they were,
 //! and nothing of them ends or changes before their subjects and rules are known again.
 
+use super::arbitrate::What;
 use super::ledger::Identity;
 use super::operation::{Operation, Restored};
 use super::subject::Tracked;
@@ -51,24 +52,43 @@ impl Tracker {
         let known = !self.restored.insert(operation.uid());
         if let Some(ended) = ended {
             // Who told first counts, but for this: what is over stays over, and whoever says
-            // that it goes on has looked before it ended.
-            if known && !self.withdraw(&identity, &operation) {
+            // that it goes on has looked before it ended. An end that is told is better than
+            // one that was only concluded, too.
+            let concluded = self.concluded.remove(&operation.uid());
+            if known && !concluded && !self.withdraw(&identity, &operation) {
                 return;
             }
             let shown = self.ledger.restore(&identity, &operation, ended, now);
             if known && !shown {
                 self.ledger.take_back(&operation);
             }
+            self.conclude(&identity, operation.what, now);
             return;
         }
         if known {
             return;
         }
+        let what = operation.what.clone();
         let tracked = self
             .subjects
             .entry(identity.clone())
-            .or_insert_with(|| Box::new(Tracked::remembered(identity, view)));
+            .or_insert_with(|| Box::new(Tracked::remembered(identity.clone(), view)));
         tracked.restore(operation, is_shown, &mut self.ledger, now);
+        self.conclude(&identity, what, now);
+    }
+
+    /// Ends what was taken up as one that goes on, if a later run of it is over: it was by
+    /// then. Custom resources are not written in the order of what they tell, so the end of a
+    /// run may not be there yet when the whole of the next is.
+    fn conclude(&mut self, identity: &Identity, what: What, now: Now) {
+        let id = (identity.clone(), what);
+        let Some(later) = self.ledger.last_start(&id) else {
+            return;
+        };
+        let tracked = self.subjects.get_mut(identity);
+        let over = tracked.and_then(|it| it.conclude(&id.1, later, &mut self.ledger, now));
+        self.concluded.extend(over);
+        self.forget_if_over(identity);
     }
 
     /// Whether this one was taken up as one that goes on; then it does no more.

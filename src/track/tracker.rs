@@ -71,6 +71,8 @@ pub struct Tracker {
     /// UIDs of operations that were taken up from before a restart: several may tell of
     /// one.
     pub(super) restored: HashSet<Uuid>,
+    /// Those of them that must be over, though nobody has told of their end.
+    pub(super) concluded: HashSet<Uuid>,
 }
 
 #[derive(Debug, Default)]
@@ -92,6 +94,7 @@ impl Tracker {
             feeds: HashMap::new(),
             subjects: HashMap::new(),
             restored: HashSet::new(),
+            concluded: HashSet::new(),
         }
     }
 

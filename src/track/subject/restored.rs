@@ -9,6 +9,7 @@ use crate::track::operation::{Operation, SubjectView, UNCLAIMED};
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
+use uuid::Uuid;
 
 /// What times of managedFields are exact to.
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
@@ -70,6 +71,29 @@ impl Tracked {
             ledger.not_due(at, (self.identity.clone(), over.what.clone()));
         }
         true
+    }
+
+    /// Ends what was taken up and started before `later`, when another run of it did that is
+    /// over. Its UID, if there was one: what has been looked at since counts for more.
+    pub(in crate::track) fn conclude(
+        &mut self,
+        what: &What,
+        later: Timestamp,
+        ledger: &mut Ledger,
+        now: Now,
+    ) -> Option<Uuid> {
+        let operation = &self.operations.get(what)?.operation;
+        if !self.memory.unseen || operation.start_second() >= later.as_second() {
+            return None;
+        }
+        // It stays as long as what was seen to end then.
+        let ago = now.wall.duration_since(later).unsigned_abs();
+        let then = Now {
+            wall: later,
+            steady: now.steady.checked_sub(ago).unwrap_or(now.steady),
+        };
+        let over = self.complete(what, Some(End::Replaced), ledger, then)?;
+        Some(over.uid())
     }
 
     /// Whether nobody watches it yet.

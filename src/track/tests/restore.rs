@@ -522,6 +522,88 @@ fn whoever_tells_that_it_is_over_knows_better_than_one_who_says_that_it_goes_on(
     assert_eq!(world.one().status.phase, Phase::Active);
 }
 
+#[test]
+fn a_run_was_over_when_a_later_one_started_of_which_the_end_is_told() {
+    let kept = || settings(Some(RETENTION));
+    let mut before = world_with(kept());
+    before.vm(&["Migrating"]);
+    let goes_on = before.one();
+    for what in [&[] as &[&str], &["Migrating"], &[]] {
+        before.after(Duration::from_secs(10));
+        before.vm(what);
+        before.after(DEBOUNCE);
+    }
+    let [first, second]: [InFlightOperation; 2] = before.shown().try_into().unwrap();
+    let (over, later) = if identity(&first) == identity(&goes_on) {
+        (&first, &second)
+    } else {
+        (&second, &first)
+    };
+    let goes_on = &goes_on;
+    // Without its end, with it, and with the same told again.
+    let all: [&[&InFlightOperation]; 10] = [
+        &[goes_on, later],
+        &[later, goes_on],
+        &[goes_on, later, goes_on],
+        &[goes_on, later, later],
+        &[goes_on, over, later],
+        &[goes_on, later, over],
+        &[over, goes_on, later],
+        &[over, later, goes_on],
+        &[later, goes_on, over],
+        &[later, over, goes_on],
+    ];
+    let unversioned = |it: &InFlightOperation| {
+        let mut it = it.clone();
+        it.metadata.resource_version = None;
+        it
+    };
+    for told in all {
+        let mut world = before.restarted_with(kept(), DEBOUNCE, Vec::new());
+        for operation in told {
+            world.message(Message::Restore {
+                operations: vec![(*operation).clone()],
+                version: None,
+            });
+        }
+        let shown = world.shown();
+        assert_eq!(shown.len(), 2, "{shown:?}");
+        let of = |one: &InFlightOperation| {
+            let same = shown.iter().find(|it| identity(it) == identity(one));
+            unversioned(same.expect("it is shown"))
+        };
+        assert_eq!(of(later), unversioned(later));
+        let is_told = told.iter().any(|it| *it == over);
+        if is_told {
+            assert_eq!(of(over), unversioned(over), "with the end that was told");
+        } else {
+            let status = of(goes_on).status;
+            assert_eq!(status.reason, "Replaced");
+            let start = later.metadata.creation_timestamp.as_ref();
+            assert_eq!(status.completed.as_ref(), start);
+        }
+        // It goes on again, as another one; what is over stays so for the rest of its time.
+        world.lists(&["Migrating"]);
+        assert_eq!(world.shown().len(), 3);
+        world.after(RETENTION.age);
+        let name = &world.one().metadata.name;
+        assert!(![&over.metadata.name, &later.metadata.name].contains(&name));
+    }
+    // The end of an earlier run says nothing.
+    before.vm(&["Migrating"]);
+    let mut shown = before.shown();
+    let in_flight = |it: &&InFlightOperation| it.status.phase == Phase::Active;
+    let third = shown.iter().find(in_flight).expect("it is shown").clone();
+    for _ in 0..2 {
+        let mut world = before.restarted_with(kept(), DEBOUNCE, shown.clone());
+        world.lists(&["Migrating"]);
+        let shown_again = world.shown();
+        let goes_on = shown_again.iter().find(in_flight).expect("it goes on");
+        assert_eq!(identity(goes_on), identity(&third));
+        shown.reverse();
+    }
+}
+
 /// A world that was told of both, in each order, and what a watcher saw of that.
 fn told_of(both: &[InFlightOperation; 2]) -> impl Iterator<Item = (World, Vec<String>)> {
     let mut later = world();
