@@ -3,9 +3,9 @@
 use super::{Evaluation, FieldFailure, Finding, MAX_FAILURE, Outcome, Says};
 use crate::api::labels;
 use crate::expression::{Failure, Item, Program, Scope};
-use crate::rules::{self, EvaluationFailure, ForEach, Rule, RuleSet};
+use crate::rules::{self, EvaluationFailure, ForEach, Labels, Rule, RuleSet};
 use crate::telemetry::Metrics;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Longest message of an operation, in characters: it is in every watch event, and a
@@ -30,7 +30,7 @@ pub(super) struct Asking<'a, 's> {
 }
 
 /// The labels of one rule set on one object: computed for the first rule that matches.
-type Labels = Option<Arc<BTreeMap<String, String>>>;
+type Asked = Option<Arc<Labels>>;
 
 /// Where an answer belongs.
 #[derive(Clone, Copy)]
@@ -75,7 +75,7 @@ impl<'s> Asking<'_, 's> {
     }
 
     /// Asks a rule about each element.
-    fn items(&mut self, place: Place<'_>, each: &'s ForEach, labels: &mut Labels) {
+    fn items(&mut self, place: Place<'_>, each: &'s ForEach, labels: &mut Asked) {
         let items: Vec<Item<'s>> = match each.list.items(&mut self.scope) {
             Ok(items) => items,
             Err(Failure::Missing(_)) => return,
@@ -112,12 +112,10 @@ impl<'s> Asking<'_, 's> {
     }
 
     /// Asks a rule about the object, or about the element that is bound.
-    fn rule(&mut self, place: Place<'_>, labels: &mut Labels) {
+    fn rule(&mut self, place: Place<'_>, labels: &mut Asked) {
         match place.rule.expression.test(&mut self.scope) {
             Ok(true) => {
-                let labels = labels
-                    .get_or_insert_with(|| Arc::new(self.labels(place)))
-                    .clone();
+                let labels = labels.get_or_insert_with(|| self.labels(place)).clone();
                 let says = self.says(place, labels);
                 self.find(place, Some(says));
             }
@@ -139,7 +137,7 @@ impl<'s> Asking<'_, 's> {
     }
 
     /// What the rule says of an operation that it detects.
-    fn says(&mut self, place: Place<'_>, labels: Arc<BTreeMap<String, String>>) -> Says {
+    fn says(&mut self, place: Place<'_>, labels: Arc<Labels>) -> Says {
         let details = &place.rule.details;
         let state = self
             .text(place, "state", details.state.as_ref())
@@ -254,17 +252,27 @@ impl<'s> Asking<'_, 's> {
 
     /// The rule set's own labels: fixed ones, then computed ones where no fixed one
     /// stands. A computed one that fails is left out and counted.
-    fn labels(&mut self, place: Place<'_>) -> BTreeMap<String, String> {
+    fn labels(&mut self, place: Place<'_>) -> Arc<Labels> {
+        if place.rule_set.label_expressions.is_empty() {
+            return place.rule_set.labels.clone();
+        }
         // They are of the rule set, and not of any element.
         let item = self.scope.set_item(None);
-        let mut all = place.rule_set.labels.clone();
+        let fixed = &place.rule_set.labels;
+        let most = fixed.len() + place.rule_set.label_expressions.len();
+        let mut all = Labels::with_capacity(most);
+        all.extend(
+            fixed
+                .iter()
+                .map(|(key, value)| (key.clone(), value.clone())),
+        );
         for (key, program) in &place.rule_set.label_expressions {
             if all.contains_key(key) {
                 continue;
             }
             match program.text(&mut self.scope) {
                 Ok(value) => {
-                    all.insert(key.clone(), labels::to_value(&value));
+                    all.insert(key.clone(), labels::to_value(&value).into());
                 }
                 Err(failure) => {
                     let field = format!("labelExpressions[{key}]");
@@ -273,7 +281,7 @@ impl<'s> Asking<'_, 's> {
             }
         }
         self.scope.set_item(item);
-        all
+        Arc::new(all)
     }
 
     fn fail(&mut self, place: Place<'_>, field: &str, message: &str) {

@@ -13,7 +13,7 @@ use self::ask::Asking;
 use crate::api::Gvr;
 use crate::api::live::State;
 use crate::expression::{Budget, Doc, Node, Scope};
-use crate::rules::{EvaluationFailure, RuleBook, RuleSet};
+use crate::rules::{EvaluationFailure, Labels, RuleBook, RuleSet};
 use crate::telemetry::Metrics;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -170,7 +170,7 @@ pub struct Says {
     /// Place of the rule in its list.
     pub order: usize,
     /// Labels of the rule set, with the values computed from the subject.
-    pub labels: Arc<BTreeMap<String, String>>,
+    pub labels: Arc<Labels>,
     /// How it goes; None is `Progressing`.
     pub state: Option<State>,
     /// CamelCase; None is the operation's name.

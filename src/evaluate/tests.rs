@@ -226,8 +226,8 @@ fn labels_are_of_the_rule_set_and_not_of_an_element() {
     let says = evaluation.findings[0].says.as_ref().expect("an answer");
     let labels: Vec<_> = says.labels.iter().collect();
     assert_eq!(labels.len(), 2);
-    assert_eq!(says.labels["tier"], "fixed");
-    assert_eq!(says.labels["zone"], "east");
+    assert_eq!(&*says.labels[&"tier".into()], "fixed");
+    assert_eq!(&*says.labels[&"zone".into()], "east");
 }
 
 #[test]

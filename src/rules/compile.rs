@@ -46,7 +46,7 @@ pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<I
         if let Some(program) =
             compiler.program(field, &label.expression, Kind::String, &environment)
         {
-            label_expressions.push((label.key.clone(), program));
+            label_expressions.push((label.key.as_str().into(), program));
         }
     }
     if !compiler.invalid.is_empty() {
@@ -64,6 +64,8 @@ pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<I
         let message = format!("labelSelector: {length} bytes as text are more than {MAX_SELECTOR}");
         return Err(vec![Invalid::Spec(message)]);
     }
+    let labels = spec.labels.iter();
+    let labels = labels.map(|(key, value)| (key.as_str().into(), value.as_str().into()));
     Ok(RuleSet {
         name: Arc::from(name),
         component: Arc::from(spec.component.as_str()),
@@ -71,7 +73,7 @@ pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<I
             .then(|| spec.namespaces.iter().cloned().collect()),
         // One without a requirement selects everything.
         selector: selector.filter(|selector| !selector.selects_all()),
-        labels: spec.labels.clone(),
+        labels: Arc::new(labels.collect()),
         label_expressions,
         environment,
         rules: rules.into_iter().flatten().collect(),

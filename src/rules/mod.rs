@@ -25,7 +25,8 @@ use crate::api::{Gvr, Source};
 use crate::expression::{Environment, Program, Projection};
 use jiff::Timestamp;
 use kube::core::Selector;
-use std::collections::{BTreeMap, BTreeSet};
+use litemap::LiteMap;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -133,6 +134,10 @@ impl RuleBook {
     }
 }
 
+/// Labels that a rule set gives to operations: two or three, and each operation in flight
+/// has its own, so that the keys are shared.
+pub type Labels = LiteMap<Arc<str>, Arc<str>>;
+
 /// One OperationRuleSet, compiled.
 #[derive(Debug)]
 pub struct RuleSet {
@@ -145,9 +150,9 @@ pub struct RuleSet {
     /// Which objects it looks at, by their labels; None is all of them.
     pub selector: Option<Selector>,
     /// Labels with fixed values.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Arc<Labels>,
     /// Labels whose values are computed.
-    pub label_expressions: Vec<(String, Program)>,
+    pub label_expressions: Vec<(Arc<str>, Program)>,
     /// What its expressions may use beside the object.
     pub environment: Environment,
     /// The rules, in the order of the list.

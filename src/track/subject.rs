@@ -140,10 +140,10 @@ impl Tracked {
             self.settle_since(changed, ledger, now);
         }
         for (what, found) in answers.found {
-            let detections: Detections = found
-                .into_iter()
-                .filter_map(|(name, detection)| Some((name, detection?)))
-                .collect();
+            // Collected it would have room for four.
+            let mut detections = Detections::with_capacity(found.len());
+            let detecting = found.into_iter();
+            detections.extend(detecting.filter_map(|(name, detection)| Some((name, detection?))));
             self.wait(what, detections, start, ledger, now);
         }
         self.refresh_since(again, gap, ledger, now);

@@ -227,7 +227,11 @@ fn fill(result: &mut ObjectResult, evaluation: Evaluation) {
             message: says.message.to_string(),
             progress: says.progress,
             started: says.started.map(Time),
-            labels: Arc::unwrap_or_clone(says.labels),
+            labels: says
+                .labels
+                .iter()
+                .map(|(key, value)| (key.to_string(), value.to_string()))
+                .collect(),
         });
     }
     result

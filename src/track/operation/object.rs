@@ -181,7 +181,10 @@ impl Operation {
     /// Computed labels, under the fixed ones, under those that the server sets.
     fn labels(&self, view: &SubjectView) -> BTreeMap<String, String> {
         let subject = &view.subject;
-        let mut all = (*self.speaker.says.labels).clone();
+        let authors = self.speaker.says.labels.iter();
+        let mut all: BTreeMap<String, String> = authors
+            .map(|(key, value)| (key.to_string(), value.to_string()))
+            .collect();
         let mut set = |suffix: &str, value: &str| {
             debug_assert!(labels::SERVER_SUFFIXES.contains(&suffix), "{suffix}");
             if !value.is_empty() {

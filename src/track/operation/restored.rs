@@ -8,12 +8,11 @@ use crate::api::live::{InFlightOperation, Phase, StartTimeSource, State, Status}
 use crate::api::{Gvr, labels};
 use crate::evaluate::{Says, Subject};
 use crate::expression::Environment;
-use crate::rules::{self, RuleBook, RuleSet};
+use crate::rules::{self, Labels, RuleBook, RuleSet};
 use crate::track::arbitrate::What;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use litemap::LiteMap;
-use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use uuid::Uuid;
@@ -238,7 +237,7 @@ fn known_by_name(name: &Arc<str>, component: &Arc<str>) -> Arc<RuleSet> {
         component: component.clone(),
         namespaces: None,
         selector: None,
-        labels: BTreeMap::new(),
+        labels: Arc::default(),
         label_expressions: Vec::new(),
         environment: Environment::default(),
         rules: Vec::new(),
@@ -339,7 +338,7 @@ fn speaker(object: &InFlightOperation) -> Result<Detection, Refused> {
 }
 
 /// The labels that the rule set gave it: all but those that the server sets itself.
-fn authors_labels(object: &InFlightOperation) -> Result<BTreeMap<String, String>, Refused> {
+fn authors_labels(object: &InFlightOperation) -> Result<Labels, Refused> {
     let field = Refused::Field("metadata.labels");
     let all = object.metadata.labels.iter().flatten();
     if all.clone().count() > MAX_MEMBERS {
@@ -349,12 +348,12 @@ fn authors_labels(object: &InFlightOperation) -> Result<BTreeMap<String, String>
         let own = key.strip_prefix(labels::PREFIX);
         own.is_some_and(|suffix| !labels::AUTHOR_SUFFIXES.contains(&suffix))
     };
-    let mut authors = BTreeMap::new();
+    let mut authors = Labels::new();
     for (key, value) in all.filter(|(key, _)| !servers(key)) {
         if !labels::is_key(key) || !labels::is_value(value) {
             return Err(field);
         }
-        authors.insert(key.clone(), value.clone());
+        authors.insert(key.as_str().into(), value.as_str().into());
     }
     Ok(authors)
 }

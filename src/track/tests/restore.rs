@@ -110,7 +110,7 @@ fn everything_that_rules_said_survives() {
     let mut before = world();
     let rule_set = before.book.rule_sets[0].clone();
     let says = Says {
-        labels: Arc::new([("tier".to_owned(), "gold".to_owned())].into()),
+        labels: Arc::new([("tier".into(), "gold".into())].into_iter().collect()),
         state: Some(State::Blocked),
         reason: Some("NoNode".into()),
         message: "Waits for a node".into(),
@@ -573,7 +573,7 @@ fn a_run_was_over_when_a_later_one_started_of_which_the_end_is_told() {
             unversioned(same.expect("it is shown"))
         };
         assert_eq!(of(later), unversioned(later));
-        let is_told = told.iter().any(|it| *it == over);
+        let is_told = told.contains(&over);
         if is_told {
             assert_eq!(of(over), unversioned(over), "with the end that was told");
         } else {
