@@ -1,9 +1,11 @@
 //! What lists, commits and watches cost, at named sizes.
 
-use bytes::Bytes;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use ifo::index::{At, Bounds, Cursor, Key, Layout, Reader, Scope, Stamp, Write, Writer, index};
+use ifo::index::{
+    At, Bounds, Cursor, Entry, Key, Layout, Reader, Scope, Stamp, Write, Writer, index,
+};
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// About what the table of the live resource needs.
@@ -24,6 +26,7 @@ static LAYOUT: Layout = Layout {
         &["status", "progress"],
         &["status", "completed"],
     ],
+    example: b"",
 };
 /// The server's.
 const BOUNDS: Bounds = Bounds {
@@ -126,7 +129,7 @@ fn commit(c: &mut Criterion) {
             let there = writer.get(&key(7)).expect("all were put in");
             b.iter_batched(
                 || {
-                    let (key, json) = (there.key().clone(), there.json().to_vec());
+                    let (key, json) = (there.key().clone(), there.open().into_json());
                     vec![Write::Put { key, json }]
                 },
                 |batch| writer.commit(batch, Stamp::Mint),
@@ -147,7 +150,7 @@ fn fan_out(c: &mut Criterion) {
     let mut group = c.benchmark_group("fan-out");
     for (name, watchers) in [("1 cursor", 1_usize), ("1k cursors", 1_000)] {
         let (mut writer, reader) = filled(1_000);
-        let (told, mut heard) = tokio::sync::mpsc::channel::<Bytes>(watchers);
+        let (told, mut heard) = tokio::sync::mpsc::channel::<Arc<Entry>>(watchers);
         for _ in 0..watchers {
             let cursor = reader
                 .follow(reader.head(), Scope::All)
@@ -177,10 +180,10 @@ fn fan_out(c: &mut Criterion) {
     group.finish();
 }
 
-async fn deliver(mut cursor: Cursor, told: tokio::sync::mpsc::Sender<Bytes>) {
+async fn deliver(mut cursor: Cursor, told: tokio::sync::mpsc::Sender<Arc<Entry>>) {
     while let Ok(changes) = cursor.next().await {
         for entry in changes.into_iter().filter_map(|change| change.after) {
-            if told.send(entry.json().clone()).await.is_err() {
+            if told.send(entry).await.is_err() {
                 return;
             }
         }

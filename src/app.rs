@@ -347,12 +347,13 @@ fn sample(reader: &Reader) -> IndexSample {
         operations: entries
             .iter()
             .filter_map(|entry| {
+                let object = entry.open();
                 let text = |path: &[&str]| -> Option<String> {
                     let number = resource::LIVE_LAYOUT
                         .paths
                         .iter()
                         .position(|own| *own == path)?;
-                    serde_json::from_slice(entry.value(number)?).ok()
+                    serde_json::from_slice(object.value(number)?).ok()
                 };
                 let started: Timestamp = text(&["metadata", "creationTimestamp"])?.parse().ok()?;
                 Some(OperationSample {

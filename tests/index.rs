@@ -12,7 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-static LAYOUT: Layout = Layout { paths: &[&["n"]] };
+static LAYOUT: Layout = Layout {
+    paths: &[&["n"]],
+    example: b"",
+};
 
 /// What a log keeps of a write: which object, and its number, or None for a delete.
 type Step = (Key, Option<u64>);
@@ -34,7 +37,8 @@ fn write((key, n): &Step) -> Write {
 }
 
 fn number(entry: &Entry) -> u64 {
-    let digits = std::str::from_utf8(entry.value(0).unwrap()).unwrap();
+    let object = entry.open();
+    let digits = std::str::from_utf8(object.value(0).unwrap()).unwrap();
     digits.parse().unwrap()
 }
 

@@ -1,18 +1,21 @@
 //! One object at one version: encoded once, and spliced rather than decoded.
 
-use super::scan::{self, Malformed, Span, Spans};
+use super::pack::Packed;
+use super::scan::{self, Malformed, Span};
 use super::{Key, Rv};
-use bytes::Bytes;
 
 #[cfg(test)]
 mod tests;
 
-/// The paths, such as `["spec", "operation"]`, whose spans each entry keeps, beside
-/// those of metadata, its resourceVersion and its labels. At most [`Layout::MOST`].
+/// What is known beforehand of the objects of an index.
 #[derive(Debug)]
 pub struct Layout {
-    /// The paths, by number.
+    /// The paths, such as `["spec", "operation"]`, whose spans each entry keeps, by number,
+    /// beside those of metadata, its resourceVersion and its labels. At most
+    /// [`Layout::MOST`].
     pub paths: &'static [&'static [&'static str]],
+    /// JSON like theirs: what an object has in common with it takes no room. It may be empty.
+    pub example: &'static [u8],
 }
 
 impl Layout {
@@ -21,31 +24,80 @@ impl Layout {
     pub const MOST: usize = 60;
 }
 
-/// One object at one version: its JSON, encoded once, and where the parts lie that
-/// tables and selectors need.
+/// One object at one version: its JSON, encoded once and packed, and where the parts lie
+/// that tables and selectors need.
 #[derive(Debug)]
 pub struct Entry {
     key: Key,
     rv: Rv,
-    json: Bytes,
-    metadata: Span,
-    /// The digits of `metadata.resourceVersion`, without quotes.
-    version: Span,
-    labels: Span,
-    values: Box<[Span]>,
+    packed: Packed,
+    layout: &'static Layout,
+    spans: Spans,
 }
 
-impl Entry {
+/// Spans that every entry has, before those of its layout.
+mod own {
+    pub const METADATA: usize = 0;
+    /// The digits of `metadata.resourceVersion`, without quotes.
+    pub const VERSION: usize = 1;
+    pub const LABELS: usize = 2;
+    pub const COUNT: usize = 3;
+}
+
+/// The spans of an entry, in half the room if its JSON is short.
+#[derive(Debug)]
+enum Spans {
+    Short(Box<[[u16; 2]]>),
+    Long(Box<[Span]>),
+}
+
+impl Spans {
+    fn new(spans: Box<[Span]>) -> Self {
+        let short = |at: u32| u16::try_from(at).ok();
+        let halved = spans
+            .iter()
+            .map(|span| Some([short(span.start)?, short(span.end)?]));
+        match halved.collect() {
+            Some(halved) => Self::Short(halved),
+            None => Self::Long(spans),
+        }
+    }
+
+    /// That of this number; empty if there is none.
+    fn get(&self, number: usize) -> Span {
+        let span = match self {
+            Self::Short(spans) => spans.get(number).map(|&[start, end]| Span {
+                start: start.into(),
+                end: end.into(),
+            }),
+            Self::Long(spans) => spans.get(number).copied(),
+        };
+        span.unwrap_or_default()
+    }
+
+    fn weight(&self) -> usize {
+        match self {
+            Self::Short(spans) => size_of_val(&**spans),
+            Self::Long(spans) => size_of_val(&**spans),
+        }
+    }
+}
+
+/// An object that is to become an entry, as of its version.
+#[derive(Debug)]
+pub(super) struct Encoded {
+    json: Vec<u8>,
+    spans: Box<[Span]>,
+    rv: Rv,
+    layout: &'static Layout,
+}
+
+impl Encoded {
     /// Takes the object in `text` in, as of version `rv`: that is the resourceVersion in
     /// its JSON, whichever was there, or none. All else stays byte for byte.
-    pub(super) fn encode(
-        key: Key,
-        rv: Rv,
-        text: &[u8],
-        layout: &Layout,
-    ) -> Result<Self, Malformed> {
-        let spans = scan::spans(text, layout)?;
-        let splice = Splice::plan(text, &spans, rv);
+    pub fn new(rv: Rv, text: &[u8], layout: &'static Layout) -> Result<Self, Malformed> {
+        let found = scan::spans(text, layout)?;
+        let splice = Splice::plan(text, &found, rv);
         let json = splice.apply(text);
         if u32::try_from(json.len()).is_err() {
             return Err(Malformed {
@@ -53,21 +105,43 @@ impl Entry {
                 at: 0,
             });
         }
-        let mut values = spans.values;
-        for value in &mut values {
-            *value = splice.moved(*value);
-        }
+        let mut spans = Vec::with_capacity(own::COUNT + found.values.len());
+        spans.push(splice.moved(found.metadata));
+        spans.push(splice.digits_span());
+        spans.push(splice.moved(found.labels));
+        spans.extend(found.values.iter().map(|value| splice.moved(*value)));
         Ok(Self {
-            key,
+            json,
+            spans: spans.into(),
             rv,
-            metadata: splice.moved(spans.metadata),
-            version: splice.digits_span(),
-            labels: splice.moved(spans.labels),
-            values,
-            json: json.into(),
+            layout,
         })
     }
 
+    /// Whether it differs from `other` in nothing but the resourceVersion.
+    pub fn is_same_but_version(&self, other: &Entry) -> bool {
+        let other = other.open();
+        around(&self.json, self.spans[own::VERSION]) == around(&other.json, other.version())
+    }
+
+    /// The entry, at `key`.
+    pub fn pack(self, key: Key) -> Entry {
+        Entry {
+            key,
+            rv: self.rv,
+            packed: Packed::new(&self.json, self.layout.example),
+            layout: self.layout,
+            spans: Spans::new(self.spans),
+        }
+    }
+}
+
+/// What is before and after `cut`.
+fn around(json: &[u8], cut: Span) -> (&[u8], &[u8]) {
+    (&json[..cut.start as usize], &json[cut.end as usize..])
+}
+
+impl Entry {
     /// Where it is.
     pub fn key(&self) -> &Key {
         &self.key
@@ -78,46 +152,87 @@ impl Entry {
         self.rv
     }
 
-    /// The whole object: JSON as compact as it was committed.
-    pub fn json(&self) -> &Bytes {
-        &self.json
+    /// The object, to read. It costs about a microsecond and as much memory as the JSON has
+    /// bytes, for as long as it is read.
+    pub fn open(&self) -> Object<'_> {
+        Object {
+            entry: self,
+            json: self.packed.open(self.layout.example),
+        }
     }
 
-    /// The JSON of the value at path number `path` of the [`Layout`], if it is there.
-    pub fn value(&self, path: usize) -> Option<&[u8]> {
-        self.values.get(path).and_then(|&span| self.part(span))
-    }
-
-    /// The JSON of `metadata`.
-    pub fn metadata(&self) -> &[u8] {
-        self.metadata.of(&self.json)
-    }
-
-    /// The JSON of `metadata.labels`, an object, if there are any.
-    pub fn labels(&self) -> Option<&[u8]> {
-        self.part(self.labels)
-    }
-
-    /// The object's JSON with another resourceVersion in it (for DELETED events).
-    pub fn json_at(&self, rv: Rv) -> Bytes {
-        Splice::replace(self.version, rv).apply(&self.json).into()
-    }
-
-    /// Whether the two differ in nothing but their resourceVersion.
-    pub(super) fn same_but_version(&self, other: &Self) -> bool {
-        let around = |entry: &Self| {
-            let (start, end) = (entry.version.start as usize, entry.version.end as usize);
-            (entry.json.slice(..start), entry.json.slice(end..))
-        };
-        around(self) == around(other)
+    /// Puts the whole object's JSON at the end of `out`, without the copy that
+    /// [`Entry::open`] makes.
+    pub fn append_json(&self, out: &mut Vec<u8>) {
+        self.packed.append_to(out, self.layout.example);
     }
 
     /// About how many bytes of memory it takes up.
     pub(super) fn weight(&self) -> usize {
-        size_of::<Self>() + self.json.len() + self.key.name.len() + size_of_val(&*self.values)
+        size_of::<Self>() + self.packed.len() + self.key.name.len() + self.spans.weight()
+    }
+}
+
+/// An entry whose JSON can be read.
+#[derive(Debug)]
+pub struct Object<'a> {
+    entry: &'a Entry,
+    json: Vec<u8>,
+}
+
+impl<'a> Object<'a> {
+    /// What it is the JSON of.
+    pub fn entry(&self) -> &'a Entry {
+        self.entry
     }
 
-    fn part(&self, span: Span) -> Option<&[u8]> {
+    /// The whole object: JSON as compact as it was committed.
+    pub fn json(&self) -> &[u8] {
+        &self.json
+    }
+
+    /// The same, to keep.
+    pub fn into_json(self) -> Vec<u8> {
+        self.json
+    }
+
+    /// The JSON of the value at path number `path` of the [`Layout`], if it is there.
+    pub fn value(&self, path: usize) -> Option<&[u8]> {
+        self.part(own::COUNT + path)
+    }
+
+    /// The JSON of `metadata`.
+    pub fn metadata(&self) -> &[u8] {
+        self.entry.spans.get(own::METADATA).of(&self.json)
+    }
+
+    /// The JSON of `metadata.labels`, an object, if there are any.
+    pub fn labels(&self) -> Option<&[u8]> {
+        self.part(own::LABELS)
+    }
+
+    /// The object's JSON with another resourceVersion in it (for DELETED events).
+    pub fn json_at(&self, rv: Rv) -> Vec<u8> {
+        Splice::replace(self.version(), rv).apply(&self.json)
+    }
+
+    /// The JSON of `metadata` with another resourceVersion in it.
+    pub fn metadata_at(&self, rv: Rv) -> Vec<u8> {
+        let Span { start, .. } = self.entry.spans.get(own::METADATA);
+        let version = self.version();
+        let inside = Span {
+            start: version.start - start,
+            end: version.end - start,
+        };
+        Splice::replace(inside, rv).apply(self.metadata())
+    }
+
+    fn version(&self) -> Span {
+        self.entry.spans.get(own::VERSION)
+    }
+
+    fn part(&self, number: usize) -> Option<&[u8]> {
+        let span = self.entry.spans.get(number);
         (!span.is_empty()).then(|| span.of(&self.json))
     }
 }
@@ -133,7 +248,7 @@ struct Splice {
 }
 
 impl Splice {
-    fn plan(text: &[u8], spans: &Spans, rv: Rv) -> Self {
+    fn plan(text: &[u8], spans: &scan::Spans, rv: Rv) -> Self {
         if !spans.version.is_empty() {
             let inside = Span {
                 start: spans.version.start + 1,

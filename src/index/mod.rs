@@ -25,6 +25,7 @@
 mod cursor;
 mod entry;
 mod key;
+mod pack;
 mod reader;
 mod ring;
 mod scan;
@@ -33,7 +34,7 @@ mod tests;
 mod writer;
 
 pub use cursor::Cursor;
-pub use entry::{Entry, Layout};
+pub use entry::{Entry, Layout, Object};
 pub use key::{Key, Scope};
 pub use reader::Reader;
 pub use scan::Malformed;

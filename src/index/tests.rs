@@ -10,6 +10,7 @@ use std::time::Instant;
 
 static LAYOUT: Layout = Layout {
     paths: &[&["n"], &["spec", "operation"], &["metadata", "name"]],
+    example: b"",
 };
 const MANY: Bounds = Bounds {
     bytes: 64 << 20,
@@ -31,7 +32,8 @@ fn delete(namespace: &str, name: &str) -> Write {
 
 /// What a list shows: keys, versions and the number that `put` took.
 fn shown(entries: &[Arc<Entry>]) -> Vec<(String, Rv, String)> {
-    let number = |entry: &Entry| String::from_utf8(entry.value(0).unwrap().to_vec()).unwrap();
+    let number =
+        |entry: &Entry| String::from_utf8(entry.open().value(0).unwrap().to_vec()).unwrap();
     entries
         .iter()
         .map(|entry| (entry.key().to_string(), entry.rv(), number(entry)))
@@ -139,7 +141,13 @@ fn grow_old(writer: &mut Writer) {
 fn the_ring_counts_what_it_alone_holds_and_stays_within_its_bytes() {
     let (mut writer, reader) = index(&LAYOUT, MANY);
     let one = replaced_weight(&mut writer, &reader);
-    let json = reader.get(&Key::new("w", "w")).1.unwrap().json().len();
+    let json = reader
+        .get(&Key::new("w", "w"))
+        .1
+        .unwrap()
+        .open()
+        .json()
+        .len();
     assert!(one > json && one < json + 500);
 
     let bytes = 10 * one;
@@ -371,7 +379,7 @@ fn a_write_that_changes_nothing_has_no_version() {
     let there = reader.get(&Key::new("a", "x")).1.unwrap();
     let again = Write::Put {
         key: there.key().clone(),
-        json: there.json().to_vec(),
+        json: there.open().into_json(),
     };
     let bytes = reader.ring_bytes();
     let nothing = vec![put("a", "x", 1), delete("a", "y"), delete("b", "x"), again];
@@ -515,7 +523,9 @@ fn lists_come_to_an_end_beside_a_writer_that_empties_the_ring_at_once() {
                 .iter()
                 .find(|e| &*e.key().name == name)
                 .unwrap()
+                .open()
                 .value(0)
+                .map(<[u8]>::to_vec)
         };
         assert_eq!(entries.len(), 200);
         assert_eq!(of("1"), of("99"), "half a batch");

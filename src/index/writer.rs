@@ -1,6 +1,7 @@
 //! The one that changes the index. Enters: batches. Leaves: changes in the ring, then
 //! in the map, then the published version.
 
+use super::entry::Encoded;
 use super::reader::Shared;
 use super::ring;
 use super::{Bounds, Change, Entry, Error, Key, Layout, Reader, Rv, Stamp, Write};
@@ -201,13 +202,15 @@ impl<'a> Draft<'a> {
                     Some(before) => before.key().clone(),
                     None => self.shared_namespace(key),
                 };
-                let after = Entry::encode(key.clone(), rv, &json, self.layout)
-                    .map_err(|source| Error::Malformed { key, source })?;
-                let same = |old: &Arc<Entry>| old.same_but_version(&after);
+                let after = match Encoded::new(rv, &json, self.layout) {
+                    Ok(after) => after,
+                    Err(source) => return Err(Error::Malformed { key, source }),
+                };
+                let same = |old: &Arc<Entry>| after.is_same_but_version(old);
                 if matches!(self.stamp, Stamp::Mint) && before.as_ref().is_some_and(same) {
                     return Ok(());
                 }
-                (before, Some(Arc::new(after)))
+                (before, Some(Arc::new(after.pack(key))))
             }
             Write::Delete { key } => match self.current(&key) {
                 None => return Ok(()),

@@ -79,7 +79,7 @@ pub(super) fn span(entry: &Entry) -> Option<(Timestamp, Option<Timestamp>)> {
     struct Status {
         completed: Option<Timestamp>,
     }
-    let object: Object = serde_json::from_slice(entry.json()).ok()?;
+    let object: Object = serde_json::from_slice(entry.open().json()).ok()?;
     Some((object.metadata.creation_timestamp, object.status.completed))
 }
 
@@ -98,7 +98,7 @@ pub(super) fn of_entry(entry: &Entry) -> Option<(String, Look)> {
 
 /// The custom resource for an object of the index.
 pub(super) fn cr_of(entry: &Entry) -> Option<persisted::InFlightOperation> {
-    let live: live::InFlightOperation = serde_json::from_slice(entry.json()).ok()?;
+    let live: live::InFlightOperation = serde_json::from_slice(entry.open().json()).ok()?;
     Some(convert::to_cr(&live))
 }
 

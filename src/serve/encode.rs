@@ -1,55 +1,47 @@
-//! Objects, lists and events in the form that was negotiated, spliced from the bytes
-//! that the index holds. Nothing is decoded here.
+//! Objects, lists and events in the form that was negotiated, spliced from the JSON
+//! that the index has packed. Nothing is decoded here.
 
 use super::negotiate::{Form, Include};
 use super::resource::Resource;
 use super::table;
-use crate::index::{Entry, Rv};
-use bytes::Bytes;
+use crate::index::{Entry, Object, Rv};
 use jiff::Timestamp;
 use std::borrow::Cow;
 use std::io::Write as _;
 
-/// An entry as it is shown: at its own version, or at that of its deletion.
+/// An object as it is shown: at its own version, or at that of its deletion.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'a> {
     /// The object.
-    pub entry: &'a Entry,
+    pub object: &'a Object<'a>,
     /// The version to show instead of its own.
     pub at: Option<Rv>,
 }
 
 impl<'a> Shown<'a> {
     /// At its own version.
-    pub fn own(entry: &'a Entry) -> Self {
-        Self { entry, at: None }
+    pub fn own(object: &'a Object<'a>) -> Self {
+        Self { object, at: None }
     }
 
     fn rv(self) -> Rv {
-        self.at.unwrap_or_else(|| self.entry.rv())
+        self.at.unwrap_or_else(|| self.object.entry().rv())
     }
 
     /// The whole object.
-    pub fn json(self) -> Bytes {
+    pub fn json(self) -> Cow<'a, [u8]> {
         match self.at {
-            Some(rv) => self.entry.json_at(rv),
-            None => self.entry.json().clone(),
+            Some(rv) => Cow::Owned(self.object.json_at(rv)),
+            None => Cow::Borrowed(self.object.json()),
         }
     }
 
     /// The JSON of `metadata`.
     fn metadata(self) -> Cow<'a, [u8]> {
-        let own = self.entry.metadata();
-        let Some(rv) = self.at else {
-            return Cow::Borrowed(own);
-        };
-        // Metadata is a part of the object and holds all that changes with the version,
-        // so it starts at the same place and grows or shrinks with the whole.
-        let json = self.entry.json();
-        let start = (own.as_ptr() as usize).saturating_sub(json.as_ptr() as usize);
-        let other = self.entry.json_at(rv);
-        let end = (start + own.len() + other.len()).saturating_sub(json.len());
-        Cow::Owned(other.get(start..end).unwrap_or(own).to_vec())
+        match self.at {
+            Some(rv) => Cow::Owned(self.object.metadata_at(rv)),
+            None => Cow::Borrowed(self.object.metadata()),
+        }
     }
 
     /// Writes a `PartialObjectMetadata`.
@@ -109,14 +101,13 @@ impl Encoder<'_> {
 
     /// Writes one item of a list.
     pub fn item(&self, entry: &Entry, out: &mut Vec<u8>) {
-        let shown = Shown::own(entry);
         match self.form {
-            Form::Whole => out.extend_from_slice(entry.json()),
-            Form::Metadata { version } => shown.partial(version, out),
+            Form::Whole => entry.append_json(out),
+            Form::Metadata { version } => Shown::own(&entry.open()).partial(version, out),
             Form::Table { version, include } => {
                 table::row(
                     self.resource.columns,
-                    shown,
+                    Shown::own(&entry.open()),
                     version,
                     include,
                     self.now,

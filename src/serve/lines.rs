@@ -81,7 +81,8 @@ impl Lines {
         {
             return line.bytes.clone();
         }
-        let bytes = encode(Shown { entry, at }, now);
+        let object = &entry.open();
+        let bytes = encode(Shown { object, at }, now);
         *slot = Some(Line {
             key,
             entry: Arc::downgrade(entry),

@@ -2,10 +2,11 @@
 //! the index that holds its objects. Everything else in this room works on any such
 //! description; the two that exist stand at the end.
 
+use super::example;
 use super::lines::Lines;
 use super::status::Failure;
 use crate::api::{GROUP, LIVE_GROUP, VERSION, live, ruleset};
-use crate::index::{Entry, Layout, Reader};
+use crate::index::{Layout, Object, Reader};
 use std::sync::Arc;
 
 /// One resource that this server serves, read-only: get, list and watch.
@@ -90,7 +91,7 @@ pub enum Cell {
     /// `<unknown>` if absent.
     Age(usize),
     /// Writes one JSON value.
-    Function(fn(&Entry, &mut Vec<u8>)),
+    Function(fn(&Object<'_>, &mut Vec<u8>)),
 }
 
 /// Path numbers of [`LIVE_LAYOUT`].
@@ -135,6 +136,7 @@ pub static LIVE_LAYOUT: Layout = Layout {
         &["status", "progress"],
         &["status", "completed"],
     ],
+    example: example::OPERATIONS,
 };
 
 /// A column of strings that shows the value at a path.
@@ -240,12 +242,12 @@ static LIVE_COLUMNS: &[Column] = &[
 ];
 
 /// `"name"`, or `"name/item"` for one of several operations of a subject.
-fn subject(entry: &Entry, out: &mut Vec<u8>) {
-    let Some(name) = entry.value(live_path::SUBJECT_NAME) else {
+fn subject(object: &Object<'_>, out: &mut Vec<u8>) {
+    let Some(name) = object.value(live_path::SUBJECT_NAME) else {
         out.extend_from_slice(b"null");
         return;
     };
-    match (entry.value(live_path::ITEM), name.strip_suffix(b"\"")) {
+    match (object.value(live_path::ITEM), name.strip_suffix(b"\"")) {
         // Both are JSON strings: joining them needs no decoding.
         (Some([b'"', item @ ..]), Some(open)) => {
             out.extend_from_slice(open);
@@ -311,6 +313,8 @@ pub static RULE_SET_LAYOUT: Layout = Layout {
         &["status", "watchActive"],
         &["spec", "target", "group"],
     ],
+    // There are few, in a demo.
+    example: b"",
 };
 
 /// The CRD's printer columns, in their order.
@@ -369,13 +373,13 @@ static RULE_SET_COLUMNS: &[Column] = &[
 ];
 
 /// Status of the condition `Ready`, or null.
-fn ready(entry: &Entry, out: &mut Vec<u8>) {
-    of_ready(entry, |condition| condition.status, out);
+fn ready(object: &Object<'_>, out: &mut Vec<u8>) {
+    of_ready(object, |condition| condition.status, out);
 }
 
 /// Reason of the condition `Ready`, or null.
-fn reason(entry: &Entry, out: &mut Vec<u8>) {
-    of_ready(entry, |condition| condition.reason, out);
+fn reason(object: &Object<'_>, out: &mut Vec<u8>) {
+    of_ready(object, |condition| condition.reason, out);
 }
 
 #[derive(serde::Deserialize)]
@@ -387,11 +391,11 @@ struct Condition {
 }
 
 fn of_ready<T: Into<serde_json::Value>>(
-    entry: &Entry,
+    object: &Object<'_>,
     what: impl Fn(Condition) -> T,
     out: &mut Vec<u8>,
 ) {
-    let told = entry
+    let told = object
         .value(rule_set_path::CONDITIONS)
         .and_then(|json| serde_json::from_slice::<Vec<Condition>>(json).ok())
         .and_then(|all| all.into_iter().find(|condition| condition.kind == "Ready"))

@@ -6,7 +6,7 @@ use super::encode::Shown;
 use super::negotiate::Include;
 use super::resource::{Cell, Column};
 use crate::api::duration;
-use crate::index::Entry;
+use crate::index::Object;
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -47,7 +47,7 @@ pub fn row(
         if number > 0 {
             out.push(b',');
         }
-        cell(column.cell, shown.entry, now, out);
+        cell(column.cell, shown.object, now, out);
     }
     out.extend_from_slice(b"],\"object\":");
     match include {
@@ -69,10 +69,10 @@ pub fn empty_row(columns: &[Column], object: &[u8], out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-fn cell(cell: Cell, entry: &Entry, now: Timestamp, out: &mut Vec<u8>) {
+fn cell(cell: Cell, object: &Object<'_>, now: Timestamp, out: &mut Vec<u8>) {
     match cell {
-        Cell::Path(path) => out.extend_from_slice(entry.value(path).unwrap_or(b"null")),
-        Cell::Percent(path) => match entry.value(path) {
+        Cell::Path(path) => out.extend_from_slice(object.value(path).unwrap_or(b"null")),
+        Cell::Percent(path) => match object.value(path) {
             Some(number) if number.iter().all(u8::is_ascii_digit) => {
                 out.push(b'"');
                 out.extend_from_slice(number);
@@ -81,7 +81,7 @@ fn cell(cell: Cell, entry: &Entry, now: Timestamp, out: &mut Vec<u8>) {
             _ => out.extend_from_slice(b"null"),
         },
         Cell::Age(path) => {
-            let age = match entry.value(path) {
+            let age = match object.value(path) {
                 Some([b'"', text @ .., b'"']) => std::str::from_utf8(text)
                     .ok()
                     .and_then(|text| text.parse::<Timestamp>().ok())
@@ -93,6 +93,6 @@ fn cell(cell: Cell, entry: &Entry, now: Timestamp, out: &mut Vec<u8>) {
             out.extend_from_slice(age.as_bytes());
             out.push(b'"');
         }
-        Cell::Function(write) => write(entry, out),
+        Cell::Function(write) => write(object, out),
     }
 }

@@ -9,7 +9,7 @@ use super::tracker::{Now, Tracker};
 use crate::api::live::InFlightOperation;
 use crate::rules::Bookless;
 
-/// Operations that are taken up; those beyond are detected anew. As many take about 160 MB,
+/// Operations that are taken up; those beyond are detected anew. As many take about 100 MB,
 /// of the 256 MiB that the Deployment allows.
 pub const MAX_RESTORED: usize = 50_000;
 

@@ -4,7 +4,10 @@ use crate::index::*;
 use futures::FutureExt;
 use std::time::{Duration, Instant};
 
-static LAYOUT: Layout = Layout { paths: &[] };
+static LAYOUT: Layout = Layout {
+    paths: &[],
+    example: b"",
+};
 const BOUNDS: Bounds = Bounds {
     bytes: 1 << 20,
     age: Duration::from_mins(1),

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 static LAYOUT: Layout = Layout {
     paths: &[&["a"], &["a", "b"], &["spec", "é", "d"]],
+    example: b"",
 };
 
 /// Documents that have what the scan looks for in all kinds of places.

@@ -108,7 +108,7 @@ fn operations(reader: &Reader) -> Vec<Known> {
         .list(&Scope::All, At::Latest)
         .expect("the newest state is always there");
     let known = entries.into_iter().map(|entry| Known {
-        object: serde_json::from_slice(entry.json()).expect("the index holds JSON"),
+        object: serde_json::from_slice(entry.open().json()).expect("the index holds JSON"),
         entry,
     });
     known.collect()

@@ -5,7 +5,7 @@ mod fuzzing;
 
 use super::raw;
 use crate::auth;
-use crate::index::Entry;
+use crate::index::Object;
 use crate::serve::resource::Resource;
 use crate::serve::status::Failure;
 
@@ -157,12 +157,13 @@ impl Resolved {
         }
     }
 
-    /// Whether the entry's field has, or has not, the value. An absent field is empty.
-    pub fn matches(&self, entry: &Entry) -> bool {
+    /// Whether the object's field has, or has not, the value. An absent field is empty.
+    pub fn matches(&self, object: &Object<'_>) -> bool {
+        let key = object.entry().key();
         let same = match self.which {
-            Which::Name => *entry.key().name == *self.value,
-            Which::Namespace => *entry.key().namespace == *self.value,
-            Which::Path(path) => match entry.value(path) {
+            Which::Name => *key.name == *self.value,
+            Which::Namespace => *key.namespace == *self.value,
+            Which::Path(path) => match object.value(path) {
                 Some(json) => raw::is(json, &self.value),
                 None => self.value.is_empty(),
             },

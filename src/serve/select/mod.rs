@@ -84,9 +84,13 @@ impl Selector {
 
     /// Whether `entry` is meant.
     pub fn matches(&self, entry: &Entry) -> bool {
-        self.fields.iter().all(|field| field.matches(entry))
+        if self.is_everything() {
+            return true;
+        }
+        let object = entry.open();
+        self.fields.iter().all(|field| field.matches(&object))
             && (self.labels.is_empty() || {
-                let labels = entry.labels().unwrap_or(b"{}");
+                let labels = object.labels().unwrap_or(b"{}");
                 labels::all_fit(&self.labels, labels)
             })
     }

@@ -16,7 +16,10 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-static LAYOUT: Layout = Layout { paths: &[] };
+static LAYOUT: Layout = Layout {
+    paths: &[],
+    example: b"",
+};
 
 const DEBOUNCE: Duration = Duration::from_secs(30);
 
@@ -237,7 +240,7 @@ impl World {
             .expect("the latest is always there");
         entries
             .iter()
-            .map(|entry| serde_json::from_slice(entry.json()).expect("an operation"))
+            .map(|entry| serde_json::from_slice(entry.open().json()).expect("an operation"))
             .collect()
     }
 
@@ -268,7 +271,7 @@ impl World {
                 .or(change.before.as_ref())
                 .expect("one side");
             let object: InFlightOperation =
-                serde_json::from_slice(entry.json()).expect("an operation");
+                serde_json::from_slice(entry.open().json()).expect("an operation");
             let sign = match (&change.before, &change.after) {
                 (None, _) => '+',
                 (_, None) => '-',

@@ -89,7 +89,7 @@ impl History {
             self.open.remove(key);
             return;
         };
-        let Ok(object) = serde_json::from_slice::<InFlightOperation>(after.json()) else {
+        let Ok(object) = serde_json::from_slice::<InFlightOperation>(after.open().json()) else {
             return;
         };
         let run = match self.open.get(key) {
