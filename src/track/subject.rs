@@ -127,7 +127,12 @@ impl Tracked {
             wall: again.at,
             ..now
         };
-        self.end_other_runs(start, ledger, seen);
+        // One run is over when the next one starts, whenever that is seen.
+        let replaced = Now {
+            wall: start.at,
+            ..now
+        };
+        self.end_other_runs(start, ledger, replaced);
         self.end_with_outcome(&evaluation.outcomes, ledger, seen);
         for (_, in_flight) in &mut self.operations {
             in_flight.left = in_flight.operation.detections.is_empty()

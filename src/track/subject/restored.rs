@@ -14,6 +14,16 @@ use uuid::Uuid;
 /// What times of managedFields are exact to.
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
+/// As it was at `then`: what was over by then stays as long as what was seen to end.
+fn back_at(then: Timestamp, now: Now) -> Now {
+    let then = then.min(now.wall);
+    let ago = now.wall.duration_since(then).unsigned_abs();
+    Now {
+        wall: then,
+        steady: now.steady.checked_sub(ago).unwrap_or(now.steady),
+    }
+}
+
 impl Tracked {
     /// A subject that was there before a restart.
     pub(in crate::track) fn remembered(identity: Arc<str>, view: SubjectView) -> Self {
@@ -24,9 +34,9 @@ impl Tracked {
     }
 
     /// Takes up an operation that was in flight before a restart, and shows it as it was.
-    /// Of two runs of the same, the earlier one is over. Of two starts of one run that have
-    /// been written down, the earlier one counts, unless a server shows the other (`is_shown`):
-    /// no end is made up for the one that is left out.
+    /// Of two runs of the same, the earlier one was over when the later one started. Of two
+    /// starts of one run that have been written down, the earlier one counts, unless a server
+    /// shows the other (`is_shown`): no end is made up for the one that is left out.
     pub(in crate::track) fn restore(
         &mut self,
         operation: Operation,
@@ -47,7 +57,8 @@ impl Tracked {
             }
             if earlier.operation.is_run_before(&stays.operation) {
                 let ended = &earlier.operation;
-                ledger.complete(&self.identity, ended, &self.view, &End::Replaced, now);
+                let then = back_at(stays.operation.started(), now);
+                ledger.complete(&self.identity, ended, &self.view, &End::Replaced, then);
             } else {
                 if !stays.is_shown {
                     std::mem::swap(&mut *earlier, &mut stays);
@@ -86,12 +97,7 @@ impl Tracked {
         if !self.memory.unseen || operation.start_second() >= later.as_second() {
             return None;
         }
-        // It stays as long as what was seen to end then.
-        let ago = now.wall.duration_since(later).unsigned_abs();
-        let then = Now {
-            wall: later,
-            steady: now.steady.checked_sub(ago).unwrap_or(now.steady),
-        };
+        let then = back_at(later, now);
         let over = self.complete(what, Some(End::Replaced), ledger, then)?;
         Some(over.uid())
     }

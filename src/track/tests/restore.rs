@@ -604,6 +604,93 @@ fn a_run_was_over_when_a_later_one_started_of_which_the_end_is_told() {
     }
 }
 
+/// When operations that were told started and ended, in that order; all are in flight as
+/// they come, and kept when they are over.
+fn spans(world: &World) -> Vec<(Timestamp, Option<Timestamp>)> {
+    let span = |it: &InFlightOperation| {
+        let start = it.metadata.creation_timestamp.as_ref();
+        let end = it.status.completed.as_ref();
+        (start.expect("a start").0, end.map(|end| end.0))
+    };
+    let mut spans: Vec<_> = world.shown().iter().map(span).collect();
+    spans.sort();
+    spans
+}
+
+#[test]
+fn another_run_that_is_found_after_a_restart_ended_the_one_before_when_it_started() {
+    let mut before = migrating().one();
+    before.status.instance = Some("a".into());
+    let start = migrating().now.wall;
+    let minute = Duration::from_mins(1);
+    let retain = settings(Some(RETENTION));
+    let mut world = migrating().restarted_with(retain, minute, vec![before]);
+    world.rules(&RULES);
+    world.feed(Event::Reset);
+    let subject = Subject {
+        managed: Some(start + Duration::from_secs(20)),
+        ..subject("vm")
+    };
+    let says = Says {
+        instance: Some("b".into()),
+        ..Says::default()
+    };
+    let finding = Finding {
+        rule_set: world.book.rule_sets[0].clone(),
+        operation: "Migrating".into(),
+        item: None,
+        says: Some(says),
+    };
+    world.finds(subject, vec![finding]);
+    let spans = spans(&world);
+    let changed = start + Duration::from_secs(20);
+    assert_eq!(spans.len(), 2);
+    assert_eq!(spans[0].1, Some(changed));
+    assert_eq!(spans[1], (changed, None));
+}
+
+#[test]
+fn of_two_runs_that_are_told_to_go_on_the_earlier_ended_when_the_later_started() {
+    let mut both = two_starts();
+    both[0].status.instance = Some("a".into());
+    both[1].status.instance = Some("b".into());
+    let mut later = world();
+    later.after(Duration::from_hours(2));
+    let retain = settings(Some(RETENTION));
+    for _ in 0..2 {
+        let world = later.restarted_with(retain.clone(), Duration::ZERO, both.to_vec());
+        let spans = spans(&world);
+        assert_eq!(spans.len(), 2);
+        assert_eq!(spans[0].1, Some(spans[1].0));
+        both.reverse();
+    }
+}
+
+#[test]
+fn a_run_that_was_seen_to_settle_after_a_later_one_started_ended_before_that() {
+    let retain = || settings(Some(RETENTION));
+    let mut before = world_with(retain());
+    before.vm(&["Migrating"]);
+    before.after(Duration::from_secs(1));
+    let other = {
+        // What another server saw: that it was over, and started again.
+        let mut other = world_with(retain());
+        other.after(Duration::from_secs(20));
+        other.vm(&["Migrating"]);
+        other.after(Duration::from_secs(5));
+        other.vm(&[]);
+        other.after(DEBOUNCE);
+        other.one()
+    };
+    before.after(Duration::from_secs(24));
+    before.vm(&[]);
+    let told = vec![before.one(), other];
+    let world = before.restarted_with(retain(), DEBOUNCE, told);
+    let spans = spans(&world);
+    assert_eq!(spans.len(), 2);
+    assert_eq!(spans[0].1, Some(spans[1].0));
+}
+
 /// A world that was told of both, in each order, and what a watcher saw of that.
 fn told_of(both: &[InFlightOperation; 2]) -> impl Iterator<Item = (World, Vec<String>)> {
     let mut later = world();
