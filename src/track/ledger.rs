@@ -6,6 +6,7 @@ use super::gone::Gone;
 use super::operation::{Operation, Start, SubjectView};
 use super::retained::Retained;
 use super::tracker::{Now, Retention, Settings};
+use crate::api::live::StartTimeSource;
 use crate::index::Write;
 use crate::telemetry::Metrics;
 use jiff::Timestamp;
@@ -46,6 +47,8 @@ pub(super) struct Ledger {
 struct Starts {
     /// The second of the last time.
     last: i64,
+    /// The second in which the last one was over.
+    over: i64,
     /// How many of its ends are remembered.
     ends: usize,
 }
@@ -141,7 +144,8 @@ impl Ledger {
                 key: operation.key.clone(),
             });
         }
-        self.remember(identity, operation, now.steady + self.ended_for());
+        let until = now.steady + self.ended_for();
+        self.remember(identity, operation, now.wall, until);
         let name = &operation.what.operation;
         self.metrics.operation_completed(
             operation.component(),
@@ -165,7 +169,7 @@ impl Ledger {
     ) -> bool {
         let age = Duration::try_from(now.wall.duration_since(end)).unwrap_or_default();
         if let Some(left) = self.ended_for().checked_sub(age) {
-            self.remember(identity, operation, now.steady + left);
+            self.remember(identity, operation, end, now.steady + left);
         }
         let left = |retention: Retention| retention.age.checked_sub(age);
         let Some(left) = self.settings.retain.and_then(left) else {
@@ -183,15 +187,24 @@ impl Ledger {
         retained.unwrap_or_default().max(ENDED_FOR)
     }
 
-    /// Remembers until then when an operation started that has ended.
-    fn remember(&mut self, identity: &Identity, operation: &Operation, until: Instant) {
+    /// Remembers until then when an operation started that has ended, and when it did.
+    fn remember(
+        &mut self,
+        identity: &Identity,
+        operation: &Operation,
+        end: Timestamp,
+        until: Instant,
+    ) {
         let id = (identity.clone(), operation.what.clone());
         let second = operation.start_second();
+        let over = operation.detected_until(Some(end)).as_second();
         let starts = self.starts.entry(id.clone()).or_insert(Starts {
             last: second,
+            over,
             ends: 0,
         });
         starts.last = starts.last.max(second);
+        starts.over = starts.over.max(over);
         starts.ends += 1;
         // As with those that are retained, so that these do not stay longer.
         let place = self.ended.partition_point(|(other, _)| *other <= until);
@@ -205,15 +218,21 @@ impl Ledger {
     }
 
     /// `start`, or a second after the predecessor's start if it is not after that: the
-    /// name of an operation is made of the second in which it started.
+    /// name of an operation is made of the second in which it started. Nor does it start
+    /// before the predecessor was over, whose end may have been told late, unless the rule
+    /// says when.
     pub(super) fn after_predecessor(&self, id: &OperationId, start: Start) -> Start {
-        let Some(&Starts { last, .. }) = self.starts.get(id) else {
+        let Some(&Starts { last, over, .. }) = self.starts.get(id) else {
             return start;
         };
-        if start.at.as_second() > last {
+        let earliest = match start.source {
+            StartTimeSource::Expression => last + 1,
+            _ => over.max(last + 1),
+        };
+        if start.at.as_second() >= earliest {
             return start;
         }
-        let at = Timestamp::from_second(last + 1).unwrap_or(start.at);
+        let at = Timestamp::from_second(earliest).unwrap_or(start.at);
         Start { at, ..start }
     }
 

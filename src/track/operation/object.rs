@@ -128,7 +128,7 @@ impl Operation {
     /// When it stopped being detected: the start of the settling, else the end itself. Not
     /// before its start, which is a second late if the one before started in the same; and
     /// not after its end, which another run of it tells of that was seen by somebody else.
-    fn detected_until(&self, completed: Option<Timestamp>) -> Timestamp {
+    pub fn detected_until(&self, completed: Option<Timestamp>) -> Timestamp {
         let until = match (self.detected, completed) {
             (Detected::False, Some(completed)) => self.detected_since.min(completed),
             (_, None) => self.detected_since,

@@ -184,3 +184,25 @@ fn the_change_is_not_kept_with_the_subject() {
     let stopping = shown.iter().find(|it| it.spec.operation == "Stopping");
     assert_eq!(stopping.map(start), Some(world.now.wall));
 }
+
+#[test]
+fn one_run_starts_no_earlier_than_the_end_of_the_one_before_was_told() {
+    let mut world = world_with(Settings {
+        debounce: Duration::from_secs(3),
+        retain: Some(RETENTION),
+        cluster_namespace: "ifo-system".into(),
+    });
+    let began = world.now.wall;
+    let at = |second| began + jiff::SignedDuration::from_secs(second);
+    world.sees(changed("vm", began), &["Migrating"]);
+    world.after(Duration::from_secs(12));
+    // It was held up, so it has ended now; what comes after it was held up less.
+    world.sees(changed("vm", at(1)), &[]);
+    world.after(Duration::from_secs(4));
+    world.sees(changed("vm", at(11)), &["Migrating"]);
+    let mut shown = world.shown();
+    shown.sort_by_key(start);
+    let ended = shown[0].status.completed.as_ref().map(|time| time.0);
+    assert_eq!(ended, Some(at(12)));
+    assert_eq!(start(&shown[1]), at(12));
+}
