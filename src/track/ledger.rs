@@ -7,7 +7,7 @@ use super::operation::{Operation, Start, SubjectView};
 use super::retained::Retained;
 use super::tracker::{Now, Retention, Settings};
 use crate::api::live::StartTimeSource;
-use crate::index::Write;
+use crate::index::{Key, Write};
 use crate::telemetry::Metrics;
 use jiff::Timestamp;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -105,6 +105,12 @@ impl Ledger {
     /// Shows one no more, and no end of it: it never was.
     pub(super) fn take_back(&mut self, operation: &Operation) {
         let key = operation.key.clone();
+        self.writes.push(Write::Delete { key });
+    }
+
+    /// Shows one no more that is over.
+    pub(super) fn drop_retained(&mut self, key: Key) {
+        self.retained.take_back(&key);
         self.writes.push(Write::Delete { key });
     }
 

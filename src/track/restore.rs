@@ -7,11 +7,20 @@ use super::operation::{Operation, Restored};
 use super::subject::Tracked;
 use super::tracker::{Now, Tracker};
 use crate::api::live::InFlightOperation;
+use crate::index::Key;
 use crate::rules::Bookless;
 
 /// Operations that are taken up; those beyond are detected anew. As many take about 100 MB,
 /// of the 256 MiB that the Deployment allows.
 pub const MAX_RESTORED: usize = 50_000;
+
+/// When one that is over went on, in whole seconds.
+#[derive(Debug)]
+pub(super) struct Past {
+    start: i64,
+    over: i64,
+    key: Key,
+}
 
 impl Tracker {
     /// Takes up what somebody kept of the time before a restart, or what another server
@@ -58,9 +67,19 @@ impl Tracker {
             if known && !concluded && !self.withdraw(&identity, &operation) {
                 return;
             }
+            let end = ended.0;
             let shown = self.ledger.restore(&identity, &operation, ended, now);
             if known && !shown {
                 self.ledger.take_back(&operation);
+            }
+            // What a rule says of a start may well be in the middle of another run.
+            if !operation.is_start_told() {
+                let id = (identity.clone(), operation.what.clone());
+                self.past.entry(id).or_default().push(Past {
+                    start: operation.start_second(),
+                    over: operation.detected_until(Some(end)).as_second(),
+                    key: operation.key.clone(),
+                });
             }
             self.conclude(&identity, operation.what, now);
             return;
@@ -75,6 +94,23 @@ impl Tracker {
             .or_insert_with(|| Box::new(Tracked::remembered(identity.clone(), view)));
         tracked.restore(operation, is_shown, &mut self.ledger, now);
         self.conclude(&identity, what, now);
+    }
+
+    /// Of what is over, shows one at a time of each operation: two servers that went on side by
+    /// side have each written what they saw. The one that started first stays, and persistence
+    /// deletes the other.
+    fn drop_doubles(&mut self) {
+        for mut runs in std::mem::take(&mut self.past).into_values() {
+            runs.sort_by_key(|run| run.start);
+            let mut over = i64::MIN;
+            for run in runs {
+                if run.start < over {
+                    self.ledger.drop_retained(run.key);
+                } else {
+                    over = run.over;
+                }
+            }
+        }
     }
 
     /// Ends what was taken up as one that goes on, if a later run of it is over: it was by
@@ -101,6 +137,7 @@ impl Tracker {
 
     /// All rule sets have been read: what no rule is about any more ends.
     pub(super) fn all_booked(&mut self, bookless: &Bookless, now: Now) {
+        self.drop_doubles();
         let (books, feeds) = (&self.books, &self.feeds);
         for tracked in self.subjects.values_mut() {
             let namespace = tracked.view.subject.namespace.clone();

@@ -3,8 +3,9 @@
 
 use super::arbitrate::What;
 use super::end::End;
-use super::ledger::{Identity, Ledger};
+use super::ledger::{Identity, Ledger, OperationId};
 use super::operation::{Detection, SubjectView};
+use super::restore::Past;
 use super::subject::Tracked;
 use super::{Event, Message};
 use crate::api::{Gvr, Source};
@@ -73,6 +74,8 @@ pub struct Tracker {
     pub(super) restored: HashSet<Uuid>,
     /// Those of them that must be over, though nobody has told of their end.
     pub(super) concluded: HashSet<Uuid>,
+    /// When those went on that are over, as long as more may be taken up.
+    pub(super) past: HashMap<OperationId, Vec<Past>>,
 }
 
 #[derive(Debug, Default)]
@@ -95,6 +98,7 @@ impl Tracker {
             subjects: HashMap::new(),
             restored: HashSet::new(),
             concluded: HashSet::new(),
+            past: HashMap::new(),
         }
     }
 

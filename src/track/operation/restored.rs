@@ -160,6 +160,11 @@ impl Operation {
         self.uid
     }
 
+    /// Whether a rule said when it started.
+    pub fn is_start_told(&self) -> bool {
+        self.start_source == StartTimeSource::Expression
+    }
+
     /// When it was last detected.
     pub fn last_detected(&self) -> Timestamp {
         self.last_detected

@@ -667,6 +667,40 @@ fn of_two_runs_that_are_told_to_go_on_the_earlier_ended_when_the_later_started()
 }
 
 #[test]
+fn of_two_that_are_over_and_tell_of_one_time_the_one_that_started_first_is_shown() {
+    let retain = || settings(Some(RETENTION));
+    let over = |after: u64, lasts: u64| {
+        let mut world = world_with(retain());
+        world.after(Duration::from_secs(after));
+        world.vm(&["Migrating"]);
+        world.after(Duration::from_secs(lasts));
+        world.vm(&[]);
+        world.after(DEBOUNCE);
+        world.one()
+    };
+    let (first, inside, next) = (over(0, 60), over(30, 60), over(60, 5));
+    let mut later = world();
+    later.after(Duration::from_hours(1));
+    let mut told = vec![first.clone(), inside.clone(), next.clone()];
+    for _ in 0..3 {
+        told.rotate_left(1);
+        let mut world = later.restarted_with(retain(), Duration::ZERO, told.clone());
+        world.lists(&[]);
+        let shown = world.shown();
+        assert_eq!(shown.len(), 2);
+        let is_there = |one| shown.iter().any(|it| identity(it) == identity(one));
+        assert!(is_there(&first) && is_there(&next));
+    }
+    // Where a rule says when each has started, that may be in the middle of another.
+    for it in &mut told {
+        it.status.start_time_source = StartTimeSource::Expression;
+    }
+    let mut world = later.restarted_with(retain(), Duration::ZERO, told);
+    world.lists(&[]);
+    assert_eq!(world.shown().len(), 3);
+}
+
+#[test]
 fn a_run_that_was_seen_to_settle_after_a_later_one_started_ended_before_that() {
     let retain = || settings(Some(RETENTION));
     let mut before = world_with(retain());
