@@ -266,7 +266,7 @@ fn write(store: Arc<dyn Store>, job: Job) -> Writing {
             Task::Apply { entry, look, uid } => {
                 (Some("apply"), apply(&*store, &entry, look, uid).await)
             }
-            Task::End => match end(&*store, &name).await {
+            Task::End { doubled } => match end(&*store, &name, doubled).await {
                 Ok((verb, done)) => (verb, Ok(done)),
                 Err(failure) => (None, Err(failure)),
             },
@@ -293,14 +293,24 @@ async fn apply(
     Ok(Done::Applied(look, uid))
 }
 
-/// Writes the end of what nobody saw the end of, unless it is written or gone by now.
-async fn end(store: &dyn Store, name: &str) -> Result<(Option<&'static str>, Done), Failure> {
+/// Writes the end of what nobody saw the end of, unless it is written or gone by now; of one
+/// that is there twice (`doubled`) none, and it goes.
+async fn end(
+    store: &dyn Store,
+    name: &str,
+    doubled: bool,
+) -> Result<(Option<&'static str>, Done), Failure> {
     let Some(cr) = store.get(name).await? else {
         return Ok((None, Done::Absent));
     };
     if let Some(look) = Look::of(&cr).filter(|look| look.phase == Phase::Completed) {
         let uid = cr.uid().and_then(|uid| uid.parse().ok());
         return Ok((None, Done::Applied(look, uid)));
+    }
+    if doubled {
+        let uid = cr.uid().and_then(|uid| uid.parse().ok());
+        store.delete(name, uid).await?;
+        return Ok((Some("delete"), Done::Absent));
     }
     let ended = convert::ended(&cr, Timestamp::now())
         .and_then(|ended| Some((Look::of(&ended)?, ended)))

@@ -87,8 +87,9 @@ pub(super) enum Task {
         look: Look,
         uid: Option<Uuid>,
     },
-    /// Read it, and apply it as one that ended while nobody looked, unless it is over.
-    End,
+    /// Read it, and apply it as one that ended while nobody looked, unless it is over. With
+    /// `doubled`, the operation is known under another name: delete it, unless it is over.
+    End { doubled: bool },
     /// Delete it; with a uid, only the one with that uid.
     Delete { uid: Option<Uuid> },
 }

@@ -577,6 +577,44 @@ async fn of_two_that_a_killed_server_left_of_one_operation_the_one_that_is_not_s
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_two_starts_of_one_operation_the_one_that_another_server_has_ended_meanwhile_stays() {
+    let mut bench = Bench::new(true);
+    let one = bench.run();
+    bench.commit([operation("a", "Active")]);
+    bench.pass(1).await;
+    one.task.abort();
+    let Write::Put { json, .. } = operation("a", "Active") else {
+        panic!("it is put");
+    };
+    let mut later: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    later["metadata"]["name"] = json!("a-migrating-89abcdef");
+    later["metadata"]["uid"] = json!(Uuid::from_u128(7));
+    later["metadata"]["creationTimestamp"] = json!("2026-01-02T03:04:09Z");
+    let later = Write::Put {
+        key: Key::new("default", "a-migrating-89abcdef"),
+        json: serde_json::to_vec(&later).unwrap(),
+    };
+    bench.commit([delete("a"), later]);
+    let _next = bench.run();
+    bench.pass(2).await;
+    // After the next one has listed it, and before it does anything about it.
+    {
+        let mut objects = lock(&bench.fake.objects);
+        let first = objects.values_mut().find(|cr| {
+            let status = cr.status.as_ref().unwrap();
+            status.started.0.to_string() == "2026-01-02T03:04:05Z"
+        });
+        let status = first.unwrap().status.as_mut().unwrap();
+        status.phase = Phase::Completed;
+        status.completed = Some(Time("2026-01-02T03:04:09Z".parse().unwrap()));
+    }
+    bench.pass(50).await;
+    let phases: Vec<Phase> = bench.fake.phases().into_iter().map(|it| it.1).collect();
+    assert_eq!(phases.len(), 2);
+    assert!(phases.contains(&Phase::Completed) && phases.contains(&Phase::Active));
+}
+
+#[tokio::test(start_paused = true)]
 async fn labels_and_annotations_of_others_are_no_reason_to_write() {
     let mut bench = Bench::new(true);
     let _running = bench.run();

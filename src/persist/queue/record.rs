@@ -168,7 +168,7 @@ impl Record {
             },
             Wanted::Orphan(Orphan {
                 fate: Fate::End, ..
-            }) if !doubled => Task::End,
+            }) => Task::End { doubled },
             Wanted::Gone | Wanted::Orphan(_) => Task::Delete { uid },
         }
     }

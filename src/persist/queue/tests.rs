@@ -144,8 +144,8 @@ impl Bench {
     fn succeed(&mut self, job: &Job) {
         let (done, verb) = match &job.task {
             Task::Apply { look, .. } => (Done::Applied(*look, Some(Uuid::from_u128(1))), "apply"),
-            Task::End => (Done::Applied(completed(99), None), "end"),
-            Task::Delete { .. } => (Done::Absent, "delete"),
+            Task::End { doubled: false } => (Done::Applied(completed(99), None), "end"),
+            Task::End { doubled: true } | Task::Delete { .. } => (Done::Absent, "delete"),
         };
         self.written.push((job.name.to_string(), verb));
         self.queue.done(&job.name, &Ok(done), self.now);
