@@ -45,6 +45,7 @@ pub mod demo;
 pub mod cli;
 
 pub mod app;
+mod clock;
 pub mod config;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;

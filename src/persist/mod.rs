@@ -22,6 +22,8 @@ mod store;
 mod verdict;
 
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod tests;
 
 pub use convert::{ended, from_cr, is_outlived, name_of, to_cr};
@@ -31,6 +33,7 @@ pub use verdict::{Verdict, keep_condition};
 
 use crate::api::live::Phase;
 use crate::api::persisted::InFlightOperation;
+use crate::clock;
 use crate::index::{At, Change, Cursor, Entry, Reader, Scope};
 use crate::telemetry::PersistenceMetrics;
 use futures::future::BoxFuture;
@@ -312,7 +315,7 @@ async fn end(
         store.delete(name, uid).await?;
         return Ok((Some("delete"), Done::Absent));
     }
-    let ended = convert::ended(&cr, Timestamp::now())
+    let ended = convert::ended(&cr, clock::now())
         .and_then(|ended| Some((Look::of(&ended)?, ended)))
         .ok_or_else(|| Failure::Invalid("it is not one of ours any more".to_owned()))?;
     let (look, mut ended) = ended;

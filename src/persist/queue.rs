@@ -9,6 +9,7 @@ use super::look::{self, Look};
 use super::pace::{self, Pace};
 use super::store::Failure;
 use crate::api::live::Phase;
+use crate::clock;
 use crate::index::Entry;
 use jiff::Timestamp;
 use std::collections::hash_map::Entry as Slot;
@@ -185,7 +186,7 @@ impl Queue {
             compare_at: Some(now),
             compare_again: None,
             unread: None,
-            born: Timestamp::now(),
+            born: clock::now(),
             successes: 0,
             refusals: 0,
             unlisted: 0,

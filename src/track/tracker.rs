@@ -9,6 +9,7 @@ use super::restore::Past;
 use super::subject::Tracked;
 use super::{Event, Message};
 use crate::api::{Gvr, Source};
+use crate::clock;
 use crate::evaluate::{Evaluation, Subject};
 use crate::index::{Stamp, Writer};
 use crate::rules::RuleBook;
@@ -34,7 +35,7 @@ impl Now {
     pub fn read() -> Self {
         // tokio's clock, so that paused tests move it.
         Self {
-            wall: Timestamp::now(),
+            wall: clock::now(),
             steady: tokio::time::Instant::now().into_std(),
         }
     }

@@ -4,6 +4,7 @@
 use super::record::{Fate, Orphan, Record, Wanted};
 use super::{Found, Queue};
 use crate::api::live::Phase;
+use crate::clock;
 use crate::persist::look;
 use jiff::Timestamp;
 use std::collections::{HashMap, HashSet};
@@ -60,7 +61,7 @@ impl Queue {
         };
         let is_retained = |record: &&Record| matches!(&record.wanted, Wanted::Live((_, look), _) if look.phase == Phase::Completed);
         let live = self.records.values().filter(is_retained).count();
-        let oldest = Timestamp::now()
+        let oldest = clock::now()
             .checked_sub(self.settings.retain_for)
             .unwrap_or(Timestamp::MIN);
         let mut orphans: Vec<(Timestamp, &Arc<str>)> = found
