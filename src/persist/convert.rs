@@ -198,11 +198,16 @@ pub fn ended(
     const MESSAGE: &str = "It was over when the server looked again after a restart.";
     let mut live = from_cr(cr)?;
     let status = &mut live.status;
+    // One that settled was not detected any more since then: it may have started again.
+    let completed = match status.state {
+        State::Settling => status.last_detected.0.min(now),
+        _ => now,
+    };
     status.phase = Phase::Completed;
     status.state = State::Ended;
     REASON.clone_into(&mut status.reason);
     MESSAGE.clone_into(&mut status.message);
-    status.completed = Some(Time(now));
+    status.completed = Some(Time(completed));
     for condition in &mut status.conditions {
         let over = condition.type_ == "Completed";
         let value = if over { "True" } else { "False" };

@@ -31,7 +31,7 @@ pub use queue::{Settings, Unread};
 pub use store::{ClusterStore, FIELD_MANAGER, Failure, NamespacePage, Page, Store};
 pub use verdict::{Verdict, keep_condition};
 
-use crate::api::live::Phase;
+use crate::api::live::{Phase, State};
 use crate::api::persisted::InFlightOperation;
 use crate::clock;
 use crate::index::{At, Change, Cursor, Entry, Reader, Scope};
@@ -408,6 +408,7 @@ fn found(cr: &InFlightOperation, places: &mut Places) -> Option<Found> {
         uid: own_uid.and_then(|uid| Uuid::parse_str(uid).ok()),
         look: Look::of(cr)?,
         started: live.metadata.creation_timestamp?.0,
+        settling: (live.status.state == State::Settling).then_some(live.status.last_detected.0),
         completed: live.status.completed.map(|time| time.0),
         place,
         outlived: false,

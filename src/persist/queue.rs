@@ -122,6 +122,8 @@ pub(super) struct Found {
     pub uid: Option<Uuid>,
     pub look: Look,
     pub started: Timestamp,
+    /// Since when it was not detected any more, if it was settling.
+    pub settling: Option<Timestamp>,
     pub completed: Option<Timestamp>,
     /// The namespace of its subject, and when it was last seen there.
     pub place: Option<(Arc<str>, Timestamp)>,

@@ -540,17 +540,7 @@ async fn what_a_target_with_a_gap_may_still_have_is_let_alone() {
 #[tokio::test(start_paused = true)]
 async fn of_two_that_a_killed_server_left_of_one_operation_the_one_that_is_not_shown_is_deleted() {
     let earlier = operation("a", "Active");
-    let Write::Put { json, .. } = &earlier else {
-        panic!("{earlier:?}");
-    };
-    let mut later: serde_json::Value = serde_json::from_slice(json).unwrap();
-    later["metadata"]["name"] = json!("a-migrating-89abcdef");
-    later["metadata"]["uid"] = json!(Uuid::from_u128(7));
-    later["metadata"]["creationTimestamp"] = json!("2026-01-02T03:04:09Z");
-    let later = Write::Put {
-        key: Key::new("default", "a-migrating-89abcdef"),
-        json: serde_json::to_vec(&later).unwrap(),
-    };
+    let later = started_at("2026-01-02T03:04:09Z");
     // It was shown for a moment, or never.
     for was_shown in [true, false] {
         let mut bench = Bench::new(true);
@@ -583,18 +573,7 @@ async fn of_two_starts_of_one_operation_the_one_that_another_server_has_ended_me
     bench.commit([operation("a", "Active")]);
     bench.pass(1).await;
     one.task.abort();
-    let Write::Put { json, .. } = operation("a", "Active") else {
-        panic!("it is put");
-    };
-    let mut later: serde_json::Value = serde_json::from_slice(&json).unwrap();
-    later["metadata"]["name"] = json!("a-migrating-89abcdef");
-    later["metadata"]["uid"] = json!(Uuid::from_u128(7));
-    later["metadata"]["creationTimestamp"] = json!("2026-01-02T03:04:09Z");
-    let later = Write::Put {
-        key: Key::new("default", "a-migrating-89abcdef"),
-        json: serde_json::to_vec(&later).unwrap(),
-    };
-    bench.commit([delete("a"), later]);
+    bench.commit([delete("a"), started_at("2026-01-02T03:04:09Z")]);
     let _next = bench.run();
     bench.pass(2).await;
     // After the next one has listed it, and before it does anything about it.
@@ -612,6 +591,62 @@ async fn of_two_starts_of_one_operation_the_one_that_another_server_has_ended_me
     let phases: Vec<Phase> = bench.fake.phases().into_iter().map(|it| it.1).collect();
     assert_eq!(phases.len(), 2);
     assert!(phases.contains(&Phase::Completed) && phases.contains(&Phase::Active));
+}
+
+/// `write`, with these members of its status.
+fn with_status(write: &Write, members: &serde_json::Value) -> Write {
+    let Write::Put { key, json } = write else {
+        panic!("it is put");
+    };
+    let mut object: serde_json::Value = serde_json::from_slice(json).unwrap();
+    for (name, value) in members.as_object().unwrap() {
+        object["status"][name] = value.clone();
+    }
+    Write::Put {
+        key: key.clone(),
+        json: serde_json::to_vec(&object).unwrap(),
+    }
+}
+
+/// The operation on `a`, as one that started then has it.
+fn started_at(second: &str) -> Write {
+    let Write::Put { json, .. } = operation("a", "Active") else {
+        panic!("it is put");
+    };
+    let mut later: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    later["metadata"]["name"] = json!("a-migrating-89abcdef");
+    later["metadata"]["uid"] = json!(Uuid::from_u128(7));
+    later["metadata"]["creationTimestamp"] = json!(second);
+    Write::Put {
+        key: Key::new("default", "a-migrating-89abcdef"),
+        json: serde_json::to_vec(&later).unwrap(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_had_settled_before_a_later_one_started_is_history_and_no_double_of_it() {
+    let mut bench = Bench::new(true);
+    let one = bench.run();
+    let settled = json!({"state": "Settling", "lastDetected": "2026-01-02T03:04:06Z"});
+    bench.commit([with_status(&operation("a", "Active"), &settled)]);
+    bench.pass(1).await;
+    one.task.abort();
+    bench.commit([delete("a"), started_at("2026-01-02T03:04:09Z")]);
+    let _next = bench.run();
+    bench.pass(60).await;
+    let objects = lock(&bench.fake.objects);
+    let statuses = objects.values().map(|cr| cr.status.as_ref().unwrap());
+    let mut ends: Vec<_> = statuses
+        .map(|status| {
+            (
+                status.phase,
+                status.completed.as_ref().map(|it| it.0.to_string()),
+            )
+        })
+        .collect();
+    ends.sort_by_key(|(_, end)| end.is_some());
+    let end = "2026-01-02T03:04:06Z".to_owned();
+    assert_eq!(ends, [(Phase::Active, None), (Phase::Completed, Some(end))]);
 }
 
 #[tokio::test(start_paused = true)]

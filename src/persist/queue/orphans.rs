@@ -25,13 +25,14 @@ impl Queue {
         Orphan {
             fate,
             started: found.started,
+            settling: found.settling,
             rule_sets: rule_sets.into(),
         }
     }
 
     /// Whether the operation of a custom resource without a live object is in the index
     /// under another name: in flight, or over since. There is one at a time, so a second
-    /// writer has seen it start in another second.
+    /// writer has seen it start in another second; unless this one was over by then.
     pub(super) fn is_doubled(&self, name: &Arc<str>) -> bool {
         let Some(Record {
             wanted: Wanted::Orphan(orphan),
@@ -43,8 +44,12 @@ impl Queue {
         };
         self.records.values().any(|record| match &record.wanted {
             Wanted::Live((entry, look), _) if look.identity == written.look.identity => {
-                look.phase == Phase::Active
-                    || look::completed(entry).is_some_and(|over| over > orphan.started)
+                let Some((started, completed)) = look::span(entry) else {
+                    return false;
+                };
+                let later = orphan.settling.is_some_and(|settling| settling <= started);
+                let goes_on = look.phase == Phase::Active;
+                !later && (goes_on || completed.is_some_and(|over| over > orphan.started))
             }
             _ => false,
         })

@@ -57,6 +57,8 @@ pub(super) struct Orphan {
     pub fate: Fate,
     /// When it started.
     pub started: Timestamp,
+    /// Since when it was not detected any more, if it was settling.
+    pub settling: Option<Timestamp>,
     /// The rule sets that may still detect it. It is let alone until their targets have
     /// been read.
     pub rule_sets: Box<[String]>,

@@ -181,6 +181,7 @@ fn found(number: usize, look: Look, completed: Option<&str>) -> Found {
         uid: Some(Uuid::from_u128(2)),
         look: of(number, look),
         started: "2026-01-01T00:00:00Z".parse().unwrap(),
+        settling: None,
         completed: completed.map(|time| time.parse().unwrap()),
         place: None,
         outlived: false,
