@@ -3,7 +3,7 @@
 //! the example as its dictionary, and the same JSON again.
 //!
 //! Most of an operation's JSON is names of fields, and what it says more than once: it takes
-//! a fifth of its room. LZ4, since every list reads every object: it unpacks more than two
+//! a quarter of its room. LZ4, since every list reads every object: it unpacks more than two
 //! gigabytes a second.
 
 use lz4_flex::block;
