@@ -9,6 +9,7 @@ use super::tracker::{Now, Tracker};
 use crate::api::live::InFlightOperation;
 use crate::index::Key;
 use crate::rules::Bookless;
+use std::collections::BTreeMap;
 
 /// Operations that are taken up; those beyond are detected anew. As many take about 100 MB,
 /// of the 256 MiB that the Deployment allows.
@@ -20,6 +21,8 @@ pub(super) struct Past {
     start: i64,
     over: i64,
     key: Key,
+    /// Whether there is a custom resource of it.
+    is_written: bool,
 }
 
 impl Tracker {
@@ -65,6 +68,9 @@ impl Tracker {
             // one that was only concluded, too.
             let concluded = self.concluded.remove(&operation.uid());
             if known && !concluded && !self.withdraw(&identity, &operation) {
+                if !is_shown {
+                    self.is_written(&identity, &operation);
+                }
                 return;
             }
             let end = ended.0;
@@ -79,6 +85,7 @@ impl Tracker {
                     start: operation.start_second(),
                     over: operation.detected_until(Some(end)).as_second(),
                     key: operation.key.clone(),
+                    is_written: !is_shown,
                 });
             }
             self.conclude(&identity, operation.what, now);
@@ -96,18 +103,31 @@ impl Tracker {
         self.conclude(&identity, what, now);
     }
 
+    /// A custom resource tells of what another server has told already.
+    fn is_written(&mut self, identity: &Identity, operation: &Operation) {
+        let id = (identity.clone(), operation.what.clone());
+        let runs = self.past.get_mut(&id).into_iter().flatten();
+        for run in runs.filter(|run| run.key == operation.key) {
+            run.is_written = true;
+        }
+    }
+
     /// Of what is over, shows one at a time of each operation: two servers that went on side by
-    /// side have each written what they saw. The one that started first stays, and persistence
-    /// deletes the other.
+    /// side have each told what they saw. The one that started first stays, and persistence
+    /// deletes the other; but none is deleted for one that is not written, and will not be.
     fn drop_doubles(&mut self) {
         for mut runs in std::mem::take(&mut self.past).into_values() {
-            runs.sort_by_key(|run| run.start);
-            let mut over = i64::MIN;
+            runs.sort_by_key(|run| (!run.is_written, run.start));
+            let mut stay: BTreeMap<i64, i64> = BTreeMap::new();
             for run in runs {
-                if run.start < over {
+                let before = stay.range(..=run.start).next_back();
+                let after = stay.range(run.start..).next();
+                if before.is_some_and(|(_, over)| run.start < *over)
+                    || after.is_some_and(|(start, _)| *start < run.over)
+                {
                     self.ledger.drop_retained(run.key);
                 } else {
-                    over = run.over;
+                    stay.insert(run.start, run.over);
                 }
             }
         }

@@ -691,6 +691,22 @@ fn of_two_that_are_over_and_tell_of_one_time_the_one_that_started_first_is_shown
         let is_there = |one| shown.iter().any(|it| identity(it) == identity(one));
         assert!(is_there(&first) && is_there(&next));
     }
+    // What is written is not given up for what is not.
+    let told_by = |version, one: &InFlightOperation| Message::Restore {
+        operations: vec![one.clone()],
+        version,
+    };
+    let server = Some(crate::index::Rv(7));
+    for (both, want) in [(false, &inside), (true, &first)] {
+        let mut world = later.restarted_with(retain(), Duration::ZERO, Vec::new());
+        world.message(told_by(server, &first));
+        world.message(told_by(None, &inside));
+        if both {
+            world.message(told_by(None, &first));
+        }
+        world.lists(&[]);
+        assert_eq!(identity(&world.one()), identity(want));
+    }
     // Where a rule says when each has started, that may be in the middle of another.
     for it in &mut told {
         it.status.start_time_source = StartTimeSource::Expression;
