@@ -42,6 +42,10 @@ const GRACE: Duration = Duration::from_secs(5);
 /// that was going has gone, and what it wrote last is there.
 const COMPARE_AGAIN: Duration = Duration::from_mins(1);
 
+/// When to compare once more if something is found that may be there twice: by then another
+/// server that goes on has deleted the one that it does not know.
+const COMPARE_SOON: Duration = Duration::from_secs(30);
+
 /// Deletions of what may be there or not, since its write was not answered. More are not
 /// kept: a comparison finds those that are there.
 const DOUBTFUL: usize = 1_000;
@@ -155,6 +159,8 @@ pub(super) struct Queue {
     refused: HashSet<Arc<str>>,
     /// Those to delete that may not even be there.
     doubtful: HashSet<Arc<str>>,
+    /// Those that the last comparison took for doubles, if the next one finds them too.
+    suspects: HashSet<Arc<str>>,
     writing: usize,
     /// When to compare next; None while a comparison is under way.
     compare_at: Option<Instant>,
@@ -184,6 +190,7 @@ impl Queue {
             again: BTreeSet::new(),
             refused: HashSet::new(),
             doubtful: HashSet::new(),
+            suspects: HashSet::new(),
             writing: 0,
             compare_at: Some(now),
             compare_again: None,
@@ -399,6 +406,9 @@ impl Queue {
             self.plan(&name, now);
         }
         let keep = self.kept(&found);
+        if !self.suspects.is_empty() {
+            self.compare_at = self.compare_at.map(|at| at.min(now + COMPARE_SOON));
+        }
         for found in found {
             let orphan = self.orphan(&found, &keep);
             let record = match self.records.entry(found.name.clone()) {

@@ -6,9 +6,13 @@ use super::{Found, Queue};
 use crate::api::live::Phase;
 use crate::clock;
 use crate::persist::look;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+
+/// How much earlier than it is heard of an operation may have started, and have started with
+/// that change: as the tracker takes it, and a second for what Kubernetes cuts off.
+const LATE: SignedDuration = SignedDuration::from_secs(11);
 
 impl Queue {
     /// What is to become of one if there is no live object.
@@ -55,11 +59,14 @@ impl Queue {
         })
     }
 
-    /// Of completed ones without a live object, those that stay.
-    pub(super) fn kept(&self, found: &[Found]) -> HashSet<Arc<str>> {
+    /// Of completed ones without a live object, those that stay. Notes which of them may be
+    /// doubles, to look again.
+    pub(super) fn kept(&mut self, found: &[Found]) -> HashSet<Arc<str>> {
         if !self.settings.retain {
             return HashSet::new();
         }
+        let (doubles, suspects) = self.doubles(found);
+        self.suspects = suspects;
         let is_live = |name: &Arc<str>| {
             let record = self.records.get(name);
             record.is_some_and(|record| matches!(record.wanted, Wanted::Live(..)))
@@ -76,7 +83,6 @@ impl Queue {
             .filter_map(|found| Some((found.completed?, &found.name)))
             .filter(|(completed, _)| *completed > oldest)
             .collect();
-        let doubles = self.doubles(found);
         orphans.retain(|(_, name)| !doubles.contains(*name));
         orphans.sort_unstable_by(|a, b| b.cmp(a));
         orphans.truncate(self.settings.retain_max.saturating_sub(live));
@@ -87,7 +93,13 @@ impl Queue {
     /// operation goes on in the index, and has since before: whoever wrote it saw it end and
     /// start again while this server had asked what goes on, and was not watching yet. Of two
     /// servers that go on side by side, the one with the earlier start keeps it.
-    fn doubles(&self, found: &[Found]) -> HashSet<Arc<str>> {
+    ///
+    /// And those of a run that began since this server is there, and that it has seen begin
+    /// later: what settled for a moment and went on for the other was not there yet when this
+    /// one looked first. Its own is written, so nothing is lost with the other. If the other
+    /// server is still there, it is the one that deletes, and finds this one's first: so these
+    /// are only suspects until they are found together again.
+    fn doubles(&self, found: &[Found]) -> (HashSet<Arc<str>>, HashSet<Arc<str>>) {
         let mut orphans: HashMap<u64, Vec<&Found>> = HashMap::new();
         for found in found {
             let known = self.records.get(&found.name);
@@ -96,8 +108,10 @@ impl Queue {
                 orphans.entry(found.look.identity).or_default().push(found);
             }
         }
-        let mut doubles = HashSet::new();
-        for record in self.records.values() {
+        let there: HashSet<&Arc<str>> = found.iter().map(|found| &found.name).collect();
+        let since = self.born.checked_sub(LATE).unwrap_or(self.born);
+        let (mut doubles, mut suspects) = (HashSet::new(), HashSet::new());
+        for (name, record) in &self.records {
             let Wanted::Live((entry, look), _) = &record.wanted else {
                 continue;
             };
@@ -108,11 +122,21 @@ impl Queue {
             let Some((started, completed)) = look::span(entry) else {
                 continue;
             };
-            let told = |orphan: &&&Found| {
-                started < orphan.started && completed.is_none_or(|over| over > orphan.started)
-            };
-            doubles.extend(orphans.iter().filter(told).map(|it| it.name.clone()));
+            for orphan in orphans {
+                if started < orphan.started {
+                    if completed.is_none_or(|over| over > orphan.started) {
+                        doubles.insert(orphan.name.clone());
+                    }
+                } else if orphan.started > since
+                    && orphan.completed.is_some_and(|over| over > started)
+                    && there.contains(name)
+                {
+                    let known = self.suspects.contains(&orphan.name);
+                    let all = if known { &mut doubles } else { &mut suspects };
+                    all.insert(orphan.name.clone());
+                }
+            }
         }
-        doubles
+        (doubles, suspects)
     }
 }

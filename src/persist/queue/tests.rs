@@ -906,3 +906,48 @@ async fn what_changes_while_it_is_written_is_written_before_what_changes_later()
     assert_eq!(bench.pass(seconds(29)), 0);
     assert_eq!(bench.pass(seconds(1)), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_earlier_start_of_what_began_while_this_server_was_there_goes_if_it_is_found_twice() {
+    // The entry's operation went on from the first to the second of January.
+    let born: Timestamp = "2026-01-01T03:03:50Z".parse().unwrap();
+    let retain_for = Duration::from_hours(1 << 30);
+    let settings = Settings {
+        retain_for,
+        ..SETTINGS
+    };
+    for (started, over, own_is_there, deleted) in [
+        ("2026-01-01T03:04:00Z", "2026-01-02T03:04:05Z", true, true),
+        ("2026-01-01T03:03:40Z", "2026-01-02T03:04:05Z", true, true),
+        // Before this server was there: it would have been told of it.
+        ("2026-01-01T03:03:38Z", "2026-01-02T03:04:05Z", true, false),
+        // Over by then.
+        ("2026-01-01T03:04:00Z", "2026-01-01T03:04:05Z", true, false),
+        // Another server has deleted what this one wrote.
+        ("2026-01-01T03:04:00Z", "2026-01-02T03:04:05Z", false, false),
+    ] {
+        let mut bench = Bench::new(settings);
+        bench.queue.born = born;
+        bench.live(1, completed(1));
+        bench.pass(seconds(1));
+        bench.written.clear();
+        let mut history = found(7, completed(1), Some(over));
+        history.look.identity = 1;
+        history.started = started.parse().unwrap();
+        let own = found(1, completed(1), Some("2026-01-02T03:04:05Z"));
+        let both = vec![own, history.clone()];
+        bench.now += COMPARE_EVERY;
+        bench.compare(both.clone());
+        bench.pass(seconds(29));
+        assert_eq!(bench.written, [], "{started}: not yet");
+        if bench.queue.compare_at > Some(bench.now + seconds(1)) {
+            bench.now += COMPARE_EVERY;
+        }
+        bench.now += seconds(1);
+        bench.compare(if own_is_there { both } else { vec![history] });
+        bench.pass(seconds(10));
+        let deletion = [("op-7".to_owned(), "delete")];
+        let want: &[(String, &str)] = if deleted { &deletion } else { &[] };
+        assert_eq!(bench.written, want, "{started} {own_is_there}");
+    }
+}
