@@ -15,10 +15,13 @@ use std::collections::BTreeMap;
 /// of the 256 MiB that the Deployment allows.
 pub const MAX_RESTORED: usize = 50_000;
 
-/// When one that is over went on, in whole seconds.
+/// Operations that are over, by the second of their start, of which there is one each.
+pub(super) type Pasts = BTreeMap<i64, Past>;
+
+/// One that is over.
 #[derive(Debug)]
 pub(super) struct Past {
-    start: i64,
+    /// The second in which it was.
     over: i64,
     key: Key,
     /// Whether there is a custom resource of it.
@@ -81,12 +84,13 @@ impl Tracker {
             // What a rule says of a start may well be in the middle of another run.
             if !operation.is_start_told() {
                 let id = (identity.clone(), operation.what.clone());
-                self.past.entry(id).or_default().push(Past {
-                    start: operation.start_second(),
+                let past = Past {
                     over: operation.detected_until(Some(end)).as_second(),
                     key: operation.key.clone(),
                     is_written: !is_shown,
-                });
+                };
+                let runs = self.past.entry(id).or_default();
+                runs.insert(operation.start_second(), past);
             }
             self.conclude(&identity, operation.what, now);
             return;
@@ -106,8 +110,8 @@ impl Tracker {
     /// A custom resource tells of what another server has told already.
     fn is_written(&mut self, identity: &Identity, operation: &Operation) {
         let id = (identity.clone(), operation.what.clone());
-        let runs = self.past.get_mut(&id).into_iter().flatten();
-        for run in runs.filter(|run| run.key == operation.key) {
+        let runs = self.past.get_mut(&id);
+        if let Some(run) = runs.and_then(|it| it.get_mut(&operation.start_second())) {
             run.is_written = true;
         }
     }
@@ -116,18 +120,19 @@ impl Tracker {
     /// side have each told what they saw. The one that started first stays, and persistence
     /// deletes the other; but none is deleted for one that is not written, and will not be.
     fn drop_doubles(&mut self) {
-        for mut runs in std::mem::take(&mut self.past).into_values() {
-            runs.sort_by_key(|run| (!run.is_written, run.start));
+        for runs in std::mem::take(&mut self.past).into_values() {
+            let mut runs: Vec<(i64, Past)> = runs.into_iter().collect();
+            runs.sort_by_key(|(start, run)| (!run.is_written, *start));
             let mut stay: BTreeMap<i64, i64> = BTreeMap::new();
-            for run in runs {
-                let before = stay.range(..=run.start).next_back();
-                let after = stay.range(run.start..).next();
-                if before.is_some_and(|(_, over)| run.start < *over)
-                    || after.is_some_and(|(start, _)| *start < run.over)
+            for (start, run) in runs {
+                let before = stay.range(..=start).next_back();
+                let after = stay.range(start..).next();
+                if before.is_some_and(|(_, over)| start < *over)
+                    || after.is_some_and(|(later, _)| *later < run.over)
                 {
                     self.ledger.drop_retained(run.key);
                 } else {
-                    stay.insert(run.start, run.over);
+                    stay.insert(start, run.over);
                 }
             }
         }

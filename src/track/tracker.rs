@@ -5,7 +5,7 @@ use super::arbitrate::What;
 use super::end::End;
 use super::ledger::{Identity, Ledger, OperationId};
 use super::operation::{Detection, SubjectView};
-use super::restore::Past;
+use super::restore::Pasts;
 use super::subject::Tracked;
 use super::{Event, Message};
 use crate::api::{Gvr, Source};
@@ -76,7 +76,7 @@ pub struct Tracker {
     /// Those of them that must be over, though nobody has told of their end.
     pub(super) concluded: HashSet<Uuid>,
     /// When those went on that are over, as long as more may be taken up.
-    pub(super) past: HashMap<OperationId, Vec<Past>>,
+    pub(super) past: HashMap<OperationId, Pasts>,
 }
 
 #[derive(Debug, Default)]
