@@ -13,7 +13,9 @@ use crate::config::{Common, Config, Mode};
 use crate::index::{self, Bounds, Reader, Scope};
 use crate::observe::{Feed, Supervisor};
 use crate::persist::Unread;
-use crate::rules::{Bookless, Controller, Inputs, Outputs, Resolve, RuleSetEvent, StatusSink};
+use crate::rules::{
+    Bookless, Controller, Inputs, Outputs, Report, Reporter, Resolve, RuleSetEvent, StatusSink,
+};
 use crate::serve::{self, Health, Limits, Resource, Server, VersionInfo, resource};
 use crate::telemetry::{IndexSample, Metrics, OperationSample};
 use crate::track::{self, Message, Retention, Settings, Tracker};
@@ -72,6 +74,9 @@ struct App {
     limits: Limits,
     operations: Reader,
     tracker: mpsc::Sender<Message>,
+    /// Which rule sets work.
+    report: watch::Sender<Arc<Report>>,
+    cluster_namespace: Arc<str>,
 }
 
 /// Where the pipeline's input comes from.
@@ -114,6 +119,8 @@ impl App {
             limits: common.limits,
             operations,
             tracker,
+            report: watch::Sender::default(),
+            cluster_namespace: common.cluster_operations_namespace.as_str().into(),
         }
     }
 
@@ -152,6 +159,7 @@ impl App {
             publications,
             caught_up,
             unread,
+            report: self.report.clone(),
             status: origin.status,
         };
         self.keep("rules", controller.run(inputs, outputs));
@@ -179,6 +187,10 @@ impl App {
             resources,
             authenticate: access.authenticate,
             authorize: access.authorize,
+            completeness: Arc::new(Reporter::new(
+                self.report.subscribe(),
+                self.cluster_namespace.clone(),
+            )),
             health: self.health.clone(),
             metrics: self.metrics.clone(),
             version: VersionInfo {

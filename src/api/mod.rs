@@ -1,5 +1,6 @@
 //! Wire types of our groups, their names, labels and schemas. No logic.
 
+pub mod completeness;
 pub mod duration;
 pub mod labels;
 pub mod live;
@@ -96,6 +97,10 @@ pub enum Resolution {
     NotServed {
         /// What is missing.
         message: String,
+        /// Whether the cluster serves the target's API group. If it does not, the product
+        /// that brings the resource is not installed. If it does, the rule set most likely
+        /// has a typo in the version or the resource.
+        group_served: bool,
     },
     /// Discovery did not answer cleanly, so nothing follows from it.
     Unknown {

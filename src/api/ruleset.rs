@@ -14,6 +14,13 @@ use std::collections::BTreeMap;
 
 /// Kind of the rule sets.
 pub const KIND: &str = "OperationRuleSet";
+/// Reason of `InvalidTarget` while the cluster serves the target's API group, but not the
+/// version or the resource.
+pub const NOT_SERVED: &str = "NotServed";
+/// Reason of `InvalidTarget` while the cluster does not serve the target's API group.
+pub const GROUP_NOT_SERVED: &str = "GroupNotServed";
+/// Reason of `Ready=False` while the detection of an operation is unknown on an object.
+pub const EVALUATION_FAILED: &str = "EvaluationFailed";
 /// Plural of the rule sets.
 pub const PLURAL: &str = "operationrulesets";
 
@@ -97,14 +104,14 @@ const FEEDS_BACK: &str = "the groups ifo.kubevirt.io and live.ifo.kubevirt.io ca
     printcolumn(
         name = "Ready",
         type_ = "string",
-        description = "Whether the rules are valid and their target is watched.",
+        description = "Whether operations are detected on every object of the target.",
         json_path = ".status.conditions[?(@.type==\"Ready\")].status"
     ),
     printcolumn(
-        name = "Watch Active",
-        type_ = "boolean",
-        description = "Whether the target is being watched for this rule set.",
-        json_path = ".status.watchActive"
+        name = "Reason",
+        type_ = "string",
+        description = "Why the rule set is ready, or is not.",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].reason"
     ),
     printcolumn(
         name = "Age",
@@ -120,10 +127,10 @@ const FEEDS_BACK: &str = "the groups ifo.kubevirt.io and live.ifo.kubevirt.io ca
         priority = 1
     ),
     printcolumn(
-        name = "Reason",
-        type_ = "string",
-        description = "Why the rule set is ready, or is not.",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
+        name = "Watch Active",
+        type_ = "boolean",
+        description = "Whether the target is being watched for this rule set.",
+        json_path = ".status.watchActive",
         priority = 1
     )
 )]

@@ -216,7 +216,7 @@ fn rule_sets(client: Client) -> BoxStream<'static, RuleSetEvent> {
         Err(invalid) => {
             let name = invalid.metadata.name.unwrap_or_default();
             tracing::warn!(name, error = %invalid.error, "a rule set could not be decoded");
-            RuleSetEvent::Deleted(name)
+            RuleSetEvent::Unreadable(name)
         }
     };
     watcher(api, watcher::Config::default())

@@ -47,6 +47,11 @@ impl Kind {
         self.gvr().api_version()
     }
 
+    /// Whether this kind belongs to the API group `group`.
+    pub fn has_group(&self, group: &str) -> bool {
+        self.group == group
+    }
+
     /// Whether this is the kind of `gvr`.
     pub fn is(&self, gvr: &Gvr) -> bool {
         self.group == gvr.group && self.version == gvr.version && self.resource == gvr.resource

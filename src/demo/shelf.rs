@@ -42,6 +42,10 @@ impl Shelf {
                 shelved.remove(&name);
                 RuleSetEvent::Deleted(name)
             }
+            RuleSetEvent::Unreadable(name) => {
+                shelved.remove(&name);
+                RuleSetEvent::Unreadable(name)
+            }
             RuleSetEvent::Reset => {
                 shelved.told = Some(BTreeSet::new());
                 RuleSetEvent::Reset

@@ -237,6 +237,7 @@ impl Resolve for World {
             },
             None => Resolution::NotServed {
                 message: format!("the scenario has no {gvr}"),
+                group_served: kinds::ALL.iter().any(|kind| kind.has_group(&gvr.group)),
             },
         };
         future::ready(resolution).boxed()

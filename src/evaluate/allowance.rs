@@ -60,6 +60,16 @@ impl Allowances {
     }
 }
 
+impl Allowances {
+    /// Whether the rule set at `place` of the book is evaluated on some objects only,
+    /// because it exhausted its budget on ten objects in a row.
+    pub fn is_throttled(&self, place: usize) -> bool {
+        self.0
+            .get(place)
+            .is_some_and(|standing| standing.strikes >= STRIKES)
+    }
+}
+
 impl Purse<'_> {
     /// What the rule set at this place of the book may spend; None: it is not to be asked.
     pub(super) fn take(&mut self, place: usize) -> Option<u64> {

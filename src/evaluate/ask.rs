@@ -71,6 +71,7 @@ impl<'s> Asking<'_, 's> {
                 item: None,
                 says: None,
             });
+            self.evaluation.add_unknown(rule_set, &rule.operation);
         }
     }
 
@@ -92,20 +93,20 @@ impl<'s> Asking<'_, 's> {
                 Ok(key) => key.into(),
                 Err(Failure::Missing(_)) => continue,
                 Err(failure) => {
-                    self.fail(place, "itemKey", &failure.to_string());
+                    self.fail_element(place, "itemKey", &failure.to_string());
                     continue;
                 }
             };
             if key.is_empty() || key.len() > MAX_IDENTITY {
-                self.fail(place, "itemKey", "not a text of 1 to 253 bytes");
+                self.fail_element(place, "itemKey", "not a text of 1 to 253 bytes");
             } else if seen.len() == MAX_ITEMS {
-                self.fail(place, "forEach", "more than 1000 elements");
+                self.fail_element(place, "forEach", "more than 1000 elements");
                 break;
             } else if seen.insert(key.clone()) {
                 let item = Some(&key);
                 self.rule(Place { item, ..place }, labels);
             } else {
-                self.fail(place, "itemKey", &format!("{key:?} is there twice"));
+                self.fail_element(place, "itemKey", &format!("{key:?} is there twice"));
             }
         }
         self.scope.set_item(None);
@@ -128,6 +129,10 @@ impl<'s> Asking<'_, 's> {
     }
 
     fn find(&mut self, place: Place<'_>, says: Option<Says>) {
+        if says.is_none() {
+            self.evaluation
+                .add_unknown(place.rule_set, &place.rule.operation);
+        }
         self.evaluation.findings.push(Finding {
             rule_set: place.rule_set.clone(),
             operation: place.rule.operation.clone(),
@@ -282,6 +287,14 @@ impl<'s> Asking<'_, 's> {
         }
         self.scope.set_item(item);
         Arc::new(all)
+    }
+
+    /// An element cannot be identified, so it is not evaluated: whether it shows the
+    /// operation is unknown. The operations of other elements are not affected.
+    fn fail_element(&mut self, place: Place<'_>, field: &str, message: &str) {
+        self.fail(place, field, message);
+        self.evaluation
+            .add_unknown(place.rule_set, &place.rule.operation);
     }
 
     fn fail(&mut self, place: Place<'_>, field: &str, message: &str) {

@@ -57,6 +57,9 @@ pub struct Evaluation {
     pub unselected: Vec<Arc<RuleSet>>,
     /// What went wrong.
     pub failures: Vec<FieldFailure>,
+    /// Operations of which it is not known whether the object shows them, each with the
+    /// rule set that could not be evaluated.
+    pub unknown: Vec<(Arc<RuleSet>, Arc<str>)>,
     /// Whether an expression read `now`, so that time alone can change the answer.
     pub read_now: bool,
 }
@@ -65,6 +68,17 @@ impl Evaluation {
     /// Whether a rule matched.
     pub fn detects(&self) -> bool {
         self.findings.iter().any(|finding| finding.says.is_some())
+    }
+
+    /// Adds an operation to [`Evaluation::unknown`], unless it is there.
+    fn add_unknown(&mut self, rule_set: &Arc<RuleSet>, operation: &Arc<str>) {
+        let there = self
+            .unknown
+            .iter()
+            .any(|(own, known)| Arc::ptr_eq(own, rule_set) && known == operation);
+        if !there {
+            self.unknown.push((rule_set.clone(), operation.clone()));
+        }
     }
 }
 
@@ -252,6 +266,7 @@ pub fn evaluate_within(
             outcomes: Vec::new(),
             unselected: Vec::new(),
             failures: Vec::new(),
+            unknown: Vec::new(),
             read_now: false,
         },
         metrics,
@@ -293,7 +308,7 @@ fn labels_of(metadata: Node<'_>) -> BTreeMap<String, String> {
 pub fn undecided(book: &RuleBook, subject: Subject, error: &str, metrics: &Metrics) -> Evaluation {
     let namespace = subject.namespace.as_deref();
     let message: String = error.chars().take(MAX_FAILURE).collect();
-    let (mut findings, mut failures) = (Vec::new(), Vec::new());
+    let (mut findings, mut failures, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
     for rule_set in book
         .rule_sets
         .iter()
@@ -319,6 +334,7 @@ pub fn undecided(book: &RuleBook, subject: Subject, error: &str, metrics: &Metri
                 item: None,
                 says: None,
             });
+            unknown.push((rule_set.clone(), rule.operation.clone()));
         }
     }
     Evaluation {
@@ -327,6 +343,7 @@ pub fn undecided(book: &RuleBook, subject: Subject, error: &str, metrics: &Metri
         outcomes: Vec::new(),
         unselected: Vec::new(),
         failures,
+        unknown,
         read_now: false,
     }
 }
@@ -340,6 +357,7 @@ pub fn unselected(book: &RuleBook, subject: Subject) -> Evaluation {
         outcomes: Vec::new(),
         unselected: book.rule_sets.clone(),
         failures: Vec::new(),
+        unknown: Vec::new(),
         read_now: false,
     }
 }

@@ -87,7 +87,12 @@ impl Discovery {
     async fn look_up(&self, gvr: &Gvr) -> Resolution {
         let path = match request::group_version_path(gvr) {
             Ok(path) => path,
-            Err(message) => return Resolution::NotServed { message },
+            Err(message) => {
+                return Resolution::NotServed {
+                    message,
+                    group_served: true,
+                };
+            }
         };
         let first = self.ask(&path, gvr).await;
         if !matches!(first, Resolution::NotServed { .. }) {
@@ -109,22 +114,8 @@ impl Discovery {
     async fn ask(&self, path: &str, gvr: &Gvr) -> Resolution {
         let body = match self.fetch(path).await {
             Ok(body) => body,
-            Err(Refusal::Lost(Lost::NotFound { .. }, _)) => {
-                return Resolution::NotServed {
-                    message: format!("{} is not served", gvr.api_version()),
-                };
-            }
-            Err(Refusal::Lost(lost, _)) => {
-                return Resolution::Unknown {
-                    message: lost.to_string(),
-                };
-            }
-            Err(Refusal::Invalid(message)) => return Resolution::Unknown { message },
-            Err(Refusal::Expired) => {
-                return Resolution::Unknown {
-                    message: "410 Gone".into(),
-                };
-            }
+            Err(Refusal::Lost(Lost::NotFound { .. }, _)) => return self.ask_group(gvr).await,
+            Err(refusal) => return unknown(refusal),
         };
         let list: ResourceList = match serde_json::from_slice(&body) {
             Ok(list) => list,
@@ -148,6 +139,7 @@ impl Discovery {
         else {
             return Resolution::NotServed {
                 message: format!("{} has no resource {}", gvr.api_version(), gvr.resource),
+                group_served: true,
             };
         };
         let verbs = verbs.unwrap_or_default();
@@ -159,7 +151,29 @@ impl Discovery {
         } else {
             Resolution::NotServed {
                 message: format!("{gvr} cannot be listed and watched"),
+                group_served: true,
             }
+        }
+    }
+
+    /// The cluster does not serve the target's group and version: asks whether it serves
+    /// the group in another version.
+    async fn ask_group(&self, gvr: &Gvr) -> Resolution {
+        // The core group has no document of its own, and every cluster serves it.
+        let group_served = gvr.group.is_empty()
+            || match self.fetch(&format!("/apis/{}", gvr.group)).await {
+                Ok(_) => true,
+                Err(Refusal::Lost(Lost::NotFound { .. }, _)) => false,
+                Err(refusal) => return unknown(refusal),
+            };
+        let message = if group_served {
+            format!("{} is not served", gvr.api_version())
+        } else {
+            format!("the cluster does not serve the API group {}", gvr.group)
+        };
+        Resolution::NotServed {
+            message,
+            group_served,
         }
     }
 
@@ -176,6 +190,16 @@ impl Discovery {
                 }
             })
     }
+}
+
+/// Discovery gave no clean answer.
+fn unknown(refusal: Refusal) -> Resolution {
+    let message = match refusal {
+        Refusal::Lost(lost, _) => lost.to_string(),
+        Refusal::Invalid(message) => message,
+        Refusal::Expired => "410 Gone".to_owned(),
+    };
+    Resolution::Unknown { message }
 }
 
 impl Resolve for Discovery {

@@ -81,14 +81,29 @@ async fn what_a_ready_server_does_not_serve_is_not_served() {
             }
         });
         let resolution = discovery.resolve(&gvr(resource)).await;
-        assert!(
-            matches!(resolution, Resolution::NotServed { .. }),
-            "{resource}: {resolution:?}"
-        );
-        assert_eq!(
-            *asked.lock().unwrap(),
-            ["/apis/farm.io/v1", "/readyz", "/apis/farm.io/v1"]
-        );
+        let Resolution::NotServed { group_served, .. } = resolution else {
+            panic!("{resource}: {resolution:?}");
+        };
+        assert_eq!(group_served, code == 200, "{resource}");
+        let asked = asked.lock().unwrap();
+        let paths: Vec<_> = asked.iter().filter(|it| *it != "/apis/farm.io").collect();
+        assert_eq!(paths, ["/apis/farm.io/v1", "/readyz", "/apis/farm.io/v1"]);
+    }
+}
+
+#[tokio::test]
+async fn group_that_is_served_in_another_version_is_told_from_one_that_is_not() {
+    for (group, served) in [(200, Some(true)), (404, Some(false)), (503, None)] {
+        let (discovery, _) = discovery(move |path, _| match path {
+            "/readyz" => (200, "ok"),
+            "/apis/farm.io" => (group, "{}"),
+            _ => (404, ""),
+        });
+        match discovery.resolve(&gvr("cows")).await {
+            Resolution::NotServed { group_served, .. } => assert_eq!(Some(group_served), served),
+            Resolution::Unknown { .. } => assert_eq!(served, None),
+            other => panic!("{other:?}"),
+        }
     }
 }
 

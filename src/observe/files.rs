@@ -200,6 +200,8 @@ impl Resolve for Folder {
             },
             None => Resolution::NotServed {
                 message: format!("{} holds no object of {gvr}", self.inner.dir.display()),
+                // A dump does not tell a resource without objects from a typo.
+                group_served: false,
             },
         };
         future::ready(resolution).boxed()

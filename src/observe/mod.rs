@@ -26,6 +26,7 @@ pub(crate) mod manifest;
 mod page;
 mod request;
 mod scan;
+mod unknown;
 
 pub use client::{ConnectError, ConnectOptions, Connection, connect};
 pub use cluster::Cluster;

@@ -2,6 +2,7 @@
 //! namespaces, for each of those. Decodes and evaluates what they bring, inline, and
 //! hands it to the tracker.
 
+use super::unknown::UnknownObjects;
 use super::{Feed, Lost, Raw, envelope, managed};
 use crate::api::Source;
 use crate::evaluate::{self, Allowances, Evaluation, Subject};
@@ -11,6 +12,7 @@ use crate::telemetry::Metrics;
 use crate::track::{Event, Message};
 use bytes::Bytes;
 use futures::StreamExt;
+use futures::stream::BoxStream;
 use jiff::Timestamp;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -97,6 +99,7 @@ impl Supervisor {
                     interesting: HashMap::new(),
                     timed: HashMap::new(),
                     allowances: Allowances::default(),
+                    unknown: UnknownObjects::new(book.clone()),
                 };
                 Ended(tokio::spawn(follower.run(self.feed.clone(), self.resync)))
             });
@@ -132,6 +135,8 @@ struct Follower {
     timed: HashMap<Arc<str>, Bytes>,
     /// What the rule sets of the book may spend.
     allowances: Allowances,
+    /// Objects on which it is not known whether they show an operation.
+    unknown: UnknownObjects,
 }
 
 /// What was found on a subject.
@@ -144,11 +149,7 @@ struct Interest {
 
 impl Follower {
     async fn run(mut self, feed: Arc<dyn Feed>, resync: Duration) {
-        let selection = self.book.selector().map(ToString::to_string);
-        let mut events = match &selection {
-            Some(selection) => feed.follow_selected(self.source.clone(), selection),
-            None => feed.follow(self.source.clone()),
-        };
+        let mut events = self.events(&*feed);
         let mut resync = tokio::time::interval(resync);
         resync.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -166,12 +167,23 @@ impl Follower {
                     for object in self.timed.values().cloned().collect::<Vec<_>>() {
                         goes_on = goes_on && self.again(&object, Instant::now()).await;
                     }
+                    if self.unknown.wants_list(now) {
+                        events = self.events(&*feed);
+                    }
                     goes_on
                 }
             };
             if !goes_on {
                 return;
             }
+        }
+    }
+
+    /// A new stream of the source, which begins with a list of all objects.
+    fn events(&self, feed: &dyn Feed) -> BoxStream<'static, Raw> {
+        match self.book.selector() {
+            Some(selector) => feed.follow_selected(self.source.clone(), &selector.to_string()),
+            None => feed.follow(self.source.clone()),
         }
     }
 
@@ -183,6 +195,7 @@ impl Follower {
                 self.listing = true;
                 self.interesting.clear();
                 self.timed.clear();
+                self.unknown.reset();
                 self.tell(Event::Reset).await
             }
             Raw::Applied(object) => {
@@ -200,6 +213,7 @@ impl Follower {
             }
             Raw::Synced => {
                 self.listing = false;
+                self.unknown.synced();
                 self.synced(feed, read).await && self.report(None).await
             }
             Raw::Lost(lost) => self.tell(Event::Lost).await && self.report(Some(lost)).await,
@@ -233,8 +247,11 @@ impl Follower {
         let evaluation = match Doc::parse(object, projection) {
             Ok(doc) => {
                 let (metrics, allowances) = (&self.metrics, &mut self.allowances);
-                evaluate::evaluate_within(&book, &doc, Timestamp::now(), metrics, allowances)
-                    .inspect(|evaluation| self.keep(evaluation, &doc))
+                let evaluation =
+                    evaluate::evaluate_within(&book, &doc, Timestamp::now(), metrics, allowances)
+                        .inspect(|evaluation| self.keep(evaluation, &doc));
+                self.unknown.throttling(&self.allowances);
+                evaluation
             }
             Err(error) => return self.undecided(object, &error.to_string(), read).await,
         };
@@ -280,6 +297,7 @@ impl Follower {
         change: Option<&Bytes>,
     ) -> bool {
         let identity = evaluation.subject.identity(&self.source.target);
+        self.unknown.evaluated(&identity, &evaluation);
         let detected = detected(&evaluation);
         let before = self.interesting.get(&identity).map(|it| it.detected);
         let differs = before.map_or(evaluation.detects(), |before| before != detected);
@@ -320,6 +338,7 @@ impl Follower {
         let identity = subject.identity(&self.source.target);
         let was_interesting = self.interesting.remove(&identity).is_some();
         self.timed.remove(&identity);
+        self.unknown.removed(&identity);
         // One that left the selection looks the same; only of those few on which
         // something is in flight it matters.
         if was_interesting && self.book.selector().is_some() {

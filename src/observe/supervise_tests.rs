@@ -528,3 +528,69 @@ async fn when_a_subject_changed_is_told_with_what_starts_then() {
     assert_eq!(managed(at(true, 5)).await, Some(5), "it starts again");
     assert_eq!(managed(thing("b", true)).await, None, "nobody knows");
 }
+
+/// Objects whose detection is unknown, and whether a feed throttles the rule set.
+fn unknown(rule_set: &RuleSet) -> (usize, bool) {
+    let activity = &rule_set.activity;
+    let unknown = activity.unknown_on(rules::Objects::ALL);
+    (unknown.objects, activity.is_throttled())
+}
+
+#[tokio::test(start_paused = true)]
+async fn unknown_detections_are_counted_until_the_object_can_be_evaluated_or_is_gone() {
+    let world = world();
+    let cars = target("cars");
+    let rules = rule_set(&cars, &[], "object.works > 1");
+    world
+        .publish(&cars, Some(book(1, &cars, rules.clone())))
+        .await;
+    let feed = world.running_feed();
+    feed.list(&[
+        thing("a", "text"),
+        thing("b", 2),
+        thing("c", "text"),
+        thing("d", "text"),
+    ]);
+    moment().await;
+    assert_eq!(unknown(&rules), (3, false));
+    // The same failure again is the same object.
+    feed.say(applied(&thing("a", "other")));
+    moment().await;
+    assert_eq!(unknown(&rules), (3, false));
+    feed.say(applied(&thing("a", 1)));
+    feed.say(Raw::Deleted(bytes(&thing("c", "text"))));
+    moment().await;
+    assert_eq!(unknown(&rules), (1, false));
+    // A new list has the last word, and not before it is complete.
+    feed.say(Raw::Lost(Lost::Unreachable("x".into())));
+    feed.say(Raw::Reset);
+    moment().await;
+    assert_eq!(unknown(&rules), (1, false));
+    feed.say(applied(&thing("b", 2)));
+    feed.say(Raw::Synced);
+    moment().await;
+    assert_eq!(unknown(&rules), (0, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn feed_that_ends_takes_its_unknown_detections_along() {
+    let world = world();
+    let cars = target("cars");
+    let rules = rule_set(&cars, &[], "object.works > 1");
+    world
+        .publish(&cars, Some(book(1, &cars, rules.clone())))
+        .await;
+    world.running_feed().list(&[thing("a", "text")]);
+    moment().await;
+    assert_eq!(unknown(&rules), (1, false));
+    // Another rule set of the target changed; this one is the same in both books.
+    world
+        .publish(&cars, Some(book(2, &cars, rules.clone())))
+        .await;
+    assert_eq!(unknown(&rules), (0, false));
+    world.running_feed().list(&[thing("a", "text")]);
+    moment().await;
+    assert_eq!(unknown(&rules), (1, false));
+    world.publish(&cars, None).await;
+    assert_eq!(unknown(&rules), (0, false));
+}

@@ -4,7 +4,7 @@
 use super::lookups::{Lookups, Resolve};
 use super::registry::{Ask, Bookless, Feedback, Publication, Registry};
 use super::writes::{StatusSink, StatusWrite, StatusWrites};
-use super::{Invalid, compile};
+use super::{Invalid, Report, compile};
 use crate::api::ruleset::OperationRuleSet;
 use crate::api::{Gvr, Resolution};
 use futures::StreamExt;
@@ -32,6 +32,8 @@ pub enum RuleSetEvent {
     Reset,
     /// A rule set appeared or changed.
     Applied(Box<OperationRuleSet>),
+    /// One is there, but does not have the form of a rule set. It has no rules.
+    Unreadable(String),
     /// One is gone.
     Deleted(String),
     /// The whole state has been told; what was not told since `Reset` is gone.
@@ -55,6 +57,8 @@ pub struct Outputs {
     pub caught_up: watch::Sender<Option<Arc<Bookless>>>,
     /// Names of the rule sets whose operations may be missing, as they change.
     pub unread: watch::Sender<Arc<BTreeSet<String>>>,
+    /// Which rule sets work, as it changes.
+    pub report: watch::Sender<Arc<Report>>,
     /// Statuses.
     pub status: Arc<dyn StatusSink>,
 }
@@ -132,6 +136,10 @@ impl Controller {
                 self.first = First::Done;
                 self.write_statuses(&mut writes);
             }
+            let read = self.first == First::Done;
+            outputs
+                .report
+                .send_replace(Arc::new(self.registry.report(read)));
             let unread = self.registry.unread();
             outputs.unread.send_if_modified(|last| {
                 let news = **last != unread;
@@ -168,6 +176,13 @@ impl Controller {
                 } else {
                     self.registry.seen(&object);
                 }
+            }
+            RuleSetEvent::Unreadable(name) => {
+                if let Some(told) = &mut self.told {
+                    told.insert(name.clone());
+                }
+                self.registry.unreadable(name);
+                self.publish.within(GATHER);
             }
             RuleSetEvent::Deleted(name) => {
                 if self.registry.remove(&name) {

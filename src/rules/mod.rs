@@ -2,10 +2,12 @@
 //! the feeds report. Leaves: one [`RuleBook`] per target, compiled and numbered, and
 //! the status that each rule set's author reads.
 
+mod activity;
 mod compile;
 mod controller;
 mod lookups;
 mod registry;
+mod report;
 mod status;
 mod target;
 mod validate;
@@ -14,21 +16,21 @@ mod writes;
 #[cfg(test)]
 mod tests;
 
+pub use activity::{Activity, EvaluationFailure, Objects, UnknownDetections};
 pub use compile::{Invalid, compile};
 pub use controller::{Controller, Inputs, Outputs, RuleSetEvent};
 pub use lookups::Resolve;
 pub use registry::{Bookless, Feedback, Publication};
+pub use report::{Report, Reporter};
 pub use writes::{StatusSink, StatusWrite};
 
 use crate::api::live::State;
 use crate::api::{Gvr, Source};
 use crate::expression::{Environment, Program, Projection};
-use jiff::Timestamp;
 use kube::core::Selector;
 use litemap::LiteMap;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// All compiled rule sets of one target, as of one generation. What was evaluated
@@ -319,54 +321,5 @@ impl RuleSet {
         for (_, program) in &self.label_expressions {
             projection.merge(program.projection());
         }
-    }
-}
-
-/// What has happened to a rule set since it was compiled: written by the feeds, read
-/// by the controller when it makes the status.
-#[derive(Debug, Default)]
-pub struct Activity {
-    evaluated: AtomicI64,
-    failure: Mutex<Option<EvaluationFailure>>,
-}
-
-/// The last time that a rule failed, for its author.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EvaluationFailure {
-    /// When.
-    pub at: Timestamp,
-    /// The rule's operation, or the label's key.
-    pub what: String,
-    /// `namespace/name` of the subject.
-    pub subject: String,
-    /// What went wrong.
-    pub message: String,
-}
-
-impl Activity {
-    /// The rules were evaluated at `now`.
-    pub fn evaluated(&self, now: Timestamp) {
-        self.evaluated.store(now.as_second(), Ordering::Relaxed);
-    }
-
-    /// When the rules were last evaluated, in whole seconds.
-    pub fn last_evaluation(&self) -> Option<Timestamp> {
-        match self.evaluated.load(Ordering::Relaxed) {
-            0 => None,
-            seconds => Timestamp::from_second(seconds).ok(),
-        }
-    }
-
-    /// A rule failed.
-    pub fn failed(&self, failure: EvaluationFailure) {
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
-    }
-
-    /// The last failure, if there was one.
-    pub fn last_failure(&self) -> Option<EvaluationFailure> {
-        self.failure
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
     }
 }

@@ -1,6 +1,7 @@
 //! What is known of every rule set and every target, and what follows from it: the
 //! books to publish and the statuses to write. No I/O and no clock of its own.
 
+use super::report::{self, Facts, Report, Reported, State};
 use super::status::{self, Health, Watch};
 use super::target::Target;
 use super::{Invalid, RuleBook, RuleSet, StatusWrite};
@@ -61,12 +62,15 @@ pub(super) struct Registry {
     allow_secrets: bool,
     requeue: Duration,
     rule_sets: BTreeMap<String, Known>,
+    /// Objects that do not have the form of a rule set.
+    unreadable: BTreeSet<String>,
     targets: HashMap<Arc<Gvr>, Target>,
     generation: u64,
 }
 
 #[derive(Debug)]
 struct Known {
+    facts: Arc<Facts>,
     uid: Option<String>,
     generation: Option<i64>,
     spec: OperationRuleSetSpec,
@@ -83,6 +87,7 @@ impl Registry {
             allow_secrets,
             requeue,
             rule_sets: BTreeMap::new(),
+            unreadable: BTreeSet::new(),
             targets: HashMap::new(),
             generation: 0,
         }
@@ -111,6 +116,7 @@ impl Registry {
         compiled: Result<RuleSet, Vec<Invalid>>,
     ) {
         let name = object.metadata.name.unwrap_or_default();
+        self.unreadable.remove(&name);
         let (uid, generation) = (object.metadata.uid, object.metadata.generation);
         let written = match self.rule_sets.get(&name) {
             // Our own last word, which may be newer than this event.
@@ -119,6 +125,7 @@ impl Registry {
         };
         let target = Arc::new(object.spec.target.gvr());
         let known = Known {
+            facts: Arc::new(facts(&name, &object.spec)),
             uid,
             generation,
             compiled: compiled.map(Arc::new),
@@ -133,8 +140,15 @@ impl Registry {
         self.touch(&target);
     }
 
+    /// A rule set does not have the form of one: it has no rules, and is reported.
+    pub(super) fn unreadable(&mut self, name: String) {
+        self.remove(&name);
+        self.unreadable.insert(name);
+    }
+
     /// A rule set is gone. True if it was there.
     pub(super) fn remove(&mut self, name: &str) -> bool {
+        self.unreadable.remove(name);
         let Some(known) = self.rule_sets.remove(name) else {
             return false;
         };
@@ -144,7 +158,7 @@ impl Registry {
 
     /// The names of all rule sets that are known.
     pub(super) fn names(&self) -> impl Iterator<Item = &String> {
-        self.rule_sets.keys()
+        self.rule_sets.keys().chain(&self.unreadable)
     }
 
     fn touch(&mut self, target: &Arc<Gvr>) {
@@ -231,6 +245,27 @@ impl Registry {
         unread
     }
 
+    /// Which rule sets work. `read`: whether these are the rule sets of the cluster.
+    pub(super) fn report(&self, read: bool) -> Report {
+        let rule_sets = self.rule_sets.iter().map(|(name, known)| {
+            let target = self.targets.get(&known.target);
+            Reported {
+                facts: known.facts.clone(),
+                kind: target.and_then(Target::kind),
+                state: known.state(name, target),
+            }
+        });
+        let unreadable = self.unreadable.iter().map(|name| Reported {
+            facts: Arc::new(Facts::unknown(name)),
+            kind: None,
+            state: State::Idle(report::NOT_READABLE),
+        });
+        Report {
+            read,
+            rule_sets: rule_sets.chain(unreadable).collect(),
+        }
+    }
+
     /// The statuses that differ from what the API server holds.
     pub(super) fn statuses(&self, now: Timestamp) -> Vec<StatusWrite> {
         let mut writes = Vec::new();
@@ -275,6 +310,43 @@ impl Registry {
 }
 
 impl Known {
+    /// Whether the rule set works.
+    fn state(&self, name: &str, target: Option<&Target>) -> State {
+        let Ok(rule_set) = &self.compiled else {
+            return State::Idle(report::NOT_COMPILED);
+        };
+        if self.refused.is_some() {
+            return State::Idle(report::TARGET_REFUSED);
+        }
+        let Some(target) = target else {
+            return State::Idle(report::NOT_SYNCED);
+        };
+        match target.resolution() {
+            Some(Resolution::NotServed { .. }) if target.unknown().is_some() => {
+                return State::Idle(report::DISCOVERY_FAILED);
+            }
+            Some(Resolution::NotServed { group_served, .. }) => {
+                return if *group_served {
+                    State::Idle(report::TARGET_NOT_SERVED)
+                } else {
+                    State::NotInstalled
+                };
+            }
+            Some(Resolution::Unknown { .. }) => return State::Idle(report::DISCOVERY_FAILED),
+            Some(Resolution::Served { .. }) | None => {}
+        }
+        if !self.spec.namespaces.is_empty() && target.is_cluster_scoped() {
+            return State::Idle(report::TARGET_REFUSED);
+        }
+        match target.watch(name) {
+            Watch::Pending => State::Idle(report::NOT_SYNCED),
+            Watch::Failed(_) => State::Idle(report::WATCH_FAILED),
+            // The status shows the state of the feeds before, until the new ones report.
+            Watch::Active if target.is_unread(name) => State::Idle(report::NOT_SYNCED),
+            Watch::Active => State::Watching(rule_set.clone()),
+        }
+    }
+
     /// Whether its status is about its rules as they are.
     fn is_told(&self) -> bool {
         self.generation.is_some() && self.written.observed_generation == self.generation
@@ -283,6 +355,17 @@ impl Known {
     /// Whether its status says that these rules are being watched.
     fn stands_as_watched(&self) -> bool {
         self.is_told() && self.written.watch_active
+    }
+}
+
+fn facts(name: &str, spec: &OperationRuleSetSpec) -> Facts {
+    let operations = spec.rules.iter().map(|rule| rule.operation.as_str().into());
+    Facts {
+        name: name.into(),
+        component: spec.component.as_str().into(),
+        operations: operations.collect(),
+        namespaces: (!spec.namespaces.is_empty())
+            .then(|| spec.namespaces.iter().cloned().collect()),
     }
 }
 

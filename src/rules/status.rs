@@ -1,7 +1,9 @@
 //! The status of a rule set: what its author reads.
 
-use super::{Invalid, RuleSet};
-use crate::api::ruleset::OperationRuleSetStatus;
+use super::{Activity, EvaluationFailure, Invalid, Objects, RuleSet, report};
+use crate::api::ruleset::{
+    EVALUATION_FAILED, GROUP_NOT_SERVED, NOT_SERVED, OperationRuleSetStatus,
+};
 use crate::api::{Gvr, Resolution};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -10,6 +12,14 @@ use std::time::Duration;
 
 /// Longest message of a condition, in characters (metav1.Condition allows 32,768).
 const MAX_MESSAGE: usize = 1_024;
+
+/// Reason and message of `Ready` while a feed evaluates the rule set on some objects only.
+const THROTTLED: (&str, &str) = (
+    "Throttled",
+    "The rules exhausted their budget of evaluation steps on ten objects in a row. Until one \
+     evaluation stays within it, they are evaluated on one object every ten seconds. See \
+     the section on cost in docs/rules.md.",
+);
 
 /// All that the status follows from.
 #[derive(Debug)]
@@ -84,23 +94,19 @@ pub(super) fn of(
         conditions.add("WatchFailed", "True", "WatchFailed", &message);
         not_ready.get_or_insert(("WatchFailed", message));
     }
-    if let Ok(rule_set) = health.compiled
-        && let Some(failure) = rule_set.activity.last_failure()
-        && now.duration_since(failure.at).unsigned_abs() < requeue * 2
-    {
-        let message = format!(
-            "{} on {}: {}",
-            failure.what, failure.subject, failure.message
-        );
-        // One failing subject after another must not cause a write each.
-        let standing = written
-            .conditions
-            .iter()
-            .find(|old| old.type_ == "EvaluationFailed");
-        let message = standing.map_or(message, |old| old.message.clone());
-        conditions.add("EvaluationFailed", "True", "EvaluationFailed", &message);
-    }
     let watch_active = health.watch == Watch::Active && not_ready.is_none();
+    if let Ok(rule_set) = health.compiled {
+        if rule_set.activity.is_throttled() {
+            let (reason, message) = THROTTLED;
+            not_ready.get_or_insert((reason, message.to_owned()));
+        }
+        if let Some((message, unknown)) = failed(rule_set, written, now, requeue) {
+            conditions.add("EvaluationFailed", "True", EVALUATION_FAILED, &message);
+            if unknown {
+                not_ready.get_or_insert((EVALUATION_FAILED, message));
+            }
+        }
+    }
     match not_ready {
         Some((reason, message)) => conditions.add("Ready", "False", reason, &message),
         None if watch_active => {
@@ -121,16 +127,63 @@ pub(super) fn of(
         .compiled
         .ok()
         .and_then(|rule_set| rule_set.activity.last_evaluation());
-    if let Some(evaluated) = evaluated {
-        let due = match &written.last_evaluation_time {
-            None => true,
-            Some(Time(shown)) => evaluated.duration_since(*shown).unsigned_abs() >= requeue,
-        };
-        if due || status != *written {
-            status.last_evaluation_time = Some(Time(evaluated));
-        }
+    if let (Some(evaluated), Ok(rule_set)) = (evaluated, health.compiled)
+        && (is_due(written, &rule_set.activity, requeue) || status != *written)
+    {
+        status.last_evaluation_time = Some(Time(evaluated));
     }
     status
+}
+
+/// The message of `EvaluationFailed`, if a rule failed lately or its detection is unknown on
+/// an object now, and whether the latter is so.
+fn failed(
+    rule_set: &RuleSet,
+    written: &OperationRuleSetStatus,
+    now: Timestamp,
+    requeue: Duration,
+) -> Option<(String, bool)> {
+    let objects = rule_set.activity.unknown_on(Objects::ALL).objects;
+    let recent =
+        |failure: &EvaluationFailure| now.duration_since(failure.at).unsigned_abs() < requeue * 2;
+    let failure = rule_set.activity.last_failure();
+    if objects == 0 && !failure.as_ref().is_some_and(recent) {
+        return None;
+    }
+    let before = written
+        .conditions
+        .iter()
+        .find(|old| old.type_ == "EvaluationFailed");
+    let was_unknown = written
+        .conditions
+        .iter()
+        .any(|old| old.type_ == "Ready" && old.reason == EVALUATION_FAILED);
+    // The count changes with every object. One write in each requeue interval is enough.
+    if let Some(before) = before
+        && was_unknown == (objects > 0)
+        && !is_due(written, &rule_set.activity, requeue)
+    {
+        return Some((before.message.clone(), objects > 0));
+    }
+    let last = failure.map_or_else(String::new, |failure| {
+        format!("{}: {}", failure.what, failure.message)
+    });
+    let message = match objects {
+        0 => last,
+        _ => format!("{}: {last}", report::evaluation_fails(objects)),
+    };
+    Some((message, objects > 0))
+}
+
+/// Whether `lastEvaluationTime` has to be refreshed.
+fn is_due(written: &OperationRuleSetStatus, activity: &Activity, requeue: Duration) -> bool {
+    let Some(evaluated) = activity.last_evaluation() else {
+        return false;
+    };
+    match &written.last_evaluation_time {
+        None => true,
+        Some(Time(shown)) => evaluated.duration_since(*shown).unsigned_abs() >= requeue,
+    }
 }
 
 fn invalid_target(health: &Health<'_>) -> Option<(&'static str, String)> {
@@ -145,7 +198,17 @@ fn invalid_target(health: &Health<'_>) -> Option<(&'static str, String)> {
         return Some(("ClusterScoped", message));
     }
     match health.resolution {
-        Some(Resolution::NotServed { message }) => Some(("NotServed", message.clone())),
+        Some(Resolution::NotServed {
+            message,
+            group_served,
+        }) => {
+            let reason = if *group_served {
+                NOT_SERVED
+            } else {
+                GROUP_NOT_SERVED
+            };
+            Some((reason, message.clone()))
+        }
         _ => None,
     }
 }

@@ -207,6 +207,16 @@ impl Target {
         self.unknown.as_deref()
     }
 
+    /// Kind of the target's objects and whether they live in namespaces, if it is served.
+    pub(super) fn kind(&self) -> Option<(Arc<str>, bool)> {
+        match &self.resolution {
+            Some(Resolution::Served { kind, namespaced }) => {
+                Some((kind.as_str().into(), *namespaced))
+            }
+            _ => None,
+        }
+    }
+
     pub(super) fn is_cluster_scoped(&self) -> bool {
         matches!(
             self.resolution,

@@ -38,6 +38,8 @@ pub struct Admitted {
     pub query: Arc<Query>,
     /// Taken by the watch that the request may become.
     pub seat: Option<Seat>,
+    /// Who asks. None for paths that are open to everybody.
+    pub user: Option<User>,
 }
 
 /// Members of this group are never turned away for load, and have no share of watches:
@@ -212,7 +214,12 @@ async fn pass(
     parts: Parts,
     next: Next,
 ) -> (Response, Option<Running>) {
-    let Entered { seat, place, open } = match enter(shared, &asked, &query, &parts).await {
+    let Entered {
+        seat,
+        place,
+        open,
+        user,
+    } = match enter(shared, &asked, &query, &parts).await {
         Ok(entered) => entered,
         Err(response) => return (response, None),
     };
@@ -226,9 +233,12 @@ async fn pass(
         (None, Err(failure)) => return (refusal(failure, &parts.headers, &query), None),
     };
     let mut request = Request::from_parts(parts, Body::empty());
-    request
-        .extensions_mut()
-        .insert(Admitted { asked, query, seat });
+    request.extensions_mut().insert(Admitted {
+        asked,
+        query,
+        seat,
+        user,
+    });
     let Some(limit) = limit else {
         return (next.run(request).await, None);
     };
@@ -251,6 +261,8 @@ struct Entered {
     place: Option<Place>,
     /// Whether it asks for what is open to everybody, and has no place.
     open: bool,
+    /// Who asks, unless that is open to everybody.
+    user: Option<User>,
 }
 
 impl Entered {
@@ -309,6 +321,7 @@ async fn enter(
             seat,
             place,
             open: false,
+            user: Some(user),
         }),
         Ok(Decision::Deny { reason }) => {
             let failure = Failure::forbidden(&user, &attributes, &reason);

@@ -17,6 +17,7 @@
 
 mod accept;
 mod access;
+mod completeness;
 mod delivery;
 pub mod discovery;
 mod document;
@@ -48,6 +49,7 @@ mod watch;
 
 pub use resource::Resource;
 
+use crate::api::completeness::Completeness;
 use crate::auth::{Authenticate, Authorize};
 use crate::telemetry::Metrics;
 use access::Admitted;
@@ -80,6 +82,8 @@ pub struct Server {
     pub authenticate: Arc<dyn Authenticate>,
     /// Decides whether they may.
     pub authorize: Arc<dyn Authorize>,
+    /// Says which rule sets may miss operations.
+    pub completeness: Arc<dyn Completeness>,
     /// Whether there is anything to serve yet, or still.
     pub health: Arc<Health>,
     /// Where requests are counted, and what `/metrics` shows.
@@ -281,7 +285,7 @@ async fn resource(
         // As a custom resource without that subresource answers, to all verbs.
         return Err(resource.no_object(&request.name));
     }
-    match request.verb {
+    let mut answered = match request.verb {
         "get" | "list" | "watch" if !shared.server.health.synced() => Err(Failure::initializing()),
         "get" => get::get(resource, request, &admitted.query, headers).await,
         "list" => list::list(resource, request, &admitted.query, headers).await,
@@ -299,7 +303,14 @@ async fn resource(
             resource.group,
             resource.plural,
         )),
+    };
+    if let Ok(response) = &mut answered
+        && matches!(request.verb, "list" | "watch")
+    {
+        let user = admitted.user.as_ref();
+        completeness::warn(shared, request, &admitted.query, user, response).await;
     }
+    answered
 }
 
 /// Whether the path has the form that the resource's scope asks for.

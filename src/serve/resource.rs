@@ -342,16 +342,16 @@ static RULE_SET_COLUMNS: &[Column] = &[
             "Ready",
             0,
             rule_set_path::CONDITIONS,
-            "Whether the rules are in use.",
+            "Whether operations are detected on every object of the target.",
         )
     },
     Column {
-        kind: "boolean",
+        cell: Cell::Function(reason),
         ..text(
-            "Watch Active",
+            "Reason",
             0,
-            rule_set_path::WATCH_ACTIVE,
-            "Whether the target is being watched.",
+            rule_set_path::CONDITIONS,
+            "Why the rule set is ready, or is not.",
         )
     },
     age_column(rule_set_path::CREATED, "Time since the rule set was made."),
@@ -362,12 +362,12 @@ static RULE_SET_COLUMNS: &[Column] = &[
         "API group of the resource that is watched; empty is the core group.",
     ),
     Column {
-        cell: Cell::Function(reason),
+        kind: "boolean",
         ..text(
-            "Reason",
+            "Watch Active",
             1,
-            rule_set_path::CONDITIONS,
-            "Why the rule set is ready, or is not.",
+            rule_set_path::WATCH_ACTIVE,
+            "Whether the target is being watched.",
         )
     },
 ];

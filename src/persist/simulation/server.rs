@@ -317,6 +317,7 @@ impl Feed {
             outcomes: Vec::new(),
             unselected: Vec::new(),
             failures: Vec::new(),
+            unknown: Vec::new(),
             read_now: false,
         };
         let evaluation = Box::new(evaluation);

@@ -2,6 +2,7 @@
 
 use super::super::status::{Health, Watch, of};
 use super::*;
+use crate::api::completeness::{Completeness as _, Gap};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -288,7 +289,7 @@ fn evaluation_failure_is_shown_for_two_intervals_and_then_goes() {
     let shown = watched_at("2026-01-01T10:01:59Z", &nothing, Watch::Active, failed);
     assert_eq!(
         message(&shown, "EvaluationFailed"),
-        "Working on ns/car: no such overload"
+        "Working: no such overload"
     );
     assert_eq!(condition(&shown, "Ready").as_deref(), Some("True/Watching"));
     let gone = watched_at("2026-01-01T10:02:00Z", &shown, Watch::Active, failed);
@@ -305,4 +306,161 @@ fn message_is_never_longer_than_a_condition_takes() {
         |_| {},
     );
     assert!(message(&status, "Ready").chars().count() <= 32_768);
+}
+
+/// A status while the detection is unknown on `objects` objects.
+fn while_unknown(
+    now: &str,
+    written: &OperationRuleSetStatus,
+    objects: usize,
+) -> OperationRuleSetStatus {
+    watched_at(now, written, Watch::Active, |activity| {
+        activity.evaluated(time(now));
+        activity.failed(EvaluationFailure {
+            at: time("2026-01-01T10:00:00Z"),
+            what: "rules[Working].expression".into(),
+            subject: "ns/car".into(),
+            message: "no such overload".into(),
+        });
+        for _ in 0..objects {
+            activity.add_unknown(None, &["Working".into()]);
+        }
+    })
+}
+
+#[test]
+fn rule_set_is_not_ready_while_the_detection_is_unknown_on_an_object() {
+    let nothing = OperationRuleSetStatus::default();
+    let unknown = while_unknown("2026-01-01T10:00:01Z", &nothing, 2);
+    assert_eq!(
+        condition(&unknown, "Ready").as_deref(),
+        Some("False/EvaluationFailed")
+    );
+    assert!(unknown.watch_active, "the target is being watched");
+    let expected = "evaluation fails on 2 objects: rules[Working].expression: no such overload";
+    assert_eq!(message(&unknown, "Ready"), expected);
+    assert_eq!(message(&unknown, "EvaluationFailed"), expected);
+    // One object after the other does not cause a write each.
+    let more = while_unknown("2026-01-01T10:00:10Z", &unknown, 3);
+    assert_eq!(more, unknown);
+    let later = while_unknown("2026-01-01T10:01:01Z", &unknown, 3);
+    assert!(message(&later, "Ready").starts_with("evaluation fails on 3 objects: "));
+    // It stays for as long as the object does, and the end is shown at once.
+    let old = while_unknown("2026-01-01T12:00:00Z", &later, 1);
+    assert!(message(&old, "Ready").starts_with("evaluation fails on 1 object: "));
+    let over = while_unknown("2026-01-01T12:00:01Z", &old, 0);
+    assert_eq!(condition(&over, "Ready").as_deref(), Some("True/Watching"));
+    assert_eq!(types(&over), ["Ready", "Validated"]);
+}
+
+#[test]
+fn rule_set_is_not_ready_while_it_is_throttled() {
+    let nothing = OperationRuleSetStatus::default();
+    let throttled = watched_at(
+        "2026-01-01T10:00:00Z",
+        &nothing,
+        Watch::Active,
+        Activity::throttle,
+    );
+    assert_eq!(
+        condition(&throttled, "Ready").as_deref(),
+        Some("False/Throttled")
+    );
+    assert!(message(&throttled, "Ready").contains("every ten seconds"));
+}
+
+/// Why a list may miss operations of the rule sets, by name.
+fn gaps(world: &World) -> Vec<(String, String)> {
+    let reporter = Reporter::new(world.report.clone(), "ifo-system".into());
+    let gaps = reporter.gaps("");
+    assert!(gaps.read);
+    let gap = |gap: Gap| (gap.rule_set.to_string(), gap.reason);
+    gaps.rule_sets.into_iter().map(gap).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn rule_sets_that_do_not_work_are_reported_with_their_reason() {
+    let world = world();
+    world.discovers("typos", not_served());
+    let absent = Resolution::NotServed {
+        message: "no such group".into(),
+        group_served: false,
+    };
+    world.discovers("absent", absent);
+    world.discovers("doubtful", unknown());
+    let mut secrets = rule_set("secrets", "secrets", "true");
+    secrets.spec.target.group = String::new();
+    world.list(&[
+        rule_set("absent", "absent", "true"),
+        rule_set("broken", "cars", "1 +"),
+        rule_set("doubtful", "doubtful", "true"),
+        secrets,
+        rule_set("typo", "typos", "true"),
+        rule_set("works", "cars", "true"),
+    ]);
+    moment().await;
+    let mut world = world;
+    let reasons = |world: &World| {
+        let gaps = gaps(world);
+        let lines = gaps.into_iter().map(|(name, why)| format!("{name}: {why}"));
+        lines.collect::<Vec<_>>()
+    };
+    let always = [
+        "broken: does not compile",
+        "doubtful: discovery of the target failed",
+        "secrets: target is refused",
+        "typo: target is not served",
+    ];
+    assert_eq!(reasons(&world)[..4], always);
+    assert_eq!(reasons(&world)[4..], ["works: target is being listed"]);
+    let published = world.catch_up().await;
+    assert_eq!(reasons(&world), always);
+    world.report(&published[0], Some("forbidden")).await;
+    moment().await;
+    assert_eq!(reasons(&world)[4..], ["works: target cannot be watched"]);
+    world.report(&published[0], None).await;
+    moment().await;
+    let book = published[0].book.clone().unwrap();
+    let activity = &book.rule_sets[0].activity;
+    activity.add_unknown(Some(&"ns".into()), &["Working".into()]);
+    assert_eq!(
+        reasons(&world)[4..],
+        ["works: evaluation fails on 1 object"]
+    );
+    activity.throttle();
+    assert_eq!(reasons(&world)[4..], ["works: throttled"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn object_that_is_no_rule_set_is_reported_until_it_is_one_or_gone() {
+    let mut world = started(&[rule_set("a", "cars", "true")]).await;
+    world.catch_up().await;
+    let unreadable = ("a".to_owned(), "is not a valid object".to_owned());
+    world.send(RuleSetEvent::Unreadable("a".into()));
+    moment().await;
+    assert_eq!(gaps(&world), [unreadable]);
+    world.apply(&rule_set("a", "cars", "true"));
+    moment().await;
+    world.catch_up().await;
+    assert_eq!(gaps(&world), []);
+    world.send(RuleSetEvent::Unreadable("b".into()));
+    world.list(&[rule_set("a", "cars", "true")]);
+    moment().await;
+    assert_eq!(gaps(&world), [], "a list without it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn rule_set_that_changed_is_reported_until_its_target_has_been_listed_again() {
+    let first = rule_set("a", "cars", "true");
+    let mut world = started(&[first.clone()]).await;
+    world.catch_up().await;
+    assert_eq!(gaps(&world), []);
+    world.apply(&edited(first, "false"));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let listing = [("a".to_owned(), "target is being listed".to_owned())];
+    assert_eq!(gaps(&world), listing, "the change is not published yet");
+    moment().await;
+    assert_eq!(gaps(&world), listing);
+    world.catch_up().await;
+    assert_eq!(gaps(&world), []);
 }

@@ -14,6 +14,7 @@ use futures::{FutureExt, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Mutex;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -65,6 +66,7 @@ fn served() -> Resolution {
 fn not_served() -> Resolution {
     Resolution::NotServed {
         message: "nobody serves it".into(),
+        group_served: true,
     }
 }
 
@@ -103,6 +105,7 @@ struct World {
     publications: mpsc::Receiver<Publication>,
     caught_up: watch::Receiver<Option<Arc<Bookless>>>,
     unread: watch::Receiver<Arc<BTreeSet<String>>>,
+    report: watch::Receiver<Arc<Report>>,
     sink: Arc<Sink>,
 }
 
@@ -116,6 +119,7 @@ fn world() -> World {
     let (publish, publications) = mpsc::channel(64);
     let (caught, caught_up) = watch::channel(None);
     let (left, unread) = watch::channel(Arc::default());
+    let (reported_state, report) = watch::channel(Arc::default());
     let sink = Arc::new(Sink::default());
     let inputs = Inputs {
         rule_sets: UnboundedReceiverStream::new(events)
@@ -127,6 +131,7 @@ fn world() -> World {
         publications: publish,
         caught_up: caught,
         unread: left,
+        report: reported_state,
         status: sink.clone(),
     };
     tokio::spawn(Controller::new(discovery.clone(), REQUEUE, false).run(inputs, outputs));
@@ -138,6 +143,7 @@ fn world() -> World {
         publications,
         caught_up,
         unread,
+        report,
         sink,
     }
 }

@@ -1,6 +1,7 @@
 //! The room as clients see it: requests into the router, with a real index behind and
 //! fakes for who may.
 
+mod completeness;
 mod compression;
 mod connections;
 mod crowds;
@@ -15,6 +16,7 @@ mod watches;
 
 use super::resource::{LIVE_LAYOUT, RULE_SET_LAYOUT, inflight_operations, operation_rule_sets};
 use super::{Health, Limits, Server, VersionInfo, router};
+use crate::api::completeness::{Completeness, Gaps};
 use crate::auth::{
     Attributes, Authenticate, Authorize, Decision, PeerCertificates, Unauthenticated, Undecided,
     User,
@@ -65,7 +67,17 @@ impl Authenticate for Headers {
     }
 }
 
-/// Remembers what it was asked; `nobody` may nothing, `unsure` gets no decision.
+/// Says of the rule sets what the test sets.
+pub struct RuleSets(pub Mutex<Gaps>);
+
+impl Completeness for RuleSets {
+    fn gaps(&self, _: &str) -> Gaps {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+/// Remembers what it was asked; `nobody` may nothing, `tenant` may not list rule sets,
+/// `unsure` gets no decision.
 #[derive(Default)]
 pub struct Remembering(Mutex<Vec<Attributes>>);
 
@@ -90,11 +102,18 @@ impl Authorize for Remembering {
             "nobody" => Ok(Decision::Deny {
                 reason: String::new(),
             }),
+            "tenant" if is_about_rule_sets(attributes) => Ok(Decision::Deny {
+                reason: String::new(),
+            }),
             "unsure" => Err(Undecided("no connection".to_owned())),
             _ => Ok(Decision::Allow),
         };
         Box::pin(async { answer })
     }
+}
+
+fn is_about_rule_sets(attributes: &Attributes) -> bool {
+    matches!(attributes, Attributes::Resource { resource, .. } if resource == "operationrulesets")
 }
 
 /// A server with both resources, empty and synced.
@@ -104,6 +123,7 @@ pub struct Fixture {
     pub router: Router,
     pub health: Arc<Health>,
     pub authorizer: Arc<Remembering>,
+    pub completeness: Arc<RuleSets>,
     pub shutdown: CancellationToken,
     pub metrics: Arc<Metrics>,
 }
@@ -148,6 +168,11 @@ impl Fixture {
         let (rule_sets, rule_sets_reader) = index_from(&RULE_SET_LAYOUT, bounds, Rv(100));
         let health = Arc::new(Health::new());
         let authorizer = Arc::new(Remembering::default());
+        let completeness = Arc::new(RuleSets(Mutex::new(Gaps {
+            read: true,
+            total: 3,
+            rule_sets: Vec::new(),
+        })));
         let shutdown = CancellationToken::new();
         let metrics = Arc::new(Metrics::new());
         let router = router(Server {
@@ -157,6 +182,7 @@ impl Fixture {
             ],
             authenticate: Arc::new(Headers),
             authorize: authorizer.clone(),
+            completeness: completeness.clone(),
             health: health.clone(),
             metrics: metrics.clone(),
             version: VersionInfo {
@@ -173,6 +199,7 @@ impl Fixture {
             router,
             health,
             authorizer,
+            completeness,
             shutdown,
             metrics,
         }

@@ -209,6 +209,7 @@ impl World {
             outcomes: Vec::new(),
             unselected: Vec::new(),
             failures: Vec::new(),
+            unknown: Vec::new(),
             read_now: false,
         };
         self.feed(Event::Evaluated {
@@ -649,6 +650,7 @@ fn result_of_older_rules_is_dropped() {
         outcomes: Vec::new(),
         unselected: Vec::new(),
         failures: Vec::new(),
+        unknown: Vec::new(),
         read_now: false,
     };
     let event = Event::Evaluated {

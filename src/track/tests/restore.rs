@@ -131,6 +131,7 @@ fn everything_that_rules_said_survives() {
             outcomes: Vec::new(),
             unselected: Vec::new(),
             failures: Vec::new(),
+            unknown: Vec::new(),
             read_now: false,
         };
         world.feed(Event::Evaluated {

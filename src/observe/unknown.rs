@@ -1,0 +1,347 @@
+//! The objects of one feed on which the detection of an operation is unknown. Enters: each
+//! evaluation, and the begin and end of each list. Leaves: the counts in the
+//! [`Activity`](crate::rules::Activity) of the rule sets, which their status and the
+//! warning on lists are made from.
+
+use crate::evaluate::{Allowances, Evaluation};
+use crate::rules::{RuleBook, RuleSet};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Objects that are remembered one by one, some 200 bytes each. Of further objects, only
+/// their namespace and the operations are remembered, until the next list of all objects.
+const MAX_OBJECTS: usize = 1_000;
+
+/// The least time between two lists that this room asks for. A list costs the
+/// kube-apiserver as much as the first one.
+const RELIST_EVERY: Duration = Duration::from_mins(5);
+
+/// The bookkeeping of one feed. Dropping it takes its counts back.
+pub(super) struct UnknownObjects {
+    book: Arc<RuleBook>,
+    /// By the identity of the object.
+    objects: HashMap<Arc<str>, Remembered>,
+    /// Objects beyond [`MAX_OBJECTS`]: one entry for each rule set, operation and namespace,
+    /// however many objects there are.
+    beyond: BTreeMap<(usize, Option<Arc<str>>, Arc<str>), u64>,
+    /// Rises with each list, so that objects that a list does not bring are found.
+    list: u64,
+    listing: bool,
+    /// For each rule set of the book, whether this feed throttles it.
+    throttled: Vec<bool>,
+    /// Whether a list was asked for, and when the last one was.
+    relisted: Option<Instant>,
+}
+
+/// One object.
+struct Remembered {
+    namespace: Option<Arc<str>>,
+    /// By the place of the rule set in the book.
+    operations: Vec<(usize, Vec<Arc<str>>)>,
+    /// Whether a rule set was not evaluated because it is throttled.
+    skipped: bool,
+    /// The list during or after which the object was evaluated last.
+    list: u64,
+}
+
+impl UnknownObjects {
+    pub(super) fn new(book: Arc<RuleBook>) -> Self {
+        Self {
+            throttled: vec![false; book.rule_sets.len()],
+            book,
+            objects: HashMap::new(),
+            beyond: BTreeMap::new(),
+            list: 0,
+            listing: true,
+            relisted: None,
+        }
+    }
+
+    /// A list of all objects begins. What was unknown stays so until the object is
+    /// evaluated again, or the list ends without it.
+    pub(super) fn reset(&mut self) {
+        self.list += 1;
+        self.listing = true;
+    }
+
+    /// The list is complete: objects that it did not bring do not exist any more.
+    pub(super) fn synced(&mut self) {
+        if !std::mem::take(&mut self.listing) {
+            return;
+        }
+        let list = self.list;
+        let gone: Vec<Arc<str>> = self
+            .objects
+            .iter()
+            .filter(|(_, object)| object.list != list)
+            .map(|(identity, _)| identity.clone())
+            .collect();
+        for identity in gone {
+            self.removed(&identity);
+        }
+        let (book, beyond) = (&self.book, &mut self.beyond);
+        beyond.retain(|(place, namespace, operation), last| {
+            let keep = *last == list;
+            if !keep && let Some(rule_set) = book.rule_sets.get(*place) {
+                let operations = std::slice::from_ref(operation);
+                rule_set
+                    .activity
+                    .remove_unknown(namespace.as_ref(), operations);
+            }
+            keep
+        });
+    }
+
+    /// An object was evaluated.
+    pub(super) fn evaluated(&mut self, identity: &Arc<str>, evaluation: &Evaluation) {
+        if evaluation.unknown.is_empty() {
+            self.removed(identity);
+            return;
+        }
+        let namespace = evaluation.subject.namespace.clone();
+        let operations = self.by_rule_set(evaluation);
+        let skipped = operations
+            .iter()
+            .any(|(place, _)| self.throttled.get(*place) == Some(&true));
+        if let Some(known) = self.objects.get_mut(identity)
+            && known.operations == operations
+        {
+            known.list = self.list;
+            known.skipped = skipped;
+            return;
+        }
+        self.removed(identity);
+        if self.objects.len() == MAX_OBJECTS {
+            self.remember_beyond(namespace.as_ref(), operations);
+            return;
+        }
+        for (place, operations) in &operations {
+            let rule_set = &self.book.rule_sets[*place];
+            rule_set
+                .activity
+                .add_unknown(namespace.as_ref(), operations);
+        }
+        let remembered = Remembered {
+            namespace,
+            operations,
+            skipped,
+            list: self.list,
+        };
+        self.objects.insert(identity.clone(), remembered);
+    }
+
+    /// An object does not exist any more, or everything is known of it.
+    pub(super) fn removed(&mut self, identity: &Arc<str>) {
+        let Some(object) = self.objects.remove(identity) else {
+            return;
+        };
+        for (place, operations) in &object.operations {
+            if let Some(rule_set) = self.book.rule_sets.get(*place) {
+                rule_set
+                    .activity
+                    .remove_unknown(object.namespace.as_ref(), operations);
+            }
+        }
+    }
+
+    /// Takes over which rule sets are throttled.
+    pub(super) fn throttling(&mut self, allowances: &Allowances) {
+        for (place, rule_set) in self.book.rule_sets.iter().enumerate() {
+            let now = allowances.is_throttled(place);
+            let before = std::mem::replace(&mut self.throttled[place], now);
+            match (before, now) {
+                (false, true) => rule_set.activity.throttle(),
+                (true, false) => rule_set.activity.release(),
+                (false, false) | (true, true) => {}
+            }
+        }
+    }
+
+    /// Whether only a new list can tell what is unknown still. Objects are not stored, so
+    /// those that a throttled rule set skipped, and those that are not remembered one by
+    /// one, cannot be evaluated again without it. It is true at most once in
+    /// [`RELIST_EVERY`].
+    pub(super) fn wants_list(&mut self, now: Instant) -> bool {
+        let skipped =
+            self.objects.values().any(|object| object.skipped) && !self.throttled.contains(&true);
+        let forgotten = self.objects.is_empty() && !self.beyond.is_empty();
+        let recent = |at: Instant| now.duration_since(at) < RELIST_EVERY;
+        if self.listing || self.relisted.is_some_and(recent) || !(skipped || forgotten) {
+            return false;
+        }
+        self.relisted = Some(now);
+        true
+    }
+
+    fn remember_beyond(
+        &mut self,
+        namespace: Option<&Arc<str>>,
+        operations: Vec<(usize, Vec<Arc<str>>)>,
+    ) {
+        for (place, operations) in operations {
+            for operation in operations {
+                let key = (place, namespace.cloned(), operation.clone());
+                if self.beyond.insert(key, self.list).is_none() {
+                    let activity = &self.book.rule_sets[place].activity;
+                    activity.add_unknown(namespace, &[operation]);
+                }
+            }
+        }
+    }
+
+    fn by_rule_set(&self, evaluation: &Evaluation) -> Vec<(usize, Vec<Arc<str>>)> {
+        let mut operations: Vec<(usize, Vec<Arc<str>>)> = Vec::new();
+        for (rule_set, operation) in &evaluation.unknown {
+            let own = |other: &Arc<RuleSet>| Arc::ptr_eq(other, rule_set);
+            let Some(place) = self.book.rule_sets.iter().position(own) else {
+                continue;
+            };
+            match operations.last_mut() {
+                Some((last, of_last)) if *last == place => of_last.push(operation.clone()),
+                _ => operations.push((place, vec![operation.clone()])),
+            }
+        }
+        operations
+    }
+}
+
+impl Drop for UnknownObjects {
+    fn drop(&mut self) {
+        self.reset();
+        self.synced();
+        for (rule_set, throttled) in self.book.rule_sets.iter().zip(&self.throttled) {
+            if *throttled {
+                rule_set.activity.release();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Gvr;
+    use crate::evaluate::evaluate_within;
+    use crate::expression::Doc;
+    use crate::rules::{Objects, compile};
+    use crate::telemetry::Metrics;
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    struct Feed {
+        unknown: UnknownObjects,
+        allowances: Allowances,
+    }
+
+    impl Feed {
+        fn new(expression: &str) -> Self {
+            let target = Gvr {
+                group: "g.io".into(),
+                version: "v1".into(),
+                resource: "things".into(),
+            };
+            let spec = json!({
+                "component": "c", "target": target,
+                "rules": [{"operation": "Working", "expression": expression}],
+            });
+            let spec = serde_json::from_value(spec).expect("a rule set");
+            let rule_set = Arc::new(compile("a", &spec).expect("valid"));
+            let book = RuleBook::new(1, target, "Thing".into(), true, vec![rule_set]);
+            Self {
+                unknown: UnknownObjects::new(Arc::new(book)),
+                allowances: Allowances::default(),
+            }
+        }
+
+        /// A list or a change brings the object.
+        fn evaluate(&mut self, name: &str, values: usize, second: i64) {
+            let object = json!({"metadata": {"name": name}, "values": vec![1; values]});
+            let json = object.to_string();
+            let book = self.unknown.book.clone();
+            let doc = Doc::parse(json.as_bytes(), &book.projection).expect("JSON");
+            let now = Timestamp::from_second(second).expect("it is in range");
+            let evaluation =
+                evaluate_within(&book, &doc, now, &Metrics::new(), &mut self.allowances)
+                    .expect("it has a name");
+            self.unknown.throttling(&self.allowances);
+            self.unknown.evaluated(&name.into(), &evaluation);
+        }
+
+        /// Objects that are counted, and whether the rule set is throttled.
+        fn shown(&self) -> (usize, bool) {
+            let activity = &self.unknown.book.rule_sets[0].activity;
+            let unknown = activity.unknown_on(Objects::ALL);
+            (unknown.objects, activity.is_throttled())
+        }
+    }
+
+    /// Costs the cube of the number of values.
+    const CUBE: &str =
+        "object.values.all(a, object.values.all(b, object.values.all(c, a + b + c > 0)))";
+
+    #[test]
+    fn objects_that_a_throttled_rule_set_skipped_are_listed_again_once_it_recovers() {
+        let mut feed = Feed::new(CUBE);
+        let names: Vec<String> = (0..12).map(|number| number.to_string()).collect();
+        feed.unknown.reset();
+        for name in &names {
+            feed.evaluate(name, 300, 0);
+        }
+        feed.unknown.synced();
+        assert_eq!(feed.shown(), (12, true));
+        // The objects become small, but are not evaluated for ten seconds.
+        for name in &names {
+            feed.evaluate(name, 1, 5);
+        }
+        let now = Instant::now();
+        assert_eq!(feed.shown(), (12, true));
+        assert!(!feed.unknown.wants_list(now), "it would be skipped again");
+        feed.evaluate("0", 1, 20);
+        assert_eq!(feed.shown(), (11, false));
+        assert!(feed.unknown.wants_list(now));
+        assert!(!feed.unknown.wants_list(now), "once is enough");
+        feed.unknown.reset();
+        assert_eq!(feed.shown(), (11, false));
+        for name in &names {
+            feed.evaluate(name, 1, 21);
+        }
+        feed.unknown.synced();
+        assert_eq!(feed.shown(), (0, false));
+        assert!(!feed.unknown.wants_list(now + RELIST_EVERY));
+    }
+
+    #[test]
+    fn more_objects_than_are_remembered_are_unknown_until_the_next_list() {
+        let mut feed = Feed::new("object.values[0] > 'text'");
+        let names: Vec<String> = (0..MAX_OBJECTS + 5).map(|it| it.to_string()).collect();
+        feed.unknown.reset();
+        for name in &names {
+            feed.evaluate(name, 1, 0);
+        }
+        feed.unknown.synced();
+        assert_eq!(feed.shown().0, MAX_OBJECTS + 1, "at least one more");
+        for name in &names {
+            feed.evaluate(name, 0, 1);
+        }
+        assert_eq!(feed.shown().0, 1, "nothing tells whether it is over");
+        assert!(feed.unknown.wants_list(Instant::now()));
+        feed.unknown.reset();
+        feed.unknown.synced();
+        assert_eq!(feed.shown().0, 0);
+    }
+
+    #[test]
+    fn dropping_the_feed_takes_all_counts_back() {
+        let mut feed = Feed::new(CUBE);
+        for name in 0..MAX_OBJECTS + 5 {
+            feed.evaluate(&name.to_string(), 300, 0);
+        }
+        assert_eq!(feed.shown(), (MAX_OBJECTS + 1, true));
+        let book = feed.unknown.book.clone();
+        drop(feed);
+        let activity = &book.rule_sets[0].activity;
+        assert_eq!(activity.unknown_on(Objects::ALL).objects, 0);
+        assert!(!activity.is_throttled());
+    }
+}

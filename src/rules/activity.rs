@@ -1,0 +1,199 @@
+//! What has happened to one compiled rule set. The feeds write it; the controller reads it
+//! for the rule set's status, and the HTTP server for the warning on its lists.
+
+use jiff::Timestamp;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The record of one rule set, from its compilation on.
+#[derive(Debug, Default)]
+pub struct Activity {
+    /// Time of the last evaluation, in seconds since 1970; 0 before the first.
+    evaluated: AtomicI64,
+    failure: Mutex<Option<EvaluationFailure>>,
+    /// Number of feeds that throttle the rule set.
+    throttling: AtomicUsize,
+    /// By the namespace of the objects; None for cluster-scoped objects.
+    unknown: Mutex<BTreeMap<Option<Arc<str>>, UnknownDetections>>,
+}
+
+/// The last time that a rule failed, for its author.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EvaluationFailure {
+    /// When.
+    pub at: Timestamp,
+    /// The rule's operation, or the label's key.
+    pub what: String,
+    /// `namespace/name` of the subject.
+    pub subject: String,
+    /// What went wrong.
+    pub message: String,
+}
+
+/// Objects on which the server cannot tell whether an operation is in flight.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnknownDetections {
+    /// Number of objects.
+    pub objects: usize,
+    /// For each operation whose detection is unknown, the number of objects.
+    pub operations: BTreeMap<Arc<str>, usize>,
+}
+
+impl UnknownDetections {
+    fn add(&mut self, other: &Self) {
+        self.objects += other.objects;
+        for (operation, objects) in &other.operations {
+            *self.operations.entry(operation.clone()).or_default() += objects;
+        }
+    }
+}
+
+/// Which objects a question is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Objects<'a> {
+    /// The namespace of the objects; None for all namespaces.
+    pub namespace: Option<&'a str>,
+    /// Whether cluster-scoped objects count too.
+    pub cluster_scoped: bool,
+}
+
+impl Objects<'_> {
+    /// All objects.
+    pub const ALL: Self = Self {
+        namespace: None,
+        cluster_scoped: true,
+    };
+
+    /// Whether objects in `namespace` (None: cluster-scoped objects) are included.
+    pub fn include(&self, namespace: Option<&str>) -> bool {
+        match namespace {
+            Some(namespace) => self.namespace.is_none_or(|wanted| wanted == namespace),
+            None => self.cluster_scoped,
+        }
+    }
+}
+
+impl Activity {
+    /// The rules were evaluated at `now`.
+    pub fn evaluated(&self, now: Timestamp) {
+        self.evaluated.store(now.as_second(), Ordering::Relaxed);
+    }
+
+    /// When the rules were last evaluated, in whole seconds.
+    pub fn last_evaluation(&self) -> Option<Timestamp> {
+        match self.evaluated.load(Ordering::Relaxed) {
+            0 => None,
+            seconds => Timestamp::from_second(seconds).ok(),
+        }
+    }
+
+    /// A rule failed.
+    pub fn failed(&self, failure: EvaluationFailure) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+    }
+
+    /// The last failure, if there was one.
+    pub fn last_failure(&self) -> Option<EvaluationFailure> {
+        self.failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// A feed begins to throttle the rule set, because it exhausts its budget on one
+    /// object after the other.
+    pub fn throttle(&self) {
+        self.throttling.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A feed that throttled the rule set evaluates it on every object again, or ends.
+    pub fn release(&self) {
+        self.throttling.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether a feed throttles the rule set.
+    pub fn is_throttled(&self) -> bool {
+        self.throttling.load(Ordering::Relaxed) > 0
+    }
+
+    /// On one more object in `namespace`, the detection of `operations` is unknown.
+    pub fn add_unknown(&self, namespace: Option<&Arc<str>>, operations: &[Arc<str>]) {
+        let mut unknown = self.unknown();
+        let counts = unknown.entry(namespace.cloned()).or_default();
+        counts.objects += 1;
+        for operation in operations {
+            *counts.operations.entry(operation.clone()).or_default() += 1;
+        }
+    }
+
+    /// Takes back what [`Activity::add_unknown`] was told with the same arguments.
+    pub fn remove_unknown(&self, namespace: Option<&Arc<str>>, operations: &[Arc<str>]) {
+        let mut unknown = self.unknown();
+        let namespace = namespace.cloned();
+        let Some(counts) = unknown.get_mut(&namespace) else {
+            return;
+        };
+        counts.objects = counts.objects.saturating_sub(1);
+        for operation in operations {
+            if let Some(objects) = counts.operations.get_mut(operation) {
+                *objects = objects.saturating_sub(1);
+            }
+        }
+        counts.operations.retain(|_, objects| *objects > 0);
+        if counts.objects == 0 {
+            unknown.remove(&namespace);
+        }
+    }
+
+    /// The unknown detections on the `wanted` objects.
+    pub fn unknown_on(&self, wanted: Objects<'_>) -> UnknownDetections {
+        let mut sum = UnknownDetections::default();
+        for (namespace, counts) in &*self.unknown() {
+            if wanted.include(namespace.as_deref()) {
+                sum.add(counts);
+            }
+        }
+        sum
+    }
+
+    fn unknown(&self) -> MutexGuard<'_, BTreeMap<Option<Arc<str>>, UnknownDetections>> {
+        self.unknown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<Arc<str>> {
+        names.iter().map(|name| (*name).into()).collect()
+    }
+
+    #[test]
+    fn unknown_detections_are_counted_by_namespace_and_operation() {
+        let activity = Activity::default();
+        let shop: Arc<str> = "shop".into();
+        activity.add_unknown(Some(&shop), &names(&["Migrating", "Starting"]));
+        activity.add_unknown(Some(&shop), &names(&["Migrating"]));
+        activity.add_unknown(None, &names(&["Draining"]));
+        let of = |namespace, cluster_scoped| {
+            let wanted = Objects {
+                namespace,
+                cluster_scoped,
+            };
+            let unknown = activity.unknown_on(wanted);
+            (unknown.objects, unknown.operations.len())
+        };
+        assert_eq!(of(None, true), (3, 3));
+        assert_eq!(of(Some("shop"), false), (2, 2));
+        assert_eq!(of(Some("other"), false), (0, 0));
+        assert_eq!(of(Some("ifo-system"), true), (1, 1));
+        activity.remove_unknown(Some(&shop), &names(&["Migrating", "Starting"]));
+        assert_eq!(of(Some("shop"), false), (1, 1));
+        activity.remove_unknown(Some(&shop), &names(&["Migrating"]));
+        activity.remove_unknown(None, &names(&["Draining"]));
+        assert_eq!(of(None, true), (0, 0));
+        assert!(activity.unknown().is_empty(), "nothing is kept");
+    }
+}

@@ -1,0 +1,208 @@
+//! Which rule sets may miss operations. Enters: the state of each rule set, as the registry
+//! knows it. Leaves: the answers that the warning on lists is made from, at any time and
+//! for any namespace.
+
+use super::{Objects, RuleSet};
+use crate::api::completeness::{Completeness, Gap, Gaps};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// All rule sets at one moment.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Whether the rule sets of the cluster have been read.
+    pub(super) read: bool,
+    /// By name.
+    pub(super) rule_sets: Vec<Reported>,
+}
+
+/// One rule set.
+#[derive(Debug)]
+pub(super) struct Reported {
+    pub(super) facts: Arc<Facts>,
+    /// Kind of the target's objects and whether they live in namespaces, if the target is
+    /// served.
+    pub(super) kind: Option<(Arc<str>, bool)>,
+    pub(super) state: State,
+}
+
+/// What a rule set itself says.
+#[derive(Debug)]
+pub(super) struct Facts {
+    pub(super) name: Arc<str>,
+    pub(super) component: Arc<str>,
+    pub(super) operations: Vec<Arc<str>>,
+    /// None: all namespaces.
+    pub(super) namespaces: Option<BTreeSet<String>>,
+}
+
+impl Facts {
+    /// Of a rule set that cannot be read, nothing but the name is known.
+    pub(super) fn unknown(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            component: Arc::default(),
+            operations: Vec::new(),
+            namespaces: None,
+        }
+    }
+}
+
+/// Whether a rule set works.
+#[derive(Clone, Debug)]
+pub(super) enum State {
+    /// The cluster does not serve the API group of its target, so there can be no
+    /// operation.
+    NotInstalled,
+    /// No operation is detected, for this reason.
+    Idle(&'static str),
+    /// Its target is being watched. What is unknown is in the activity.
+    Watching(Arc<RuleSet>),
+}
+
+// The reasons, as the warning shows them.
+pub(super) const NOT_READABLE: &str = "is not a valid object";
+pub(super) const NOT_COMPILED: &str = "does not compile";
+pub(super) const TARGET_REFUSED: &str = "target is refused";
+pub(super) const TARGET_NOT_SERVED: &str = "target is not served";
+pub(super) const DISCOVERY_FAILED: &str = "discovery of the target failed";
+pub(super) const WATCH_FAILED: &str = "target cannot be watched";
+pub(super) const NOT_SYNCED: &str = "target is being listed";
+const THROTTLED: &str = "throttled";
+
+/// Answers from the newest report.
+#[derive(Clone, Debug)]
+pub struct Reporter {
+    newest: watch::Receiver<Arc<Report>>,
+    /// Where operations on cluster-scoped subjects are shown.
+    cluster_namespace: Arc<str>,
+}
+
+impl Reporter {
+    /// `cluster_namespace`: where operations on cluster-scoped subjects are shown.
+    pub fn new(newest: watch::Receiver<Arc<Report>>, cluster_namespace: Arc<str>) -> Self {
+        Self {
+            newest,
+            cluster_namespace,
+        }
+    }
+}
+
+impl Completeness for Reporter {
+    fn gaps(&self, namespace: &str) -> Gaps {
+        let newest = self.newest.borrow().clone();
+        let wanted = Objects {
+            namespace: (!namespace.is_empty()).then_some(namespace),
+            cluster_scoped: namespace.is_empty() || *namespace == *self.cluster_namespace,
+        };
+        Gaps {
+            read: newest.read,
+            total: newest.rule_sets.len(),
+            rule_sets: newest
+                .rule_sets
+                .iter()
+                .filter_map(|rule_set| rule_set.gap(wanted))
+                .collect(),
+        }
+    }
+}
+
+impl Reported {
+    /// The operations on `wanted` objects that may be missing.
+    fn gap(&self, wanted: Objects<'_>) -> Option<Gap> {
+        let (reason, operations) = match &self.state {
+            State::NotInstalled => return None,
+            _ if !self.covers(wanted) => return None,
+            State::Idle(reason) => ((*reason).to_owned(), None),
+            State::Watching(rule_set) => {
+                let unknown = rule_set.activity.unknown_on(wanted);
+                let names: Vec<_> = unknown.operations.keys().cloned().collect();
+                if rule_set.activity.is_throttled() {
+                    (THROTTLED.to_owned(), None)
+                } else if unknown.objects == 0 {
+                    return None;
+                } else {
+                    (evaluation_fails(unknown.objects), Some(names))
+                }
+            }
+        };
+        Some(Gap {
+            rule_set: self.facts.name.clone(),
+            reason,
+            component: self.facts.component.clone(),
+            kind: self.kind.as_ref().map(|(kind, _)| kind.clone()),
+            operations: operations.unwrap_or_else(|| self.facts.operations.clone()),
+        })
+    }
+
+    /// Whether the rule set watches some of the `wanted` objects.
+    fn covers(&self, wanted: Objects<'_>) -> bool {
+        if let Some((_, false)) = self.kind {
+            return wanted.cluster_scoped;
+        }
+        match (&self.facts.namespaces, wanted.namespace) {
+            (Some(own), Some(namespace)) => own.contains(namespace),
+            _ => true,
+        }
+    }
+}
+
+/// `evaluation fails on 3 objects`.
+pub(super) fn evaluation_fails(objects: usize) -> String {
+    let plural = if objects == 1 { "" } else { "s" };
+    format!("evaluation fails on {objects} object{plural}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reported(kind: Option<(&str, bool)>, namespaces: Option<&[&str]>, state: State) -> Reported {
+        Reported {
+            facts: Arc::new(Facts {
+                name: "a".into(),
+                component: "kubevirt".into(),
+                operations: vec!["Migrating".into(), "Starting".into()],
+                namespaces: namespaces.map(|all| all.iter().map(|it| (*it).to_owned()).collect()),
+            }),
+            kind: kind.map(|(kind, namespaced)| (kind.into(), namespaced)),
+            state,
+        }
+    }
+
+    /// Whether a list of `namespace` may miss operations of a rule set.
+    fn affects(rule_set: Reported, namespace: &str) -> bool {
+        let report = Report {
+            read: true,
+            rule_sets: vec![rule_set],
+        };
+        let (_keep, newest) = watch::channel(Arc::new(report));
+        let gaps = Reporter::new(newest, "ifo-system".into()).gaps(namespace);
+        assert_eq!(gaps.total, 1);
+        !gaps.rule_sets.is_empty()
+    }
+
+    #[test]
+    fn rule_set_affects_only_lists_that_its_operations_would_be_in() {
+        let idle = || State::Idle(NOT_COMPILED);
+        let pod = Some(("Pod", true));
+        let node = Some(("Node", false));
+        for (rule_set, namespace, affected) in [
+            (reported(pod, None, idle()), "", true),
+            (reported(pod, None, idle()), "shop", true),
+            (reported(pod, Some(&["shop"]), idle()), "shop", true),
+            (reported(pod, Some(&["shop"]), idle()), "team-a", false),
+            (reported(pod, Some(&["shop"]), idle()), "", true),
+            (reported(node, None, idle()), "shop", false),
+            (reported(node, None, idle()), "ifo-system", true),
+            (reported(node, None, idle()), "", true),
+            // Nobody knows yet where its objects are.
+            (reported(None, None, idle()), "shop", true),
+            (reported(pod, None, State::NotInstalled), "", false),
+        ] {
+            let shown = format!("{rule_set:?} in {namespace:?}");
+            assert_eq!(affects(rule_set, namespace), affected, "{shown}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The `Warning` header on lists and watches of operations. Enters: a request, and which
+//! rule sets may miss operations. Leaves: the header, if one of these rule sets could have
+//! contributed to the answer.
+//!
+//! kubectl prints the text of the header, and client-go logs it once. So a list that is
+//! empty because a rule does not work is not taken for a quiet cluster.
+
+use super::Shared;
+use super::request::{Query, Request};
+use super::select::Reviewed;
+use crate::api::completeness::{Gap, Gaps, Incomplete, Named, NotWorking};
+use crate::api::{GROUP, VERSION, labels, live, ruleset};
+use crate::auth::{Attributes, Decision, Requirement, User};
+use axum::response::Response;
+use http::HeaderValue;
+use http::header::WARNING;
+
+/// Adds the header to the answer of a list or watch of operations.
+pub async fn warn(
+    shared: &Shared,
+    request: &Request,
+    query: &Query,
+    user: Option<&User>,
+    response: &mut Response,
+) {
+    if request.resource != live::PLURAL || !response.status().is_success() {
+        return;
+    }
+    let Gaps {
+        read,
+        total,
+        rule_sets,
+    } = shared.server.completeness.gaps(&request.namespace);
+    let incomplete = if !read {
+        Incomplete::NotRead
+    } else if total == 0 {
+        Incomplete::NoRuleSets
+    } else {
+        let selectors = Reviewed::of(query);
+        let affecting = |gap: &Gap| may_match(gap, &selectors);
+        let gaps: Vec<Gap> = rule_sets.into_iter().filter(affecting).collect();
+        if gaps.is_empty() {
+            return;
+        }
+        let count = gaps.len();
+        let named = if may_list_rule_sets(shared, user).await {
+            gaps.into_iter().map(named).collect()
+        } else {
+            Vec::new()
+        };
+        Incomplete::NotWorking(NotWorking {
+            count,
+            total,
+            named,
+        })
+    };
+    if let Some(value) = header_value(&incomplete) {
+        response.headers_mut().append(WARNING, value);
+    }
+}
+
+fn named(gap: Gap) -> Named {
+    Named {
+        name: gap.rule_set.to_string(),
+        reason: gap.reason,
+    }
+}
+
+/// `299 - "text"`: 299 is a persistent warning of any kind, and `-` stands for the agent, as
+/// kube-apiserver writes it (RFC 7234, section 5.5).
+fn header_value(incomplete: &Incomplete) -> Option<HeaderValue> {
+    let text = incomplete.to_string();
+    let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
+    HeaderValue::from_str(&format!("299 - \"{quoted}\"")).ok()
+}
+
+/// The names of rule sets are shown to those who may list them.
+async fn may_list_rule_sets(shared: &Shared, user: Option<&User>) -> bool {
+    let Some(user) = user else {
+        return false;
+    };
+    let attributes = Attributes::Resource {
+        verb: "list".to_owned(),
+        group: GROUP.to_owned(),
+        version: VERSION.to_owned(),
+        resource: ruleset::PLURAL.to_owned(),
+        subresource: String::new(),
+        namespace: String::new(),
+        name: String::new(),
+        fields: Vec::new(),
+        labels: Vec::new(),
+    };
+    let decision = shared.server.authorize.authorize(user, &attributes).await;
+    matches!(decision, Ok(Decision::Allow))
+}
+
+/// Whether an operation of the rule set could match the selectors. Requirements on labels
+/// and fields that only an operation has are taken as met. Case is ignored, because a
+/// needless warning does less harm than a missing one: `kubectl ifo` ignores case, too.
+fn may_match(gap: &Gap, selectors: &Reviewed) -> bool {
+    let fits = |requirement: &Requirement, known: Option<Known<'_>>| match known {
+        Some(Known::One(value)) => admits(requirement, value),
+        Some(Known::Any(values)) => values.iter().any(|value| admits(requirement, value)),
+        None => true,
+    };
+    let component = (!gap.component.is_empty()).then_some(Known::One(&gap.component));
+    let kind = gap.kind.as_deref().map(Known::One);
+    let operation = (!gap.operations.is_empty()).then_some(Known::Any(&gap.operations));
+    let label = |key: &str| match key.strip_prefix(labels::PREFIX)? {
+        "component" => component,
+        "subject-kind" => kind,
+        "operation" => operation,
+        _ => None,
+    };
+    let field = |path: &str| match path {
+        "spec.component" => component,
+        "spec.subject.kind" => kind,
+        "spec.operation" => operation,
+        _ => None,
+    };
+    selectors.labels.iter().all(|it| fits(it, label(&it.key)))
+        && selectors.fields.iter().all(|it| fits(it, field(&it.key)))
+}
+
+/// What is known of a label or field of the operations of a rule set.
+#[derive(Clone, Copy)]
+enum Known<'a> {
+    One(&'a str),
+    Any(&'a [std::sync::Arc<str>]),
+}
+
+fn admits(requirement: &Requirement, value: &str) -> bool {
+    let listed = requirement
+        .values
+        .iter()
+        .any(|wanted| wanted.eq_ignore_ascii_case(value));
+    let exact = requirement.values.iter().any(|wanted| wanted == value);
+    match requirement.operator {
+        "In" => listed,
+        "NotIn" => !exact,
+        "DoesNotExist" => false,
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gap() -> Gap {
+        Gap {
+            rule_set: "vm-rules".into(),
+            reason: "does not compile".to_owned(),
+            component: "kubevirt".into(),
+            kind: Some("VirtualMachine".into()),
+            operations: vec!["Migrating".into(), "Starting".into()],
+        }
+    }
+
+    fn matches(options: &[(&str, &str)]) -> bool {
+        let query: String = form_urlencoded::Serializer::new("/?".to_owned())
+            .extend_pairs(options)
+            .finish();
+        may_match(&gap(), &Reviewed::of(&Query::of(&query.parse().unwrap())))
+    }
+
+    #[test]
+    fn selectors_that_no_operation_of_the_rule_set_can_match_leave_it_out() {
+        for (option, selector, expected) in [
+            ("labelSelector", "", true),
+            ("labelSelector", "ifo.kubevirt.io/component=kubevirt", true),
+            ("labelSelector", "ifo.kubevirt.io/component=KubeVirt", true),
+            ("labelSelector", "ifo.kubevirt.io/component=tekton", false),
+            (
+                "labelSelector",
+                "ifo.kubevirt.io/component!=kubevirt",
+                false,
+            ),
+            ("labelSelector", "ifo.kubevirt.io/component!=KubeVirt", true),
+            ("labelSelector", "!ifo.kubevirt.io/component", false),
+            ("labelSelector", "ifo.kubevirt.io/component", true),
+            (
+                "labelSelector",
+                "ifo.kubevirt.io/operation in (Stopping,Starting)",
+                true,
+            ),
+            ("labelSelector", "ifo.kubevirt.io/operation=Stopping", false),
+            ("labelSelector", "ifo.kubevirt.io/subject-kind=Pod", false),
+            // Every operation has its own.
+            ("labelSelector", "ifo.kubevirt.io/subject-name=x", true),
+            ("labelSelector", "team=x", true),
+            ("fieldSelector", "spec.component=tekton", false),
+            ("fieldSelector", "spec.operation=Migrating", true),
+            ("fieldSelector", "spec.operation=Stopping", false),
+            ("fieldSelector", "spec.subject.kind=Pod", false),
+            ("fieldSelector", "status.phase=Active", true),
+        ] {
+            assert_eq!(matches(&[(option, selector)]), expected, "{selector}");
+        }
+    }
+
+    #[test]
+    fn kind_that_is_not_known_may_be_any() {
+        let unresolved = Gap {
+            kind: None,
+            ..gap()
+        };
+        let query = Query::of(&"/?fieldSelector=spec.subject.kind%3DPod".parse().unwrap());
+        assert!(may_match(&unresolved, &Reviewed::of(&query)));
+        let unreadable = Gap {
+            component: "".into(),
+            operations: Vec::new(),
+            ..unresolved
+        };
+        let query = Query::of(
+            &"/?fieldSelector=spec.operation%3DA,spec.component%3Db"
+                .parse()
+                .unwrap(),
+        );
+        assert!(may_match(&unreadable, &Reviewed::of(&query)));
+    }
+}

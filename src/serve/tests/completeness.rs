@@ -1,0 +1,87 @@
+//! The warning on lists and watches while rule sets do not work.
+
+use super::*;
+use crate::api::completeness::Gap;
+use http::header::WARNING;
+
+fn gap(rule_set: &str, component: &str) -> Gap {
+    Gap {
+        rule_set: rule_set.into(),
+        reason: "does not compile".to_owned(),
+        component: component.into(),
+        kind: None,
+        operations: vec!["Running".into()],
+    }
+}
+
+/// The warnings on an answer.
+async fn warnings(fixture: &Fixture, path: &str, user: &str) -> Vec<String> {
+    let request = request("GET", &format!("{BASE}{path}"), &[("x-user", user)]);
+    let response = fixture.send(request).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    let values = response.headers().get_all(WARNING).into_iter();
+    values
+        .map(|value| value.to_str().unwrap().to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn list_warns_while_a_rule_set_does_not_work() {
+    let fixture = Fixture::filled();
+    let list = "/inflightoperations";
+    assert!(warnings(&fixture, list, "jane").await.is_empty());
+    fixture.completeness.0.lock().unwrap().rule_sets = vec![gap("tekton-rules", "tekton")];
+    let warning = "299 - \"1 of 3 rule sets is not working, operations may be missing: \
+                   tekton-rules (does not compile)\"";
+    for path in [
+        "/inflightoperations",
+        "/inflightoperations?limit=1",
+        "/namespaces/a/inflightoperations",
+        "/inflightoperations?watch=1&timeoutSeconds=1",
+        "/inflightoperations?labelSelector=ifo.kubevirt.io%2Fcomponent%3Dtekton",
+    ] {
+        assert_eq!(warnings(&fixture, path, "jane").await, [warning], "{path}");
+    }
+    for path in [
+        "/inflightoperations?labelSelector=ifo.kubevirt.io%2Fcomponent%3Dkubevirt",
+        "/namespaces/a/inflightoperations/x",
+        "",
+    ] {
+        let none: [&str; 0] = [];
+        assert_eq!(warnings(&fixture, path, "jane").await, none, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn names_are_shown_to_those_who_may_list_rule_sets() {
+    let fixture = Fixture::filled();
+    let gaps = vec![gap("tekton-rules", "tekton"), gap("vm-rules", "kubevirt")];
+    fixture.completeness.0.lock().unwrap().rule_sets = gaps;
+    let told = warnings(&fixture, "/inflightoperations", "tenant").await;
+    assert_eq!(
+        told,
+        ["299 - \"2 of 3 rule sets are not working, operations may be missing\""]
+    );
+    let told = warnings(&fixture, "/inflightoperations", "jane").await;
+    assert!(told[0].contains("tekton-rules (does not compile), vm-rules ("));
+}
+
+#[tokio::test]
+async fn list_warns_while_no_rule_set_is_known() {
+    let fixture = Fixture::filled();
+    *fixture.completeness.0.lock().unwrap() = Gaps::default();
+    let told = warnings(&fixture, "/inflightoperations", "tenant").await;
+    assert!(told[0].contains("have not been read yet"), "{told:?}");
+    fixture.completeness.0.lock().unwrap().read = true;
+    let told = warnings(&fixture, "/inflightoperations", "tenant").await;
+    assert!(told[0].contains("no rule set is installed"), "{told:?}");
+    // The rule sets themselves are all there.
+    let response = fixture
+        .send(request(
+            "GET",
+            "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets",
+            &[],
+        ))
+        .await;
+    assert!(response.headers().get(WARNING).is_none());
+}
