@@ -6,13 +6,16 @@ mod tests;
 
 use super::address::{is_plain, with_scheme};
 use super::problem::{Problem, causes};
+use crate::api::completeness::Incomplete;
 use crate::api::duration;
 use crate::proxy::proxy;
-use kube::client::AuthError;
+use http_body_util::BodyExt as _;
+use kube::client::{AuthError, Body};
 use kube::config::{
     AuthInfo, Cluster, Context, ExecConfig, KubeConfigOptions, Kubeconfig, KubeconfigError,
     NamedAuthInfo, NamedCluster, NamedContext,
 };
+use kube::core::Status;
 use kube::{Client, Config};
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
@@ -400,6 +403,25 @@ fn find<'a, T: Clone + 'a>(
     named.find(|(it, _)| *it == name)?.1.clone()
 }
 
+/// A successful answer.
+pub(super) struct Answer {
+    /// The body.
+    pub(super) text: String,
+    /// Why operations may be missing from it, if it is a list of operations.
+    pub(super) incomplete: Option<Incomplete>,
+}
+
+/// What our server's `Warning` header says; others may warn of other things.
+fn incomplete(headers: &http::HeaderMap) -> Option<Incomplete> {
+    let values = headers.get_all(http::header::WARNING).into_iter();
+    values
+        .filter_map(|value| value.to_str().ok())
+        .find_map(|value| {
+            let quoted = value.strip_prefix("299 - \"")?.strip_suffix('"')?;
+            quoted.parse().ok()
+        })
+}
+
 impl Server {
     /// The answer to a GET, decoded. A server that is still listing its targets is asked
     /// again for ten seconds.
@@ -423,6 +445,18 @@ impl Server {
         resource: &str,
         namespace: Option<&str>,
     ) -> Result<String, Problem> {
+        self.answer(uri, resource, namespace)
+            .await
+            .map(|answer| answer.text)
+    }
+
+    /// The same, with what the server warns of.
+    pub(super) async fn answer(
+        &self,
+        uri: &str,
+        resource: &str,
+        namespace: Option<&str>,
+    ) -> Result<Answer, Problem> {
         let mut tries = 0;
         loop {
             match self.once(uri, resource, namespace).await {
@@ -440,12 +474,29 @@ impl Server {
         uri: &str,
         resource: &str,
         namespace: Option<&str>,
-    ) -> Result<String, Problem> {
+    ) -> Result<Answer, Problem> {
         let request = http::Request::get(uri)
-            .body(Vec::new())
+            .body(Body::empty())
             .map_err(|error| Problem::Usage(format!("{uri}: {error}")))?;
-        let answer = self.within(self.client.request_text(request)).await?;
+        let answer = self.within(self.exchange(request)).await?;
         answer.map_err(|error| self.problem(&error, "list", resource, namespace))
+    }
+
+    /// As `Client::request_text`, which drops the headers.
+    async fn exchange(&self, request: http::Request<Body>) -> Result<Answer, kube::Error> {
+        let (parts, body) = self.client.send(request).await?.into_parts();
+        let bytes = body.collect().await?.to_bytes();
+        if parts.status.is_client_error() || parts.status.is_server_error() {
+            let status: Status = serde_json::from_slice(&bytes).unwrap_or_else(|_| {
+                let text = String::from_utf8_lossy(&bytes);
+                Status::failure(&text, "Unknown").with_code(parts.status.as_u16())
+            });
+            return Err(kube::Error::Api(Box::new(status)));
+        }
+        Ok(Answer {
+            text: String::from_utf8(bytes.into()).map_err(kube::Error::FromUtf8)?,
+            incomplete: incomplete(&parts.headers),
+        })
     }
 
     /// What comes of `answer` within `--request-timeout`.

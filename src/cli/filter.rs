@@ -6,6 +6,7 @@ use super::kinds::{ChosenKind, Kinds};
 use super::operation::Operation;
 use super::output::Shape;
 use super::problem::Problem;
+use crate::api::labels;
 
 /// Output formats of kubectl's that are none here. They are names that an operation could
 /// have; none has.
@@ -103,6 +104,21 @@ impl Filters {
             && self.namespace.is_none()
     }
 
+    /// A label selector that every selected operation matches; it may match others, too.
+    /// The server compares these labels without regard to case where that matters
+    /// (`serve::completeness`).
+    pub(super) fn label_selector(&self) -> String {
+        let one_of = |label: &str, values: &[String]| {
+            let usable = !values.is_empty() && values.iter().all(|it| labels::is_value(it));
+            usable.then(|| format!("{}{label} in ({})", labels::PREFIX, values.join(",")))
+        };
+        let own = self.selector.clone().filter(|it| !it.trim().is_empty());
+        let component = one_of("component", &self.component);
+        let operation = one_of("operation", &self.operation);
+        let parts: Vec<String> = [own, component, operation].into_iter().flatten().collect();
+        parts.join(",")
+    }
+
     /// What is said where nothing is to be shown.
     pub(super) fn nothing(&self) -> &'static str {
         match (self.all_phases, self.are_none()) {
@@ -182,6 +198,28 @@ mod tests {
         assert!(!filters.shows(&completed) && filters.matches(&completed));
         filters.all_phases = true;
         assert!(filters.shows(&completed));
+    }
+
+    #[test]
+    fn label_selector_selects_components_and_operations() {
+        assert_eq!(Filters::default().label_selector(), "");
+        let mut filters = Filters {
+            component: vec!["olm".to_owned(), "kubevirt".to_owned()],
+            selector: Some("team=x".to_owned()),
+            ..typed(&["Migrating"])
+        };
+        assert_eq!(
+            filters.label_selector(),
+            "team=x,ifo.kubevirt.io/component in (olm,kubevirt),\
+             ifo.kubevirt.io/operation in (Migrating)"
+        );
+        // No label has this value, and the server would refuse the selector.
+        filters.component = vec!["a b".to_owned()];
+        filters.selector = None;
+        assert_eq!(
+            filters.label_selector(),
+            "ifo.kubevirt.io/operation in (Migrating)"
+        );
     }
 
     fn typed(operations: &[&str]) -> Filters {

@@ -11,6 +11,7 @@ use super::paint::{Colors, Paint};
 use super::problem::{HOME, Problem};
 use super::sort::SortBy;
 use super::source::{Change, Served, Source};
+use crate::api::completeness::Incomplete;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -145,8 +146,8 @@ async fn show(
         print(&view.all(&operations, Timestamp::now(), names.len() == 1)?)?;
         if operations.is_empty() && matches!(shape, Shape::Table | Shape::Wide) {
             tell(nothing);
-            hint(&source).await;
         }
+        tell_incomplete(&source);
     }
     // After what was found, as kubectl does.
     if let [first, others @ ..] = missing.as_slice() {
@@ -165,6 +166,7 @@ async fn show(
     for operation in &operations {
         print(&view.one(&mut table, operation, Timestamp::now())?)?;
     }
+    tell_incomplete(&source);
     // What was listed is told again when the watch begins, and needs no second line.
     let mut watched = Watched::new(operations, all_phases);
     let mut lost = false;
@@ -200,11 +202,30 @@ async fn show(
     }
 }
 
-/// Says why nothing is to be shown, where the reason is that nobody looks.
-pub(super) async fn hint(source: &Source) {
-    if source.served == Served::Live && source.is_without_rule_sets().await {
-        let what = "no OperationRuleSet is installed, so nothing is looked for; for all that ship";
-        complain("note", format!("{what}: kubectl apply -k {HOME}/rules"));
+/// Ends a command with one line, if operations may be missing from what it printed.
+pub(super) fn tell_incomplete(source: &Source) {
+    if let Some(incomplete) = source.incomplete() {
+        tell(&incomplete_line(&incomplete));
+    }
+}
+
+/// One line about rule sets that do not work.
+pub(super) fn incomplete_line(incomplete: &Incomplete) -> String {
+    match incomplete {
+        Incomplete::NoRuleSets => {
+            let what = "no OperationRuleSet is installed, so nothing is looked for; for all \
+                        that ship";
+            format!("note: {what}: kubectl apply -k {HOME}/rules")
+        }
+        Incomplete::NotRead => format!("note: {incomplete}"),
+        Incomplete::NotWorking(sets) => {
+            let hint = if sets.named.is_empty() {
+                ""
+            } else {
+                "; kubectl get ors"
+            };
+            format!("{}{}{hint}", sets.summary(), sets.names())
+        }
     }
 }
 

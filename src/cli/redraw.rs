@@ -2,10 +2,12 @@
 //! printed anew elsewhere.
 
 use super::columns::{cut_painted, screen};
+use super::list::incomplete_line;
 use super::operation::Operation;
-use super::output::{Shape, complain, print};
+use super::output::{Shape, complain, print, tell};
 use super::problem::Problem;
 use super::source::{Change, Follower, Source};
+use crate::api::completeness::Incomplete;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -17,6 +19,9 @@ const TOGETHER: Duration = Duration::from_millis(100);
 
 /// How often ages are drawn anew.
 const TICK: Duration = Duration::from_secs(1);
+
+/// How often the server is asked which rule sets do not work: a watch does not tell.
+pub(super) const PROBE_EVERY: Duration = Duration::from_secs(10);
 
 /// To the first line of a terminal; to the end of a line, or of the screen, empty it.
 const HOME: &str = "\x1b[H";
@@ -33,12 +38,28 @@ pub(super) trait Picture {
     /// Whether an operation belongs to it.
     fn wants(&self, operation: &Operation) -> bool;
     /// The text, at most as wide as the screen.
-    async fn text(
-        &mut self,
-        operations: Vec<Operation>,
-        now: Timestamp,
-        screen: Option<usize>,
-    ) -> Result<String, Problem>;
+    async fn text(&mut self, operations: Vec<Operation>, shown: &Shown) -> Result<String, Problem>;
+}
+
+/// What a text depends on beside the operations.
+pub(super) struct Shown {
+    /// Ages are counted to this time.
+    pub(super) now: Timestamp,
+    /// Columns of the terminal, if there is one.
+    pub(super) screen: Option<usize>,
+    /// Why operations may be missing.
+    pub(super) incomplete: Option<Incomplete>,
+}
+
+impl Shown {
+    /// As it is now, by the newest answer to `source`.
+    pub(super) fn now(source: &Source) -> Self {
+        Self {
+            now: Timestamp::now(),
+            screen: screen(),
+            incomplete: source.incomplete(),
+        }
+    }
 }
 
 /// Shows it until it is interrupted.
@@ -55,15 +76,24 @@ pub(super) async fn run(
     let mut lost = None;
     let mut first = true;
     let mut printed = None;
+    let mut last_gaps = None;
+    let mut probed = Instant::now();
     let mut last_height = 0;
     loop {
         let operations = known.values().cloned().collect();
-        let now = Timestamp::now();
-        let text = picture.text(operations, now, screen()).await?;
+        if probed.elapsed() >= PROBE_EVERY {
+            // A server that does not answer is reported by the watch.
+            let _ = source.probe().await;
+            probed = Instant::now();
+        }
+        let shown = Shown::now(source);
+        let text = picture.text(operations, &shown).await?;
+        let gaps = shown.incomplete.as_ref().map(incomplete_line);
         if on_screen {
             let note = lost
                 .as_deref()
-                .map(|why: &str| format!("not up to date: {why}"));
+                .map(|why: &str| format!("not up to date: {why}"))
+                .or_else(|| gaps.clone());
             let size = size();
             // A terminal that became higher shows old lines again.
             if size.1 > last_height {
@@ -75,9 +105,16 @@ pub(super) async fn run(
             // What changed may be nothing that is shown.
             print(&document(&text, shape, first))?;
             printed = Some(text);
+            first = false;
         }
-        first = false;
-        let mut at = on_screen.then(|| Instant::now() + TICK);
+        if !on_screen && gaps != last_gaps {
+            if let Some(gaps) = &gaps {
+                tell(gaps);
+            }
+            last_gaps = gaps;
+        }
+        let pause = if on_screen { TICK } else { PROBE_EVERY };
+        let mut at = Some(Instant::now() + pause);
         while let Some(change) = next(&mut follower, at).await {
             let changed = match change {
                 Change::Lost(problem @ (Problem::Forbidden { .. } | Problem::Unauthorized)) => {

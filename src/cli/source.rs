@@ -11,11 +11,15 @@ use super::filter::Filters;
 use super::operation::Operation;
 use super::output::complain;
 use super::problem::Problem;
-use crate::api::{GROUP, LIVE_GROUP, VERSION, live, ruleset};
+use crate::api::completeness::{Incomplete, Named, NotWorking};
+use crate::api::{GROUP, LIVE_GROUP, VERSION, live};
+use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 /// Objects of one page: kubectl's chunk size. It bounds the text that is held at once.
 const PAGE: u32 = 500;
@@ -63,6 +67,37 @@ impl Served {
     }
 }
 
+/// Why operations may be missing, as JSON and YAML have it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct IncompleteData {
+    /// The reason in one sentence.
+    message: String,
+    /// How many rule sets there are; absent if that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule_sets: Option<usize>,
+    /// How many of them do not work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_working: Option<usize>,
+    /// Those that do not work; empty for users who may not list rule sets.
+    named: Vec<Named>,
+}
+
+impl IncompleteData {
+    pub(super) fn of(incomplete: &Incomplete) -> Self {
+        let sets = match incomplete {
+            Incomplete::NotWorking(sets) => Some(sets),
+            Incomplete::NoRuleSets | Incomplete::NotRead => None,
+        };
+        Self {
+            message: incomplete.to_string(),
+            rule_sets: sets.map(|it| it.total),
+            not_working: sets.map(|it| it.count),
+            named: sets.map(|it| it.named.clone()).unwrap_or_default(),
+        }
+    }
+}
+
 /// Operations of a cluster that are meant.
 pub(super) struct Source {
     /// Whom to ask.
@@ -75,6 +110,8 @@ pub(super) struct Source {
     keep_raw: bool,
     /// What is not as usual.
     unusual: Option<String>,
+    /// Why operations may be missing, as the newest answer for each namespace says.
+    incomplete: Mutex<BTreeMap<Option<String>, Incomplete>>,
 }
 
 impl Source {
@@ -111,6 +148,7 @@ impl Source {
             filters,
             keep_raw,
             unusual: None,
+            incomplete: Mutex::default(),
         };
         let mut listed = source.list_what_is_served().await;
         if let Err(Problem::NotFound(_)) = listed {
@@ -157,15 +195,52 @@ impl Source {
             filters,
             keep_raw: self.keep_raw,
             unusual: None,
+            incomplete: Mutex::default(),
         }
     }
 
-    /// Whether there is no rule set, as far as the user may know.
-    pub(super) async fn is_without_rule_sets(&self) -> bool {
-        let plural = ruleset::PLURAL;
-        let uri = format!("/apis/{GROUP}/{VERSION}/{plural}?limit=1");
-        let listed: Result<Page<Named>, Problem> = self.server.get(&uri, plural, None).await;
-        listed.is_ok_and(|page| page.items.is_empty())
+    /// Why operations may be missing from the newest list, or from the newest probe.
+    pub(super) fn incomplete(&self) -> Option<Incomplete> {
+        let newest = self.incomplete.lock();
+        let newest = newest.unwrap_or_else(PoisonError::into_inner);
+        newest.values().cloned().reduce(worse)
+    }
+
+    /// Asks the server why operations may be missing, without listing them. Only rule sets
+    /// that may find an operation which the filters select are asked for.
+    pub(super) async fn probe(&self) -> Result<Option<Incomplete>, Problem> {
+        let places = match &self.namespaces {
+            Some(namespaces) => namespaces.iter().map(|it| Some(it.as_str())).collect(),
+            None => vec![self.place()],
+        };
+        let asked = places.into_iter().map(|place| self.probe_in(place));
+        let asked: Vec<BoxFuture<'_, Result<(), Problem>>> =
+            asked.map(futures::FutureExt::boxed).collect();
+        futures::stream::iter(asked)
+            .buffered(AT_ONCE)
+            .try_collect::<()>()
+            .await?;
+        Ok(self.incomplete())
+    }
+
+    async fn probe_in(&self, namespace: Option<&str>) -> Result<(), Problem> {
+        let selector = self.filters.label_selector();
+        let query = query(&[("limit", "1"), ("labelSelector", &selector)]);
+        let uri = format!("{}?{query}", self.path(namespace));
+        let resource = self.served.resource();
+        let answer = self.server.answer(&uri, resource, namespace).await?;
+        self.learn(namespace, answer.incomplete);
+        Ok(())
+    }
+
+    fn learn(&self, namespace: Option<&str>, incomplete: Option<Incomplete>) {
+        let newest = self.incomplete.lock();
+        let mut newest = newest.unwrap_or_else(PoisonError::into_inner);
+        let namespace = namespace.map(str::to_owned);
+        match incomplete {
+            Some(incomplete) => newest.insert(namespace, incomplete),
+            None => newest.remove(&namespace),
+        };
     }
 
     /// Lists the operations that are meant, all phases that are.
@@ -274,7 +349,9 @@ impl Source {
             ]);
             let uri = format!("{}?{query}", self.path(namespace));
             let resource = self.served.resource();
-            let text = self.server.text(&uri, resource, namespace).await?;
+            let answer = self.server.answer(&uri, resource, namespace).await?;
+            self.learn(namespace, answer.incomplete);
+            let text = answer.text;
             let unreadable = |error: serde_json::Error| {
                 Problem::Other(format!("{uri}: the answer cannot be read: {error}"))
             };
@@ -309,6 +386,25 @@ impl Source {
     }
 }
 
+/// What two namespaces say together: all rule sets that one of them names.
+fn worse(one: Incomplete, other: Incomplete) -> Incomplete {
+    let (mut one, other) = match (one, other) {
+        (Incomplete::NotWorking(one), Incomplete::NotWorking(other)) => (one, other),
+        (Incomplete::NotWorking(_), other) => return other,
+        (one, _) => return one,
+    };
+    for named in other.named {
+        if !one.named.iter().any(|it| it.name == named.name) {
+            one.named.push(named);
+        }
+    }
+    Incomplete::NotWorking(NotWorking {
+        count: one.count.max(other.count).max(one.named.len()),
+        total: one.total.max(other.total),
+        named: one.named,
+    })
+}
+
 /// All namespaces that the user can know of: all, or (`OpenShift`) their projects, or the
 /// context's.
 pub(super) async fn namespaces(server: &Server) -> Vec<String> {
@@ -332,7 +428,7 @@ async fn names(server: &Server, uri: &str, resource: &str) -> Result<Vec<String>
     loop {
         let query = query(&[("limit", &PAGE.to_string()), ("continue", &resume)]);
         let uri = format!("{uri}?{query}");
-        let page: Page<Named> = server.get(&uri, resource, None).await?;
+        let page: Page<WithName> = server.get(&uri, resource, None).await?;
         names.extend(page.items.into_iter().map(|item| item.metadata.name));
         match page.metadata.resume {
             Some(token) if !token.is_empty() => resume = token,
@@ -363,7 +459,7 @@ struct ListMeta {
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct WithName {
     metadata: Name,
 }
 

@@ -1,16 +1,16 @@
 //! `kubectl ifo summary`: how much is going on, and what needs somebody.
 
-use super::columns::{self, Table, screen};
+use super::columns::{self, Table};
 use super::connect::Connect;
 use super::filter::Filters;
-use super::list::{Output, hint};
+use super::list::{Output, tell_incomplete};
 use super::operation::Operation;
 use super::output::{Format, Shape, complain, print, table, text_of};
 use super::paint::Paint;
 use super::problem::Problem;
-use super::redraw::{self, Picture};
+use super::redraw::{self, Picture, Shown};
 use super::sort::{self, SortBy};
-use super::source::Source;
+use super::source::{IncompleteData, Source};
 use clap::ValueEnum as _;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
@@ -74,11 +74,8 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     if let Some(sort) = &view.sort {
         sort.check(&operations)?;
     }
-    let nothing = operations.is_empty();
-    print(&view.text(operations, Timestamp::now(), screen()).await?)?;
-    if nothing {
-        hint(&source).await;
-    }
+    print(&view.text(operations, &Shown::now(&source)).await?)?;
+    tell_incomplete(&source);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -103,14 +100,15 @@ impl Picture for View {
     async fn text(
         &mut self,
         mut operations: Vec<Operation>,
-        now: Timestamp,
-        screen: Option<usize>,
+        shown: &Shown,
     ) -> Result<String, Problem> {
         match &self.sort {
             Some(sort) => sort.sort(&mut operations),
             None => operations.sort_by_key(|it| (sort::urgency(it), it.started)),
         }
-        let summary = Summary::of(&operations, now);
+        let (now, screen) = (shown.now, shown.screen);
+        let mut summary = Summary::of(&operations, now);
+        summary.incomplete = shown.incomplete.as_ref().map(IncompleteData::of);
         let format = match self.shape {
             Shape::Json => Format::Json,
             Shape::Yaml => Format::Yaml,
@@ -152,6 +150,9 @@ struct Summary {
     oldest: Option<Brief>,
     failing: Vec<Brief>,
     blocked: Vec<Brief>,
+    /// Why operations may be missing from the counts; absent if none are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incomplete: Option<IncompleteData>,
 }
 
 /// An operation in a few words.
@@ -198,6 +199,7 @@ impl Summary {
             oldest: oldest(operations).map(|it| Brief::of(it, now)),
             failing: Vec::new(),
             blocked: Vec::new(),
+            incomplete: None,
         };
         for it in operations {
             summary.total.add(it.active);

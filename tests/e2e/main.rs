@@ -24,6 +24,7 @@ mod access;
 mod clients;
 mod differential;
 mod hostile;
+mod incomplete;
 mod informers;
 mod kubectl;
 mod language;

@@ -9,10 +9,10 @@ use tokio::process::{Child, Command};
 const PLUGIN: &str = env!("CARGO_BIN_EXE_kubectl-ifo");
 
 /// What the plugin said.
-struct Said {
-    code: i32,
-    out: String,
-    err: String,
+pub struct Said {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
 }
 
 impl Said {
@@ -26,7 +26,7 @@ impl Said {
         }
     }
 
-    fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         serde_json::from_str(&self.out)
             .unwrap_or_else(|error| panic!("{error}: {}{}", self.out, self.err))
     }
@@ -45,7 +45,8 @@ fn start(world: &World, args: &[&str]) -> Child {
         .expect("the plugin starts")
 }
 
-async fn run(world: &World, args: &[&str]) -> Said {
+/// Runs it to its end with the administrator's kubeconfig.
+pub async fn run(world: &World, args: &[&str]) -> Said {
     Said::by(start(world, args)).await
 }
 
@@ -366,7 +367,7 @@ fn wait_does_not_count_a_rule_set_whose_target_the_cluster_has_not() {
         world.create(&RULE_SET, None, &missing).await;
         world
             .rule_set_until(&format!("{namespace}-missing"), "it has no target", |it| {
-                condition(it, "InvalidTarget")["reason"] == "NotServed"
+                condition(it, "InvalidTarget")["reason"] == "GroupNotServed"
             })
             .await;
         for timeout in ["0", "60s"] {
@@ -408,6 +409,7 @@ fn wait_does_not_take_blindness_for_quiet() {
 
         let mut broken = rule_set(namespace, &VM, &[("Migrating", "object.nonsense(")]);
         broken["spec"]["component"] = json!(namespace);
+        broken["spec"]["namespaces"] = json!([namespace]);
         world.create(&RULE_SET, None, &broken).await;
         world
             .rule_set_until(namespace, "its expression is refused", |rule_set| {
@@ -416,6 +418,6 @@ fn wait_does_not_take_blindness_for_quiet() {
             .await;
         let said = run(world, &["wait", "-c", namespace, "--timeout", "2s"]).await;
         assert_eq!(said.code, 3, "{}{}", said.out, said.err);
-        assert!(said.err.contains("not watching"), "{}", said.err);
+        assert!(said.err.contains("does not compile"), "{}", said.err);
     });
 }

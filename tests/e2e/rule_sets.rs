@@ -25,16 +25,9 @@ fn a_rule_set_becomes_ready_and_kubectl_shows_it() {
         let table = world.kubectl(&["get", "ors", namespace]).await;
         let table = table.expect("rule sets have a short name");
         let lines: Vec<Vec<&str>> = table.lines().map(columns).collect();
-        let header = [
-            "NAME",
-            "COMPONENT",
-            "TARGET",
-            "READY",
-            "WATCH ACTIVE",
-            "AGE",
-        ];
+        let header = ["NAME", "COMPONENT", "TARGET", "READY", "REASON", "AGE"];
         assert_eq!(lines[0], header, "{table}");
-        let row = [namespace, "kubevirt", "virtualmachines", "True", "true"];
+        let row = [namespace, "kubevirt", "virtualmachines", "True", "Watching"];
         assert_eq!(lines[1][..5], row, "{table}");
     });
 }

@@ -25,10 +25,13 @@ mod tests;
 
 use super::connect::Connect;
 use super::filter::Filters;
+use super::list::{incomplete_line, tell_incomplete};
 use super::paint::Colors;
 use super::problem::Problem;
+use super::redraw::PROBE_EVERY;
 use super::source::{Follower, Served, Source};
 use crossterm::event::{Event as Input, EventStream};
+use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use model::{Event, Flow, Model, Order};
@@ -38,7 +41,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use theme::Theme;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 /// Least time between two frames: changes come in any number, and eyes see no more.
 const FRAME: Duration = Duration::from_millis(50);
@@ -105,7 +108,9 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     let about = format!("{}, {address}", about(&filters, &source));
     let follower = source.follow()?;
     let model = Model::new(about, args.sort_by, filters.all_phases, Timestamp::now());
-    show(model, follower, paint.into()).await
+    let ended = show(model, follower, &source, paint.into()).await;
+    tell_incomplete(&source);
+    ended
 }
 
 /// What is asked, in words.
@@ -130,7 +135,12 @@ fn about(filters: &Filters, source: &Source) -> String {
     parts.join(", ")
 }
 
-async fn show(mut model: Model, mut follower: Follower, theme: Theme) -> Result<ExitCode, Problem> {
+async fn show(
+    mut model: Model,
+    mut follower: Follower,
+    source: &Source,
+    theme: Theme,
+) -> Result<ExitCode, Problem> {
     let mut signals = Signals::new().map_err(|error| broken(&error))?;
     let mut screen = Screen::enter().map_err(|error| {
         Problem::Usage(format!("top cannot use this terminal: {error}; {INSTEAD}"))
@@ -140,6 +150,7 @@ async fn show(mut model: Model, mut follower: Follower, theme: Theme) -> Result<
     model.update(Event::Resize(width, height));
     let mut second = interval(SECOND);
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut gaps = gaps(source);
     let mut due = Instant::now();
     let mut changed = true;
     loop {
@@ -173,6 +184,7 @@ async fn show(mut model: Model, mut follower: Follower, theme: Theme) -> Result<
                 }
                 flow
             }
+            Some(incomplete) = gaps.next() => model.update(Event::Incomplete(incomplete)),
             _ = second.tick() => model.update(Event::Tick(Timestamp::now())),
             () = sleep_until(due), if changed => continue,
             number = signals.next() => return Ok(ExitCode::from(128 + number)),
@@ -185,6 +197,20 @@ async fn show(mut model: Model, mut follower: Follower, theme: Theme) -> Result<
             Flow::Fail(problem) => return Err(problem),
         }
     }
+}
+
+/// Why operations may be missing, in one line, as the server says now and then.
+fn gaps(source: &Source) -> BoxStream<'_, Option<String>> {
+    stream::unfold(true, move |first| async move {
+        if !first {
+            sleep(PROBE_EVERY).await;
+            // A server that does not answer is reported by the watch.
+            let _ = source.probe().await;
+        }
+        let line = source.incomplete().as_ref().map(incomplete_line);
+        Some((line, false))
+    })
+    .boxed()
 }
 
 fn broken(error: &io::Error) -> Problem {

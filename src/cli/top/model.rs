@@ -60,6 +60,8 @@ pub(super) enum Event {
     Tick(Timestamp),
     /// Operations, or the connection, changed.
     Change(Change),
+    /// Why operations may be missing, in one line; None if none are.
+    Incomplete(Option<String>),
 }
 
 /// How it goes on.
@@ -137,6 +139,8 @@ pub(super) struct Model {
     /// What is asked, in words: the server and what is meant there.
     pub(super) about: String,
     pub(super) link: Link,
+    /// Why operations may be missing, in one line.
+    pub(super) incomplete: Option<String>,
     rows: Rows,
     pub(super) counts: Counts,
     /// The rows of the table, in order.
@@ -168,6 +172,7 @@ impl Model {
             size: (80, 24),
             about,
             link: Link::Listing,
+            incomplete: None,
             rows: Rows::default(),
             counts: Counts::default(),
             visible: Vec::new(),
@@ -205,6 +210,7 @@ impl Model {
             }
             Event::Tick(now) => self.now = now,
             Event::Change(change) => return self.change(change),
+            Event::Incomplete(incomplete) => self.incomplete = incomplete,
         }
         Flow::On
     }

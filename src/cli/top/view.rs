@@ -121,9 +121,12 @@ impl View<'_> {
         }
         spans.push(Span::raw(" ".repeat(room)));
         spans.push(Span::styled(link, style));
-        let second = match &model.link {
-            Link::Lost { why, .. } => Line::styled(cut(&one_line(why), self.width), style),
-            Link::Listing | Link::Live => {
+        let second = match (&model.link, &model.incomplete) {
+            (Link::Lost { why, .. }, _) => Line::styled(cut(&one_line(why), self.width), style),
+            (Link::Listing | Link::Live, Some(incomplete)) => {
+                Line::styled(cut(&one_line(incomplete), self.width), self.theme.bad())
+            }
+            (Link::Listing | Link::Live, None) => {
                 Line::styled(cut(&self.question(), self.width), self.theme.dim())
             }
         };

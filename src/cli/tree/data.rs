@@ -2,6 +2,7 @@
 
 use super::forest::Forest;
 use crate::cli::operation::Operation;
+use crate::cli::source::IncompleteData;
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -13,6 +14,9 @@ const MOST_NESTED: usize = 50;
 #[derive(Debug, Serialize)]
 pub(super) struct Trees<'a> {
     components: Vec<Component<'a>>,
+    /// Why operations may be missing; absent if none are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incomplete: Option<IncompleteData>,
 }
 
 #[derive(Debug, Serialize)]
@@ -73,8 +77,8 @@ struct Brief<'a> {
 }
 
 impl<'a> Trees<'a> {
-    /// A forest's.
-    pub(super) fn of(forest: &Forest<'a>) -> Self {
+    /// The trees of a forest, and why operations may be missing from them.
+    pub(super) fn of(forest: &Forest<'a>, incomplete: Option<IncompleteData>) -> Self {
         let components = forest.components.iter().map(|component| Component {
             component: component.name,
             namespaces: component
@@ -88,6 +92,7 @@ impl<'a> Trees<'a> {
         });
         Self {
             components: components.collect(),
+            incomplete,
         }
     }
 }

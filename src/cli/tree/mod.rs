@@ -7,24 +7,22 @@ mod selected;
 #[cfg(test)]
 mod tests;
 
-use super::columns::screen;
 use super::connect::Connect;
 use super::filter::Filters;
 use super::kin::Kin;
 use super::kinds::Kinds;
-use super::list::{Output, hint};
+use super::list::{Output, tell_incomplete};
 use super::lookup::Lookup;
 use super::operation::Operation;
 use super::output::{Format, Shape, complain, print, tell, text_of};
 use super::paint::Paint;
 use super::problem::Problem;
-use super::redraw::{self, Picture};
+use super::redraw::{self, Picture, Shown};
 use super::sort::SortBy;
-use super::source::{Served, Source};
+use super::source::{IncompleteData, Served, Source};
 use super::target::{Resolved, Target};
 use draw::{Style, draw};
 use forest::Forest;
-use jiff::Timestamp;
 use selected::Selected;
 use std::process::ExitCode;
 
@@ -105,14 +103,15 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
         return redraw::run(&source, operations, view).await;
     }
     view.sort.check(&operations)?;
-    if let Some(text) = view.show(operations, Timestamp::now(), screen()).await? {
+    let shown = Shown::now(&source);
+    if let Some(text) = view.show(operations, &shown).await? {
         print(&text)?;
     } else {
         // What is empty is said, and printed too where a program reads it.
-        print(&view.empty()?)?;
+        print(&view.empty(&shown)?)?;
         tell(&view.nothing());
-        hint(&source).await;
     }
+    tell_incomplete(&source);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -144,17 +143,12 @@ impl Picture for View {
         self.target.is_some() || operation.active || self.filters.all_phases
     }
 
-    async fn text(
-        &mut self,
-        operations: Vec<Operation>,
-        now: Timestamp,
-        screen: Option<usize>,
-    ) -> Result<String, Problem> {
-        let text = self.show(operations, now, screen).await?;
+    async fn text(&mut self, operations: Vec<Operation>, shown: &Shown) -> Result<String, Problem> {
+        let text = self.show(operations, shown).await?;
         match (text, self.shape) {
             (Some(text), _) => Ok(text),
             (None, Shape::Table | Shape::Wide) => Ok(self.nothing() + "\n"),
-            (None, _) => self.empty(),
+            (None, _) => self.empty(shown),
         }
     }
 }
@@ -164,8 +158,7 @@ impl View {
     async fn show(
         &mut self,
         mut operations: Vec<Operation>,
-        now: Timestamp,
-        screen: Option<usize>,
+        shown: &Shown,
     ) -> Result<Option<String>, Problem> {
         self.sort.sort(&mut operations);
         if let Some(selected) = &mut self.selected {
@@ -204,23 +197,18 @@ impl View {
         if forest.is_empty() {
             return Ok(None);
         }
-        self.print(&forest, now, screen).map(Some)
+        self.print(&forest, shown).map(Some)
     }
 
-    fn print(
-        &self,
-        forest: &Forest<'_>,
-        now: Timestamp,
-        screen: Option<usize>,
-    ) -> Result<String, Problem> {
+    fn print(&self, forest: &Forest<'_>, shown: &Shown) -> Result<String, Problem> {
         let format = match self.shape {
             Shape::Table | Shape::Wide => {
                 let style = Style {
-                    screen,
+                    screen: shown.screen,
                     wide: self.shape == Shape::Wide,
                     paint: self.paint,
                 };
-                return Ok(draw(forest, now, style));
+                return Ok(draw(forest, shown.now, style));
             }
             Shape::Name => {
                 let group = self.served.group();
@@ -230,15 +218,14 @@ impl View {
             Shape::Json => Format::Json,
             Shape::Yaml => Format::Yaml,
         };
-        text_of(&data::Trees::of(forest), format).map_err(Problem::Other)
+        let incomplete = shown.incomplete.as_ref().map(IncompleteData::of);
+        text_of(&data::Trees::of(forest, incomplete), format).map_err(Problem::Other)
     }
 
     /// What a program reads where there is nothing.
-    fn empty(&self) -> Result<String, Problem> {
+    fn empty(&self, shown: &Shown) -> Result<String, Problem> {
         match self.shape {
-            Shape::Json | Shape::Yaml => {
-                self.print(&Forest::default(), Timestamp::UNIX_EPOCH, None)
-            }
+            Shape::Json | Shape::Yaml => self.print(&Forest::default(), shown),
             Shape::Table | Shape::Wide | Shape::Name => Ok(String::new()),
         }
     }

@@ -359,7 +359,8 @@ fn ten_thousand_levels_are_drawn_within_bounds() {
 fn as_data_ten_thousand_levels_can_be_read_by_any_parser() {
     let operations = chain(10_000);
     let kin = Kin::of(&operations, &[]);
-    let text = serde_json::to_string(&data::Trees::of(&Forest::all(&kin, &|_| true))).unwrap();
+    let text =
+        serde_json::to_string(&data::Trees::of(&Forest::all(&kin, &|_| true), None)).unwrap();
     // serde_json's own limit is 128.
     let value: Value = serde_json::from_str(&text).unwrap();
     let mut resources = &value["components"][0]["namespaces"][0]["resources"];
@@ -385,7 +386,7 @@ fn the_tree_is_data_too() {
     let node = on("", "Node", "n", "Draining").of("kubernetes");
     let operations = vec![on("a", "VM", "web", "Migrating").item("1"), child, node];
     let kin = Kin::of(&operations, &[]);
-    let data = serde_json::to_value(data::Trees::of(&Forest::all(&kin, &|_| true))).unwrap();
+    let data = serde_json::to_value(data::Trees::of(&Forest::all(&kin, &|_| true), None)).unwrap();
     let started = "2026-01-01T12:00:00Z";
     assert_eq!(
         data,

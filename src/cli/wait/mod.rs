@@ -22,7 +22,7 @@ use progress::{Live, but_ignored, count};
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
-use watching::{RuleSets, Sight};
+use watching::{RuleSets, Sight, sight_without_rule_sets};
 
 /// What is waited for was not so in time.
 const TIMED_OUT: u8 = 1;
@@ -52,7 +52,7 @@ Exit codes:
   0  it is so
   1  it was not so within --timeout
   2  an error
-  3  it cannot be told: no rule set is installed, one is not watching, or the server is away
+  3  it cannot be told: no rule set is installed, one does not work, or the server is away
 
 Examples:
   # Is anything in flight now? Tells at once
@@ -83,6 +83,9 @@ pub(super) struct Args {
     /// Do not wait for operations that are blocked
     #[arg(long)]
     ignore_blocked: bool,
+    /// Do not require this rule set to work; may be given several times
+    #[arg(long = "ignore-rule-set", value_name = "NAME", value_delimiter = ',')]
+    ignored: Vec<String>,
     /// Say nothing but errors, and why it cannot be told
     #[arg(short, long)]
     quiet: bool,
@@ -142,6 +145,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
             ignore_blocked: args.ignore_blocked,
         }),
         filters,
+        ignored: args.ignored.clone(),
         why_not: None,
         broken: None,
         seen: false,
@@ -190,6 +194,8 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
 struct Waiting {
     gate: Gate,
     filters: Filters,
+    /// Rule sets that need not work.
+    ignored: Vec<String>,
     /// Why the rule sets or the server do not let it be told, and since when.
     why_not: Option<(String, Instant)>,
     /// Why the watch is broken, and since when.
@@ -291,12 +297,14 @@ impl Waiting {
                 return Ok(End::Holds);
             }
             if verdict == Verdict::Holds && self.why_not.is_none() {
-                // The rule sets and the list have the last word: a watch that has died
-                // without a sound looks quiet.
-                if let Some(end) = self.look(source).await? {
+                // The list and the rule sets have the last word: a watch that has died
+                // without a sound looks quiet. The rule sets come after the list, so that
+                // what they say holds for all of it.
+                let confirmed = self.confirmed(source).await?;
+                if confirmed && let Some(end) = self.look(source).await? {
                     return Ok(end);
                 }
-                if self.why_not.is_none() && self.confirmed(source).await? {
+                if confirmed && self.why_not.is_none() {
                     return Ok(End::Holds);
                 }
                 looked = Some(Instant::now());
@@ -360,17 +368,21 @@ impl Waiting {
 
     /// How it is now, where nothing is active.
     async fn check(&mut self, source: &Source) -> Result<End, Problem> {
+        let now = Instant::now();
+        for operation in source.list().await? {
+            self.gate.applied(operation, now);
+        }
+        self.gate.synced(now);
+        if self.gate.is_busy() {
+            return Ok(End::TimedOut);
+        }
+        // After the list, so that what the rule sets say holds for all of it.
         if let Some(end) = self.look(source).await? {
             return Ok(end);
         }
         if let Some((why, _)) = &self.why_not {
             return Ok(End::CannotTell(why.clone()));
         }
-        let now = Instant::now();
-        for operation in source.list().await? {
-            self.gate.applied(operation, now);
-        }
-        self.gate.synced(now);
         Ok(match self.gate.verdict(now) {
             Verdict::Holds => End::Holds,
             Verdict::HoldsAt(_) | Verdict::NotYet => End::TimedOut,
@@ -406,15 +418,15 @@ impl Waiting {
         self.why_not.as_ref().or(self.broken.as_ref())
     }
 
-    /// Looks whether the rule sets are being watched.
+    /// Asks whether the rule sets work.
     async fn look(&mut self, source: &Source) -> Result<Option<End>, Problem> {
         if source.served == Served::Crs {
             // Nothing says here whether rule sets are watched, and idle is never told.
             self.seen = true;
             return Ok(None);
         }
-        let sight = match RuleSets::read(&source.server).await {
-            Ok(rule_sets) => rule_sets.sight(&self.filters),
+        let sight = match self.ask(source).await {
+            Ok(sight) => sight,
             Err(
                 problem @ (Problem::Unavailable(_)
                 | Problem::NotSynced
@@ -422,7 +434,6 @@ impl Waiting {
                 | Problem::Unreachable { .. }
                 | Problem::TimedOut(_)),
             ) => Sight::Dim(problem.to_string()),
-            Err(problem @ Problem::Forbidden { .. }) => Sight::Blind(problem.to_string()),
             Err(Problem::NotFound(_)) => return Err(Problem::NotInstalled),
             Err(problem) => return Err(problem),
         };
@@ -438,6 +449,27 @@ impl Waiting {
             }
             Sight::Dim(why) => self.cannot_tell(why),
         })
+    }
+
+    async fn ask(&self, source: &Source) -> Result<Sight, Problem> {
+        let rule_sets = RuleSets::read(&source.server).await;
+        if let Ok(rule_sets) = &rule_sets
+            && let Some(unknown) = rule_sets.unknown(&self.ignored)
+        {
+            return Err(Problem::Usage(format!(
+                "there is no rule set {unknown:?}; see: kubectl get ors"
+            )));
+        }
+        let incomplete = source.probe().await?;
+        match rule_sets {
+            Ok(rule_sets) => Ok(rule_sets.sight(&self.filters, incomplete.as_ref(), &self.ignored)),
+            Err(refused @ Problem::Forbidden { .. }) => Ok(sight_without_rule_sets(
+                &self.filters,
+                incomplete.as_ref(),
+                &refused,
+            )),
+            Err(problem) => Err(problem),
+        }
     }
 
     /// Notes why it cannot be told; the end if that has been so for too long.
@@ -470,7 +502,11 @@ impl Waiting {
     }
 
     fn holds(&self) -> String {
-        let ignored = but_ignored(&self.gate);
+        let mut ignored = but_ignored(&self.gate);
+        if !self.ignored.is_empty() {
+            let names = self.ignored.join(", ");
+            ignored += &format!("; whether these rule sets work was ignored: {names}");
+        }
         match self.gate.goal() {
             Goal::Idle => format!("idle: no operation in flight{ignored}"),
             Goal::Started => format!("started: {}", count(&self.gate)),

@@ -2,6 +2,7 @@
 //! what is asked for. Leaves: why it cannot be told, if so: nobody looks for such
 //! operations, or one who should does not.
 
+use crate::api::completeness::{Incomplete, NotWorking};
 use crate::api::{GROUP, Gvr, VERSION, labels, ruleset};
 use crate::cli::connect::Server;
 use crate::cli::filter::Filters;
@@ -11,10 +12,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Condition of a rule set about its target, and its reason where the cluster does not
-/// serve that. `Ready` says only that the target is at fault.
+/// Condition of a rule set about its target. `Ready` says only that the target is at fault.
 const INVALID_TARGET: &str = "InvalidTarget";
-const NOT_SERVED: &str = "NotServed";
 
 /// Rule sets that a message names.
 const NAMED: usize = 3;
@@ -97,8 +96,14 @@ impl RuleSets {
         server.get(&uri, &format!("{plural}.{GROUP}"), None).await
     }
 
-    /// Whether an operation that `filters` mean would be seen.
-    pub(crate) fn sight(&self, filters: &Filters) -> Sight {
+    /// Whether an operation that `filters` select would be seen. `incomplete` is what the
+    /// server warns of; rule sets in `ignored` do not count.
+    pub(crate) fn sight(
+        &self,
+        filters: &Filters,
+        incomplete: Option<&Incomplete>,
+        ignored: &[String],
+    ) -> Sight {
         if self.items.is_empty() {
             return Sight::Blind(format!(
                 "no OperationRuleSet is installed, so nothing is looked for; for all that ship: \
@@ -109,28 +114,95 @@ impl RuleSets {
             return Sight::Blind(unseen);
         }
         let relevant: Vec<&RuleSet> = self.items.iter().filter(|it| it.finds(filters)).collect();
-        // A target that the cluster does not have cannot be under way.
-        let there: Vec<&&RuleSet> = relevant
+        // The cluster does not serve the API group, so no such object exists.
+        let served: Vec<&RuleSet> = relevant
             .iter()
-            .filter(|it| !it.is_without_target())
+            .copied()
+            .filter(|it| !it.is_without_group())
             .collect();
-        if there.is_empty() {
+        if served.is_empty() {
             return Sight::Blind(format!(
                 "the cluster serves none of the resources of {}",
                 names(relevant.iter().map(|it| it.metadata.name.as_str()))
             ));
         }
-        let blind: Vec<&&&RuleSet> = there.iter().filter(|it| !it.is_watching()).collect();
-        match blind.first() {
+        let counted: Vec<&RuleSet> = served
+            .into_iter()
+            .filter(|it| !ignored.contains(&it.metadata.name))
+            .collect();
+        if counted.is_empty() {
+            return Sight::Blind(
+                "all rule sets that detect such operations are ignored".to_owned(),
+            );
+        }
+        let unseen = counted.iter().filter(|it| !it.is_current());
+        let unseen: Vec<&str> = unseen.map(|it| it.metadata.name.as_str()).collect();
+        if !unseen.is_empty() {
+            let unseen = names(unseen.into_iter());
+            return Sight::Dim(format!("the server has not seen rule set {unseen} yet"));
+        }
+        match incomplete {
             None => Sight::Clear,
-            Some(first) => Sight::Dim(format!(
-                "not watching: {}{}; see: kubectl get {}.{GROUP}",
-                names(blind.iter().map(|it| it.metadata.name.as_str())),
-                first.why(),
-                ruleset::PLURAL
-            )),
+            Some(Incomplete::NotWorking(sets)) => not_working(sets, &counted, ignored),
+            Some(other) => Sight::Dim(other.to_string()),
         }
     }
+
+    /// A name in `ignored` that no rule set has.
+    pub(crate) fn unknown<'a>(&self, ignored: &'a [String]) -> Option<&'a String> {
+        let is_there = |name: &String| self.items.iter().any(|it| it.metadata.name == *name);
+        ignored.iter().find(|name| !is_there(name))
+    }
+}
+
+/// The same for a user who may not read rule sets. The server's warning covers all rule
+/// sets of the namespaces, but nothing tells whether a filter can match anything.
+pub(crate) fn sight_without_rule_sets(
+    filters: &Filters,
+    incomplete: Option<&Incomplete>,
+    refused: &Problem,
+) -> Sight {
+    let only_namespace = filters.component.is_empty()
+        && filters.kind.is_empty()
+        && filters.operation.is_empty()
+        && filters.selector.is_none();
+    match incomplete {
+        Some(incomplete) => Sight::Dim(incomplete.to_string()),
+        None if only_namespace => Sight::Clear,
+        None => Sight::Blind(format!(
+            "{refused}; without that, only --namespace can be used as a filter"
+        )),
+    }
+}
+
+/// What follows from rule sets that do not work, where only `counted` ones matter.
+fn not_working(sets: &NotWorking, counted: &[&RuleSet], ignored: &[String]) -> Sight {
+    let mut reasons = Vec::new();
+    for named in &sets.named {
+        let own = counted.iter().find(|it| it.metadata.name == named.name);
+        if let Some(rule_set) = own {
+            let why = rule_set.why();
+            reasons.push(format!("{} ({}{why})", named.name, named.reason));
+        }
+    }
+    // The text of a warning names ten.
+    let unnamed = sets.count.saturating_sub(sets.named.len());
+    if unnamed > 0 {
+        reasons.push(format!("{unnamed} more"));
+    }
+    if reasons.is_empty() {
+        return Sight::Clear;
+    }
+    let ignoring = if ignored.is_empty() {
+        "; wait without them: --ignore-rule-set NAME"
+    } else {
+        ""
+    };
+    Sight::Dim(format!(
+        "rule sets are not working: {}; see: kubectl get {}.{GROUP}{ignoring}",
+        reasons.join(", "),
+        ruleset::PLURAL
+    ))
 }
 
 impl RuleSets {
@@ -261,24 +333,20 @@ impl RuleSet {
             || self.status.observed_generation == self.metadata.generation
     }
 
-    fn is_watching(&self) -> bool {
-        self.is_current() && self.ready().is_some_and(|it| it.status == "True")
+    /// Whether the cluster does not serve the API group of the target.
+    fn is_without_group(&self) -> bool {
+        let target = self.condition(INVALID_TARGET);
+        let reason = target.filter(|it| it.status == "True").map(|it| &it.reason);
+        self.is_current() && reason.is_some_and(|it| it == ruleset::GROUP_NOT_SERVED)
     }
 
-    fn is_without_target(&self) -> bool {
-        self.is_current()
-            && self
-                .condition(INVALID_TARGET)
-                .is_some_and(|it| it.status == "True" && it.reason == NOT_SERVED)
-    }
-
-    /// The reason, as the end of a sentence.
+    /// What its status says beside the reason, as the end of a parenthesis.
     fn why(&self) -> String {
         match self.ready() {
-            Some(ready) if self.is_current() && !ready.message.is_empty() => {
-                format!(" ({})", ready.message)
+            Some(ready) if ready.status != "True" && !ready.message.is_empty() => {
+                format!(": {}", ready.message)
             }
-            _ => " (the server has not seen it yet)".to_owned(),
+            _ => String::new(),
         }
     }
 }
@@ -295,6 +363,7 @@ fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::completeness::Named;
     use serde_json::{Value, json};
 
     fn condition(type_: &str, status: &str, reason: &str) -> Value {
@@ -323,7 +392,7 @@ mod tests {
         let mut rule_set = rule_set(name, "False", "InvalidTarget");
         rule_set["status"]["conditions"] = json!([
             condition("Ready", "False", "InvalidTarget"),
-            condition("InvalidTarget", "True", "NotServed"),
+            condition("InvalidTarget", "True", "GroupNotServed"),
             condition("Validated", "True", "RulesCompiled"),
         ]);
         rule_set
@@ -331,7 +400,7 @@ mod tests {
 
     fn sight(items: &[Value], filters: &Filters) -> Sight {
         let rule_sets: RuleSets = serde_json::from_value(json!({ "items": items })).unwrap();
-        rule_sets.sight(filters)
+        rule_sets.sight(filters, None, &[])
     }
 
     fn of(component: &str) -> Filters {
@@ -350,17 +419,89 @@ mod tests {
         assert!(matches!(sight(&[watching], &of("other")), Sight::Blind(_)));
     }
 
+    /// What the server says of rule sets that do not work.
+    fn warning(count: usize, names: &[&str]) -> Incomplete {
+        let named = names.iter().map(|name| Named {
+            name: (*name).to_owned(),
+            reason: "evaluation fails on 3 objects".to_owned(),
+        });
+        Incomplete::NotWorking(NotWorking {
+            count,
+            total: 61,
+            named: named.collect(),
+        })
+    }
+
+    fn warned(items: &[Value], filters: &Filters, warning: &Incomplete, ignored: &[&str]) -> Sight {
+        let rule_sets: RuleSets = serde_json::from_value(json!({ "items": items })).unwrap();
+        let ignored: Vec<String> = ignored.iter().map(|&it| it.to_owned()).collect();
+        rule_sets.sight(filters, Some(warning), &ignored)
+    }
+
     #[test]
-    fn one_that_is_not_watching_is_named_with_its_reason() {
+    fn rule_set_that_does_not_work_is_named_with_the_failure() {
         let items = [
             rule_set("a", "True", "Watching"),
-            rule_set("b", "False", "Pending"),
+            rule_set("b", "False", "EvaluationFailed"),
         ];
-        let Sight::Dim(why) = sight(&items, &Filters::default()) else {
-            panic!("b is not watching");
+        let all = Filters::default();
+        let Sight::Dim(why) = warned(&items, &all, &warning(1, &["b"]), &[]) else {
+            panic!("b does not work");
         };
-        assert!(why.contains("b (because)"), "{why}");
-        assert_eq!(sight(&items, &of("A")), Sight::Clear);
+        assert!(
+            why.contains("b (evaluation fails on 3 objects: because)"),
+            "{why}"
+        );
+        assert!(why.contains("--ignore-rule-set"), "{why}");
+        // The same status elsewhere does not count: only the server knows the namespaces.
+        assert_eq!(sight(&items, &all), Sight::Clear);
+        // It finds no such operation.
+        assert_eq!(
+            warned(&items, &of("A"), &warning(1, &["b"]), &[]),
+            Sight::Clear
+        );
+    }
+
+    #[test]
+    fn ignored_rule_set_does_not_count() {
+        let items = [
+            rule_set("a", "True", "Watching"),
+            rule_set("b", "False", "EvaluationFailed"),
+        ];
+        let all = Filters::default();
+        assert_eq!(
+            warned(&items, &all, &warning(1, &["b"]), &["b"]),
+            Sight::Clear
+        );
+        let both = warned(&items, &all, &warning(2, &["a", "b"]), &["b"]);
+        assert!(matches!(both, Sight::Dim(why) if why.contains("working: a (")));
+        // Of a rule set without a name nobody can say that it is ignored.
+        let more = warned(&items, &all, &warning(3, &["b"]), &["b"]);
+        assert!(matches!(more, Sight::Dim(why) if why.contains("2 more")));
+        let none = warned(&items, &of("b"), &warning(1, &["b"]), &["b"]);
+        assert!(matches!(none, Sight::Blind(why) if why.contains("are ignored")));
+    }
+
+    #[test]
+    fn user_who_may_not_read_rule_sets_relies_on_the_warning() {
+        let refused = Problem::Forbidden {
+            verb: "list",
+            resource: "operationrulesets.ifo.kubevirt.io".to_owned(),
+            namespace: None,
+            user: None,
+        };
+        let own = Filters {
+            namespace: Some("shop".to_owned()),
+            ..Filters::default()
+        };
+        let sight = |filters: &Filters, warning: Option<&Incomplete>| {
+            sight_without_rule_sets(filters, warning, &refused)
+        };
+        assert_eq!(sight(&own, None), Sight::Clear);
+        let warning = warning(1, &[]);
+        assert!(matches!(sight(&own, Some(&warning)), Sight::Dim(_)));
+        // It may be a typo.
+        assert!(matches!(sight(&of("kubvirt"), None), Sight::Blind(_)));
     }
 
     #[test]
@@ -388,12 +529,14 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_is_refused_for_another_reason_is_not_quiet() {
-        let mut refused = without_target("a");
-        refused["status"]["conditions"][1]["reason"] = json!("ClusterScoped");
-        let watching = rule_set("b", "True", "Watching");
-        let all = Filters::default();
-        assert!(matches!(sight(&[refused, watching], &all), Sight::Dim(_)));
+    fn a_target_that_is_refused_for_another_reason_counts() {
+        for reason in ["ClusterScoped", "NotServed"] {
+            let mut refused = without_target("a");
+            refused["status"]["conditions"][1]["reason"] = json!(reason);
+            let items = [refused, rule_set("b", "True", "Watching")];
+            let told = warned(&items, &of("a"), &warning(1, &["a"]), &[]);
+            assert!(matches!(told, Sight::Dim(_)), "{reason}");
+        }
     }
 
     #[test]

@@ -1,0 +1,237 @@
+//! A list that is empty because a rule does not work is not taken for a quiet cluster.
+
+use crate::harness::{VM, World, condition, eventually, migrating, rule_set, shared, text};
+use crate::plugin::run;
+use serde_json::json;
+
+/// What kubectl prints on standard error for a list of operations in a namespace.
+async fn kubectl_warning(world: &World, namespace: &str, user: Option<&str>) -> String {
+    let kubectl = &world.control_plane.state.kubectl;
+    let mut command = tokio::process::Command::new(kubectl);
+    command.args(["get", "ifos", "-n", namespace]);
+    command.env("KUBECONFIG", &world.control_plane.state.kubeconfig);
+    if let Some(user) = user {
+        command.args(["--as", user]);
+    }
+    let output = command.output().await.expect("kubectl starts");
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert!(output.status.success(), "{said}");
+    said
+}
+
+#[test]
+fn rule_that_fails_on_an_object_is_not_taken_for_quiet() {
+    shared(async |world| {
+        let namespace = world.namespace("incomplete").await;
+        let elsewhere = world.namespace("incomplete-beside").await;
+        let mut rules = rule_set(
+            namespace,
+            &VM,
+            &[("Running", "object.status.printableStatus > 5")],
+        );
+        rules["spec"]["component"] = json!(namespace);
+        rules["spec"]["namespaces"] = json!([namespace, elsewhere]);
+        world.ready_rule_set(&rules).await;
+        let wait = ["wait", "-c", namespace, "--timeout=0"];
+        let said = run(world, &wait).await;
+        assert_eq!(said.code, 0, "{}{}", said.out, said.err);
+
+        world.machine(namespace, "a", "Stopped").await;
+        let failing = world
+            .rule_set_until(namespace, "a failed evaluation", |it| {
+                condition(it, "Ready")["reason"] == "EvaluationFailed"
+            })
+            .await;
+        assert_eq!(condition(&failing, "Ready")["status"], "False");
+        let message = text(condition(&failing, "Ready"), "/message");
+        assert!(
+            message.starts_with("evaluation fails on 1 object: ")
+                && message.contains("rules[Running].expression"),
+            "{message}"
+        );
+        assert!(!message.contains("Stopped"), "no value: {message}");
+        let table = world.kubectl(&["get", "ors", namespace]).await;
+        let table = table.expect("it is there");
+        assert!(
+            table.contains("False") && table.contains("EvaluationFailed"),
+            "{table}"
+        );
+
+        let said = run(world, &wait).await;
+        assert_eq!((said.code, said.out.as_str()), (3, ""), "{}", said.err);
+        assert!(
+            said.err.contains(namespace) && said.err.contains("rules[Running].expression"),
+            "{}",
+            said.err
+        );
+        let said = run(
+            world,
+            &[&wait[..], &["--ignore-rule-set", "nobody"]].concat(),
+        )
+        .await;
+        assert_eq!(said.code, 2, "{}", said.err);
+        let here = run(
+            world,
+            &["wait", "-c", namespace, "-n", namespace, "--timeout=0"],
+        )
+        .await;
+        assert_eq!(here.code, 3, "{}", here.err);
+        // Everything is known in the other namespace.
+        let there = run(
+            world,
+            &["wait", "-c", namespace, "-n", elsewhere, "--timeout=0"],
+        )
+        .await;
+        assert_eq!(there.code, 0, "{}", there.err);
+
+        let line = format!("{namespace} (evaluation fails on 1 object)");
+        let list = run(world, &["list", "-n", namespace]).await;
+        assert!(list.err.contains(&line), "{}", list.err);
+        let summary = run(world, &["summary", "-n", namespace, "-O", "json"]).await;
+        let incomplete = &summary.json()["incomplete"];
+        assert!(incomplete["named"].to_string().contains(namespace));
+        let tree = run(world, &["tree", "-n", namespace, "-O", "json"]).await;
+        assert!(tree.json()["incomplete"]["notWorking"].as_u64() >= Some(1));
+        let warning = kubectl_warning(world, namespace, None).await;
+        assert!(
+            warning.contains("Warning: ") && warning.contains(&line),
+            "{warning}"
+        );
+        let warning = kubectl_warning(world, elsewhere, None).await;
+        assert!(!warning.contains(namespace), "{warning}");
+
+        // The object changes, and can be evaluated: it is not shown by the rule any more.
+        world.set_status(namespace, "a", "").await;
+        let patch = json!({"status": {"printableStatus": null}});
+        let path = format!("{}/a", VM.path(Some(namespace)));
+        world.admin.merge(&path, &patch).await.ok();
+        eventually("the failure is over", async || {
+            let said = run(world, &wait).await;
+            (said.code == 0).then_some(()).ok_or(said.err)
+        })
+        .await;
+        world
+            .rule_set_until(namespace, "Ready again", |it| {
+                condition(it, "Ready")["status"] == "True"
+            })
+            .await;
+    });
+}
+
+#[test]
+fn failure_of_a_message_alone_does_not_hold_up_a_wait() {
+    shared(async |world| {
+        let namespace = world.namespace("incomplete-message").await;
+        let mut rules = migrating(namespace);
+        rules["spec"]["component"] = json!(namespace);
+        rules["spec"]["rules"][0]["message"] =
+            json!("string(1 / (size(object.metadata.name) - 1))");
+        world.ready_rule_set(&rules).await;
+        world.machine(namespace, "a", "Migrating").await;
+        world
+            .until_operations(namespace, &[("a", "Migrating")])
+            .await;
+        let failed = world
+            .rule_set_until(namespace, "the message failed", |it| {
+                condition(it, "EvaluationFailed")["status"] == "True"
+            })
+            .await;
+        assert_eq!(condition(&failed, "Ready")["status"], "True", "{failed}");
+        world.set_status(namespace, "a", "Running").await;
+        let said = run(world, &["wait", "-c", namespace, "--timeout=120s"]).await;
+        assert_eq!(said.code, 0, "{}", said.err);
+    });
+}
+
+#[test]
+fn tenant_who_may_not_read_rule_sets_is_warned_without_names() {
+    shared(async |world| {
+        let namespace = world.namespace("incomplete-tenant").await;
+        let mut broken = rule_set(namespace, &VM, &[("Migrating", "object.nonsense(")]);
+        broken["spec"]["namespaces"] = json!([namespace]);
+        let user = format!("{namespace}-user");
+        let role = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/rbac/users.yaml");
+        let to_user = format!("--user={user}");
+        for args in [
+            &["apply", "-f", role][..],
+            &[
+                "create",
+                "rolebinding",
+                "tenant",
+                "--clusterrole=ifo-view",
+                &to_user,
+                "-n",
+                namespace,
+            ],
+        ] {
+            world.kubectl(args).await.expect("it is granted");
+        }
+        let wait = ["wait", "--as", &user, "-n", namespace, "--timeout=0"];
+        let mut working = migrating(namespace);
+        working["metadata"]["name"] = json!(format!("{namespace}-works"));
+        world.ready_rule_set(&working).await;
+        eventually("the tenant relies on the warning", async || {
+            let said = run(world, &wait).await;
+            (said.code == 0).then_some(()).ok_or(said.err)
+        })
+        .await;
+
+        world.create(&crate::harness::RULE_SET, None, &broken).await;
+        let warned = eventually("the tenant is warned", async || {
+            let said = run(world, &wait).await;
+            if said.code == 3 {
+                Ok(said.err)
+            } else {
+                Err(said.out)
+            }
+        })
+        .await;
+        assert!(
+            warned.contains("not working, operations may be missing") && !warned.contains(" ("),
+            "{warned}"
+        );
+        let warning = kubectl_warning(world, namespace, Some(&user)).await;
+        assert!(
+            warning.contains("not working, operations may be missing") && !warning.contains(" ("),
+            "{warning}"
+        );
+        let named = kubectl_warning(world, namespace, None).await;
+        assert!(
+            named.contains(&format!("{namespace} (does not compile)")),
+            "{named}"
+        );
+    });
+}
+
+#[test]
+fn resource_that_its_group_does_not_have_is_a_typo_and_a_missing_group_is_not() {
+    shared(async |world| {
+        let namespace = world.namespace("incomplete-typo").await;
+        let mut typo = migrating(namespace);
+        typo["spec"]["component"] = json!(namespace);
+        typo["spec"]["target"]["resource"] = json!("virtualmachin");
+        world.create(&crate::harness::RULE_SET, None, &typo).await;
+        world
+            .rule_set_until(namespace, "NotServed", |it| {
+                condition(it, "InvalidTarget")["reason"] == "NotServed"
+            })
+            .await;
+        let said = run(world, &["wait", "-c", namespace, "--timeout=0"]).await;
+        assert_eq!(said.code, 3, "{}{}", said.out, said.err);
+        let line = format!("{namespace} (target is not served)");
+        assert!(said.err.contains(&line[..line.len() - 1]), "{}", said.err);
+        let list = run(world, &["list", "-n", namespace]).await;
+        assert!(list.err.contains(&line), "{}", list.err);
+
+        let absent = json!({"spec": {"target": {"group": "absent.example.com"}}});
+        let path = format!("{}/{namespace}", crate::harness::RULE_SET.path(None));
+        world.admin.merge(&path, &absent).await.ok();
+        world
+            .rule_set_until(namespace, "GroupNotServed", |it| {
+                condition(it, "InvalidTarget")["reason"] == "GroupNotServed"
+            })
+            .await;
+        let list = run(world, &["list", "-n", namespace]).await;
+        assert!(!list.err.contains(namespace), "{}", list.err);
+    });
+}
