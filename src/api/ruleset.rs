@@ -23,6 +23,9 @@ pub const GROUP_NOT_SERVED: &str = "GroupNotServed";
 pub const EVALUATION_FAILED: &str = "EvaluationFailed";
 /// Plural of the rule sets.
 pub const PLURAL: &str = "operationrulesets";
+/// The label of the `ClusterRole`s that let the server watch targets: with the value
+/// `true`, `deploy/rbac/targets.yaml` adds their rules to the server's.
+pub const AGGREGATE_LABEL: &str = "ifo.kubevirt.io/aggregate-to-targets";
 
 /// Most rules in one rule set. Each is evaluated on every event of the target.
 pub const MAX_RULES: usize = 64;

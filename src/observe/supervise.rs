@@ -4,7 +4,8 @@
 
 use super::unknown::UnknownObjects;
 use super::{Feed, Lost, Raw, envelope, managed};
-use crate::api::Source;
+use crate::api::ruleset::AGGREGATE_LABEL;
+use crate::api::{Gvr, Source};
 use crate::evaluate::{self, Allowances, Evaluation, Subject};
 use crate::expression::{Doc, Projection};
 use crate::rules::{Feedback, Publication, RuleBook};
@@ -396,10 +397,30 @@ impl Follower {
         let feedback = Feedback {
             source: self.source.clone(),
             generation: self.book.generation,
-            failure: lost.map(|lost| lost.to_string()),
+            failure: lost.map(|lost| explained(&lost, &self.source.target)),
         };
         self.feedback.send(feedback).await.is_ok()
     }
+}
+
+/// Why a target is not watched, for the status of its rule sets: with the commands that
+/// grant the right, if the server has none.
+fn explained(lost: &Lost, target: &Gvr) -> String {
+    if !matches!(lost, Lost::Forbidden { .. }) {
+        return lost.to_string();
+    }
+    let resource = if target.group.is_empty() {
+        target.resource.clone()
+    } else {
+        format!("{}.{}", target.resource, target.group)
+    };
+    // Discovery has found the resource, so its name has no characters of a shell.
+    let role = format!("ifo-target-{resource}");
+    format!(
+        "{lost}; apply the ClusterRole that `kubectl ifo rules roles` prints for this rule set, \
+         or run: kubectl create clusterrole {role} --verb=get,list,watch --resource={resource} && \
+         kubectl label clusterrole {role} {AGGREGATE_LABEL}=true"
+    )
 }
 
 /// Which operations, and which runs of them, are detected; the same for the same ones.

@@ -336,8 +336,19 @@ async fn failing_feed_is_reported_in_its_words_until_it_is_back() {
     let feed = world.running_feed();
     let message = "may not list cars".to_owned();
     feed.say(Raw::Lost(Lost::Forbidden { message }));
-    let failure = Some("forbidden: may not list cars".to_owned());
-    assert_eq!(world.reported().await, [("cars".to_owned(), 7, failure)]);
+    let mut reported = world.reported().await;
+    let (feed_name, generation, failure) = reported.remove(0);
+    assert_eq!((&*feed_name, generation, reported.len()), ("cars", 7, 0));
+    let failure = failure.expect("it fails");
+    assert!(
+        failure.starts_with("forbidden: may not list cars; apply the ClusterRole"),
+        "{failure}"
+    );
+    let command = "kubectl create clusterrole ifo-target-cars.things.example \
+                   --verb=get,list,watch --resource=cars.things.example && kubectl label \
+                   clusterrole ifo-target-cars.things.example \
+                   ifo.kubevirt.io/aggregate-to-targets=true";
+    assert!(failure.ends_with(command), "{failure}");
     feed.list(&[]);
     assert_eq!(world.reported().await, [("cars".to_owned(), 7, None)]);
     // A gap in which nothing was missed.

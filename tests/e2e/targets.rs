@@ -5,7 +5,7 @@ use crate::harness::{
 };
 use serde_json::{Value, json};
 
-/// Kinds that `deploy/` lets the server read, and no other test installs.
+/// Kinds that `deploy/targets-default` lets the server read, and no other test installs.
 const CLONE: Kind = Kind {
     api_version: "clone.kubevirt.io/v1beta1",
     kind: "VirtualMachineClone",
@@ -160,20 +160,12 @@ fn a_watch_without_the_right_to_it_says_which_is_missing_and_recovers_when_grant
         assert_eq!(condition(&failed, "Ready")["status"], "False", "{failed}");
         assert_ne!(failed["status"]["watchActive"], true, "{failed}");
 
-        // As deploy/rbac/targets.yaml tells to.
-        let role = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-            "metadata": {
-                "name": namespace,
-                "labels": {"ifo.kubevirt.io/aggregate-to-targets": "true"},
-            },
-            "rules": [{
-                "apiGroups": ["e2e.example.com"], "resources": ["widgets"],
-                "verbs": ["get", "list", "watch"],
-            }],
-        });
-        let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
-        world.admin.post(roles, &role).await.ok();
+        // What the message says, done.
+        let (_, commands) = message.split_once("or run: ").expect("commands");
+        for command in commands.split(" && ") {
+            let args: Vec<&str> = command.split_whitespace().skip(1).collect();
+            world.kubectl(&args).await.expect("the right is granted");
+        }
         let ready = world
             .rule_set_until(namespace, "Ready", |it| {
                 condition(it, "Ready")["status"] == "True"

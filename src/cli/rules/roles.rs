@@ -3,7 +3,7 @@
 
 use super::input::Input;
 use super::rule_sets;
-use crate::api::ruleset::Target;
+use crate::api::ruleset::{AGGREGATE_LABEL, Target};
 use crate::cli::output::{Format, complain, print, print_value};
 use crate::cli::problem::Problem;
 use clap::ValueEnum as _;
@@ -11,9 +11,6 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-
-/// The label by which `deploy/rbac/targets.yaml` takes a role's rules into the server's.
-pub const AGGREGATE_LABEL: &str = "ifo.kubevirt.io/aggregate-to-targets";
 
 /// What the server does with a target.
 const VERBS: [&str; 3] = ["get", "list", "watch"];
@@ -27,7 +24,7 @@ pub(in crate::cli) struct Args {
     /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a kustomization.yaml), - for standard input
     #[arg(required = true, value_name = "RULES")]
     rules: Vec<PathBuf>,
-    /// Name of the role [default: ifo-rules-COMPONENT, ifo-rules for several components]
+    /// Name of the role [default: ifo-rule-set-NAME, for the rule set that comes first by its name]
     #[arg(long)]
     name: Option<String>,
     /// Form of the output
@@ -51,15 +48,10 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     if loaded.is_empty() {
         return Ok(false);
     }
-    let components: BTreeSet<&str> = loaded
-        .iter()
-        .map(|rule_set| rule_set.spec.component.as_str())
-        .collect();
-    let name = match (&args.name, components.first()) {
-        (Some(name), _) => name.clone(),
-        (None, Some(component)) if components.len() == 1 => role_name(component),
-        _ => "ifo-rules".to_owned(),
-    };
+    // Not after the component: a rule pack has a role of that name, which would be replaced.
+    let first = loaded.iter().map(|rule_set| rule_set.name.as_str()).min();
+    let named = args.name.clone();
+    let name = named.unwrap_or_else(|| format!("ifo-rule-set-{}", first.unwrap_or_default()));
     let targets = loaded.iter().map(|rule_set| &rule_set.spec.target);
     let role = cluster_role(&name, targets);
     match args.output {
@@ -75,8 +67,8 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     Ok(well)
 }
 
-/// The name of a component's role. A role's name may hold what a component's cannot, but
-/// not upper case or an underscore, as kubectl has it for objects' names.
+/// The name of the role of the rule pack for a component. A component may have upper case and
+/// underscores, which the names of objects may not.
 pub fn role_name(component: &str) -> String {
     let component = component.to_lowercase().replace('_', "-");
     format!("ifo-rules-{component}")
