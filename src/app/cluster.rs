@@ -1,6 +1,7 @@
 //! Running in or for a cluster.
 
 mod namespaces;
+mod registration;
 
 use self::namespaces::Seen;
 use super::{Access, App, Origin, bind};
@@ -67,6 +68,8 @@ pub(super) async fn run(common: &Common, serve: Serve) -> anyhow::Result<()> {
     }
     tracing::info!(%address, version = %common.version, "serving");
 
+    let owned = registration::keep_owner(client.clone(), API_SERVICE);
+    app.keep("registration", owned);
     let (namespaces, first) = oneshot::channel();
     if common.retain {
         let gone = gone_namespaces(client.clone(), first, app.tracker.clone());
@@ -219,6 +222,7 @@ fn rule_sets(client: Client) -> BoxStream<'static, RuleSetEvent> {
             RuleSetEvent::Unreadable(name)
         }
     };
+    let mut said: Option<String> = None;
     watcher(api, watcher::Config::default())
         .default_backoff()
         .filter_map(move |event| {
@@ -232,13 +236,31 @@ fn rule_sets(client: Client) -> BoxStream<'static, RuleSetEvent> {
                     Some(RuleSetEvent::Deleted(object.name_any()))
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "rule sets cannot be watched");
+                    // The watch is tried again each second. Each cause is logged once.
+                    let trouble = unwatched(&error);
+                    if said.as_ref() != Some(&trouble) {
+                        tracing::warn!("rule sets cannot be watched: {trouble}");
+                        said = Some(trouble);
+                    }
                     None
                 }
             };
+            if matches!(event, Some(RuleSetEvent::Synced)) {
+                said = None;
+            }
             std::future::ready(event)
         })
         .boxed()
+}
+
+/// Why rule sets cannot be watched. The CRD is installed apart from the server.
+fn unwatched(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404 => {
+            "their CRD is not installed: kubectl apply -k deploy/crd".to_owned()
+        }
+        error => error.to_string(),
+    }
 }
 
 /// Writes statuses to the CRD's status subresource.

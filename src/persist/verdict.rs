@@ -194,6 +194,8 @@ pub async fn keep_condition(
             }));
             let written = api.patch_status(api_service, &params, &patch);
             if let Err(error) = written.await
+                // Not registered, or not yet: the condition is written once it is.
+                && !matches!(&error, kube::Error::Api(status) if status.code == 404)
                 && !std::mem::replace(&mut said, true)
             {
                 tracing::warn!(name = api_service, %error, "its condition {CONDITION} cannot be kept");
