@@ -104,7 +104,9 @@ fn every_manifest_is_installed_by_its_kustomization_or_brings_its_role() {
         let folder = repository().join(folder);
         let mut installed = installed(&folder);
         if folder.ends_with("deploy") {
-            installed.extend(self::installed(&folder.join("persistence")));
+            for apart in ["crd", "crd-persistence", "persistence", "targets-default"] {
+                installed.extend(self::installed(&folder.join(apart)));
+            }
         }
         for path in manifests(&folder) {
             // A rule set that is not installed by default is installed alone.
@@ -120,8 +122,62 @@ fn every_manifest_is_installed_by_its_kustomization_or_brings_its_role() {
     }
 }
 
+/// What `kubectl delete -k` deletes with the server must not take rule sets along, and
+/// what `kubectl apply -k` applies with it must not wait for a server that does not run.
 #[test]
-fn persistence_adds_its_crd_and_the_rights_for_it_and_nothing_else() {
+fn the_crds_the_registration_and_the_targets_are_apart_from_the_server() {
+    let repository = repository();
+    for folder in ["deploy", "deploy/persistence", "certs/cert-manager"] {
+        for path in installed(&repository.join(folder)) {
+            for object in documents(&path) {
+                let kind = object["kind"].as_str().unwrap();
+                assert!(
+                    !["CustomResourceDefinition", "APIService"].contains(&kind),
+                    "{folder} has {}",
+                    path.display()
+                );
+                assert!(
+                    object["metadata"]["labels"][AGGREGATE_LABEL].is_null(),
+                    "{folder} lets the server read targets: {}",
+                    path.display()
+                );
+            }
+        }
+    }
+    for (folder, file) in [
+        ("deploy/crd", "operationrulesets.yaml"),
+        ("deploy/crd-persistence", "inflightoperations.yaml"),
+        ("deploy/targets-default", "clusterrole.yaml"),
+        ("apiservice", "apiservice.yaml"),
+        ("certs/cert-manager/apiservice", "apiservice.yaml"),
+    ] {
+        let installed = installed(&repository.join(folder));
+        let names: Vec<_> = installed.iter().filter_map(|it| it.file_name()).collect();
+        assert_eq!(names, [file], "{folder}");
+    }
+}
+
+/// `src/app/cluster/registration.rs` makes it the owner of the registration.
+#[test]
+fn the_owner_of_the_registration_is_deleted_with_the_server() {
+    let files = installed(&repository().join("deploy"));
+    let mut objects = files.iter().flat_map(|path| documents(path));
+    let role = objects.find(|it| {
+        it["kind"] == "ClusterRole" && it["metadata"]["name"] == "ifo-apiserver-registration"
+    });
+    let role = role.expect("deploy/ has it");
+    assert_eq!(
+        role["rules"][0]["resourceNames"][0],
+        "v1alpha1.live.ifo.kubevirt.io"
+    );
+    assert_eq!(
+        role["rules"][1]["resourceNames"][0],
+        role["metadata"]["name"]
+    );
+}
+
+#[test]
+fn persistence_adds_the_rights_for_its_custom_resources_and_nothing_else() {
     let deploy = repository().join("deploy");
     let added: BTreeSet<PathBuf> = installed(&deploy.join("persistence"))
         .difference(&installed(&deploy))
@@ -131,7 +187,7 @@ fn persistence_adds_its_crd_and_the_rights_for_it_and_nothing_else() {
         .iter()
         .filter_map(|path| path.file_name()?.to_str())
         .collect();
-    assert_eq!(names, ["inflightoperations.yaml", "rbac.yaml"]);
+    assert_eq!(names, ["rbac.yaml"]);
     let crd = &documents(&deploy.join("crd-persistence/inflightoperations.yaml"))[0];
     assert_eq!(crd["spec"]["scope"], "Cluster");
     assert!(
@@ -182,46 +238,56 @@ fn shipped_rule_sets_use_only_fields_that_exist_and_names_that_are_free() {
     }
 }
 
-#[test]
-fn the_server_may_read_the_target_of_every_shipped_rule_set() {
-    let rules = repository().join("rules");
-    let installed = installed(&rules);
-    let targets = repository().join("deploy/rbac/targets.yaml");
-    for (path, set) in rule_sets() {
-        let target = &set.spec.target;
-        let granted = |role: ClusterRole| {
-            let labels = role.metadata.labels.unwrap_or_default();
-            labels.contains_key(AGGREGATE_LABEL)
-                && role.rules.iter().flatten().any(|rule| {
-                    let has = |list: &Option<Vec<String>>, item: &str| {
-                        list.iter().flatten().any(|entry| entry == item)
-                    };
-                    has(&rule.api_groups, &target.group)
-                        && has(&rule.resources, &target.resource)
-                        && ["get", "list", "watch"]
-                            .iter()
-                            .all(|verb| rule.verbs.iter().any(|granted| granted == verb))
-                })
-        };
-        // What comes with it, and what every installation has.
-        let beside = path.with_file_name("clusterrole.yaml");
-        let with: Vec<&PathBuf> = [&path, &beside, &targets]
-            .into_iter()
-            .filter(|file| **file != beside || installed.contains(&path) && beside.is_file())
-            .collect();
-        let granting = with
-            .into_iter()
-            .flat_map(|file| documents(file))
-            .filter(|object| object["kind"] == "ClusterRole")
-            .map(|object| serde_json::from_value(object).unwrap());
-        assert!(
-            granting.into_iter().any(granted),
-            "{}: nothing lets the server read {}.{}",
-            path.display(),
-            target.resource,
-            target.group
-        );
+/// What a role lets the server read, as (group, resource).
+fn granted(role: &ClusterRole) -> BTreeSet<(String, String)> {
+    let labels = role.metadata.labels.clone().unwrap_or_default();
+    assert_eq!(
+        labels.get(AGGREGATE_LABEL).map(String::as_str),
+        Some("true")
+    );
+    let mut granted = BTreeSet::new();
+    for rule in role.rules.iter().flatten() {
+        assert_eq!(rule.verbs, ["get", "list", "watch"]);
+        for group in rule.api_groups.iter().flatten() {
+            for resource in rule.resources.iter().flatten() {
+                granted.insert((group.clone(), resource.clone()));
+            }
+        }
     }
+    granted
+}
+
+/// What is applied with one command brings the rights for its targets, and no others.
+#[test]
+fn each_rule_pack_grants_exactly_its_targets() {
+    let rules = repository().join("rules");
+    let mut packs = 0;
+    for entry in fs::read_dir(&rules).unwrap() {
+        let folder = entry.unwrap().path();
+        if !folder.join("kustomization.yaml").is_file() {
+            continue;
+        }
+        packs += 1;
+        let pack = installed(&folder);
+        let alone = manifests(&folder)
+            .into_iter()
+            .filter(|path| !pack.contains(path));
+        let alone = alone.map(|path| BTreeSet::from([path]));
+        for applied in std::iter::once(pack.clone()).chain(alone) {
+            let (mut targets, mut grants) = (BTreeSet::new(), BTreeSet::new());
+            for object in applied.iter().flat_map(|path| documents(path)) {
+                if object["kind"] == "ClusterRole" {
+                    let role: ClusterRole = serde_json::from_value(object).unwrap();
+                    grants.extend(granted(&role));
+                } else {
+                    let set: OperationRuleSet = serde_json::from_value(object).unwrap();
+                    targets.insert((set.spec.target.group, set.spec.target.resource));
+                }
+            }
+            assert_eq!(grants, targets, "{applied:?}");
+        }
+    }
+    assert!(packs > 10, "{packs}");
 }
 
 #[test]
@@ -266,12 +332,16 @@ fn the_server_may_find_and_ask_the_one_that_it_replaces() {
 
 #[test]
 fn no_secret_is_readable_as_a_target() {
-    let roles: Vec<ClusterRole> = documents(&repository().join("deploy/rbac/targets.yaml"))
+    let files = manifests(&repository().join("deploy/targets-default"));
+    let files = files
         .into_iter()
+        .chain(manifests(&repository().join("rules")));
+    let roles: Vec<ClusterRole> = files
+        .flat_map(|path| documents(&path))
         .filter(|object| object["kind"] == "ClusterRole")
         .map(|object| serde_json::from_value(object).unwrap())
         .collect();
-    assert_eq!(roles.len(), 2);
+    assert!(roles.len() > 10);
     for rule in roles.into_iter().filter_map(|role| role.rules).flatten() {
         for resource in rule.resources.into_iter().flatten() {
             assert!(resource != "secrets" && resource != "*", "{resource}");

@@ -61,7 +61,7 @@ pub(super) enum Problem {
     /// Neither the live API nor the CRs.
     #[error(
         "this cluster serves no operations: neither {plural}.{LIVE_GROUP} nor {plural}.{GROUP}; \
-         install the server with: kubectl apply -k {HOME}/deploy",
+         how to install and register the server: {HOME}blob/HEAD/docs/installation.md",
         plural = live::PLURAL
     )]
     NotInstalled,

@@ -140,7 +140,7 @@ fn each_refusal_is_one_line_that_says_what_to_do() {
             not_found(),
             &[
                 "serves no operations",
-                "kubectl apply -k https://github.com/kubevirt/ifo//deploy",
+                "https://github.com/kubevirt/ifo/blob/HEAD/docs/installation.md",
             ],
         ),
         (

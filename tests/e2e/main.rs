@@ -3,7 +3,7 @@
 //!
 //! All tests share one control plane and one server, which the first test starts; each
 //! works in a namespace and with rule sets of its own. A test that restarts something
-//! runs alone. Where no control plane can be had, tests are skipped with a loud line,
+//! runs alone, and those of the installation have a control plane each. Where no control plane can be had, tests are skipped with a loud line,
 //! or fail if `IFO_REQUIRE_E2E=1` or `CI=true`. With `IFO_E2E_DIR` set, that folder
 //! holds all files of the run, and they stay there.
 
@@ -26,6 +26,7 @@ mod differential;
 mod hostile;
 mod incomplete;
 mod informers;
+mod installation;
 mod kubectl;
 mod language;
 mod operations;

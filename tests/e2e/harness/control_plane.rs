@@ -36,8 +36,9 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Builds and starts it; an error says why it cannot be had on this machine.
-    pub async fn start() -> Result<Self, String> {
+    /// Builds and starts it; an error says why it cannot be had on this machine. `name` is
+    /// its folder in `IFO_E2E_DIR`, if that is set.
+    pub async fn start(name: &str) -> Result<Self, String> {
         let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/control-plane/build");
         let built = Command::new(&build)
             .stdin(Stdio::null())
@@ -55,7 +56,7 @@ impl ControlPlane {
         let mut command = Command::new(program);
         command.args(["run", "--audit"]);
         if let Some(dir) = std::env::var_os("IFO_E2E_DIR") {
-            command.arg("--dir").arg(dir);
+            command.arg("--dir").arg(Path::new(&dir).join(name));
         }
         let mut child = command
             .stdin(Stdio::piped())

@@ -9,12 +9,13 @@ mod watch;
 mod world;
 
 pub use api::{Answer, Caller};
+pub use control_plane::ControlPlane;
 pub use objects::{
     CRD, Kind, NODE, OPERATION, RULE_SET, VM, VMI, condition, crd, migrating, rule_set, text,
 };
 pub use server::Server;
 pub use watch::{Events, Lines, event_types};
-pub use world::{World, audited, columns};
+pub use world::{World, administrator, audited, columns, kubeconfig_of, kubectl};
 
 use std::any::Any;
 use std::io::Write as _;
@@ -65,6 +66,16 @@ pub fn alone(test: impl AsyncFnOnce(&'static World)) {
             resume_unwind(panic);
         }
     }
+}
+
+/// Runs a test on a control plane of its own, on which nothing is installed.
+pub fn apart(name: &str, test: impl AsyncFnOnce(&ControlPlane)) {
+    RUNTIME.block_on(async {
+        match ControlPlane::start(name).await {
+            Ok(control_plane) => test(&control_plane).await,
+            Err(why) => skip(&why),
+        }
+    });
 }
 
 fn run(world: &'static World, test: impl AsyncFnOnce(&'static World)) {

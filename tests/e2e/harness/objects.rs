@@ -10,7 +10,7 @@ pub struct Kind {
     pub plural: &'static str,
 }
 
-/// A kind that `deploy/` lets the server watch, as namespaced subjects.
+/// A kind that `deploy/targets-default` lets the server watch, as namespaced subjects.
 pub const VM: Kind = kind("kubevirt.io/v1", "VirtualMachine", "virtualmachines");
 /// Another one.
 pub const VMI: Kind = kind(

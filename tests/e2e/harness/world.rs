@@ -16,6 +16,15 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::sync::Mutex;
 
+/// What is installed for all tests: the steps of the README, and the right to read common
+/// targets in place of that of single rule packs.
+const FOLDERS: [&str; 4] = [
+    "deploy/crd",
+    "deploy",
+    "deploy/targets-default",
+    "apiservice",
+];
+
 /// What the tests work on.
 pub struct World {
     pub control_plane: ControlPlane,
@@ -33,17 +42,14 @@ pub struct World {
 impl World {
     /// Starts everything; an error says why this machine cannot have a control plane.
     pub async fn start() -> Result<Self, String> {
-        // The TLS provider of all clients in this process.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let control_plane = ControlPlane::start().await?;
+        let control_plane = ControlPlane::start("shared").await?;
+        let (config, admin) = administrator(&control_plane).await;
         let state = &control_plane.state;
-        let kubeconfig = Kubeconfig::read_from(&state.kubeconfig).expect("a kubeconfig");
-        let config =
-            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-        let config = config.expect("a usable kubeconfig");
-        let admin = Caller::new(config.clone());
 
-        let manifests = kustomize(&state.kubectl, "deploy").await;
+        let mut manifests = Vec::new();
+        for folder in FOLDERS {
+            manifests.extend(kustomize(&state.kubectl, folder).await);
+        }
         let deployment = manifests.iter().find(|it| it["kind"] == "Deployment");
         let deployment = deployment.expect("deploy/ has a Deployment").clone();
         let (registration, others): (Vec<Value>, Vec<Value>) = manifests
@@ -59,10 +65,8 @@ impl World {
 
         let account = text(&deployment, "/spec/template/spec/serviceAccountName");
         let namespace = text(&deployment, "/metadata/namespace");
-        let token = token(&admin, namespace, account).await;
         let kubeconfig = state.dir.join("ifo-apiserver.kubeconfig");
-        let content = server::kubeconfig(&state.server, &state.client_ca, &token);
-        std::fs::write(&kubeconfig, content.to_string()).expect("the run's folder is ours");
+        kubeconfig_of(&control_plane, &admin, (namespace, account), &kubeconfig).await;
         let server = Server::start(&state.dir, &deployment, &kubeconfig).await;
 
         apply(&state.kubectl, &registered(registration, server.port())).await;
@@ -276,10 +280,7 @@ impl World {
 
     /// A kubeconfig, in this file, for a ServiceAccount.
     pub async fn kubeconfig_of(&self, namespace: &str, account: &str, file: &Path) {
-        let token = token(&self.admin, namespace, account).await;
-        let state = &self.control_plane.state;
-        let content = server::kubeconfig(&state.server, &state.client_ca, &token);
-        std::fs::write(file, content.to_string()).expect("the run's folder is ours");
+        kubeconfig_of(&self.control_plane, &self.admin, (namespace, account), file).await;
     }
 
     /// Runs kubectl to its end; its output if it succeeds.
@@ -309,6 +310,30 @@ pub fn audited(world: &World) -> Vec<Value> {
             text(event, "/user/username") == "system:serviceaccount:ifo-system:ifo-apiserver"
         })
         .collect()
+}
+
+/// A member of system:masters.
+pub async fn administrator(control_plane: &ControlPlane) -> (Config, Caller) {
+    // The TLS provider of all clients in this process.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let kubeconfig = Kubeconfig::read_from(&control_plane.state.kubeconfig);
+    let kubeconfig = kubeconfig.expect("a kubeconfig");
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    let config = config.expect("a usable kubeconfig");
+    (config.clone(), Caller::new(config))
+}
+
+/// Writes a kubeconfig for a ServiceAccount (namespace and name) to this file.
+pub async fn kubeconfig_of(
+    control_plane: &ControlPlane,
+    admin: &Caller,
+    (namespace, account): (&str, &str),
+    file: &Path,
+) {
+    let token = token(admin, namespace, account).await;
+    let state = &control_plane.state;
+    let content = server::kubeconfig(&state.server, &state.client_ca, &token);
+    std::fs::write(file, content.to_string()).expect("the run's folder is ours");
 }
 
 /// A token for a ServiceAccount that lasts for the run.
@@ -383,7 +408,12 @@ async fn apply(program: &Path, manifests: &[Value]) {
         .expect("the manifests can be applied");
 }
 
-async fn kubectl(program: &Path, args: &[&str], input: Option<String>) -> Result<String, String> {
+/// Runs kubectl to its end; its output if it succeeds.
+pub async fn kubectl(
+    program: &Path,
+    args: &[&str],
+    input: Option<String>,
+) -> Result<String, String> {
     let mut child = Command::new(program)
         .args(args)
         .stdin(Stdio::piped())

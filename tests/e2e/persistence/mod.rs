@@ -39,7 +39,8 @@ pub struct Persisting {
 
 /// What is installed, apart from the server and its registration.
 async fn manifests(world: &World) -> (Vec<Value>, Value) {
-    let all = world.kustomize("deploy/persistence").await;
+    let mut all = world.kustomize("deploy/crd-persistence").await;
+    all.extend(world.kustomize("deploy/persistence").await);
     let deployment = all.iter().find(|it| it["kind"] == "Deployment");
     let deployment = deployment.expect("there is a Deployment").clone();
     let kinds = ["ClusterRole", "ServiceAccount", "CustomResourceDefinition"];

@@ -1,0 +1,327 @@
+//! The steps of docs/installation.md, with the real kubectl, on control planes of their own.
+//! They have no kubelet, so no Pod of the Deployment runs: that is what a missing image
+//! looks like. The tests start the server by hand instead.
+
+use crate::harness::{
+    Caller, ControlPlane, Kind, OPERATION, RULE_SET, Server, administrator, apart, condition, crd,
+    eventually, kubeconfig_of, kubectl, rule_set, so, text,
+};
+use serde_json::{Value, json};
+use std::path::Path;
+
+const ACCOUNT: &str = "system:serviceaccount:ifo-system:ifo-apiserver";
+
+/// The target of the pack `rules/cert-manager`.
+const CERTIFICATE: Kind = Kind {
+    api_version: "cert-manager.io/v1",
+    kind: "Certificate",
+    plural: "certificates",
+};
+const POD: Kind = Kind {
+    api_version: "v1",
+    kind: "Pod",
+    plural: "pods",
+};
+
+struct Cluster<'a> {
+    control_plane: &'a ControlPlane,
+    admin: Caller,
+}
+
+impl<'a> Cluster<'a> {
+    async fn of(control_plane: &'a ControlPlane) -> Self {
+        let (_, admin) = administrator(control_plane).await;
+        Self {
+            control_plane,
+            admin,
+        }
+    }
+
+    async fn kubectl(&self, args: &[&str]) -> Result<String, String> {
+        kubectl(&self.control_plane.state.kubectl, args, None).await
+    }
+
+    /// `kubectl apply -k` or `kubectl delete -k`.
+    async fn with_folder(&self, verb: &str, folder: &str) -> String {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let folder = folder.to_str().expect("the repository's path is UTF-8");
+        let done = self.kubectl(&[verb, "-k", folder]).await;
+        done.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Starts the server with the flags and the rights of the Deployment that is installed,
+    /// where the Service leads to.
+    async fn server(&self) -> Server {
+        let args = ["get", "deployment", "-n", "ifo-system", "-o", "json"];
+        let found = self
+            .kubectl(&[&args[..], &["ifo-apiserver"]].concat())
+            .await;
+        let deployment: Value =
+            serde_json::from_str(&found.expect("it is installed")).expect("JSON");
+        let account = text(&deployment, "/spec/template/spec/serviceAccountName");
+        let dir = &self.control_plane.state.dir;
+        let kubeconfig = dir.join("ifo-apiserver.kubeconfig");
+        let account = ("ifo-system", account);
+        // Of a server before this one.
+        let _ = std::fs::remove_file(dir.join("port"));
+        kubeconfig_of(self.control_plane, &self.admin, account, &kubeconfig).await;
+        let server = Server::start(dir, &deployment, &kubeconfig).await;
+        let leads = json!({"spec": {
+            "type": "ExternalName", "externalName": "localhost",
+            "ports": [{"name": "https", "port": server.port()}],
+        }});
+        self.kubectl(&[
+            "patch",
+            "service",
+            "ifo-apiserver",
+            "-n",
+            "ifo-system",
+            "--type=merge",
+            "-p",
+            &leads.to_string(),
+        ])
+        .await
+        .expect("the Service can be changed");
+        server
+    }
+
+    /// Registers the server. Its port is that of this machine.
+    async fn register(&self, server: &Server) {
+        self.with_folder("apply", "apiservice").await;
+        let port = json!({"spec": {"service": {"port": server.port()}}});
+        self.kubectl(&[
+            "patch",
+            "apiservice",
+            "v1alpha1.live.ifo.kubevirt.io",
+            "--type=merge",
+            "-p",
+            &port.to_string(),
+        ])
+        .await
+        .expect("the APIService can be changed");
+        eventually("operations are served", async || {
+            let answer = self.admin.get(&OPERATION.path(None)).await;
+            so(answer.code == 200, answer)
+        })
+        .await;
+    }
+
+    /// Creates a namespace and deletes it: kubectl waits until it is gone.
+    async fn a_namespace_can_be_deleted(&self, name: &str) {
+        for args in [["create", "namespace", name], ["delete", "namespace", name]] {
+            self.kubectl(&args).await.expect("it is not held up");
+        }
+    }
+
+    async fn rule_sets(&self) -> Vec<String> {
+        let list = self.admin.get(&RULE_SET.path(None)).await.ok();
+        let items = list["items"].as_array().expect("a list has items");
+        let name = |it: &Value| text(it, "/metadata/name").to_owned();
+        items.iter().map(name).collect()
+    }
+
+    async fn rule_set_until(&self, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+        let path = format!("{}/{name}", RULE_SET.path(None));
+        eventually(&format!("rule set {name}: {what}"), async || {
+            let found = self.admin.get(&path).await.ok();
+            so(is(&found), &found["status"])?;
+            Ok(found)
+        })
+        .await
+    }
+
+    /// `kubectl auth can-i` for the server.
+    async fn server_may(&self, verb: &str, resource: &str) -> bool {
+        let args = ["auth", "can-i", verb, resource, "-A", "--as", ACCOUNT];
+        let said = self.kubectl(&args).await;
+        match &said {
+            Ok(text) if text.trim() == "yes" => true,
+            Err(text) if text.trim_end().ends_with("no") => false,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The rules of a ClusterRole.
+    async fn rules_of(&self, role: &str) -> Value {
+        let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{role}");
+        self.admin.get(&path).await.ok()["rules"].take()
+    }
+
+    async fn registration(&self) -> Option<Value> {
+        let path = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
+        let answer = self.admin.get(path).await;
+        (answer.code != 404).then(|| answer.ok())
+    }
+
+    /// Errors and warnings in the server's log, but for those of targets that it cannot watch.
+    fn complaints(&self) -> Vec<String> {
+        let log = self.control_plane.state.dir.join("ifo-apiserver.log");
+        let log = std::fs::read_to_string(log).expect("the server has a log");
+        let bad = |line: &&str| {
+            (line.contains("ERROR") || line.contains("WARN")) && !line.contains("follow: gap")
+        };
+        log.lines().filter(bad).map(str::to_owned).collect()
+    }
+}
+
+#[test]
+fn what_is_installed_holds_up_no_namespace_and_its_removal_leaves_the_rule_sets() {
+    apart("installation", async |control_plane| {
+        let cluster = Cluster::of(control_plane).await;
+        cluster.with_folder("apply", "deploy/crd").await;
+        cluster.with_folder("apply", "deploy").await;
+        let wait = [
+            "wait",
+            "--for=condition=Available",
+            "deployment/ifo-apiserver",
+            "-n",
+            "ifo-system",
+            "--timeout=1s",
+        ];
+        let waited = cluster.kubectl(&wait).await;
+        let why = waited.expect_err("its image is missing");
+        assert!(why.contains("timed out waiting"), "{why}");
+        assert_eq!(cluster.registration().await, None);
+        cluster.a_namespace_can_be_deleted("before").await;
+
+        // No rule set asks for anything yet.
+        assert!(!cluster.server_may("list", "pods").await);
+        assert_eq!(cluster.rules_of("ifo-targets").await, Value::Null);
+        let server = cluster.server().await;
+        cluster.register(&server).await;
+        cluster
+            .kubectl(&["get", "ifos", "-A"])
+            .await
+            .expect("operations are served");
+        cluster.a_namespace_can_be_deleted("during").await;
+        one_pack_grants_its_targets_and_nothing_else(&cluster).await;
+
+        // While the server runs, its registration comes and goes.
+        let before = cluster.complaints();
+        cluster.with_folder("delete", "apiservice").await;
+        cluster.a_namespace_can_be_deleted("unregistered").await;
+        cluster.register(&server).await;
+        assert_eq!(cluster.complaints(), before);
+
+        // Backwards.
+        let rule_sets = cluster.rule_sets().await;
+        assert_eq!(rule_sets, ["certificate-rules", "own"]);
+        cluster.with_folder("delete", "apiservice").await;
+        cluster.with_folder("delete", "deploy").await;
+        drop(server);
+        cluster.a_namespace_can_be_deleted("after").await;
+        assert_eq!(cluster.rule_sets().await, rule_sets);
+        let left = cluster.kubectl(&["get", "namespace", "ifo-system"]).await;
+        assert!(left.is_err_and(|why| why.contains("NotFound")));
+    });
+}
+
+/// With `rules/cert-manager`, and a rule set for pods that nobody grants.
+async fn one_pack_grants_its_targets_and_nothing_else(cluster: &Cluster<'_>) {
+    let definition = crd(&CERTIFICATE, "Namespaced");
+    let crds = crate::harness::CRD.path(None);
+    cluster.admin.post(&crds, &definition).await.ok();
+    cluster.with_folder("apply", "rules/cert-manager").await;
+    let own = rule_set(
+        "own",
+        &POD,
+        &[("Starting", "object.status.phase == 'Pending'")],
+    );
+    cluster.admin.post(&RULE_SET.path(None), &own).await.ok();
+    cluster
+        .rule_set_until("certificate-rules", "Ready", |it| {
+            condition(it, "Ready")["status"] == "True"
+        })
+        .await;
+    assert_eq!(
+        cluster.rules_of("ifo-targets").await,
+        cluster.rules_of("ifo-rules-cert-manager").await
+    );
+    let may = async |verb: &str, resource: &str| cluster.server_may(verb, resource).await;
+    assert!(may("watch", "certificates.cert-manager.io").await);
+    for resource in ["pods", "secrets", "deployments.apps", "nodes"] {
+        assert!(!may("list", resource).await, "{resource}");
+    }
+    let failed = cluster
+        .rule_set_until("own", "WatchFailed", |it| {
+            condition(it, "WatchFailed")["status"] == "True"
+        })
+        .await;
+    let message = text(condition(&failed, "WatchFailed"), "/message");
+    assert!(message.contains("`kubectl ifo rules roles`"), "{message}");
+}
+
+/// The steps in another order than the documented one.
+async fn a_server_that_finds_everything_later(cluster: &Cluster<'_>) -> Server {
+    cluster.with_folder("apply", "deploy/persistence").await;
+    let server = cluster.server().await;
+    let missing = "their CRD is not installed: kubectl apply -k deploy/crd";
+    let said = |what: &str| {
+        let all = cluster.complaints();
+        all.iter().filter(|line| line.contains(what)).count()
+    };
+    eventually("the missing CRD is logged", async || {
+        so(said(missing) > 0, cluster.complaints())
+    })
+    .await;
+    cluster.a_namespace_can_be_deleted("unequipped").await;
+    for folder in ["deploy/crd", "deploy/crd-persistence"] {
+        cluster.with_folder("apply", folder).await;
+    }
+    cluster.register(&server).await;
+    eventually("the registration has the condition", async || {
+        let found = cluster.registration().await.unwrap_or_default();
+        let kept = condition(&found, "OperationsPersisted");
+        so(kept["status"] == "True", &found["status"])
+    })
+    .await;
+    assert_eq!(said(missing), 1, "{:?}", cluster.complaints());
+    assert_eq!(said("cannot be kept"), 0, "{:?}", cluster.complaints());
+    server
+}
+
+#[test]
+fn a_server_that_is_deleted_before_its_registration_takes_that_along_and_nothing_else() {
+    apart("removal", async |control_plane| {
+        let cluster = Cluster::of(control_plane).await;
+        let mut server = a_server_that_finds_everything_later(&cluster).await;
+        cluster.with_folder("apply", "rules/generic").await;
+        let rule_sets = cluster.rule_sets().await;
+        assert!(rule_sets.len() > 5, "{rule_sets:?}");
+        // Its own Deployment, which no node runs, is an operation in flight.
+        let records = "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations";
+        let record = eventually("an operation is written", async || {
+            let list = cluster.admin.get(records).await.ok();
+            let first = list["items"][0]["metadata"]["uid"].clone();
+            so(first.is_string(), &list)?;
+            Ok(first)
+        })
+        .await;
+        eventually("the registration has an owner", async || {
+            let found = cluster.registration().await;
+            let owner = found.map(|it| it["metadata"]["ownerReferences"][0]["name"].clone());
+            so(owner == Some(json!("ifo-apiserver-registration")), &owner)
+        })
+        .await;
+
+        // The obvious command, without the step before it; the kubelet ends the server.
+        server.kill().await;
+        cluster.with_folder("delete", "deploy/persistence").await;
+        assert_eq!(cluster.registration().await, None);
+        cluster.a_namespace_can_be_deleted("after").await;
+        assert_eq!(cluster.rule_sets().await, rule_sets);
+        let kept = cluster.admin.get(records).await.ok();
+        let mut kept = kept["items"].as_array().expect("a list").iter();
+        assert!(kept.any(|it| it["metadata"]["uid"] == record));
+
+        // And it can be installed again.
+        cluster.with_folder("apply", "deploy").await;
+        let server = cluster.server().await;
+        cluster.register(&server).await;
+        cluster
+            .rule_set_until("deployment-rules", "Ready", |it| {
+                condition(it, "Ready")["status"] == "True"
+            })
+            .await;
+    });
+}
