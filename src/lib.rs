@@ -49,5 +49,6 @@ mod clock;
 pub mod config;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
+mod json;
 mod proxy;
 pub mod telemetry;

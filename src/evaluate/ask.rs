@@ -1,6 +1,6 @@
 //! Asks one rule set after the other about one object.
 
-use super::{Evaluation, FieldFailure, Finding, MAX_FAILURE, Outcome, Says};
+use super::{Evaluation, EvaluationError, FieldFailure, Finding, Outcome, Says};
 use crate::api::labels;
 use crate::expression::{Failure, Item, Program, Scope};
 use crate::rules::{self, EvaluationFailure, ForEach, Labels, Rule, RuleSet};
@@ -81,32 +81,32 @@ impl<'s> Asking<'_, 's> {
             Ok(items) => items,
             Err(Failure::Missing(_)) => return,
             Err(failure) => {
-                self.fail(place, "forEach", &failure.to_string());
+                self.fail_detection(place, "forEach", failure.into());
                 self.find(place, None);
                 return;
             }
         };
         let mut seen = HashSet::new();
-        for item in items {
+        for (at, item) in items.into_iter().enumerate() {
             self.scope.set_item(Some(item));
             let key: Arc<str> = match each.key.key(&mut self.scope) {
                 Ok(key) => key.into(),
                 Err(Failure::Missing(_)) => continue,
                 Err(failure) => {
-                    self.fail_element(place, "itemKey", &failure.to_string());
+                    self.fail_detection(place, "itemKey", failure.into());
                     continue;
                 }
             };
             if key.is_empty() || key.len() > MAX_IDENTITY {
-                self.fail_element(place, "itemKey", "not a text of 1 to 253 bytes");
+                self.fail_detection(place, "itemKey", EvaluationError::KeyLength(key.len()));
             } else if seen.len() == MAX_ITEMS {
-                self.fail_element(place, "forEach", "more than 1000 elements");
+                self.fail_detection(place, "forEach", EvaluationError::TooManyElements);
                 break;
             } else if seen.insert(key.clone()) {
                 let item = Some(&key);
                 self.rule(Place { item, ..place }, labels);
             } else {
-                self.fail_element(place, "itemKey", &format!("{key:?} is there twice"));
+                self.fail_detection(place, "itemKey", EvaluationError::KeyTwice(at));
             }
         }
         self.scope.set_item(None);
@@ -122,17 +122,13 @@ impl<'s> Asking<'_, 's> {
             }
             Ok(false) | Err(Failure::Missing(_)) => self.outcome(place),
             Err(failure) => {
-                self.fail(place, "expression", &failure.to_string());
+                self.fail_detection(place, "expression", failure.into());
                 self.find(place, None);
             }
         }
     }
 
     fn find(&mut self, place: Place<'_>, says: Option<Says>) {
-        if says.is_none() {
-            self.evaluation
-                .add_unknown(place.rule_set, &place.rule.operation);
-        }
         self.evaluation.findings.push(Finding {
             rule_set: place.rule_set.clone(),
             operation: place.rule.operation.clone(),
@@ -149,7 +145,7 @@ impl<'s> Asking<'_, 's> {
             .and_then(|text| {
                 let state = rules::state(&text);
                 if state.is_none() {
-                    self.fail(place, "state", &format!("{text:?} is not a state"));
+                    self.fail(place, "state", EvaluationError::State(characters(&text)));
                 }
                 state
             });
@@ -159,7 +155,7 @@ impl<'s> Asking<'_, 's> {
             .and_then(|text| {
                 let good = rules::is_reason(&text);
                 if !good {
-                    self.fail(place, "reason", &format!("{text:?} is not CamelCase"));
+                    self.fail(place, "reason", EvaluationError::Reason(characters(&text)));
                 }
                 good.then(|| text.into())
             });
@@ -191,7 +187,8 @@ impl<'s> Asking<'_, 's> {
             return;
         };
         let Some(state) = rules::outcome(&text) else {
-            self.fail(place, "outcome", &format!("{text:?} is not an outcome"));
+            let error = EvaluationError::Outcome(characters(&text));
+            self.fail(place, "outcome", error);
             return;
         };
         let message = self.message(place);
@@ -226,7 +223,8 @@ impl<'s> Asking<'_, 's> {
     fn instance(&mut self, place: Place<'_>) -> Option<Arc<str>> {
         let text = self.text(place, "instance", place.rule.details.instance.as_ref())?;
         if text.len() > MAX_IDENTITY {
-            self.fail(place, "instance", "a text of more than 253 bytes");
+            let error = EvaluationError::InstanceLength(text.len());
+            self.fail(place, "instance", error);
             return None;
         }
         (!text.is_empty()).then(|| text.into())
@@ -249,7 +247,7 @@ impl<'s> Asking<'_, 's> {
             Ok(answer) => Some(answer),
             Err(Failure::Missing(_)) => None,
             Err(failure) => {
-                self.fail(place, field, &failure.to_string());
+                self.fail(place, field, failure.into());
                 None
             }
         }
@@ -281,7 +279,7 @@ impl<'s> Asking<'_, 's> {
                 }
                 Err(failure) => {
                     let field = format!("labelExpressions[{key}]");
-                    self.note(place.rule_set, "", key, field, &failure.to_string());
+                    self.note(place.rule_set, "", key, field, failure.into());
                 }
             }
         }
@@ -289,44 +287,59 @@ impl<'s> Asking<'_, 's> {
         Arc::new(all)
     }
 
-    /// An element cannot be identified, so it is not evaluated: whether it shows the
-    /// operation is unknown. The operations of other elements are not affected.
-    fn fail_element(&mut self, place: Place<'_>, field: &str, message: &str) {
-        self.fail(place, field, message);
+    /// An expression fails that decides whether the operation is in flight, on the object or
+    /// on one of its elements: that is unknown now.
+    fn fail_detection(&mut self, place: Place<'_>, field: &str, error: EvaluationError) {
         self.evaluation
             .add_unknown(place.rule_set, &place.rule.operation);
+        let operation = &place.rule.operation;
+        place.rule_set.activity.detection_failed(EvaluationFailure {
+            at: self.scope.now,
+            what: format!("rules[{operation}].{field}"),
+            error: error.clone(),
+        });
+        self.fail(place, field, error);
     }
 
-    fn fail(&mut self, place: Place<'_>, field: &str, message: &str) {
+    fn fail(&mut self, place: Place<'_>, field: &str, error: EvaluationError) {
         let operation = &place.rule.operation;
         let field = format!("rules[{operation}].{field}");
-        self.note(place.rule_set, operation, operation, field, message);
+        self.note(place.rule_set, operation, operation, field, error);
     }
 
-    /// Counts a failure, keeps it for the status, and tells it.
+    /// Counts a failure, keeps it for the status, logs it and adds it to the evaluation. The
+    /// log alone names the subject.
     fn note(
         &mut self,
         rule_set: &RuleSet,
         operation: &str,
         counted: &str,
         field: String,
-        message: &str,
+        error: EvaluationError,
     ) {
         self.metrics.evaluation_failed(&rule_set.name, counted);
-        let message: String = message.chars().take(MAX_FAILURE).collect();
+        if rule_set.activity.may_log(self.scope.now) {
+            let subject = &self.evaluation.subject;
+            let namespace = subject.namespace.as_deref().unwrap_or_default();
+            tracing::warn!(rule_set = &*rule_set.name, namespace, name = &*subject.name,
+                field, %error, "a rule failed");
+        }
         rule_set.activity.failed(EvaluationFailure {
             at: self.scope.now,
             what: field.clone(),
-            subject: self.evaluation.subject.path(),
-            message: message.clone(),
+            error: error.clone(),
         });
         if self.evaluation.failures.len() < MAX_FAILURES {
             self.evaluation.failures.push(FieldFailure {
                 rule_set: rule_set.name.clone(),
                 operation: operation.into(),
                 field,
-                message,
+                error,
             });
         }
     }
+}
+
+fn characters(text: &str) -> usize {
+    text.chars().count()
 }

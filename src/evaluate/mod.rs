@@ -4,10 +4,12 @@
 
 mod allowance;
 mod ask;
+mod error;
 #[cfg(test)]
 mod tests;
 
 pub use self::allowance::Allowances;
+pub use self::error::EvaluationError;
 
 use self::ask::Asking;
 use crate::api::Gvr;
@@ -40,9 +42,6 @@ pub const LABELS_PATH: &[&str] = &["metadata", "labels"];
 
 /// Owner references of one subject that are kept; real objects have one or two.
 const MAX_OWNERS: usize = 16;
-
-/// Longest text of an evaluation failure that is kept, in characters.
-const MAX_FAILURE: usize = 300;
 
 /// What the rules of one book find on one object.
 #[derive(Debug)]
@@ -224,7 +223,7 @@ pub struct FieldFailure {
     /// Where it stands, such as `rules[Migrating].message` or `labelExpressions[tier]`.
     pub field: String,
     /// What went wrong.
-    pub message: String,
+    pub error: EvaluationError,
 }
 
 /// Evaluates all rules of `book` that cover the object, whatever was evaluated before.
@@ -305,28 +304,33 @@ fn labels_of(metadata: Node<'_>) -> BTreeMap<String, String> {
 }
 
 /// The evaluation of an object that is there but cannot be decoded: every rule failed.
-pub fn undecided(book: &RuleBook, subject: Subject, error: &str, metrics: &Metrics) -> Evaluation {
+pub fn undecided(
+    book: &RuleBook,
+    subject: Subject,
+    error: &EvaluationError,
+    metrics: &Metrics,
+) -> Evaluation {
     let namespace = subject.namespace.as_deref();
-    let message: String = error.chars().take(MAX_FAILURE).collect();
     let (mut findings, mut failures, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
     for rule_set in book
         .rule_sets
         .iter()
         .filter(|rule_set| rule_set.covers(namespace))
     {
-        rule_set.activity.failed(EvaluationFailure {
+        let failure = EvaluationFailure {
             at: Timestamp::now(),
             what: "the object".to_owned(),
-            subject: subject.path(),
-            message: message.clone(),
-        });
+            error: error.clone(),
+        };
+        rule_set.activity.detection_failed(failure.clone());
+        rule_set.activity.failed(failure);
         for rule in &rule_set.rules {
             metrics.evaluation_failed(&rule_set.name, &rule.operation);
             failures.push(FieldFailure {
                 rule_set: rule_set.name.clone(),
                 operation: rule.operation.clone(),
                 field: "the object".to_owned(),
-                message: message.clone(),
+                error: error.clone(),
             });
             findings.push(Finding {
                 rule_set: rule_set.clone(),

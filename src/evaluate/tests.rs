@@ -5,6 +5,8 @@ use crate::expression::Doc;
 use crate::rules::{self, compile};
 use serde_json::{Value, json};
 
+mod quoting;
+
 /// A book of rule sets that are given as YAML specs without a target.
 fn book(specs: &[(&str, &str)]) -> RuleBook {
     let sets = specs.iter().map(|(name, spec)| {
@@ -312,9 +314,12 @@ fn a_rule_set_that_spends_all_it_may_takes_nothing_from_the_others() {
     let found: Vec<_> = evaluation.findings.iter().map(found).collect();
     let expected = [("Endless", false), ("Endless", false), ("Moving", true)];
     assert_eq!(found, expected.map(|(name, says)| (name.to_owned(), says)));
-    let messages = evaluation.failures.iter().map(|failure| &*failure.message);
+    let errors = evaluation
+        .failures
+        .iter()
+        .map(|failure| failure.error.to_string());
     assert_eq!(
-        messages.collect::<Vec<_>>(),
+        errors.collect::<Vec<_>>(),
         ["evaluation cost limit exceeded"; 2]
     );
 }

@@ -6,6 +6,7 @@ use base64::prelude::BASE64_STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Number, Value};
 
+use super::failure::FixedText;
 use super::value::{Fault, V, charge, steps};
 use super::{Budget, Failure, Kind};
 
@@ -20,10 +21,14 @@ pub struct Answer {
 }
 
 pub(super) fn unexpected(wanted: Kind, value: &V<'_>) -> Failure {
-    Failure::Error(format!(
-        "expected type '{wanted}' but found '{}'",
-        value.type_name()
-    ))
+    let (wanted, found) = (wanted.name(), value.type_name());
+    Failure::Error(FixedText::joined(&[
+        "expected type '",
+        wanted,
+        "' but found '",
+        found,
+        "'",
+    ]))
 }
 
 /// Percent, cut to 0..=100 and rounded down; none of text without a number, or of null.
@@ -41,7 +46,8 @@ pub(super) fn progress(value: &V<'_>) -> Result<Option<u8>, Failure> {
         other => return Err(unexpected(Kind::Progress, other)),
     };
     if !number.is_finite() {
-        return Err(Failure::Error(format!("progress is {number}")));
+        let infinite = FixedText::of("progress is not a finite number");
+        return Err(Failure::Error(infinite));
     }
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Inside the range.
     Ok(Some(number.clamp(0.0, 100.0) as u8))
@@ -74,7 +80,7 @@ pub(super) fn time(value: &V<'_>) -> Result<Option<Timestamp>, Failure> {
     instant
         .and_then(super::time::Instant::timestamp)
         .map(Some)
-        .ok_or_else(|| Failure::Error("not a time in RFC 3339".to_owned()))
+        .ok_or_else(|| Failure::Error(FixedText::of("not a time in RFC 3339")))
 }
 
 /// The text of a string or an integer.

@@ -1,7 +1,57 @@
 //! The clauses of a format string, such as `%s` and `%.2f`. Enters: the string. Leaves:
 //! its pieces, or cel-go's complaint, the same when compiling and when evaluating.
 
+use std::fmt;
+
 use super::check::Ty;
+
+/// What comes before the complaints of `format` about values …
+pub(super) const FORMATTING: &str = "error during formatting: ";
+
+/// … and before the type of the value.
+pub(super) const GIVEN: &str = ", was given ";
+
+/// What is wrong with a format string. Printed whole, it quotes the string, which is for the
+/// compiler alone: while evaluating, the string may be of the object.
+#[derive(Debug)]
+pub(super) enum Misformat {
+    /// There are fewer values than that.
+    Index(usize),
+    /// The string ends in a clause.
+    End,
+    /// What follows the point of a precision.
+    Precision(String),
+    /// What no clause begins with.
+    Unrecognized(u8),
+}
+
+impl Misformat {
+    /// What is wrong, without what is there.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::Index(_) => "index out of range",
+            Self::End => "unexpected end of string",
+            Self::Precision(_) => {
+                "could not parse formatting clause: error while parsing precision"
+            }
+            Self::Unrecognized(_) => {
+                "could not parse formatting clause: unrecognized formatting clause"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Misformat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Index(index) => write!(f, "index {index} out of range"),
+            Self::End => f.write_str(self.kind()),
+            Self::Precision(error) => write!(f, "{}: {error}", self.kind()),
+            // As cel-go has it, a byte is taken for a character.
+            Self::Unrecognized(byte) => write!(f, "{} \"{}\"", self.kind(), char::from(*byte)),
+        }
+    }
+}
 
 /// `%s`, `%.2f` and so on.
 #[derive(Clone, Copy)]
@@ -41,16 +91,16 @@ impl<'t> Pieces<'t> {
         }
     }
 
-    fn clause(&mut self) -> Result<Clause, String> {
+    fn clause(&mut self) -> Result<Clause, Misformat> {
         let index = self.seen;
         self.seen += 1;
-        let missing = format!("index {index} out of range");
+        let missing = Misformat::Index(index);
         if self.evaluating && index >= self.args {
             return Err(missing);
         }
         let spec = self.rest.get(1..).unwrap_or_default();
         if spec.is_empty() {
-            return Err("unexpected end of string".to_owned());
+            return Err(Misformat::End);
         }
         if index >= self.args {
             return Err(missing);
@@ -58,11 +108,7 @@ impl<'t> Pieces<'t> {
         let (precision, spec) = match spec.strip_prefix('.') {
             None => (None, spec),
             Some(digits) => {
-                let (precision, spec) = precision(digits).map_err(|error| {
-                    format!(
-                        "could not parse formatting clause: error while parsing precision: {error}"
-                    )
-                })?;
+                let (precision, spec) = precision(digits).map_err(Misformat::Precision)?;
                 (Some(precision), spec)
             }
         };
@@ -76,11 +122,7 @@ impl<'t> Pieces<'t> {
             Some(b'X') => Clause::Hex { upper: true },
             Some(b'o') => Clause::Octal,
             other => {
-                return Err(format!(
-                    "could not parse formatting clause: unrecognized formatting clause \"{}\"",
-                    // As cel-go has it, a byte is taken for a character.
-                    char::from(other.copied().unwrap_or_default())
-                ));
+                return Err(Misformat::Unrecognized(other.copied().unwrap_or_default()));
             }
         };
         self.rest = spec.get(1..).unwrap_or_default();
@@ -89,7 +131,7 @@ impl<'t> Pieces<'t> {
 }
 
 impl<'t> Iterator for Pieces<'t> {
-    type Item = Result<Piece<'t>, String>;
+    type Item = Result<Piece<'t>, Misformat>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
@@ -142,7 +184,12 @@ impl Clause {
 
     /// cel-go's complaint about a value that is not for this clause.
     pub(super) fn refusal(self, found: &str) -> String {
-        let takes = match self {
+        [FORMATTING, self.taken(), GIVEN, found].concat()
+    }
+
+    /// What this clause takes.
+    pub(super) fn taken(self) -> &'static str {
+        match self {
             Self::String => {
                 "string clause can only be used on strings, bools, bytes, ints, doubles, maps, \
                  lists, types, durations, and timestamps"
@@ -153,7 +200,6 @@ impl Clause {
             Self::Binary => "only integers and bools can be formatted as binary",
             Self::Hex { .. } => "only integers, byte buffers, and strings can be formatted as hex",
             Self::Octal => "octal clause can only be used on integers",
-        };
-        format!("error during formatting: {takes}, was given {found}")
+        }
     }
 }

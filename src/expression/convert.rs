@@ -1,6 +1,5 @@
 //! Conversions and arithmetic, with cel-go's results and its complaints.
 
-use std::borrow::Cow;
 use std::rc::Rc;
 
 use super::Budget;
@@ -30,10 +29,8 @@ pub(super) fn convert<'e>(to: Function, value: V<'e>, budget: &mut Budget) -> Ou
 }
 
 fn unconvertible<'e>(value: &V<'_>, to: &'static str) -> Fault<'e> {
-    Fault::Error(Cow::Owned(format!(
-        "type conversion error from '{}' to '{to}'",
-        value.type_name()
-    )))
+    let from = value.type_name();
+    Fault::words(&["type conversion error from '", from, "' to '", to, "'"])
 }
 
 fn to_bool(value: V<'_>) -> Outcome<'_> {

@@ -8,8 +8,10 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Serialize, Serializer};
+use serde_json::error::Category;
 
 use super::project::{Need, Projection};
+use crate::json::JsonFault;
 
 /// Bytes of JSON: twenty times what etcd accepts for one object by default.
 const MAX_BYTES: usize = 32 << 20;
@@ -27,10 +29,22 @@ pub struct Doc<'a> {
     root: Item<'a>,
 }
 
-/// Text that is not the JSON of an object, or too deep or too large.
+/// Why a text is not read as an object. It holds nothing of the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct DocError(pub String);
+pub enum DocError {
+    /// It is the JSON of something else.
+    #[error("not a JSON object")]
+    NotAnObject,
+    /// It is too long.
+    #[error("larger than {MAX_BYTES} bytes")]
+    TooLong,
+    /// Too much of it is needed.
+    #[error("more than {MAX_VALUES} values")]
+    TooManyValues,
+    /// It is no JSON, or nests too deeply.
+    #[error(transparent)]
+    NoJson(JsonFault),
+}
 
 struct Entry<'a> {
     /// Empty in a list.
@@ -65,7 +79,7 @@ impl<'a> Doc<'a> {
         let doc = Self::parse_value(json, projection)?;
         match doc.root {
             Item::Map(_) => Ok(doc),
-            _ => Err(DocError("not a JSON object".to_owned())),
+            _ => Err(DocError::NotAnObject),
         }
     }
 
@@ -75,7 +89,7 @@ impl<'a> Doc<'a> {
         projection: &Projection,
     ) -> Result<Doc<'a>, DocError> {
         if json.len() > MAX_BYTES {
-            return Err(DocError(format!("larger than {MAX_BYTES} bytes")));
+            return Err(DocError::TooLong);
         }
         decode(json, &projection.root).or_else(|error| match repair(json) {
             // Go replaces what is not valid text; serde_json refuses it.
@@ -268,7 +282,11 @@ fn decode<'a>(json: &'a [u8], need: &Need) -> Result<Doc<'a>, DocError> {
             need,
         })
         .and_then(|root| input.end().map(|()| root))
-        .map_err(|error| DocError(error.to_string()))?;
+        .map_err(|error| match error.classify() {
+            // Every form is taken, so the only error of this sort is our own.
+            Category::Data => DocError::TooManyValues,
+            _ => DocError::NoJson(JsonFault::from(&error)),
+        })?;
     Ok(Doc {
         entries: arena.closed,
         root,
@@ -285,7 +303,7 @@ struct Arena<'a> {
 impl<'a> Arena<'a> {
     fn push<E: Error>(&mut self, key: Cow<'a, str>, item: Item<'a>) -> Result<(), E> {
         if self.closed.len() + self.open.len() >= MAX_VALUES {
-            return Err(E::custom(format!("more than {MAX_VALUES} values")));
+            return Err(E::custom("too many values"));
         }
         self.open.push(Entry { key, item });
         Ok(())

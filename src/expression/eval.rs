@@ -2,10 +2,9 @@
 //! them: `&&` and `||` absorb those of either side, a spent budget excepted. Nothing
 //! here allocates for paths, comparisons, predicates, `in` and quantifiers.
 
-use std::borrow::Cow;
-
 use super::Scope;
 use super::convert::{arithmetic, convert};
+use super::failure::FixedText;
 use super::op::{Const, Fold, FoldKind, Function, Op, Order, Part};
 use super::pattern::{Pattern, remembered};
 use super::quantity;
@@ -156,34 +155,38 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     #[inline(never)]
     fn index(&mut self, pair: &'e (Op, Op)) -> Outcome<'e> {
         let (value, index) = self.pair(pair)?;
+        let missing = || match &pair.1 {
+            Op::Const(literal) => Fault::MissingLiteral(literal),
+            _ => Fault::MissingComputed,
+        };
         if value.is_list() {
             let at = match &index {
                 V::Int(int) => *int,
                 V::Uint(uint) => i64::try_from(*uint).unwrap_or(-1),
-                V::Double(double) => exact_int(*double).ok_or(Fault::Error(Cow::Owned(
-                    format!("unsupported index value {double} in list"),
-                )))?,
+                V::Double(double) => {
+                    let fractional = "unsupported index value in list: not a whole number";
+                    exact_int(*double).ok_or(Fault::error(fractional))?
+                }
                 other => {
-                    return Err(Fault::Error(Cow::Owned(format!(
-                        "unsupported index type '{}' in list",
-                        other.type_name()
-                    ))));
+                    let found = other.type_name();
+                    let words = ["unsupported index type '", found, "' in list"];
+                    return Err(Fault::words(&words));
                 }
             };
             return usize::try_from(at)
                 .ok()
                 .and_then(|at| value.element(at))
-                .ok_or(Fault::Missing(index));
+                .ok_or_else(missing);
         }
         match index {
             V::Bool(_) | V::Int(_) | V::Uint(_) | V::Double(_) | V::Str(_) => {
                 charge(self.scope.budget, value.find_cost())?;
-                value.find(&index).ok_or(Fault::Missing(index))
+                value.find(&index).ok_or_else(missing)
             }
-            other => Err(Fault::Error(Cow::Owned(format!(
-                "invalid qualifier type: {}",
-                other.type_name()
-            )))),
+            other => Err(Fault::words(&[
+                "invalid qualifier type: ",
+                other.type_name(),
+            ])),
         }
     }
 
@@ -306,13 +309,13 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     }
 
     #[inline(never)]
-    fn matches(&mut self, operand: &'e Op, pattern: &Result<Pattern, String>) -> Outcome<'e> {
+    fn matches(&mut self, operand: &'e Op, pattern: &Result<Pattern, FixedText>) -> Outcome<'e> {
         let V::Str(text) = self.eval(operand)? else {
             return Err(Fault::no_overload());
         };
         match pattern {
             Ok(pattern) => self.search(pattern, &text).map(V::Bool),
-            Err(message) => Err(Fault::Error(Cow::Owned(message.clone()))),
+            Err(message) => Err(Fault::Error(message.clone())),
         }
     }
 
@@ -398,7 +401,8 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
                 charge(self.scope.budget, steps(argument.len(), MATCHED))?;
                 let (pattern, compiled) = remembered(argument);
                 charge(self.scope.budget, if compiled { COMPILE } else { 1 })?;
-                let pattern = pattern.map_err(|message| Fault::Error(Cow::Owned(message)))?;
+                // What is wrong with it quotes it, and it may be of the object.
+                let pattern = pattern.ok_or(Fault::error("error parsing regexp"))?;
                 self.search(&pattern, text)?
             }
             _ => return Err(Fault::no_overload()),
@@ -409,10 +413,8 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     fn fold(&mut self, fold: &'e Fold) -> Outcome<'e> {
         let range = self.eval(&fold.range)?;
         if !range.is_list() && !range.is_map() {
-            return Err(Fault::Error(Cow::Owned(format!(
-                "got '{}', expected iterable type",
-                range.type_name()
-            ))));
+            let found = range.type_name();
+            return Err(Fault::words(&["got '", found, "', expected iterable type"]));
         }
         let depth = self.vars.len();
         let result = match fold.kind {

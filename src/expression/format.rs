@@ -2,20 +2,22 @@
 //! version of cel-go's library that Kubernetes uses prints them: for the locale
 //! `en_US`, with `,` between thousands and powers of ten written out.
 
-use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::LazyLock;
 
 use regex::Regex;
 
 use super::Budget;
-use super::clause::{Clause, Piece, Pieces};
+use super::clause::{Clause, FORMATTING, GIVEN, Piece, Pieces};
 use super::convert::{COPIED, to_string};
 use super::value::{Fault, V, charge, steps};
 
 /// Digits behind the point, or columns of `%e`, that can be asked for. cel-go's output
 /// is of no use beyond that either.
 const PRECISION: usize = 60;
+
+/// What is said of more.
+const TOO_PRECISE: &str = "error during formatting: the precision is more than 60";
 
 /// Digits behind the point where none are asked for.
 const DEFAULT: usize = 6;
@@ -32,7 +34,7 @@ pub(super) fn format<'e>(
     };
     let mut pieces = Pieces::of(text, list.len(), true);
     while let Some(piece) = pieces.next() {
-        match piece.map_err(|message| Fault::Error(Cow::Owned(message)))? {
+        match piece.map_err(|wrong| Fault::error(wrong.kind()))? {
             Piece::Text(text) => out.push(text)?,
             Piece::Clause(clause) => {
                 let value = list
@@ -63,14 +65,15 @@ impl Output<'_> {
 
     fn clause<'e>(&mut self, clause: Clause, value: &V<'e>) -> Result<(), Fault<'e>> {
         charge(self.budget, 1)?;
-        let refused = || Fault::Error(Cow::Owned(clause.refusal(value.type_name())));
+        let refused = || {
+            let found = value.type_name();
+            Fault::words(&[FORMATTING, clause.taken(), GIVEN, found])
+        };
         let text = match (clause, value) {
             (Clause::String, V::Quantity(_)) => return Err(refused()),
             (Clause::String, _) => {
                 return self.string(value).map_err(|fault| match fault {
-                    Fault::Error(message) => {
-                        Fault::Error(format!("error during formatting: {message}").into())
-                    }
+                    Fault::Error(message) => Fault::Error(message.behind(FORMATTING)),
                     other => other,
                 });
             }
@@ -160,10 +163,10 @@ impl Output<'_> {
                 self.quote_string_of(value)?;
                 self.push(")")
             }
-            V::Quantity(_) => Err(Fault::Error(Cow::Owned(format!(
-                "no formatting function for {}",
-                value.type_name()
-            )))),
+            V::Quantity(_) => Err(Fault::words(&[
+                "no formatting function for ",
+                value.type_name(),
+            ])),
             _ => self.string(value),
         }
     }
@@ -197,10 +200,9 @@ impl Output<'_> {
                 continue;
             };
             if !matches!(key, V::Str(_) | V::Bool(_) | V::Int(_) | V::Uint(_)) {
-                return Err(Fault::Error(Cow::Owned(format!(
-                    "no formatting function for map key of type {}",
-                    key.type_name()
-                ))));
+                let found = key.type_name();
+                let words = ["no formatting function for map key of type ", found];
+                return Err(Fault::words(&words));
             }
             let mut printed = Output {
                 text: String::new(),
@@ -270,9 +272,7 @@ fn signed(value: i64, print: impl Fn(u64) -> String) -> String {
 fn bounded<'e>(precision: Option<usize>) -> Result<usize, Fault<'e>> {
     let precision = precision.unwrap_or(DEFAULT);
     if precision > PRECISION {
-        return Err(Fault::Error(Cow::Owned(format!(
-            "error during formatting: precision {precision} is more than {PRECISION}"
-        ))));
+        return Err(Fault::error(TOO_PRECISE));
     }
     Ok(precision)
 }

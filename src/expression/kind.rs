@@ -39,11 +39,10 @@ impl Kind {
                 Self::Any => true,
             }
     }
-}
 
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+    /// What the types it takes are called.
+    pub(super) fn name(self) -> &'static str {
+        match self {
             Self::Bool => "bool",
             Self::String => "string",
             Self::Progress => "number or string",
@@ -51,6 +50,12 @@ impl fmt::Display for Kind {
             Self::List => "list",
             Self::Key => "string or int",
             Self::Any => "dyn",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }

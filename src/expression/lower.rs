@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use super::Environment;
 use super::check::{Ty, resolve};
+use super::failure::FixedText;
 use super::op::{Arith, Const, Fold, FoldKind, Function, Op, Order};
 use super::pattern::Pattern;
 
@@ -365,7 +366,11 @@ impl Lowering<'_> {
         };
         let op = match (function, <[Op; 2]>::try_from(ops)) {
             (Some(Function::Matches), Ok([text, Op::Const(Const::Str(pattern))])) => {
-                Op::Matches(Box::new(text), Pattern::new(&pattern))
+                let pattern = Pattern::new(&pattern);
+                Op::Matches(
+                    Box::new(text),
+                    pattern.map_err(|error| FixedText::of_source(&error)),
+                )
             }
             (Some(function), Ok(args)) => Op::Call(function, args.into()),
             (Some(function), Err(args)) => Op::Call(function, args),

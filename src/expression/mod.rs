@@ -16,6 +16,7 @@ mod decimal;
 mod doc;
 mod environment;
 mod eval;
+mod failure;
 mod fields;
 mod format;
 #[cfg(any(fuzzing, test))]
@@ -43,6 +44,7 @@ use jiff::Timestamp;
 pub use self::answer::Answer;
 pub use self::doc::{Doc, DocError, Node};
 pub use self::environment::{DeclareError, Environment};
+pub use self::failure::{Failure, FixedText, MissingKey};
 pub use self::fields::{Field, Fields, Origin, Origins, Step, fields};
 pub use self::kind::Kind;
 pub use self::project::Projection;
@@ -202,20 +204,6 @@ pub struct CompileError {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-}
-
-/// Why an evaluation has no answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
-    /// A field, key or index that is not there: the rule does not match.
-    #[error("no such key: {0}")]
-    Missing(String),
-    /// Anything else: wrong type, overflow, conversion.
-    #[error("{0}")]
-    Error(String),
-    /// More steps than one object may cost.
-    #[error("evaluation cost limit exceeded")]
-    Budget,
 }
 
 /// Steps that may still be spent on one object. A step is an element that a

@@ -1,6 +1,7 @@
 //! The op tree that compiling makes and evaluating walks. It is immutable, shared
 //! between threads, and at most [`super::compile::DEPTH`] deep.
 
+use super::failure::FixedText;
 use super::pattern::Pattern;
 use super::value::{Bytes, Text, V};
 
@@ -34,7 +35,7 @@ pub(super) enum Op {
     /// `in` a list of literals.
     InSet(Box<Op>, Vec<Const>),
     /// `matches` with a literal pattern; a faulty one is an error when evaluated.
-    Matches(Box<Op>, Result<Pattern, String>),
+    Matches(Box<Op>, Result<Pattern, FixedText>),
     Call(Function, Vec<Op>),
     Fold(Box<Fold>),
 }

@@ -53,10 +53,11 @@ impl Pattern {
     }
 }
 
-type Remembered = (Box<str>, Result<Pattern, String>);
+type Remembered = (Box<str>, Option<Pattern>);
 
-/// The pattern of a text that is not a literal, and whether it had to be compiled.
-pub(super) fn remembered(source: &str) -> (Result<Pattern, String>, bool) {
+/// The pattern of a text that is not a literal, if it is one, and whether it had to be
+/// compiled.
+pub(super) fn remembered(source: &str) -> (Option<Pattern>, bool) {
     static RECENT: Mutex<VecDeque<Remembered>> = Mutex::new(VecDeque::new());
     let recent = || RECENT.lock().unwrap_or_else(PoisonError::into_inner);
     let known = recent()
@@ -65,7 +66,7 @@ pub(super) fn remembered(source: &str) -> (Result<Pattern, String>, bool) {
     if let Some(pattern) = known {
         return (pattern, false);
     }
-    let pattern = Pattern::new(source);
+    let pattern = Pattern::new(source).ok();
     let mut recent = recent();
     if recent.len() >= REMEMBERED {
         recent.pop_front();

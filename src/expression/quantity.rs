@@ -56,7 +56,7 @@ impl From<TooLarge> for ParseQuantity {
 
 impl From<ParseQuantity> for Fault<'_> {
     fn from(error: ParseQuantity) -> Self {
-        Self::Error(Cow::Borrowed(error.message()))
+        Self::error(error.message())
     }
 }
 

@@ -2,8 +2,6 @@
 //! uses. Enter: a function and its arguments. Leaves: its value, at the price of the
 //! bytes that are read and made. Indexes count code points.
 
-use std::borrow::Cow;
-
 use memchr::memmem;
 
 use super::Budget;
@@ -78,16 +76,18 @@ pub(super) fn call<'e>(function: Function, args: &[V<'e>], budget: &mut Budget) 
 
 /// cel-go's complaint about arguments that no overload takes.
 pub(super) fn no_overload<'e>(function: Function, args: &[V<'_>]) -> Fault<'e> {
-    let types: Vec<_> = args.iter().map(V::type_name).collect();
-    let name = function.name();
-    Fault::Error(Cow::Owned(format!(
-        "no such overload: {name}({})",
-        types.join(", ")
-    )))
+    let mut words = vec!["no such overload: ", function.name(), "("];
+    for (at, arg) in args.iter().enumerate() {
+        let comma = if at > 0 { ", " } else { "" };
+        words.extend([comma, arg.type_name()]);
+    }
+    words.push(")");
+    Fault::words(&words)
 }
 
-fn out_of_range<'e>(index: i64) -> Fault<'e> {
-    Fault::Error(Cow::Owned(format!("index out of range: {index}")))
+/// cel-go says which index. Here it may be a value of the object.
+fn out_of_range<'e>() -> Fault<'e> {
+    Fault::error("index out of range")
 }
 
 /// A part of `text`, which shares its bytes where it can.
@@ -117,7 +117,7 @@ fn count(text: &str) -> i64 {
 }
 
 fn char_at<'e>(text: &str, at: i64) -> Outcome<'e> {
-    let start = offset(text, at).ok_or_else(|| out_of_range(at))?;
+    let start = offset(text, at).ok_or_else(out_of_range)?;
     let char = text[start..].chars().next();
     Ok(char.map_or(V::Str(Text::Ref("")), |char| {
         V::text(char.encode_utf8(&mut [0; 4]))
@@ -129,7 +129,7 @@ fn index_of<'e>(text: &str, part: &str, from: i64) -> Outcome<'e> {
         return Ok(V::Int(from));
     }
     if from < 0 {
-        return Err(out_of_range(from));
+        return Err(out_of_range());
     }
     let found = offset(text, from).and_then(|start| {
         text[start..]
@@ -145,7 +145,7 @@ fn last_index_of<'e>(text: &str, part: &str, from: Option<i64>) -> Outcome<'e> {
     }
     let end = match from {
         None => text.len(),
-        Some(from) if from < 0 => return Err(out_of_range(from)),
+        Some(from) if from < 0 => return Err(out_of_range()),
         // A match may begin there, and end later.
         Some(from) => match offset(text, from) {
             Some(start) if start < text.len() => text.len().min(start + part.len()),
@@ -215,13 +215,11 @@ fn substring<'e>(
     if let Some(end) = end
         && start > end
     {
-        return Err(Fault::Error(Cow::Owned(format!(
-            "invalid substring range. start: {start}, end: {end}"
-        ))));
+        return Err(Fault::error("invalid substring range"));
     }
-    let from = offset(text, start).ok_or_else(|| out_of_range(start))?;
+    let from = offset(text, start).ok_or_else(out_of_range)?;
     let to = match end {
-        Some(end) => offset(text, end).ok_or_else(|| out_of_range(end))?,
+        Some(end) => offset(text, end).ok_or_else(out_of_range)?,
         None => text.len(),
     };
     slice(text, from, to, budget)
@@ -234,10 +232,8 @@ fn join<'e>(list: &V<'e>, separator: &str, budget: &mut Budget) -> Outcome<'e> {
         let part = match list.element(index) {
             Some(V::Str(part)) => part,
             Some(other) => {
-                return Err(Fault::Error(Cow::Owned(format!(
-                    "join: invalid input: {}",
-                    describe(&other)
-                ))));
+                let found = other.type_name();
+                return Err(Fault::words(&["join: invalid input: ", found]));
             }
             None => break,
         };
@@ -250,15 +246,4 @@ fn join<'e>(list: &V<'e>, separator: &str, budget: &mut Budget) -> Outcome<'e> {
         out.push_str(&part);
     }
     Ok(V::Str(Text::Own(out.into())))
-}
-
-/// A value that is no string, as Go prints it, or its type.
-fn describe(value: &V<'_>) -> String {
-    match value {
-        V::Bool(value) => value.to_string(),
-        V::Int(value) => value.to_string(),
-        V::Uint(value) => value.to_string(),
-        V::Double(value) => super::convert::format_double(*value),
-        other => other.type_name().to_owned(),
-    }
 }

@@ -10,6 +10,7 @@ mod abuse;
 mod functions;
 mod golden;
 mod names;
+mod quoting;
 mod scope;
 
 /// Compiles `source` whatever it yields.

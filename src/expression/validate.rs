@@ -36,7 +36,7 @@ impl Lowering<'_> {
             let clause = match piece {
                 Ok(Piece::Text(_)) => continue,
                 Ok(Piece::Clause(clause)) => clause,
-                Err(message) => return Some((None, message)),
+                Err(wrong) => return Some((None, wrong.to_string())),
             };
             if let Some(arg) = args.get(pieces.seen - 1)
                 && let Some((node, ty)) = self.refused(clause, arg)

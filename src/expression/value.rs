@@ -1,12 +1,13 @@
 //! Values while evaluating. Scalars and what is borrowed from the document or the
 //! program cost nothing to copy; what evaluating makes is counted by reference.
 
-use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::ops::Deref;
 use std::rc::Rc;
 
 use super::doc::{Item, Node};
+use super::failure::{FixedText, MissingKey};
+use super::op::Const;
 use super::quantity::Quantity;
 use super::time::Instant;
 use super::{Budget, Failure};
@@ -69,36 +70,38 @@ impl Deref for Bytes<'_> {
 /// `||` absorbs most of them.
 #[derive(Clone)]
 pub(super) enum Fault<'e> {
-    /// A field, key or index that is not there.
-    Missing(V<'e>),
+    /// A field that the expression spells, and that is not there.
     MissingField(&'e str),
-    Error(Cow<'static, str>),
+    /// A literal of the expression that is no key or index.
+    MissingLiteral(&'e Const),
+    /// A key or index that the expression computes, and that is not there.
+    MissingComputed,
+    Error(FixedText),
     Budget,
 }
 
 impl Fault<'_> {
     pub(super) fn no_overload() -> Self {
-        Self::Error(Cow::Borrowed("no such overload"))
+        Self::error("no such overload")
     }
 
     pub(super) fn error(message: &'static str) -> Self {
-        Self::Error(Cow::Borrowed(message))
+        Self::Error(FixedText::of(message))
+    }
+
+    /// An error of several words.
+    pub(super) fn words(words: &[&'static str]) -> Self {
+        Self::Error(FixedText::joined(words))
     }
 }
 
 impl From<Fault<'_>> for Failure {
     fn from(fault: Fault<'_>) -> Self {
         match fault {
-            Fault::Missing(key) => Self::Missing(match key {
-                V::Str(text) => text.to_string(),
-                V::Bool(value) => value.to_string(),
-                V::Int(value) => value.to_string(),
-                V::Uint(value) => value.to_string(),
-                V::Double(value) => value.to_string(),
-                other => other.type_name().to_owned(),
-            }),
-            Fault::MissingField(name) => Self::Missing(name.to_owned()),
-            Fault::Error(message) => Self::Error(message.into_owned()),
+            Fault::MissingField(name) => Self::Missing(MissingKey::spelled(name)),
+            Fault::MissingLiteral(key) => Self::Missing(MissingKey::literal(key)),
+            Fault::MissingComputed => Self::Missing(MissingKey::default()),
+            Fault::Error(message) => Self::Error(message),
             Fault::Budget => Self::Budget,
         }
     }

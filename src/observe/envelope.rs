@@ -5,6 +5,7 @@
 //! slice of the line. Anything else goes through a JSON parser, which also only finds
 //! where the object begins and ends.
 
+use super::Garbled;
 use bytes::Bytes;
 use serde::{
     Deserialize,
@@ -82,7 +83,7 @@ struct Mark {
 }
 
 /// Reads a line. `Err` says what is wrong with it.
-pub(super) fn read(line: &Bytes) -> Result<Event, String> {
+pub(super) fn read(line: &Bytes) -> Result<Event, Garbled> {
     for (kind, begin) in [
         ("MODIFIED", r#"{"type":"MODIFIED","object":{"#),
         ("ADDED", r#"{"type":"ADDED","object":{"#),
@@ -97,20 +98,17 @@ pub(super) fn read(line: &Bytes) -> Result<Event, String> {
             });
         }
     }
-    let envelope: Envelope<'_> = serde_json::from_slice(line).map_err(|e| e.to_string())?;
+    let envelope: Envelope<'_> = serde_json::from_slice(line).map_err(|e| Garbled::json(&e))?;
     let object = line.slice_ref(envelope.object.get().as_bytes());
     if !object.starts_with(b"{") {
-        return Err(format!(
-            "the object of a {} event is not an object",
-            envelope.r#type
-        ));
+        return Err(Garbled::NoObject);
     }
     match envelope.r#type {
         "ADDED" | "MODIFIED" => Ok(Event::Applied(object)),
         "DELETED" => Ok(Event::Deleted(object)),
         "BOOKMARK" => {
             let Marked { metadata } =
-                serde_json::from_slice(&object).map_err(|e| format!("bookmark: {e}"))?;
+                serde_json::from_slice(&object).map_err(|e| Garbled::json(&e))?;
             let initial_end = metadata
                 .annotations
                 .is_some_and(|a| a.get(INITIAL_EVENTS_END).is_some_and(|v| v == "true"));
@@ -120,9 +118,9 @@ pub(super) fn read(line: &Bytes) -> Result<Event, String> {
             })
         }
         "ERROR" => Ok(Event::Error(
-            serde_json::from_slice(&object).map_err(|e| format!("error event: {e}"))?,
+            serde_json::from_slice(&object).map_err(|e| Garbled::json(&e))?,
         )),
-        other => Err(format!("unknown event type {other:?}")),
+        _ => Err(Garbled::UnknownEvent),
     }
 }
 
@@ -287,7 +285,7 @@ impl<'de> Visitor<'de> for Path<'_> {
 mod tests {
     use super::*;
 
-    fn read_str(line: &str) -> Result<Event, String> {
+    fn read_str(line: &str) -> Result<Event, Garbled> {
         read(&Bytes::copy_from_slice(line.as_bytes()))
     }
 
@@ -310,6 +308,22 @@ mod tests {
         }
         let deleted = read_str(r#"{"type":"DELETED","object":{}}"#).unwrap();
         assert_eq!(deleted, Event::Deleted(Bytes::from_static(b"{}")));
+    }
+
+    #[test]
+    fn nothing_of_a_broken_line_is_repeated() {
+        for line in [
+            "zqx",
+            r#"{"type":"zqx","object":{}}"#,
+            r#"{"type":{"zqx":1},"object":{}}"#,
+            r#"{"type":"ADDED","object":"zqx"}"#,
+            r#"{"type":"BOOKMARK","object":{"metadata":"zqx"}}"#,
+            r#"{"type":"ERROR","object":{"code":"zqx"}}"#,
+        ] {
+            let garbled = read_str(line).unwrap_err();
+            let told = format!("{garbled} {garbled:?}");
+            assert!(!told.contains("zqx"), "{told}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //! out where `WatchList` is refused.
 
 use super::{
-    Connection, Lost, Raw,
+    Connection, Garbled, Lost, Raw,
     backoff::Backoff,
     envelope::{self, Event},
     lines::{self, Line, Lines, MAX_LINE},
@@ -277,7 +277,7 @@ impl Follower {
                     }
                     // Whatever it is, the state would lack it; a list may tell more.
                     None if initial => return End::NoWatchList { for_good: false },
-                    None => format!("a line of {length} bytes"),
+                    None => Garbled::Line(length),
                 },
                 Ok(Line::Whole(line)) => match envelope::read(&line) {
                     Ok(event) => {
@@ -307,7 +307,7 @@ impl Follower {
                 Err(lines::End::Broken(why)) => return End::Failed(Lost::Unreachable(why), None),
             };
             garbage += 1;
-            warn!(source = %self.source, problem, "unintelligible line in a watch; skipped");
+            warn!(source = %self.source, %problem, "unintelligible line in a watch; skipped");
             if garbage > MAX_GARBAGE {
                 self.forget();
                 return End::Failed(Lost::Garbled(problem), None);

@@ -36,6 +36,7 @@ pub use supervise::Supervisor;
 
 use crate::api::{Gvr, Source};
 use crate::evaluate::Subject;
+use crate::json::JsonFault;
 use bytes::Bytes;
 use futures::{
     FutureExt as _, StreamExt as _,
@@ -110,7 +111,40 @@ pub enum Lost {
     /// There was no answer, or the connection broke.
     Unreachable(String),
     /// The server sent what is not a watch event, a list or an object, again and again.
-    Garbled(String),
+    Garbled(Garbled),
+}
+
+/// What is wrong with what a server sent, without any of it: a feed's failure is shown in the
+/// cluster-scoped status of rule sets.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Garbled {
+    /// What should be JSON of some form is not.
+    #[error(transparent)]
+    Json(JsonFault),
+    /// A line of a watch is too long to be read.
+    #[error("a line of {0} bytes")]
+    Line(u64),
+    /// An event without an object.
+    #[error("an event whose object is not an object")]
+    NoObject,
+    /// An event of no type that there is.
+    #[error("an event of an unknown type")]
+    UnknownEvent,
+    /// An object is too large for a page of a list.
+    #[error("an object of more than {0} bytes")]
+    ObjectTooLarge(usize),
+    /// An item of a list is too large, and does not say which object it is.
+    #[error("an item of {0} bytes without name and uid")]
+    Nameless(usize),
+    /// A list cannot be read to its end.
+    #[error("a list without an end or without a resourceVersion")]
+    Endless,
+}
+
+impl Garbled {
+    fn json(error: &serde_json::Error) -> Self {
+        Self::Json(error.into())
+    }
 }
 
 impl fmt::Display for Lost {
@@ -121,7 +155,7 @@ impl fmt::Display for Lost {
             Self::NotFound { message } => write!(f, "not found: {message}"),
             Self::Refused { code, message } => write!(f, "refused with {code}: {message}"),
             Self::Unreachable(message) => write!(f, "unreachable: {message}"),
-            Self::Garbled(message) => write!(f, "unintelligible: {message}"),
+            Self::Garbled(garbled) => write!(f, "unintelligible: {garbled}"),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A page of a list in, its objects out: slices of the page, which is not decoded further.
 
+use super::Garbled;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -35,8 +36,8 @@ struct Meta {
 }
 
 /// Reads a page. `Err` says what is wrong with it.
-pub(super) fn read(page: &Bytes) -> Result<Page, String> {
-    let list: List<'_> = serde_json::from_slice(page).map_err(|e| e.to_string())?;
+pub(super) fn read(page: &Bytes) -> Result<Page, Garbled> {
+    let list: List<'_> = serde_json::from_slice(page).map_err(|e| Garbled::json(&e))?;
     let (items, other): (Vec<_>, Vec<_>) = list
         .items
         .unwrap_or_default()
@@ -97,6 +98,19 @@ mod tests {
                 read(&Bytes::from_static(text.as_bytes())).is_err(),
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn nothing_of_a_broken_list_is_repeated() {
+        for text in [
+            r#"{"metadata":{},"items":"zqx"}"#,
+            r#"{"metadata":{"resourceVersion":7},"items":[{"a":"zqx"#,
+            r#"{"metadata":"zqx","items":[]}"#,
+        ] {
+            let garbled = read(&Bytes::from_static(text.as_bytes())).unwrap_err();
+            let told = format!("{garbled} {garbled:?}");
+            assert!(!told.contains("zqx"), "{told}");
         }
     }
 }

@@ -187,20 +187,27 @@ pub(super) async fn send(
     Err(refusal(code.as_u16(), &status, retry_after))
 }
 
-/// What an HTTP status, or the Status of an ERROR event, means.
+/// What an HTTP status, or the Status of an ERROR event, means. The messages of some codes are
+/// repeated, because they are decided before an object is read. Other messages may quote an
+/// object: that of a conversion webhook, or of a key in etcd that cannot be decrypted. Of these
+/// the reason is repeated, and the message is in the log for those who debug.
 pub(super) fn refusal(code: u16, status: &Status, retry_after: Option<Duration>) -> Refusal {
     let canonical = || {
         let code = StatusCode::from_u16(code).ok();
         code.and_then(|code| code.canonical_reason())
             .unwrap_or("no reason given")
     };
-    let message: String = match status.message.as_str() {
-        "" => canonical().into(),
-        message => message.chars().take(MAX_MESSAGE).collect(),
-    };
     if code == 410 || status.is_expired() {
         return Refusal::Expired;
     }
+    let said: String = status.message.chars().take(MAX_MESSAGE).collect();
+    let message = if matches!(code, 401 | 403 | 404 | 429 | 503 | 504) && !said.is_empty() {
+        said
+    } else {
+        tracing::debug!(code, reason = status.reason, said, "a refusal");
+        let reason = Some(&*status.reason).filter(|reason| is_reason(reason));
+        reason.unwrap_or_else(canonical).to_owned()
+    };
     let lost = match code {
         400 | 422 => return Refusal::Invalid(message),
         401 => Lost::Unauthorized { message },
@@ -209,6 +216,28 @@ pub(super) fn refusal(code: u16, status: &Status, retry_after: Option<Duration>)
         code => Lost::Refused { code, message },
     };
     Refusal::Lost(lost, retry_after)
+}
+
+/// Whether `reason` is one of the reasons that an apiserver gives on its own
+/// (`metav1.StatusReason`).
+fn is_reason(reason: &str) -> bool {
+    [
+        "BadRequest",
+        "Conflict",
+        "InternalError",
+        "Invalid",
+        "MethodNotAllowed",
+        "NotAcceptable",
+        "RequestEntityTooLarge",
+        "ServerTimeout",
+        "ServiceUnavailable",
+        "StorageReadError",
+        "StoreReadError",
+        "Timeout",
+        "TooManyRequests",
+        "UnsupportedMediaType",
+    ]
+    .contains(&reason)
 }
 
 /// All of a body, if it has at most `max` bytes.
@@ -298,6 +327,29 @@ mod tests {
     }
 
     #[test]
+    fn a_message_that_may_quote_an_object_is_not_repeated() {
+        let status = |reason: &str| Status {
+            reason: reason.into(),
+            message: "conversion webhook failed: invalid value: zqx".into(),
+            code: 0,
+        };
+        for (code, reason, want) in [
+            (500, "InternalError", "refused with 500: InternalError"),
+            (500, "zqx", "refused with 500: Internal Server Error"),
+            (507, "", "refused with 507: Insufficient Storage"),
+        ] {
+            let Refusal::Lost(lost, _) = refusal(code, &status(reason), None) else {
+                panic!("{code} is a gap");
+            };
+            assert_eq!(lost.to_string(), want);
+        }
+        for code in [400, 422] {
+            let refused = format!("{:?}", refusal(code, &status("Invalid"), None));
+            assert!(!refused.contains("zqx"), "{refused}");
+        }
+    }
+
+    #[test]
     fn codes_mean_what_kubernetes_means_by_them() {
         let status = |reason: &str| Status {
             reason: reason.into(),
@@ -307,8 +359,8 @@ mod tests {
         assert_eq!(refusal(410, &status(""), None), Refusal::Expired);
         assert_eq!(refusal(500, &status("Expired"), None), Refusal::Expired);
         assert_eq!(
-            refusal(422, &status(""), None),
-            Refusal::Invalid("why".into())
+            refusal(422, &status("Invalid"), None),
+            Refusal::Invalid("Invalid".into())
         );
         assert_eq!(
             refusal(403, &status(""), None),

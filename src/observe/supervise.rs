@@ -6,7 +6,7 @@ use super::unknown::UnknownObjects;
 use super::{Feed, Lost, Raw, envelope, managed};
 use crate::api::ruleset::AGGREGATE_LABEL;
 use crate::api::{Gvr, Source};
-use crate::evaluate::{self, Allowances, Evaluation, Subject};
+use crate::evaluate::{self, Allowances, Evaluation, EvaluationError, Subject};
 use crate::expression::{Doc, Projection};
 use crate::rules::{Feedback, Publication, RuleBook};
 use crate::telemetry::Metrics;
@@ -205,7 +205,7 @@ impl Follower {
             }
             Raw::TooLarge { object, length } => {
                 self.metrics.feed_event(&self.name);
-                let error = format!("{length} bytes are more than are read of one object");
+                let error = EvaluationError::TooLarge(length);
                 self.undecided(&object, &error, read).await
             }
             Raw::Deleted(object) => {
@@ -254,7 +254,7 @@ impl Follower {
                 self.unknown.throttling(&self.allowances);
                 evaluation
             }
-            Err(error) => return self.undecided(object, &error.to_string(), read).await,
+            Err(error) => return self.undecided(object, &error.into(), read).await,
         };
         match evaluation {
             Ok(evaluation) => self.evaluated(evaluation, read, change).await,
@@ -267,11 +267,15 @@ impl Follower {
 
     /// The rules cannot be asked, but the object is there: operations on it stay as they
     /// were, and a listing does not take it for gone.
-    async fn undecided(&mut self, object: &Bytes, error: &str, read: Instant) -> bool {
-        tracing::warn!(gvr = %self.source.target, error, "an object could not be decoded");
+    async fn undecided(&mut self, object: &Bytes, error: &EvaluationError, read: Instant) -> bool {
+        let gvr = &self.source.target;
         let Some(subject) = identity(object) else {
+            tracing::warn!(%gvr, %error, "an object could not be decoded");
             return true;
         };
+        let namespace = subject.namespace.as_deref().unwrap_or_default();
+        tracing::warn!(%gvr, namespace, name = &*subject.name, %error,
+            "an object could not be decoded");
         // What was read of it before is not how it is any more.
         self.timed.remove(&subject.identity(&self.source.target));
         let evaluation = evaluate::undecided(&self.book, subject, error, &self.metrics);

@@ -426,8 +426,8 @@ async fn object_that_the_rules_cannot_be_asked_about_is_failed_and_not_gone() {
     );
     let failure = rule_set.activity.last_failure().expect("it failed");
     assert_eq!(
-        (&*failure.what, &*failure.subject),
-        ("rules[Working].expression", "ns/typed")
+        format!("{}: {}", failure.what, failure.error),
+        "rules[Working].expression: expected type 'bool' but found 'string'"
     );
     assert_eq!(world.running_sources(), ["cars"], "it goes on");
 }

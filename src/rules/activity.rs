@@ -1,17 +1,26 @@
 //! What has happened to one compiled rule set. The feeds write it; the controller reads it
 //! for the rule set's status, and the HTTP server for the warning on its lists.
 
+use crate::evaluate::EvaluationError;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Seconds between two log lines about failures of one rule set: a rule that fails on every
+/// object fails thousands of times in a list.
+const LOG_EVERY: i64 = 60;
 
 /// The record of one rule set, from its compilation on.
 #[derive(Debug, Default)]
 pub struct Activity {
     /// Time of the last evaluation, in seconds since 1970; 0 before the first.
     evaluated: AtomicI64,
+    /// Time of the last line in the log about a failure; as above.
+    logged: AtomicI64,
     failure: Mutex<Option<EvaluationFailure>>,
+    /// The last failure of an expression that decides whether an operation is in flight.
+    detection_failure: Mutex<Option<EvaluationFailure>>,
     /// Number of feeds that throttle the rule set.
     throttling: AtomicUsize,
     /// By the namespace of the objects; None for cluster-scoped objects.
@@ -23,12 +32,10 @@ pub struct Activity {
 pub struct EvaluationFailure {
     /// When.
     pub at: Timestamp,
-    /// The rule's operation, or the label's key.
+    /// The field, such as `rules[Migrating].expression`.
     pub what: String,
-    /// `namespace/name` of the subject.
-    pub subject: String,
     /// What went wrong.
-    pub message: String,
+    pub error: EvaluationError,
 }
 
 /// Objects on which the server cannot tell whether an operation is in flight.
@@ -86,6 +93,28 @@ impl Activity {
             0 => None,
             seconds => Timestamp::from_second(seconds).ok(),
         }
+    }
+
+    /// Whether a failure at `now` is to be logged: at most one in [`LOG_EVERY`] seconds is.
+    pub fn may_log(&self, now: Timestamp) -> bool {
+        let now = now.as_second();
+        let due = |logged: i64| (logged == 0 || now - logged >= LOG_EVERY).then_some(now);
+        let updated = self
+            .logged
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, due);
+        updated.is_ok()
+    }
+
+    /// An expression failed that decides whether an operation is in flight.
+    pub fn detection_failed(&self, failure: EvaluationFailure) {
+        let last = self.detection_failure.lock();
+        *last.unwrap_or_else(PoisonError::into_inner) = Some(failure);
+    }
+
+    /// The last failure that [`Activity::detection_failed`] was told.
+    pub fn last_detection_failure(&self) -> Option<EvaluationFailure> {
+        let last = self.detection_failure.lock();
+        last.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// A rule failed.

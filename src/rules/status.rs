@@ -143,13 +143,14 @@ fn failed(
     now: Timestamp,
     requeue: Duration,
 ) -> Option<(String, bool)> {
-    let objects = rule_set.activity.unknown_on(Objects::ALL).objects;
+    let activity = &rule_set.activity;
+    let objects = activity.unknown_on(Objects::ALL).objects;
     let recent =
         |failure: &EvaluationFailure| now.duration_since(failure.at).unsigned_abs() < requeue * 2;
-    let failure = rule_set.activity.last_failure();
-    if objects == 0 && !failure.as_ref().is_some_and(recent) {
-        return None;
-    }
+    let failure = match objects {
+        0 => Some(activity.last_failure().filter(recent)?),
+        _ => activity.last_detection_failure(),
+    };
     let before = written
         .conditions
         .iter()
@@ -160,13 +161,14 @@ fn failed(
         .any(|old| old.type_ == "Ready" && old.reason == EVALUATION_FAILED);
     // The count changes with every object. One write in each requeue interval is enough.
     if let Some(before) = before
+        && names_no_subject(&before.message)
         && was_unknown == (objects > 0)
-        && !is_due(written, &rule_set.activity, requeue)
+        && !is_due(written, activity, requeue)
     {
         return Some((before.message.clone(), objects > 0));
     }
     let last = failure.map_or_else(String::new, |failure| {
-        format!("{}: {}", failure.what, failure.message)
+        format!("{}: {}", failure.what, failure.error)
     });
     let message = match objects {
         0 => last,
@@ -184,6 +186,15 @@ fn is_due(written: &OperationRuleSetStatus, activity: &Activity, requeue: Durati
         None => true,
         Some(Time(shown)) => evaluated.duration_since(*shown).unsigned_abs() >= requeue,
     }
+}
+
+/// Whether a message of `EvaluationFailed` names no subject. Version 0.1.0 wrote
+/// `<field> on <subject>: <text that may quote a value>`, which must not stay.
+fn names_no_subject(message: &str) -> bool {
+    !message
+        .split(": ")
+        .next()
+        .is_some_and(|field| field.starts_with("rules[") && field.contains(" on "))
 }
 
 fn invalid_target(health: &Health<'_>) -> Option<(&'static str, String)> {

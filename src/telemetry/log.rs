@@ -15,9 +15,10 @@ pub enum LogFormat {
 /// Kubernetes' own servers (0 to 1 info, 2 to 4 debug, above that trace).
 pub fn start_log(format: LogFormat, filter: Option<&str>, verbosity: u8) -> Result<(), String> {
     use tracing_subscriber::EnvFilter;
+    // kube's client logs the whole of an answer that it cannot decode, at level warn.
     let default = match verbosity {
-        0 | 1 => "info",
-        2..=4 => "info,ifo=debug",
+        0 | 1 => "info,kube_client::client=error",
+        2..=4 => "info,kube_client::client=error,ifo=debug",
         _ => "debug,ifo=trace",
     };
     let filter = EnvFilter::try_new(filter.unwrap_or(default))

@@ -29,6 +29,7 @@ mod informers;
 mod installation;
 mod kubectl;
 mod language;
+mod leaks;
 mod operations;
 mod persistence;
 mod plugin;

@@ -36,7 +36,7 @@ pub fn judge(book: &RuleBook, fixture: &Fixture, only: Option<&str>) -> Result<(
     let now: Timestamp = "2026-11-21T12:00:00Z".parse().expect("a time");
     let evaluation = evaluate(book, &doc, now, &Metrics::new()).expect("it has a name");
     if let Some(failure) = evaluation.failures.first() {
-        return Err(format!("{} failed: {}", failure.field, failure.message));
+        return Err(format!("{} failed: {}", failure.field, failure.error));
     }
     let asked = |name: &str| only.is_none_or(|only| of(name) == only);
     let found = found(&evaluation);

@@ -5,7 +5,8 @@ use super::input;
 use crate::cli::output::{Format, complain, print, print_value};
 use crate::cli::problem::Problem;
 use crate::expression::{
-    Budget, CompileError, Doc, Environment, Failure, Kind, STEPS_PER_OBJECT, Scope, compile,
+    Budget, CompileError, Doc, DocError, Environment, Failure, Kind, STEPS_PER_OBJECT, Scope,
+    compile,
 };
 use clap::ValueEnum;
 use jiff::Timestamp;
@@ -47,6 +48,8 @@ enum NoValue {
     #[error("{0}")]
     Compile(CompileError),
     #[error("{0}")]
+    Read(DocError),
+    #[error("{0}")]
     Evaluate(Failure),
 }
 
@@ -81,7 +84,7 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
             "line": error.line,
             "column": error.column,
         }}),
-        Err(NoValue::Evaluate(failure)) => json!({"error": {
+        Err(failure) => json!({"error": {
             "phase": "evaluate",
             "message": failure.to_string(),
         }}),
@@ -114,8 +117,7 @@ fn read(path: &Path) -> Result<Value, String> {
 
 fn evaluate(source: &str, json: &[u8]) -> Result<(String, Value), NoValue> {
     let program = compile(source, Kind::Any, &Environment::default()).map_err(NoValue::Compile)?;
-    let doc = Doc::parse(json, program.projection())
-        .map_err(|error| NoValue::Evaluate(Failure::Error(error.to_string())))?;
+    let doc = Doc::parse(json, program.projection()).map_err(NoValue::Read)?;
     let mut budget = Budget {
         left: STEPS_PER_OBJECT,
     };

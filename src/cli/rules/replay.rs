@@ -115,8 +115,8 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     }
     let (operations, failures) = replay(&targets, &events, args.debounce);
     for (failure, subject) in &failures {
-        let (name, field, message) = (&failure.rule_set, &failure.field, &failure.message);
-        complain("warning", format!("{name}: {field}: {subject}: {message}"));
+        let (name, field, error) = (&failure.rule_set, &failure.field, &failure.error);
+        complain("warning", format!("{name}: {field}: {subject}: {error}"));
     }
     match args.output {
         Format::Table => print_table(&operations)?,

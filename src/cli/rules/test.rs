@@ -244,7 +244,7 @@ fn fill(result: &mut ObjectResult, evaluation: Evaluation) {
                 field: field.unwrap_or(&failure.field).to_owned(),
                 rule_set: failure.rule_set.to_string(),
                 operation: failure.operation.to_string(),
-                message: failure.message,
+                message: failure.error.to_string(),
             }
         }));
 }

@@ -264,6 +264,7 @@ fn quantities_have_bounded_digits() {
         match (answer(&program, &doc, &mut full()), expected) {
             (Ok(value), Ok(expected)) => assert_eq!(value, expected, "{source}"),
             (Err(Failure::Error(message)), Err(())) => {
+                let message = message.to_string();
                 assert_eq!(message, "quantity has more than 1024 digits");
             }
             (outcome, _) => panic!("{source}: {outcome:?}"),

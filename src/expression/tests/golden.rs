@@ -214,7 +214,7 @@ fn phase_and_value(
     };
     match answer(&program, &doc, &mut full()) {
         Ok(value) => ("ok".to_owned(), value),
-        Err(Failure::Missing(what)) => ("missing".to_owned(), what),
+        Err(Failure::Missing(what)) => ("missing".to_owned(), what.to_string()),
         Err(failure) => ("eval-err".to_owned(), failure.to_string()),
     }
 }

@@ -170,7 +170,7 @@ fn a_variable_is_evaluated_once_and_its_failure_is_its_readers() {
     let twice = "size(variables.costly) == size(variables.costly)";
     assert_eq!(spent(&[twice, twice]).1, 6);
     let (outcomes, cost) = spent(&["variables.failing", "variables.failing", "variables.wrong"]);
-    let missing = Err(Failure::Missing("nowhere".to_owned()));
+    let missing = Err(Failure::Missing(MissingKey::spelled("nowhere")));
     assert_eq!(outcomes[0], missing);
     assert_eq!(outcomes[1], missing);
     assert!(matches!(outcomes[2], Err(Failure::Error(_))));
@@ -296,7 +296,7 @@ fn items_are_what_other_expressions_see_as_item() {
             seen,
             [
                 of("b", Ok(Some(50))),
-                of("3", Err(Failure::Missing("0".to_owned())))
+                of("3", Err(Failure::Missing(MissingKey::spelled("0"))))
             ]
         );
         scope.set_item(None);
@@ -317,9 +317,13 @@ fn items_are_bounded_by_the_budget_and_only_of_lists() {
     assert_eq!(items(r#"{"l":[1,2,3]}"#, 3), Err(Failure::Budget));
     assert_eq!(
         items(r#"{"l":{"a":1}}"#, 9),
-        Err(Failure::Error(
-            "expected type 'list' but found 'map'".to_owned()
-        ))
+        Err(Failure::Error(FixedText::joined(&[
+            "expected type '",
+            "list",
+            "' but found '",
+            "map",
+            "'"
+        ])))
     );
 }
 

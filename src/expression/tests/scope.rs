@@ -68,7 +68,7 @@ fn a_failed_evaluation_still_shows_that_now_was_read() {
     let failing = "now > timestamp(0) && object.nowhere == 1";
     assert_eq!(
         test(failing),
-        (Err(Failure::Missing("nowhere".to_owned())), true)
+        (Err(Failure::Missing(MissingKey::spelled("nowhere"))), true)
     );
 }
 
@@ -89,7 +89,7 @@ fn what_is_not_there_is_missing() {
     ] {
         assert_eq!(
             test(source).0,
-            Err(Failure::Missing(what.to_owned())),
+            Err(Failure::Missing(MissingKey::spelled(what))),
             "{source}"
         );
     }
@@ -418,7 +418,7 @@ fn lone_surrogates_are_skipped_where_unread_and_replaced_where_read() {
 
 #[test]
 fn what_is_not_an_object_or_too_much_is_refused() {
-    let refused = |json: &[u8]| Doc::parse(json, &whole()).unwrap_err().0;
+    let refused = |json: &[u8]| Doc::parse(json, &whole()).unwrap_err();
     for json in [
         "",
         "[]",
@@ -429,14 +429,17 @@ fn what_is_not_an_object_or_too_much_is_refused() {
         "{\"a\":1e400}",
         "{\"a\":\"\\x\"}",
     ] {
-        refused(json.as_bytes());
+        assert!(matches!(
+            refused(json.as_bytes()),
+            DocError::NoJson(_) | DocError::NotAnObject
+        ));
     }
     let deep = format!("{{\"a\":{}1{}}}", "[".repeat(200), "]".repeat(200));
-    refused(deep.as_bytes());
+    assert!(matches!(refused(deep.as_bytes()), DocError::NoJson(_)));
     let many = format!("{{\"a\":[{}1]}}", "1,".repeat(1_000_000));
-    assert!(refused(many.as_bytes()).contains("more than 1000000 values"));
+    assert_eq!(refused(many.as_bytes()), DocError::TooManyValues);
     let large = format!("{{\"a\":\"{}\"}}", "a".repeat(32 << 20));
-    assert!(refused(large.as_bytes()).contains("larger than"));
+    assert_eq!(refused(large.as_bytes()), DocError::TooLong);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::{End, Follower};
 use crate::observe::{
-    Lost, envelope,
+    Garbled, Lost, envelope,
     lines::MAX_LINE,
     page,
     request::{self, Ask, ReadError, Refusal},
@@ -46,15 +46,14 @@ impl Follower {
                     continue;
                 }
                 Err(ReadError::TooLarge) => {
-                    let why = format!("an object of more than {PAGE_BYTES} bytes");
+                    let why = Garbled::ObjectTooLarge(PAGE_BYTES);
                     return Err(End::Failed(Lost::Garbled(why), None));
                 }
                 Err(ReadError::Broken(why)) => {
                     return Err(End::Failed(Lost::Unreachable(why), None));
                 }
             };
-            let page = page::read(&body)
-                .map_err(|why| End::Failed(Lost::Garbled(format!("list: {why}")), None))?;
+            let page = page::read(&body).map_err(|why| End::Failed(Lost::Garbled(why), None))?;
             if !std::mem::replace(&mut begun, true) {
                 self.reset().await;
             }
@@ -68,14 +67,14 @@ impl Follower {
                 } else if let Some(object) = envelope::identity(&item) {
                     self.too_large(object, item.len() as u64).await;
                 } else {
-                    let why = format!("an item of {} bytes without name and uid", item.len());
+                    let why = Garbled::Nameless(item.len());
                     return Err(End::Failed(Lost::Garbled(why), None));
                 }
             }
             if page.next.is_some() && page.next != token {
                 token = page.next;
             } else if page.next.is_some() || page.version.is_empty() {
-                let why = "a list without an end or without a resourceVersion".to_owned();
+                let why = Garbled::Endless;
                 return Err(End::Failed(Lost::Garbled(why), None));
             } else {
                 self.version = Some(page.version);

@@ -282,14 +282,13 @@ fn evaluation_failure_is_shown_for_two_intervals_and_then_goes() {
         activity.failed(EvaluationFailure {
             at: time("2026-01-01T10:00:00Z"),
             what: "Working".into(),
-            subject: "ns/car".into(),
-            message: "no such overload".into(),
+            error: EvaluationError::TooManyElements,
         });
     };
     let shown = watched_at("2026-01-01T10:01:59Z", &nothing, Watch::Active, failed);
     assert_eq!(
         message(&shown, "EvaluationFailed"),
-        "Working: no such overload"
+        "Working: expected at most 1000 elements, found more"
     );
     assert_eq!(condition(&shown, "Ready").as_deref(), Some("True/Watching"));
     let gone = watched_at("2026-01-01T10:02:00Z", &shown, Watch::Active, failed);
@@ -316,12 +315,14 @@ fn while_unknown(
 ) -> OperationRuleSetStatus {
     watched_at(now, written, Watch::Active, |activity| {
         activity.evaluated(time(now));
-        activity.failed(EvaluationFailure {
+        let failure = |what: &str| EvaluationFailure {
             at: time("2026-01-01T10:00:00Z"),
-            what: "rules[Working].expression".into(),
-            subject: "ns/car".into(),
-            message: "no such overload".into(),
-        });
+            what: what.into(),
+            error: EvaluationError::TooManyElements,
+        };
+        activity.detection_failed(failure("rules[Working].expression"));
+        // A message that fails later decides nothing.
+        activity.failed(failure("rules[Working].message"));
         for _ in 0..objects {
             activity.add_unknown(None, &["Working".into()]);
         }
@@ -337,7 +338,8 @@ fn rule_set_is_not_ready_while_the_detection_is_unknown_on_an_object() {
         Some("False/EvaluationFailed")
     );
     assert!(unknown.watch_active, "the target is being watched");
-    let expected = "evaluation fails on 2 objects: rules[Working].expression: no such overload";
+    let expected = "evaluation fails on 2 objects: rules[Working].expression: expected at most 1000 elements, \
+                    found more";
     assert_eq!(message(&unknown, "Ready"), expected);
     assert_eq!(message(&unknown, "EvaluationFailed"), expected);
     // One object after the other does not cause a write each.

@@ -8,6 +8,7 @@ mod writing;
 use super::*;
 use crate::api::Resolution;
 use crate::api::ruleset::{OperationRuleSet, OperationRuleSetSpec, OperationRuleSetStatus};
+use crate::evaluate::EvaluationError;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};

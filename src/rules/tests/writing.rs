@@ -3,12 +3,11 @@
 use super::*;
 use jiff::Timestamp;
 
-fn failure(subject: &str) -> EvaluationFailure {
+fn failure(characters: usize) -> EvaluationFailure {
     EvaluationFailure {
         at: Timestamp::now(),
         what: "Working".into(),
-        subject: subject.into(),
-        message: "no such overload".into(),
+        error: EvaluationError::State(characters),
     }
 }
 
@@ -35,13 +34,13 @@ async fn failure_is_told_within_seconds_and_once() {
     for second in 0..60 {
         let activity = activity(&published[0]);
         activity.evaluated(Timestamp::now());
-        activity.failed(failure(&format!("ns/car-{second}")));
+        activity.failed(failure(second));
         tokio::time::sleep(Duration::from_secs(1)).await;
         if second == 10 {
             let status = world.status("a");
             let told = message(&status, "EvaluationFailed");
             assert!(
-                told.starts_with("Working: ") && !told.contains("ns/car"),
+                told.starts_with("Working: expected") && !told.contains("ns/car"),
                 "no subject: {told}"
             );
             assert_eq!(

@@ -1,0 +1,45 @@
+//! Why a rule has no answer on an object. Enters: what was expected and what was found.
+//! Leaves: an [`EvaluationError`], which is shown in the cluster-scoped status of the rule set.
+
+use crate::expression::{DocError, Failure};
+
+/// Why a rule, or one of its fields, has no answer on an object. It holds kinds, lengths and
+/// positions, and never a value of the object: whoever may read rule sets reads it, whatever
+/// they may read of the object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EvaluationError {
+    /// The expression failed.
+    #[error(transparent)]
+    Expression(#[from] Failure),
+    /// A `state` that is none.
+    #[error("expected Progressing, Blocked or Failing, found another string of {0} characters")]
+    State(usize),
+    /// A `reason` that is none.
+    #[error(
+        "expected at most 128 letters and digits in CamelCase, found another string of {0} characters"
+    )]
+    Reason(usize),
+    /// An `outcome` that is none.
+    #[error(
+        "expected Succeeded, Failed, Superseded or an empty string, found another string of {0} characters"
+    )]
+    Outcome(usize),
+    /// An `itemKey` that is no identity.
+    #[error("expected a string of 1 to 253 bytes, found one of {0} bytes")]
+    KeyLength(usize),
+    /// An `itemKey` that is that of an element before it. It says which element.
+    #[error("expected another key for each element, found the key of element {0} twice")]
+    KeyTwice(usize),
+    /// A `forEach` with too many elements.
+    #[error("expected at most 1000 elements, found more")]
+    TooManyElements,
+    /// An `instance` that is too long.
+    #[error("expected a string of at most 253 bytes, found one of {0} bytes")]
+    InstanceLength(usize),
+    /// The object is too large to be read. It says how many bytes it has.
+    #[error("the object has {0} bytes, which are more than are read of one object")]
+    TooLarge(u64),
+    /// The object cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] DocError),
+}

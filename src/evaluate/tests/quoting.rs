@@ -1,0 +1,132 @@
+//! What is told of a failure quotes no value of the object, and does not name it.
+
+use super::*;
+use crate::expression::DocError;
+
+/// What is in every text of the object, its name and its namespace.
+const MARKER: &str = "zqx";
+
+/// What every number of the object is.
+const NUMBER: i64 = 918_273_645;
+
+fn object() -> Value {
+    let many: Vec<String> = (0..1_100).map(|at| format!("{MARKER} {at}")).collect();
+    json!({
+        "metadata": {"name": MARKER, "namespace": MARKER, "labels": {MARKER: MARKER}},
+        "text": "zqx is neither CamelCase nor a state", "number": NUMBER, "yes": true,
+        "list": [MARKER, MARKER, "", [MARKER]], "twice": [MARKER, MARKER], "many": many,
+        "long": MARKER.repeat(500), "map": {MARKER: MARKER}, "pattern": "zqx(",
+    })
+}
+
+/// A field that fails, and what its error says.
+const FAILURES: [(&str, &str); 22] = [
+    ("expression: int(object.text) > 1", "conversion"),
+    ("expression: object.text", "expected type 'bool'"),
+    ("expression: object.text.matches(object.pattern)", "regexp"),
+    ("expression: object.list[object.text] == 1", "index type"),
+    ("message: object.number", "found 'int'"),
+    ("message: string(timestamp(object.text))", "Timestamp"),
+    ("reason: object.text", "CamelCase"),
+    ("reason: object.long", "CamelCase"),
+    ("reason: object.number", "found 'int'"),
+    ("state: object.text", "Progressing, Blocked or Failing"),
+    ("state: object.number", "found 'int'"),
+    ("progress: object.list", "found 'list'"),
+    ("progress: double(object.text)", "conversion"),
+    ("startedAt: object.text", "RFC 3339"),
+    ("startedAt: object.number", "found 'int'"),
+    ("instance: object.long", "253 bytes"),
+    ("outcome: object.text", "Succeeded, Failed"),
+    ("forEach: object.text", "found 'string'"),
+    ("forEach: object.many", "at most 1000"),
+    ("forEach: object.list", "253 bytes"),
+    ("forEach: object.twice", "key of element 1 twice"),
+    ("label: object.map[object.text]", "no such key"),
+];
+
+/// A rule set with this field, and nothing else that fails.
+fn rule_set(field: &str) -> String {
+    let (name, source) = field.split_once(": ").expect("a field");
+    let fields = match name {
+        "expression" => format!("expression: \"{source}\""),
+        "outcome" => format!("expression: '!object.yes', outcome: \"{source}\""),
+        "label" => {
+            return format!(
+                "labelExpressions:\n- {{key: tier, expression: \"{source}\"}}\n\
+                 rules:\n- {{operation: Moving, expression: 'true'}}"
+            );
+        }
+        name => format!("expression: 'true', {name}: \"{source}\""),
+    };
+    format!("rules:\n- {{operation: Moving, {fields}}}")
+}
+
+/// Evaluates the object, whose name and namespace have the marker, too.
+fn marked(book: &RuleBook, metrics: &Metrics) -> Evaluation {
+    let json = object().to_string();
+    let doc = Doc::parse(json.as_bytes(), &book.projection).expect("a document");
+    let now = "2026-11-21T10:00:00Z".parse().expect("a time");
+    evaluate(book, &doc, now, metrics).expect("it has a name")
+}
+
+fn assert_no_value(text: &str, field: &str) {
+    assert!(!text.contains(MARKER), "{field}: {text}");
+    assert!(!text.contains(&NUMBER.to_string()), "{field}: {text}");
+}
+
+#[test]
+fn no_failure_of_any_field_quotes_a_value_or_names_the_object() {
+    for (field, want) in FAILURES {
+        let metrics = Metrics::new();
+        let book = book(&[("set", &rule_set(field))]);
+        let evaluation = marked(&book, &metrics);
+        let errors: Vec<String> = evaluation
+            .failures
+            .iter()
+            .map(|failure| format!("{}: {}", failure.field, failure.error))
+            .collect();
+        assert!(
+            errors.iter().any(|error| error.contains(want)),
+            "{field}: {errors:?}"
+        );
+        assert_no_value(&format!("{:?}", evaluation.failures), field);
+        assert_no_value(&errors.concat(), field);
+        let kept = book.rule_sets[0].activity.last_failure();
+        assert_no_value(&format!("{:?}", kept.expect("it is kept")), field);
+        assert_no_value(&metrics.render(), field);
+    }
+}
+
+#[test]
+fn an_object_that_cannot_be_read_is_not_quoted() {
+    let book = book(&[("set", "rules:\n- {operation: Moving, expression: object.a}")]);
+    let metrics = Metrics::new();
+    for json in [
+        r#"{"metadata": {"name": "zqx"}, "a": zqx}"#,
+        r#"{"metadata": {"name": "zqx"}, "a": "zqx"#,
+        r#""zqx""#,
+        r#"{"metadata": {"name": "zqx"}} zqx"#,
+    ] {
+        let error: DocError = Doc::parse(json.as_bytes(), &book.projection)
+            .map(|_| ())
+            .expect_err("it is broken");
+        let subject = Subject {
+            name: MARKER.into(),
+            namespace: Some(MARKER.into()),
+            ..Subject::default()
+        };
+        let evaluation = undecided(&book, subject, &error.into(), &metrics);
+        assert_no_value(&format!("{:?}", evaluation.failures), json);
+        let kept = book.rule_sets[0].activity.last_failure();
+        assert_no_value(&format!("{:?}", kept.expect("it is kept")), json);
+    }
+}
+
+#[test]
+fn one_failure_a_minute_is_logged_of_a_rule_set() {
+    let activity = crate::rules::Activity::default();
+    let may_log = |second| activity.may_log(Timestamp::from_second(second).expect("a time"));
+    let logged: Vec<i64> = (1_000..1_200).filter(|second| may_log(*second)).collect();
+    assert_eq!(logged, [1_000, 1_060, 1_120, 1_180]);
+}

@@ -1,0 +1,152 @@
+//! No failure quotes a value of the object.
+
+use super::*;
+use serde_json::Value;
+
+/// What is in every text of the object, and in no expression.
+const MARKER: &str = "ZQX";
+
+/// What every number of the object is.
+const NUMBER: i64 = 918_273_645;
+
+/// Every text with the marker before it, and every number another one. Keys are as they were,
+/// with a member more, whose key has the marker.
+fn marked(value: &Value, numbers: bool) -> Value {
+    match value {
+        Value::String(text) => format!("{MARKER}{text}").into(),
+        Value::Number(_) if numbers => NUMBER.into(),
+        Value::Array(items) => items.iter().map(|item| marked(item, numbers)).collect(),
+        Value::Object(members) => {
+            let own = members.iter();
+            let own = own.map(|(key, value)| (key.clone(), marked(value, numbers)));
+            let more = (MARKER.to_owned(), Value::Null);
+            own.chain([more]).collect()
+        }
+        other => other.clone(),
+    }
+}
+
+/// How many of `programs` fail on `object`. None of the failures quotes a value.
+fn failures(programs: &[Compiled], object: &Value) -> usize {
+    let json = object.to_string();
+    let whole = whole();
+    let Ok(doc) = Doc::parse(json.as_bytes(), &whole) else {
+        return 0;
+    };
+    let mut count = 0;
+    for program in programs {
+        if let Err(failure) = answer(program, &doc, &mut full()) {
+            count += 1;
+            let source = &program.source;
+            for text in [failure.to_string(), format!("{failure:?}")] {
+                assert!(!text.contains(MARKER), "{source}: {text}");
+                let quotes = text.contains(&NUMBER.to_string());
+                assert!(!quotes, "{source}: {text}");
+            }
+        }
+    }
+    count
+}
+
+#[test]
+fn no_failure_of_a_golden_expression_quotes_a_value() {
+    let golden = Golden::load();
+    let functions = functions::functions();
+    let plain = golden.cases.iter().map(|case| &case.expr);
+    let sources = plain.chain(functions.cases.iter().map(|case| &case.expr));
+    let programs: Vec<_> = sources.filter_map(|source| any(source).ok()).collect();
+    let mut count = 0;
+    let texts = golden.objects.iter().chain([&functions.object]);
+    for object in texts.filter_map(|text| serde_json::from_str::<Value>(text).ok()) {
+        for numbers in [false, true] {
+            count += failures(&programs, &marked(&object, numbers));
+        }
+    }
+    assert!(count > 5_000, "{count} failures");
+}
+
+#[test]
+fn no_failure_of_what_is_computed_from_the_object_quotes_a_value() {
+    let object = serde_json::json!({
+        "text": "ZQX", "number": NUMBER, "fraction": 918_273_645.5, "list": ["ZQX"],
+        "mixed": ["ZQX", NUMBER], "map": {"ZQX": "ZQX"}, "pattern": "ZQX(",
+        "format": "%ZQX", "precise": "%.918273645f", "negative": -NUMBER, "deep": [["ZQX"]],
+        "huge": "9".repeat(2_000),
+    });
+    let sources = [
+        "object.map[object.number]",
+        "object.map[object.text + 'x']",
+        "object.list[object.number]",
+        "object.list[object.fraction]",
+        "object.list[object.text]",
+        "object[object.text]",
+        "{1: 2}[object.number]",
+        "{1.5: 2}[object.fraction]",
+        "bool(object.text)",
+        "int(object.text)",
+        "uint(object.negative)",
+        "double(object.text)",
+        "duration(object.text)",
+        "timestamp(object.text)",
+        "timestamp(object.number * 100000000)",
+        "bytes(object.list)",
+        "string(object.list)",
+        "quantity(object.text)",
+        "quantity(object.huge)",
+        "quantity(object.text).asInteger()",
+        "object.text.matches(object.pattern)",
+        "object.text.charAt(object.number)",
+        "object.text.substring(object.number)",
+        "object.text.substring(object.number, 1)",
+        "object.text.indexOf('Q', object.negative)",
+        "object.text.lastIndexOf('Q', object.negative)",
+        "object.format.format([1])",
+        "object.precise.format([1.5])",
+        "('%d').format([object.text])",
+        "('%s %s').format(object.list)",
+        "('%s').format([{object.fraction: 1}])",
+        "object.mixed.join(object.text)",
+        "object.list.join(object.number)",
+        "object.text.split(object.number)",
+        "object.text.replace(object.text, object.number)",
+        "now.getHours(object.text)",
+        "object.text + object.number",
+        "object.text < object.number",
+        "object.number * object.number * object.number",
+        "-object.text",
+        "!object.text",
+        "object.text ? 1 : 2",
+        "object.text in object.text",
+        "object.list.all(x, x)",
+        "object.text.exists(x, true)",
+        "object.list.map(x, int(x))",
+        "object.deep.map(x, int(x[0]))",
+    ];
+    for source in sources {
+        let program = any(source).expect(source);
+        assert_eq!(failures(&[program], &object), 1, "{source} does not fail");
+    }
+}
+
+#[test]
+fn what_an_expression_spells_is_told() {
+    let message = |source: &str| {
+        let program = any(source).unwrap();
+        let doc = Doc::parse(b"{\"list\":[],\"text\":\"a\"}", &program.projection).unwrap();
+        let failure = answer(&program, &doc, &mut full()).unwrap_err();
+        failure.to_string()
+    };
+    for (source, want) in [
+        ("object.spec.a", "no such key: spec"),
+        ("object['spec']", "no such key: spec"),
+        ("object.list[7]", "no such key: 7"),
+        ("object.list[3 + 4]", "no such key"),
+        (
+            "object.text.matches('a(')",
+            "error parsing regexp: missing closing ): `a(`",
+        ),
+        ("object.text.matches('a' + '(')", "error parsing regexp"),
+    ] {
+        assert_eq!(message(source), want, "{source}");
+    }
+}

@@ -1,0 +1,193 @@
+//! What is never told to those who may not read an object: its values.
+
+use crate::harness::{
+    CRD, Kind, OPERATION, RULE_SET, World, condition, crd, eventually, rule_set, shared, so,
+};
+use serde_json::{Value, json};
+
+/// In every value of the object.
+const MARKER: &str = "zqxvalue";
+
+/// Every number of the object.
+const NUMBER: u64 = 918_273_645;
+
+/// The kind of the object, of which no other test has any.
+const VAULT: Kind = Kind {
+    api_version: "leaks.example.com/v1",
+    kind: "Vault",
+    plural: "vaults",
+};
+
+/// Installs a kind, and lets the server read it.
+async fn install(world: &World, kind: &Kind) {
+    world.create(&CRD, None, &crd(kind, "Namespaced")).await;
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": format!("e2e-{}", kind.plural)},
+        "rules": [{
+            "apiGroups": [kind.group_version().0], "resources": [kind.plural],
+            "verbs": ["get", "list", "watch"],
+        }],
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": format!("e2e-{}", kind.plural)},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+            "name": format!("e2e-{}", kind.plural),
+        },
+        "subjects": [{
+            "kind": "ServiceAccount", "name": "ifo-apiserver", "namespace": "ifo-system",
+        }],
+    });
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let (roles, bindings) = (
+        format!("{rbac}/clusterroles"),
+        format!("{rbac}/clusterrolebindings"),
+    );
+    world.admin.post(&roles, &role).await.ok();
+    world.admin.post(&bindings, &binding).await.ok();
+}
+
+/// Creates an object as soon as its kind is served.
+async fn make(world: &World, kind: &Kind, namespace: &str, object: &Value) {
+    let path = kind.path(Some(namespace));
+    eventually(&format!("{} can be created", kind.kind), async || {
+        let answer = world.admin.post(&path, object).await;
+        so(answer.code == 201, answer)
+    })
+    .await;
+}
+
+async fn metrics(world: &World) -> String {
+    let admin = [
+        ("X-Remote-User", "admin"),
+        ("X-Remote-Group", "system:masters"),
+    ];
+    world.front_proxy().get_with("/metrics", &admin).await.text
+}
+
+/// A rule set for each way in which a rule fails on the object.
+fn failing(prefix: &str) -> Vec<Value> {
+    let fields = [
+        ("expression", "int(object.spec.text) > 1"),
+        ("expression", "object.spec.text"),
+        (
+            "expression",
+            "object.spec.text.matches(object.spec.pattern)",
+        ),
+        (
+            "expression",
+            "object.spec.text.charAt(object.spec.number) == ''",
+        ),
+        ("message", "string(timestamp(object.spec.text))"),
+        ("message", "object.spec.mixed.join(', ')"),
+        ("message", "object.spec.format.format([1])"),
+        ("message", "object.spec.number"),
+        ("reason", "object.spec.text"),
+        ("state", "object.spec.text"),
+        ("progress", "object.spec.list"),
+        ("startedAt", "object.spec.text"),
+        ("instance", "object.spec.long"),
+        ("outcome", "object.spec.text"),
+        ("forEach", "object.spec.text"),
+        ("forEach", "object.spec.list"),
+        ("label", "object.spec.map[object.spec.text]"),
+    ];
+    let all = fields.iter().enumerate();
+    all.map(|(at, (field, source))| {
+        let always = if *field == "outcome" {
+            "!has(object.spec)"
+        } else {
+            "true"
+        };
+        let name = format!("{prefix}-{at}");
+        let mut rules = rule_set(&name, &VAULT, &[("Opening", always)]);
+        if *field == "label" {
+            let label = json!([{"key": "example.com/secret", "expression": source}]);
+            rules["spec"]["labelExpressions"] = label;
+        } else {
+            rules["spec"]["rules"][0][*field] = json!(source);
+        }
+        rules
+    })
+    .collect()
+}
+
+fn vault() -> Value {
+    json!({
+        "apiVersion": VAULT.api_version, "kind": VAULT.kind, "metadata": {
+            "name": "zqxsubject", "labels": {"zqxvalue": "zqxvalue"},
+            "annotations": {"zqxvalue": "zqxvalue"},
+        },
+        "spec": {
+            "text": "zqxvalue is secret", "number": NUMBER, "pattern": "zqxvalue(",
+            "list": ["zqxvalue", "zqxvalue"], "mixed": ["zqxvalue", NUMBER],
+            "map": {"zqxvalue": "zqxvalue"}, "format": "zqxvalue %zqxvalue",
+            "long": "zqxvalue".repeat(100),
+        },
+    })
+}
+
+fn assert_no_value(what: &str, text: &str) {
+    for quoted in [MARKER.to_owned(), NUMBER.to_string()] {
+        let line = text.lines().find(|line| line.contains(&quoted));
+        assert_eq!(line, None, "{what} quotes {quoted}");
+    }
+}
+
+#[test]
+fn a_value_of_an_object_is_in_no_status_log_or_metric_however_rules_fail_on_it() {
+    shared(async |world| {
+        let names = world.namespace("leaks").await;
+        let namespace = world.namespace("zqxsubject").await;
+        install(world, &VAULT).await;
+        make(world, &VAULT, namespace, &vault()).await;
+        // One that does not fail: what may read operations may read the value.
+        let mut shown = rule_set(names, &VAULT, &[("Shown", "true")]);
+        shown["spec"]["rules"][0]["message"] = json!("object.spec.text");
+        world.ready_rule_set(&shown).await;
+        let rule_sets = failing(names);
+        for rule_set in &rule_sets {
+            world.create(&RULE_SET, None, rule_set).await;
+        }
+        for rule_set in &rule_sets {
+            let name = rule_set["metadata"]["name"].as_str().expect("a name");
+            let failed = world
+                .rule_set_until(name, "EvaluationFailed", |it| {
+                    condition(it, "EvaluationFailed")["status"] == "True"
+                })
+                .await;
+            let status = failed["status"].to_string();
+            assert_no_value("the status", &status);
+            assert!(!status.contains("zqxsubject"), "{status}");
+        }
+        let path = OPERATION.path(Some(namespace));
+        let operations = eventually("the value is shown to its readers", async || {
+            let text = world.admin.get(&path).await.text;
+            so(text.contains("zqxvalue is secret"), &text)?;
+            Ok(text)
+        })
+        .await;
+        assert!(operations.contains("zqxsubject"), "{operations}");
+
+        let metrics = metrics(world).await;
+        assert_no_value("a metric", &metrics);
+        assert!(!metrics.contains("zqxsubject"), "{metrics}");
+        let log = world.control_plane.state.dir.join("ifo-apiserver.log");
+        let log = std::fs::read_to_string(log).expect("the server has a log");
+        assert_no_value("the log", &log);
+        // The log says on which object a rule fails.
+        let failed = |line: &&str| line.contains("a rule failed") && line.contains("zqxsubject");
+        assert!(
+            log.lines().any(|line| failed(&line)),
+            "{}",
+            world.log_tail()
+        );
+        for rule_set in rule_sets.iter().chain([&shown]) {
+            let name = rule_set["metadata"]["name"].as_str().expect("a name");
+            let path = format!("{}/{name}", RULE_SET.path(None));
+            world.admin.delete(&path).await.ok();
+        }
+    });
+}
