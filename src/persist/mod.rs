@@ -15,6 +15,7 @@
 //! so that nothing is left behind by whoever was killed.
 
 mod convert;
+mod explanation;
 mod look;
 mod pace;
 mod queue;
@@ -27,6 +28,7 @@ mod simulation;
 mod tests;
 
 pub use convert::{ended, from_cr, is_outlived, name_of, to_cr};
+pub use explanation::Explanation;
 pub use queue::{Settings, Unread};
 pub use store::{ClusterStore, FIELD_MANAGER, Failure, NamespacePage, Page, Store};
 pub use verdict::{Verdict, keep_condition};
@@ -290,7 +292,7 @@ async fn apply(
     uid: Option<Uuid>,
 ) -> Result<Done, Failure> {
     let cr = look::cr_of(entry);
-    let mut cr = cr.ok_or_else(|| Failure::Invalid("the index holds no operation".to_owned()))?;
+    let mut cr = cr.ok_or_else(|| Failure::Invalid("the index holds no operation".into()))?;
     cr.metadata.uid = uid.map(|uid| uid.to_string());
     let uid = store.apply(&cr).await?;
     Ok(Done::Applied(look, uid))
@@ -317,7 +319,7 @@ async fn end(
     }
     let ended = convert::ended(&cr, clock::now())
         .and_then(|ended| Some((Look::of(&ended)?, ended)))
-        .ok_or_else(|| Failure::Invalid("it is not one of ours any more".to_owned()))?;
+        .ok_or_else(|| Failure::Invalid("it is not one of ours any more".into()))?;
     let (look, mut ended) = ended;
     // Another server may have seen how it ended, and say so in this very moment.
     ended.metadata.uid = cr.metadata.uid;

@@ -1,6 +1,7 @@
 //! Where custom resources go. Enters: one to write or to delete. Leaves: what the
 //! kube-apiserver says to that, in the few words that decide what to do next.
 
+use super::explanation::{Explanation, status};
 use crate::api::persisted::InFlightOperation;
 use crate::observe::Connection;
 use futures::FutureExt as _;
@@ -55,20 +56,20 @@ pub enum Failure {
     #[error("the CRD inflightoperations.ifo.kubevirt.io is missing")]
     Missing,
     /// The server may not do it, or an admission plugin does not want it.
-    #[error("forbidden: {0}")]
-    Forbidden(String),
+    #[error("forbidden: inflightoperations.ifo.kubevirt.io: {0}")]
+    Forbidden(Explanation),
     /// The object with the uid that was said is not there any more, or has changed.
     #[error("conflict: {0}")]
-    Conflict(String),
+    Conflict(Explanation),
     /// The object itself is refused, and will be again.
     #[error("refused: {0}")]
-    Invalid(String),
+    Invalid(Explanation),
     /// Too many requests; nothing was done.
     #[error("too many requests, again in {} s", .0.as_secs())]
     Throttled(Duration),
     /// No answer, or that of a server in trouble: it may have been done all the same.
     #[error("{0}")]
-    Unreachable(String, Option<Duration>),
+    Unreachable(Explanation, Option<Duration>),
 }
 
 impl Failure {
@@ -167,24 +168,24 @@ impl ClusterStore {
         }
         let request = request
             .body(Body::from(body))
-            .map_err(|error| Refusal::lost(error.to_string()))?;
+            .map_err(|error| Refusal::lost(&error))?;
         let sent = self.client.send(request).await;
-        let answer = sent.map_err(|error| Refusal::lost(error.to_string()))?;
+        let answer = sent.map_err(|error| Refusal::lost(&error))?;
         let code = answer.status();
         let retry_after = retry_after(&answer);
         let read = Limited::new(answer.into_body(), ANSWER).collect().await;
         let read = read.map_err(|error| Refusal {
             too_large: error.is::<LengthLimitError>(),
-            ..Refusal::lost(error.to_string())
+            ..Refusal::lost(&*error)
         });
         let body = read?.to_bytes();
         if code.is_success() {
             return Ok(body.to_vec());
         }
-        let (message, about_uid) = status(code, &body);
+        let (explanation, about_uid) = status(code, &body);
         Err(Refusal {
             code: Some(code),
-            message,
+            explanation,
             retry_after,
             about_uid,
             too_large: false,
@@ -227,7 +228,7 @@ impl ClusterStore {
 /// An answer that is no success, or none (no code).
 struct Refusal {
     code: Option<StatusCode>,
-    message: String,
+    explanation: Explanation,
     retry_after: Option<Duration>,
     /// Whether the object has another uid than was said.
     about_uid: bool,
@@ -236,10 +237,10 @@ struct Refusal {
 }
 
 impl Refusal {
-    fn lost(message: String) -> Self {
+    fn lost(error: &dyn std::error::Error) -> Self {
         Self {
             code: None,
-            message,
+            explanation: Explanation::Connection(error.to_string()),
             retry_after: None,
             about_uid: false,
             too_large: false,
@@ -253,14 +254,16 @@ impl Refusal {
 
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
-        let message = refusal.message;
+        let explanation = refusal.explanation;
         match refusal.code {
             Some(StatusCode::NOT_FOUND) => Self::Missing,
-            Some(StatusCode::FORBIDDEN) => Self::Forbidden(message),
-            Some(StatusCode::CONFLICT) => Self::Conflict(message),
+            Some(StatusCode::FORBIDDEN) => Self::Forbidden(explanation),
+            Some(StatusCode::CONFLICT) => Self::Conflict(explanation),
             // So says the kube-apiserver if there is another object of that name; if there
             // is none, it is a conflict.
-            Some(StatusCode::UNPROCESSABLE_ENTITY) if refusal.about_uid => Self::Conflict(message),
+            Some(StatusCode::UNPROCESSABLE_ENTITY) if refusal.about_uid => {
+                Self::Conflict(explanation)
+            }
             Some(StatusCode::TOO_MANY_REQUESTS) => {
                 Self::Throttled(refusal.retry_after.unwrap_or(RETRY_AFTER))
             }
@@ -269,8 +272,8 @@ impl From<Refusal> for Failure {
                 | StatusCode::PAYLOAD_TOO_LARGE
                 | StatusCode::UNSUPPORTED_MEDIA_TYPE
                 | StatusCode::UNPROCESSABLE_ENTITY,
-            ) => Self::Invalid(message),
-            _ => Self::Unreachable(message, refusal.retry_after),
+            ) => Self::Invalid(explanation),
+            _ => Self::Unreachable(explanation, refusal.retry_after),
         }
     }
 }
@@ -279,35 +282,6 @@ impl From<Refusal> for Failure {
 fn retry_after<B>(answer: &Response<B>) -> Option<Duration> {
     let value = answer.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
     value.trim().parse().ok().map(Duration::from_secs)
-}
-
-/// What a Status says, or the code; and whether that is about the object's uid.
-fn status(code: StatusCode, body: &[u8]) -> (String, bool) {
-    #[derive(Deserialize)]
-    struct Status {
-        message: String,
-        #[serde(default)]
-        details: Option<Details>,
-    }
-    #[derive(Deserialize)]
-    struct Details {
-        #[serde(default)]
-        causes: Vec<Cause>,
-    }
-    #[derive(Deserialize)]
-    struct Cause {
-        #[serde(default)]
-        field: String,
-    }
-    match serde_json::from_slice::<Status>(body) {
-        Ok(status) => {
-            let mut causes = status.details.iter().flat_map(|details| &details.causes);
-            let about_uid = causes.any(|cause| cause.field == "metadata.uid");
-            // Long enough for every message that names a field; short enough for a log.
-            (status.message.chars().take(500).collect(), about_uid)
-        }
-        Err(_) => (code.to_string(), false),
-    }
 }
 
 impl Store for ClusterStore {
@@ -380,7 +354,7 @@ impl Store for ClusterStore {
         async move {
             let answer = self.list(&self.path, "application/json", token).await?;
             let list: List<'_> = serde_json::from_slice(&answer)
-                .map_err(|error| Failure::Unreachable(format!("no list: {error}"), None))?;
+                .map_err(|error| Failure::Unreachable(Explanation::garbled(&error), None))?;
             let items = list.items.iter();
             Ok(Page {
                 items: items
@@ -399,7 +373,7 @@ impl Store for ClusterStore {
         async move {
             let answer = self.list(NAMESPACES, METADATA_LIST, token).await?;
             let list: ObjectList<PartialObjectMeta<Namespace>> = serde_json::from_slice(&answer)
-                .map_err(|error| Failure::Unreachable(format!("no list: {error}"), None))?;
+                .map_err(|error| Failure::Unreachable(Explanation::garbled(&error), None))?;
             let since = |it: &PartialObjectMeta<Namespace>| {
                 Some((it.name_any(), it.creation_timestamp()?.0))
             };

@@ -37,7 +37,7 @@ impl Fake {
     fn refuse(&self, change: &str) -> Result<(), Failure> {
         let refused = *lock(&self.refused);
         match refused.filter(|refused| change.starts_with(refused)) {
-            Some(_) => Err(Failure::Forbidden(change.to_owned())),
+            Some(_) => Err(Failure::Forbidden("not this one".into())),
             None => Ok(()),
         }
     }
@@ -66,7 +66,7 @@ impl Store for Fake {
             let mut objects = lock(&self.objects);
             let there = objects.get(&name).and_then(|cr| cr.metadata.uid.clone());
             if cr.metadata.uid.is_some() && cr.metadata.uid != there {
-                return Err(Failure::Conflict("uid".to_owned()));
+                return Err(Failure::Conflict("uid".into()));
             }
             let uid = there.map_or_else(Uuid::new_v4, |uid| Uuid::parse_str(&uid).unwrap());
             let mut new = cr.clone();
@@ -91,7 +91,7 @@ impl Store for Fake {
             let mut objects = lock(&self.objects);
             let there = objects.get(name).and_then(|cr| cr.metadata.uid.clone());
             if uid.is_some_and(|uid| there.is_some_and(|there| there != uid.to_string())) {
-                return Err(Failure::Conflict("uid".to_owned()));
+                return Err(Failure::Conflict("uid".into()));
             }
             if objects.remove(name).is_some() {
                 lock(&self.changes).push(format!("delete {name}"));
@@ -373,7 +373,7 @@ async fn while_the_server_is_away_the_ring_moves_on_and_then_all_is_as_it_should
     bench.pass(1).await;
     bench
         .fake
-        .set_trouble(Some(Failure::Unreachable("away".to_owned(), None)));
+        .set_trouble(Some(Failure::Unreachable("away".into(), None)));
     // Without a pause in which the cursor could follow: it falls off the ring.
     for number in 0..500 {
         bench.commit([operation(&format!("vm-{number:03}"), "Active")]);
@@ -441,7 +441,7 @@ async fn at_the_end_the_queue_is_emptied_or_has_had_its_time() {
     bench.pass(1).await;
     bench
         .fake
-        .set_trouble(Some(Failure::Unreachable("away".to_owned(), None)));
+        .set_trouble(Some(Failure::Unreachable("away".into(), None)));
     bench.commit([operation("late", "Active")]);
     let start = Instant::now();
     running.stop.cancel();
@@ -456,7 +456,7 @@ async fn at_the_end_trouble_that_passes_costs_nothing() {
     bench.pass(1).await;
     bench
         .fake
-        .set_trouble(Some(Failure::Unreachable("away".to_owned(), None)));
+        .set_trouble(Some(Failure::Unreachable("away".into(), None)));
     bench.commit([operation("late", "Active")]);
     tokio::task::yield_now().await;
     running.stop.cancel();
@@ -732,7 +732,7 @@ async fn a_refusal_is_forgotten_with_the_operation_it_was_about() {
     bench.pass(1).await;
     bench
         .fake
-        .set_trouble(Some(Failure::Forbidden("no".to_owned())));
+        .set_trouble(Some(Failure::Forbidden("no".into())));
     bench.commit([operation("a", "Active")]);
     bench.pass(30).await;
     assert!(matches!(&*running.verdict.borrow(), Verdict::Fails { .. }));

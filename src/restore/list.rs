@@ -3,6 +3,7 @@
 //! comes first, so that no amount of history crowds it out.
 
 use super::Failure;
+use crate::json::JsonFault;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use kube::Client;
@@ -208,8 +209,10 @@ pub(super) fn refused(status: StatusCode) -> Failure {
 }
 
 fn decode<T: DeserializeOwned>(body: &[u8], max_object: usize) -> Result<Listed<T>, Failure> {
-    let wire: Wire<'_> = serde_json::from_slice(body)
-        .map_err(|error| Failure::Lasting(format!("the answer is not a list: {error}")))?;
+    let wire: Wire<'_> = serde_json::from_slice(body).map_err(|error| {
+        let fault = JsonFault::from(&error);
+        Failure::Lasting(format!("the answer is not a list: {fault}"))
+    })?;
     let items = wire.items.into_iter().filter_map(|item| {
         if item.get().len() > max_object {
             tracing::warn!(
@@ -219,7 +222,10 @@ fn decode<T: DeserializeOwned>(body: &[u8], max_object: usize) -> Result<Listed<
             return None;
         }
         serde_json::from_str(item.get())
-            .inspect_err(|error| tracing::warn!(%error, "an object cannot be restored"))
+            .inspect_err(|error| {
+                let error = JsonFault::from(error);
+                tracing::warn!(%error, "an object cannot be restored");
+            })
             .ok()
     });
     Ok(Listed {

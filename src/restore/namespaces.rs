@@ -2,6 +2,7 @@
 
 use super::Failure;
 use super::patience::Patience;
+use crate::json::JsonFault;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ListParams;
@@ -47,6 +48,7 @@ fn failure(error: &kube::Error) -> Failure {
             let code = code.unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
             super::list::refused(code)
         }
+        kube::Error::SerdeError(error) => Failure::Passing(JsonFault::from(error).to_string()),
         other => Failure::Passing(other.to_string()),
     }
 }

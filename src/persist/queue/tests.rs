@@ -76,7 +76,7 @@ fn completed(digest: u64) -> Look {
 }
 
 fn unreachable() -> Failure {
-    Failure::Unreachable("away".to_owned(), None)
+    Failure::Unreachable("away".into(), None)
 }
 
 /// A queue, the time, and what it has been made to write.
@@ -360,7 +360,7 @@ async fn a_refused_object_waits_longer_each_time_and_does_not_hold_up_the_others
         match bench.queue.next(bench.now) {
             Next::Write(job) if *job.name == *"op-1" => {
                 attempts += 1;
-                bench.fail(&job, &Failure::Invalid("no".to_owned()));
+                bench.fail(&job, &Failure::Invalid("no".into()));
                 bench.live(2, active(attempts));
             }
             Next::Write(job) => bench.succeed(&job),
@@ -398,7 +398,7 @@ async fn without_the_crd_nothing_is_tried_until_the_requeue_and_then_all_is_comp
 /// Refuses what `refuses` says for `time`, or until all of that is over which is due in it;
 /// gives how often.
 fn refuse(bench: &mut Bench, time: Duration, refuses: impl Fn(&Job) -> bool) -> usize {
-    let forbidden = Failure::Forbidden("no".to_owned());
+    let forbidden = Failure::Forbidden("no".into());
     let (end, mut refused) = (bench.now + time, 0);
     loop {
         match bench.queue.next(bench.now) {
@@ -507,7 +507,7 @@ async fn a_change_is_not_made_to_another_object_of_the_same_name() {
         panic!("{job:?}")
     };
     assert_eq!(uid, Some(Uuid::from_u128(1)));
-    bench.fail(&job, &Failure::Conflict("uid".to_owned()));
+    bench.fail(&job, &Failure::Conflict("uid".into()));
     bench.now += seconds(1);
     let job = bench.job().expect("it is made anew");
     assert!(matches!(job.task, Task::Apply { uid: None, .. }));
@@ -515,7 +515,7 @@ async fn a_change_is_not_made_to_another_object_of_the_same_name() {
 
 #[tokio::test(start_paused = true)]
 async fn nor_is_another_object_of_the_same_name_deleted() {
-    let conflict = Failure::Conflict("uid".to_owned());
+    let conflict = Failure::Conflict("uid".into());
     let of_uid = |uid| Found {
         uid: Some(Uuid::from_u128(uid)),
         ..found(1, active(1), None)
@@ -735,7 +735,7 @@ async fn at_the_end_what_failed_is_tried_again_and_not_given_up() {
 async fn at_the_end_what_waits_for_its_back_off_has_another_try_at_once_and_each_second() {
     let mut bench = Bench::new(SETTINGS);
     bench.live(1, active(1));
-    let invalid = Failure::Invalid("no".to_owned());
+    let invalid = Failure::Invalid("no".into());
     for _ in 0..9 {
         let at = match bench.queue.next(bench.now) {
             Next::Write(job) => {

@@ -173,11 +173,11 @@ impl State {
         let there = self.objects.get(&name);
         let of = |cr: &InFlightOperation| cr.metadata.uid.clone();
         if cr.metadata.uid.is_some() && of(&cr) != there.and_then(of) {
-            return Err(Failure::Conflict("uid".to_owned()));
+            return Err(Failure::Conflict("uid".into()));
         }
         let version = there.and_then(|there| there.metadata.resource_version.clone());
         if cr.metadata.resource_version.is_some() && cr.metadata.resource_version != version {
-            return Err(Failure::Conflict("resourceVersion".to_owned()));
+            return Err(Failure::Conflict("resourceVersion".into()));
         }
         let number = u128::from(self.version);
         let made = || Some(Uuid::from_u128(1 << 100 | number).to_string());
@@ -216,7 +216,7 @@ impl State {
             .get(name)
             .and_then(|cr| cr.metadata.uid.clone());
         if uid.is_some_and(|uid| there.is_some_and(|there| there != uid.to_string())) {
-            return Err(Failure::Conflict("uid".to_owned()));
+            return Err(Failure::Conflict("uid".into()));
         }
         if let Some(cr) = self.objects.remove(name) {
             self.version += 1;
@@ -264,7 +264,7 @@ impl Client {
         what: impl FnOnce(&Cluster) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
         let (there, back) = (self.latency(), self.latency());
-        let lost = || Failure::Unreachable("no answer".to_owned(), None);
+        let lost = || Failure::Unreachable("no answer".into(), None);
         let away = self.cluster.state().away_until;
         let course = match away {
             Some(until) if Instant::now() < until => Course::Lost,
