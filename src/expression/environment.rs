@@ -38,6 +38,16 @@ pub struct Environment {
     pub item: bool,
 }
 
+impl PartialEq for Environment {
+    /// Whether programs that were compiled against one answer the same with the other. They
+    /// know variables by place, so that the names make no difference.
+    fn eq(&self, other: &Self) -> bool {
+        self.item == other.item
+            && self.variables.len() == other.variables.len()
+            && (self.variables.iter().zip(&other.variables)).all(|((_, a), (_, b))| a == b)
+    }
+}
+
 /// Why a variable cannot be declared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeclareError {

@@ -5,7 +5,7 @@ use super::failure::FixedText;
 use super::pattern::Pattern;
 use super::value::{Bytes, Text, V};
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(super) enum Op {
     Const(Const),
     Object,
@@ -52,6 +52,23 @@ pub(super) enum Const {
     Type(&'static str),
 }
 
+impl PartialEq for Const {
+    /// Whether no expression can tell them apart: `1.0 / 0.0` is not `1.0 / -0.0`.
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Null, Self::Null) => true,
+            (Self::Bool(a), Self::Bool(b)) => a == b,
+            (Self::Int(a), Self::Int(b)) => a == b,
+            (Self::Uint(a), Self::Uint(b)) => a == b,
+            (Self::Double(a), Self::Double(b)) => a.to_bits() == b.to_bits(),
+            (Self::Str(a), Self::Str(b)) => a == b,
+            (Self::Bytes(a), Self::Bytes(b)) => a == b,
+            (Self::Type(a), Self::Type(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
 impl Const {
     pub(super) fn value(&self) -> V<'_> {
         match self {
@@ -67,7 +84,7 @@ impl Const {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     Less,
     LessEqual,
@@ -75,7 +92,7 @@ pub(super) enum Order {
     GreaterEqual,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arith {
     Add,
     Sub,
@@ -85,7 +102,7 @@ pub(super) enum Arith {
 }
 
 /// A comprehension.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(super) struct Fold {
     pub kind: FoldKind,
     pub range: Op,

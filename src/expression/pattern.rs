@@ -28,6 +28,13 @@ pub(super) struct Pattern {
     weight: u64,
 }
 
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        // All are compiled with the same options.
+        self.regex.as_str() == other.regex.as_str() && self.weight == other.weight
+    }
+}
+
 impl Pattern {
     pub(super) fn new(source: &str) -> Result<Self, String> {
         let (translated, states) =

@@ -164,7 +164,7 @@ pub struct RuleSet {
 }
 
 /// One rule, compiled.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct Rule {
     /// The operation it detects.
     pub operation: Arc<str>,
@@ -183,7 +183,7 @@ pub struct Rule {
 }
 
 /// The elements of an object that a rule is about.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct ForEach {
     /// Yields them.
     pub list: Program,
@@ -192,7 +192,7 @@ pub struct ForEach {
 }
 
 /// What a rule says of an operation beside that it is there.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Details {
     /// What to tell a person.
     pub message: Option<Program>,
@@ -289,6 +289,33 @@ pub fn is_reason(text: &str) -> bool {
 
 /// Longest reason, in bytes; those in use have some 40.
 const MAX_REASON: usize = 128;
+
+impl PartialEq for RuleSet {
+    /// Whether they find and say the same on every object. What has happened to them since they
+    /// were compiled makes no difference.
+    fn eq(&self, other: &Self) -> bool {
+        // All fields are named, so that none that is added is forgotten here.
+        let Self {
+            name,
+            component,
+            namespaces,
+            selector,
+            labels,
+            label_expressions,
+            environment,
+            rules,
+            activity: _,
+        } = self;
+        *name == other.name
+            && *component == other.component
+            && *namespaces == other.namespaces
+            && *selector == other.selector
+            && *labels == other.labels
+            && *label_expressions == other.label_expressions
+            && *environment == other.environment
+            && *rules == other.rules
+    }
+}
 
 impl RuleSet {
     /// Whether it looks at subjects in `namespace` (None: cluster-scoped ones).

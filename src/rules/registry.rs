@@ -118,12 +118,24 @@ impl Registry {
         let name = object.metadata.name.unwrap_or_default();
         self.unreadable.remove(&name);
         let (uid, generation) = (object.metadata.uid, object.metadata.generation);
-        let written = match self.rule_sets.get(&name) {
-            // Our own last word, which may be newer than this event.
-            Some(known) if known.uid == uid => known.written.clone(),
-            _ => object.status.unwrap_or_default(),
-        };
         let target = Arc::new(object.spec.target.gvr());
+        let before = self.rule_sets.get(&name).filter(|known| known.uid == uid);
+        if let (Some(before), Ok(rules)) = (before, &compiled)
+            && before.target == target
+            && before.compiled.as_deref() == Ok(rules)
+        {
+            // Its text has changed, and its rules have not: its feeds need not list anew.
+            if let Some(known) = self.rule_sets.get_mut(&name) {
+                known.generation = generation;
+                known.spec = object.spec;
+            }
+            return;
+        }
+        let written = match before {
+            // Our own last word, which may be newer than this event.
+            Some(known) => known.written.clone(),
+            None => object.status.unwrap_or_default(),
+        };
         let known = Known {
             facts: Arc::new(facts(&name, &object.spec)),
             uid,

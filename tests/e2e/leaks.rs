@@ -18,6 +18,13 @@ const VAULT: Kind = Kind {
     plural: "vaults",
 };
 
+/// The kind whose rule set is edited.
+const LEDGER: Kind = Kind {
+    api_version: "leaks.example.com/v1",
+    kind: "Ledger",
+    plural: "ledgers",
+};
+
 /// Installs a kind, and lets the server read it.
 async fn install(world: &World, kind: &Kind) {
     world.create(&CRD, None, &crd(kind, "Namespaced")).await;
@@ -65,6 +72,17 @@ async fn metrics(world: &World) -> String {
         ("X-Remote-Group", "system:masters"),
     ];
     world.front_proxy().get_with("/metrics", &admin).await.text
+}
+
+/// How many times the server has read all objects of a kind.
+async fn relists(world: &World, kind: &Kind) -> u64 {
+    let metrics = metrics(world).await;
+    let of_kind =
+        |line: &&str| line.starts_with("ifo_feed_relists_total") && line.contains(kind.plural);
+    let line = metrics.lines().find(of_kind);
+    let line = line.unwrap_or_else(|| panic!("none of {} in {metrics}", kind.plural));
+    let (_, count) = line.rsplit_once(' ').expect("a metric has a value");
+    count.parse().expect("a counter is a number")
 }
 
 /// A rule set for each way in which a rule fails on the object.
@@ -189,5 +207,55 @@ fn a_value_of_an_object_is_in_no_status_log_or_metric_however_rules_fail_on_it()
             let path = format!("{}/{name}", RULE_SET.path(None));
             world.admin.delete(&path).await.ok();
         }
+    });
+}
+
+#[test]
+fn an_edit_of_form_alone_lists_nothing_anew() {
+    shared(async |world| {
+        let namespace = world.namespace("form").await;
+        install(world, &LEDGER).await;
+        let object = json!({
+            "apiVersion": LEDGER.api_version, "kind": LEDGER.kind,
+            "metadata": {"name": "a"}, "status": {"phase": "Open"},
+        });
+        make(world, &LEDGER, namespace, &object).await;
+        let rules = rule_set(
+            namespace,
+            &LEDGER,
+            &[("Opening", "object.status.phase == 'Open'")],
+        );
+        world.ready_rule_set(&rules).await;
+        world.until_operations(namespace, &[("a", "Opening")]).await;
+        let before = relists(world, &LEDGER).await;
+
+        let path = format!("{}/{namespace}", RULE_SET.path(None));
+        let edit = async |expression: &str| {
+            let mut rules = rules["spec"]["rules"].clone();
+            rules[0]["expression"] = json!(expression);
+            let edit = json!({
+                "metadata": {"labels": {"edited": "yes"}}, "spec": {"rules": rules},
+            });
+            let edited = world.admin.merge(&path, &edit).await.ok();
+            let generation = edited["metadata"]["generation"].clone();
+            let observed = |it: &Value| it["status"]["observedGeneration"] == generation;
+            let observed = world
+                .rule_set_until(namespace, "the edit is observed", observed)
+                .await;
+            assert_eq!(condition(&observed, "Validated")["status"], "True");
+            observed
+        };
+        for expression in [
+            "// Why.\nobject.status.phase=='Open'",
+            "(object.status[\"phase\"]) == (\"Open\")",
+        ] {
+            let observed = edit(expression).await;
+            assert_eq!(condition(&observed, "Ready")["status"], "True");
+            assert_eq!(relists(world, &LEDGER).await, before, "{expression}");
+        }
+        world.until_operations(namespace, &[("a", "Opening")]).await;
+        edit("object.status.phase == 'Closed'").await;
+        world.until_operations(namespace, &[]).await;
+        assert!(relists(world, &LEDGER).await > before);
     });
 }

@@ -286,3 +286,124 @@ async fn feed_of_an_older_book_says_nothing_of_the_newer() {
         Some("True/Watching")
     );
 }
+
+/// What `spec` is, with these fields in place of its own.
+fn with(mut object: OperationRuleSet, fields: &serde_json::Value) -> OperationRuleSet {
+    let mut spec = serde_json::to_value(&object.spec).expect("JSON");
+    let own = spec.as_object_mut().expect("an object");
+    own.extend(fields.as_object().expect("an object").clone());
+    object.spec = from(spec);
+    *object.metadata.generation.as_mut().unwrap() += 1;
+    object
+}
+
+/// A rule set that uses everything that a rule set may.
+fn full() -> OperationRuleSet {
+    let object = rule_set("a", "cars", "object.works && variables.fast");
+    with(
+        object,
+        &json!({
+            "labels": {"tier": "web", "zone": "east"},
+            "labelSelector": {"matchLabels": {"a": "b", "c": "d"}},
+            "labelExpressions": [{"key": "team", "expression": "object.team"}],
+            "variables": [{"name": "fast", "expression": "object.speed > 1.5"}],
+            "rules": [
+                {"operation": "Working", "expression": "object.works && variables.fast",
+                 "message": "object.text", "debounce": "60s", "supersedes": ["Parking"]},
+                {"operation": "Parking", "expression": "object.name.matches('a+')",
+                 "forEach": "object.parts", "itemKey": "item.name"},
+            ],
+        }),
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_edit_of_form_alone_publishes_nothing_and_is_observed() {
+    let mut world = started(&[full()]).await;
+    let published = world.catch_up().await;
+    assert_eq!(published.len(), 1);
+    let mut generation = 2;
+    for fields in [
+        json!({"rules": [
+            {"operation": "Working", "expression": "// Why.\n  (object.works\n && (variables.fast))",
+             "message": " object.text ", "debounce": "1m", "supersedes": ["Parking"]},
+            {"operation": "Parking", "expression": "object[\"name\"].matches(\"a+\")",
+             "forEach": "object.parts", "itemKey": "item['name']"},
+        ]}),
+        json!({"variables": [{"name": "fast", "expression": "object.speed>15e-1"}]}),
+        json!({"labels": {"zone": "east", "tier": "web"}}),
+        json!({"labelExpressions": [{"key": "team", "expression": "object . team"}]}),
+        json!({"labelSelector": {"matchLabels": {"c": "d", "a": "b"}, "matchExpressions": []}}),
+    ] {
+        world.writes();
+        generation += 1;
+        let mut object = with(full(), &fields);
+        object.metadata.generation = Some(generation);
+        world.apply(&object);
+        moment().await;
+        assert!(world.published().is_empty(), "{:?}", object.spec);
+        let status = world.status("a");
+        assert_eq!(status.observed_generation, Some(generation));
+        assert_eq!(
+            condition(&status, "Ready").as_deref(),
+            Some("True/Watching"),
+            "it is watched all the time"
+        );
+        assert!(world.unread.borrow().is_empty(), "nothing is to be read");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_edit_of_what_is_found_or_said_is_published() {
+    let mut world = started(&[full()]).await;
+    world.catch_up().await;
+    let rule = |fields: serde_json::Value| {
+        let mut rule = json!({"operation": "Working", "expression": "object.works",
+            "message": "object.text"});
+        rule.as_object_mut()
+            .unwrap()
+            .extend(fields.as_object().unwrap().clone());
+        json!({ "rules": [rule] })
+    };
+    for fields in [
+        rule(json!({})),
+        rule(json!({"expression": "!object.works"})),
+        rule(json!({"expression": "object.speed > 1.0"})),
+        rule(json!({"expression": "object.speed > 1"})),
+        rule(json!({"expression": "object.name.matches('a')"})),
+        rule(json!({"expression": "object.name.matches('b')"})),
+        rule(json!({"message": "object.name"})),
+        rule(json!({"state": "'Blocked'"})),
+        rule(json!({"debounce": "7s"})),
+        rule(json!({"appearAfter": "7s"})),
+        rule(json!({"supersedes": ["*"]})),
+        rule(json!({"operation": "Renamed"})),
+        rule(json!({"forEach": "object.parts"})),
+        rule(json!({"forEach": "object.parts", "itemKey": "item.name"})),
+        json!({"labels": {"tier": "db", "zone": "east"}}),
+        json!({"labelSelector": {"matchLabels": {"a": "b"}}}),
+        json!({"labelExpressions": [{"key": "team", "expression": "object.owner"}]}),
+        json!({"variables": [{"name": "fast", "expression": "object.speed > 2.5"}]}),
+        json!({"component": "other"}),
+        json!({"namespaces": ["x"]}),
+    ] {
+        world.apply(&with(full(), &fields));
+        moment().await;
+        assert_eq!(world.catch_up().await.len(), 1, "{fields}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_wrong_is_told_where_it_stands_after_an_edit_of_form() {
+    let a = rule_set("a", "cars", "object.works");
+    let mut world = started(std::slice::from_ref(&a)).await;
+    world.catch_up().await;
+    for (expression, place) in [("object.", "1:"), ("// Why.\n\nobject.", "3:")] {
+        world.writes();
+        world.apply(&edited(a.clone(), expression));
+        moment().await;
+        let told = message(&world.status("a"), "InvalidRule");
+        let want = format!("rules[Working].expression: {place}");
+        assert!(told.starts_with(&want), "{told}");
+    }
+}
