@@ -9,8 +9,9 @@ mod demo;
 mod persistence;
 
 use crate::api::Source;
+use crate::api::live::Phase;
 use crate::config::{Common, Config, Mode};
-use crate::index::{self, Bounds, Reader, Scope};
+use crate::index::{self, Bounds, Object, Reader, Scope};
 use crate::observe::{Feed, Supervisor};
 use crate::persist::Unread;
 use crate::rules::{
@@ -24,6 +25,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -350,6 +352,11 @@ async fn bind(address: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> 
 
 /// What the metrics show of the index.
 fn sample(reader: &Reader) -> IndexSample {
+    fn value<T: DeserializeOwned>(object: &Object<'_>, path: &[&str]) -> Option<T> {
+        let mut paths = resource::LIVE_LAYOUT.paths.iter();
+        let number = paths.position(|own| *own == path)?;
+        serde_json::from_slice(object.value(number)?).ok()
+    }
     let now = Timestamp::now();
     let entries = reader
         .list(&Scope::All, index::At::Latest)
@@ -360,19 +367,14 @@ fn sample(reader: &Reader) -> IndexSample {
             .iter()
             .filter_map(|entry| {
                 let object = entry.open();
-                let text = |path: &[&str]| -> Option<String> {
-                    let number = resource::LIVE_LAYOUT
-                        .paths
-                        .iter()
-                        .position(|own| *own == path)?;
-                    serde_json::from_slice(object.value(number)?).ok()
-                };
-                let started: Timestamp = text(&["metadata", "creationTimestamp"])?.parse().ok()?;
+                let started: Timestamp = value(&object, &["metadata", "creationTimestamp"])?;
+                let phase: Phase = value(&object, &["status", "phase"])?;
                 Some(OperationSample {
-                    component: text(&["spec", "component"])?,
-                    operation: text(&["spec", "operation"])?,
-                    state: text(&["status", "state"])?,
-                    age: now.duration_since(started).as_secs_f64(),
+                    component: value(&object, &["spec", "component"])?,
+                    operation: value(&object, &["spec", "operation"])?,
+                    state: value(&object, &["status", "state"])?,
+                    age: (phase == Phase::Active)
+                        .then(|| now.duration_since(started).as_secs_f64()),
                 })
             })
             .collect(),

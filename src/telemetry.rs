@@ -71,8 +71,8 @@ pub struct OperationSample {
     pub operation: String,
     /// Its state.
     pub state: String,
-    /// How long it has been going on, in seconds.
-    pub age: f64,
+    /// How long it has been in flight, in seconds; None if it is completed and retained.
+    pub age: Option<f64>,
 }
 
 /// What a request is counted under, in the words of Kubernetes' own servers. Empty are
@@ -470,10 +470,12 @@ impl Metrics {
         self.oldest.clear();
         for operation in sample.operations {
             let labels = self.operation_labels(&operation.component, &operation.operation);
-            let oldest = self.oldest.get_or_create(&Labels(labels.clone()));
-            oldest.set(oldest.get().max(operation.age));
-            // Its guard locks the family: it must be gone before the next one is taken.
-            drop(oldest);
+            if let Some(age) = operation.age {
+                let oldest = self.oldest.get_or_create(&Labels(labels.clone()));
+                oldest.set(oldest.get().max(age));
+                // Its guard locks the family: it must be gone before the next one is taken.
+                drop(oldest);
+            }
             let labels = labels
                 .into_iter()
                 .chain([("state", operation.state)])

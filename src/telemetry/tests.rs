@@ -4,12 +4,12 @@ use super::*;
 fn names_are_those_of_the_interface() {
     let metrics = Metrics::of_version("1.2.3");
     metrics.read_index_with(|| IndexSample {
-        operations: vec![OperationSample {
-            component: "kubevirt".into(),
-            operation: "Migrating".into(),
-            state: "Progressing".into(),
-            age: 4.0,
-        }],
+        operations: vec![
+            sample("Migrating", "Progressing", Some(4.0)),
+            sample("Migrating", "Settling", Some(3.0)),
+            sample("Migrating", "Ended", None),
+            sample("Starting", "Succeeded", None),
+        ],
         ..IndexSample::default()
     });
     metrics.operation_started("kubevirt", "Migrating");
@@ -45,6 +45,7 @@ fn names_are_those_of_the_interface() {
         r#"ifo_build_info{version="1.2.3"} 1"#,
         r#"ifo_operations{component="kubevirt",operation="Migrating",state="Progressing"} 1"#,
         r#"ifo_operation_oldest_seconds{component="kubevirt",operation="Migrating"} 4"#,
+        r#"ifo_operations{component="kubevirt",operation="Starting",state="Succeeded"} 1"#,
         r#"ifo_operations_started_total{component="kubevirt",operation="Migrating"} 1"#,
         r#"ifo_operations_completed_total{component="kubevirt",operation="Migrating",state="Ended",reason="NotDetected"} 1"#,
         r#"ifo_feed_events_total{target="v1/pods"} 1"#,
@@ -55,10 +56,21 @@ fn names_are_those_of_the_interface() {
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
+    let retained = r#"ifo_operation_oldest_seconds{component="kubevirt",operation="Starting"}"#;
+    assert!(!text.contains(retained), "none is in flight\n{text}");
     assert!(
         !text.contains(r#"state="listing""#),
         "a feed is in one state"
     );
+}
+
+fn sample(operation: &str, state: &str, age: Option<f64>) -> OperationSample {
+    OperationSample {
+        component: "kubevirt".into(),
+        operation: operation.into(),
+        state: state.into(),
+        age,
+    }
 }
 
 /// Each metric has a row with its labels in `docs/metrics.md`.

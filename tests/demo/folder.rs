@@ -178,3 +178,26 @@ async fn a_bad_rule_set_tells_its_author_and_does_not_disturb_the_others() {
         until(&demo, name, "Ready", "True").await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_age_of_the_oldest_operation_is_of_those_in_flight() {
+    let folders = Folders::new();
+    folders.rule_set("vms", "Starting", STARTING);
+    folders.vm("web", "Starting");
+    let args = [&folders.args()[..], &["--retain-completed-ifos"]].concat();
+    let demo = Demo::start(&args).await;
+    let labels = r#"component="tests",operation="Starting""#;
+    let oldest = format!("ifo_operation_oldest_seconds{{{labels}}}");
+    let metrics = async || {
+        let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+        demo.client.request_text(request).await.unwrap()
+    };
+    demo.shows(&["web Starting"]).await;
+    assert!(metrics().await.contains(&oldest));
+    folders.vm("web", "Running");
+    demo.shows(&[]).await;
+    let metrics = metrics().await;
+    let retained = format!(r#"ifo_operations{{{labels},state="Ended"}} 1"#);
+    assert!(metrics.contains(&retained), "{metrics}");
+    assert!(!metrics.contains(&oldest), "{metrics}");
+}
