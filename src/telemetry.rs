@@ -9,7 +9,7 @@ mod process;
 #[cfg(test)]
 mod tests;
 
-pub use log::{LogFormat, start_log};
+pub use log::{LogFormat, REQUESTS, start_log};
 pub use persistence::PersistenceMetrics;
 use process::Process;
 

@@ -15,6 +15,8 @@ mod feeds;
 mod impostor;
 #[path = "pipeline/listener.rs"]
 mod listener;
+#[path = "pipeline/requests.rs"]
+mod requests;
 #[path = "pipeline/rule_sets.rs"]
 mod rule_sets;
 #[path = "pipeline/server.rs"]

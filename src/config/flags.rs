@@ -74,7 +74,7 @@ pub(super) struct CommonFlags {
     /// Log format
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
     pub(super) log_format: Format,
-    /// Log verbosity, as Kubernetes' own servers count it; RUST_LOG overrides it
+    /// Log verbosity: 1 logs each request, 2 to 4 debug messages too, 5 and more everything; RUST_LOG overrides it
     #[arg(short = 'v', long = "v", value_name = "LEVEL", default_value_t = 0)]
     pub(super) verbosity: u8,
 }

@@ -7,6 +7,7 @@ use super::negotiate::negotiate_error;
 use super::places::Place;
 use super::quoted::{Quoted, clip};
 use super::request::{self, Asked, Query, Request as ResourceRequest};
+use super::request_log::Line;
 use super::respond::{SelfDefence, overload, plain};
 use super::select::Reviewed;
 use super::status::Failure;
@@ -73,8 +74,12 @@ pub async fn admit(
     let asked = request::parse(&parts.method, &parts.uri, &query);
     let watch = matches!(&asked, Ok(Asked::Resource(resource)) if resource.verb == "watch");
     let labels = labels(&shared, asked.as_ref().ok(), method);
+    let mut line = Line::begin(&parts, method, &audit_id, begun);
     let (mut response, running) = match asked {
-        Ok(asked) => pass(&shared, asked, query, parts, next).await,
+        Ok(asked) => {
+            line.asks(&asked);
+            pass(&shared, (asked, query), parts, next, &mut line).await
+        }
         Err(failure) => (refusal(failure, &parts.headers, &query), None),
     };
     if compressed && !watch {
@@ -102,9 +107,10 @@ pub async fn admit(
         other => (small(&shared, &mut response, other), Some(SMALL)),
     };
     count(&shared, &labels, &response, begun);
+    line.answered(response.status());
     response.map(|body| {
         let on_cut = move || shared.server.metrics.request_aborted(&labels);
-        Delivery::body(body, within, kept, on_cut)
+        Delivery::body(body, within, (kept, line), on_cut)
     })
 }
 
@@ -209,17 +215,18 @@ fn is_probe(path: &str) -> bool {
 /// answer, which needs it until it is sent.
 async fn pass(
     shared: &Arc<Shared>,
-    asked: Asked,
-    query: Arc<Query>,
+    (asked, query): (Asked, Arc<Query>),
     parts: Parts,
     next: Next,
+    line: &mut Line,
 ) -> (Response, Option<Running>) {
+    let entered = enter(shared, (&asked, &query), &parts, line).await;
     let Entered {
         seat,
         place,
         open,
         user,
-    } = match enter(shared, &asked, &query, &parts).await {
+    } = match entered {
         Ok(entered) => entered,
         Err(response) => return (response, None),
     };
@@ -277,9 +284,9 @@ impl Entered {
 /// Authenticates, finds a place and authorizes.
 async fn enter(
     shared: &Arc<Shared>,
-    asked: &Asked,
-    query: &Query,
+    (asked, query): (&Asked, &Query),
     parts: &Parts,
+    line: &mut Line,
 ) -> Result<Entered, Response> {
     let open = matches!(asked, Asked::Path(path) if is_open(path));
     let probe = matches!(asked, Asked::Path(path) if is_probe(path));
@@ -298,6 +305,7 @@ async fn enter(
     let user = authenticate(shared, peer, &parts.headers)
         .await
         .map_err(|failure| refusal(failure, &parts.headers, query))?;
+    line.sent_by(&user);
     drop(arriving);
     if open || probe {
         return Ok(Entered::open());

@@ -12,6 +12,7 @@
 
 use super::delivery::{Exchange, STALLED};
 use super::guests::{Guest, Guests};
+use super::request_log::ClientAddress;
 use crate::auth::PeerCertificates;
 use axum::Router;
 use http::Request;
@@ -21,6 +22,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,7 +97,7 @@ pub async fn serve(
             accepted = listener.accept() => accepted,
         };
         let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
+            Ok((stream, peer)) => (stream, canonical(peer)),
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -114,7 +116,7 @@ pub async fn serve(
         let (tls, router, shutdown) = (tls.clone(), router.clone(), shutdown.clone());
         connections.spawn(async move {
             let ended = tokio::select! {
-                ended = connection(stream, &tls, router, &stay.guest, shutdown) => ended,
+                ended = connection((stream, peer), &tls, router, &stay.guest, shutdown) => ended,
                 () = stay.guest.dismissed() => Err(Closed::Dismissed),
             };
             if let Err(error) = ended {
@@ -203,9 +205,15 @@ enum Closed {
     Http(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
+/// The address as the client knows it: a dual-stack socket shows IPv4 clients as
+/// `::ffff:a.b.c.d`.
+fn canonical(peer: SocketAddr) -> SocketAddr {
+    SocketAddr::new(peer.ip().to_canonical(), peer.port())
+}
+
 /// One connection from handshake to end.
 async fn connection(
-    stream: TcpStream,
+    (stream, address): (TcpStream, SocketAddr),
     tls: &TlsAcceptor,
     router: Router,
     guest: &Arc<Guest>,
@@ -232,6 +240,7 @@ async fn connection(
     let whose = Arc::clone(guest);
     let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
+        request.extensions_mut().insert(ClientAddress(address));
         Arc::clone(&whose).serve(router.clone().oneshot(request))
     });
     let protocol = protocol(http2);

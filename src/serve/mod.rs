@@ -7,6 +7,7 @@
 //!                                                     └▶ get │ list │ watch
 //! request · accept · negotiate · options · select: what was asked
 //! encode · table · status · respond: the answer       gzip · delivery: its way back
+//! request_log: one line for each request
 //! guests: who is connected           places: who may have how much
 //! ```
 //!
@@ -38,6 +39,7 @@ mod places;
 mod probes;
 mod quoted;
 mod request;
+mod request_log;
 pub mod resource;
 mod respond;
 mod select;

@@ -11,16 +11,29 @@ pub enum LogFormat {
     Json,
 }
 
-/// Sets the log up: `RUST_LOG` if it is given, else `verbosity` as `-v` counts it in
-/// Kubernetes' own servers (0 to 1 info, 2 to 4 debug, above that trace).
+/// The target of the log of requests, whose lines have the level DEBUG.
+pub const REQUESTS: &str = "access";
+
+/// kube's client logs the whole of an answer that it cannot decode, at level warn. The answer
+/// may be an object.
+const QUIET: &str = "kube_client::client=error";
+
+/// What `-v` logs: from 1 on each request, from 2 on the debug messages of this server, from
+/// 5 on everything.
+fn filter_of(verbosity: u8) -> String {
+    match verbosity {
+        0 => format!("info,{QUIET}"),
+        1 => format!("info,{QUIET},{REQUESTS}=debug"),
+        2..=4 => format!("info,{QUIET},{REQUESTS}=debug,ifo=debug"),
+        _ => "debug,ifo=trace".to_owned(),
+    }
+}
+
+/// Sets the log up: `RUST_LOG` if it is given, else what `-v` says.
 pub fn start_log(format: LogFormat, filter: Option<&str>, verbosity: u8) -> Result<(), String> {
     use tracing_subscriber::EnvFilter;
-    // kube's client logs the whole of an answer that it cannot decode, at level warn.
-    let default = match verbosity {
-        0 | 1 => "info,kube_client::client=error",
-        2..=4 => "info,kube_client::client=error,ifo=debug",
-        _ => "debug,ifo=trace",
-    };
+    let default = filter_of(verbosity);
+    let default = default.as_str();
     let filter = EnvFilter::try_new(filter.unwrap_or(default))
         .map_err(|error| format!("RUST_LOG={:?}: {error}", filter.unwrap_or(default)))?;
     let log = tracing_subscriber::fmt()
