@@ -6,6 +6,7 @@
 
 mod cluster;
 mod demo;
+mod listener;
 mod persistence;
 
 use crate::api::Source;
@@ -26,10 +27,8 @@ use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -337,17 +336,6 @@ async fn booked(
         }
     }
     let _ = flushed.await;
-}
-
-/// The listening socket, and the address it has.
-async fn bind(address: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen on {address}"))?;
-    let address = listener
-        .local_addr()
-        .context("the listener has no address")?;
-    Ok((listener, address))
 }
 
 /// What the metrics show of the index.

@@ -84,8 +84,8 @@ pub struct Common {
 pub struct Serve {
     /// Path to a kubeconfig.
     pub kubeconfig: Option<PathBuf>,
-    /// Address to listen on.
-    pub bind_address: IpAddr,
+    /// Address to listen on; None is all addresses of the host.
+    pub bind_address: Option<IpAddr>,
     /// Port to listen on.
     pub secure_port: u16,
     /// Serving certificate and key, when given.

@@ -4,7 +4,8 @@ mod namespaces;
 mod registration;
 
 use self::namespaces::Seen;
-use super::{Access, App, Origin, bind};
+use super::listener::bind;
+use super::{Access, App, Origin};
 use crate::api::ruleset::OperationRuleSet;
 use crate::auth::{ClusterAuthenticator, ClusterAuthorizer, Trust, client_certificate_verifier};
 use crate::certs::{self, CaBundle, OwnCertificate, ServingCertificate};
@@ -24,7 +25,7 @@ use kube::api::{Patch, PatchParams};
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +52,7 @@ pub(super) async fn run(common: &Common, serve: Serve) -> anyhow::Result<()> {
     let connection = connect(&options).await?;
     let client = connection.client.clone();
     let mut app = App::start(common);
-    let (listener, address) = bind(SocketAddr::new(serve.bind_address, serve.secure_port)).await?;
+    let (listener, address) = bind(serve.bind_address, serve.secure_port)?;
 
     let access = access(&mut app, &client).await?;
     let tls = serving_certificate(&mut app, &client, &serve).await?;
@@ -166,7 +167,7 @@ async fn serving_certificate(
         serving
     } else {
         let names = service_names(&serve.service_name, &serve.namespace);
-        let ips = vec![std::net::Ipv4Addr::LOCALHOST.into()];
+        let ips = vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         let own = OwnCertificate::load(
             client.clone(),
             &serve.namespace,

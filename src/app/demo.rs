@@ -1,7 +1,8 @@
 //! Running without a cluster: a scenario or a folder in place of one, and everything
 //! else as it is.
 
-use super::{Access, App, Origin, bind, rule_set_source};
+use super::listener::bind;
+use super::{Access, App, Origin, rule_set_source};
 use crate::api::Gvr;
 use crate::api::ruleset::OperationRuleSet;
 use crate::auth::{AdministratorsOnly, TokenHolder, client_certificate_verifier};
@@ -16,7 +17,7 @@ use crate::serve::{self, discovery::CoreGroup, resource};
 use anyhow::Context as _;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -27,11 +28,7 @@ const SEED: u64 = 1;
 
 pub(super) async fn run(common: &Common, config: Demo) -> anyhow::Result<()> {
     let mut app = App::start(common);
-    let (listener, address) = bind(SocketAddr::new(
-        Ipv4Addr::LOCALHOST.into(),
-        config.secure_port,
-    ))
-    .await?;
+    let (listener, address) = bind(Some(Ipv4Addr::LOCALHOST.into()), config.secure_port)?;
 
     let authority = Authority::create()?;
     let certified = authority.issue(&["localhost".to_owned()], &[address.ip()])?;

@@ -84,9 +84,9 @@ pub(super) struct ServeFlags {
     /// Path to a kubeconfig; in a pod its service account is used
     #[arg(long, value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
-    /// Address to listen on
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0")]
-    pub(super) bind_address: IpAddr,
+    /// Address to listen on [default: ::, which serves IPv4 and IPv6, or 0.0.0.0 on a host without IPv6]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(super) bind_address: Option<IpAddr>,
     /// Port to listen on; 0 takes a free one
     #[arg(long, value_name = "PORT", default_value_t = 6443)]
     pub(super) secure_port: u16,

@@ -1,0 +1,117 @@
+//! The listening socket. Enters: the address to listen on, or none. Leaves: a socket, which
+//! serves IPv4 and IPv6 clients if no address is given.
+
+use anyhow::Context as _;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use tokio::net::TcpListener;
+
+/// Connections that the kernel holds until they are accepted (tokio's own number).
+const BACKLOG: i32 = 1024;
+
+/// Listens on `address`, or on all addresses of the host if there is none. The address that
+/// is returned has the port that the kernel chose if `port` is 0.
+pub(super) fn bind(
+    address: Option<IpAddr>,
+    port: u16,
+) -> anyhow::Result<(TcpListener, SocketAddr)> {
+    let listener = match address {
+        Some(address) => named(SocketAddr::new(address, port), open)?,
+        None => anywhere(port, open)?,
+    };
+    let address = listener
+        .local_addr()
+        .context("the listener has no address")?;
+    Ok((listener, address))
+}
+
+fn named<L>(address: SocketAddr, open: impl Fn(SocketAddr) -> io::Result<L>) -> anyhow::Result<L> {
+    open(address).with_context(|| format!("cannot listen on {address}"))
+}
+
+/// Listens on `[::]`, which takes IPv4 connections as well, or on `0.0.0.0` if the host has
+/// no IPv6. A port in use is an error: the other process may serve the IPv6 clients only.
+fn anywhere<L>(port: u16, open: impl Fn(SocketAddr) -> io::Result<L>) -> anyhow::Result<L> {
+    let address = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
+    match open(address) {
+        Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+            tracing::info!(%error, "cannot listen on IPv6; listening on IPv4 only");
+            named(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), open)
+        }
+        opened => opened.with_context(|| format!("cannot listen on {address}")),
+    }
+}
+
+fn open(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    if address.is_ipv6() {
+        // The host's default (net.ipv6.bindv6only) may be the other one.
+        socket.set_only_v6(false)?;
+    }
+    // A server that is started again does not wait for the connections of the one before.
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    /// What `anywhere` opens in order, if opening IPv6 and IPv4 ends like this.
+    fn opened(v6: Option<io::ErrorKind>, v4: Option<io::ErrorKind>) -> (Vec<String>, String) {
+        let tried = RefCell::new(Vec::new());
+        let end = anywhere(8443, |address| {
+            tried.borrow_mut().push(address.to_string());
+            let failure = if address.is_ipv6() { v6 } else { v4 };
+            failure.map_or(Ok(address), |kind| Err(kind.into()))
+        });
+        let end = end.map_or_else(|error| format!("{error:#}"), |address| address.to_string());
+        (tried.into_inner(), end)
+    }
+
+    #[test]
+    fn a_host_without_ipv6_is_listened_on_by_ipv4() {
+        let none = io::ErrorKind::AddrNotAvailable;
+        for v6 in [none, io::ErrorKind::Unsupported, io::ErrorKind::Other] {
+            let (tried, end) = opened(Some(v6), None);
+            assert_eq!(tried, ["[::]:8443", "0.0.0.0:8443"]);
+            assert_eq!(end, "0.0.0.0:8443");
+        }
+        let (_, end) = opened(Some(none), Some(io::ErrorKind::PermissionDenied));
+        assert!(end.starts_with("cannot listen on 0.0.0.0:8443: "), "{end}");
+    }
+
+    #[test]
+    fn ipv4_is_no_substitute_for_an_ipv6_port_in_use() {
+        let (tried, end) = opened(Some(io::ErrorKind::AddrInUse), None);
+        assert_eq!(tried, ["[::]:8443"]);
+        assert!(end.starts_with("cannot listen on [::]:8443: "), "{end}");
+        assert_eq!(
+            opened(None, None),
+            (vec!["[::]:8443".to_owned()], "[::]:8443".to_owned())
+        );
+    }
+
+    #[tokio::test]
+    async fn an_address_that_is_given_is_the_only_one() {
+        let given = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let (first, address) = bind(Some(given), 0).unwrap();
+        assert_eq!(address.ip(), given);
+        let error = bind(Some(given), address.port()).unwrap_err();
+        let text = format!("{error:#}");
+        assert!(
+            text.starts_with(&format!("cannot listen on {address}: ")),
+            "{text}"
+        );
+        drop(first);
+    }
+}
