@@ -8,6 +8,9 @@ mod cluster;
 mod demo;
 mod listener;
 mod persistence;
+mod signals;
+
+pub use signals::{Signal, Signals};
 
 use crate::api::Source;
 use crate::api::live::Phase;
@@ -21,7 +24,7 @@ use crate::rules::{
 use crate::serve::{self, Health, Limits, Resource, Server, VersionInfo, resource};
 use crate::telemetry::{IndexSample, Metrics, OperationSample};
 use crate::track::{self, Message, Retention, Settings, Tracker};
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
@@ -29,7 +32,6 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -41,8 +43,8 @@ const RING: Bounds = Bounds {
     age: Duration::from_mins(5),
 };
 
-/// Time between becoming unready and refusing connections: the aggregator and kube-proxy
-/// need some seconds to learn that this endpoint is gone.
+/// Time between becoming unready and refusing connections, if a Service may lead clients
+/// here: the aggregator and kube-proxy need some seconds to learn that this endpoint is gone.
 const UNREADY: Duration = Duration::from_secs(5);
 
 /// Reports of feeds that may wait for the controller; when it is full, feeds wait.
@@ -51,12 +53,19 @@ const FEEDBACK: usize = 256;
 /// Books that may wait for the supervisor; when it is full, the controller waits.
 const PUBLICATIONS: usize = 64;
 
-/// Runs until a signal ends it.
-pub async fn run(config: Config) -> anyhow::Result<()> {
+/// Runs until a signal stops it, also while it starts.
+pub async fn run(config: Config, signals: Signals) -> anyhow::Result<()> {
     match config.mode {
-        Mode::Serve(serve) => cluster::run(&config.common, serve).await,
-        Mode::Demo(demo) => demo::run(&config.common, demo).await,
+        Mode::Serve(serve) => cluster::run(config.common, serve, signals).await,
+        Mode::Demo(demo) => demo::run(config.common, demo, signals).await,
     }
+}
+
+/// A server whose start is complete.
+struct Started {
+    app: App,
+    /// Accepts connections until the shutdown.
+    listening: BoxFuture<'static, ()>,
 }
 
 /// What every way of running has.
@@ -67,6 +76,8 @@ struct App {
     metrics: Arc<Metrics>,
     health: Arc<Health>,
     shutdown: CancellationToken,
+    /// Whether it may be an endpoint of a Service.
+    behind_service: bool,
     /// Set once every target has been read since the start or is known to have a gap,
     /// however long that took, to the rule sets whose targets have one: what is not in the
     /// index then, and not theirs, is over.
@@ -92,7 +103,7 @@ struct Origin {
 
 impl App {
     /// An index, and the tracker that writes it.
-    fn start(common: &Common) -> Self {
+    fn start(common: &Common, behind_service: bool) -> Self {
         let metrics = Arc::new(Metrics::of_version(&common.version));
         let (writer, operations) = index::index(&resource::LIVE_LAYOUT, RING);
         let settings = Settings {
@@ -115,6 +126,7 @@ impl App {
             metrics,
             health: Arc::new(Health::new()),
             shutdown: CancellationToken::new(),
+            behind_service,
             settled: watch::Sender::new(None),
             version: common.version.clone(),
             limits: common.limits,
@@ -208,24 +220,18 @@ impl App {
     async fn until_stopped(
         mut self,
         listening: impl Future<Output = ()> + Send + 'static,
+        mut signals: Signals,
     ) -> anyhow::Result<()> {
         let mut listening = tokio::spawn(listening);
-        let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
-        let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
         let early = tokio::select! {
-            _ = terminate.recv() => {
-                tracing::info!("SIGTERM: not ready any more, stopping in {} s", UNREADY.as_secs());
+            signal = signals.next() => {
                 self.health.drain();
-                // A second signal does not wait.
-                tokio::select! {
-                    () = tokio::time::sleep(UNREADY) => {}
-                    _ = terminate.recv() => bail!("stopped at once by a second signal"),
-                    _ = interrupt.recv() => bail!("stopped at once by a second signal"),
+                // A person at a terminal sends SIGINT, and does not want to wait.
+                if signal == Signal::Terminate && self.may_be_routed_to() {
+                    unready(&mut signals).await?;
                 }
                 None
             }
-            // Somebody at a terminal, who does not want to wait.
-            _ = interrupt.recv() => None,
             Some(ended) = self.tasks.join_next() => Some(match ended {
                 Ok(name) => name.to_owned(),
                 Err(error) => error.to_string(),
@@ -244,8 +250,7 @@ impl App {
         };
         tokio::select! {
             () = drained => {}
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            _ = signals.next() => {}
         }
         self.last.shutdown().await;
         self.tasks.shutdown().await;
@@ -253,6 +258,24 @@ impl App {
             Some(task) => bail!("the task {task:?} ended, which it never should"),
             None => Ok(()),
         }
+    }
+
+    /// Whether a Service may lead clients here: its readiness probe has succeeded, or data
+    /// is served. Before that a stop interrupts no client.
+    fn may_be_routed_to(&self) -> bool {
+        self.behind_service && (self.health.was_ready() || self.health.synced())
+    }
+}
+
+/// Gives the Service time to lead clients elsewhere. A second signal does not wait.
+async fn unready(signals: &mut Signals) -> anyhow::Result<()> {
+    tracing::info!(
+        "SIGTERM: not ready any more, stopping in {} s",
+        UNREADY.as_secs()
+    );
+    tokio::select! {
+        () = tokio::time::sleep(UNREADY) => Ok(()),
+        _ = signals.next() => bail!("stopped at once by a second signal"),
     }
 }
 

@@ -1,9 +1,18 @@
-//! `ifo-apiserver`: parse, start the log, run.
+//! `ifo-apiserver`: catch signals, parse, start the log, run.
 
+use ifo::app::Signals;
 use ifo::config::Config;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // Before anything else: PID 1 does not get a signal that it has no handler for.
+    let signals = match Signals::install() {
+        Ok(signals) => signals,
+        Err(error) => {
+            eprintln!("ifo-apiserver: cannot wait for signals: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     let config = match Config::from_process() {
         Ok(config) => config,
         Err(error) => {
@@ -38,11 +47,15 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(ifo::app::run(config)) {
+    let code = match runtime.block_on(ifo::app::run(config, signals)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");
             ExitCode::FAILURE
         }
-    }
+    };
+    // Dropping the runtime would wait for threads that are blocked, for example by the
+    // lookup of a host name.
+    runtime.shutdown_background();
+    code
 }

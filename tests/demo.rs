@@ -12,3 +12,5 @@ mod harness;
 mod scenario;
 #[path = "demo/startup.rs"]
 mod startup;
+#[path = "demo/stop.rs"]
+mod stop;

@@ -13,6 +13,8 @@ mod demo;
 mod feeds;
 #[path = "pipeline/impostor.rs"]
 mod impostor;
+#[path = "pipeline/lifecycle.rs"]
+mod lifecycle;
 #[path = "pipeline/listener.rs"]
 mod listener;
 #[path = "pipeline/requests.rs"]

@@ -5,7 +5,7 @@ mod registration;
 
 use self::namespaces::Seen;
 use super::listener::bind;
-use super::{Access, App, Origin};
+use super::{Access, App, Origin, Signals, Started};
 use crate::api::ruleset::OperationRuleSet;
 use crate::auth::{ClusterAuthenticator, ClusterAuthorizer, Trust, client_certificate_verifier};
 use crate::certs::{self, CaBundle, OwnCertificate, ServingCertificate};
@@ -44,14 +44,23 @@ const NAMESPACES: Duration = Duration::from_secs(2);
 /// How long the start waits for what it cannot serve without.
 const START: Duration = Duration::from_mins(1);
 
-pub(super) async fn run(common: &Common, serve: Serve) -> anyhow::Result<()> {
+pub(super) async fn run(common: Common, serve: Serve, mut signals: Signals) -> anyhow::Result<()> {
+    let starting = start(common, serve);
+    match signals.unless_stopped(starting).await? {
+        Some(Started { app, listening }) => app.until_stopped(listening, signals).await,
+        None => Ok(()),
+    }
+}
+
+/// Everything until requests are served.
+async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
     let options = ConnectOptions {
         kubeconfig: serve.kubeconfig.clone(),
         api_timeout: common.api_timeout,
     };
     let connection = connect(&options).await?;
     let client = connection.client.clone();
-    let mut app = App::start(common);
+    let mut app = App::start(&common, true);
     let (listener, address) = bind(serve.bind_address, serve.secure_port)?;
 
     let access = access(&mut app, &client).await?;
@@ -77,17 +86,20 @@ pub(super) async fn run(common: &Common, serve: Serve) -> anyhow::Result<()> {
         app.keep("namespaces", gone);
     }
     if serve.persistence == Persistence::Crs {
-        app.persist(common, &connection, API_SERVICE);
+        app.persist(&common, &connection, API_SERVICE);
     }
     let origin = Origin {
-        restored: restored(&app, common, &serve, &connection, namespaces),
+        restored: restored(&app, &common, &serve, &connection, namespaces),
         resolve: Arc::new(Discovery::new(&connection, common.requeue)),
         rule_sets: rule_sets(client.clone()),
         status: Arc::new(StatusWriter(Api::all(client))),
-        feed: Arc::new(feed(connection, common, &app)),
+        feed: Arc::new(feed(connection, &common, &app)),
     };
-    app.detect(common, origin);
-    app.until_stopped(listening).await
+    app.detect(&common, origin);
+    Ok(Started {
+        app,
+        listening: listening.boxed(),
+    })
 }
 
 fn feed(connection: Connection, common: &Common, app: &App) -> Cluster {

@@ -2,7 +2,7 @@
 //! else as it is.
 
 use super::listener::bind;
-use super::{Access, App, Origin, rule_set_source};
+use super::{Access, App, Origin, Signals, Started, rule_set_source};
 use crate::api::Gvr;
 use crate::api::ruleset::OperationRuleSet;
 use crate::auth::{AdministratorsOnly, TokenHolder, client_certificate_verifier};
@@ -26,8 +26,33 @@ use uuid::Uuid;
 /// down about it can be found again.
 const SEED: u64 = 1;
 
-pub(super) async fn run(common: &Common, config: Demo) -> anyhow::Result<()> {
-    let mut app = App::start(common);
+pub(super) async fn run(common: Common, config: Demo, mut signals: Signals) -> anyhow::Result<()> {
+    let path = std::path::absolute(&config.kubeconfig_out)
+        .unwrap_or_else(|_| config.kubeconfig_out.clone());
+    let starting = start(common, config);
+    let Some((Started { app, listening }, cluster)) = signals.unless_stopped(starting).await?
+    else {
+        return Ok(());
+    };
+    // Not before the start is complete: a signal during the start leaves no file behind.
+    kubeconfig::write(&path, &cluster.server, &cluster.ca, &cluster.credential)?;
+    println!("{}", demo::commands(&path));
+    let ended = app.until_stopped(listening, signals).await;
+    // It leads nowhere any more, and holds a credential.
+    let _ = std::fs::remove_file(&path);
+    ended
+}
+
+/// What the kubeconfig tells of the demo.
+struct Cluster {
+    server: String,
+    ca: String,
+    credential: Credential,
+}
+
+/// Everything until requests are served.
+async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, Cluster)> {
+    let mut app = App::start(&common, false);
     let (listener, address) = bind(Some(Ipv4Addr::LOCALHOST.into()), config.secure_port)?;
 
     let authority = Authority::create()?;
@@ -53,21 +78,17 @@ pub(super) async fn run(common: &Common, config: Demo) -> anyhow::Result<()> {
     );
 
     let origin = origin(&mut app, &config, shelf).await?;
-    app.detect(common, origin);
-
-    let server = format!("https://{address}");
-    kubeconfig::write(
-        &config.kubeconfig_out,
-        &server,
-        &authority.bundle()?,
-        &Credential::Token(token),
-    )?;
-    let path = std::path::absolute(&config.kubeconfig_out).unwrap_or(config.kubeconfig_out);
-    println!("{}", demo::commands(&path));
-    app.until_stopped(listening).await?;
-    // It leads nowhere any more, and holds a credential.
-    let _ = std::fs::remove_file(&path);
-    Ok(())
+    app.detect(&common, origin);
+    let started = Started {
+        app,
+        listening: listening.boxed(),
+    };
+    let cluster = Cluster {
+        server: format!("https://{address}"),
+        ca: authority.bundle()?,
+        credential: Credential::Token(token),
+    };
+    Ok((started, cluster))
 }
 
 /// A scenario or a folder; shipped rule sets or a folder of them.

@@ -260,7 +260,14 @@ async fn connection(
         };
         let stopped = tokio::select! {
             ended = connection.as_mut() => return ended.map_err(Closed::Http),
-            () = shutdown.cancelled() => true,
+            () = shutdown.cancelled() => {
+                // A client that has sent no request has nothing to finish. If it has not
+                // sent the preface of HTTP/2 either, a graceful end would wait for that.
+                if !guest.asked() {
+                    return Ok(());
+                }
+                true
+            }
             idle = idle => {
                 idle?;
                 false

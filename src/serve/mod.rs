@@ -151,6 +151,7 @@ const OPEN: usize = 2000;
 pub struct Health {
     synced: AtomicBool,
     draining: AtomicBool,
+    was_ready: AtomicBool,
 }
 
 impl Health {
@@ -172,6 +173,16 @@ impl Health {
     /// From now on `/readyz` fails, so that no new requests are sent here.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
+    }
+
+    /// A readiness probe has succeeded.
+    fn set_was_ready(&self) {
+        self.was_ready.store(true, Ordering::Release);
+    }
+
+    /// Whether a readiness probe has succeeded since the start.
+    pub fn was_ready(&self) -> bool {
+        self.was_ready.load(Ordering::Acquire)
     }
 
     /// Whether the server is about to stop.

@@ -104,6 +104,9 @@ fn answer(name: &str, checks: &[Check], health: &Health, uri: &Uri) -> Response 
             format!("{report}{name} check failed"),
         );
     }
+    if name == "readyz" {
+        health.set_was_ready();
+    }
     if !verbose {
         return ok("ok".to_owned());
     }

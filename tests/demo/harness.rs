@@ -26,10 +26,10 @@ pub const RULE_SETS: &str = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
 
 /// What a process has written so far, in lines.
 #[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<String>>>);
+pub struct Written(Arc<Mutex<Vec<String>>>);
 
 impl Written {
-    fn of(from: impl AsyncRead + Send + Unpin + 'static) -> Self {
+    pub fn of(from: impl AsyncRead + Send + Unpin + 'static) -> Self {
         let written = Self::default();
         let lines = written.clone();
         tokio::spawn(async move {
@@ -41,7 +41,7 @@ impl Written {
         written
     }
 
-    fn lines(&self) -> Vec<String> {
+    pub fn lines(&self) -> Vec<String> {
         self.0.lock().unwrap().clone()
     }
 }
@@ -54,7 +54,7 @@ pub struct Demo {
     pub kubeconfig: PathBuf,
     pub client: Client,
     pub config: Config,
-    _folder: tempfile::TempDir,
+    _folder: Option<tempfile::TempDir>,
 }
 
 /// The binary, with nothing of this process's environment that would configure it.
@@ -71,16 +71,26 @@ pub fn binary(args: &[&str]) -> Command {
 }
 
 impl Demo {
-    /// Starts a demo and waits for its kubeconfig.
+    /// Starts a demo and waits until it is ready.
     pub async fn start(args: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
+        Self::launch(&kubeconfig, Some(folder), args).await
+    }
+
+    /// The same, with this kubeconfig, where there may be one already.
+    pub async fn start_at(kubeconfig: &Path, args: &[&str]) -> Self {
+        Self::launch(kubeconfig, None, args).await
+    }
+
+    async fn launch(kubeconfig: &Path, folder: Option<tempfile::TempDir>, args: &[&str]) -> Self {
         let mut command = binary(&["demo", "--kubeconfig-out"]);
-        let mut child = command.arg(&kubeconfig).args(args).spawn().unwrap();
+        let mut child = command.arg(kubeconfig).args(args).spawn().unwrap();
         let out = Written::of(child.stdout.take().unwrap());
         let log = Written::of(child.stderr.take().unwrap());
         let started = Instant::now();
-        while !kubeconfig.exists() {
+        // The commands to try, which are printed after the kubeconfig is written.
+        while out.lines().is_empty() {
             assert!(
                 started.elapsed() < DEADLINE && child.try_wait().unwrap().is_none(),
                 "no demo: {:#?}",
@@ -88,7 +98,7 @@ impl Demo {
             );
             sleep(LOOK).await;
         }
-        let read = Kubeconfig::read_from(&kubeconfig).unwrap();
+        let read = Kubeconfig::read_from(kubeconfig).unwrap();
         let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
             .await
             .unwrap();
@@ -96,7 +106,7 @@ impl Demo {
             child,
             out,
             log,
-            kubeconfig,
+            kubeconfig: kubeconfig.to_owned(),
             client: Client::try_from(config.clone()).unwrap(),
             config,
             _folder: folder,
@@ -182,22 +192,48 @@ impl Demo {
     }
 
     /// Sends a signal by its name.
-    pub fn signal(&self, signal: &str) {
-        let id = self.id().to_string();
-        let sent = std::process::Command::new("kill")
-            .args(["-s", signal, &id])
-            .status()
-            .unwrap();
-        assert!(sent.success());
+    pub fn signal(&self, name: &str) {
+        signal(self.id(), name);
     }
 
     /// Waits for its end.
     pub async fn ended(&mut self) -> ExitStatus {
-        timeout(DEADLINE, self.child.wait())
-            .await
-            .expect("it ends")
-            .unwrap()
+        ended(&mut self.child).await
     }
+}
+
+/// Sends a signal by its name.
+pub fn signal(process: u32, name: &str) {
+    let id = process.to_string();
+    let sent = std::process::Command::new("kill")
+        .args(["-s", name, &id])
+        .status()
+        .unwrap();
+    assert!(sent.success());
+}
+
+/// Waits for the end of a process.
+pub async fn ended(child: &mut Child) -> ExitStatus {
+    timeout(DEADLINE, child.wait())
+        .await
+        .expect("it ends")
+        .unwrap()
+}
+
+/// Waits until a process has handlers for SIGTERM and SIGINT.
+pub async fn catches_signals(child: &Child) {
+    const SIGINT: u64 = 1 << (2 - 1);
+    const SIGTERM: u64 = 1 << (15 - 1);
+    let status = format!("/proc/{}/status", child.id().expect("it runs"));
+    eventually("handlers of signals", async || {
+        let status = std::fs::read_to_string(&status).expect("it runs");
+        let mask = status
+            .lines()
+            .find_map(|line| line.strip_prefix("SigCgt:"))?;
+        let mask = u64::from_str_radix(mask.trim(), 16).expect("it is a mask");
+        (mask & SIGINT != 0 && mask & SIGTERM != 0).then_some(())
+    })
+    .await;
 }
 
 /// `subject operation` of an operation that is not over.

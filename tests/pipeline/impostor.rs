@@ -2,9 +2,11 @@
 //! it can say what no HTTP library would. It answers sanely what the server needs to
 //! start, and about each hostile resource what a script says.
 
+use crate::demo::eventually;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufStream};
@@ -80,19 +82,43 @@ struct State {
     /// By rule set, all statuses that were ever written.
     statuses: Mutex<BTreeMap<String, Vec<Value>>>,
     stage: Mutex<usize>,
+    /// The path that is never answered, if any, and how often it was asked for.
+    silent: Option<(&'static str, AtomicUsize)>,
 }
 
 impl Impostor {
+    /// Serves no resource, and never answers requests for this path.
+    pub async fn silent_about(path: &'static str) -> Self {
+        Self::serve(BTreeMap::new(), Some((path, AtomicUsize::new(0)))).await
+    }
+
+    /// Waits for a request that is never answered.
+    pub async fn is_silent(&self) {
+        let (path, asked) = self.state.silent.as_ref().expect("a path without answers");
+        eventually(path, async || {
+            (asked.load(Ordering::Relaxed) > 0).then_some(())
+        })
+        .await;
+    }
+
     /// Serves these resources, each with a rule set of its name that looks for objects
     /// whose state is `Busy`.
     pub async fn start(scripts: impl IntoIterator<Item = (&'static str, Script)>) -> Self {
+        Self::serve(scripts.into_iter().collect(), None).await
+    }
+
+    async fn serve(
+        scripts: BTreeMap<&'static str, Script>,
+        silent: Option<(&'static str, AtomicUsize)>,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let state = Arc::new(State {
-            scripts: scripts.into_iter().collect(),
+            scripts,
             asked: Mutex::default(),
             statuses: Mutex::default(),
             stage: Mutex::new(0),
+            silent,
         });
         let serving = Arc::clone(&state);
         let task = tokio::spawn(async move {
@@ -176,6 +202,12 @@ impl State {
         let mut words = first.split(' ');
         let (method, uri) = (words.next().unwrap(), words.next().unwrap_or_default());
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+        if let Some((silent, asked)) = &self.silent
+            && *silent == path
+        {
+            asked.fetch_add(1, Ordering::Relaxed);
+            return self.perform(stream, "", vec![Step::Stay]).await;
+        }
         let things = format!("/apis/{GROUP}/v1/");
         match path.strip_prefix(&things) {
             Some(resource) if self.scripts.contains_key(resource) => {

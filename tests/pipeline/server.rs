@@ -1,13 +1,15 @@
 //! The real binary in front of an impostor.
 
-use crate::demo::{DEADLINE, OPERATIONS, active, binary, eventually};
+use crate::demo::{DEADLINE, OPERATIONS, active, binary, ended, eventually, signal};
 use crate::impostor::Impostor;
 use ifo::certs::Authority;
 use kube::{Client, Config};
 use serde_json::Value;
+use std::path::Path;
+use std::process::ExitStatus;
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::Child;
+use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
 /// Settings that make the tests quick; no test is about them.
@@ -17,9 +19,54 @@ const QUICK: [&str; 3] = [
     "--informer-sync-timeout=2s",
 ];
 
+/// Where the serving certificate comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Certificate {
+    /// The flags of the command.
+    Given,
+    /// The server's own CA, whose Secret it reads.
+    Own,
+}
+
+/// Writes a serving certificate, and a kubeconfig for the kube-apiserver at `address`.
+pub fn write_files(folder: &Path, address: &str) -> Authority {
+    let authority = Authority::create().unwrap();
+    let loopback = ["127.0.0.1".parse().unwrap(), "::1".parse().unwrap()];
+    let certified = authority
+        .issue(&["localhost".to_owned()], &loopback)
+        .unwrap();
+    std::fs::write(folder.join("tls.crt"), &certified.chain).unwrap();
+    std::fs::write(folder.join("tls.key"), &certified.key).unwrap();
+    let kubeconfig = format!(
+        "{{apiVersion: v1, kind: Config, current-context: c, contexts: [{{name: c, context: {{cluster: k, user: u}}}}], \
+         clusters: [{{name: k, cluster: {{server: \"http://{address}\"}}}}], users: [{{name: u, user: {{token: t}}}}]}}"
+    );
+    std::fs::write(folder.join("kubeconfig"), kubeconfig).unwrap();
+    authority
+}
+
+/// The server with these files; it writes its port to `port`.
+pub fn command(folder: &Path, certificate: Certificate) -> Command {
+    let mut command = binary(&QUICK);
+    command
+        .args(["--secure-port=0", "--port-file"])
+        .arg(folder.join("port"))
+        .arg("--kubeconfig")
+        .arg(folder.join("kubeconfig"));
+    if certificate == Certificate::Given {
+        command
+            .arg("--tls-cert-file")
+            .arg(folder.join("tls.crt"))
+            .arg("--tls-private-key-file")
+            .arg(folder.join("tls.key"));
+    }
+    command
+}
+
 /// A server that runs; it is killed when this is dropped.
 pub struct Server {
     pub client: Client,
+    pub config: Config,
     child: Child,
     log: Arc<Mutex<Vec<String>>>,
     _folder: tempfile::TempDir,
@@ -27,29 +74,15 @@ pub struct Server {
 
 impl Server {
     pub async fn start(impostor: &Impostor) -> Self {
+        Self::start_with(impostor, &["--bind-address=127.0.0.1"]).await
+    }
+
+    pub async fn start_with(impostor: &Impostor, args: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| folder.path().join(name);
-        let authority = Authority::create().unwrap();
-        let certified = authority
-            .issue(&["localhost".to_owned()], &["127.0.0.1".parse().unwrap()])
-            .unwrap();
-        std::fs::write(file("tls.crt"), &certified.chain).unwrap();
-        std::fs::write(file("tls.key"), &certified.key).unwrap();
-        let kubeconfig = format!(
-            "{{apiVersion: v1, kind: Config, current-context: c, contexts: [{{name: c, context: {{cluster: k, user: u}}}}], \
-             clusters: [{{name: k, cluster: {{server: \"http://{}\"}}}}], users: [{{name: u, user: {{token: t}}}}]}}",
-            impostor.address
-        );
-        std::fs::write(file("kubeconfig"), kubeconfig).unwrap();
-        let mut child = binary(&QUICK)
-            .args(["--bind-address=127.0.0.1", "--secure-port=0", "--port-file"])
-            .arg(file("port"))
-            .arg("--kubeconfig")
-            .arg(file("kubeconfig"))
-            .arg("--tls-cert-file")
-            .arg(file("tls.crt"))
-            .arg("--tls-private-key-file")
-            .arg(file("tls.key"))
+        let authority = write_files(folder.path(), &impostor.address.to_string());
+        let mut child = command(folder.path(), Certificate::Given)
+            .args(args)
             .spawn()
             .unwrap();
         let log = Arc::<Mutex<Vec<String>>>::default();
@@ -74,7 +107,8 @@ impl Server {
         ]);
         config.auth_info.token = Some("token".to_owned().into());
         Self {
-            client: Client::try_from(config).unwrap(),
+            client: Client::try_from(config.clone()).unwrap(),
+            config,
             child,
             log,
             _folder: folder,
@@ -118,6 +152,25 @@ impl Server {
             );
             tokio::time::sleep(crate::demo::LOOK).await;
         }
+    }
+
+    /// Sends a signal by its name.
+    pub fn signal(&self, name: &str) {
+        signal(self.child.id().unwrap(), name);
+    }
+
+    /// Waits for the end of the process.
+    pub async fn ended(&mut self) -> ExitStatus {
+        ended(&mut self.child).await
+    }
+
+    /// Waits until a line of the log has this text.
+    pub async fn logged(&self, text: &str) {
+        eventually(text, async || {
+            let log = self.log();
+            log.iter().any(|line| line.contains(text)).then_some(())
+        })
+        .await;
     }
 
     pub fn log(&self) -> Vec<String> {

@@ -1,0 +1,98 @@
+//! The signals that stop the process. Enters: SIGTERM and SIGINT. Leaves: each of them, in
+//! the order of arrival, to whoever asks for the next one.
+
+use anyhow::Context as _;
+use std::io;
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// Signals that may wait to be read: the first one stops the process, the second one ends
+/// the wait for its clients.
+const QUEUE: usize = 2;
+
+/// A signal that stops the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// SIGTERM, which the kubelet sends.
+    Terminate,
+    /// SIGINT, which a terminal sends for Ctrl-C.
+    Interrupt,
+}
+
+impl Signal {
+    /// Its name, such as `SIGTERM`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Terminate => "SIGTERM",
+            Self::Interrupt => "SIGINT",
+        }
+    }
+}
+
+/// The signals that have arrived.
+#[derive(Debug)]
+pub struct Signals(mpsc::Receiver<Signal>);
+
+impl Signals {
+    /// Installs the handlers. To be called before anything else: the kernel does not deliver
+    /// a signal without a handler to PID 1, which the server is in its container.
+    ///
+    /// A thread of its own waits for the signals. The rest of the process may block every
+    /// thread of its runtime, for example with an exec plugin of a kubeconfig.
+    ///
+    /// # Errors
+    ///
+    /// The system has no file descriptor or thread for it.
+    pub fn install() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_io().build()?;
+        let within = runtime.enter();
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        drop(within);
+        let (send, arrived) = mpsc::channel(QUEUE);
+        let forward = async move {
+            loop {
+                let signal = tokio::select! {
+                    Some(()) = terminate.recv() => Signal::Terminate,
+                    Some(()) = interrupt.recv() => Signal::Interrupt,
+                    else => return,
+                };
+                if send.send(signal).await.is_err() {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(move || runtime.block_on(forward))?;
+        Ok(Self(arrived))
+    }
+
+    /// The next signal, as soon as it arrives.
+    pub async fn next(&mut self) -> Signal {
+        match self.0.recv().await {
+            Some(signal) => signal,
+            // The thread has ended, so no signal can arrive any more.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Runs a part of the start, unless a signal arrives first; None then. The part runs in
+    /// a task of its own, so it may block its thread.
+    pub(super) async fn unless_stopped<T: Send + 'static>(
+        &mut self,
+        part: impl Future<Output = anyhow::Result<T>> + Send + 'static,
+    ) -> anyhow::Result<Option<T>> {
+        let mut part = tokio::spawn(part);
+        tokio::select! {
+            biased;
+            signal = self.next() => {
+                part.abort();
+                tracing::info!("{}: stopping before the start is complete", signal.name());
+                Ok(None)
+            }
+            ended = &mut part => ended.context("the start failed")?.map(Some),
+        }
+    }
+}
