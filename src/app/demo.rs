@@ -34,13 +34,17 @@ pub(super) async fn run(common: Common, config: Demo, mut signals: Signals) -> a
     else {
         return Ok(());
     };
+    if kubeconfig::is_in_use(&path) {
+        tracing::warn!(
+            "another demo that is running has written {}: kubectl uses this demo from now on",
+            path.display()
+        );
+    }
     // Not before the start is complete: a signal during the start leaves no file behind.
-    kubeconfig::write(&path, &cluster.server, &cluster.ca, &cluster.credential)?;
+    // The file is removed when this function returns, however it does.
+    let _file = kubeconfig::write(&path, &cluster.server, &cluster.ca, &cluster.credential)?;
     println!("{}", demo::commands(&path));
-    let ended = app.until_stopped(listening, signals).await;
-    // It leads nowhere any more, and holds a credential.
-    let _ = std::fs::remove_file(&path);
-    ended
+    app.until_stopped(listening, signals).await
 }
 
 /// What the kubeconfig tells of the demo.

@@ -1,12 +1,13 @@
 //! The kubeconfig with which kubectl talks to the demo.
 //!
 //! It holds a credential: the file is created with mode 0600, and appears under its
-//! name complete or not at all.
+//! name complete or not at all. It is removed with the demo, unless somebody has changed
+//! or replaced it, for example another demo with the same path.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::fmt;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -69,6 +70,49 @@ pub enum KubeconfigError {
     },
 }
 
+/// A kubeconfig on disk. The file is removed when this is dropped, unless its content is
+/// no longer what was written.
+pub struct Written {
+    path: PathBuf,
+    content: String,
+    /// Locked for as long as the demo runs, for [`is_in_use`].
+    _file: File,
+}
+
+/// Does not show the secret.
+impl fmt::Debug for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Written").field(&self.path).finish()
+    }
+}
+
+impl Written {
+    /// Whether the file has the content that was written. Its type and length are compared
+    /// first, so a pipe or a huge file is not read.
+    fn is_unchanged(&self) -> bool {
+        fs::symlink_metadata(&self.path)
+            .is_ok_and(|now| now.is_file() && now.len() == self.content.len() as u64)
+            && fs::read_to_string(&self.path).is_ok_and(|now| now == self.content)
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        if self.is_unchanged() {
+            // A file that is left leads nowhere; there is nobody to tell.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Whether the file at `path` was written by a demo that is still running. The lock on the
+/// file tells, which the kernel releases when the demo ends, however it ends.
+pub fn is_in_use(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
+        && File::open(path)
+            .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
 /// Writes a kubeconfig for `server` (such as `https://127.0.0.1:6443`), which shows a
 /// certificate of the CA `ca_pem`. What is at `path` is replaced in one step; a
 /// symbolic link there is replaced too, not followed.
@@ -77,7 +121,7 @@ pub fn write(
     server: &str,
     ca_pem: &str,
     credential: &Credential,
-) -> Result<(), KubeconfigError> {
+) -> Result<Written, KubeconfigError> {
     let name = path
         .file_name()
         .ok_or_else(|| KubeconfigError::NoFileName(path.to_owned()))?;
@@ -101,6 +145,8 @@ pub fn write(
             folder: folder.to_owned(),
             source,
         })?;
+    // A file system without locks costs only the hint of `is_in_use`.
+    let _ = file.try_lock();
     let content = render(server, ca_pem, credential);
     let result = file
         .write_all(content.as_bytes())
@@ -119,7 +165,11 @@ pub fn write(
         // The first error is the one to tell; a file that is left has mode 0600.
         let _ = fs::remove_file(&temporary);
     }
-    result
+    result.map(|()| Written {
+        path: path.to_owned(),
+        content,
+        _file: file,
+    })
 }
 
 /// YAML with every value in double quotes as JSON writes them, which YAML reads the
@@ -181,7 +231,7 @@ mod tests {
             certificate_pem: "certificate".to_owned(),
             key_pem: "key".to_owned(),
         };
-        write(&path, SERVER, "authority", &credential).unwrap();
+        let _written = write(&path, SERVER, "authority", &credential).unwrap();
         let config = Kubeconfig::read_from(&path).unwrap();
         assert_eq!(config.current_context.as_deref(), Some(NAME));
         let cluster = config.clusters[0].cluster.as_ref().unwrap();
@@ -206,7 +256,7 @@ mod tests {
         // A file that was open to all before is not written into, but replaced.
         fs::write(&path, "old").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
-        write(&path, SERVER, "authority", &token()).unwrap();
+        let _written = write(&path, SERVER, "authority", &token()).unwrap();
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -218,7 +268,7 @@ mod tests {
         let (path, victim) = (folder.path().join("config"), folder.path().join("victim"));
         fs::write(&victim, "precious").unwrap();
         symlink(&victim, &path).unwrap();
-        write(&path, SERVER, "authority", &token()).unwrap();
+        let _written = write(&path, SERVER, "authority", &token()).unwrap();
         assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
         assert!(fs::symlink_metadata(&path).unwrap().is_file());
     }
@@ -227,13 +277,13 @@ mod tests {
     fn a_reader_sees_the_old_file_or_the_new_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
-        write(&path, SERVER, "authority", &token()).unwrap();
+        let _written = write(&path, SERVER, "authority", &token()).unwrap();
         let whole = fs::read_to_string(&path).unwrap();
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
-                for _ in 0..50 {
-                    write(&path, SERVER, "authority", &token()).unwrap();
-                }
+                // All are kept: dropping one would remove the file, whose content is equal.
+                let write = |_| write(&path, SERVER, "authority", &token()).unwrap();
+                (0..50).map(write).collect::<Vec<_>>()
             });
             while !writer.is_finished() {
                 assert_eq!(fs::read_to_string(&path).unwrap(), whole);
@@ -257,7 +307,38 @@ mod tests {
     }
 
     #[test]
+    fn the_file_is_removed_with_its_demo_but_not_the_file_of_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        let written = |token: &str| {
+            let credential = Credential::Token(token.to_owned());
+            write(&path, SERVER, "authority", &credential).unwrap()
+        };
+        assert!(!is_in_use(&path));
+        let old = written("old");
+        assert!(is_in_use(&path));
+        let new = written("new");
+        drop(old);
+        assert!(fs::read_to_string(&path).unwrap().contains("new"));
+        assert!(is_in_use(&path));
+        drop(new);
+        assert!(!path.exists());
+
+        // A person has added a cluster of their own.
+        let edited = written("edited");
+        let mut text = fs::read_to_string(&path).unwrap();
+        text.push_str("# mine\n");
+        fs::write(&path, &text).unwrap();
+        drop(edited);
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        assert!(!is_in_use(&path), "its demo has ended");
+    }
+
+    #[test]
     fn debugging_a_credential_shows_no_secret() {
         assert!(!format!("{:?}", token()).contains("1e5"));
+        let folder = tempfile::tempdir().unwrap();
+        let written = write(&folder.path().join("config"), SERVER, "authority", &token());
+        assert!(!format!("{written:?}").contains("1e5"));
     }
 }

@@ -1,6 +1,23 @@
 //! How a demo stops, and what it leaves behind.
 
-use super::harness::{Written, binary, catches_signals, ended, signal};
+use super::harness::{Demo, Written, binary, catches_signals, ended, signal};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_demo_leaves_the_kubeconfig_of_a_new_one_with_the_same_path() {
+    let mut old = Demo::start(&[]).await;
+    let path = old.kubeconfig.clone();
+    let mut new = Demo::start_at(&path, &[]).await;
+    new.logged(&["WARN", "another demo", path.to_str().unwrap()])
+        .await;
+    let content = std::fs::read_to_string(&path).unwrap();
+    old.signal("TERM");
+    assert_eq!(old.ended().await.code(), Some(0), "{:#?}", old.log());
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
+    new.operations().await;
+    new.signal("TERM");
+    assert_eq!(new.ended().await.code(), Some(0), "{:#?}", new.log());
+    assert!(!path.exists());
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_during_the_start_ends_a_demo_and_leaves_no_file() {
