@@ -10,8 +10,8 @@
 //! the cluster (as the kube-apiserver does) is kept, and so is one of a known user with a
 //! request in flight.
 
+use super::connections::{ClientConnection, Connections};
 use super::delivery::{Exchange, STALLED};
-use super::guests::{Guest, Guests};
 use super::request_log::ClientAddress;
 use crate::auth::PeerCertificates;
 use axum::Router;
@@ -86,7 +86,7 @@ pub async fn serve(
     let mut tls = tls.as_ref().clone();
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let tls = TlsAcceptor::from(Arc::new(tls));
-    let guests = Guests::new(connections, connections.div_ceil(2));
+    let admission = Connections::new(connections, connections.div_ceil(2));
     let mut connections = JoinSet::new();
     loop {
         // Finished tasks are taken out, or they would pile up.
@@ -104,25 +104,25 @@ pub async fn serve(
                 continue;
             }
         };
-        let stay = tokio::select! {
+        let slot = tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
-            stay = guests.enter(peer.ip()) => stay,
+            slot = admission.enter(peer.ip()) => slot,
         };
-        let Some(stay) = stay else {
+        let Some(slot) = slot else {
             tracing::debug!(%peer, "more connections than one address may have");
             continue;
         };
         let (tls, router, shutdown) = (tls.clone(), router.clone(), shutdown.clone());
         connections.spawn(async move {
             let ended = tokio::select! {
-                ended = connection((stream, peer), &tls, router, &stay.guest, shutdown) => ended,
-                () = stay.guest.dismissed() => Err(Closed::Dismissed),
+                ended = connection((stream, peer), &tls, router, &slot.connection, shutdown) => ended,
+                () = slot.connection.dismissed() => Err(Closed::Dismissed),
             };
             if let Err(error) = ended {
                 tracing::debug!(%peer, %error, "connection ended");
             }
-            drop(stay);
+            drop(slot);
         });
     }
     drop(listener);
@@ -178,7 +178,7 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
     // Events are small and must not wait for one another.
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
-    // A peer that vanished, and one that stopped reading, would otherwise stay for ever:
+    // A peer that vanished, and one that stopped reading, would otherwise slot for ever:
     // nothing above is asked to run while there is nowhere to write to.
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
     #[cfg(target_os = "linux")]
@@ -216,7 +216,7 @@ async fn connection(
     (stream, address): (TcpStream, SocketAddr),
     tls: &TlsAcceptor,
     router: Router,
-    guest: &Arc<Guest>,
+    client: &Arc<ClientConnection>,
     shutdown: CancellationToken,
 ) -> Result<(), Closed> {
     tune(&stream).map_err(Closed::Socket)?;
@@ -237,7 +237,7 @@ async fn connection(
             .map(|certificate| certificate.clone().into_owned())
             .collect(),
     );
-    let whose = Arc::clone(guest);
+    let whose = Arc::clone(client);
     let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
         request.extensions_mut().insert(ClientAddress(address));
@@ -248,14 +248,14 @@ async fn connection(
         let mut connection = pin!(protocol.serve_connection(TokioIo::new(stream), service));
         let idle = async {
             tokio::time::sleep(FIRST_REQUEST).await;
-            if !guest.asked() {
+            if !client.asked() {
                 return Err(Closed::Silent);
             }
             // HTTP/1.1 has its own limit, which is that for headers.
             if !http2 {
                 std::future::pending::<()>().await;
             }
-            until_idle(guest).await;
+            until_idle(client).await;
             Ok(())
         };
         let stopped = tokio::select! {
@@ -263,7 +263,7 @@ async fn connection(
             () = shutdown.cancelled() => {
                 // A client that has sent no request has nothing to finish. If it has not
                 // sent the preface of HTTP/2 either, a graceful end would wait for that.
-                if !guest.asked() {
+                if !client.asked() {
                     return Ok(());
                 }
                 true
@@ -296,10 +296,10 @@ async fn connection(
 }
 
 /// Waits until a connection has had no request in flight for a while.
-async fn until_idle(guest: &Guest) {
+async fn until_idle(client: &ClientConnection) {
     loop {
         let now = Instant::now();
-        let due = guest.idle_since().unwrap_or(now) + IDLE;
+        let due = client.idle_since().unwrap_or(now) + IDLE;
         if due <= now {
             return;
         }

@@ -8,7 +8,7 @@
 //! request · accept · negotiate · options · select: what was asked
 //! encode · table · status · respond: the answer       gzip · delivery: its way back
 //! request_log: one line for each request
-//! guests: who is connected           places: who may have how much
+//! connections: who is connected      places: who may have how much
 //! ```
 //!
 //! Promises: discovery answers from the first moment and to everybody; a list is exactly
@@ -19,6 +19,7 @@
 mod accept;
 mod access;
 mod completeness;
+mod connections;
 mod delivery;
 pub mod discovery;
 mod document;
@@ -27,7 +28,6 @@ mod example;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 mod get;
-mod guests;
 mod gzip;
 mod lines;
 mod list;
@@ -60,7 +60,7 @@ use axum::extract::State;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
-use guests::Recognizing;
+use connections::Recognizing;
 use http::{HeaderMap, StatusCode};
 use places::Places;
 use request::{Asked, Request};
@@ -246,7 +246,7 @@ pub fn router(mut server: Server) -> Router {
         .method_not_allowed_fallback(async || Failure::method_not_allowed().into_response())
         .with_state(Arc::clone(&shared))
         .layer(from_fn_with_state(Arc::clone(&shared), access::admit))
-        .layer(from_fn_with_state(shared, guests::recognize));
+        .layer(from_fn_with_state(shared, connections::recognize));
     // Around the routes and not a layer of theirs, which would run after the choice.
     Router::new().fallback_service(MapRequest::new(routes, without_slash))
 }

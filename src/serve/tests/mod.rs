@@ -1,10 +1,10 @@
 //! The room as clients see it: requests into the router, with a real index behind and
 //! fakes for who may.
 
+mod admission;
 mod completeness;
 mod compression;
 mod connections;
-mod crowds;
 mod limits;
 mod listening;
 mod objects;

@@ -35,15 +35,15 @@ const ANONYMOUS: &str = "system:anonymous";
 
 tokio::task_local! {
     /// The connection that the request at work came by.
-    static GUEST: Arc<Guest>;
+    static CONNECTION: Arc<ClientConnection>;
 }
 
 /// All connections: so many, and so many of each address.
-pub struct Guests {
+pub struct Connections {
     most: usize,
     each: usize,
     /// By the order in which they came.
-    here: Mutex<BTreeMap<u64, Arc<Guest>>>,
+    here: Mutex<BTreeMap<u64, Arc<ClientConnection>>>,
     left: Notify,
 }
 
@@ -55,7 +55,7 @@ enum Full {
     Wait,
 }
 
-impl Guests {
+impl Connections {
     /// `most` in all, `each` of each address.
     pub fn new(most: usize, each: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -68,11 +68,11 @@ impl Guests {
 
     /// A place for one more, for which another may be closed; it waits until there is
     /// one. None if its address has all it may, and needs them.
-    pub async fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Stay> {
+    pub async fn enter(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionSlot> {
         loop {
             let left = self.left.notified();
             match self.try_enter(address) {
-                Ok(stay) => return Some(stay),
+                Ok(slot) => return Some(slot),
                 Err(Full::Refused) => return None,
                 Err(Full::Wait) => {}
             }
@@ -83,18 +83,18 @@ impl Guests {
         }
     }
 
-    fn try_enter(self: &Arc<Self>, address: IpAddr) -> Result<Stay, Full> {
+    fn try_enter(self: &Arc<Self>, address: IpAddr) -> Result<ConnectionSlot, Full> {
         let mut here = self.here();
         let neighbours: Vec<_> = here.values().filter(|it| it.address == address).collect();
         let crowded = neighbours.len() >= self.each;
         if !crowded && here.len() < self.most {
             let number = here.last_key_value().map_or(0, |(last, _)| last + 1);
-            let guest = Arc::new(Guest::new(address));
-            here.insert(number, Arc::clone(&guest));
-            return Ok(Stay {
-                guests: Arc::clone(self),
+            let connection = Arc::new(ClientConnection::new(address));
+            here.insert(number, Arc::clone(&connection));
+            return Ok(ConnectionSlot {
+                all: Arc::clone(self),
                 number,
-                guest,
+                connection,
             });
         }
         let among = if crowded {
@@ -103,58 +103,61 @@ impl Guests {
             here.values().collect()
         };
         // One at a time: no more are closed than there are new ones.
-        if among.iter().any(|guest| guest.dismissed.is_cancelled()) {
+        if among
+            .iter()
+            .any(|connection| connection.dismissed.is_cancelled())
+        {
             return Err(Full::Wait);
         }
         match least_worth(&among) {
-            Some(guest) => guest.dismissed.cancel(),
+            Some(connection) => connection.dismissed.cancel(),
             None if crowded => return Err(Full::Refused),
             None => {}
         }
         Err(Full::Wait)
     }
 
-    fn here(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Guest>>> {
+    fn here(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<ClientConnection>>> {
         self.here.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The one to be closed, if any may be: of the address that has most of those that may,
 /// so that however fast somebody connects, it is at the cost of their own; of these by
-/// [`Worth`], and the oldest of its kind. `guests` are in the order in which they came.
-fn least_worth<'a>(guests: &[&'a Arc<Guest>]) -> Option<&'a Arc<Guest>> {
-    let may_go: Vec<_> = guests
+/// [`Worth`], and the oldest of its kind. `all` are in the order in which they came.
+fn least_worth<'a>(all: &[&'a Arc<ClientConnection>]) -> Option<&'a Arc<ClientConnection>> {
+    let may_go: Vec<_> = all
         .iter()
-        .filter_map(|guest| Some((*guest, guest.worth()?)))
+        .filter_map(|connection| Some((*connection, connection.worth()?)))
         .collect();
     let mut of_address: HashMap<IpAddr, usize> = HashMap::new();
-    for (guest, _) in &may_go {
-        *of_address.entry(guest.address).or_default() += 1;
+    for (connection, _) in &may_go {
+        *of_address.entry(connection.address).or_default() += 1;
     }
     // The first of equals.
     let least = may_go
         .into_iter()
-        .min_by_key(|(guest, worth)| (Reverse(of_address[&guest.address]), *worth));
-    least.map(|(guest, _)| guest)
+        .min_by_key(|(connection, worth)| (Reverse(of_address[&connection.address]), *worth));
+    least.map(|(connection, _)| connection)
 }
 
 /// The place of a connection, given back when it is dropped.
-pub struct Stay {
-    guests: Arc<Guests>,
+pub struct ConnectionSlot {
+    all: Arc<Connections>,
     number: u64,
     /// What is known of the connection.
-    pub guest: Arc<Guest>,
+    pub connection: Arc<ClientConnection>,
 }
 
-impl Drop for Stay {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.guests.here().remove(&self.number);
-        self.guests.left.notify_waiters();
+        self.all.here().remove(&self.number);
+        self.all.left.notify_waiters();
     }
 }
 
 /// One connection, as far as it is known.
-pub struct Guest {
+pub struct ClientConnection {
     address: IpAddr,
     state: Mutex<Known>,
     dismissed: CancellationToken,
@@ -188,7 +191,7 @@ enum Worth {
     Anonymous,
 }
 
-impl Guest {
+impl ClientConnection {
     fn new(address: IpAddr) -> Self {
         Self {
             address,
@@ -224,7 +227,7 @@ impl Guest {
         answer: impl Future<Output = Result<Response, E>>,
     ) -> impl Future<Output = Result<http::Response<Held>, E>> {
         let flight = Flight::of(&self);
-        let answer = GUEST.scope(self, answer);
+        let answer = CONNECTION.scope(self, answer);
         async {
             let held = |body| Held {
                 body,
@@ -236,7 +239,7 @@ impl Guest {
 
     /// The one that the running request came by; none in a router without a listener.
     fn current() -> Option<Arc<Self>> {
-        GUEST.try_with(Arc::clone).ok()
+        CONNECTION.try_with(Arc::clone).ok()
     }
 
     fn show(&self, shown: Shown) {
@@ -262,15 +265,15 @@ impl Guest {
 }
 
 /// Counts a request until it is dropped.
-struct Flight(Arc<Guest>);
+struct Flight(Arc<ClientConnection>);
 
 impl Flight {
-    fn of(guest: &Arc<Guest>) -> Self {
-        let mut known = guest.known();
+    fn of(connection: &Arc<ClientConnection>) -> Self {
+        let mut known = connection.known();
         known.asked = true;
         known.requests += 1;
         drop(known);
-        Self(Arc::clone(guest))
+        Self(Arc::clone(connection))
     }
 }
 
@@ -320,9 +323,9 @@ impl Authenticate for Recognizing {
         Box::pin(async move {
             let user = self.0.authenticate(peer, headers).await?;
             if user.name != ANONYMOUS
-                && let Some(guest) = Guest::current()
+                && let Some(connection) = ClientConnection::current()
             {
-                guest.show(if by_certificate(peer, headers) {
+                connection.show(if by_certificate(peer, headers) {
                     Shown::Certificate
                 } else {
                     Shown::User
@@ -346,13 +349,13 @@ pub async fn recognize(
     request: Request<Body>,
     next: Next,
 ) -> Response {
-    if let Some(guest) = Guest::current()
-        && guest.known().shown < Shown::Certificate
+    if let Some(connection) = ClientConnection::current()
+        && connection.known().shown < Shown::Certificate
         && let Some(peer) = request.extensions().get::<PeerCertificates>()
         && by_certificate(peer, request.headers())
     {
         let authenticate = &shared.server.authenticate;
-        // What comes of it is with the guest.
+        // What comes of it is with the connection.
         let _ = authenticate.authenticate(peer, request.headers()).await;
     }
     next.run(request).await

@@ -4,16 +4,16 @@ fn address(last: u8) -> IpAddr {
     IpAddr::from([10, 0, 0, last])
 }
 
-async fn enter(guests: &Arc<Guests>, last: u8) -> Stay {
-    guests.enter(address(last)).await.expect("there is room")
+async fn enter(all: &Arc<Connections>, last: u8) -> ConnectionSlot {
+    all.enter(address(last)).await.expect("there is room")
 }
 
 /// Which of these is asked to go when one from this address comes.
-async fn gone(guests: &Arc<Guests>, last: u8, here: &[Stay]) -> Option<usize> {
-    let entering = guests.enter(address(last));
+async fn gone(all: &Arc<Connections>, last: u8, here: &[ConnectionSlot]) -> Option<usize> {
+    let entering = all.enter(address(last));
     tokio::pin!(entering);
     assert!(futures::poll!(&mut entering).is_pending());
-    let gone = |stay: &Stay| stay.guest.dismissed.is_cancelled();
+    let gone = |slot: &ConnectionSlot| slot.connection.dismissed.is_cancelled();
     here.iter().position(gone)
 }
 
@@ -31,71 +31,71 @@ async fn the_oldest_of_those_least_worth_keeping_goes() {
         (Nothing, false, 0),
         (Nothing, false, 0),
     ];
-    let guests = Guests::new(known.len(), known.len() + 1);
+    let all = Connections::new(known.len(), known.len() + 1);
     let mut here = Vec::new();
     let mut flights = Vec::new();
     for (shown, asked, requests) in known {
-        let stay = enter(&guests, 1).await;
-        stay.guest.show(shown);
+        let slot = enter(&all, 1).await;
+        slot.connection.show(shown);
         if asked {
-            drop(Flight::of(&stay.guest));
+            drop(Flight::of(&slot.connection));
         }
-        flights.extend((0..requests).map(|_| Flight::of(&stay.guest)));
-        here.push(stay);
+        flights.extend((0..requests).map(|_| Flight::of(&slot.connection)));
+        here.push(slot);
     }
     for expected in [5, 5, 3, 3, 2] {
-        let index = gone(&guests, 2, &here).await.expect("one may go");
+        let index = gone(&all, 2, &here).await.expect("one may go");
         assert_eq!(index, expected);
         here.remove(index);
         // Its place goes to one that is kept.
-        let next = enter(&guests, 2).await;
-        next.guest.show(Certificate);
+        let next = enter(&all, 2).await;
+        next.connection.show(Certificate);
         here.push(next);
     }
-    assert_eq!(gone(&guests, 2, &here).await, None);
+    assert_eq!(gone(&all, 2, &here).await, None);
     // Once the request is over its connection may go.
     flights.clear();
-    assert_eq!(gone(&guests, 2, &here).await, Some(1));
+    assert_eq!(gone(&all, 2, &here).await, Some(1));
 }
 
 #[tokio::test]
 async fn whoever_connects_most_pays_for_it() {
-    let guests = Guests::new(6, 6);
+    let all = Connections::new(6, 6);
     let mut here = Vec::new();
     for last in [1, 2, 3, 3, 3, 2] {
-        here.push(enter(&guests, last).await);
+        here.push(enter(&all, last).await);
     }
     // The first one is older, and the second address has only two.
-    assert_eq!(gone(&guests, 4, &here).await, Some(2));
+    assert_eq!(gone(&all, 4, &here).await, Some(2));
 }
 
 #[tokio::test]
 async fn an_address_that_has_all_it_may_makes_room_itself_or_is_refused() {
-    let guests = Guests::new(4, 2);
-    let other = enter(&guests, 1).await;
-    let mut here = vec![enter(&guests, 2).await, enter(&guests, 2).await];
-    assert_eq!(gone(&guests, 2, &here).await, Some(0));
-    here[1].guest.show(Shown::Certificate);
+    let all = Connections::new(4, 2);
+    let other = enter(&all, 1).await;
+    let mut here = vec![enter(&all, 2).await, enter(&all, 2).await];
+    assert_eq!(gone(&all, 2, &here).await, Some(0));
+    here[1].connection.show(Shown::Certificate);
     here.remove(0);
-    let third = enter(&guests, 2).await;
-    third.guest.show(Shown::Certificate);
-    assert!(guests.enter(address(2)).await.is_none());
-    assert!(!other.guest.dismissed.is_cancelled());
+    let third = enter(&all, 2).await;
+    third.connection.show(Shown::Certificate);
+    assert!(all.enter(address(2)).await.is_none());
+    assert!(!other.connection.dismissed.is_cancelled());
 }
 
 #[tokio::test]
 async fn a_place_is_waited_for_and_only_one_goes_for_each_that_comes() {
-    let guests = Guests::new(2, 2);
-    let first = enter(&guests, 1).await;
-    let second = enter(&guests, 1).await;
-    let entering = guests.enter(address(2));
+    let all = Connections::new(2, 2);
+    let first = enter(&all, 1).await;
+    let second = enter(&all, 1).await;
+    let entering = all.enter(address(2));
     tokio::pin!(entering);
     for _ in 0..3 {
         assert!(futures::poll!(&mut entering).is_pending());
         tokio::time::sleep(LOOK_AGAIN * 2).await;
     }
-    first.guest.dismissed().await;
-    assert!(!second.guest.dismissed.is_cancelled());
+    first.connection.dismissed().await;
+    assert!(!second.connection.dismissed.is_cancelled());
     drop(first);
     assert!(entering.await.is_some());
 }
