@@ -144,6 +144,7 @@ const DURATION: &str =
 const POSITIVE: &str =
     "expected a duration above zero such as 30s, 5m, 1h30m or a number of seconds, at most a year";
 const NUMBER: &str = "expected a whole number from 1 to 1000000";
+const CONNECTIONS: &str = "expected a whole number from 8 to 1000000";
 const PERSISTENCE: &str = "expected crs or off";
 const URL: &str = "expected https://host:port";
 const ADDRESS: &str = "expected an IP address";
@@ -252,18 +253,8 @@ fn common(
             });
         }
     };
+    let number = |flag, name, default| at_least(1, flag, env, name, default);
     let limits = Limits::default();
-    let number = |flag: Option<String>, name: &str, default: usize| {
-        let (name, value) = setting(flag, env, name, &default.to_string());
-        match value.parse() {
-            Ok(number) if (1..=MAX_NUMBER).contains(&number) => Ok(number),
-            _ => Err(ConfigError {
-                name,
-                value,
-                accepted: NUMBER,
-            }),
-        }
-    };
     let limits = Limits {
         requests: number(
             flags.max_requests_inflight,
@@ -276,7 +267,13 @@ fn common(
             "MAX_WATCHES_PER_USER",
             limits.watches_per_user,
         )?,
-        connections: number(flags.max_connections, "MAX_CONNECTIONS", limits.connections)?,
+        connections: at_least(
+            Limits::LEAST_CONNECTIONS,
+            flags.max_connections,
+            env,
+            "MAX_CONNECTIONS",
+            limits.connections,
+        )?,
     };
     Ok(Common {
         limits,
@@ -336,6 +333,25 @@ fn setting(
     } else {
         let value = env(name).filter(|value| !value.is_empty());
         (name.to_owned(), value.unwrap_or_else(|| default.to_owned()))
+    }
+}
+
+/// A number from `least` to [`MAX_NUMBER`].
+fn at_least(
+    least: usize,
+    flag: Option<String>,
+    env: &impl Fn(&str) -> Option<String>,
+    name: &str,
+    default: usize,
+) -> Result<usize, ConfigError> {
+    let (name, value) = setting(flag, env, name, &default.to_string());
+    match value.parse() {
+        Ok(number) if (least..=MAX_NUMBER).contains(&number) => Ok(number),
+        _ => Err(ConfigError {
+            name,
+            value,
+            accepted: if least == 1 { NUMBER } else { CONNECTIONS },
+        }),
     }
 }
 

@@ -8,7 +8,7 @@
 //! only if none does.
 
 use super::reviews::{Reviews, digest};
-use super::{Authenticate, PeerCertificates, Trust, Unauthenticated, User};
+use super::{Authenticate, CertificateHolder, PeerCertificates, Trust, Unauthenticated, User};
 use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
 use http::{HeaderMap, header};
@@ -18,7 +18,8 @@ use kube::{Api, Client};
 use std::sync::Arc;
 use std::time::Duration;
 
-const ANONYMOUS: &str = "system:anonymous";
+/// The user of requests without credentials.
+pub const ANONYMOUS: &str = "system:anonymous";
 const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 
@@ -116,6 +117,18 @@ impl Authenticate for ClusterAuthenticator {
             let user = self.find_user(peer, headers).await?;
             Ok(user.map_or_else(anonymous, in_authenticated))
         })
+    }
+
+    fn certificate_holder(&self, peer: &PeerCertificates) -> CertificateHolder {
+        if peer.0.is_empty() {
+            return CertificateHolder::Unknown;
+        }
+        let verdict = self.trust.load().verdict(peer);
+        match &verdict.user {
+            _ if verdict.is_proxy => CertificateHolder::FrontProxy,
+            Some(user) => CertificateHolder::User(user.clone()),
+            None => CertificateHolder::Unknown,
+        }
     }
 }
 

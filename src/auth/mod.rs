@@ -24,7 +24,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use authenticate::ClusterAuthenticator;
+pub use authenticate::{ANONYMOUS, ClusterAuthenticator};
 pub use authorize::ClusterAuthorizer;
 pub use demo::{AdministratorsOnly, TokenHolder};
 pub use handshake::client_certificate_verifier;
@@ -62,6 +62,22 @@ pub trait Authenticate: Send + Sync + 'static {
         peer: &'a PeerCertificates,
         headers: &'a HeaderMap,
     ) -> BoxFuture<'a, Result<User, Unauthenticated>>;
+
+    /// Whose certificate it is, by the CAs of now. No cluster is asked.
+    fn certificate_holder(&self, _peer: &PeerCertificates) -> CertificateHolder {
+        CertificateHolder::Unknown
+    }
+}
+
+/// Whose certificate a peer has presented.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CertificateHolder {
+    /// The front proxy, which speaks for its users.
+    FrontProxy,
+    /// This user.
+    User(User),
+    /// Nobody's that a CA vouches for, or there is none.
+    Unknown,
 }
 
 /// Credentials were presented and are not valid.

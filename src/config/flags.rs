@@ -62,7 +62,7 @@ pub(super) struct CommonFlags {
     /// Watches of one user at once [env: MAX_WATCHES_PER_USER] [default: 500]
     #[arg(long, value_name = "NUMBER")]
     pub(super) max_watches_per_user: Option<String>,
-    /// Connections at once; one address may have half of them [env: MAX_CONNECTIONS] [default: 256]
+    /// Connections at once, at least 8; a quarter is kept for new connections and probes, an eighth for the front proxy [env: MAX_CONNECTIONS] [default: 256]
     #[arg(long, value_name = "NUMBER")]
     pub(super) max_connections: Option<String>,
     /// Namespace in which operations on cluster-scoped subjects are shown

@@ -59,6 +59,7 @@ fn a_bad_value_is_named_with_what_is_accepted() {
         ("PERSISTENCE", "on"),
         ("MAX_WATCHES", "0"),
         ("MAX_CONNECTIONS", "many"),
+        ("MAX_CONNECTIONS", "7"),
         ("MAX_REQUESTS_INFLIGHT", "1000001"),
         ("RETAIN_FOR", "0s"),
         ("RETAIN_MAX", "-1"),

@@ -1,6 +1,7 @@
 //! The way in: who asks, what, and may they. Everything passes here once, before any
 //! other file of this room, and is counted on the way out.
 
+use super::connections::{self, Class, Refused};
 use super::delivery::Delivery;
 use super::gzip;
 use super::negotiate::negotiate_error;
@@ -46,7 +47,7 @@ pub struct Admitted {
 /// Members of this group are never turned away for load, and have no share of watches:
 /// who looks after the cluster gets in when others take all they can. All watches
 /// together are bounded for them, too, since memory is.
-const MASTERS: &str = "system:masters";
+pub const MASTERS: &str = "system:masters";
 
 /// How long a client may take for an answer whose request has no place. It has some KB, but
 /// for the documents, which are shared and take up nothing while they wait.
@@ -291,6 +292,12 @@ async fn enter(
     let open = matches!(asked, Asked::Path(path) if is_open(path));
     let probe = matches!(asked, Asked::Path(path) if is_probe(path));
     let token = parts.headers.contains_key(header::AUTHORIZATION);
+    let peer = parts.extensions.get().cloned().unwrap_or_default();
+    // A kube-apiserver has connections for nothing but discovery.
+    let holder = Class::of_holder(&shared.server.authenticate.certificate_holder(&peer));
+    if holder == Class::FrontProxy || (open && !token) {
+        connections::admit(parts, holder).map_err(|Refused| overload())?;
+    }
     // A bad token is a 401 everywhere; without one the open paths ask nobody.
     if open && !token {
         return Ok(Entered::open());
@@ -301,12 +308,18 @@ async fn enter(
     } else {
         None
     };
-    let peer = parts.extensions.get().cloned();
-    let user = authenticate(shared, peer, &parts.headers)
+    let user = authenticate(shared, &peer, &parts.headers)
         .await
-        .map_err(|failure| refusal(failure, &parts.headers, query))?;
+        .map_err(|failure| {
+            // It must not keep a place that is reserved for newcomers.
+            let _ = connections::admit(parts, Class::anonymous());
+            refusal(failure, &parts.headers, query)
+        })?;
     line.sent_by(&user);
     drop(arriving);
+    if !probe {
+        connections::admit(parts, Class::of_user(&user)).map_err(|Refused| overload())?;
+    }
     if open || probe {
         return Ok(Entered::open());
     }
@@ -393,13 +406,13 @@ impl Drop for Taken {
 
 async fn authenticate(
     shared: &Shared,
-    peer: Option<PeerCertificates>,
+    peer: &PeerCertificates,
     headers: &HeaderMap,
 ) -> Result<User, Failure> {
     shared
         .server
         .authenticate
-        .authenticate(&peer.unwrap_or_default(), headers)
+        .authenticate(peer, headers)
         .await
         .map_err(|_| Failure::unauthorized())
 }

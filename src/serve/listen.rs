@@ -1,16 +1,9 @@
 //! The TLS listener. Enters: connections. Leaves: requests with the certificates of
 //! their peer, over HTTP/2 or HTTP/1.1. Nothing a client does at this level costs the
-//! others more than one of the bounded places for connections, and whoever shows no
-//! credentials keeps nobody out:
-//!
-//! When all places are taken, or the half that one address may have, the connection that
-//! is least worth keeping is closed for the new one: of the address that has most of
-//! those that may be closed, the oldest that never sent a request, else that has none in
-//! flight, else whose requests show no credentials; one that has shown a certificate of
-//! the cluster (as the kube-apiserver does) is kept, and so is one of a known user with a
-//! request in flight.
+//! others more than one of the bounded places for connections. The server accepts every
+//! connection at once, and evicts another one if it must ([`super::connections`]).
 
-use super::connections::{ClientConnection, Connections};
+use super::connections::{ClientConnection, Connections, OpenSlot, RequestInFlight};
 use super::delivery::{Exchange, STALLED};
 use super::request_log::ClientAddress;
 use crate::auth::PeerCertificates;
@@ -21,6 +14,7 @@ use hyper::rt::Executor;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use socket2::{SockRef, TcpKeepalive};
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -35,10 +29,11 @@ use tower::ServiceExt as _;
 
 /// Time for a TLS handshake (what Go's client gives it as well).
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Time for the first request after it: nobody connects for nothing.
-const FIRST_REQUEST: Duration = Duration::from_secs(30);
-/// Time without a request after which an HTTP/2 connection is told to go away
-/// (kube-apiserver's idle timeout).
+/// Time without a request after which the server closes a newcomer; so also the time for
+/// the first request. Clients connect when they have a request, and each probe of a kubelet
+/// opens a connection.
+const NEWCOMER_IDLE: Duration = Duration::from_secs(10);
+/// The same for any other HTTP/2 connection (kube-apiserver's idle timeout).
 const IDLE: Duration = Duration::from_secs(90);
 /// Time for a connection that was told so to end.
 const FAREWELL: Duration = Duration::from_secs(10);
@@ -73,9 +68,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until `shutdown` is cancelled, then accepts no more, tells clients to finish,
 /// and returns when they have or after ten seconds. There are so many `connections` at
-/// once, of which one address may have half; further ones take the places of others, or
-/// wait in the kernel's backlog while none may be closed, or are closed themselves if it
-/// is their own address that has all it may. ALPN of `tls` is set here.
+/// once; for further ones others are evicted. ALPN of `tls` is set here.
 pub async fn serve(
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
@@ -86,7 +79,7 @@ pub async fn serve(
     let mut tls = tls.as_ref().clone();
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let tls = TlsAcceptor::from(Arc::new(tls));
-    let admission = Connections::new(connections, connections.div_ceil(2));
+    let admission = Connections::new(connections);
     let mut connections = JoinSet::new();
     loop {
         // Finished tasks are taken out, or they would pile up.
@@ -94,30 +87,21 @@ pub async fn serve(
         let accepted = tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
-            accepted = listener.accept() => accepted,
+            accepted = accept(&listener, &admission) => accepted,
         };
-        let (stream, peer) = match accepted {
-            Ok((stream, peer)) => (stream, canonical(peer)),
+        let (stream, peer, slot) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
-        let slot = tokio::select! {
-            biased;
-            () = shutdown.cancelled() => break,
-            slot = admission.enter(peer.ip()) => slot,
-        };
-        let Some(slot) = slot else {
-            tracing::debug!(%peer, "more connections than one address may have");
-            continue;
-        };
         let (tls, router, shutdown) = (tls.clone(), router.clone(), shutdown.clone());
         connections.spawn(async move {
             let ended = tokio::select! {
                 ended = connection((stream, peer), &tls, router, &slot.connection, shutdown) => ended,
-                () = slot.connection.dismissed() => Err(Closed::Dismissed),
+                () = slot.connection.evicted() => Err(Closed::Evicted),
             };
             if let Err(error) = ended {
                 tracing::debug!(%peer, %error, "connection ended");
@@ -133,6 +117,18 @@ pub async fn serve(
         tracing::warn!(open = connections.len(), "connections cut off at shutdown");
         connections.shutdown().await;
     }
+}
+
+/// The next connection, with its place.
+async fn accept(
+    listener: &TcpListener,
+    admission: &Arc<Connections>,
+) -> io::Result<(TcpStream, SocketAddr, OpenSlot)> {
+    let socket = admission.socket().await;
+    let (stream, peer) = listener.accept().await?;
+    let peer = canonical(peer);
+    let slot = admission.enter(peer.ip(), socket);
+    Ok((stream, peer, slot))
 }
 
 /// How to serve the protocol that the TLS handshake has settled, so that nothing waits
@@ -199,8 +195,8 @@ enum Closed {
     Silent,
     #[error("its client took nothing of an answer")]
     Stalled,
-    #[error("its place was needed for another")]
-    Dismissed,
+    #[error("evicted for another connection")]
+    Evicted,
     #[error("HTTP: {0}")]
     Http(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
@@ -241,23 +237,14 @@ async fn connection(
     let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
         request.extensions_mut().insert(ClientAddress(address));
-        Arc::clone(&whose).serve(router.clone().oneshot(request))
+        request.extensions_mut().insert(Arc::clone(&whose));
+        let in_flight = RequestInFlight::of(&whose);
+        let answer = router.clone().oneshot(request);
+        async { Ok::<_, Infallible>(in_flight.until_sent(answer.await?)) }
     });
     let protocol = protocol(http2);
     let connection = async {
         let mut connection = pin!(protocol.serve_connection(TokioIo::new(stream), service));
-        let idle = async {
-            tokio::time::sleep(FIRST_REQUEST).await;
-            if !client.asked() {
-                return Err(Closed::Silent);
-            }
-            // HTTP/1.1 has its own limit, which is that for headers.
-            if !http2 {
-                std::future::pending::<()>().await;
-            }
-            until_idle(client).await;
-            Ok(())
-        };
         let stopped = tokio::select! {
             ended = connection.as_mut() => return ended.map_err(Closed::Http),
             () = shutdown.cancelled() => {
@@ -268,8 +255,11 @@ async fn connection(
                 }
                 true
             }
-            idle = idle => {
-                idle?;
+            () = client.refused() => false,
+            () = until_idle(client, http2) => {
+                if !client.asked() {
+                    return Err(Closed::Silent);
+                }
                 false
             }
         };
@@ -295,11 +285,20 @@ async fn connection(
     }
 }
 
-/// Waits until a connection has had no request in flight for a while.
-async fn until_idle(client: &ClientConnection) {
+/// Waits until a connection has had no request in flight for as long as its class may.
+async fn until_idle(client: &ClientConnection, http2: bool) {
+    let begun = Instant::now();
     loop {
         let now = Instant::now();
-        let due = client.idle_since().unwrap_or(now) + IDLE;
+        let limit = if client.is_newcomer() {
+            NEWCOMER_IDLE
+        } else if http2 {
+            IDLE
+        } else {
+            // HTTP/1.1 has its own limit, which is that for headers.
+            return std::future::pending().await;
+        };
+        let due = client.idle_since().unwrap_or(now).max(begun) + limit;
         if due <= now {
             return;
         }

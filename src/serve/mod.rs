@@ -60,7 +60,6 @@ use axum::extract::State;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
-use connections::Recognizing;
 use http::{HeaderMap, StatusCode};
 use places::Places;
 use request::{Asked, Request};
@@ -100,8 +99,8 @@ pub struct Server {
     pub limits: Limits,
 }
 
-/// How much is answered at once; what is more gets a 429, and connections make room for
-/// one another or wait.
+/// How much is answered at once. What is more gets a 429, and connections may be evicted
+/// for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Requests other than watches, until their answers are sent. One user may have half
@@ -111,9 +110,14 @@ pub struct Limits {
     pub watches: usize,
     /// Watches of one user. `system:masters` may have as many as there are.
     pub watches_per_user: usize,
-    /// Connections. One address may have half of them; for a new one another may be
-    /// closed, as [`listen`] has it.
+    /// Connections. A quarter is reserved for newcomers, an eighth for the front proxy.
+    /// One user may have half of the rest from one address.
     pub connections: usize,
+}
+
+impl Limits {
+    /// The fewest connections: with fewer, what is reserved would leave no places for users.
+    pub const LEAST_CONNECTIONS: usize = 8;
 }
 
 impl Default for Limits {
@@ -225,8 +229,7 @@ impl Shared {
 }
 
 /// All routes, with the way in before them.
-pub fn router(mut server: Server) -> Router {
-    server.authenticate = Arc::new(Recognizing(server.authenticate));
+pub fn router(server: Server) -> Router {
     let discovery = discovery::routes(&server.resources, server.core).with_state(());
     let openapi = openapi::routes(&server.resources).with_state(());
     let shared = Arc::new(Shared {
@@ -245,8 +248,7 @@ pub fn router(mut server: Server) -> Router {
         .fallback(answer)
         .method_not_allowed_fallback(async || Failure::method_not_allowed().into_response())
         .with_state(Arc::clone(&shared))
-        .layer(from_fn_with_state(Arc::clone(&shared), access::admit))
-        .layer(from_fn_with_state(shared, connections::recognize));
+        .layer(from_fn_with_state(shared, access::admit));
     // Around the routes and not a layer of theirs, which would run after the choice.
     Router::new().fallback_service(MapRequest::new(routes, without_slash))
 }

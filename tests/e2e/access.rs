@@ -252,6 +252,15 @@ fn base64(pem: &[u8]) -> String {
     openssl::base64::encode_block(pem)
 }
 
+/// A client certificate of the cluster and its key, as PEM.
+pub fn client_certificate(world: &World, name: &str, group: &str) -> (Vec<u8>, Vec<u8>) {
+    let state = &world.control_plane.state;
+    let read = |path| std::fs::read(path).expect("the control plane has written it");
+    let ca = X509::from_pem(&read(&state.client_ca)).expect("a certificate");
+    let key = PKey::private_key_from_pem(&read(&state.client_ca_key)).expect("a key");
+    issue(name, group, &ca, &key)
+}
+
 /// A client certificate and its key, as PEM.
 fn issue(name: &str, group: &str, ca: &X509, key: &PKey<Private>) -> (Vec<u8>, Vec<u8>) {
     let own = PKey::from_rsa(Rsa::generate(2048).expect("random bits")).expect("a key");

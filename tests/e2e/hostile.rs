@@ -1,5 +1,6 @@
 //! Rule sets, subjects and requests that were made to do harm.
 
+mod connections;
 mod memory;
 mod streams;
 mod wire;

@@ -281,3 +281,23 @@ async fn both_cas_of_a_rotation_are_good() {
     let renewed = next.client(&[("CN", "front-proxy")]).peer();
     assert_eq!(house.name(&renewed, &headers).await, "bob");
 }
+
+#[tokio::test]
+async fn a_certificate_alone_tells_the_front_proxy_from_users_and_strangers() {
+    use super::super::CertificateHolder;
+    let house = House::new();
+    let holder = |peer: &PeerCertificates| house.authenticator.certificate_holder(peer);
+    assert_eq!(holder(&house.proxy()), CertificateHolder::FrontProxy);
+    let jane = house.ask(&house.jane(), &[]).await.unwrap();
+    match holder(&house.jane()) {
+        CertificateHolder::User(user) => assert_eq!(user.name, jane.name),
+        other => panic!("{other:?}"),
+    }
+    // Of the right CA, and not one of the names that may speak for others.
+    let other = house.proxy_ca.client(&[("CN", "other-proxy")]);
+    assert_eq!(holder(&other.peer()), CertificateHolder::Unknown);
+    let stranger = ca("client-ca").client(&[("CN", "jane")]);
+    assert_eq!(holder(&stranger.peer()), CertificateHolder::Unknown);
+    assert_eq!(holder(&nobody()), CertificateHolder::Unknown);
+    assert!(house.cluster.seen(&http::Method::POST).is_empty());
+}

@@ -1,101 +1,303 @@
+use super::class::{ClassKind, Owner};
 use super::*;
+use proptest::prelude::*;
+
+/// Of these, 4 are reserved for newcomers and 2 for the front proxy. Users have 10, and
+/// one user has 5 from one address.
+const PLACES: usize = 16;
 
 fn address(last: u8) -> IpAddr {
     IpAddr::from([10, 0, 0, last])
 }
 
-async fn enter(all: &Arc<Connections>, last: u8) -> ConnectionSlot {
-    all.enter(address(last)).await.expect("there is room")
+fn user(name: &str) -> Class {
+    Class::User(Owner::Known(name.to_owned()))
 }
 
-/// Which of these is asked to go when one from this address comes.
-async fn gone(all: &Arc<Connections>, last: u8, here: &[ConnectionSlot]) -> Option<usize> {
-    let entering = all.enter(address(last));
-    tokio::pin!(entering);
-    assert!(futures::poll!(&mut entering).is_pending());
-    let gone = |slot: &ConnectionSlot| slot.connection.dismissed.is_cancelled();
-    here.iter().position(gone)
+fn administrator() -> Class {
+    Class::User(Owner::Administrator("admin".to_owned()))
+}
+
+/// A newcomer from this address.
+async fn enter(all: &Arc<Connections>, last: u8) -> OpenSlot {
+    all.enter(address(last), all.socket().await)
+}
+
+/// A connection that is to be of this class, and whether it is.
+async fn ask(all: &Arc<Connections>, last: u8, class: Class) -> (OpenSlot, RequestInFlight, bool) {
+    let slot = enter(all, last).await;
+    let in_flight = RequestInFlight::of(&slot.connection);
+    let admitted = slot.connection.admit(class).is_ok();
+    (slot, in_flight, admitted)
+}
+
+/// A connection of this class with a request in flight.
+async fn busy(all: &Arc<Connections>, last: u8, class: Class) -> (OpenSlot, RequestInFlight) {
+    let (slot, in_flight, admitted) = ask(all, last, class).await;
+    assert!(admitted);
+    (slot, in_flight)
+}
+
+fn is_evicted(slot: &OpenSlot) -> bool {
+    slot.connection.evicted.is_cancelled()
+}
+
+/// Which of these are evicted.
+fn evicted(all: &[(OpenSlot, RequestInFlight)]) -> Vec<usize> {
+    let evicted = all.iter().enumerate();
+    let evicted = evicted.filter(|(_, (slot, _))| is_evicted(slot));
+    evicted.map(|(number, _)| number).collect()
 }
 
 #[tokio::test]
-async fn the_oldest_of_those_least_worth_keeping_goes() {
-    use Shown::{Certificate, Nothing, User};
-    // What each has shown, whether it ever asked, how much is in flight; the first to go,
-    // and which go after it.
-    let known = [
-        (Certificate, true, 0),
-        (User, true, 1),
-        (Nothing, true, 1),
-        (User, true, 0),
-        (Nothing, true, 0),
-        (Nothing, false, 0),
-        (Nothing, false, 0),
-    ];
-    let all = Connections::new(known.len(), known.len() + 1);
-    let mut here = Vec::new();
-    let mut flights = Vec::new();
-    for (shown, asked, requests) in known {
-        let slot = enter(&all, 1).await;
-        slot.connection.show(shown);
-        if asked {
-            drop(Flight::of(&slot.connection));
+async fn a_newcomer_always_has_a_place_at_the_cost_of_the_address_with_most_of_them() {
+    let all = Connections::new(PLACES);
+    let lone = enter(&all, 1).await;
+    let mut crowd = Vec::new();
+    for _ in 0..70 {
+        crowd.push(enter(&all, 2).await);
+    }
+    // All but the two that are reserved for the front proxy.
+    let open = crowd.iter().filter(|slot| !is_evicted(slot)).count();
+    assert_eq!(open, PLACES - 2 - 1);
+    assert!(crowd[..57].iter().all(is_evicted) && !is_evicted(&lone));
+    // One that has had its answer goes before older ones that have not.
+    drop(RequestInFlight::of(&crowd[65].connection));
+    let _next = enter(&all, 3).await;
+    assert!(is_evicted(&crowd[65]) && !is_evicted(&crowd[57]));
+}
+
+#[tokio::test]
+async fn users_cannot_take_what_is_reserved_for_newcomers_and_the_front_proxy() {
+    let all = Connections::new(PLACES);
+    let mut users = Vec::new();
+    for number in 0..10 {
+        users.push(busy(&all, number, user(&number.to_string())).await);
+    }
+    // As many users as places, each from an address of its own: nobody has too many.
+    let (refused, _flight, admitted) = ask(&all, 100, user("one more")).await;
+    assert!(!admitted && refused.connection.refused.is_cancelled());
+    drop(refused);
+    let mut others = Vec::new();
+    for number in 0..2 {
+        others.push(busy(&all, 100 + number, Class::FrontProxy).await.0);
+    }
+    for number in 0..4 {
+        others.push(enter(&all, 110 + number).await);
+    }
+    assert_eq!(evicted(&users), [] as [usize; 0]);
+    assert!(!others.iter().any(is_evicted));
+    // The oldest makes room for an administrator.
+    drop(others.pop());
+    let _administrator = busy(&all, 100, administrator()).await;
+    assert_eq!(evicted(&users), [0]);
+}
+
+#[tokio::test]
+async fn the_front_proxy_takes_more_than_its_reserve_from_users() {
+    let all = Connections::new(PLACES);
+    let mut users = Vec::new();
+    for number in 0..9 {
+        users.push(busy(&all, number, user(&number.to_string())).await);
+    }
+    users.push(busy(&all, 9, administrator()).await);
+    let mut proxies = Vec::new();
+    for _ in 0..12 {
+        proxies.push(busy(&all, 200, Class::FrontProxy).await);
+    }
+    assert_eq!(evicted(&users), (0..10).collect::<Vec<_>>());
+    assert_eq!(evicted(&proxies), [] as [usize; 0]);
+    // There is nobody left but proxies, and one that is idle makes room.
+    let (_refused, _flight, admitted) = ask(&all, 200, Class::FrontProxy).await;
+    assert!(!admitted);
+    let (slot, flight) = proxies.remove(5);
+    drop(flight);
+    let _next = busy(&all, 200, Class::FrontProxy).await;
+    assert!(is_evicted(&slot));
+}
+
+#[tokio::test]
+async fn one_user_has_a_share_for_each_address_and_evicts_what_is_idle_of_it() {
+    let all = Connections::new(PLACES);
+    let _other = busy(&all, 2, user("eve")).await;
+    let mut own = Vec::new();
+    for _ in 0..5 {
+        own.push(busy(&all, 1, user("eve")).await);
+    }
+    let (refused, _flight, admitted) = ask(&all, 1, user("eve")).await;
+    assert!(!admitted && evicted(&own).is_empty());
+    drop(refused);
+    let (slot, flight) = own.remove(3);
+    drop(flight);
+    let _next = busy(&all, 1, user("eve")).await;
+    assert!(is_evicted(&slot));
+    // Another user of the same address has a share as well, and administrators have none.
+    let _bob = busy(&all, 1, user("bob")).await;
+    for _ in 0..6 {
+        let _administrator = busy(&all, 1, administrator()).await;
+    }
+}
+
+#[tokio::test]
+async fn who_has_most_connections_pays_whatever_they_are_spread_over() {
+    // One user at many addresses, many users at one address, and some of both.
+    let one_user: Vec<_> = (0..8).map(|it| (it, "eve".to_owned())).collect();
+    let one_address: Vec<_> = (0..8).map(|it| (100, it.to_string())).collect();
+    let both: Vec<_> = (0..8).map(|it| (it % 3, (it / 3).to_string())).collect();
+    for attack in [one_user, one_address, both] {
+        let all = Connections::new(PLACES);
+        let mut bob = Vec::new();
+        let mut eve = Vec::new();
+        for _ in 0..2 {
+            bob.push(busy(&all, 50, user("bob")).await);
         }
-        flights.extend((0..requests).map(|_| Flight::of(&slot.connection)));
-        here.push(slot);
+        for (last, name) in &attack {
+            eve.push(busy(&all, *last, user(name)).await);
+        }
+        // Everything is taken and in use, and more of the attack only changes its own.
+        for (last, name) in &attack {
+            ask(&all, *last, user(name)).await;
+        }
+        assert_eq!(evicted(&bob), [] as [usize; 0], "{attack:?}");
+        let before = evicted(&eve).len();
+        let _jane = busy(&all, 60, user("jane")).await;
+        assert_eq!(evicted(&bob), [] as [usize; 0], "{attack:?}");
+        assert!(evicted(&eve).len() <= before + 1);
     }
-    for expected in [5, 5, 3, 3, 2] {
-        let index = gone(&all, 2, &here).await.expect("one may go");
-        assert_eq!(index, expected);
-        here.remove(index);
-        // Its place goes to one that is kept.
-        let next = enter(&all, 2).await;
-        next.connection.show(Certificate);
-        here.push(next);
-    }
-    assert_eq!(gone(&all, 2, &here).await, None);
-    // Once the request is over its connection may go.
-    flights.clear();
-    assert_eq!(gone(&all, 2, &here).await, Some(1));
 }
 
 #[tokio::test]
-async fn whoever_connects_most_pays_for_it() {
-    let all = Connections::new(6, 6);
-    let mut here = Vec::new();
-    for last in [1, 2, 3, 3, 3, 2] {
-        here.push(enter(&all, last).await);
+async fn an_idle_connection_makes_room_for_one_of_a_user_that_has_no_more() {
+    let all = Connections::new(PLACES);
+    let mut users = Vec::new();
+    for number in 0..10 {
+        users.push(busy(&all, number, user(&number.to_string())).await);
     }
-    // The first one is older, and the second address has only two.
-    assert_eq!(gone(&all, 4, &here).await, Some(2));
+    let (idle, flight) = users.remove(4);
+    drop(flight);
+    // Their second one would be more than the other has.
+    let (_refused, _flight, admitted) = ask(&all, 0, user("0")).await;
+    assert!(!admitted && !is_evicted(&idle));
+    let _next = busy(&all, 100, user("next")).await;
+    assert!(is_evicted(&idle) && evicted(&users).is_empty());
 }
 
 #[tokio::test]
-async fn an_address_that_has_all_it_may_makes_room_itself_or_is_refused() {
-    let all = Connections::new(4, 2);
-    let other = enter(&all, 1).await;
-    let mut here = vec![enter(&all, 2).await, enter(&all, 2).await];
-    assert_eq!(gone(&all, 2, &here).await, Some(0));
-    here[1].connection.show(Shown::Certificate);
-    here.remove(0);
-    let third = enter(&all, 2).await;
-    third.connection.show(Shown::Certificate);
-    assert!(all.enter(address(2)).await.is_none());
-    assert!(!other.connection.dismissed.is_cancelled());
+async fn the_anonymous_go_first_and_may_become_users() {
+    let all = Connections::new(PLACES);
+    let mut users = Vec::new();
+    let stranger = busy(&all, 90, Class::anonymous()).await;
+    for number in 0..9 {
+        users.push(busy(&all, number, user(&number.to_string())).await);
+    }
+    let second = busy(&all, 91, user("bob")).await;
+    assert!(is_evicted(&stranger.0) && evicted(&users).is_empty());
+    let (_refused, _flight, admitted) = ask(&all, 92, Class::anonymous()).await;
+    assert!(!admitted);
+    drop(second);
+    let third = busy(&all, 93, Class::anonymous()).await;
+    assert_eq!(third.0.connection.admit(user("jane")), Ok(()));
+    assert_eq!(third.0.connection.admit(Class::anonymous()), Ok(()));
+    let (_refused, _flight, admitted) = ask(&all, 94, user("joe")).await;
+    assert!(!admitted && !is_evicted(&third.0));
 }
 
 #[tokio::test]
-async fn a_place_is_waited_for_and_only_one_goes_for_each_that_comes() {
-    let all = Connections::new(2, 2);
-    let first = enter(&all, 1).await;
-    let second = enter(&all, 1).await;
-    let entering = all.enter(address(2));
-    tokio::pin!(entering);
-    for _ in 0..3 {
-        assert!(futures::poll!(&mut entering).is_pending());
-        tokio::time::sleep(LOOK_AGAIN * 2).await;
+async fn an_evicted_connection_is_not_admitted_and_gives_nothing_back() {
+    let all = Connections::new(PLACES);
+    let mut crowd = Vec::new();
+    for _ in 0..15 {
+        crowd.push(enter(&all, 1).await);
     }
-    first.connection.dismissed().await;
-    assert!(!second.connection.dismissed.is_cancelled());
+    let first = crowd.remove(0);
+    assert!(is_evicted(&first));
+    assert_eq!(first.connection.admit(administrator()), Err(Refused));
     drop(first);
-    assert!(entering.await.is_some());
+    assert_eq!(all.registry().open.len(), 14);
+    drop(crowd);
+    assert!(all.registry().open.is_empty());
+}
+
+#[tokio::test]
+async fn accepting_waits_for_nothing_but_what_is_being_closed() {
+    let all = Connections::new(PLACES);
+    let mut slots = Vec::new();
+    for _ in 0..PLACES + CLOSING {
+        slots.push(enter(&all, 1).await);
+    }
+    {
+        let socket = all.socket();
+        tokio::pin!(socket);
+        assert!(futures::poll!(&mut socket).is_pending());
+        slots.remove(0);
+        assert!(futures::poll!(&mut socket).is_ready());
+    }
+}
+
+#[test]
+fn an_address_is_one_host() {
+    let parse = |text: &str| network(text.parse().unwrap());
+    assert_eq!(parse("::ffff:10.0.0.1"), parse("10.0.0.1"));
+    assert_ne!(parse("::ffff:10.0.0.1"), parse("::ffff:10.0.0.2"));
+    assert_eq!(parse("2001:db8::1:1"), parse("2001:db8::2:2"));
+    assert_ne!(parse("2001:db8::1"), parse("2001:db8:0:1::1"));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Enter(u8),
+    Admit(usize, Class),
+    Answered(usize),
+    Leave(usize),
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let class = prop_oneof![
+        Just(Class::anonymous()),
+        Just(Class::FrontProxy),
+        Just(administrator()),
+        "[a-c]".prop_map(|name| user(&name)),
+    ];
+    prop_oneof![
+        3 => (0..4u8).prop_map(Step::Enter),
+        3 => (any::<usize>(), class).prop_map(|(at, class)| Step::Admit(at, class)),
+        1 => any::<usize>().prop_map(Step::Answered),
+        1 => any::<usize>().prop_map(Step::Leave),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn reserved_places_are_always_there(
+        places in 8..40usize,
+        steps in prop::collection::vec(steps(), 1..200),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let all = Connections::new(places);
+            let mut here: Vec<(OpenSlot, Option<RequestInFlight>)> = Vec::new();
+            for step in steps {
+                let count = here.len();
+                match step {
+                    Step::Enter(last) => here.push((enter(&all, last).await, None)),
+                    Step::Admit(at, class) if count > 0 => {
+                        let (slot, in_flight) = &mut here[at % count];
+                        *in_flight = Some(RequestInFlight::of(&slot.connection));
+                        let _ = slot.connection.admit(class);
+                    }
+                    Step::Answered(at) if count > 0 => here[at % count].1 = None,
+                    Step::Leave(at) if count > 0 => drop(here.remove(at % count)),
+                    _ => {}
+                }
+                here.retain(|(slot, _)| !is_evicted(slot));
+                let registry = all.registry();
+                assert_eq!(registry.open.len(), here.len());
+                let taken = |kind| {
+                    let of_kind = registry.open.values().filter(|it| it.class.kind() == kind);
+                    of_kind.count().max(kind.reserve(places))
+                };
+                assert!(ClassKind::ALL.into_iter().map(taken).sum::<usize>() <= places);
+            }
+        });
+    }
 }

@@ -1,6 +1,6 @@
 //! More connections than there are places, over loopback, from several addresses.
 
-use super::listening::{Listening, echo};
+use super::listening::{Identity, Listening, echo};
 use super::*;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -21,8 +21,17 @@ async fn connect(listening: &Listening, last: u8) -> TcpStream {
     socket.connect(listening.address).await.unwrap()
 }
 
-/// The same with HTTP/2, and with the certificate if so wanted.
-async fn http2(listening: &Listening, last: u8, present: bool) -> SendRequest<Body> {
+/// The same with HTTP/2, without a certificate.
+async fn http2(listening: &Listening, last: u8) -> SendRequest<Body> {
+    presenting(listening, last, None).await
+}
+
+/// The same with a certificate.
+async fn presenting(
+    listening: &Listening,
+    last: u8,
+    present: Option<&Identity>,
+) -> SendRequest<Body> {
     let stream = connect(listening, last).await;
     let shaken = listening.handshake(b"h2", present, stream);
     let stream = tokio::time::timeout(SOON, shaken)
@@ -60,6 +69,25 @@ fn is_open(stream: &TcpStream) -> bool {
     peeked.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
 }
 
+/// Opens a connection of this user from 127.0.0.`last` with a watch on it, if it may.
+async fn watching(listening: &Listening, last: u8, user: &str) -> (StatusCode, Watching) {
+    let mut sender = http2(listening, last).await;
+    let path = format!("{ALL}?watch=1&resourceVersion=105");
+    let answer = get(&mut sender, &path, &[("x-user", user)]).await;
+    let answer = answer.expect("it is answered");
+    (answer.status(), Watching(sender, answer.into_body()))
+}
+
+struct Watching(SendRequest<Body>, hyper::body::Incoming);
+
+/// Asks for the list as this user.
+async fn list(sender: &mut SendRequest<Body>, headers: &[(&str, &str)]) -> Option<StatusCode> {
+    let answer = get(sender, ALL, headers).await?;
+    let status = answer.status();
+    answer.into_body().collect().await.ok()?;
+    Some(status)
+}
+
 #[tokio::test]
 async fn silent_connections_of_two_addresses_keep_out_no_third() {
     let listening = Listening::within(8, echo(), CancellationToken::new()).await;
@@ -69,40 +97,42 @@ async fn silent_connections_of_two_addresses_keep_out_no_third() {
             silent.push(connect(&listening, last).await);
         }
     }
-    let mut third = http2(&listening, 4, false).await;
+    let mut third = http2(&listening, 4).await;
     assert!(is_answered(&mut third).await);
-    // One has made room for it, and none has run out of time.
+    // All have places but the one that is reserved for the front proxy, and none of the
+    // others has run out of time.
     let open: Vec<usize> = (0..silent.len())
         .filter(|&it| is_open(&silent[it]))
         .collect();
-    assert_eq!(open, [13, 14, 15, 16, 17, 18, 19]);
+    assert_eq!(open, [14, 15, 16, 17, 18, 19]);
     // However many more come, it is at the cost of their own.
     for _ in 0..100 {
         silent.push(connect(&listening, 2).await);
     }
-    let mut fourth = http2(&listening, 5, false).await;
+    let mut fourth = http2(&listening, 5).await;
     assert!(is_answered(&mut fourth).await);
     assert!(is_answered(&mut third).await);
 }
 
 #[tokio::test]
-async fn connections_that_ask_for_nothing_much_keep_out_no_third() {
-    let listening = Listening::within(8, echo(), CancellationToken::new()).await;
+async fn probes_that_stay_connected_keep_out_no_third() {
+    let fixture = Fixture::filled();
+    let listening = Listening::within(8, fixture.router.clone(), fixture.shutdown.clone()).await;
     let mut idle = Vec::new();
     for _ in 0..4 {
         for last in [2, 3] {
-            let mut sender = http2(&listening, last, false).await;
+            let mut sender = http2(&listening, last).await;
             assert!(is_answered(&mut sender).await);
             idle.push(sender);
         }
     }
-    let mut third = http2(&listening, 4, false).await;
+    let mut third = http2(&listening, 4).await;
     assert!(is_answered(&mut third).await);
     let mut answered = Vec::new();
     for sender in &mut idle {
         answered.push(is_answered(sender).await);
     }
-    let expected = [false, true, true, true, true, true, true, true];
+    let expected = [false, false, true, true, true, true, true, true];
     assert_eq!(answered, expected);
 }
 
@@ -115,14 +145,14 @@ async fn unread_answers_to_nobody_keep_out_no_third() {
     let router = Router::new()
         .route("/endless", axum::routing::any(endless))
         .merge(echo());
-    let listening = Listening::within(4, router, CancellationToken::new()).await;
+    let listening = Listening::within(8, router, CancellationToken::new()).await;
     let mut unread = Vec::new();
-    for last in [2, 3, 2, 3] {
-        let mut sender = http2(&listening, last, false).await;
+    for last in [2, 3, 2, 3, 2, 3, 2, 3] {
+        let mut sender = http2(&listening, last).await;
         let answer = get(&mut sender, "/endless", &[]).await.unwrap();
         unread.push((sender, answer));
     }
-    let mut third = http2(&listening, 4, false).await;
+    let mut third = http2(&listening, 4).await;
     assert!(is_answered(&mut third).await);
 }
 
@@ -130,54 +160,148 @@ async fn unread_answers_to_nobody_keep_out_no_third() {
 async fn a_watch_is_not_closed_for_strangers() {
     let mut fixture = Fixture::filled();
     let listening = Listening::within(8, fixture.router.clone(), fixture.shutdown.clone()).await;
-    let mut watcher = http2(&listening, 2, false).await;
-    let path = format!("{ALL}?watch=1&resourceVersion=105");
-    let watch = get(&mut watcher, &path, &[("x-user", "jane")]).await;
-    let mut watch = watch.unwrap().into_body();
-    // Its own address and others, silent and idle.
+    let (code, mut watch) = watching(&listening, 2, "jane").await;
+    assert_eq!(code, StatusCode::OK);
+    // Its own address and others: silent, asking for health, and asking for what is open.
     let mut strangers = Vec::new();
     let mut silent = Vec::new();
     for _ in 0..10 {
         for last in [2, 3, 4] {
             silent.push(connect(&listening, last).await);
-            let mut stranger = http2(&listening, last, false).await;
+            let mut stranger = http2(&listening, last).await;
             assert!(is_answered(&mut stranger).await);
+            strangers.push(stranger);
+            let mut stranger = http2(&listening, last).await;
+            let answer = get(&mut stranger, "/version", &[]).await;
+            assert!(answer.is_some());
             strangers.push(stranger);
         }
     }
     fixture.put(106, "n", "new", |_| {});
-    let event = watch.frame().await.unwrap().unwrap().into_data().unwrap();
+    let event = watch.1.frame().await.unwrap().unwrap().into_data().unwrap();
     assert!(event.starts_with(b"{\"type\":\"ADDED\""));
 }
 
 #[tokio::test]
-async fn a_connection_of_the_aggregator_is_kept_also_if_it_only_asks_for_discovery() {
-    let fixture = Fixture::filled();
-    let listening = Listening::within(2, fixture.router.clone(), fixture.shutdown.clone()).await;
-    let mut aggregator = http2(&listening, 2, true).await;
-    let headers = [("x-user", "system:kube-aggregator")];
-    let answer = get(&mut aggregator, "/apis", &headers).await.unwrap();
-    answer.into_body().collect().await.unwrap();
-    // The other half is not for its address, so somebody else there is turned away.
-    let stranger = connect(&listening, 2).await;
-    let refused = listening.handshake(b"h2", false, stranger);
-    let refused = tokio::time::timeout(SOON, refused).await;
-    assert!(refused.expect("it is closed").is_err());
-    for last in [3, 4, 5] {
-        let mut stranger = http2(&listening, last, false).await;
-        assert!(is_answered(&mut stranger).await);
+async fn one_user_keeps_out_neither_the_front_proxy_nor_probes_nor_other_users() {
+    let mut fixture = Fixture::filled();
+    let listening = Listening::within(16, fixture.router.clone(), fixture.shutdown.clone()).await;
+    let mut bob = http2(&listening, 2).await;
+    assert_eq!(
+        list(&mut bob, &[("x-user", "bob")]).await,
+        Some(StatusCode::OK)
+    );
+    let mut watches = Vec::new();
+    let mut codes = Vec::new();
+    for _ in 0..10 {
+        for last in [2, 3, 4, 5] {
+            let (code, watch) = watching(&listening, last, "eve").await;
+            codes.push(code);
+            watches.push(watch);
+        }
     }
-    assert!(is_answered(&mut aggregator).await);
+    // Whoever has no place is told so.
+    assert_eq!(codes[0], StatusCode::OK);
+    assert_eq!(*codes.last().unwrap(), StatusCode::TOO_MANY_REQUESTS);
+    // From the attacker's own address, with an older connection and with new ones.
+    assert_eq!(
+        list(&mut bob, &[("x-user", "bob")]).await,
+        Some(StatusCode::OK)
+    );
+    let mut jane = http2(&listening, 2).await;
+    assert_eq!(
+        list(&mut jane, &[("x-user", "jane")]).await,
+        Some(StatusCode::OK)
+    );
+    let mut administrator = http2(&listening, 2).await;
+    let headers = [("x-user", "root"), ("x-group", "system:masters")];
+    assert_eq!(
+        list(&mut administrator, &headers).await,
+        Some(StatusCode::OK)
+    );
+    let mut probe = http2(&listening, 2).await;
+    assert!(is_answered(&mut probe).await);
+    let mut proxy = presenting(&listening, 2, Some(&listening.front_proxy)).await;
+    assert_eq!(
+        list(&mut proxy, &[("x-user", "joe")]).await,
+        Some(StatusCode::OK)
+    );
+    // Most of what there was goes on.
+    fixture.put(106, "n", "new", |_| {});
+    let mut heard = 0;
+    for (watch, code) in watches.iter_mut().zip(codes) {
+        let next = watch.1.frame().await;
+        heard += usize::from(code == StatusCode::OK && next.is_some_and(|it| it.is_ok()));
+    }
+    assert!(heard >= 5, "{heard}");
+}
+
+#[tokio::test]
+async fn a_connection_that_is_refused_is_told_so_and_closed() {
+    let fixture = Fixture::filled();
+    let listening = Listening::within(8, fixture.router.clone(), fixture.shutdown.clone()).await;
+    let mut watches = Vec::new();
+    for _ in 0..3 {
+        watches.push(watching(&listening, 2, "eve").await);
+    }
+    let mut refused = http2(&listening, 2).await;
+    let answer = get(&mut refused, ALL, &[("x-user", "eve")]).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(answer.headers()["retry-after"], "1");
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(body, "Too many requests, please try again later.\n");
+    let closed = async {
+        while !refused.is_closed() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(SOON, closed)
+        .await
+        .expect("it is closed");
+    drop(watches);
+}
+
+#[tokio::test]
+async fn a_connection_of_the_front_proxy_is_kept_also_if_it_only_asks_for_discovery() {
+    let fixture = Fixture::filled();
+    let listening = Listening::within(8, fixture.router.clone(), fixture.shutdown.clone()).await;
+    let mut proxy = presenting(&listening, 2, Some(&listening.front_proxy)).await;
+    let discovery = async |sender: &mut SendRequest<Body>| {
+        let answer = get(sender, "/apis", &[]).await?;
+        answer.into_body().collect().await.ok()
+    };
+    assert!(discovery(&mut proxy).await.is_some());
+    let mut others = Vec::new();
+    for _ in 0..10 {
+        for last in [2, 3, 4] {
+            let mut stranger = http2(&listening, last).await;
+            discovery(&mut stranger).await;
+            others.push(stranger);
+            others.push(watching(&listening, last, "jane").await.1.0);
+        }
+    }
+    assert!(discovery(&mut proxy).await.is_some());
 }
 
 #[tokio::test]
 async fn a_certificate_that_nobody_vouches_for_keeps_no_place() {
     let fixture = Fixture::filled();
-    let listening = Listening::within(2, fixture.router.clone(), fixture.shutdown.clone()).await;
-    // The fixture knows nobody by a certificate alone.
-    let mut forger = http2(&listening, 2, true).await;
-    assert!(is_answered(&mut forger).await);
-    let mut next = http2(&listening, 2, false).await;
-    assert!(is_answered(&mut next).await);
-    assert!(!is_answered(&mut forger).await);
+    let listening = Listening::within(8, fixture.router.clone(), fixture.shutdown.clone()).await;
+    let forged = Identity::new("nobody");
+    let mut first = presenting(&listening, 2, Some(&forged)).await;
+    assert!(get(&mut first, "/apis", &[]).await.is_some());
+    let mut more = Vec::new();
+    for _ in 0..5 {
+        let mut next = presenting(&listening, 2, Some(&forged)).await;
+        let answer = get(&mut next, "/apis", &[]).await;
+        if let Some(answer) = answer {
+            answer.into_body().collect().await.ok();
+        }
+        more.push(next);
+    }
+    let mut user = http2(&listening, 3).await;
+    assert_eq!(
+        list(&mut user, &[("x-user", "jane")]).await,
+        Some(StatusCode::OK)
+    );
 }

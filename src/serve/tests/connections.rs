@@ -147,26 +147,6 @@ async fn an_http2_connection_without_streams_is_told_to_go_away() {
 }
 
 #[tokio::test]
-async fn one_address_has_no_more_than_half_of_the_connections() {
-    let fixture = Fixture::filled();
-    let listening = Listening::within(4, fixture.router.clone(), fixture.shutdown.clone()).await;
-    let ask = async |sender: &mut http2::SendRequest<Body>| {
-        let asked = request("GET", "https://localhost/version", &[]);
-        let answer = sender.send_request(asked).await;
-        answer.map(|answer| answer.status())
-    };
-    let mut first = listening.http2().await;
-    let mut second = listening.http2().await;
-    assert_eq!(ask(&mut first).await.unwrap(), StatusCode::OK);
-    assert_eq!(ask(&mut second).await.unwrap(), StatusCode::OK);
-    // There are four places, but the third takes that of the first.
-    let mut third = listening.http2().await;
-    assert_eq!(ask(&mut third).await.unwrap(), StatusCode::OK);
-    assert!(ask(&mut first).await.is_err());
-    assert_eq!(ask(&mut second).await.unwrap(), StatusCode::OK);
-}
-
-#[tokio::test]
 async fn headers_and_paths_that_are_too_long_are_refused_as_such() {
     let listening = Listening::start(echo(), CancellationToken::new()).await;
     let long = "x".repeat(97 << 10);

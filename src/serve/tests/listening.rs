@@ -1,6 +1,7 @@
 //! The listener over loopback, with real TLS.
 
 use super::*;
+use crate::auth::client_certificate_verifier;
 use crate::serve::listen;
 use axum::extract::Extension;
 use axum::routing::any;
@@ -16,7 +17,6 @@ use openssl::pkey::PKey;
 use openssl::x509::extension::SubjectAlternativeName;
 use openssl::x509::{X509, X509NameBuilder};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
-use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use std::net::SocketAddr;
 use tokio::net::{TcpListener, TcpStream};
@@ -24,25 +24,25 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// A self-signed certificate for `localhost`, which both sides present and trust.
-struct Identity {
+/// A self-signed certificate for `localhost`.
+pub struct Identity {
     certificate: CertificateDer<'static>,
     key: PrivateKeyDer<'static>,
 }
 
 impl Identity {
-    fn new() -> Self {
+    pub fn new(name: &str) -> Self {
         let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
         let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
-        let mut name = X509NameBuilder::new().unwrap();
-        name.append_entry_by_text("CN", "localhost").unwrap();
-        let name = name.build();
+        let mut subject = X509NameBuilder::new().unwrap();
+        subject.append_entry_by_text("CN", name).unwrap();
+        let subject = subject.build();
         let mut x509 = X509::builder().unwrap();
         x509.set_version(2).unwrap();
         let serial = BigNum::from_u32(1).unwrap().to_asn1_integer().unwrap();
         x509.set_serial_number(&serial).unwrap();
-        x509.set_subject_name(&name).unwrap();
-        x509.set_issuer_name(&name).unwrap();
+        x509.set_subject_name(&subject).unwrap();
+        x509.set_issuer_name(&subject).unwrap();
         x509.set_pubkey(&key).unwrap();
         x509.set_not_before(&Asn1Time::days_from_now(0).unwrap())
             .unwrap();
@@ -70,7 +70,10 @@ impl Identity {
 /// A listener under test.
 pub struct Listening {
     pub address: SocketAddr,
+    /// What the server presents, and a client that nobody vouches for.
     identity: Identity,
+    /// What the fixture takes for the front proxy's.
+    pub front_proxy: Identity,
     shutdown: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -81,17 +84,12 @@ impl Listening {
     }
 
     pub async fn within(connections: usize, router: Router, shutdown: CancellationToken) -> Self {
-        let identity = Identity::new();
+        let identity = Identity::new("localhost");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let verifier =
-            WebPkiClientVerifier::builder_with_provider(identity.roots(), provider.clone())
-                .allow_unauthenticated()
-                .build()
-                .unwrap();
         let tls = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
-            .with_client_cert_verifier(verifier)
+            .with_client_cert_verifier(client_certificate_verifier())
             .with_single_cert(vec![identity.certificate.clone()], identity.key.clone_key())
             .unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -106,6 +104,7 @@ impl Listening {
         Self {
             address,
             identity,
+            front_proxy: Identity::new("front-proxy"),
             shutdown,
             task,
         }
@@ -114,6 +113,7 @@ impl Listening {
     /// Connects with one protocol, presenting the certificate if so wanted.
     pub async fn connect(&self, protocol: &[u8], present: bool) -> TlsStream<TcpStream> {
         let stream = TcpStream::connect(self.address).await.unwrap();
+        let present = present.then_some(&self.identity);
         let stream = self.handshake(protocol, present, stream).await.unwrap();
         assert_eq!(stream.get_ref().1.alpn_protocol(), Some(protocol));
         stream
@@ -122,7 +122,7 @@ impl Listening {
     pub async fn handshake(
         &self,
         protocol: &[u8],
-        present: bool,
+        present: Option<&Identity>,
         stream: TcpStream,
     ) -> std::io::Result<TlsStream<TcpStream>> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -130,12 +130,10 @@ impl Listening {
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(self.identity.roots());
-        let mut tls = if present {
-            tls.with_client_auth_cert(
-                vec![self.identity.certificate.clone()],
-                self.identity.key.clone_key(),
-            )
-            .unwrap()
+        let mut tls = if let Some(identity) = present {
+            let certificate = vec![identity.certificate.clone()];
+            tls.with_client_auth_cert(certificate, identity.key.clone_key())
+                .unwrap()
         } else {
             tls.with_no_client_auth()
         };

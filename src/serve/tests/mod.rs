@@ -18,8 +18,8 @@ use super::resource::{LIVE_LAYOUT, RULE_SET_LAYOUT, inflight_operations, operati
 use super::{Health, Limits, Server, VersionInfo, router};
 use crate::api::completeness::{Completeness, Gaps};
 use crate::auth::{
-    Attributes, Authenticate, Authorize, Decision, PeerCertificates, Unauthenticated, Undecided,
-    User,
+    Attributes, Authenticate, Authorize, CertificateHolder, Decision, PeerCertificates,
+    Unauthenticated, Undecided, User,
 };
 use crate::index::{Bounds, Key, Rv, Stamp, Write, Writer, index_from};
 use crate::telemetry::Metrics;
@@ -37,7 +37,8 @@ use tower::ServiceExt as _;
 pub const BASE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1";
 pub const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
-/// Takes the header `x-user` for who asks; the token `bad` is not valid, and nobody ever
+/// Takes the header `x-user` for who asks, and a certificate of `front-proxy` for what it
+/// says; the token `bad` is not valid, and nobody ever
 /// knows about `slow`.
 struct Headers;
 
@@ -64,6 +65,16 @@ impl Authenticate for Headers {
             }
             answer
         })
+    }
+
+    fn certificate_holder(&self, peer: &PeerCertificates) -> CertificateHolder {
+        let name = b"front-proxy";
+        let names = |der: &[u8]| der.windows(name.len()).any(|part| part == name);
+        if peer.0.iter().any(|certificate| names(certificate)) {
+            CertificateHolder::FrontProxy
+        } else {
+            CertificateHolder::Unknown
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use rustls::{ClientConfig, RootCertStore};
 use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
@@ -57,6 +57,26 @@ pub struct Way {
 
 impl Way {
     pub async fn to(world: &World, server: &Server, front_proxy: bool) -> Self {
+        let state = &world.control_plane.state;
+        let read = |path: &str| std::fs::read(path).expect("the control plane has written it");
+        let identity = front_proxy.then(|| {
+            let certificate = read(&state.request_header_client_certificate);
+            (certificate, read(&state.request_header_client_key))
+        });
+        Self::with(world, server, identity.as_ref().map(|(c, k)| (&**c, &**k))).await
+    }
+
+    /// With this certificate and its key, as PEM.
+    pub async fn presenting(
+        world: &World,
+        server: &Server,
+        certificate: &[u8],
+        key: &[u8],
+    ) -> Self {
+        Self::with(world, server, Some((certificate, key))).await
+    }
+
+    async fn with(world: &World, server: &Server, identity: Option<(&[u8], &[u8])>) -> Self {
         let path = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
         let registration = world.admin.get(path).await.ok();
         let bundle = STANDARD.decode(text(&registration, "/spec/caBundle"));
@@ -65,11 +85,9 @@ impl Way {
             roots.add(root.expect("PEM")).expect("a CA");
         }
         let tls = ClientConfig::builder().with_root_certificates(roots);
-        let state = &world.control_plane.state;
-        let mut tls = if front_proxy {
-            let certificate = &state.request_header_client_certificate;
-            let certificate = CertificateDer::from_pem_file(certificate).expect("a certificate");
-            let key = PrivateKeyDer::from_pem_file(&state.request_header_client_key);
+        let mut tls = if let Some((certificate, key)) = identity {
+            let certificate = CertificateDer::from_pem_slice(certificate).expect("a certificate");
+            let key = PrivateKeyDer::from_pem_slice(key);
             tls.with_client_auth_cert(vec![certificate], key.expect("a key"))
                 .expect("they belong together")
         } else {
@@ -91,18 +109,22 @@ impl Way {
 
     /// Connects, and grants this much of each answer's body.
     pub async fn connect(&self, window: u32) -> Wire {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).await;
-        let stream = self
-            .tls
-            .connect(self.name.clone(), stream.expect("a server"));
-        let mut stream = stream.await.expect("TLS");
+        let wire = self.connect_from([127, 0, 0, 1], window).await;
+        wire.expect("a server, and TLS")
+    }
+
+    /// The same from this address.
+    pub async fn connect_from(&self, address: [u8; 4], window: u32) -> io::Result<Wire> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((address, 0).into())?;
+        let stream = socket.connect(([127, 0, 0, 1], self.port).into()).await?;
+        let mut stream = self.tls.connect(self.name.clone(), stream).await?;
         let mut preface = PREFACE.to_vec();
         let mut settings = INITIAL_WINDOW_SIZE.to_be_bytes().to_vec();
         settings.extend(window.to_be_bytes());
         frame(&mut preface, SETTINGS, 0, 0, &settings);
         // Before anything is read, and answered: nothing may come before it.
-        let sent = stream.write_all(&preface).await;
-        sent.expect("a new connection");
+        stream.write_all(&preface).await?;
         let (reader, writer) = tokio::io::split(stream);
         let writer = Arc::new(Mutex::new(writer));
         let (seen, sees) = watch::channel(Seen::default());
@@ -112,13 +134,13 @@ impl Way {
             let _ = read(reader, &answering, &seen).await;
             seen.send_modify(|seen| seen.closed = true);
         });
-        Wire {
+        Ok(Wire {
             writer,
             seen: sees,
             reading,
             next: 1,
             block: Vec::new(),
-        }
+        })
     }
 }
 

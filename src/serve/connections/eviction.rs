@@ -1,0 +1,177 @@
+//! Which connection is evicted for another one. Enters: a record of each connection, and
+//! of the one that needs a place. Leaves: whether there is room, and which connection is
+//! to be evicted.
+//!
+//! Each class needs as many places as it uses or as it has reserved, whichever is more. The
+//! sum over all classes never exceeds the number of places. So a reserved place is free for
+//! its class whatever the other classes do.
+
+use super::class::{Class, ClassKind, Owner};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::IpAddr;
+
+/// What is known of a connection.
+#[derive(Clone, Debug)]
+pub struct ConnectionRecord {
+    /// In the order in which connections came.
+    pub number: u64,
+    /// What it counts as.
+    pub class: Class,
+    /// Where it comes from.
+    pub network: IpAddr,
+    /// Whether it has had an answer and has no request in flight.
+    pub idle: bool,
+}
+
+/// Whether there is room for a connection, which is the answer of [`room`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// There is.
+    Free,
+    /// There is once the connection with this number is evicted.
+    After(u64),
+    /// There is none, and no other connection may be evicted for it.
+    Full,
+}
+
+/// How many connections one user may have from one address: half of what users may have.
+fn share(places: usize) -> usize {
+    let reserved: usize = ClassKind::ALL.iter().map(|kind| kind.reserve(places)).sum();
+    places.saturating_sub(reserved).div_ceil(2).max(1)
+}
+
+/// Whether `entering` has room among `others`, which are in the order of their numbers.
+pub fn room(places: usize, others: &[ConnectionRecord], entering: &ConnectionRecord) -> Room {
+    if exceeds_share(places, others, entering) {
+        let of_pair = |it: &&ConnectionRecord| same_pair(it, entering);
+        return after(others.iter().filter(of_pair).find(|it| it.idle));
+    }
+    let all = || others.iter().chain([entering]);
+    let taken = |kind: ClassKind| all().filter(|it| it.class.kind() == kind).count();
+    let needed = |kind: ClassKind| taken(kind).max(kind.reserve(places));
+    if ClassKind::ALL.into_iter().map(needed).sum::<usize>() <= places {
+        return Room::Free;
+    }
+    after(match &entering.class {
+        Class::Newcomer => newcomer(others),
+        Class::User(owner) => user(others, entering, owner),
+        Class::FrontProxy => {
+            let proxies = || others.iter().filter(|it| it.class == Class::FrontProxy);
+            let first = least(others, &Loads::of(others), |_, _, _| true);
+            first.or_else(|| proxies().find(|it| it.idle))
+        }
+    })
+}
+
+fn after(evicted: Option<&ConnectionRecord>) -> Room {
+    evicted.map_or(Room::Full, |it| Room::After(it.number))
+}
+
+/// Whether it would be one more than its user may have from its address. Administrators
+/// may have any number.
+fn exceeds_share(places: usize, others: &[ConnectionRecord], entering: &ConnectionRecord) -> bool {
+    let limited = matches!(
+        entering.class,
+        Class::User(Owner::Anonymous | Owner::Known(_))
+    );
+    let pair = others.iter().filter(|it| same_pair(it, entering));
+    limited && pair.count() >= share(places)
+}
+
+/// Whether two connections are of the same user and address.
+fn same_pair(one: &ConnectionRecord, other: &ConnectionRecord) -> bool {
+    one.network == other.network && one.class == other.class
+}
+
+/// The newcomer to evict for another: of the address that has most of them, the oldest
+/// that has had an answer, else the oldest.
+fn newcomer(others: &[ConnectionRecord]) -> Option<&ConnectionRecord> {
+    let newcomers = || others.iter().filter(|it| it.class == Class::Newcomer);
+    let networks = counts(newcomers().map(|it| it.network));
+    newcomers().min_by_key(|it| (Reverse(networks[&it.network]), !it.idle))
+}
+
+/// The user's connection to evict for `entering`. Any connection of a lower rank may be
+/// evicted. One of the same rank may be evicted if its load is greater than that of
+/// `entering` would be, or if it is as great and the connection is idle.
+fn user<'a>(
+    others: &'a [ConnectionRecord],
+    entering: &ConnectionRecord,
+    owner: &Owner,
+) -> Option<&'a ConnectionRecord> {
+    let loads = Loads::of(others.iter().chain([entering]));
+    let own = loads.load(owner, entering.network);
+    least(others, &loads, |it, theirs, load| {
+        match rank(theirs).cmp(&rank(owner)) {
+            std::cmp::Ordering::Less => true,
+            std::cmp::Ordering::Equal => load > own || (load == own && it.idle),
+            std::cmp::Ordering::Greater => false,
+        }
+    })
+}
+
+/// Of the users' connections that may be evicted: the lowest rank, in it the greatest load,
+/// in it an idle one before others, and of these the oldest.
+fn least<'a>(
+    others: &'a [ConnectionRecord],
+    loads: &Loads<'_>,
+    may: impl Fn(&ConnectionRecord, &Owner, Load) -> bool,
+) -> Option<&'a ConnectionRecord> {
+    others
+        .iter()
+        .filter_map(|it| {
+            let owner = it.class.owner()?;
+            let load = loads.load(owner, it.network);
+            may(it, owner, load).then_some((it, rank(owner), load))
+        })
+        .min_by_key(|(it, rank, load)| (*rank, Reverse(*load), !it.idle))
+        .map(|(it, _, _)| it)
+}
+
+/// Owners of a lower rank make room for those of a higher one.
+fn rank(owner: &Owner) -> u8 {
+    match owner {
+        Owner::Anonymous => 0,
+        Owner::Known(_) => 1,
+        Owner::Administrator(_) => 2,
+    }
+}
+
+/// How many connections there are like one: of its user or of its address, whichever is
+/// more; then of its user; then of its address. So one user at many addresses has a great
+/// load, and so have many users at one address.
+type Load = (usize, usize, usize);
+
+/// The users' connections, counted.
+struct Loads<'a> {
+    owners: HashMap<&'a Owner, usize>,
+    networks: HashMap<IpAddr, usize>,
+}
+
+impl<'a> Loads<'a> {
+    fn of(all: impl IntoIterator<Item = &'a ConnectionRecord>) -> Self {
+        let all = all.into_iter();
+        let users = all.filter_map(|it| Some((it.class.owner()?, it.network)));
+        let (owners, networks): (Vec<_>, Vec<_>) = users.unzip();
+        Self {
+            owners: counts(owners),
+            networks: counts(networks),
+        }
+    }
+
+    fn load(&self, owner: &Owner, network: IpAddr) -> Load {
+        let of_owner = self.owners.get(owner).copied().unwrap_or_default();
+        let of_network = self.networks.get(&network).copied().unwrap_or_default();
+        (of_owner.max(of_network), of_owner, of_network)
+    }
+}
+
+fn counts<T: Hash + Eq>(all: impl IntoIterator<Item = T>) -> HashMap<T, usize> {
+    let mut counts = HashMap::new();
+    for one in all {
+        *counts.entry(one).or_default() += 1;
+    }
+    counts
+}
