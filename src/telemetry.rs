@@ -125,6 +125,7 @@ pub struct Metrics {
     watchers: Gauge,
     certificate: FloatGauge,
     certificate_expires: Mutex<Option<i64>>,
+    trust_shared: Gauge,
     requests: Counters,
     request_duration: Histograms,
     terminations: Counters,
@@ -174,6 +175,7 @@ impl Metrics {
             watchers: Gauge::default(),
             certificate: Gauge::default(),
             certificate_expires: Mutex::default(),
+            trust_shared: Gauge::default(),
             requests: Family::default(),
             request_duration: Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS)),
             terminations: Family::default(),
@@ -266,6 +268,11 @@ impl Metrics {
             "ifo_certificate_expiry_seconds",
             "Seconds until the serving certificate expires",
             self.certificate.clone(),
+        );
+        registry.register(
+            "ifo_front_proxy_trust_shared",
+            "1 if every client certificate of a CA can claim any user and group",
+            self.trust_shared.clone(),
         );
         registry.register(
             "apiserver_request",
@@ -452,6 +459,12 @@ impl Metrics {
             .certificate_expires
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = Some(at);
+    }
+
+    /// Whether every client certificate of a CA can claim any user and group
+    /// (`ifo_front_proxy_trust_shared`).
+    pub fn front_proxy_trust_shared(&self, shared: bool) {
+        self.trust_shared.set(shared.into());
     }
 
     /// OpenMetrics text (which Prometheus reads) of everything.

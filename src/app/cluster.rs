@@ -154,8 +154,10 @@ async fn access(app: &mut App, client: &Client) -> anyhow::Result<Access> {
     let trust = Trust::load(client, START)
         .await
         .context("cannot read whom to trust")?;
+    trust.report(&app.metrics);
     let trust = Arc::new(ArcSwap::from_pointee(trust));
-    app.keep("trust", Trust::follow(client.clone(), trust.clone()));
+    let following = Trust::follow(client.clone(), trust.clone(), app.metrics.clone());
+    app.keep("trust", following);
     Ok(Access {
         authenticate: Arc::new(ClusterAuthenticator::new(client.clone(), trust)),
         authorize: Arc::new(ClusterAuthorizer::new(client.clone())),

@@ -5,12 +5,14 @@
 use super::User;
 use openssl::asn1::{Asn1StringRef, Asn1Time};
 use openssl::nid::Nid;
-use openssl::x509::X509;
+use openssl::pkey::{PKey, Public};
+use openssl::x509::{X509, X509NameRef};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, crypto::CryptoProvider};
 use sha2::{Digest as _, Sha256};
+use std::cmp::Ordering;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -86,6 +88,40 @@ impl Authorities {
                     .is_ok()
             })
     }
+}
+
+impl Authorities {
+    /// The names of those of `others` whose certificates these authorities vouch for as
+    /// well: they are among these, by name and key, or were issued by one of these.
+    pub(super) fn covering(&self, others: &Self) -> Vec<String> {
+        let covered = |other: &X509| self.known.iter().any(|(_, own)| covers(own, other));
+        let others = others.known.iter().map(|(_, other)| other);
+        let covered = others.filter(|other| covered(other));
+        covered.map(|other| name(other.subject_name())).collect()
+    }
+}
+
+/// Whether whoever trusts `authority` also trusts what `other` has issued: a client may
+/// present `other`, which is public, as an intermediate certificate.
+fn covers(authority: &X509, other: &X509) -> bool {
+    let is_named = |name: &X509NameRef| {
+        let equal = name.try_cmp(authority.subject_name());
+        equal.is_ok_and(Ordering::is_eq)
+    };
+    let has_its_key = |key: &PKey<Public>| other.public_key().is_ok_and(|it| it.public_eq(key));
+    let key = || authority.public_key().ok();
+    (is_named(other.subject_name()) && key().is_some_and(|key| has_its_key(&key)))
+        || (is_named(other.issuer_name())
+            && key().is_some_and(|key| other.verify(&key).unwrap_or(false)))
+}
+
+/// A name as `CN=kubernetes, O=example`.
+fn name(name: &X509NameRef) -> String {
+    let entries = name.entries().map(|entry| {
+        let attribute = entry.object().nid().short_name().unwrap_or("?");
+        format!("{attribute}={}", text(entry.data()).unwrap_or_default())
+    });
+    entries.collect::<Vec<_>>().join(", ")
 }
 
 fn in_force(certificate: &X509) -> bool {

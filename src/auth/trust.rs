@@ -9,6 +9,7 @@ use super::certificate::{Authorities, Subject};
 use super::headers::UserHeaders;
 use super::reviews::{Recent, digest};
 use super::{PeerCertificates, User};
+use crate::telemetry::Metrics;
 use arc_swap::ArcSwap;
 use futures::StreamExt;
 use http::HeaderName;
@@ -62,6 +63,8 @@ pub struct Trust {
     data: BTreeMap<String, String>,
     client: Option<Authorities>,
     proxy: Option<Proxy>,
+    /// The client CAs whose every certificate is one of the front proxy as well.
+    pub(super) shared: Vec<String>,
     verdicts: Recent<Arc<Verdict>>,
 }
 
@@ -71,6 +74,13 @@ struct Proxy {
     /// Empty allows any.
     allowed_names: Vec<String>,
     headers: UserHeaders,
+}
+
+impl Proxy {
+    /// Whether any certificate of its CAs may name users.
+    fn takes_any_name(&self) -> bool {
+        self.allowed_names.is_empty() && !self.headers.name.is_empty()
+    }
 }
 
 /// What the CAs say of a certificate.
@@ -95,10 +105,17 @@ impl Trust {
         client: Option<Authorities>,
         proxy: Option<Proxy>,
     ) -> Self {
+        let shared = match (&client, &proxy) {
+            (Some(client), Some(proxy)) if proxy.takes_any_name() => {
+                proxy.authorities.covering(client)
+            }
+            _ => Vec::new(),
+        };
         Self {
             data,
             client,
             proxy,
+            shared,
             verdicts: Recent::new(KEEP_VERDICT, MAX_VERDICTS),
         }
     }
@@ -159,14 +176,14 @@ impl Trust {
 
     /// Keeps `trust` as the cluster's `ConfigMap` is, for as long as it runs; never
     /// ends by itself. Whatever fails, the last good one stays.
-    pub async fn follow(client: Client, trust: Arc<ArcSwap<Self>>) {
+    pub async fn follow(client: Client, trust: Arc<ArcSwap<Self>>, metrics: Arc<Metrics>) {
         let api = Api::<ConfigMap>::namespaced(client, NAMESPACE);
         let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
         let mut events = watcher(api, only).default_backoff().boxed();
         while let Some(event) = events.next().await {
             match event {
                 Ok(watcher::Event::Apply(found) | watcher::Event::InitApply(found)) => {
-                    adopt(&trust, found.data.unwrap_or_default());
+                    adopt(&trust, found.data.unwrap_or_default(), &metrics);
                 }
                 Ok(watcher::Event::Delete(_)) => {
                     tracing::warn!(
@@ -185,6 +202,23 @@ impl Trust {
                     );
                 }
             }
+        }
+    }
+
+    /// Warns, in the log and by a metric, if every client certificate of a CA can claim any
+    /// user and group. Requests are answered all the same, as every Kubernetes API server
+    /// does: whether that is wanted is for the cluster's administrator to decide.
+    pub fn report(&self, metrics: &Metrics) {
+        metrics.front_proxy_trust_shared(!self.shared.is_empty());
+        if !self.shared.is_empty() {
+            tracing::warn!(
+                namespace = NAMESPACE,
+                name = NAME,
+                authorities = self.shared.join("; "),
+                "every client certificate of these authorities can claim any user and group: \
+                 the CA bundle of the front proxy vouches for them, and \
+                 {ALLOWED_NAMES} is empty"
+            );
         }
     }
 
@@ -227,19 +261,20 @@ impl Trust {
 }
 
 /// Takes `data` over if it is new and good.
-fn adopt(trust: &ArcSwap<Trust>, data: BTreeMap<String, String>) {
+fn adopt(trust: &ArcSwap<Trust>, data: BTreeMap<String, String>, metrics: &Metrics) {
     // A relist brings the same again; the verdicts would be lost for nothing.
     if trust.load().data == data {
         return;
     }
     match Trust::parse(data) {
         Ok(new) => {
-            trust.store(Arc::new(new));
             tracing::info!(
                 namespace = NAMESPACE,
                 name = NAME,
                 "authentication configuration read"
             );
+            new.report(metrics);
+            trust.store(Arc::new(new));
         }
         Err(error) => tracing::error!(%error, "keeping the last good one"),
     }

@@ -5,7 +5,7 @@ mod cluster;
 mod pair;
 
 pub(crate) use cluster::Cluster;
-pub(crate) use pair::{Pair, ca, ca_living};
+pub(crate) use pair::{Pair, ca, ca_again, ca_living};
 
 use std::time::Duration;
 

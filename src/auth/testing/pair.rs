@@ -40,6 +40,10 @@ impl Pair {
     fn sign(template: Template<'_>, issuer: Option<&Self>) -> Self {
         let curve = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
         let key = PKey::from_ec_key(EcKey::generate(&curve).unwrap()).unwrap();
+        Self::sign_key(template, key, issuer)
+    }
+
+    fn sign_key(template: Template<'_>, key: PKey<Private>, issuer: Option<&Self>) -> Self {
         let mut name = X509NameBuilder::new().unwrap();
         for (field, value) in template.subject {
             name.append_entry_by_text(field, value).unwrap();
@@ -116,14 +120,21 @@ pub(crate) fn ca(name: &str) -> Pair {
 
 /// A self-signed CA with a life, in seconds from now.
 pub(crate) fn ca_living(name: &str, life: (i64, i64)) -> Pair {
-    let subject = [("CN", name)];
-    let template = Template {
-        subject: &subject,
+    Pair::sign(ca_template(&[("CN", name)], life), None)
+}
+
+/// The certificate of a CA once more, with the same key.
+pub(crate) fn ca_again(name: &str, ca: &Pair) -> Pair {
+    Pair::sign_key(ca_template(&[("CN", name)], LIFE), ca.key.clone(), None)
+}
+
+fn ca_template<'a>(subject: &'a [(&'a str, &'a str)], life: (i64, i64)) -> Template<'a> {
+    Template {
+        subject,
         life,
         ca: true,
         server: false,
-    };
-    Pair::sign(template, None)
+    }
 }
 
 impl Pair {

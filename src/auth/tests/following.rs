@@ -1,9 +1,11 @@
 //! The cluster's configuration as it changes.
 
-use super::super::testing::eventually;
+use super::super::testing::{ca_again, eventually};
 use super::super::{Trust, TrustError};
 use super::*;
+use crate::telemetry::Metrics;
 use http::Method;
+use std::sync::Mutex;
 use std::time::Duration;
 
 const PATH: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
@@ -32,7 +34,11 @@ async fn a_change_is_followed_and_a_bad_value_or_a_deletion_changes_nothing() {
     let proxy_ca = ca("proxy-ca");
     cluster.put(PATH, json!({"data": data(&first, &proxy_ca)}));
     let trust = Arc::new(ArcSwap::from_pointee(Trust::default()));
-    let following = tokio::spawn(Trust::follow(cluster.client(), Arc::clone(&trust)));
+    let following = tokio::spawn(Trust::follow(
+        cluster.client(),
+        Arc::clone(&trust),
+        Arc::default(),
+    ));
     let knows = |ca: &Pair| {
         let peer = ca.client(&[("CN", "jane")]).peer();
         trust.load().verdict(&peer).user.is_some()
@@ -86,7 +92,11 @@ async fn the_same_again_keeps_the_verdicts() {
     cluster.put(PATH, json!({"data": data}));
     let trust = Arc::new(ArcSwap::from_pointee(Trust::parse(data).unwrap()));
     let before = trust.load_full();
-    let following = tokio::spawn(Trust::follow(cluster.client(), Arc::clone(&trust)));
+    let following = tokio::spawn(Trust::follow(
+        cluster.client(),
+        Arc::clone(&trust),
+        Arc::default(),
+    ));
     eventually("the list", || !cluster.seen(&Method::GET).is_empty()).await;
     eventually("the watch", || cluster.seen(&Method::GET).len() > 1).await;
     assert!(Arc::ptr_eq(&before, &trust.load_full()));
@@ -102,4 +112,112 @@ fn a_bundle_with_one_bad_certificate_is_bad() {
     let error = Trust::parse(bad).unwrap_err().to_string();
     assert!(error.contains("client-ca-file"), "{error}");
     assert!(error.contains("certificate 2"), "{error}");
+}
+
+/// Collects what is logged in this thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    /// How often it has been warned.
+    fn warnings(&self) -> usize {
+        let log = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        log.matches("can claim any user and group").count()
+    }
+}
+
+fn without_names(mut data: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    data.insert("requestheader-allowed-names".to_owned(), "[]".to_owned());
+    data
+}
+
+#[tokio::test]
+async fn a_ca_that_is_shared_by_clients_and_the_front_proxy_is_told_of_at_each_change() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(move || writer.clone())
+        .finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let metrics = Arc::new(Metrics::new());
+    let shown = |value: u8| {
+        let line = format!("ifo_front_proxy_trust_shared {value}\n");
+        metrics.render().contains(&line)
+    };
+    let cluster = Cluster::new();
+    let (shared, other) = (ca("shared"), ca("other"));
+    let data_shared = without_names(data(&shared, &shared));
+    cluster.put(PATH, json!({"data": data_shared}));
+    let trust = Trust::load(&cluster.client(), Duration::from_secs(30)).await;
+    let trust = trust.unwrap();
+    assert!(shown(0) && log.warnings() == 0);
+    trust.report(&metrics);
+    assert!(shown(1) && log.warnings() == 1);
+
+    let trust = Arc::new(ArcSwap::from_pointee(trust));
+    let following = Trust::follow(cluster.client(), Arc::clone(&trust), Arc::clone(&metrics));
+    let following = tokio::spawn(following);
+    eventually("the watch", || cluster.seen(&Method::GET).len() > 2).await;
+    // Nothing has changed.
+    assert_eq!(log.warnings(), 1);
+    // The watch is open once it has seen a change; till then, change something.
+    let mut turn = 0;
+    let mut change = async |mut data: BTreeMap<String, String>, seen: &dyn Fn() -> bool| {
+        while !seen() {
+            turn += 1;
+            assert!(turn < 1000, "the change was never seen");
+            data.insert("turn".to_owned(), turn.to_string());
+            cluster.put(PATH, json!({"data": data}));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    change(without_names(data(&shared, &other)), &|| shown(0)).await;
+    let before = log.warnings();
+    change(data_shared, &|| shown(1)).await;
+    assert!(log.warnings() > before);
+    change(data(&shared, &shared), &|| shown(0)).await;
+    following.abort();
+}
+
+#[test]
+fn authorities_are_shared_by_name_and_key_or_if_one_has_issued_the_other() {
+    let (one, other, proxy) = (ca("one"), ca("other"), ca("proxy"));
+    let namesake = ca("one");
+    let (below, above) = (proxy.intermediate("below"), one.intermediate("above"));
+    let bundle = |all: &[&Pair]| all.iter().map(|it| it.pem()).collect::<String>();
+    let cases: [(&[&Pair], &[&Pair], &[&str]); 7] = [
+        (&[&one], &[&proxy], &[]),
+        (&[&one], &[&namesake], &[]),
+        (&[&other, &one], &[&proxy, &one], &["CN=one"]),
+        // Its clients can present it as an intermediate certificate of the other.
+        (&[&below], &[&proxy], &["CN=below"]),
+        // Not the other way around: this proxy CA has issued none of the clients.
+        (&[&one], &[&above], &[]),
+        (&[&one, &other], &[&one, &other], &["CN=one", "CN=other"]),
+        (&[&ca_again("proxy", &proxy)], &[&proxy], &["CN=proxy"]),
+    ];
+    for (clients, proxies, expected) in cases {
+        let mut data = without_names(data(&one, &proxy));
+        data.insert("client-ca-file".to_owned(), bundle(clients));
+        data.insert("requestheader-client-ca-file".to_owned(), bundle(proxies));
+        assert_eq!(Trust::parse(data.clone()).unwrap().shared, expected);
+        // A list of names keeps the others out, and so does a proxy that names nobody.
+        data.insert("requestheader-username-headers".to_owned(), "[]".to_owned());
+        assert!(Trust::parse(data.clone()).unwrap().shared.is_empty());
+        let names = r#"["front-proxy"]"#.to_owned();
+        data.insert("requestheader-allowed-names".to_owned(), names);
+        let headers = r#"["X-Remote-User"]"#.to_owned();
+        data.insert("requestheader-username-headers".to_owned(), headers);
+        assert!(Trust::parse(data).unwrap().shared.is_empty());
+    }
 }
