@@ -125,3 +125,18 @@ spec: {group: example.io, names: {kind: Cow, plural: kine}}
     assert_eq!(said.code, 0, "{}", said.err);
     assert_eq!(each(&said.json()["operations"], "/operation"), ["Moving"]);
 }
+
+#[test]
+fn a_rule_that_fails_fails_the_replay_and_hides_no_operation() {
+    let event = r#"{"type": "ADDED", "object": {"apiVersion": "example.io/v1", "kind": "Widget",
+        "metadata": {"name": "a"}, "status": {"phase": "Moving", "destination": 7}}}"#;
+    let said = rules_with(&["replay", "rules", "--stream", "-", "-O", "json"], event);
+    assert_eq!(
+        (said.code, &*said.err),
+        (
+            1,
+            "error: widget-rules: rules[Moving].message: a: no such overload\n"
+        )
+    );
+    assert_eq!(each(&said.json()["operations"], "/operation"), ["Moving"]);
+}

@@ -51,7 +51,11 @@ fn failures_are_results_too() {
         "-O",
         "json",
     ]);
-    assert_eq!(said.code, 0, "{}", said.err);
+    assert_eq!(said.code, 1);
+    assert_eq!(
+        said.err,
+        "error: objects on which an expression failed: 1\n"
+    );
     let result = &said.json()["results"][0];
     assert_eq!(result["operations"][0]["message"], "");
     assert_eq!(
@@ -136,6 +140,21 @@ fn what_is_expected_is_compared() {
             "error: unexpected.yaml: Widget one/a: widget-rules: rules[Moving].message: no such overload",
         ]
     );
+}
+
+#[test]
+fn a_comparison_without_expectations_fails() {
+    let object = "{apiVersion: example.io/v1, kind: Widget, metadata: {name: a}}";
+    let said = rules_with(&["test", "rules", "--expect", "--objects", "-"], object);
+    assert_eq!(said.code, 1, "{}", said.err);
+    assert!(
+        said.err
+            .contains("no object has the annotation ifo.kubevirt.io/expect"),
+        "{}",
+        said.err
+    );
+    let without = rules_with(&["test", "rules", "--objects", "-"], object);
+    assert_eq!(without.code, 0, "{}", without.err);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! `kubectl ifo rules eval`: one expression against one object. Leaves: its value and CEL
-//! type, or the error.
+//! type, or the error. There are no rule sets here, so `variables` and `item` do not exist,
+//! the expression has the object's whole evaluation budget, and a missing field is an
+//! error.
 
 use super::input;
 use crate::cli::output::{Format, complain, print, print_value};
@@ -20,7 +22,7 @@ use std::path::{Path, PathBuf};
 Examples:
   kubectl ifo rules eval 'object.status.phase' --object pod.yaml")]
 pub(in crate::cli) struct Args {
-    /// CEL on `object` and `now`
+    /// CEL on `object` and `now`; there are no `variables` and no `item`
     #[arg(value_name = "EXPRESSION", allow_hyphen_values = true)]
     expression: String,
     /// The object, YAML or JSON; - for standard input

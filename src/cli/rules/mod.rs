@@ -1,6 +1,8 @@
 //! The tools for rule authors: `kubectl ifo rules …`. Enters: rule sets, objects and
-//! recorded watches, as files. Leaves: what the server would say of them. No server is
-//! needed, and no cluster unless `check` is told to ask one for its schemas.
+//! recorded watches, as files. Leaves: what is wrong with the rule sets, and what they
+//! find; each file says where it differs from the server. No server is needed, and no
+//! cluster unless `check` is told to ask one for its schemas. A command that prints a
+//! failure exits with 1.
 //!
 //! ```text
 //! files ─▶ input ─▶ rule_sets ─┬─▶ test: objects       schema ─▶ check

@@ -1,10 +1,24 @@
 //! `kubectl ifo rules replay`: a recorded watch stream through the rules, in virtual
-//! time. Enters: rule sets and events. Leaves: the operations that a server with these
-//! rules would have shown, had it watched.
+//! time. Enters: rule sets and events. Leaves: the operations that the rules find, from
+//! start to end.
 //!
-//! The rooms are the server's own, evaluate and track; only the clocks are the
-//! stream's. As on a watch that was there before the stream began, an object that
-//! appears is new.
+//! The rules are evaluated by `evaluate` and tracked by `track`, as in the server. What
+//! the server does between its watch and these two (`observe::supervise`) is not run:
+//!
+//! - The server reads the start of an operation from `managedFields` where the rule does
+//!   not say it; the replay takes the time of the event.
+//! - The server carries each rule set's evaluation budget from object to object, and
+//!   throttles a rule set that exhausts it on ten objects in a row; here every object has
+//!   the whole budget.
+//! - The server watches the namespaces and labels that all rule sets of a target select,
+//!   and asks for an object that left the selection; here the events are what was
+//!   recorded, and a `DELETED` event is a deletion.
+//! - The server lists first, and relists after a broken watch; here every object that
+//!   appears is new, and the stream has no gap.
+//! - The server evaluates again what reads `now` at its own interval, and at most 1,000
+//!   objects of a feed; here it is every 30 s, for all.
+//! - The server keeps outcomes for five minutes after the last finding; here for ever.
+//! - The server restores, retains and persists operations; here nothing of that happens.
 
 mod clock;
 mod history;
@@ -16,7 +30,7 @@ use super::stream::{self, Change, Event};
 use crate::api::{Gvr, Source, duration};
 use crate::cli::output::{Format, complain, print, print_value, table};
 use crate::cli::problem::Problem;
-use crate::evaluate::{FieldFailure, Subject, evaluate};
+use crate::evaluate::{self, FieldFailure, Subject};
 use crate::expression::Doc;
 use crate::index::{self, Bounds, Cursor, Scope, Stamp, Writer};
 use crate::rules::{RuleBook, RuleSet};
@@ -48,6 +62,18 @@ const RING: Bounds = Bounds {
 // The files after the flag are all its own, so that the others come first.
 #[command(override_usage = "kubectl ifo rules replay [OPTIONS] <RULES>... --stream <FILE>...")]
 #[command(after_help = "\
+Differences from a server that watches:
+  - a start that the rule does not say is the time of the event, not that in managedFields
+  - each object has the whole evaluation budget: no rule set is throttled
+  - events are taken as recorded: no selection of namespaces or labels is watched, and
+    an object that leaves a selection is not told from one that is deleted
+  - an object that appears is new; nothing is listed first, and the stream has no gaps
+  - what reads now is evaluated again every 30s, for any number of objects
+  - outcomes count at any time, not only in the five minutes after the last detection
+  - operations are neither restored nor retained nor persisted
+
+The exit code is 1 if something cannot be read, or if an expression fails.
+
 Examples:
   kubectl get vm -A -w --output-watch-events -o json > stream.json
   kubectl ifo rules replay my-rules.yaml --stream stream.json")]
@@ -80,8 +106,8 @@ struct Operations {
     operations: Vec<Run>,
 }
 
-/// Prints the operations; true if everything could be read. That a rule fails on an
-/// object is told, and part of what is replayed.
+/// Prints the operations; true if everything could be read and no rule failed. The
+/// operations are printed all the same: that a rule fails is part of what is replayed.
 pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     let mut rules = Input::read(&args.rules);
     let loaded = rule_sets::load(&mut rules);
@@ -116,7 +142,8 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     let (operations, failures) = replay(&targets, &events, args.debounce);
     for (failure, subject) in &failures {
         let (name, field, error) = (&failure.rule_set, &failure.field, &failure.error);
-        complain("warning", format!("{name}: {field}: {subject}: {error}"));
+        complain("error", format!("{name}: {field}: {subject}: {error}"));
+        well = false;
     }
     match args.output {
         Format::Table => print_table(&operations)?,
@@ -169,7 +196,7 @@ struct Player {
     cursor: Cursor,
     books: BTreeMap<Gvr, (Source, Arc<RuleBook>)>,
     /// Objects whose evaluation read `now`, and the next time to do that again.
-    timed: BTreeMap<Arc<str>, (Gvr, Vec<u8>)>,
+    timed: BTreeMap<Arc<str>, (Gvr, Subject, Vec<u8>)>,
     resync: Instant,
     history: History,
     failures: Vec<Failed>,
@@ -269,8 +296,8 @@ impl Player {
 
     fn again(&mut self, now: track::Now) {
         let timed: Vec<_> = self.timed.values().cloned().collect();
-        for (target, json) in timed {
-            self.applied(&target, &json, now);
+        for (target, subject, json) in timed {
+            self.applied(&target, &subject, &json, now);
         }
     }
 
@@ -281,21 +308,33 @@ impl Player {
         let now = self.clock.at(event.t);
         let json = event.object.to_string().into_bytes();
         self.history.heard(&event.subject, event.t);
+        let subject = Subject {
+            uid: event.subject.uid.as_deref().map(Into::into),
+            name: event.subject.name.as_str().into(),
+            namespace: event.subject.namespace.as_deref().map(Into::into),
+            ..Subject::default()
+        };
         match event.change {
-            Change::Applied => self.applied(&event.resource, &json, now),
-            Change::Deleted => self.deleted(&event.resource, &json, now),
+            Change::Applied => self.applied(&event.resource, &subject, &json, now),
+            Change::Deleted => self.deleted(&event.resource, subject, &json, now),
         }
     }
 
-    fn applied(&mut self, target: &Gvr, json: &[u8], now: track::Now) {
+    /// `subject` is the object's identity, for an object that cannot be decoded.
+    fn applied(&mut self, target: &Gvr, subject: &Subject, json: &[u8], now: track::Now) {
         let Some((_, book)) = self.books.get(target) else {
             return;
         };
         let evaluated = Doc::parse(json, &book.projection)
-            .ok()
-            .and_then(|doc| evaluate(book, &doc, now.wall, &self.metrics).ok());
-        // The stream's reader has refused what has no name.
-        let Some(evaluation) = evaluated else { return };
+            .map_err(|error| error.to_string())
+            .and_then(|doc| {
+                evaluate::evaluate(book, &doc, now.wall, &self.metrics)
+                    .map_err(|error| error.to_string())
+            });
+        // As in the server, operations on an object that cannot be decoded stay as they are.
+        let evaluation = evaluated.unwrap_or_else(|error| {
+            evaluate::undecided(book, subject.clone(), &error, &self.metrics)
+        });
         for failure in &evaluation.failures {
             if self.failures.len() < MAX_FAILURES
                 && self.failures.iter().all(|(told, _)| told != failure)
@@ -306,7 +345,7 @@ impl Player {
         }
         let identity = evaluation.subject.identity(target);
         if evaluation.read_now {
-            let timed = (target.clone(), json.to_vec());
+            let timed = (target.clone(), subject.clone(), json.to_vec());
             self.timed.insert(identity, timed);
         } else {
             self.timed.remove(&identity);
@@ -322,14 +361,15 @@ impl Player {
         );
     }
 
-    fn deleted(&mut self, target: &Gvr, json: &[u8], now: track::Now) {
+    /// `bare` is the object's identity, for an object that cannot be decoded.
+    fn deleted(&mut self, target: &Gvr, bare: Subject, json: &[u8], now: track::Now) {
         let Some((_, book)) = self.books.get(target) else {
             return;
         };
         let subject = Doc::parse(json, &book.projection)
             .ok()
-            .and_then(|doc| Subject::read(&doc).ok());
-        let Some(subject) = subject else { return };
+            .and_then(|doc| Subject::read(&doc).ok())
+            .unwrap_or(bare);
         self.timed.remove(&subject.identity(target));
         let read = Instant::now();
         self.tell(target, track::Event::Deleted { subject, read }, now);

@@ -1,6 +1,11 @@
 //! `kubectl ifo rules test`: which operations the rules find on objects. Enters: rule
-//! sets and objects. Leaves: one result for each object, the same that the server would
-//! come to, and whether that is what the object expects.
+//! sets and objects. Leaves: one result for each object, and whether that is what the
+//! object expects.
+//!
+//! The rules are evaluated as in the server, with two differences: `now` is the time at
+//! which the command runs, and each object has the whole evaluation budget, so that no rule
+//! set is throttled. Nothing is tracked: an operation that is superseded or has not lasted
+//! for its `appearAfter` is found, too, and has a start only if its rule says one.
 
 use super::expect;
 use super::input::{Found, Input};
@@ -28,6 +33,12 @@ use std::sync::Arc;
 // The files after the flag are all its own, so that the others come first.
 #[command(override_usage = "kubectl ifo rules test [OPTIONS] <RULES>... --objects <FILES>...")]
 #[command(after_help = "\
+Each object is evaluated by itself, now, with the whole evaluation budget. What is found
+is not tracked: what another operation supersedes is listed, too.
+
+The exit code is 1 if something cannot be read, if an expression fails on an object, or
+with --expect if an object has not what it expects, or if no object expects anything.
+
 Examples:
   kubectl ifo rules test my-rules.yaml --objects machines.yaml
   kubectl get vm -A -o yaml | kubectl ifo rules test my-rules.yaml --objects -")]
@@ -140,8 +151,8 @@ impl fmt::Display for RuleFailure {
     }
 }
 
-/// Prints what was found; true if everything could be read and, if that was asked for,
-/// is as expected.
+/// Prints what was found; true if everything could be read, no expression failed and, if
+/// that was asked for, all is as expected.
 pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     let mut rules = Input::read(&args.rules);
     let loaded = rule_sets::load(&mut rules);
@@ -171,11 +182,24 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
         .collect();
     other_versions(&objects, &names, &books);
     let as_expected = !args.expect || compare(&results);
+    let failed: Vec<&ObjectResult> = results
+        .iter()
+        .filter(|it| !it.failures.is_empty())
+        .collect();
+    let none_failed = failed.is_empty();
+    // The others are named where they are compared.
+    let unnamed = failed.iter().filter(|it| it.expected.is_none()).count();
+    if unnamed > 0 {
+        complain(
+            "error",
+            format!("objects on which an expression failed: {unnamed}"),
+        );
+    }
     match args.output {
         Format::Table => print_table(&results)?,
         format => print_value(&Results { results }, format)?,
     }
-    Ok(well && as_expected)
+    Ok(well && none_failed && as_expected)
 }
 
 fn result(
@@ -295,11 +319,11 @@ fn compare(results: &[ObjectResult]) -> bool {
     }
     if compared == 0 {
         complain(
-            "note",
-            "no object has the annotation ifo.kubevirt.io/expect",
+            "error",
+            "--expect: no object has the annotation ifo.kubevirt.io/expect, so nothing was compared",
         );
     }
-    well
+    well && compared > 0
 }
 
 fn print_table(results: &[ObjectResult]) -> Result<(), Problem> {
