@@ -867,6 +867,21 @@ fn what_wait_says_in_the_end_is_why() {
             said.err
         );
     }
+    let (_runtime, address) = cluster(Vec::new());
+    for (timeout, begin) in [("0", "not completed"), ("2s", "timed out")] {
+        let said = said(plugin(address).args(["wait", "--for=completed", "--timeout", timeout]));
+        assert_eq!(
+            (said.code, said.err.lines().last()),
+            (
+                1,
+                Some(&*format!(
+                    "{begin}: no operation has started, so none has completed"
+                ))
+            ),
+            "{}",
+            said.err
+        );
+    }
     let senseless = ["wait", "--for=started", "--quiet-period=3s"];
     assert_eq!(said(plugin(address).args(senseless)).code, 2);
 }

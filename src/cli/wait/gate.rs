@@ -152,6 +152,11 @@ impl Gate {
         self.whole && !self.active.is_empty()
     }
 
+    /// Whether an operation to wait for has been active.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.seen
+    }
+
     /// What is waited for.
     pub(crate) fn goal(&self) -> Goal {
         self.terms.goal

@@ -18,7 +18,7 @@ use super::source::{Change, Follower, Served, Source, escape};
 use crate::api::duration;
 use gate::{Gate, Goal, Terms, Verdict};
 use jiff::Timestamp;
-use progress::{Live, but_ignored, count};
+use progress::{Live, but_ignored, count, never_begun};
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
@@ -538,6 +538,9 @@ impl Waiting {
 
     /// Why what is waited for is not so.
     fn why_not_so(&self) -> String {
+        if let Some(never_begun) = never_begun(&self.gate) {
+            return never_begun + &but_ignored(&self.gate);
+        }
         let count = count(&self.gate);
         match self.gate.verdict(Instant::now()) {
             Verdict::HoldsAt(_) => {

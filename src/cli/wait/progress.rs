@@ -1,7 +1,7 @@
 //! What is shown while a command waits.
 
 use super::LOOK_EVERY;
-use super::gate::{Gate, Verdict};
+use super::gate::{Gate, Goal, Verdict};
 use crate::cli::columns;
 use crate::cli::operation::Operation;
 use jiff::Timestamp;
@@ -39,6 +39,12 @@ fn about(operation: &Operation) -> String {
     format!("{}{progress}{state} {age}", operation.operation)
 }
 
+/// That no operation has started, where an end is waited for.
+pub(super) fn never_begun(gate: &Gate) -> Option<String> {
+    let waits_for_end = gate.goal() == Goal::Completed && !gate.has_begun();
+    waits_for_end.then(|| "no operation has started, so none has completed".to_owned())
+}
+
 /// Where it stands, in one line.
 fn situation(gate: &Gate, why_not: Option<&str>, verdict: Verdict, now: Instant) -> String {
     match (why_not, verdict) {
@@ -48,7 +54,10 @@ fn situation(gate: &Gate, why_not: Option<&str>, verdict: Verdict, now: Instant)
             let left = at.saturating_duration_since(now);
             format!("quiet; {} s to go", left.as_millis().div_ceil(1000))
         }
-        (None, _) => format!("waiting: {}", count(gate)),
+        (None, _) => {
+            let stands = never_begun(gate).unwrap_or_else(|| count(gate));
+            format!("waiting: {stands}")
+        }
     }
 }
 
@@ -144,7 +153,7 @@ impl Live {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::wait::gate::{Goal, Terms};
+    use crate::cli::wait::gate::Terms;
 
     #[test]
     fn what_it_waits_for_is_told_at_any_time() {
