@@ -13,6 +13,8 @@ mod cluster;
 mod completion;
 #[path = "cli/eval.rs"]
 mod eval;
+#[path = "cli/filters.rs"]
+mod filters;
 #[path = "cli/habits.rs"]
 mod habits;
 #[path = "cli/replay.rs"]

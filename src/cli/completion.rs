@@ -215,7 +215,7 @@ fn from_cluster(command: &Command, typed: &[OsString], current: &str) -> Vec<Str
         }
         let filters = Filters {
             all_phases: true,
-            ..Filters::default().within(connect.namespace.as_ref())
+            ..Filters::default().within(connect.namespace())
         };
         let (_, operations) = Source::open(server, filters, false).await?;
         Ok::<_, Problem>(operations.into_iter().map(|it| it.name).collect())

@@ -44,7 +44,10 @@ pub(super) struct Connect {
     user: Option<String>,
     /// Only operations on subjects in this namespace; all namespaces if not given
     #[arg(short, long, value_parser = namespace, value_name = "NAME")]
-    pub(super) namespace: Option<String>,
+    namespace: Option<String>,
+    /// Operations in all namespaces, which is the default; wins over --namespace, as for kubectl
+    #[arg(long)]
+    all_namespaces: bool,
     /// User to impersonate
     #[arg(long = "as", value_name = "USER")]
     impersonate: Option<String>,
@@ -133,6 +136,12 @@ pub(super) struct Server {
 }
 
 impl Connect {
+    /// The namespace that `--namespace` names; None for all.
+    pub(super) fn namespace(&self) -> Option<&String> {
+        let namespace = self.namespace.as_ref().filter(|it| !it.is_empty());
+        namespace.filter(|_| !self.all_namespaces)
+    }
+
     /// A client for the cluster that flags, `KUBECONFIG` and `~/.kube/config` name, or
     /// that this Pod runs in. Does not talk to it yet.
     pub(super) async fn open(&self) -> Result<Server, Problem> {

@@ -1,12 +1,12 @@
 //! Which operations a command is about. Enters: the flags that all commands share.
-//! Leaves: whether an operation is meant.
+//! Leaves: whether an operation is meant. [`known`](super::known) checks the values.
 
-use super::connect::Server;
 use super::kinds::{ChosenKind, Kinds};
-use super::operation::Operation;
+use super::operation::{Operation, Subject};
 use super::output::Shape;
 use super::problem::Problem;
 use crate::api::labels;
+use std::fmt;
 
 /// Output formats of kubectl's that are none here. They are names that an operation could
 /// have; none has.
@@ -43,13 +43,56 @@ pub(super) struct Filters {
     /// From `--namespace`, which belongs to the connection's flags.
     #[arg(skip)]
     pub(super) namespace: Option<String>,
+    /// Whether `-o` names output formats, too.
+    #[arg(skip)]
+    pub(super) takes_format: bool,
+}
+
+/// One value of a flag that chooses operations.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum FilterValue<'a> {
+    Component(&'a String),
+    Kind(&'a ChosenKind),
+    Operation(&'a String),
+    Namespace(&'a String),
+}
+
+impl FilterValue<'_> {
+    /// Filters with this value alone.
+    pub(super) fn alone(self) -> Filters {
+        self.put_into(Filters::default())
+    }
+
+    /// `filters` with this value in place of all values of its flag.
+    pub(super) fn put_into(self, filters: Filters) -> Filters {
+        let mut filters = filters;
+        match self {
+            Self::Component(value) => filters.component = vec![value.clone()],
+            Self::Kind(value) => filters.kind = vec![value.clone()],
+            Self::Operation(value) => filters.operation = vec![value.clone()],
+            Self::Namespace(value) => filters.namespace = Some(value.clone()),
+        }
+        filters
+    }
+}
+
+/// As it is typed.
+impl fmt::Display for FilterValue<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Component(value) => write!(f, "--component {value}"),
+            Self::Kind(value) => write!(f, "--kind {value}"),
+            Self::Operation(value) => write!(f, "--operation {value}"),
+            Self::Namespace(value) => write!(f, "--namespace {value}"),
+        }
+    }
 }
 
 impl Filters {
     /// With the namespace that the connection's flags name, if they do.
     pub(super) fn within(&self, namespace: Option<&String>) -> Self {
         Self {
-            namespace: namespace.filter(|it| !it.is_empty()).cloned(),
+            namespace: namespace.cloned(),
             ..self.clone()
         }
     }
@@ -58,6 +101,7 @@ impl Filters {
     /// filter then. What kubectl has and this has not is an error: a filter that fits
     /// nothing would say that nothing is in flight.
     pub(super) fn take_format(&mut self) -> Result<Option<Shape>, Problem> {
+        self.takes_format = true;
         let format = |value: &String| <Shape as clap::ValueEnum>::from_str(value, true).ok();
         let is_template =
             |value: &&String| value.contains(['=', '{']) || NO_FORMATS.contains(&value.as_str());
@@ -73,26 +117,29 @@ impl Filters {
 
     /// The same for a command that has no output format: `instead` says what has.
     pub(super) fn refuse_format(&mut self, instead: &str) -> Result<(), Problem> {
-        match self.take_format()? {
+        let found = self.take_format()?;
+        self.takes_format = false;
+        match found {
             Some(_) => Err(Problem::Usage(instead.to_owned())),
             None => Ok(()),
         }
     }
 
     /// Asks the cluster what the kinds are.
-    pub(super) async fn resolve(&mut self, server: &Server) {
-        let kinds = Kinds::new(server.clone());
+    pub(super) async fn resolve(&mut self, kinds: &Kinds) {
         for kind in &mut self.kind {
-            kind.resolve(&kinds).await;
+            kind.resolve(kinds).await;
         }
     }
 
-    /// What is to be said of a kind that the cluster does not have, if one is named.
-    pub(super) fn unknown_kind(&self) -> Option<String> {
-        let unknown = self.kind.iter().find(|it| it.is_unknown())?;
-        Some(format!(
-            "the cluster has no resource \"{unknown}\"; see: kubectl api-resources"
-        ))
+    /// The values that choose operations, but for the label selector.
+    pub(super) fn values(&self) -> Vec<FilterValue<'_>> {
+        let components = self.component.iter().map(FilterValue::Component);
+        let kinds = self.kind.iter().map(FilterValue::Kind);
+        let operations = self.operation.iter().map(FilterValue::Operation);
+        let namespace = self.namespace.iter().map(FilterValue::Namespace);
+        let all = components.chain(kinds).chain(operations).chain(namespace);
+        all.collect()
     }
 
     /// Whether all operations are meant that are in flight.
@@ -136,8 +183,12 @@ impl Filters {
             wanted.is_empty() || wanted.iter().any(|it| it.eq_ignore_ascii_case(value))
         };
         let subject = &operation.subject;
+        let is_kind = |subject: &Subject| {
+            let mut kinds = self.kind.iter();
+            kinds.any(|it| it.is_of(&subject.kind, &subject.api_version))
+        };
         one_of(&self.component, &operation.component)
-            && (self.kind.is_empty() || self.kind.iter().any(|it| it.is_of(subject)))
+            && (self.kind.is_empty() || is_kind(subject))
             && one_of(&self.operation, &operation.operation)
             && (self.namespace.is_none() || self.namespace == subject.namespace)
     }
@@ -182,7 +233,6 @@ mod tests {
 
     #[test]
     fn a_namespace_is_the_subjects_and_not_the_objects() {
-        assert!(Filters::default().within(Some(&String::new())).are_none());
         let filters = Filters::default().within(Some(&"a".to_owned()));
         assert!(filters.shows(&migrating(Some("a"))));
         let mut on_a_node = migrating(None);

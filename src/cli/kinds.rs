@@ -1,9 +1,17 @@
-//! The kinds that a cluster serves, and all names that they go by. Asked when they are
-//! first needed: two requests.
+//! The kinds that a cluster serves, and which of them a name means. Enters: a name as
+//! people type it. Leaves: the kinds with that name. All commands resolve kinds here.
+//!
+//! A name is a kind, a plural, a singular or a short name, in upper or lower case, with a
+//! group and a version behind it or not. A name without a group means the kinds of that
+//! name in all groups: kubectl takes the preferred group alone, which would hide the
+//! operations on the others. Subresources have no names. The cluster is asked when a kind
+//! is first needed: two requests.
 
 use super::connect::Server;
 use super::kin::group;
+use super::nearest::nearest;
 use super::operation::Subject;
+use super::short_names;
 use crate::api::Gvr;
 use kube::core::discovery::v2::{APIGroupDiscoveryList, APIVersionDiscovery};
 use std::collections::BTreeSet;
@@ -31,29 +39,29 @@ struct Served {
 
 /// A resource that is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Resource {
-    pub(super) group: String,
-    pub(super) version: String,
-    pub(super) kind: String,
+struct Resource {
+    group: String,
+    version: String,
+    kind: String,
     /// As in the address.
-    pub(super) plural: String,
+    plural: String,
     /// The kind, plural, singular and short names, in lower case.
-    pub(super) names: Vec<String>,
+    names: Vec<String>,
 }
 
 /// A kind as people name it: in any case, by its plural or a short name, with a group
 /// and a version behind it or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct KindName {
+struct KindName {
     /// Kind, plural or short name, in lower case.
-    pub(super) name: String,
+    name: String,
     /// Group, with a version in front or not; what comes after the first dot.
-    pub(super) group: Option<String>,
+    group: Option<String>,
 }
 
 impl KindName {
     /// Reads it.
-    pub(super) fn of(text: &str) -> Self {
+    fn of(text: &str) -> Self {
         let text = text.to_ascii_lowercase();
         match text.split_once('.') {
             Some((name, group)) => Self {
@@ -68,7 +76,7 @@ impl KindName {
     }
 
     /// Whether it may be in this group and version.
-    pub(super) fn is_of(&self, group: &str, version: &str) -> bool {
+    fn is_of(&self, group: &str, version: &str) -> bool {
         self.group.as_deref().is_none_or(|wanted| {
             wanted == group
                 || wanted
@@ -77,10 +85,24 @@ impl KindName {
         })
     }
 
-    /// Whether it is a kind or its plural.
-    pub(super) fn is(&self, kind: &str, api_version: &str) -> bool {
-        (self.name.eq_ignore_ascii_case(kind) || self.name == plural(kind))
-            && self.is_in(api_version)
+    /// Whether it is a kind, its plural, its initials or a widely used short name of it, as
+    /// far as the names tell.
+    fn is(&self, kind: &str, api_version: &str) -> bool {
+        let plural = plural(kind);
+        let named = self.name.eq_ignore_ascii_case(kind)
+            || self.name == plural
+            || self.is_initials(kind)
+            || short_names::is_short_for(&self.name, group(api_version), &plural);
+        named && self.is_in(api_version)
+    }
+
+    /// Whether it is the initials of a kind of several words: `vm` of `VirtualMachine`.
+    fn is_initials(&self, kind: &str) -> bool {
+        let initials = kind.chars().filter(char::is_ascii_uppercase);
+        self.name.len() > 1
+            && initials
+                .map(|it| it.to_ascii_lowercase())
+                .eq(self.name.chars())
     }
 
     fn is_in(&self, api_version: &str) -> bool {
@@ -103,6 +125,8 @@ pub(super) struct ChosenKind {
     resources: Vec<Resource>,
     /// Whether the cluster has told all that it serves.
     certain: bool,
+    /// The nearest name that the cluster serves, where it serves none of this name.
+    nearest: Option<String>,
     /// Group and plural of kinds whose initials it is, where the cluster does not say.
     initials_of: BTreeSet<(String, String)>,
 }
@@ -120,6 +144,7 @@ impl FromStr for ChosenKind {
             name,
             resources: Vec::new(),
             certain: false,
+            nearest: None,
             initials_of: BTreeSet::new(),
         })
     }
@@ -140,27 +165,48 @@ impl ChosenKind {
         self.certain = served.whole;
         let meant = served.resources.iter().filter(|it| self.name.means(it));
         self.resources = meant.cloned().collect();
+        if self.resources.is_empty() {
+            let names = served.resources.iter().flat_map(|it| &it.names);
+            let nearest = nearest(&self.name.name, names.map(String::as_str));
+            self.nearest = nearest.map(str::to_owned);
+        }
     }
 
-    /// Whether the cluster has nothing that goes by it.
+    /// Whether the cluster serves a kind of this name.
+    pub(super) fn is_served(&self) -> bool {
+        !self.resources.is_empty()
+    }
+
+    /// Whether the cluster serves no kind of this name.
     pub(super) fn is_unknown(&self) -> bool {
         self.certain && self.resources.is_empty()
     }
 
-    /// Whether an operation's subject is of it. Where the cluster does not say what is
-    /// meant, names are compared.
-    pub(super) fn is_of(&self, subject: &Subject) -> bool {
-        if self.resources.is_empty() {
-            return self.name.is(&subject.kind, &subject.api_version) || self.is_short_for(subject);
+    /// The error for a name that is no kind's. `others` are names that the cluster's
+    /// discovery need not know.
+    pub(super) fn unknown<'a>(&'a self, others: impl Iterator<Item = &'a str>) -> String {
+        let names = others.chain(self.nearest.as_deref());
+        let what = format!("the cluster has no resource {:?}", self.text);
+        match nearest(&self.name.name, names) {
+            Some(nearest) => format!("{what}; did you mean {nearest:?}?"),
+            None => what,
         }
-        let group = group(&subject.api_version);
+    }
+
+    /// Whether a resource is of it. Where the cluster does not say what is meant, names are
+    /// compared.
+    pub(super) fn is_of(&self, kind: &str, api_version: &str) -> bool {
+        if self.resources.is_empty() {
+            return self.name.is(kind, api_version);
+        }
+        let group = group(api_version);
         self.resources
             .iter()
-            .any(|it| it.group == group && it.kind.eq_ignore_ascii_case(&subject.kind))
+            .any(|it| it.group == group && it.kind.eq_ignore_ascii_case(kind))
     }
 
     fn is_short_for(&self, subject: &Subject) -> bool {
-        initials(&subject.kind) == self.name.name && self.name.is_in(&subject.api_version)
+        self.name.is_initials(&subject.kind) && self.name.is_in(&subject.api_version)
     }
 
     /// Whether the cluster does not say what it means.
@@ -180,7 +226,9 @@ impl ChosenKind {
     pub(super) fn is_target(&self, target: &Gvr) -> bool {
         if self.resources.is_empty() {
             let name = &self.name.name;
-            let named = (*name == target.resource || plural(name) == target.resource)
+            let named = (*name == target.resource
+                || plural(name) == target.resource
+                || short_names::is_short_for(name, &target.group, &target.resource))
                 && self.name.is_of(&target.group, &target.version);
             let seen = (target.group.clone(), target.resource.clone());
             return named || self.initials_of.contains(&seen);
@@ -205,12 +253,6 @@ pub(super) fn plural(kind: &str) -> String {
     }
 }
 
-/// `vm` of `VirtualMachine`.
-pub(super) fn initials(kind: &str) -> String {
-    let initials = kind.chars().filter(char::is_ascii_uppercase);
-    initials.collect::<String>().to_ascii_lowercase()
-}
-
 impl Kinds {
     /// Asks `server`, but not yet.
     pub(super) fn new(server: Server) -> Self {
@@ -221,10 +263,6 @@ impl Kinds {
     }
 
     /// All kinds, those of the core group first; None if the cluster does not say.
-    pub(super) async fn served(&self) -> Option<&Vec<Resource>> {
-        self.told().await.map(|it| &it.resources)
-    }
-
     async fn told(&self) -> Option<&Served> {
         self.served.get_or_init(|| self.ask()).await.as_ref()
     }
@@ -237,7 +275,7 @@ impl Kinds {
         let groups = self.server.within(client.list_api_groups_aggregated());
         let (core, groups) = tokio::join!(core, groups);
         let groups = groups.ok()?.ok()?;
-        // The demo serves no core group.
+        // A demo of a folder serves no core group.
         let core = core.ok().and_then(Result::ok);
         let whole = core.as_ref().is_some_and(is_fresh) && is_fresh(&groups);
         let mut resources = core.map(all).unwrap_or_default();
@@ -351,8 +389,8 @@ mod tests {
             "deploy.v1.apps",
         ] {
             let kind = chosen(text, &served);
-            assert!(kind.is_of(&subject("apps/v1", "Deployment")), "{text}");
-            assert!(!kind.is_of(&subject("example.io/v1", "Deployment")));
+            assert!(kind.is_of("Deployment", "apps/v1"), "{text}");
+            assert!(!kind.is_of("Deployment", "example.io/v1"));
             assert!(kind.is_target(&target("apps", "deployments")), "{text}");
             assert!(!kind.is_target(&target("kubevirt.io", "virtualmachines")));
             assert!(!kind.is_unknown());
@@ -365,8 +403,8 @@ mod tests {
     fn names_are_compared_where_the_cluster_says_nothing() {
         for text in ["vm", "VirtualMachine", "virtualmachines.kubevirt.io"] {
             let kind = chosen(text, &[]);
-            assert!(kind.is_of(&subject("kubevirt.io/v1", "VirtualMachine")));
-            assert!(!kind.is_of(&subject("kubevirt.io/v1", "VirtualMachineInstance")));
+            assert!(kind.is_of("VirtualMachine", "kubevirt.io/v1"));
+            assert!(!kind.is_of("VirtualMachineInstance", "kubevirt.io/v1"));
             assert!(!kind.is_unknown());
         }
         let kind = chosen("VirtualMachine", &[]);
@@ -376,22 +414,54 @@ mod tests {
 
     #[test]
     fn what_initials_stand_for_is_learnt_from_what_there_is() {
-        let machines = target("kubevirt.io", "virtualmachines");
-        let there = [
-            subject("v1", "Pod"),
-            subject("kubevirt.io/v1", "VirtualMachine"),
-        ];
+        let uploads = target("velero.io", "datauploads");
+        let there = [subject("v1", "Pod"), subject("velero.io/v1", "DataUpload")];
         for (text, expected) in [
-            ("VM", true),
-            ("vm.kubevirt.io", true),
-            ("vm.example.io", false),
-            ("vn", false),
+            ("DU", true),
+            ("du.velero.io", true),
+            ("du.example.io", false),
+            ("dv", false),
         ] {
             let mut kind = chosen(text, &[]);
-            assert!(kind.is_vague() && !kind.is_target(&machines), "{text}");
+            assert!(kind.is_vague() && !kind.is_target(&uploads), "{text}");
             kind.learn(there.iter());
-            assert_eq!(kind.is_target(&machines), expected, "{text}");
+            assert_eq!(kind.is_target(&uploads), expected, "{text}");
             assert!(!kind.is_target(&target("", "pods")), "{text}");
         }
+    }
+
+    #[test]
+    fn the_short_names_of_common_kinds_are_known_where_the_cluster_does_not_list_them() {
+        // As the demo does, which serves namespaces and none of the scenario's kinds.
+        let served = [resource("", "Namespace", "ns")];
+        for text in [
+            "deploy",
+            "deploy.apps",
+            "DEPLOY",
+            "deployments",
+            "Deployment.apps",
+        ] {
+            let kind = chosen(text, &served);
+            assert!(kind.is_of("Deployment", "apps/v1"), "{text}");
+            assert!(kind.is_target(&target("apps", "deployments")), "{text}");
+        }
+        for text in ["deploy.example.io", "depl", "d"] {
+            let kind = chosen(text, &served);
+            assert!(!kind.is_of("Deployment", "apps/v1"), "{text}");
+            assert!(!kind.is_target(&target("apps", "deployments")), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_without_a_group_means_the_kinds_of_all_groups() {
+        let served = [
+            resource("velero.io", "Backup", "bu"),
+            resource("example.io", "Backup", "bu"),
+        ];
+        let all = chosen("backups", &served);
+        assert!(all.is_of("Backup", "velero.io/v1") && all.is_of("Backup", "example.io/v1"));
+        let one = chosen("backups.velero.io", &served);
+        assert!(one.is_of("Backup", "velero.io/v1") && !one.is_of("Backup", "example.io/v1"));
+        assert!(chosen("backups/status", &served).is_unknown());
     }
 }

@@ -5,6 +5,8 @@ mod watched;
 use super::columns::{Table, screen};
 use super::connect::Connect;
 use super::filter::Filters;
+use super::kinds::Kinds;
+use super::known::{self, Remark};
 use super::operation::{Operation, own_name};
 use super::output::{Format, Shape, complain, print, tell, text_of};
 use super::paint::{Colors, Paint};
@@ -84,7 +86,7 @@ pub(super) struct Output {
 
 /// Lists.
 pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
-    let mut filters = args.filters.within(args.connect.namespace.as_ref());
+    let mut filters = args.filters.within(args.connect.namespace());
     let asked = filters.take_format()?;
     let output = Output {
         shape: args.output.shape.or(asked),
@@ -95,7 +97,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
 
 /// Shows the named ones, whatever their phase.
 pub(super) async fn get(args: &GetArgs) -> Result<ExitCode, Problem> {
-    let mut filters = args.filters.within(args.connect.namespace.as_ref());
+    let mut filters = args.filters.within(args.connect.namespace());
     let asked = filters.take_format()?;
     filters.all_phases = true;
     let output = Output {
@@ -116,11 +118,12 @@ async fn show(
     let keep_raw = matches!(shape, Shape::Json | Shape::Yaml) || sort.needs_raw();
     let (all_phases, nothing) = (filters.all_phases, filters.nothing());
     let server = connect.open().await?;
-    filters.resolve(&server).await;
-    if let Some(unknown) = filters.unknown_kind() {
-        complain("note", unknown);
+    filters.resolve(&Kinds::new(server.clone())).await;
+    let (source, mut operations) = Source::open(server, filters.clone(), keep_raw).await?;
+    if names.is_empty() {
+        let remarks = known::check(&filters, &source, &operations).await?;
+        remarks.iter().for_each(Remark::say);
     }
-    let (source, mut operations) = Source::open(server, filters, keep_raw).await?;
     let names: Vec<&str> = names.iter().map(|it| own_name(it).unwrap_or(it)).collect();
     let named =
         |operation: &Operation| names.is_empty() || names.contains(&operation.name.as_str());
@@ -130,7 +133,7 @@ async fn show(
     if missing.len() == names.len()
         && let Some(first) = missing.first()
     {
-        return Err(not_found(&source, first).await);
+        return Err(not_found(&source, &filters, first).await);
     }
     if !output.watch {
         sort.check(&operations)?;
@@ -152,9 +155,9 @@ async fn show(
     // After what was found, as kubectl does.
     if let [first, others @ ..] = missing.as_slice() {
         for name in others {
-            complain("error", not_found(&source, name).await);
+            complain("error", not_found(&source, &filters, name).await);
         }
-        return Err(not_found(&source, first).await);
+        return Err(not_found(&source, &filters, first).await);
     }
     if !output.watch {
         return Ok(ExitCode::SUCCESS);
@@ -230,15 +233,21 @@ pub(super) fn incomplete_line(incomplete: &Incomplete) -> String {
 }
 
 /// What is to be said of a name that is none of the operations that are meant.
-async fn not_found(source: &Source, name: &str) -> Problem {
+async fn not_found(source: &Source, filters: &Filters, name: &str) -> Problem {
     let all = source.unfiltered().list().await.unwrap_or_default();
-    Problem::NotFound(match all.iter().find(|it| it.name == name) {
-        Some(found) => format!(
+    if let Some(found) = all.iter().find(|it| it.name == name) {
+        return Problem::NotFound(format!(
             "operation {name:?} is there, but the filters leave it out: it is on {}",
             found.place_name()
-        ),
-        None => format!("there is no operation {name:?}; see: kubectl ifo list -A -O name"),
-    })
+        ));
+    }
+    // A filter that can match nothing is the better reason.
+    match known::check(filters, source, &all).await {
+        Err(problem) => problem,
+        Ok(_) => Problem::NotFound(format!(
+            "there is no operation {name:?}; see: kubectl ifo list -A -O name"
+        )),
+    }
 }
 
 /// How operations are shown.

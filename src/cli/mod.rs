@@ -15,8 +15,10 @@ mod describe;
 mod filter;
 mod kin;
 mod kinds;
+mod known;
 mod list;
 mod lookup;
+mod nearest;
 mod operation;
 mod output;
 mod paint;
@@ -25,6 +27,7 @@ mod redraw;
 pub mod rules;
 #[cfg(test)]
 mod sample;
+mod short_names;
 #[cfg(test)]
 mod snapshots;
 mod sort;

@@ -3,9 +3,11 @@
 use super::columns::{self, Table};
 use super::connect::Connect;
 use super::filter::Filters;
+use super::kinds::Kinds;
+use super::known::{self, Remark};
 use super::list::{Output, tell_incomplete};
 use super::operation::Operation;
-use super::output::{Format, Shape, complain, print, table, text_of};
+use super::output::{Format, Shape, print, table, text_of};
 use super::paint::Paint;
 use super::problem::Problem;
 use super::redraw::{self, Picture, Shown};
@@ -45,7 +47,7 @@ fn shapes() -> impl TypedValueParser<Value = Shape> {
 
 /// Counts the operations, and prints the counts, or goes on doing so.
 pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
-    let mut filters = args.filters.within(args.connect.namespace.as_ref());
+    let mut filters = args.filters.within(args.connect.namespace());
     let asked = filters.take_format()?;
     filters.all_phases = true;
     let sort = args.output.sort_by.clone();
@@ -57,17 +59,16 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
         ));
     }
     let server = args.connect.open().await?;
-    filters.resolve(&server).await;
-    if let Some(unknown) = filters.unknown_kind() {
-        complain("note", unknown);
-    }
+    filters.resolve(&Kinds::new(server.clone())).await;
     let mut view = View {
         shape,
         paint: args.output.colors.paint(),
         filters: filters.clone(),
         sort,
     };
-    let (source, operations) = Source::open(server, filters, keep_raw).await?;
+    let (source, operations) = Source::open(server, filters.clone(), keep_raw).await?;
+    let remarks = known::check(&filters, &source, &operations).await?;
+    remarks.iter().for_each(Remark::say);
     if args.output.watch {
         return redraw::run(&source, operations, view).await;
     }

@@ -1,9 +1,12 @@
 //! A resource as people name it. Enters: `Kind/name`, in any case, or with a plural, a
 //! short name or a group as kubectl takes them. Leaves: whether a resource is meant.
 
-use super::kin::{Kin, Who};
-use super::kinds::{KindName, Kinds, initials};
-use super::operation::Subject;
+use super::filter::Filters;
+use super::kin::Who;
+use super::kinds::{ChosenKind, Kinds};
+use super::known;
+use super::operation::{Operation, Subject};
+use super::source::Source;
 use std::fmt;
 use std::str::FromStr;
 
@@ -12,7 +15,7 @@ use std::str::FromStr;
 pub(super) struct Target {
     /// As it was written.
     text: String,
-    kind: KindName,
+    kind: ChosenKind,
     name: String,
     /// Which of several like operations on it.
     pub(super) item: Option<String>,
@@ -28,8 +31,8 @@ impl FromStr for Target {
             Some((name, item)) => (name, Some(item.to_owned())),
             None => (name, None),
         };
-        let kind = KindName::of(kind);
-        if kind.name.is_empty() || name.is_empty() {
+        let kind: ChosenKind = kind.parse().map_err(|_| wrong())?;
+        if name.is_empty() {
             return Err(wrong());
         }
         Ok(Self {
@@ -50,7 +53,7 @@ impl fmt::Display for Target {
 impl Target {
     /// Whether `who` is it.
     pub(super) fn is(&self, who: Who<'_>) -> bool {
-        self.name == who.name && self.kind.is(who.kind, who.api_version)
+        self.name == who.name && self.kind.is_of(who.kind, who.api_version)
     }
 
     /// Whether a subject is it.
@@ -58,51 +61,20 @@ impl Target {
         self.is(Who::of(subject))
     }
 
-    /// The same with the kind that the cluster, or else the initials, mean by it, for one
-    /// that is none of `kin`'s.
-    pub(super) async fn resolved(&self, kinds: &Kinds, kin: &Kin<'_>) -> Resolved {
-        let served = kinds.served().await;
-        let known = served.into_iter().flatten().find(|it| {
-            let goes_by_it = it.names.contains(&self.kind.name);
-            goes_by_it && self.kind.is_of(&it.group, &it.version)
-        });
-        if let Some(kind) = known {
-            return Resolved::Kind(self.with_kind(&kind.kind));
-        }
-        let mut nodes = kin.nodes.iter();
-        match nodes.find(|node| initials(node.who.kind) == self.kind.name) {
-            Some(node) => Resolved::Kind(self.with_kind(node.who.kind)),
-            None if served.is_some() => Resolved::Unknown,
-            None => Resolved::CannotTell,
-        }
+    /// Asks the cluster what the kind means.
+    pub(super) async fn resolve(&mut self, kinds: &Kinds) {
+        self.kind.resolve(kinds).await;
     }
 
-    fn with_kind(&self, kind: &str) -> Self {
-        let kind = KindName {
-            name: kind.to_ascii_lowercase(),
-            ..self.kind.clone()
+    /// Why the kind does not exist; None if it does, or if that cannot be known.
+    pub(super) async fn unknown(&self, source: &Source, listed: &[Operation]) -> Option<String> {
+        let filters = Filters {
+            kind: vec![self.kind.clone()],
+            ..Filters::default()
         };
-        Self {
-            kind,
-            ..self.clone()
-        }
+        let checked = known::check(&filters, source, listed).await;
+        checked.err().map(|problem| problem.to_string())
     }
-
-    /// What is to be said of a kind that nobody has heard of.
-    pub(super) fn unknown(&self) -> String {
-        format!("the cluster has no resource {:?}", self.kind.name)
-    }
-}
-
-/// What a kind is.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Resolved {
-    /// Short for another one, or one that there is.
-    Kind(Target),
-    /// There is none.
-    Unknown,
-    /// The cluster does not say which there are.
-    CannotTell,
 }
 
 #[cfg(test)]
@@ -126,6 +98,7 @@ mod tests {
             "virtualmachines.kubevirt.io/web",
             "virtualmachines.v1.kubevirt.io/web",
             "VirtualMachine/web/disk-1",
+            "vm/web",
         ] {
             assert!(text.parse::<Target>().unwrap().is(MACHINE), "{text}");
         }
@@ -143,12 +116,6 @@ mod tests {
             ..MACHINE
         };
         assert!("nodes.v1/web".parse::<Target>().unwrap().is(node));
-    }
-
-    #[test]
-    fn initials_are_the_short_names_of_many_kinds() {
-        assert_eq!(initials("VirtualMachineInstance"), "vmi");
-        assert_eq!(initials("KubeVirt"), "kv");
     }
 
     #[test]

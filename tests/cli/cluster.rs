@@ -522,7 +522,7 @@ fn wait_cannot_tell_without_rule_sets() {
 }
 
 /// A rule set that is being watched.
-fn watching() -> Value {
+pub fn watching() -> Value {
     json!({
         "metadata": {"name": "vm", "generation": 1},
         "spec": {
@@ -538,7 +538,7 @@ fn watching() -> Value {
 }
 
 /// Discovery of one group with one kind.
-fn group(group: &str, kind: &str, plural: &str, short: &str) -> Value {
+pub fn group(group: &str, kind: &str, plural: &str, short: &str) -> Value {
     json!({
         "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {},
         "items": [{"metadata": {"name": group}, "versions": [{
@@ -570,6 +570,9 @@ pub fn cluster(operations: Vec<Value>) -> (tokio::runtime::Runtime, SocketAddr) 
             "virtualmachines",
             "vm",
         )),
+        "/api/v1/namespaces" => body(&json!({"items": [
+            {"metadata": {"name": "shop"}}, {"metadata": {"name": "secret"}},
+        ]})),
         "/api/v1/namespaces/shop" => body(&json!({"metadata": {"name": "shop"}})),
         "/api/v1/namespaces/secret" => status(403, "Forbidden", "no"),
         path if path.starts_with("/api/v1/namespaces/") => {
@@ -606,12 +609,12 @@ fn kinds_go_by_the_names_that_the_cluster_has_for_them() {
         assert_eq!(busy.code, 1, "{kind}: {}{}", busy.out, busy.err);
     }
     let unknown = said(plugin(address).args(["list", "-k", "Typo"]));
-    assert!(
-        unknown
-            .err
-            .contains("note: the cluster has no resource \"Typo\""),
-        "{}",
-        unknown.err
+    assert_eq!(
+        (unknown.code, &*unknown.err),
+        (
+            2,
+            "error: the cluster has no resource \"Typo\"; see: kubectl api-resources\n"
+        )
     );
 }
 
@@ -1164,7 +1167,7 @@ fn an_empty_list_says_whether_filters_or_missing_rule_sets_are_why() {
     let all = said(plugin(address).arg("list"));
     assert_eq!(all.err, "No operations in flight.\n");
     for command in ["list", "tree"] {
-        let some = said(plugin(address).args([command, "-c", "other"]));
+        let some = said(plugin(address).args([command, "-c", "kubevirt"]));
         assert_eq!(some.err, "No operations in flight that fit the filters.\n");
     }
     let (_runtime, address) = serve(|request| match request.uri().path() {

@@ -218,7 +218,7 @@ fn colour_is_there_unless_somebody_does_not_want_it() {
     assert!(!top.is(colored));
 }
 
-/// The demo serves no namespaces and no kinds but its own.
+/// The demo of a folder serves no namespaces and no kinds but its own.
 #[test]
 fn wait_takes_namespaces_and_kinds_that_the_demo_does_not_serve() {
     let demo = Demo::start(&["web-0"]);

@@ -13,6 +13,7 @@ use super::connect::{Connect, Server};
 use super::filter::Filters;
 use super::kin::Kin;
 use super::kinds::Kinds;
+use super::known::{self, Remark};
 use super::list::objects;
 use super::lookup::Lookup;
 use super::operation::{Operation, own_name};
@@ -20,7 +21,7 @@ use super::output::{Shape, complain, print};
 use super::paint::Colors;
 use super::problem::Problem;
 use super::source::Source;
-use super::target::{Resolved, Target};
+use super::target::Target;
 use events::Event;
 use jiff::Timestamp;
 use related::Related;
@@ -56,6 +57,9 @@ pub(super) struct Args {
         help_heading = "Output"
     )]
     shape: Option<Shape>,
+    /// Operations in any phase are shown anyway.
+    #[arg(short = 'A', long, hide = true)]
+    all_phases: bool,
     #[command(flatten)]
     colors: Colors,
     #[command(flatten)]
@@ -66,15 +70,17 @@ pub(super) struct Args {
 pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     let filters = Filters {
         all_phases: true,
-        ..Filters::default().within(args.connect.namespace.as_ref())
+        ..Filters::default().within(args.connect.namespace())
     };
     let server = args.connect.open().await?;
-    let (source, operations) = Source::open(server.clone(), filters, true).await?;
+    let (source, operations) = Source::open(server.clone(), filters.clone(), true).await?;
+    let remarks = known::check(&filters, &source, &operations).await?;
+    remarks.iter().for_each(Remark::say);
     let kinds = Kinds::new(server.clone());
     let mut chosen: Vec<usize> = Vec::new();
     let mut missing: Vec<Problem> = Vec::new();
     for name in &args.names {
-        match find(name, &operations, &kinds).await {
+        match find(name, &operations, &kinds, &source).await {
             Ok(found) => chosen.extend(found),
             Err(problem @ Problem::NotFound(_)) => missing.push(problem),
             Err(problem) => return Err(problem),
@@ -120,7 +126,12 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
 }
 
 /// The operations that go by a name, the ones that are over last.
-async fn find(name: &str, operations: &[Operation], kinds: &Kinds) -> Result<Vec<usize>, Problem> {
+async fn find(
+    name: &str,
+    operations: &[Operation],
+    kinds: &Kinds,
+    source: &Source,
+) -> Result<Vec<usize>, Problem> {
     let numbers = |fits: &dyn Fn(&Operation) -> bool| {
         let fitting = operations.iter().enumerate().filter(|(_, it)| fits(it));
         let mut found: Vec<usize> = fitting.map(|(number, _)| number).collect();
@@ -140,29 +151,21 @@ async fn find(name: &str, operations: &[Operation], kinds: &Kinds) -> Result<Vec
         }
         return Ok(found);
     }
-    let target: Target = name.parse().map_err(Problem::Usage)?;
-    let of = |target: &Target| {
-        numbers(&|it| {
-            let item_fits = target.item.is_none() || target.item == it.item;
-            item_fits && target.is_subject(&it.subject)
-        })
-    };
-    let mut found = of(&target);
+    let mut target: Target = name.parse().map_err(Problem::Usage)?;
+    target.resolve(kinds).await;
+    let found = numbers(&|it| {
+        let item_fits = target.item.is_none() || target.item == it.item;
+        item_fits && target.is_subject(&it.subject)
+    });
     if found.is_empty() {
-        let kin = Kin::of(operations, &[]);
-        let why = match target.resolved(kinds, &kin).await {
-            Resolved::Kind(target) => {
-                found = of(&target);
-                String::new()
-            }
-            Resolved::Unknown => format!(" ({})", target.unknown()),
-            Resolved::CannotTell => String::new(),
-        };
-        if found.is_empty() {
-            return Err(Problem::NotFound(format!(
-                "there is no operation on {target}{why}; see what there is: kubectl ifo list -A"
-            )));
-        }
+        let why = target
+            .unknown(source, operations)
+            .await
+            .map(|it| format!(" ({it})"));
+        return Err(Problem::NotFound(format!(
+            "there is no operation on {target}{}; see what there is: kubectl ifo list -A",
+            why.unwrap_or_default()
+        )));
     }
     Ok(found)
 }

@@ -27,6 +27,7 @@ Examples:
 // `--cluster` says something else here than it does for kubectl; a namespace says nothing.
 #[command(mut_arg("cluster", |it| it.long("kubeconfig-cluster")))]
 #[command(mut_arg("namespace", |it| it.hide(true)))]
+#[command(mut_arg("all_namespaces", |it| it.hide(true)))]
 pub(in crate::cli) struct Args {
     /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a kustomization.yaml), - for standard input; other kinds are left out
     #[arg(required = true, value_name = "FILE|DIR")]

@@ -30,7 +30,7 @@ use super::stream::{self, Change, Event};
 use crate::api::{Gvr, Source, duration};
 use crate::cli::output::{Format, complain, print, print_value, table};
 use crate::cli::problem::Problem;
-use crate::evaluate::{self, FieldFailure, Subject};
+use crate::evaluate::{self, FieldFailure, Nameless, Subject};
 use crate::expression::Doc;
 use crate::index::{self, Bounds, Cursor, Scope, Stamp, Writer};
 use crate::rules::{RuleBook, RuleSet};
@@ -325,16 +325,15 @@ impl Player {
         let Some((_, book)) = self.books.get(target) else {
             return;
         };
-        let evaluated = Doc::parse(json, &book.projection)
-            .map_err(|error| error.to_string())
-            .and_then(|doc| {
-                evaluate::evaluate(book, &doc, now.wall, &self.metrics)
-                    .map_err(|error| error.to_string())
-            });
-        // As in the server, operations on an object that cannot be decoded stay as they are.
-        let evaluation = evaluated.unwrap_or_else(|error| {
-            evaluate::undecided(book, subject.clone(), &error, &self.metrics)
-        });
+        let evaluation = match Doc::parse(json, &book.projection) {
+            Ok(doc) => match evaluate::evaluate(book, &doc, now.wall, &self.metrics) {
+                Ok(evaluation) => evaluation,
+                // The stream's reader has refused objects without a name.
+                Err(Nameless) => return,
+            },
+            // As in the server, operations on an object that cannot be decoded stay as they are.
+            Err(error) => evaluate::undecided(book, subject.clone(), &error.into(), &self.metrics),
+        };
         for failure in &evaluation.failures {
             if self.failures.len() < MAX_FAILURES
                 && self.failures.iter().all(|(told, _)| told != failure)

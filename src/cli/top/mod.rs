@@ -25,6 +25,8 @@ mod tests;
 
 use super::connect::Connect;
 use super::filter::Filters;
+use super::kinds::Kinds;
+use super::known::{self, Remark};
 use super::list::{incomplete_line, tell_incomplete};
 use super::paint::Colors;
 use super::problem::Problem;
@@ -87,7 +89,7 @@ pub(super) struct Args {
 
 /// Shows until somebody has seen enough.
 pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
-    let mut filters = args.filters.within(args.connect.namespace.as_ref());
+    let mut filters = args.filters.within(args.connect.namespace());
     filters.refuse_format("top has no output format; for one use: kubectl ifo list -w -o json")?;
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     if !io::stdout().is_terminal() || dumb {
@@ -99,12 +101,11 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     // Before the screen is taken: a plugin that logs in may have questions.
     let server = args.connect.open().await?;
     let address = server.address.clone();
-    filters.resolve(&server).await;
-    // On the whole screen nobody could read it.
-    if let Some(unknown) = filters.unknown_kind() {
-        return Err(Problem::Usage(unknown));
-    }
-    let (source, _) = Source::open(server, filters.clone(), false).await?;
+    filters.resolve(&Kinds::new(server.clone())).await;
+    let (source, listed) = Source::open(server, filters.clone(), false).await?;
+    // The screen covers what is said now, and shows it again when the command ends.
+    let remarks = known::check(&filters, &source, &listed).await?;
+    remarks.iter().for_each(Remark::say);
     let about = format!("{}, {address}", about(&filters, &source));
     let follower = source.follow()?;
     let model = Model::new(about, args.sort_by, filters.all_phases, Timestamp::now());

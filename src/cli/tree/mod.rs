@@ -11,6 +11,7 @@ use super::connect::Connect;
 use super::filter::Filters;
 use super::kin::Kin;
 use super::kinds::Kinds;
+use super::known::{self, Remark};
 use super::list::{Output, tell_incomplete};
 use super::lookup::Lookup;
 use super::operation::Operation;
@@ -20,7 +21,7 @@ use super::problem::Problem;
 use super::redraw::{self, Picture, Shown};
 use super::sort::SortBy;
 use super::source::{IncompleteData, Served, Source};
-use super::target::{Resolved, Target};
+use super::target::Target;
 use draw::{Style, draw};
 use forest::Forest;
 use selected::Selected;
@@ -56,14 +57,16 @@ pub(super) struct Args {
 
 /// Prints the tree, or goes on printing it.
 pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
-    let mut filters = args.filters.within(args.connect.namespace.as_ref());
+    let mut filters = args.filters.within(args.connect.namespace());
     let asked = filters.take_format()?;
     let shape = args.output.shape.or(asked).unwrap_or_default();
     let sort = args.output.sort_by.clone().unwrap_or(SortBy::Subject);
     let server = args.connect.open().await?;
-    filters.resolve(&server).await;
-    if let Some(unknown) = filters.unknown_kind() {
-        complain("note", unknown);
+    let kinds = Kinds::new(server.clone());
+    filters.resolve(&kinds).await;
+    let mut target = args.target.clone();
+    if let Some(target) = &mut target {
+        target.resolve(&kinds).await;
     }
     // What hangs under a resource may do so by others that are not meant themselves.
     let wanted = Filters {
@@ -76,6 +79,12 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     };
     let (mut source, mut operations) =
         Source::open(server.clone(), first, sort.needs_raw()).await?;
+    let remarks = known::check(&filters, &source, &operations).await?;
+    remarks.iter().for_each(Remark::say);
+    let unknown = match &target {
+        Some(target) => target.unknown(&source, &operations).await,
+        None => None,
+    };
     let mut selected = None;
     if filters.selector.is_some() {
         let all = source.filtered(wanted);
@@ -87,16 +96,16 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
         None => MOST_OWNERS,
     };
     let mut view = View {
-        target: args.target.clone(),
+        target,
         filters,
         selected,
         sort,
         shape,
         paint: args.output.colors.paint(),
         served: source.served,
-        lookup: Lookup::new(server.clone(), most),
-        kinds: Kinds::new(server),
-        unknown: false,
+        lookup: Lookup::new(server, most),
+        unknown,
+        absent: false,
         told: false,
     };
     if args.output.watch {
@@ -125,9 +134,10 @@ struct View {
     paint: Paint,
     served: Served,
     lookup: Lookup,
-    kinds: Kinds,
-    /// Whether the cluster knows no such kind.
-    unknown: bool,
+    /// Why the target's kind does not exist.
+    unknown: Option<String>,
+    /// Whether no resource of the target's name is known, with or without operations.
+    absent: bool,
     /// Whether it was said that there are too many owners.
     told: bool,
 }
@@ -181,18 +191,13 @@ impl View {
             );
         }
         let kin = Kin::of(&operations, &self.lookup.known);
-        if let Some(target) = &self.target
-            && found(&kin, target).is_empty()
-        {
-            match target.resolved(&self.kinds, &kin).await {
-                Resolved::Kind(target) => self.target = Some(target),
-                Resolved::Unknown => self.unknown = true,
-                Resolved::CannotTell => {}
-            }
-        }
         let forest = match &self.target {
             None => Forest::all(&kin, &meant),
-            Some(target) => Forest::under(&kin, &found(&kin, target), &meant),
+            Some(target) => {
+                let tops = found(&kin, target);
+                self.absent = tops.is_empty();
+                Forest::under(&kin, &tops, &meant)
+            }
         };
         if forest.is_empty() {
             return Ok(None);
@@ -234,10 +239,13 @@ impl View {
     fn nothing(&self) -> String {
         match &self.target {
             None => self.filters.nothing().to_owned(),
-            Some(target) if self.unknown => {
-                format!("Nothing is in flight for {target}: {}.", target.unknown())
-            }
-            Some(target) => format!("Nothing is in flight for {target}."),
+            Some(target) => match self.unknown.as_ref().filter(|_| self.absent) {
+                Some(unknown) if unknown.ends_with('?') => {
+                    format!("Nothing is in flight for {target}: {unknown}")
+                }
+                Some(unknown) => format!("Nothing is in flight for {target}: {unknown}."),
+                None => format!("Nothing is in flight for {target}."),
+            },
         }
     }
 }

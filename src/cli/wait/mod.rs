@@ -7,14 +7,15 @@ mod progress;
 mod watching;
 
 use super::columns::{self, Table};
-use super::connect::{Connect, Server, one_namespace};
+use super::connect::{Connect, one_namespace};
 use super::filter::Filters;
-use super::kinds::ChosenKind;
+use super::kinds::Kinds;
+use super::known::{self, Remark};
 use super::operation::Operation;
 use super::output::{print, tell};
 use super::paint::Paint;
 use super::problem::Problem;
-use super::source::{Change, Follower, Served, Source, escape};
+use super::source::{Change, Follower, Served, Source};
 use crate::api::duration;
 use gate::{Gate, Goal, Terms, Verdict};
 use jiff::Timestamp;
@@ -22,7 +23,8 @@ use progress::{Live, but_ignored, count, never_begun};
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
-use watching::{RuleSets, Sight, sight_without_rule_sets};
+pub(super) use watching::RuleSets;
+use watching::{Sight, sight_without_rule_sets};
 
 /// What is waited for was not so in time.
 const TIMED_OUT: u8 = 1;
@@ -51,7 +53,7 @@ const NAMED: usize = 10;
 Exit codes:
   0  it is so
   1  it was not so within --timeout
-  2  an error
+  2  an error, such as a filter value that does not exist
   3  it cannot be told: no rule set is installed, one does not work, or the server is away
 
 Examples:
@@ -124,7 +126,7 @@ enum End {
 pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     let mut filters = Filters {
         all_phases: true,
-        ..args.filters.within(args.connect.namespace.as_ref())
+        ..args.filters.within(args.connect.namespace())
     };
     filters.refuse_format("wait has no output format; its exit code tells")?;
     if args.goal == Goal::Started && args.quiet_period.is_some() {
@@ -210,10 +212,7 @@ struct Waiting {
 impl Waiting {
     async fn until_the_end(&mut self, args: &Args, once: bool) -> Result<End, Problem> {
         let server = args.connect.open().await?;
-        self.filters.resolve(&server).await;
-        if let Some(unknown) = self.filters.unknown_kind() {
-            return Err(Problem::Usage(unknown));
-        }
+        self.filters.resolve(&Kinds::new(server.clone())).await;
         let (source, listed) = loop {
             match Source::find(server.clone(), self.filters.clone(), false).await {
                 Ok((source, listed)) => {
@@ -237,6 +236,12 @@ impl Waiting {
                 Err(problem) => return Err(problem),
             }
         };
+        let remarks = known::check(&self.filters, &source, &listed).await?;
+        // A value that no rule set looks for is the answer later: it cannot be told.
+        let is_unchecked = |it: &&Remark| matches!(it, Remark::Unchecked(_));
+        if !args.quiet {
+            remarks.iter().filter(is_unchecked).for_each(Remark::say);
+        }
         if source.served == Served::Crs && self.gate.goal() == Goal::Idle {
             // What is there is true, or was when it was written; what is not there says
             // nothing of now: no status changes when a writer is killed.
@@ -249,13 +254,6 @@ impl Waiting {
             return Ok(End::CannotTell(
                 "you may not list operations in all namespaces; name one with -n".to_owned(),
             ));
-        }
-        if let Some(namespace) = &self.filters.namespace
-            && is_missing(&server, namespace).await
-        {
-            return Err(Problem::Usage(format!(
-                "there is no namespace {namespace:?}; see: kubectl get namespaces"
-            )));
         }
         self.learn(&source).await;
         self.why_not = None;
@@ -324,7 +322,7 @@ impl Waiting {
 
     /// Where the cluster does not say what a kind is, operations may, whoever they are of.
     async fn learn(&mut self, source: &Source) {
-        if self.filters.kind.iter().any(ChosenKind::is_vague) {
+        if self.filters.kind.iter().any(|it| !it.is_served()) {
             let all = source.unfiltered().list().await.unwrap_or_default();
             for kind in &mut self.filters.kind {
                 kind.learn(all.iter().map(|it| &it.subject));
@@ -550,21 +548,6 @@ impl Waiting {
             _ => count,
         }
     }
-}
-
-/// Whether a namespace is not there; false where nobody says so.
-async fn is_missing(server: &Server, namespace: &str) -> bool {
-    let request = http::Request::get(format!("/api/v1/namespaces/{}", escape(namespace)));
-    let Ok(request) = request.body(Vec::new()) else {
-        return false;
-    };
-    let answer = server.within(server.client.request_text(request)).await;
-    let Ok(Err(kube::Error::Api(status))) = answer else {
-        return false;
-    };
-    // A server without namespaces answers 404, too: of a path, not of one of those.
-    let of = status.details.as_ref().map(|it| it.kind.as_str());
-    status.code == 404 && status.reason == "NotFound" && of == Some("namespaces")
 }
 
 #[cfg(test)]

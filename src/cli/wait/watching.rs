@@ -5,7 +5,8 @@
 use crate::api::completeness::{Incomplete, NotWorking};
 use crate::api::{GROUP, Gvr, VERSION, labels, ruleset};
 use crate::cli::connect::Server;
-use crate::cli::filter::Filters;
+use crate::cli::filter::{FilterValue, Filters};
+use crate::cli::kinds::ChosenKind;
 use crate::cli::problem::{HOME, Problem};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Deserialize;
@@ -206,56 +207,70 @@ fn not_working(sets: &NotWorking, counted: &[&RuleSet], ignored: &[String]) -> S
 }
 
 impl RuleSets {
-    /// What nobody looks for. Each value of a flag needs a rule set: with `-k vm,pod` the
-    /// pods are not quiet because somebody looks at machines.
-    fn unseen(&self, filters: &Filters) -> Option<String> {
-        let nobody = |filters: &Filters| !self.items.iter().any(|it| it.finds(filters));
-        let one = |flag: &str, value: &dyn std::fmt::Display, filters: Filters| {
-            nobody(&filters).then(|| {
-                format!("no OperationRuleSet looks for such operations: check {flag} {value}")
-            })
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Whether one may find an operation that is meant.
+    pub(crate) fn look_for(&self, filters: &Filters) -> bool {
+        self.items.iter().any(|it| it.finds(filters))
+    }
+
+    /// Whether one that has a target watches this kind.
+    pub(crate) fn watch(&self, kind: &ChosenKind) -> bool {
+        let filters = FilterValue::Kind(kind).alone();
+        let mut items = self.items.iter();
+        items.any(|it| it.finds(&filters) && !it.is_without_target())
+    }
+
+    /// The components of all.
+    pub(crate) fn components(&self) -> impl Iterator<Item = &str> {
+        self.items.iter().map(|it| it.spec.component.as_str())
+    }
+
+    /// The operations that all look for.
+    pub(crate) fn operations(&self) -> impl Iterator<Item = &str> {
+        let rules = self.items.iter().flat_map(|it| &it.spec.rules);
+        rules.map(|it| it.operation.as_str())
+    }
+
+    /// The plurals of the targets that the cluster has.
+    pub(crate) fn resources(&self) -> impl Iterator<Item = &str> {
+        let there = self.items.iter().filter(|it| !it.is_without_target());
+        there.map(|it| it.spec.target.resource.as_str())
+    }
+
+    /// What no rule set looks for. Each value of a flag needs a rule set: with `-k vm,pod`
+    /// the pods are not quiet because a rule set looks at machines.
+    pub(crate) fn unseen(&self, filters: &Filters) -> Option<String> {
+        let values = filters.values();
+        let alone = values.iter().find(|it| !self.look_for(&it.alone()));
+        let together = || {
+            let mut values = values.iter();
+            values.find(|it| !self.look_for(&it.put_into(filters.clone())))
         };
-        let components = filters.component.iter().map(|value| {
-            let component = vec![value.clone()];
-            let only = Filters {
-                component,
-                ..filters.clone()
-            };
-            one("--component", value, only)
-        });
-        let kinds = filters.kind.iter().map(|value| {
-            let kind = vec![value.clone()];
-            let only = Filters {
-                kind,
-                ..filters.clone()
-            };
-            let unseen = one("--kind", value, only)?;
-            Some(if value.is_vague() {
-                format!(
-                    "{unseen}; the cluster does not say what kinds it has, so give its full name"
-                )
-            } else {
-                unseen
-            })
-        });
-        let operations = filters.operation.iter().map(|value| {
-            let operation = vec![value.clone()];
-            let only = Filters {
-                operation,
-                ..filters.clone()
-            };
-            one("--operation", value, only)
-        });
-        let namespace = filters
-            .namespace
-            .iter()
-            .map(|value| one("--namespace", value, filters.clone()));
-        let mut all = components.chain(kinds).chain(operations).chain(namespace);
-        all.find_map(|it| it).or_else(|| self.unlabelled(filters))
+        let Some(value) = alone.or_else(together) else {
+            return self.unlabelled(filters);
+        };
+        let beside = if alone.is_some() || values.len() == 1 {
+            ""
+        } else {
+            " beside the other filters"
+        };
+        let vague = match value {
+            FilterValue::Kind(kind) if kind.is_vague() => {
+                "; the cluster does not say what kinds it has, so give its full name"
+            }
+            _ => "",
+        };
+        Some(format!(
+            "no OperationRuleSet looks for such operations: check {value}{beside}{vague}"
+        ))
     }
 
     /// A label of the selector that no operation has: nothing would be found by it.
-    fn unlabelled(&self, filters: &Filters) -> Option<String> {
+    pub(crate) fn unlabelled(&self, filters: &Filters) -> Option<String> {
         let keys = keys(filters.selector.as_deref()?);
         let mut unknown = keys.filter(|key| {
             let own = key.strip_prefix(labels::PREFIX);
@@ -335,9 +350,19 @@ impl RuleSet {
 
     /// Whether the cluster does not serve the API group of the target.
     fn is_without_group(&self) -> bool {
+        self.target_is(&[ruleset::GROUP_NOT_SERVED])
+    }
+
+    /// Whether the cluster does not serve the target, whatever it lacks.
+    fn is_without_target(&self) -> bool {
+        self.target_is(&[ruleset::GROUP_NOT_SERVED, ruleset::NOT_SERVED])
+    }
+
+    /// Whether its target is invalid now for one of these reasons.
+    fn target_is(&self, reasons: &[&str]) -> bool {
         let target = self.condition(INVALID_TARGET);
-        let reason = target.filter(|it| it.status == "True").map(|it| &it.reason);
-        self.is_current() && reason.is_some_and(|it| it == ruleset::GROUP_NOT_SERVED)
+        let mut invalid = target.iter().filter(|it| it.status == "True");
+        self.is_current() && invalid.any(|it| reasons.contains(&it.reason.as_str()))
     }
 
     /// What its status says beside the reason, as the end of a parenthesis.

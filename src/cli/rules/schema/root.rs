@@ -1,6 +1,7 @@
 //! What a schema says of paths. Enters: the schema of a resource, a path. Leaves: the
 //! field on it that no object can have.
 
+use crate::cli::nearest::nearest;
 use crate::expression::Step;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -189,24 +190,10 @@ fn unknown(name: &str, parent: String, inside: &Inside<'_>, depth: usize) -> Unk
     let names = inside.fields.keys().chain(always);
     Unknown {
         depth,
-        nearest: nearest(name, names.copied()),
+        nearest: nearest(name, names.copied()).map(str::to_owned),
         field: name.to_owned(),
         parent,
     }
-}
-
-/// The name that `name` was probably meant to be.
-fn nearest<'n>(name: &str, names: impl Iterator<Item = &'n str>) -> Option<String> {
-    let lower = name.to_lowercase();
-    names
-        .map(|other| {
-            let distance = strsim::damerau_levenshtein(&lower, &other.to_lowercase());
-            (distance, other)
-        })
-        // More than half wrong is another word.
-        .filter(|(distance, other)| *distance * 2 <= other.chars().count().max(2))
-        .min()
-        .map(|(_, other)| other.to_owned())
 }
 
 impl std::fmt::Display for Unknown {

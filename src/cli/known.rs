@@ -1,0 +1,312 @@
+//! Whether the values of filters can match anything: an unknown value looks like a quiet
+//! cluster. Enters: filters, and the operations that were listed with them. Leaves: an
+//! error for a value that nothing in the cluster has, and remarks on values that no rule
+//! set looks for or that cannot be checked.
+//!
+//! | value | exists if |
+//! | --- | --- |
+//! | component, operation | a rule set or an operation has it |
+//! | kind | the cluster serves it, a rule set that has a target watches it, or an operation is on it |
+//! | namespace | the cluster has it, or an operation is in it |
+//!
+//! The operations that were listed come first, so that a value that matches one of them
+//! costs no request.
+
+use super::connect::Server;
+use super::filter::{FilterValue, Filters};
+use super::kinds::ChosenKind;
+use super::nearest::nearest;
+use super::operation::Operation;
+use super::output::{Shape, complain};
+use super::problem::Problem;
+use super::source::{Source, escape, namespaces};
+use super::wait::RuleSets;
+use clap::ValueEnum as _;
+use tokio::sync::OnceCell;
+
+/// What is to be said of a value that is no error.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Remark {
+    /// It exists, and no rule set looks for such operations.
+    NoRuleSet(String),
+    /// Nothing says whether it exists.
+    Unchecked(String),
+}
+
+impl Remark {
+    /// Says it on standard error.
+    pub(super) fn say(&self) {
+        match self {
+            Self::NoRuleSet(text) => complain("warning", text),
+            Self::Unchecked(text) => complain("note", text),
+        }
+    }
+}
+
+/// Checks the values of `filters`. `listed` are operations that `source` listed.
+pub(super) async fn check(
+    filters: &Filters,
+    source: &Source,
+    listed: &[Operation],
+) -> Result<Vec<Remark>, Problem> {
+    let is_seen = |value: &FilterValue<'_>| {
+        let alone = value.alone();
+        listed.iter().any(|it| alone.matches(it))
+    };
+    let mut unseen = filters.values();
+    unseen.retain(|value| !is_seen(value));
+    let is_selector_seen = filters.selector.is_none() || !listed.is_empty();
+    if unseen.is_empty() && is_selector_seen {
+        return Ok(Vec::new());
+    }
+    let cluster = Cluster {
+        source,
+        filters,
+        rule_sets: RuleSets::read(&source.server).await,
+        operations: OnceCell::new(),
+    };
+    let mut remarks = Vec::new();
+    for value in &unseen {
+        remarks.extend(cluster.check(*value).await?);
+    }
+    if let Ok(rule_sets) = &cluster.rule_sets
+        && !rule_sets.is_empty()
+    {
+        // A value that matches an operation needs no rule set.
+        let in_question = unseen
+            .iter()
+            .map(|value| value.put_into(filters.clone()))
+            .find_map(|filters| rule_sets.unseen(&filters));
+        let unlabelled = || rule_sets.unlabelled(filters).filter(|_| !is_selector_seen);
+        remarks.extend(in_question.or_else(unlabelled).map(Remark::NoRuleSet));
+    }
+    Ok(remarks)
+}
+
+/// What can be known of a cluster.
+struct Cluster<'a> {
+    source: &'a Source,
+    filters: &'a Filters,
+    rule_sets: Result<RuleSets, Problem>,
+    /// All operations that the user may see, in any phase.
+    operations: OnceCell<Result<Vec<Operation>, Problem>>,
+}
+
+impl Cluster<'_> {
+    async fn check(&self, value: FilterValue<'_>) -> Result<Option<Remark>, Problem> {
+        match value {
+            FilterValue::Component(name) => self.check_component(value, name).await,
+            FilterValue::Operation(name) => self.check_operation(value, name).await,
+            FilterValue::Kind(kind) => self.check_kind(value, kind).await,
+            FilterValue::Namespace(name) => self.check_namespace(value, name).await,
+        }
+    }
+
+    /// All operations that the user may see. A user who may list one namespace only sees
+    /// those of the namespace.
+    async fn operations(&self) -> Result<&[Operation], &Problem> {
+        let list = async || match self.source.unfiltered().list().await {
+            Err(Problem::Forbidden { .. }) if self.filters.namespace.is_some() => {
+                let within = Filters {
+                    all_phases: true,
+                    ..Filters::default().within(self.filters.namespace.as_ref())
+                };
+                self.source.filtered(within).list().await
+            }
+            listed => listed,
+        };
+        let listed = self.operations.get_or_init(list).await;
+        listed.as_ref().map(Vec::as_slice)
+    }
+
+    async fn has_operation(&self, value: FilterValue<'_>) -> bool {
+        let alone = value.alone();
+        let operations = self.operations().await.unwrap_or_default();
+        operations.iter().any(|it| alone.matches(it))
+    }
+
+    /// Whether a rule set or an operation has this component or operation; a remark if
+    /// that cannot be known.
+    async fn has(&self, value: FilterValue<'_>) -> Result<bool, Option<Remark>> {
+        let alone = value.alone();
+        let rule_sets = self.rule_sets.as_ref();
+        if rule_sets.is_ok_and(|it| it.look_for(&alone)) || self.has_operation(value).await {
+            return Ok(true);
+        }
+        let why = match (rule_sets, self.operations().await) {
+            // A command that finds nothing says so.
+            (Ok(rule_sets), _) if rule_sets.is_empty() => return Err(None),
+            (Ok(_), Ok(_)) => return Ok(false),
+            (Err(problem), _) | (_, Err(problem)) => short(problem),
+        };
+        Err(Some(Remark::Unchecked(format!(
+            "cannot check {value}: {why}"
+        ))))
+    }
+
+    async fn check_component(
+        &self,
+        value: FilterValue<'_>,
+        name: &str,
+    ) -> Result<Option<Remark>, Problem> {
+        match self.has(value).await {
+            Ok(true) => return Ok(None),
+            Ok(false) => {}
+            Err(remark) => return Ok(remark),
+        }
+        let rule_sets = self.rule_sets.as_ref().map(RuleSets::components);
+        let operations = self.operations().await.unwrap_or_default();
+        let others = operations.iter().map(|it| it.component.as_str());
+        let meant = nearest(name, rule_sets.into_iter().flatten().chain(others));
+        Err(Problem::Usage(format!(
+            "{value}: no OperationRuleSet and no operation has this component{}",
+            hint(meant, "see: kubectl get operationrulesets.ifo.kubevirt.io")
+        )))
+    }
+
+    async fn check_operation(
+        &self,
+        value: FilterValue<'_>,
+        name: &str,
+    ) -> Result<Option<Remark>, Problem> {
+        match self.has(value).await {
+            Ok(true) => return Ok(None),
+            Ok(false) => {}
+            Err(remark) => return Ok(remark),
+        }
+        let rule_sets = self.rule_sets.as_ref().map(RuleSets::operations);
+        let operations = self.operations().await.unwrap_or_default();
+        let others = operations.iter().map(|it| it.operation.as_str());
+        let operation = nearest(name, rule_sets.into_iter().flatten().chain(others));
+        let shapes: Vec<_> = Shape::value_variants()
+            .iter()
+            .filter_map(Shape::to_possible_value)
+            .collect();
+        let formats = shapes.iter().map(clap::builder::PossibleValue::get_name);
+        let format = nearest(name, formats.filter(|_| self.filters.takes_format));
+        let what = if self.filters.takes_format {
+            format!("-o {name}: there is no operation and no output format of this name")
+        } else {
+            format!("{value}: no OperationRuleSet looks for this operation")
+        };
+        let meant = match (format, operation) {
+            (Some(format), Some(operation)) => {
+                format!("; did you mean the format {format:?} or the operation {operation:?}?")
+            }
+            (Some(format), None) => format!("; did you mean the format {format:?}?"),
+            (None, Some(operation)) => format!("; did you mean the operation {operation:?}?"),
+            (None, None) => {
+                "; see: kubectl get operationrulesets.ifo.kubevirt.io -o yaml".to_owned()
+            }
+        };
+        Err(Problem::Usage(what + &meant))
+    }
+
+    async fn check_kind(
+        &self,
+        value: FilterValue<'_>,
+        kind: &ChosenKind,
+    ) -> Result<Option<Remark>, Problem> {
+        let rule_sets = self.rule_sets.as_ref();
+        let is_known = kind.is_served()
+            || rule_sets.is_ok_and(|it| it.watch(kind))
+            || self.has_operation(value).await;
+        if is_known {
+            return Ok(None);
+        }
+        if !kind.is_unknown() {
+            // Where the rule sets are known, they say that none looks for it.
+            let unchecked = format!("cannot check {value}: the cluster does not list all kinds");
+            let is_said = rule_sets.is_ok_and(|it| !it.is_empty());
+            return Ok((!is_said).then_some(Remark::Unchecked(unchecked)));
+        }
+        let operations = self.operations().await.unwrap_or_default();
+        let on = operations.iter().map(|it| it.subject.kind.as_str());
+        let targets = rule_sets.map(RuleSets::resources);
+        let unknown = kind.unknown(targets.into_iter().flatten().chain(on));
+        Err(Problem::Usage(if unknown.ends_with('?') {
+            unknown
+        } else {
+            format!("{unknown}; see: kubectl api-resources")
+        }))
+    }
+
+    async fn check_namespace(
+        &self,
+        value: FilterValue<'_>,
+        name: &str,
+    ) -> Result<Option<Remark>, Problem> {
+        let server = &self.source.server;
+        let why = match presence(server, name).await {
+            Presence::There => return Ok(None),
+            Presence::Missing => {
+                let all = namespaces(server).await;
+                let meant = nearest(name, all.iter().map(String::as_str));
+                return Err(Problem::Usage(format!(
+                    "there is no namespace {name:?}{}",
+                    hint(meant, "see: kubectl get namespaces")
+                )));
+            }
+            Presence::Unknown(why) => why,
+        };
+        // A right in this namespace alone is a RoleBinding, which is in the namespace.
+        let everywhere = self.source.unfiltered().list().await;
+        let is_bound = matches!(everywhere, Err(Problem::Forbidden { .. }));
+        if is_bound || self.has_operation(value).await {
+            return Ok(None);
+        }
+        Ok(Some(Remark::Unchecked(format!(
+            "cannot check {value}: {why}"
+        ))))
+    }
+}
+
+/// The end of a message about an unknown value.
+fn hint(meant: Option<&str>, see: &str) -> String {
+    match meant {
+        Some(meant) => format!("; did you mean {meant:?}?"),
+        None => format!("; {see}"),
+    }
+}
+
+/// A problem without what to do about it, where the command goes on.
+fn short(problem: &Problem) -> String {
+    match problem {
+        Problem::Forbidden { verb, resource, .. } => format!("you may not {verb} {resource}"),
+        Problem::NotFound(_) => "the cluster serves no OperationRuleSets".to_owned(),
+        problem => problem.to_string(),
+    }
+}
+
+/// Whether a namespace exists.
+enum Presence {
+    There,
+    Missing,
+    /// With the reason.
+    Unknown(String),
+}
+
+async fn presence(server: &Server, namespace: &str) -> Presence {
+    let request = http::Request::get(format!("/api/v1/namespaces/{}", escape(namespace)));
+    let request = match request.body(Vec::new()) {
+        Ok(request) => request,
+        Err(error) => return Presence::Unknown(error.to_string()),
+    };
+    let status = match server.within(server.client.request_text(request)).await {
+        Ok(Ok(_)) => return Presence::There,
+        Ok(Err(kube::Error::Api(status))) => status,
+        Ok(Err(error)) => {
+            let problem = server.problem(&error, "get", "namespaces", None);
+            return Presence::Unknown(short(&problem));
+        }
+        Err(problem) => return Presence::Unknown(short(&problem)),
+    };
+    // A server without namespaces answers 404, too: of the path, and not of a namespace.
+    let of = status.details.as_ref().map(|it| it.kind.as_str());
+    match status.code {
+        404 if status.reason == "NotFound" && of == Some("namespaces") => Presence::Missing,
+        404 => Presence::Unknown("the cluster serves no namespaces".to_owned()),
+        403 => Presence::Unknown("you may not get namespaces".to_owned()),
+        _ => Presence::Unknown(status.message.clone()),
+    }
+}

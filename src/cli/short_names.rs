@@ -1,0 +1,84 @@
+//! Short names of widely used kinds. They are read only where the cluster's discovery does
+//! not list the kind: the demo serves none of its kinds, and a kube-apiserver before 1.26
+//! has no aggregated discovery.
+
+/// A short name, with the group and the plural of its kind.
+const ALL: [(&str, &str, &str); 40] = [
+    ("cm", "", "configmaps"),
+    ("no", "", "nodes"),
+    ("ns", "", "namespaces"),
+    ("po", "", "pods"),
+    ("pv", "", "persistentvolumes"),
+    ("pvc", "", "persistentvolumeclaims"),
+    ("svc", "", "services"),
+    ("deploy", "apps", "deployments"),
+    ("ds", "apps", "daemonsets"),
+    ("rs", "apps", "replicasets"),
+    ("sts", "apps", "statefulsets"),
+    ("hpa", "autoscaling", "horizontalpodautoscalers"),
+    ("cj", "batch", "cronjobs"),
+    ("vs", "snapshot.storage.k8s.io", "volumesnapshots"),
+    ("kv", "kubevirt.io", "kubevirts"),
+    ("kvs", "kubevirt.io", "kubevirts"),
+    ("vm", "kubevirt.io", "virtualmachines"),
+    ("vms", "kubevirt.io", "virtualmachines"),
+    ("vmi", "kubevirt.io", "virtualmachineinstances"),
+    ("vmis", "kubevirt.io", "virtualmachineinstances"),
+    ("vmim", "kubevirt.io", "virtualmachineinstancemigrations"),
+    ("vmims", "kubevirt.io", "virtualmachineinstancemigrations"),
+    (
+        "vmsnapshot",
+        "snapshot.kubevirt.io",
+        "virtualmachinesnapshots",
+    ),
+    (
+        "vmsnapshots",
+        "snapshot.kubevirt.io",
+        "virtualmachinesnapshots",
+    ),
+    (
+        "vmrestore",
+        "snapshot.kubevirt.io",
+        "virtualmachinerestores",
+    ),
+    (
+        "vmrestores",
+        "snapshot.kubevirt.io",
+        "virtualmachinerestores",
+    ),
+    ("dv", "cdi.kubevirt.io", "datavolumes"),
+    ("dvs", "cdi.kubevirt.io", "datavolumes"),
+    ("hco", "hco.kubevirt.io", "hyperconvergeds"),
+    ("hcos", "hco.kubevirt.io", "hyperconvergeds"),
+    ("csv", "operators.coreos.com", "clusterserviceversions"),
+    ("csvs", "operators.coreos.com", "clusterserviceversions"),
+    ("ip", "operators.coreos.com", "installplans"),
+    ("sub", "operators.coreos.com", "subscriptions"),
+    ("subs", "operators.coreos.com", "subscriptions"),
+    ("co", "config.openshift.io", "clusteroperators"),
+    (
+        "mcp",
+        "machineconfiguration.openshift.io",
+        "machineconfigpools",
+    ),
+    ("nncp", "nmstate.io", "nodenetworkconfigurationpolicies"),
+    ("cert", "cert-manager.io", "certificates"),
+    ("app", "argoproj.io", "applications"),
+];
+
+/// Whether `name`, in lower case, is a short name of the resource `plural` of `group`.
+pub(super) fn is_short_for(name: &str, group: &str, plural: &str) -> bool {
+    ALL.contains(&(name, group, plural))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_name_belongs_to_one_group() {
+        assert!(is_short_for("deploy", "apps", "deployments"));
+        assert!(!is_short_for("deploy", "example.io", "deployments"));
+        assert!(!is_short_for("deploy", "apps", "daemonsets"));
+    }
+}
