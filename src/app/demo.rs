@@ -72,7 +72,17 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, Cluster
     let (writer, rule_sets) = index::index(&resource::RULE_SET_LAYOUT, super::RING);
     let shelf = Shelf::new(writer);
     let more = Some(resource::operation_rule_sets(rule_sets));
-    let router = serve::router(app.server(access, more, CoreGroup::Empty));
+    let scenario = config.objects.is_none().then(|| Scenario::new(SEED, 1.0));
+    let authenticate = access.authenticate.clone();
+    let core = match scenario {
+        Some(_) => CoreGroup::Namespaces,
+        None => CoreGroup::Empty,
+    };
+    let mut router = serve::router(app.server(access, more, core));
+    if let Some(scenario) = &scenario {
+        let namespace = &common.cluster_operations_namespace;
+        router = demo::namespaces::serve(router, scenario.world(), namespace, authenticate);
+    }
     let listening = serve::listen::serve(
         listener,
         Arc::new(tls),
@@ -81,7 +91,7 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, Cluster
         app.shutdown.clone(),
     );
 
-    let origin = origin(&mut app, &config, shelf).await?;
+    let origin = origin(&mut app, &config, scenario, shelf).await?;
     app.detect(&common, origin);
     let started = Started {
         app,
@@ -96,7 +106,12 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, Cluster
 }
 
 /// A scenario or a folder; shipped rule sets or a folder of them.
-async fn origin(app: &mut App, config: &Demo, shelf: Shelf) -> anyhow::Result<Origin> {
+async fn origin(
+    app: &mut App,
+    config: &Demo,
+    scenario: Option<Scenario>,
+    shelf: Shelf,
+) -> anyhow::Result<Origin> {
     let rule_sets = match &config.rules {
         // The scenario plays what some of them are about; a folder may hold anything.
         None => shipped(|target| {
@@ -107,9 +122,8 @@ async fn origin(app: &mut App, config: &Demo, shelf: Shelf) -> anyhow::Result<Or
     let taken = shelf.clone();
     let rule_sets = rule_sets.map(move |event| taken.take(event)).boxed();
     let status = Arc::new(shelf);
-    Ok(match &config.objects {
-        None => {
-            let scenario = Scenario::new(SEED, 1.0);
+    Ok(match (scenario, &config.objects) {
+        (Some(scenario), _) => {
             let world = Arc::new(scenario.world());
             app.keep("scenario", scenario.run());
             Origin {
@@ -121,7 +135,10 @@ async fn origin(app: &mut App, config: &Demo, shelf: Shelf) -> anyhow::Result<Or
                 status,
             }
         }
-        Some(folder) => {
+        (None, folder) => {
+            let folder = folder
+                .as_deref()
+                .context("there is no scenario and no folder")?;
             let folder = Arc::new(open(app, folder).await?);
             Origin {
                 // A demo starts anew.

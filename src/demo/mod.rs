@@ -8,6 +8,7 @@
 mod clock;
 pub mod kinds;
 pub mod kubeconfig;
+pub mod namespaces;
 mod random;
 pub mod rules;
 mod scenario;

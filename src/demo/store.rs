@@ -142,6 +142,14 @@ impl World {
         Some(self.lock().by_key.get(&key)?.value.clone())
     }
 
+    /// All objects of a kind as they are now, by namespace and name.
+    #[must_use]
+    pub fn all(&self, kind: &'static Kind) -> Vec<Value> {
+        let objects = self.lock();
+        let of_kind = objects.by_key.iter().filter(|((gvr, ..), _)| kind.is(gvr));
+        of_kind.map(|(_, stored)| stored.value.clone()).collect()
+    }
+
     /// How many objects there are.
     #[must_use]
     pub fn count(&self) -> usize {

@@ -29,6 +29,8 @@ pub enum CoreGroup {
     Absent,
     /// A core group without versions, for a server that clients talk to directly.
     Empty,
+    /// A core group with namespaces, which somebody else answers for.
+    Namespaces,
 }
 
 /// The routes of discovery for `resources`. Several may share a group or a version; the
@@ -42,14 +44,7 @@ pub fn routes(resources: &[Resource], core: CoreGroup) -> Router {
         &json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": list}),
         &groups.iter().map(Group::aggregate).collect::<Vec<_>>(),
     );
-    if core == CoreGroup::Empty {
-        let versions = json!({
-            "kind": "APIVersions",
-            "versions": [],
-            "serverAddressByClientCIDRs": [],
-        });
-        router = serve_root(router, "/api", &versions, &[]);
-    }
+    router = serve_core(router, core);
     for group in &groups {
         let mut description = group.describe();
         description["kind"] = "APIGroup".into();
@@ -64,6 +59,62 @@ pub fn routes(resources: &[Resource], core: CoreGroup) -> Router {
         }
     }
     router
+}
+
+/// Adds the core group, if it is served.
+fn serve_core(router: Router, core: CoreGroup) -> Router {
+    let (versions, items): (&[&str], _) = match core {
+        CoreGroup::Absent => return router,
+        CoreGroup::Empty => (&[], Vec::new()),
+        CoreGroup::Namespaces => (&["v1"], vec![namespaces_aggregated()]),
+    };
+    let plain = json!({
+        "kind": "APIVersions",
+        "versions": versions,
+        "serverAddressByClientCIDRs": [],
+    });
+    let router = serve_root(router, "/api", &plain, &items);
+    if core == CoreGroup::Namespaces {
+        serve(router, "/api/v1", &namespaces())
+    } else {
+        router
+    }
+}
+
+/// What can be done with namespaces where no cluster serves them: they are answered from
+/// memory, and nothing tells of changes.
+const NAMESPACE_VERBS: [&str; 2] = ["get", "list"];
+
+/// `APIResourceList` of a core group with namespaces alone.
+fn namespaces() -> Value {
+    json!({
+        "kind": "APIResourceList",
+        "groupVersion": "v1",
+        "resources": [{
+            "name": "namespaces",
+            "singularName": "namespace",
+            "namespaced": false,
+            "kind": "Namespace",
+            "verbs": NAMESPACE_VERBS,
+            "shortNames": ["ns"],
+        }],
+    })
+}
+
+/// The same as `APIGroupDiscovery`.
+fn namespaces_aggregated() -> Value {
+    json!({"metadata": {"name": ""}, "versions": [{
+        "version": "v1",
+        "resources": [{
+            "resource": "namespaces",
+            "responseKind": {"group": "", "version": "v1", "kind": "Namespace"},
+            "scope": "Cluster",
+            "singularResource": "namespace",
+            "verbs": NAMESPACE_VERBS,
+            "shortNames": ["ns"],
+        }],
+        "freshness": "Current",
+    }]})
 }
 
 /// Adds `path`, which answers `plain` or, to those who ask, the aggregated `items`.

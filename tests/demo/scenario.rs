@@ -81,9 +81,60 @@ async fn without_the_token_there_is_discovery_and_nothing_else() {
     for path in ["/apis", "/version", "/healthz", "/openapi/v2"] {
         assert_eq!(code(path, None).await, 200, "{path}");
     }
-    for path in [OPERATIONS, RULE_SETS] {
+    for path in [
+        OPERATIONS,
+        RULE_SETS,
+        "/api/v1/namespaces",
+        "/api/v1/namespaces/default",
+    ] {
         assert_eq!(code(path, None).await, 403, "{path}");
         assert_eq!(code(path, Some("guessed")).await, 401, "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_namespaces_of_the_scenario_are_served_and_no_others() {
+    let demo = Demo::start(&[]).await;
+    let core = demo.client.list_core_api_resources("v1").await.unwrap();
+    assert_eq!(core.resources[0].name, "namespaces");
+    let all = demo.items("/api/v1/namespaces").await;
+    let names: BTreeSet<_> = all
+        .iter()
+        .map(|it| it["metadata"]["name"].as_str().unwrap())
+        .collect();
+    for name in ["team-a", "ifo-system"] {
+        assert!(names.contains(name), "{names:?}");
+        let one = demo.get(&format!("/api/v1/namespaces/{name}")).await;
+        assert_eq!(one.unwrap()["kind"], "Namespace");
+    }
+    let missing = demo.get("/api/v1/namespaces/nope").await;
+    let Err(kube::Error::Api(status)) = missing else {
+        panic!("there is no such namespace");
+    };
+    assert_eq!((status.code, &*status.reason), (404, "NotFound"));
+    assert_eq!(
+        status.details.map(|it| it.kind).as_deref(),
+        Some("namespaces")
+    );
+    assert!(demo.get("/api/v1/namespaces?watch=true").await.is_err());
+
+    let plugin = async |args: &[&str]| {
+        let mut plugin = tokio::process::Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
+        plugin.args(args).env("KUBECONFIG", &demo.kubeconfig);
+        let said = plugin.output().await.unwrap();
+        let err = String::from_utf8(said.stderr).unwrap();
+        (said.status.code(), err)
+    };
+    for command in ["list", "summary", "tree", "wait"] {
+        let (code, err) = plugin(&[command, "-n", "teem-a"]).await;
+        assert_eq!(code, Some(2), "{command}: {err}");
+        assert!(err.contains("did you mean \"team-a\"?"), "{command}: {err}");
+        let (code, err) = plugin(&[command, "-k", "deploymen"]).await;
+        assert_eq!(code, Some(2), "{command}: {err}");
+    }
+    for kind in ["deploy", "vm", "VirtualMachineInstance", "ns"] {
+        let (code, err) = plugin(&["list", "-k", kind]).await;
+        assert_eq!(code, Some(0), "{kind}: {err}");
     }
 }
 

@@ -270,3 +270,17 @@ async fn a_core_group_exists_only_where_clients_come_directly() {
     let aggregated = ask(CoreGroup::Empty, "/api", &[(ACCEPT, V2)]).await;
     assert_eq!(body(aggregated).await["items"], json!([]));
 }
+
+#[tokio::test]
+async fn a_core_group_may_have_namespaces_alone() {
+    let plain = ask(CoreGroup::Namespaces, "/api", &[]).await;
+    assert_eq!(body(plain).await["versions"], json!(["v1"]));
+
+    let version = body(ask(CoreGroup::Namespaces, "/api/v1", &[]).await).await;
+    assert_eq!(version["resources"][0]["name"], "namespaces");
+
+    let aggregated = ask(CoreGroup::Namespaces, "/api", &[(ACCEPT, V2)]).await;
+    let resource = body(aggregated).await["items"][0]["versions"][0]["resources"][0].clone();
+    assert_eq!(resource["resource"], "namespaces");
+    assert_eq!(resource["verbs"], json!(["get", "list"]));
+}
