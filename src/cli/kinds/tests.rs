@@ -1,0 +1,139 @@
+use super::*;
+
+fn resource(group: &str, kind: &str, short: &str) -> Resource {
+    Resource {
+        group: group.to_owned(),
+        version: "v1".to_owned(),
+        kind: kind.to_owned(),
+        plural: plural(kind),
+        names: [kind.to_lowercase(), plural(kind), short.to_owned()].to_vec(),
+    }
+}
+
+fn subject(api_version: &str, kind: &str) -> Subject {
+    Subject {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+        ..Subject::default()
+    }
+}
+
+fn target(group: &str, resource: &str) -> Gvr {
+    Gvr {
+        group: group.to_owned(),
+        version: "v1".to_owned(),
+        resource: resource.to_owned(),
+    }
+}
+
+fn chosen(text: &str, served: &[Resource]) -> ChosenKind {
+    let mut kind: ChosenKind = text.parse().unwrap();
+    kind.certain = !served.is_empty();
+    let meant = served.iter().filter(|it| kind.name.means(it));
+    kind.resources = meant.cloned().collect();
+    kind
+}
+
+#[test]
+fn plurals_are_guessed_as_apimachinery_does() {
+    for (kind, expected) in [
+        ("VirtualMachine", "virtualmachines"),
+        ("Endpoints", "endpoints"),
+        ("Ingress", "ingresses"),
+        ("NetworkPolicy", "networkpolicies"),
+        ("Gateway", "gatewaies"),
+        ("AAQ", "aaqs"),
+    ] {
+        assert_eq!(plural(kind), expected);
+    }
+}
+
+#[test]
+fn a_kind_means_what_the_cluster_says_in_its_own_group() {
+    let served = [
+        resource("apps", "Deployment", "deploy"),
+        resource("kubevirt.io", "VirtualMachine", "vm"),
+    ];
+    for text in [
+        "deploy",
+        "Deployments",
+        "DEPLOYMENT",
+        "deployments.apps",
+        "deploy.v1.apps",
+    ] {
+        let kind = chosen(text, &served);
+        assert!(kind.is_of("Deployment", "apps/v1"), "{text}");
+        assert!(!kind.is_of("Deployment", "example.io/v1"));
+        assert!(kind.is_target(&target("apps", "deployments")), "{text}");
+        assert!(!kind.is_target(&target("kubevirt.io", "virtualmachines")));
+        assert!(!kind.is_unknown());
+    }
+    assert!(chosen("typo", &served).is_unknown());
+    assert!(chosen("deploy.kubevirt.io", &served).is_unknown());
+}
+
+#[test]
+fn names_are_compared_where_the_cluster_says_nothing() {
+    for text in ["vm", "VirtualMachine", "virtualmachines.kubevirt.io"] {
+        let kind = chosen(text, &[]);
+        assert!(kind.is_of("VirtualMachine", "kubevirt.io/v1"));
+        assert!(!kind.is_of("VirtualMachineInstance", "kubevirt.io/v1"));
+        assert!(!kind.is_unknown());
+    }
+    let kind = chosen("VirtualMachine", &[]);
+    assert!(kind.is_target(&target("kubevirt.io", "virtualmachines")));
+    assert!(!chosen("Typo", &[]).is_target(&target("kubevirt.io", "virtualmachines")));
+}
+
+#[test]
+fn what_initials_stand_for_is_learnt_from_what_there_is() {
+    let uploads = target("velero.io", "datauploads");
+    let there = [subject("v1", "Pod"), subject("velero.io/v1", "DataUpload")];
+    for (text, expected) in [
+        ("DU", true),
+        ("du.velero.io", true),
+        ("du.example.io", false),
+        ("dv", false),
+    ] {
+        let mut kind = chosen(text, &[]);
+        assert!(kind.is_vague() && !kind.is_target(&uploads), "{text}");
+        kind.learn(there.iter());
+        assert_eq!(kind.is_target(&uploads), expected, "{text}");
+        assert!(!kind.is_target(&target("", "pods")), "{text}");
+    }
+}
+
+#[test]
+fn the_short_names_of_common_kinds_are_known_where_the_cluster_does_not_list_them() {
+    // As the demo does, which serves namespaces and none of the scenario's kinds.
+    let served = [resource("", "Namespace", "ns")];
+    for text in [
+        "deploy",
+        "deploy.apps",
+        "DEPLOY",
+        "deployments",
+        "Deployment.apps",
+    ] {
+        let kind = chosen(text, &served);
+        assert!(kind.is_of("Deployment", "apps/v1"), "{text}");
+        assert!(kind.is_target(&target("apps", "deployments")), "{text}");
+    }
+    for text in ["deploy.example.io", "depl", "d"] {
+        let kind = chosen(text, &served);
+        assert!(!kind.is_of("Deployment", "apps/v1"), "{text}");
+        assert!(!kind.is_target(&target("apps", "deployments")), "{text}");
+    }
+}
+
+#[test]
+fn a_name_without_a_group_means_the_kinds_of_all_groups() {
+    let served = [
+        resource("velero.io", "Backup", "bu"),
+        resource("example.io", "Backup", "bu"),
+    ];
+    let all = chosen("backups", &served);
+    assert!(all.is_of("Backup", "velero.io/v1") && all.is_of("Backup", "example.io/v1"));
+    let one = chosen("backups.velero.io", &served);
+    assert!(one.is_of("Backup", "velero.io/v1") && !one.is_of("Backup", "example.io/v1"));
+    assert!(chosen("backups/status", &served).is_unknown());
+}
