@@ -6,6 +6,10 @@
 //! runs alone, and those of the installation have a control plane each. Where no control plane can be had, tests are skipped with a loud line,
 //! or fail if `IFO_REQUIRE_E2E=1` or `CI=true`. With `IFO_E2E_DIR` set, that folder
 //! holds all files of the run, and they stay there.
+//!
+//! With `IFO_E2E_GAPS=20`, the connections of the shared server to kube-apiserver break every
+//! 20 seconds for 3 seconds, as they do on an overloaded machine. Each break is a watch gap,
+//! which sets `Detected=Unknown` on all operations for a while.
 
 // Tests read better with the words that they are about, and as one story each; the world
 // is made once.

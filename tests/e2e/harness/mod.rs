@@ -4,6 +4,7 @@
 mod api;
 mod control_plane;
 mod objects;
+mod relay;
 mod server;
 mod watch;
 mod world;

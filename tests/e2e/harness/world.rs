@@ -1,6 +1,7 @@
 //! A control plane on which `deploy/` is installed, with the server under test.
 
 use super::control_plane::ControlPlane;
+use super::relay;
 use super::server::{self, Server};
 use super::{
     Answer, Caller, Events, Kind, Lines, OPERATION, RULE_SET, VM, VMI, condition, crd, eventually,
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::sync::Mutex;
@@ -66,7 +68,13 @@ impl World {
         let account = text(&deployment, "/spec/template/spec/serviceAccountName");
         let namespace = text(&deployment, "/metadata/namespace");
         let kubeconfig = state.dir.join("ifo-apiserver.kubeconfig");
-        kubeconfig_of(&control_plane, &admin, (namespace, account), &kubeconfig).await;
+        let token = token(&admin, namespace, account).await;
+        let url = match gaps() {
+            Some(often) => relay::start(&state.server, often).await,
+            None => state.server.clone(),
+        };
+        let content = server::kubeconfig(&url, &state.client_ca, &token);
+        std::fs::write(&kubeconfig, content.to_string()).expect("the run's folder is ours");
         let server = Server::start(&state.dir, &deployment, &kubeconfig).await;
 
         apply(&state.kubectl, &registered(registration, server.port())).await;
@@ -297,6 +305,14 @@ impl World {
     pub async fn kustomize(&self, folder: &str) -> Vec<Value> {
         kustomize(&self.control_plane.state.kubectl, folder).await
     }
+}
+
+/// How often the connections of the server to kube-apiserver break: the seconds in
+/// `IFO_E2E_GAPS`.
+fn gaps() -> Option<Duration> {
+    let seconds = std::env::var("IFO_E2E_GAPS").ok()?;
+    let seconds = seconds.parse().expect("IFO_E2E_GAPS is a number of seconds");
+    Some(Duration::from_secs(seconds))
 }
 
 /// What the server's ServiceAccount has written, asked to be judged, listed and watched
