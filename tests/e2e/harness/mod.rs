@@ -3,6 +3,7 @@
 
 mod api;
 mod control_plane;
+mod events;
 mod objects;
 mod relay;
 mod server;
@@ -11,11 +12,12 @@ mod world;
 
 pub use api::{Answer, Caller};
 pub use control_plane::ControlPlane;
+pub use events::{Folded, event_types, is_in_gap, same_but_for_gaps, without_gaps};
 pub use objects::{
     CRD, Kind, NODE, OPERATION, RULE_SET, VM, VMI, condition, crd, migrating, rule_set, text,
 };
 pub use server::Server;
-pub use watch::{Events, Lines, event_types};
+pub use watch::{Events, Lines};
 pub use world::{World, administrator, audited, columns, kubeconfig_of, kubectl};
 
 use std::any::Any;

@@ -172,12 +172,3 @@ fn channel<T>() -> (watch::Sender<Seen<T>>, watch::Receiver<Seen<T>>) {
         ended: false,
     })
 }
-
-/// The types of the events on the object of this name, in order.
-pub fn event_types<'a>(events: &'a [Value], name: &str) -> Vec<&'a str> {
-    events
-        .iter()
-        .filter(|event| event["object"]["metadata"]["name"] == name)
-        .filter_map(|event| event["type"].as_str())
-        .collect()
-}

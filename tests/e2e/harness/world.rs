@@ -5,7 +5,7 @@ use super::relay;
 use super::server::{self, Server};
 use super::{
     Answer, Caller, Events, Kind, Lines, OPERATION, RULE_SET, VM, VMI, condition, crd, eventually,
-    so, text,
+    is_in_gap, so, text,
 };
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -262,12 +262,13 @@ impl World {
     }
 
     /// Waits until the operations of a namespace are these, as (subject, operation) in
-    /// the order of their names, and returns them.
+    /// the order of their names, and no watch gap is open; returns them.
     pub async fn until_operations(&self, namespace: &str, want: &[(&str, &str)]) -> Vec<Value> {
         eventually(&format!("operations {want:?} in {namespace}"), async || {
             let operations = self.operations(namespace).await;
             let found: Vec<(&str, &str)> = operations.iter().map(names).collect();
             so(found == want, &found)?;
+            so(!operations.iter().any(is_in_gap), "a watch gap")?;
             Ok(operations)
         })
         .await
@@ -311,7 +312,9 @@ impl World {
 /// `IFO_E2E_GAPS`.
 fn gaps() -> Option<Duration> {
     let seconds = std::env::var("IFO_E2E_GAPS").ok()?;
-    let seconds = seconds.parse().expect("IFO_E2E_GAPS is a number of seconds");
+    let seconds = seconds
+        .parse()
+        .expect("IFO_E2E_GAPS is a number of seconds");
     Some(Duration::from_secs(seconds))
 }
 

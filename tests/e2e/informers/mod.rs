@@ -127,11 +127,11 @@ impl Informers {
             rust_listing: KubeRs::start(world, false),
         };
         informers.agree(world).await;
-        // With nothing to recover from, each asks as it was told to.
+        // Each asks as it was told to, and once if its connection was not lost.
         let streaming = informers.streaming.requests().await;
-        assert!(streaming.stream == 1 && streaming.list == 0);
+        assert!(streaming.stream >= 1 && streaming.list == 0);
         let listing = informers.listing.requests().await;
-        assert!(listing.stream == 0 && listing.list == 1);
+        assert!(listing.stream == 0 && listing.list >= 1);
         informers
     }
 

@@ -6,13 +6,14 @@ use super::table::{Columns, Expect, LINES};
 use crate::harness::{World, eventually, text};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// Commands at once: each waits for the server most of its time.
 const AT_ONCE: usize = 4;
 
 /// Runs all lines, and fails with all that went wrong.
 pub async fn all_answer(world: &World, kubectl: &Kubectl) {
-    let scene = Scene::set(world, "kubectl").await;
+    let mut scene = Scene::set(world, "kubectl").await;
     // kube-apiserver fetches the documentation some time after the registration.
     eventually("operations are documented", async || {
         let said = kubectl.say(&["explain", "ifo"]).await;
@@ -28,31 +29,56 @@ pub async fn all_answer(world: &World, kubectl: &Kubectl) {
     let file = folder.path().join("operation.json");
     std::fs::write(&file, scene.operations[0].to_string()).expect("the folder is ours");
     let file = file.to_str().expect("our paths are UTF-8");
+    let mut lines = LINES.to_vec();
+    loop {
+        let wrong = wrong(kubectl, &scene, file, lines).await;
+        if wrong.is_empty() {
+            break;
+        }
+        // A watch gap changes operations, and nothing else should.
+        let now = scene.again(world).await;
+        assert!(
+            now != scene.operations,
+            "{}",
+            wrong.into_values().collect::<Vec<_>>().join("\n\n")
+        );
+        scene.unchanged(&now);
+        scene.operations = now;
+        lines = LINES.to_vec();
+        lines.retain(|(line, _)| wrong.contains_key(line));
+    }
+    // Nothing that was refused had an effect.
+    scene.unchanged(&scene.again(world).await);
+}
+
+/// Runs these lines, and returns what is wrong with which.
+async fn wrong(
+    kubectl: &Kubectl,
+    scene: &Scene,
+    file: &str,
+    lines: Vec<(&'static str, Expect)>,
+) -> BTreeMap<&'static str, String> {
     let filled = |text: &str| {
         let text = text.replace("$ns", scene.namespace).replace("$file", file);
         let names = ["$a", "$b", "$c"].into_iter().enumerate();
         names.fold(text, |text, (at, word)| text.replace(word, scene.name(at)))
     };
-    let mut answers = futures::stream::iter(LINES)
+    let mut answers = futures::stream::iter(lines)
         .map(async |(line, expect)| {
-            let line = filled(line);
-            let said = kubectl.say(&line.split(' ').collect::<Vec<_>>()).await;
+            let words = filled(line);
+            let said = kubectl.say(&words.split(' ').collect::<Vec<_>>()).await;
             (line, expect, said)
         })
         .buffered(AT_ONCE);
-    let mut wrong = Vec::new();
+    let mut wrong = BTreeMap::new();
     while let Some((line, expect, said)) = answers.next().await {
-        if let Err(difference) = compare(&said, *expect, &scene, filled) {
+        if let Err(difference) = compare(&said, expect, scene, filled) {
             let Said { out, err, .. } = said;
-            wrong.push(format!("kubectl {line}: {difference}\n{out}{err}"));
+            let words = filled(line);
+            wrong.insert(line, format!("kubectl {words}: {difference}\n{out}{err}"));
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
-    assert_eq!(
-        world.operations(scene.namespace).await,
-        scene.operations,
-        "nothing that was refused had an effect"
-    );
+    wrong
 }
 
 /// An Event on the first operation, as a controller may record one.

@@ -9,8 +9,11 @@ mod watches;
 pub use program::Kubectl;
 pub use watches::{is_log, is_open};
 
-use crate::harness::{VM, World, rule_set, shared, skip, text};
+use crate::harness::{VM, World, rule_set, same_but_for_gaps, shared, skip, text};
 use serde_json::{Value, json};
+
+/// What the machines of a scene do: not in the order of their operations.
+const MACHINES: [(&str, &str); 3] = [("a", "Starting"), ("b", "Migrating"), ("c", "Starting")];
 
 /// Three operations in a namespace of their own.
 struct Scene {
@@ -20,6 +23,21 @@ struct Scene {
 }
 
 impl Scene {
+    /// Its operations as they are now.
+    async fn again(&self, world: &World) -> Vec<Value> {
+        world.until_operations(self.namespace, &MACHINES).await
+    }
+
+    /// Fails if anything but watch gaps has changed its operations to these.
+    fn unchanged(&self, now: &[Value]) {
+        assert_eq!(now.len(), self.operations.len(), "{now:?}");
+        let mut pairs = now.iter().zip(&self.operations);
+        assert!(
+            pairs.all(|(one, other)| same_but_for_gaps(one, other)),
+            "{now:?}"
+        );
+    }
+
     async fn set(world: &World, prefix: &str) -> Self {
         let namespace = world.namespace(prefix).await;
         let doing = |status: &str| {
@@ -34,16 +52,14 @@ impl Scene {
         rules["spec"]["labels"] = json!({"team": namespace});
         rules["spec"]["rules"] = json!([doing("Starting"), doing("Migrating")]);
         world.ready_rule_set(&rules).await;
-        // Not in the order of their operations.
-        let machines = [("a", "Starting"), ("b", "Migrating"), ("c", "Starting")];
-        for (name, status) in machines {
+        for (name, status) in MACHINES {
             let machine = json!({
                 "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": name},
                 "status": {"printableStatus": status, "message": "Half done.", "progress": 50},
             });
             world.create(&VM, Some(namespace), &machine).await;
         }
-        let operations = world.until_operations(namespace, &machines).await;
+        let operations = world.until_operations(namespace, &MACHINES).await;
         Self {
             namespace,
             operations,

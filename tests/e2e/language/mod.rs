@@ -8,7 +8,7 @@ mod life;
 mod refused;
 mod selection;
 
-use crate::harness::text;
+use crate::harness::{text, without_gaps};
 use serde_json::Value;
 
 /// One event in a line: `TYPE Phase State Reason progress: message`, with `-` for no
@@ -29,10 +29,11 @@ fn line(event: &Value) -> String {
     )
 }
 
-/// The events on one subject's operation, of one element or of the whole, in order.
+/// The events on one subject's operation, of one element or of the whole, in order,
+/// without those of watch gaps.
 fn life(events: &[Value], subject: &str, operation: &str, item: Option<&str>) -> Vec<String> {
-    events
-        .iter()
+    without_gaps(events)
+        .into_iter()
         .filter(|event| {
             let spec = &event["object"]["spec"];
             text(spec, "/subject/name") == subject

@@ -1,0 +1,196 @@
+//! What the events of a watch of operations tell: what a client knows after them, and which
+//! of them only tell of watch gaps.
+
+use super::{condition, text};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The types of the events on the object of this name, in order, without those of watch
+/// gaps.
+pub fn event_types<'a>(events: &'a [Value], name: &str) -> Vec<&'a str> {
+    without_gaps(events)
+        .into_iter()
+        .filter(|event| event["object"]["metadata"]["name"] == name)
+        .filter_map(|event| event["type"].as_str())
+        .collect()
+}
+
+/// The events without those that only tell of a watch gap of the server: that it is not
+/// known any more whether an operation is detected, or that it is known again. On a busy
+/// machine there may be gaps at any time.
+pub fn without_gaps(events: &[Value]) -> Vec<&Value> {
+    let mut last: BTreeMap<&str, &Value> = BTreeMap::new();
+    let mut others = Vec::new();
+    for event in events {
+        let object = &event["object"];
+        let before = last.insert(text(object, "/metadata/uid"), object);
+        let of_a_gap = before.is_some_and(|before| {
+            event["type"] == "MODIFIED"
+                && (is_in_gap(before) || is_in_gap(object))
+                && same_but_for_gaps(before, object)
+        });
+        if !of_a_gap {
+            others.push(event);
+        }
+    }
+    others
+}
+
+/// Whether it is not known now whether an operation is detected.
+pub fn is_in_gap(operation: &Value) -> bool {
+    condition(operation, "Detected")["status"] == "Unknown"
+}
+
+/// Whether nothing but watch gaps can have made one of these out of the other.
+pub fn same_but_for_gaps(one: &Value, other: &Value) -> bool {
+    let without = |operation: &Value| {
+        let mut operation = operation.clone();
+        operation["metadata"]["resourceVersion"].take();
+        operation["status"]["lastDetected"].take();
+        let conditions = operation["status"]["conditions"].as_array_mut();
+        for condition in conditions.into_iter().flatten() {
+            if condition["type"] == "Detected" {
+                condition.take();
+            }
+        }
+        operation
+    };
+    without(one) == without(other)
+}
+
+/// What a client knows after the events of a watch. The watch selects by nothing that
+/// changes in an object, such as its state.
+#[derive(Debug, Default)]
+pub struct Folded {
+    /// The objects that are there, by uid.
+    pub objects: BTreeMap<String, Value>,
+    /// The uids of those that were deleted.
+    deleted: BTreeSet<String>,
+    newest: u64,
+}
+
+impl Folded {
+    /// After all of these events.
+    #[track_caller]
+    pub fn of(events: &[Value]) -> Self {
+        let mut folded = Self::default();
+        for event in events {
+            folded.add(event);
+        }
+        folded
+    }
+
+    /// After one more event. Fails if the events contradict each other: the resourceVersion
+    /// rises with each event, an object is added once, changes only between that and its
+    /// deletion, and no event leaves an object as it was.
+    #[track_caller]
+    pub fn add(&mut self, event: &Value) {
+        let object = &event["object"];
+        let uid = text(object, "/metadata/uid");
+        let version = version(object);
+        assert!(version > self.newest, "{event} after {}", self.newest);
+        self.newest = version;
+        let kind = text(event, "/type");
+        let before = if kind == "DELETED" {
+            self.deleted.insert(uid.to_owned());
+            self.objects.remove(uid)
+        } else {
+            self.objects.insert(uid.to_owned(), object.clone())
+        };
+        match (kind, before) {
+            ("ADDED", None) => {
+                assert!(
+                    !self.deleted.contains(uid),
+                    "{event} although it was deleted"
+                );
+            }
+            ("DELETED", Some(_)) => {}
+            ("MODIFIED", Some(before)) => assert!(
+                !differ_in_version_alone(&before, object),
+                "{event} changes nothing"
+            ),
+            (_, before) => panic!("{event} after {before:?}"),
+        }
+    }
+}
+
+/// The resourceVersion of an object.
+#[track_caller]
+fn version(object: &Value) -> u64 {
+    let version = text(object, "/metadata/resourceVersion");
+    version.parse().expect("a resourceVersion is a number")
+}
+
+/// Whether two objects differ in nothing but their resourceVersion.
+fn differ_in_version_alone(one: &Value, other: &Value) -> bool {
+    let same = |one: &Value, other: &Value, but: &str| match (one.as_object(), other.as_object()) {
+        (Some(one), Some(other)) => {
+            let keys = one.keys().chain(other.keys());
+            let mut keys = keys.filter(|key| *key != but);
+            keys.all(|key| one.get(key) == other.get(key))
+        }
+        _ => one == other,
+    };
+    same(one, other, "metadata") && same(&one["metadata"], &other["metadata"], "resourceVersion")
+}
+
+/// An operation that is as these three say.
+fn event(kind: &str, version: u64, state: &str, detected: &str) -> Value {
+    json!({"type": kind, "object": {
+        "metadata": {"uid": "1", "name": "a", "resourceVersion": version.to_string()},
+        "status": {
+            "state": state, "lastDetected": version,
+            "conditions": [{"type": "Detected", "status": detected}],
+        },
+    }})
+}
+
+#[test]
+fn events_of_watch_gaps_are_left_out_and_no_others() {
+    let events = [
+        event("ADDED", 1, "Progressing", "True"),
+        event("MODIFIED", 2, "Progressing", "Unknown"),
+        event("MODIFIED", 3, "Progressing", "True"),
+        event("MODIFIED", 4, "Progressing", "Unknown"),
+        event("MODIFIED", 5, "Settling", "False"),
+        event("MODIFIED", 6, "Settling", "Unknown"),
+        event("MODIFIED", 7, "Progressing", "Unknown"),
+        event("MODIFIED", 8, "Progressing", "True"),
+        // Without a gap it says nothing new, and should not have come.
+        event("MODIFIED", 9, "Progressing", "True"),
+        event("DELETED", 10, "Progressing", "True"),
+    ];
+    let left: Vec<u64> = without_gaps(&events)
+        .into_iter()
+        .map(|event| version(&event["object"]))
+        .collect();
+    assert_eq!(left, [1, 5, 7, 9, 10]);
+    assert_eq!(Folded::of(&events).objects.len(), 0);
+}
+
+#[test]
+fn events_that_contradict_each_other_are_found() {
+    let added = event("ADDED", 1, "Progressing", "True");
+    let changed = event("MODIFIED", 2, "Settling", "False");
+    let deleted = event("DELETED", 3, "Settling", "False");
+    let good = [added.clone(), changed.clone(), deleted.clone()];
+    assert!(Folded::of(&good).objects.is_empty());
+    assert_eq!(Folded::of(&good[..2]).objects["1"], changed["object"]);
+    for bad in [
+        &[changed.clone()][..],
+        &good[2..],
+        &[added.clone(), event("ADDED", 2, "Settling", "True")],
+        &[added.clone(), event("MODIFIED", 1, "Settling", "True")],
+        &[added.clone(), event("MODIFIED", 2, "Progressing", "True")],
+        &[added.clone(), deleted.clone(), deleted.clone()],
+        &[added, deleted, event("ADDED", 4, "Progressing", "True")],
+    ] {
+        let mut bad = bad.to_vec();
+        // No wonder that nothing but the version differs.
+        for event in &mut bad {
+            event["object"]["status"]["lastDetected"].take();
+        }
+        let found = std::panic::catch_unwind(|| Folded::of(&bad));
+        assert!(found.is_err(), "{bad:?}");
+    }
+}
