@@ -82,6 +82,11 @@ impl Comparison {
         }
     }
 
+    /// Whether no answers so far differ in anything but what is meant.
+    pub fn all_agree(&self) -> bool {
+        self.failed == 0
+    }
+
     /// Fails unless every difference was meant, and every meant one was found.
     pub fn verdict(mut self) {
         for entry in MEANT {

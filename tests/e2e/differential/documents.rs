@@ -5,9 +5,10 @@ use super::compare::Comparison;
 use super::exchange::Pair;
 use super::side::Side;
 use super::twin::Twin;
-use crate::harness::{OPERATION, text};
+use crate::harness::{DEADLINE, OPERATION, text};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Aggregated discovery, in the form of 1.30 and later.
 const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -15,20 +16,17 @@ const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroup
 /// How deep schemas refer to others: the last is the condition of an operation's status.
 const DEPTH: usize = 12;
 
-/// How often the documents are read until they agree, and the pause between: kube-apiserver
-/// brings them up to date in the background, and asks other servers once a minute.
-const READS: usize = 45;
+/// The pause between two reads: building them is work for kube-apiserver.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Compares all of them.
+/// Compares all of them, when they agree: kube-apiserver brings them up to date in the
+/// background, and asks other servers once a minute.
 pub async fn compare(twin: &Twin, comparison: &mut Comparison) {
+    let deadline = Instant::now() + DEADLINE;
+    let mut agree =
+        |(name, pair): &(String, Pair)| !pair.custom.is_null() && comparison.agrees(name, pair);
     let mut pairs = read(twin).await;
-    for _ in 1..READS {
-        let mut agree =
-            |(name, pair): &(String, Pair)| !pair.custom.is_null() && comparison.agrees(name, pair);
-        if pairs.iter().all(&mut agree) {
-            break;
-        }
+    while !pairs.iter().all(&mut agree) && Instant::now() < deadline {
         tokio::time::sleep(PAUSE).await;
         pairs = read(twin).await;
     }

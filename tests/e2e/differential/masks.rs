@@ -262,11 +262,11 @@ impl Mask<'_> {
     fn string(&self, key: &str, text: &str) -> String {
         match key {
             "resourceVersion" => match self.side.change(text) {
-                Some(change) => change.to_owned(),
+                Some(change) => change,
                 None if text.bytes().all(|byte| byte.is_ascii_digit()) => "of no change".to_owned(),
                 None => text.to_owned(),
             },
-            "uid" => self.side.change(text).unwrap_or(text).to_owned(),
+            "uid" => self.side.change(text).unwrap_or_else(|| text.to_owned()),
             "creationTimestamp" if text.parse::<jiff::Timestamp>().is_ok() => "TIME".to_owned(),
             "continue" if !text.is_empty() => {
                 let mut token = token(text);

@@ -1,6 +1,7 @@
 //! One of the two: the live resource, or the custom one. Knows what the placeholders of
 //! requests stand for on its side, and which resourceVersion is which change there.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 /// What differs between the two.
@@ -11,7 +12,7 @@ pub struct Side {
     /// Placeholders by name.
     values: BTreeMap<String, String>,
     /// `subject#number` of the change that has a resourceVersion.
-    versions: BTreeMap<String, String>,
+    versions: RefCell<BTreeMap<String, String>>,
 }
 
 impl Side {
@@ -37,7 +38,7 @@ impl Side {
         Self {
             group,
             values: values.into(),
-            versions: BTreeMap::new(),
+            versions: RefCell::default(),
         }
     }
 
@@ -67,12 +68,14 @@ impl Side {
     }
 
     /// Notes which change has a resourceVersion.
-    pub fn note(&mut self, version: &str, change: String) {
-        self.versions.insert(version.to_owned(), change);
+    pub fn note(&self, version: &str, change: String) {
+        self.versions
+            .borrow_mut()
+            .insert(version.to_owned(), change);
     }
 
     /// Which change has this resourceVersion.
-    pub fn change(&self, version: &str) -> Option<&str> {
-        self.versions.get(version).map(String::as_str)
+    pub fn change(&self, version: &str) -> Option<String> {
+        self.versions.borrow().get(version).cloned()
     }
 }

@@ -73,7 +73,8 @@ pub async fn open(twin: &Twin) -> Streams {
             let events = Events::with(twin.caller(), &path, &headers).await;
             events.unwrap_or_else(|error| panic!("{}: {error}", request.line))
         };
-        let (live, custom) = (open(&twin.live).await, open(&twin.custom).await);
+        let opened = twin.undisturbed(async || (open(&twin.live).await, open(&twin.custom).await));
+        let (live, custom) = opened.await;
         streams.push((request, live, custom));
     }
     Streams(streams)

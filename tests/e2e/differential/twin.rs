@@ -1,21 +1,20 @@
-//! The objects of both resources: operations of the live one, and their copies, made
-//! change by change.
+//! The objects of both resources: operations of the live one, and their copies.
 
-use super::definition::{TWIN, define};
+use super::definition::TWIN;
 use super::masks::token;
+use super::mirror::Mirror;
 use super::side::Side;
-use crate::harness::{Caller, Events, Kind, OPERATION, VM, World, rule_set, text};
+use crate::harness::{Caller, Events, OPERATION, VM, World, eventually, rule_set, so, text};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::time::Duration;
+use tokio::sync::Mutex;
 
 /// Objects in the namespace with many large ones, and the size of each one's message in
 /// bytes: together well above 128 KiB, from which on answers are compressed.
 const FAT: (usize, usize) = (220, 700);
-
-/// Name of a custom object that no request is about.
-const OTHER: &str = "other";
 
 /// Both resources, with the same objects.
 pub struct Twin {
@@ -24,18 +23,15 @@ pub struct Twin {
     namespace: &'static str,
     pub live: Side,
     pub custom: Side,
-    live_events: Events,
-    custom_events: Events,
-    /// How many of the live resource's changes were made to the custom one too.
-    mirrored: usize,
+    mirror: Mutex<Mirror>,
     /// A version before the first object of the custom resource.
     oldest: String,
 }
 
 impl Twin {
-    /// Makes the custom resource, starts operations in four namespaces, and copies them.
-    pub async fn create(world: &'static World) -> Self {
-        let oldest = define(world).await;
+    /// Makes four namespaces, whose names begin alike. `oldest` is a version before the
+    /// first object of the custom resource.
+    pub async fn create(world: &'static World, oldest: String) -> Self {
         let namespace = world.namespace("twin").await;
         for other in ["-b", "-c", "-fat"] {
             let name = format!("{namespace}{other}");
@@ -44,24 +40,15 @@ impl Twin {
             });
             world.admin.post("/api/v1/namespaces", &object).await.ok();
         }
-        let watch = async |kind: &Kind| {
-            let selector = format!("twin%20in%20({namespace},{namespace}-fat)");
-            let path = format!("{}?watch=1&labelSelector={selector}", kind.path(None));
-            let events = Events::of(&world.admin, &path).await;
-            events.expect("an administrator may watch")
-        };
-        let mut twin = Self {
+        let mirror = Mirror::start(world, namespace, &format!("{namespace}-fat")).await;
+        Self {
             world,
             namespace,
             live: Side::new(OPERATION.group_version().0, namespace),
             custom: Side::new(TWIN.group_version().0, namespace),
-            live_events: watch(&OPERATION).await,
-            custom_events: watch(&TWIN).await,
-            mirrored: 0,
+            mirror: Mutex::new(mirror),
             oldest,
-        };
-        twin.fill().await;
-        twin
+        }
     }
 
     /// The first of the namespaces.
@@ -74,8 +61,9 @@ impl Twin {
         &self.world.admin
     }
 
-    /// Starts operations: in the order of their keys, `twin-1-b` comes before `twin-1`.
-    async fn fill(&mut self) {
+    /// Starts operations, and copies them: in the order of their keys, `twin-1-b` comes
+    /// before `twin-1`.
+    pub async fn fill(&mut self) {
         let namespace = self.namespace;
         let here = [
             namespace,
@@ -113,27 +101,25 @@ impl Twin {
             let status = json!({"printableStatus": "Migrating", "message": "x".repeat(size)});
             self.machine(&fat, &format!("m{number:03}"), status).await;
         }
-        self.mirror_until("the many", |events| {
-            (events.len() == 7 + many).then_some(())
-        })
-        .await;
+        self.until("all are there", |operations| operations.len() == 7 + many)
+            .await;
 
-        let a = self.name_of("a");
-        let before = self.lists("").await;
-        let pages = self.lists("?limit=2").await;
+        let a = self.name_of("a").await;
         let selected = format!("?limit=2&labelSelector=twin%3D{namespace}");
-        let everywhere = [
-            self.world
-                .admin
-                .get(&(OPERATION.path(None) + &selected))
-                .await
-                .ok(),
-            self.world
-                .admin
-                .get(&(TWIN.path(None) + &selected))
-                .await
-                .ok(),
-        ];
+        let (before, pages, everywhere) = self
+            .undisturbed(async || {
+                let admin = &self.world.admin;
+                let everywhere = [
+                    admin.get(&(OPERATION.path(None) + &selected)).await.ok(),
+                    admin.get(&(TWIN.path(None) + &selected)).await.ok(),
+                ];
+                (
+                    self.lists("").await,
+                    self.lists("?limit=2").await,
+                    everywhere,
+                )
+            })
+            .await;
         for (number, side) in [&mut self.live, &mut self.custom].into_iter().enumerate() {
             let version = text(&before[number], "/metadata/resourceVersion");
             let token = text(&pages[number], "/metadata/continue");
@@ -165,23 +151,23 @@ impl Twin {
             .await;
         let other = format!("{here}-b");
         self.change(&other, "z", json!({"progress": 99})).await;
-        // Settles, completes and is deleted.
-        let d = self.name_of("d");
-        self.set_status(here, "d", json!({"printableStatus": "Running"}))
+        // Settle, complete and are deleted.
+        for subject in ["d", "b"] {
+            let name = self.name_of(subject).await;
+            let status = json!({"printableStatus": "Running"});
+            self.set_status(here, subject, status).await;
+            self.until(&format!("{name} is gone"), |operations| {
+                let mut names = operations.values().map(|it| text(it, "/metadata/name"));
+                names.all(|it| it != name)
+            })
             .await;
-        self.mirror_until("d is gone", |events| gone(events, &d))
-            .await;
-        let b = self.name_of("b");
-        self.set_status(here, "b", json!({"printableStatus": "Running"}))
-            .await;
-        self.mirror_until("b is gone", |events| gone(events, &b))
-            .await;
+        }
         self.change(here, "c", json!({"state": "Failing"})).await;
         // Fits all selections that streams have, so that it ends them.
         let last = json!({"nodeName": "node-1", "size": "2", "progress": 1});
         self.start(here, super::streams::LAST, last).await;
 
-        let now = self.lists("").await;
+        let now = self.undisturbed(async || self.lists("").await).await;
         for (side, list) in [&mut self.live, &mut self.custom].into_iter().zip(&now) {
             let version = text(list, "/metadata/resourceVersion");
             side.set("now", version.to_owned());
@@ -189,24 +175,14 @@ impl Twin {
         self.make_other().await;
     }
 
-    /// Makes a custom object that no request is about.
+    /// Makes a custom object that no request is about. kube-apiserver sends a watch no
+    /// bookmark unless it has seen something newer than what the watch began with; the live
+    /// resource always sends one.
     async fn make_other(&self) {
         let mut object: Value = self.custom.value("object").parse().expect("it is JSON");
-        object["metadata"] = json!({"name": OTHER, "namespace": "default"});
+        object["metadata"] = json!({"name": self.namespace, "namespace": "default"});
         let all = TWIN.path(Some("default"));
         self.world.admin.post(&all, &object).await.ok();
-    }
-
-    /// Changes that object for ever. kube-apiserver sends a watch no bookmark unless it has
-    /// seen something newer than what the watch began with, and in a quiet cluster nothing
-    /// else sees to that; the live resource always sends one.
-    pub async fn stir(&self) {
-        let path = format!("{}/{OTHER}", TWIN.path(Some("default")));
-        for count in 0_u64.. {
-            let patch = json!({"metadata": {"annotations": {"count": count.to_string()}}});
-            self.world.admin.merge(&path, &patch).await.ok();
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
     }
 
     /// Makes the versions before the custom resource's first object unavailable, as they
@@ -223,7 +199,58 @@ impl Twin {
             .expect("there is something");
         let etcd = Caller::new(kube::Config::new(url.parse().expect("it is a URI")));
         let compaction = json!({"revision": self.oldest, "physical": true});
-        etcd.post("/v3/kv/compaction", &compaction).await.ok();
+        let answer = etcd.post("/v3/kv/compaction", &compaction).await;
+        // kube-apiserver compacts too, every five minutes.
+        let earlier = answer.text.contains("revision has been compacted");
+        assert!(answer.code == 200 || earlier, "{answer:?}");
+    }
+
+    /// Whether both still have the version from before the transitions: kube-apiserver and
+    /// the server keep the past for some minutes only.
+    pub async fn remembers(&self) -> bool {
+        for side in [&self.live, &self.custom] {
+            let list = side.expand("{list}?resourceVersionMatch=Exact&resourceVersion={before}");
+            let watch = side.expand("{list}?watch=1&timeoutSeconds=1&resourceVersion={before}");
+            let listed = self.world.admin.get(&list).await.code == 200;
+            let Ok(mut events) = Events::of(&self.world.admin, &watch).await else {
+                return false;
+            };
+            events.ended().await;
+            let expired = events.now(|all| all.iter().any(|event| event["type"] == "ERROR"));
+            if !listed || expired {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Copies changes for ever.
+    pub async fn follow(&self) {
+        loop {
+            let mut mirror = self.mirror.lock().await;
+            mirror.catch_up([&self.live, &self.custom]).await;
+            drop(mirror);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Waits until both have the same objects; how many changes have led there.
+    pub async fn in_step(&self) -> usize {
+        let mut mirror = self.mirror.lock().await;
+        mirror.in_step([&self.live, &self.custom]).await
+    }
+
+    /// Does something when both have the same objects, and again if one of these changed
+    /// before it was done.
+    pub async fn undisturbed<T>(&self, mut what: impl AsyncFnMut() -> T) -> T {
+        eventually("nothing changes for a while", async || {
+            let before = self.in_step().await;
+            let done = what().await;
+            let changes = self.in_step().await - before;
+            so(changes == 0, changes)?;
+            Ok(done)
+        })
+        .await
     }
 
     async fn rules(&self, name: &str, namespaces: &[&str]) {
@@ -252,18 +279,40 @@ impl Twin {
     /// Starts an operation on a new subject, and copies it.
     async fn start(&mut self, namespace: &str, name: &str, mut status: Value) {
         status["printableStatus"] = json!("Migrating");
-        let before = self.mirrored;
-        self.machine(namespace, name, status).await;
-        self.mirror_until("it starts", |events| (events.len() > before).then_some(()))
-            .await;
+        self.machine(namespace, name, status.clone()).await;
+        self.until_shown(namespace, name, &status).await;
     }
 
     /// Changes an operation by its subject, and copies that.
     async fn change(&mut self, namespace: &str, name: &str, status: Value) {
-        let before = self.mirrored;
-        self.set_status(namespace, name, status).await;
-        self.mirror_until("it changes", |events| (events.len() > before).then_some(()))
-            .await;
+        self.set_status(namespace, name, status.clone()).await;
+        self.until_shown(namespace, name, &status).await;
+    }
+
+    /// Waits until an operation shows this much of its subject's status.
+    async fn until_shown(&self, namespace: &str, subject: &str, status: &Value) {
+        let shown = |operation: &Value| {
+            let fields = ["message", "progress", "state"].into_iter();
+            let labels = [("nodeName", "node"), ("size", "size")].into_iter();
+            let places = fields
+                .map(|it| (it, format!("/status/{it}")))
+                .chain(labels.map(|(it, label)| (it, format!("/metadata/labels/{label}"))));
+            places
+                .filter(|(field, _)| !status[field].is_null())
+                .all(|(field, place)| operation.pointer(&place) == Some(&status[field]))
+        };
+        self.until(&format!("{subject} shows {status}"), |operations| {
+            let mut own = operations.values().filter(|it| {
+                it["metadata"]["namespace"] == namespace && it["spec"]["subject"]["name"] == subject
+            });
+            own.any(shown)
+        })
+        .await;
+    }
+
+    async fn until(&self, what: &str, is: impl Fn(&BTreeMap<String, Value>) -> bool) {
+        let mut mirror = self.mirror.lock().await;
+        mirror.until([&self.live, &self.custom], what, is).await;
     }
 
     async fn set_status(&self, namespace: &str, name: &str, status: Value) {
@@ -272,78 +321,16 @@ impl Twin {
         self.world.admin.merge(&path, &patch).await.ok();
     }
 
-    /// Waits for changes of the live resource, makes the same ones to the custom one,
-    /// one after the other, and waits until both were told of.
-    async fn mirror_until(&mut self, what: &str, find: impl Fn(&[Value]) -> Option<()>) {
-        let events = self
-            .live_events
-            .until(what, |events| find(events).map(|()| events.to_vec()));
-        let events = events.await;
-        for number in self.mirrored..events.len() {
-            self.mirror(&events[number]).await;
-            let copy = self
-                .custom_events
-                .until("its copy", |all| all.get(number).cloned())
-                .await;
-            let live = &events[number]["object"];
-            let custom = &copy["object"];
-            let nth = events[..number]
-                .iter()
-                .filter(|it| it["object"]["metadata"]["uid"] == live["metadata"]["uid"])
-                .count();
-            let name = text(live, "/metadata/name");
-            for (side, object) in [(&mut self.live, live), (&mut self.custom, custom)] {
-                let version = text(object, "/metadata/resourceVersion");
-                side.note(version, format!("{name}#{nth}"));
-                side.note(text(object, "/metadata/uid"), format!("uid of {name}"));
-            }
-        }
-        self.mirrored = events.len();
-    }
-
-    /// Makes a change of the live resource to the custom one.
-    async fn mirror(&self, event: &Value) {
-        let admin = &self.world.admin;
-        let object = &event["object"];
-        let all = TWIN.path(Some(text(object, "/metadata/namespace")));
-        let one = format!("{all}/{}", text(object, "/metadata/name"));
-        if event["type"] == "DELETED" {
-            admin.delete(&one).await.ok();
-            return;
-        }
-        let mut copy = object.clone();
-        copy["apiVersion"] = json!(TWIN.api_version);
-        let metadata = copy["metadata"]
-            .as_object_mut()
-            .expect("objects have metadata");
-        for own in ["uid", "resourceVersion", "creationTimestamp", "generation"] {
-            metadata.remove(own);
-        }
-        if event["type"] == "ADDED" {
-            admin.post(&all, &copy).await.ok();
-        } else {
-            let last = admin.get(&one).await.ok();
-            copy["metadata"]["resourceVersion"] = last["metadata"]["resourceVersion"].clone();
-            let kind = "application/json";
-            let put = admin.send(http::Method::PUT, &one, kind, copy.to_string());
-            put.await.ok();
-        }
-    }
-
     /// The name of the operation on this subject in the first namespace.
-    fn name_of(&mut self, subject: &str) -> String {
-        let namespace = self.namespace;
-        let find = |events: &[Value]| {
-            let mut objects = events.iter().map(|event| &event["object"]);
-            let found = objects.find(|object| {
-                object["metadata"]["namespace"] == namespace
-                    && object["spec"]["subject"]["name"] == subject
-            });
-            found.map(|object| text(object, "/metadata/name").to_owned())
-        };
-        self.live_events
-            .now(find)
-            .expect("the operation was started")
+    async fn name_of(&self, subject: &str) -> String {
+        let mirror = self.mirror.lock().await;
+        let name = mirror.find(|event| {
+            let object = &event["object"];
+            let own = object["metadata"]["namespace"] == self.namespace
+                && object["spec"]["subject"]["name"] == subject;
+            own.then(|| text(object, "/metadata/name").to_owned())
+        });
+        name.expect("the operation was started")
     }
 
     /// Both lists of the first namespace, with options.
@@ -354,12 +341,6 @@ impl Twin {
         let admin = &self.world.admin;
         [admin.get(&live).await.ok(), admin.get(&custom).await.ok()]
     }
-}
-
-fn gone(events: &[Value], name: &str) -> Option<()> {
-    let of_it = |event: &&Value| event["object"]["metadata"]["name"] == name;
-    let last = events.iter().rfind(of_it)?;
-    (last["type"] == "DELETED").then_some(())
 }
 
 /// Continue tokens that something is wrong with.
