@@ -240,7 +240,7 @@ fn output_that_cannot_be_written_is_an_error() {
             1,
         ),
         (&["completion", "bash"], 1),
-        (&["wait", "--for=started", "--timeout=5s"], 2),
+        (&["wait", "--for=started", "--timeout=3m"], 2),
     ] {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
         if args[0] != "rules" && args[0] != "completion" {

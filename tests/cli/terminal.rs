@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// How long anything may take to happen: far above what it does, since the machine may
 /// be busy. No test waits for it unless it fails.
-const DEADLINE: Duration = Duration::from_mins(1);
+pub const DEADLINE: Duration = Duration::from_mins(3);
 
 /// How often to look whether it has happened.
 const LOOK: Duration = Duration::from_millis(20);

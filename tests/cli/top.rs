@@ -1,13 +1,11 @@
 //! `top` on a terminal, against a demo.
 
 use super::cluster::{cluster, said};
-use super::terminal::Terminal;
+use super::terminal::{DEADLINE, Terminal};
 use portable_pty::CommandBuilder;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-
-const DEADLINE: Duration = Duration::from_mins(1);
 
 const RULES: &str = r#"{
     "apiVersion": "ifo.kubevirt.io/v1alpha1",

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// How long anything may take to happen: far above what it does, since the machine may
 /// be busy. No test waits for it unless it fails.
-pub const DEADLINE: Duration = Duration::from_mins(1);
+pub const DEADLINE: Duration = Duration::from_mins(3);
 
 /// How often to look whether it has happened.
 pub const LOOK: Duration = Duration::from_millis(50);

@@ -221,7 +221,7 @@ async fn until_watchers(demo: &Demo, holds: impl Fn(usize) -> bool) {
 }
 
 /// Waits until this metric is so.
-async fn until(demo: &Demo, metric: &str, holds: impl Fn(usize) -> bool) {
+pub async fn until(demo: &Demo, metric: &str, holds: impl Fn(usize) -> bool) {
     eventually(metric, async || {
         let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
         let metrics = demo.client.request_text(request).await.unwrap();

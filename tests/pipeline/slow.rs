@@ -1,7 +1,7 @@
 //! A client that stops reading its watch while the world goes on.
 
 use crate::demo::{DEADLINE, Demo, Folders, OPERATIONS, eventually};
-use crate::listener::{tls, token};
+use crate::listener::{tls, token, until};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::{Bytes, Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -12,6 +12,9 @@ use tokio::time::timeout;
 const MACHINES: usize = 300;
 /// Times that they start and are done, which is several times what the ring holds.
 const TIMES: usize = 8;
+
+/// Bytes that the ring holds for longer than some seconds (`RING` in `src/app.rs`).
+const RING: usize = 4 << 20;
 
 /// A watch over a connection of its own, which opens no more than HTTP/2's first window.
 async fn watch(demo: &Demo, query: &str) -> Incoming {
@@ -84,7 +87,7 @@ async fn a_watch_that_is_not_read_ends_and_costs_the_others_nothing() {
     assert!(peak < 128 << 20, "{} MiB at the peak", peak >> 20);
 
     // Changes that are young are kept for whoever reads at once, beyond the ring's bytes.
-    tokio::time::sleep(std::time::Duration::from_secs(12)).await;
+    until(&demo, "ifo_index_ring_bytes", |bytes| bytes <= RING).await;
     // What was on its way, and then that the rest is gone.
     let mut heard = Vec::new();
     let to_the_end = async {

@@ -9,9 +9,9 @@ pub(crate) use pair::{Pair, ca, ca_again, ca_living};
 
 use std::time::Duration;
 
-/// Waits until `done`, and fails after 20 s (on whichever clock the test runs).
+/// Waits until `done`, and fails after 60 s (on whichever clock the test runs).
 pub(crate) async fn eventually(what: &str, done: impl Fn() -> bool) {
-    for _ in 0..2000 {
+    for _ in 0..6_000 {
         if done() {
             return;
         }
