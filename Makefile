@@ -9,7 +9,7 @@ MANDIR ?= $(HOME)/.local/share/man
 TARGET = $$($(CARGO) metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
 CONTROL_PLANE = $$(tests/control-plane/build)
 
-.PHONY: help build demo test test-e2e setup-test-e2e cleanup-test-e2e lint fmt manifests bench fuzz docker-build install-plugin
+.PHONY: help build demo test soak-memory test-e2e setup-test-e2e cleanup-test-e2e lint fmt manifests bench fuzz docker-build install-plugin
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -22,6 +22,9 @@ demo: ## Run the demo: no cluster needed
 
 test: ## Run all tests, end-to-end ones on a real kube-apiserver included
 	$(CARGO) test --locked $(FEATURES)
+
+soak-memory: ## Measure the memory of 60 targets with 5,000 objects of 20 KB each (6 GB, some minutes)
+	SOAK_OBJECTS=5000 $(CARGO) test --locked $(FEATURES) --test pipeline -- --nocapture sixty_targets
 
 test-e2e: ## Run the end-to-end tests alone
 	$(CARGO) test --locked $(FEATURES) --test e2e

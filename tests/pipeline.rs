@@ -17,6 +17,8 @@ mod impostor;
 mod lifecycle;
 #[path = "pipeline/listener.rs"]
 mod listener;
+#[path = "pipeline/memory.rs"]
+mod memory;
 #[path = "pipeline/requests.rs"]
 mod requests;
 #[path = "pipeline/rule_sets.rs"]

@@ -47,8 +47,8 @@ use tower::{BoxError, Service, ServiceBuilder, retry::RetryLayer};
 const WATCHES_PER_LANE: usize = 80;
 
 /// HTTP/2 window of one stream, in bytes: what the server may send ahead of a reader
-/// that is busy. At a round trip of 1 ms that still is 128 MB/s.
-const STREAM_WINDOW: u32 = 128 << 10;
+/// that is busy. At a round trip of 1 ms that still is 64 MB/s.
+const STREAM_WINDOW: u32 = 64 << 10;
 
 /// HTTP/2 window of a connection: room for every stream's, so that one busy reader does
 /// not hold up the others.

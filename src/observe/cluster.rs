@@ -1,7 +1,7 @@
 //! The feed of a cluster: one list and watch for each source, through one connection.
 
 use super::request::{self, Refusal};
-use super::{Connection, Feed, Lost, Raw, follow::Follower, inline};
+use super::{Connection, Feed, Lost, Raw, budget::Budget, follow::Follower, inline};
 use crate::api::{Gvr, Source};
 use crate::evaluate::Subject;
 use crate::telemetry::Metrics;
@@ -16,6 +16,7 @@ pub struct Cluster {
     connection: Connection,
     retry_interval: Duration,
     metrics: Arc<Metrics>,
+    budget: Budget,
 }
 
 impl Cluster {
@@ -26,6 +27,7 @@ impl Cluster {
             connection,
             retry_interval,
             metrics,
+            budget: Budget::default(),
         }
     }
 }
@@ -55,9 +57,18 @@ impl Feed for Cluster {
 impl Cluster {
     fn start(&self, source: Source, selection: Option<String>) -> BoxStream<'static, Raw> {
         let (connection, metrics) = (self.connection.clone(), Arc::clone(&self.metrics));
-        let retry_interval = self.retry_interval;
+        let (retry_interval, budget) = (self.retry_interval, self.budget.clone());
         inline(move |out| {
-            Follower::new(connection, source, selection, retry_interval, metrics, out).run()
+            Follower::new(
+                connection,
+                source,
+                selection,
+                retry_interval,
+                metrics,
+                budget,
+                out,
+            )
+            .run()
         })
     }
 }

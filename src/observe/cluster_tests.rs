@@ -144,20 +144,28 @@ fn state(more: &[String]) -> Vec<String> {
 }
 
 fn follow(server: &Arc<Server>) -> BoxStream<'static, Raw> {
-    let server = Arc::clone(server);
-    let client = kube::Client::new(
-        service_fn(move |request| Arc::clone(&server).answer(request)),
-        "default",
-    );
-    let metrics = Arc::new(Metrics::new());
-    Cluster::new(Connection::through(client), Duration::from_mins(1), metrics).follow(Source {
+    cluster(server).follow(source())
+}
+
+fn source() -> Source {
+    Source {
         target: Arc::new(Gvr {
             group: "example.org".into(),
             version: "v1".into(),
             resource: "things".into(),
         }),
         namespace: Some("shop".into()),
-    })
+    }
+}
+
+fn cluster(server: &Arc<Server>) -> Cluster {
+    let server = Arc::clone(server);
+    let client = kube::Client::new(
+        service_fn(move |request| Arc::clone(&server).answer(request)),
+        "default",
+    );
+    let metrics = Arc::new(Metrics::new());
+    Cluster::new(Connection::through(client), Duration::from_mins(1), metrics)
 }
 
 /// The next `n` messages, as words.
@@ -572,24 +580,139 @@ async fn a_slow_reader_holds_back_the_server_and_loses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_that_are_too_large_are_made_smaller() {
-    let large = format!(
-        r#"{{"metadata":{{"resourceVersion":"9"}},"items":[{{"x":"{}"}}]}}"#,
-        "x".repeat(65 << 20)
-    );
+async fn the_objects_of_a_page_are_passed_on_before_the_page_is_complete() {
+    let begun = format!(r#"{{"items":[{},"#, object("a", 1));
     let server = Server::new([
         status(422, "Invalid", "no"),
-        Answer::Says(200, large),
-        page(&[("a", 1)], 9, "next"),
+        Answer::Breaks(vec![begun]),
         page(&[("b", 2)], 9, ""),
         Answer::Stays(vec![]),
     ]);
     let mut feed = follow(&server);
-    assert_eq!(heard(&mut feed, 4).await, ["reset", "+a1", "+b2", "synced"]);
-    assert_eq!(
-        server.asked()[1..4],
-        ["limit=100", "limit=10", "limit=10&continue=next"]
+    let words = heard(&mut feed, 6).await;
+    assert_eq!(words[..2], ["reset", "+a1"]);
+    assert!(words[2].starts_with("lost: unreachable"), "{words:?}");
+    assert_eq!(words[3..], ["reset", "+b2", "synced"]);
+    // The next pages are smaller, as they may have been too large to arrive in time.
+    assert_eq!(server.asked()[1..3], ["limit=100", "limit=20"]);
+}
+
+/// Feeds of one cluster.
+fn feeds(server: &Arc<Server>, number: usize) -> Vec<BoxStream<'static, Raw>> {
+    let cluster = cluster(server);
+    (0..number).map(|_| cluster.follow(source())).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_some_lists_run_at_once_and_each_gets_its_turn_though_others_hang() {
+    let refusals = (0..20).map(|_| status(422, "Invalid", "no"));
+    let lists = (0..20).map(|_| Answer::Stays(vec![r#"{"items":["#.to_owned()]));
+    let server = Server::new(refusals.chain(lists));
+    let mut feeds = feeds(&server, 20);
+    let lists = || {
+        let asked = server.asked();
+        asked.iter().filter(|query| *query == "limit=100").count()
+    };
+    let mut all = futures::stream::select_all(feeds.drain(..));
+    let second = Duration::from_secs(1);
+    assert!(tokio::time::timeout(second, all.next()).await.is_err());
+    assert_eq!(lists(), 8);
+    // Nobody answers the first eight, and still the others come.
+    let two_minutes = 120 * second;
+    assert!(
+        tokio::time::timeout(two_minutes, all.next()).await.is_err(),
+        "a feed that has nothing yet has no gap"
     );
+    assert_eq!(lists(), 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_feed_that_has_to_wait_for_its_turn_to_list_says_that_it_has_a_gap() {
+    let hanging = (0..8).flat_map(|_| {
+        [
+            status(422, "Invalid", "no"),
+            Answer::Stays(vec![r#"{"items":["#.to_owned()]),
+        ]
+    });
+    let first = [status(422, "Invalid", "no"), page(&[("a", 1)], 9, "")];
+    let expired = [Answer::Stays(vec![expired()]), page(&[], 19, "")];
+    let server = Server::new(first.into_iter().chain(hanging).chain(expired));
+    let mut feeds = feeds(&server, 9);
+    let mut feed = feeds.remove(0);
+    assert_eq!(heard(&mut feed, 3).await, ["reset", "+a1", "synced"]);
+    for other in &mut feeds {
+        let short = Duration::from_millis(10);
+        assert!(tokio::time::timeout(short, other.next()).await.is_err());
+    }
+    assert_eq!(
+        heard(&mut feed, 3).await,
+        [
+            "lost: waiting for the lists of other resources to end",
+            "reset",
+            "synced"
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_objects_of_many_feeds_are_in_memory_one_after_the_other() {
+    let large = |name: &str| {
+        let padding = "x".repeat(100 << 10);
+        let event = event("ADDED", name, 3);
+        event.replace(r#""kind""#, &format!(r#""x":"{padding}","kind""#))
+    };
+    let answers = (0..5).map(|_| {
+        let mut lines = vec![large("l"), end(5)];
+        // As frames of a connection.
+        let (begin, rest) = lines[0].split_at(80 << 10);
+        lines.splice(0..1, [begin.to_owned(), rest.to_owned()]);
+        Answer::Stays(lines)
+    });
+    let server = Server::new(answers);
+    let mut feeds = feeds(&server, 5);
+    let mut held = Vec::new();
+    let short = Duration::from_millis(10);
+    for (number, feed) in feeds.iter_mut().enumerate() {
+        assert_eq!(feed.next().await, Some(Raw::Reset));
+        match tokio::time::timeout(short, feed.next()).await {
+            Ok(Some(Raw::Applied(object))) => held.push(object),
+            other => assert!(number >= 1 && other.is_err(), "{number}: {other:?}"),
+        }
+    }
+    assert_eq!(held.len(), 1);
+    for feed in &mut feeds[1..] {
+        // When one is dropped the next one comes.
+        held.pop();
+        let Some(Raw::Applied(object)) = feed.next().await else {
+            panic!("no object")
+        };
+        held.push(object);
+    }
+    for feed in &mut feeds {
+        assert_eq!(feed.next().await, Some(Raw::Synced));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_object_that_never_ends_does_not_keep_its_place() {
+    let begun = || {
+        let text = format!(
+            r#"{{"type":"ADDED","object":{{"x":"{}"#,
+            "x".repeat(80 << 10)
+        );
+        Answer::Stays(vec![text])
+    };
+    let server = Server::new([begun(), begun(), begun()]);
+    let mut feeds = feeds(&server, 3);
+    for feed in &mut feeds {
+        assert_eq!(feed.next().await, Some(Raw::Reset));
+    }
+    let mut all = futures::stream::select_all(feeds);
+    for _ in 0..3 {
+        let hour = Duration::from_hours(1);
+        let lost = tokio::time::timeout(hour, all.next()).await.unwrap();
+        assert!(matches!(lost, Some(Raw::Lost(_))), "{lost:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

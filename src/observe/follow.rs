@@ -15,8 +15,10 @@
 use super::{
     Connection, Garbled, Lost, Raw,
     backoff::Backoff,
+    budget::Budget,
     envelope::{self, Event},
-    lines::{self, Line, Lines, MAX_LINE},
+    input::{self, MAX_OBJECT, Part},
+    lines::Lines,
     request::{self, Ask, Refusal},
 };
 use crate::{api::Source, telemetry::Metrics};
@@ -65,6 +67,7 @@ pub(super) struct Follower {
     target: String,
     retry_interval: Duration,
     metrics: Arc<Metrics>,
+    budget: Budget,
     out: mpsc::Sender<Raw>,
     backoff: Backoff,
     /// Whether to ask for a `WatchList`: until the server says that it knows none.
@@ -115,6 +118,7 @@ impl Follower {
         selection: Option<String>,
         retry_interval: Duration,
         metrics: Arc<Metrics>,
+        budget: Budget,
         out: mpsc::Sender<Raw>,
     ) -> Self {
         Self {
@@ -124,6 +128,7 @@ impl Follower {
             selection,
             retry_interval,
             metrics,
+            budget,
             out,
             backoff: Backoff::default(),
             watch_list: true,
@@ -257,7 +262,7 @@ impl Follower {
 
     /// Reads a watch to its end. `initial`: the state comes first.
     async fn read(&mut self, body: Body, mut initial: bool) -> End {
-        let mut lines = Lines::new(body.into_data_stream(), MAX_LINE);
+        let mut lines = Lines::new(body.into_data_stream(), MAX_OBJECT, self.budget.clone());
         let (mut heard, mut garbage) = (false, 0_u64);
         loop {
             let in_grace = !initial && !self.synced;
@@ -267,44 +272,42 @@ impl Follower {
                 _ => IDLE,
             };
             let problem = match lines.next(idle).await {
-                Ok(Line::TooLong { length, head }) => match envelope::read_head(&head, length) {
-                    Some(event) => {
-                        heard = true;
-                        if let Err(end) = self.event(event, &mut initial).await {
-                            return end;
+                Ok(line) => {
+                    let said = understood(&line);
+                    // Its object may hold the place of a large one, and must be the last to
+                    // do so when it is passed on.
+                    drop(line);
+                    match said {
+                        Ok(event) => {
+                            heard = true;
+                            if let Err(end) = self.event(event, &mut initial).await {
+                                return end;
+                            }
+                            continue;
                         }
-                        continue;
-                    }
-                    // Whatever it is, the state would lack it; a list may tell more.
-                    None if initial => return End::NoWatchList { for_good: false },
-                    None => Garbled::Line(length),
-                },
-                Ok(Line::Whole(line)) => match envelope::read(&line) {
-                    Ok(event) => {
-                        heard = true;
-                        if let Err(end) = self.event(event, &mut initial).await {
-                            return end;
+                        // Whatever it is, the state would lack it; a list may tell more.
+                        Err(line) if line.too_long && initial => {
+                            return End::NoWatchList { for_good: false };
                         }
-                        continue;
+                        Err(line) => line.why,
                     }
-                    Err(why) => why,
-                },
-                Err(lines::End::Idle) if in_grace => {
+                }
+                Err(input::End::Idle) if in_grace => {
                     self.synced().await;
                     continue;
                 }
-                Err(lines::End::Idle) if initial => return End::NoWatchList { for_good: false },
+                Err(input::End::Idle) if initial => return End::NoWatchList { for_good: false },
                 // Not even a bookmark: a version from the future, as after etcd was
                 // restored from a backup, is served in silence until it is reached.
-                Err(lines::End::Idle) if !heard => return End::Expired,
-                Err(lines::End::Closed) if initial => {
+                Err(input::End::Idle) if !heard => return End::Expired,
+                Err(input::End::Closed) if initial => {
                     let why = "the watch ended before its initial state was complete";
                     return End::Failed(Lost::Unreachable(why.into()), None);
                 }
                 // What an unintelligible line said is not known, so neither is the state.
-                Err(lines::End::Idle | lines::End::Closed) if garbage > 0 => return End::Expired,
-                Err(lines::End::Idle | lines::End::Closed) => return End::Closed,
-                Err(lines::End::Broken(why)) => return End::Failed(Lost::Unreachable(why), None),
+                Err(input::End::Idle | input::End::Closed) if garbage > 0 => return End::Expired,
+                Err(input::End::Idle | input::End::Closed) => return End::Closed,
+                Err(input::End::Broken(why)) => return End::Failed(Lost::Unreachable(why), None),
             };
             garbage += 1;
             warn!(source = %self.source, %problem, "unintelligible line in a watch; skipped");
@@ -409,6 +412,24 @@ impl Follower {
         // The reader being gone is no error: this future goes with it.
         let _ = self.out.send(raw).await;
     }
+}
+
+/// A line of a watch that says nothing.
+struct Unintelligible {
+    too_long: bool,
+    why: Garbled,
+}
+
+/// What a line says.
+fn understood(line: &Part) -> Result<Event, Unintelligible> {
+    let (event, too_long) = match line {
+        Part::TooLong { length, head } => (
+            envelope::read_head(head, *length).ok_or(Garbled::Line(*length)),
+            true,
+        ),
+        Part::Whole(line) => (envelope::read(line), false),
+    };
+    event.map_err(|why| Unintelligible { too_long, why })
 }
 
 /// A watch's length: long enough to be cheap, and random, so that feeds which started

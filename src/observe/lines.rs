@@ -1,60 +1,21 @@
 //! A body's frames in, complete lines out.
 //!
-//! A line that lies within one frame is a slice of it; one that spans several is copied
-//! once. A line is at most [`MAX_LINE`] long: of a longer one only the beginning is kept,
-//! so a hostile or broken server costs no more memory than that; nor more time, since a
-//! line that does not end is given up.
+//! A line is at most [`MAX_OBJECT`](super::input::MAX_OBJECT) long: of a longer one only
+//! the beginning is kept, so a hostile or broken server costs no more memory than that;
+//! nor more time, since a line that does not end is given up.
 
-use bytes::{Buf as _, Bytes, BytesMut};
-use futures::{Stream, StreamExt as _};
+use super::{
+    budget::Budget,
+    input::{End, Input, Part},
+};
+use bytes::Bytes;
+use futures::Stream;
 use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
-
-/// The longest line, in bytes. etcd refuses requests above 1.5 MiB by default, so an
-/// object ten times that size is not one that a Kubernetes API server stored.
-pub(super) const MAX_LINE: usize = 16 << 20;
-
-/// How many times its cap a line may have before it is one that never ends: what a page
-/// of a list may have at most.
-const ENDLESS: u64 = 4;
-
-/// A line, without its end.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
-    /// All of it; never empty.
-    Whole(Bytes),
-    /// It was longer than the cap, and is gone but for its beginning.
-    TooLong {
-        /// The number of its bytes.
-        length: u64,
-        /// As much of it as the cap allows.
-        head: Bytes,
-    },
-}
-
-/// Why no more lines come.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum End {
-    /// The body ended cleanly, at the end of a line.
-    Closed,
-    /// No line came for as long as was allowed.
-    Idle,
-    /// The body broke, or ended within a line.
-    Broken(String),
-}
+use tokio::time::Instant;
 
 /// Splits a stream of frames into lines.
 #[derive(Debug)]
-pub(super) struct Lines<S> {
-    frames: S,
-    max: usize,
-    /// What is left of the frame that came last.
-    frame: Bytes,
-    /// The beginning of a line whose end has not come yet.
-    begun: BytesMut,
-    /// The bytes so far of the over-long line whose beginning is in `begun`.
-    skipped: Option<u64>,
-}
+pub(super) struct Lines<S>(Input<S>);
 
 impl<S, E> Lines<S>
 where
@@ -62,93 +23,49 @@ where
     E: std::error::Error,
 {
     /// Lines of at most `max` bytes from `frames`.
-    pub(super) fn new(frames: S, max: usize) -> Self {
-        Self {
-            frames,
-            max,
-            frame: Bytes::new(),
-            begun: BytesMut::new(),
-            skipped: None,
-        }
+    pub(super) fn new(frames: S, max: usize, budget: Budget) -> Self {
+        Self(Input::new(frames, max, budget))
     }
 
-    /// The next line, or why there is none; waits at most `idle` for all of it, however
-    /// much of it comes, or how many empty ones. Dropping the future loses nothing.
-    pub(super) async fn next(&mut self, idle: Duration) -> Result<Line, End> {
-        let until = Instant::now() + idle;
+    /// The next line, without its end and never empty, or why there is none. Waits at most
+    /// `idle` for all of it, however much of it comes, or how many empty ones. Dropping the
+    /// future loses nothing.
+    pub(super) async fn next(&mut self, idle: Duration) -> Result<Part, End> {
+        let mut until = Instant::now() + idle;
         loop {
             if let Some(line) = self.split() {
                 return Ok(line);
             }
-            if let Some(length) = self.skipped
-                && length > ENDLESS * self.max as u64
-            {
-                return Err(End::Broken(format!("a line of more than {length} bytes")));
-            }
-            // Of a frame that is always there the timeout would say nothing.
-            if Instant::now() >= until {
-                return Err(End::Idle);
-            }
-            match timeout_at(until, self.frames.next()).await {
-                Err(_) => return Err(End::Idle),
-                Ok(Some(Ok(frame))) => self.frame = frame,
-                Ok(Some(Err(error))) => return Err(End::Broken(chain(&error))),
-                Ok(None) if self.begun.is_empty() && self.skipped.is_none() => {
-                    return Err(End::Closed);
+            match self.0.read(&mut until).await {
+                Err(End::Closed) if self.0.has_begun() => {
+                    return Err(End::Broken("the stream ended within a line".into()));
                 }
-                Ok(None) => return Err(End::Broken("the stream ended within a line".into())),
+                read => read?,
             }
         }
     }
 
     /// Takes the next line from the frame at hand, or all of the frame if it has none.
-    fn split(&mut self) -> Option<Line> {
-        while !self.frame.is_empty() {
-            let Some(end) = memchr::memchr(b'\n', &self.frame) else {
-                let rest = std::mem::take(&mut self.frame);
-                self.keep(&rest);
+    fn split(&mut self) -> Option<Part> {
+        while !self.0.frame().is_empty() {
+            let Some(end) = memchr::memchr(b'\n', self.0.frame()) else {
+                self.0.keep();
                 return None;
             };
-            let part = self.frame.split_to(end);
-            self.frame.advance(1);
-            if let Some(line) = self.finish(part) {
-                return Some(line);
+            let line = self.0.finish(end);
+            self.0.skip(1);
+            match line {
+                Part::Whole(line) => {
+                    // Keep-alives are empty.
+                    let trimmed = line.trim_ascii();
+                    if !trimmed.is_empty() {
+                        return Some(Part::Whole(line.slice_ref(trimmed)));
+                    }
+                }
+                too_long @ Part::TooLong { .. } => return Some(too_long),
             }
         }
         None
-    }
-
-    /// Adds to the line that has begun, as far as the cap allows.
-    fn keep(&mut self, part: &Bytes) {
-        if let Some(skipped) = &mut self.skipped {
-            *skipped += part.len() as u64;
-            return;
-        }
-        let room = self.max - self.begun.len();
-        if part.len() > room {
-            self.skipped = Some((self.begun.len() + part.len()) as u64);
-        }
-        let kept = part.get(..room).unwrap_or(part);
-        self.begun.extend_from_slice(kept);
-    }
-
-    /// The line that ends with `part`; none if it is empty, as keep-alives are.
-    fn finish(&mut self, part: Bytes) -> Option<Line> {
-        let line = if self.begun.is_empty() && self.skipped.is_none() && part.len() <= self.max {
-            part
-        } else {
-            self.keep(&part);
-            let begun = std::mem::take(&mut self.begun).freeze();
-            if let Some(length) = self.skipped.take() {
-                return Some(Line::TooLong {
-                    length,
-                    head: begun,
-                });
-            }
-            begun
-        };
-        let trimmed = line.trim_ascii();
-        (!trimmed.is_empty()).then(|| Line::Whole(line.slice_ref(trimmed)))
     }
 }
 
@@ -171,7 +88,7 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures::stream;
+    use futures::{StreamExt as _, stream};
     use std::io;
 
     const IDLE: Duration = Duration::from_secs(150);
@@ -187,10 +104,11 @@ mod tests {
                     .map(|f| Ok(Bytes::from_static(f.as_bytes()))),
             ),
             max,
+            Budget::default(),
         )
     }
 
-    async fn all(frames: Vec<&'static str>, max: usize) -> (Vec<Line>, End) {
+    async fn all(frames: Vec<&'static str>, max: usize) -> (Vec<Part>, End) {
         let mut lines = lines(frames, max);
         let mut got = Vec::new();
         loop {
@@ -201,13 +119,13 @@ mod tests {
         }
     }
 
-    fn whole(text: &'static str) -> Line {
-        Line::Whole(Bytes::from_static(text.as_bytes()))
+    fn whole(text: &'static str) -> Part {
+        Part::Whole(Bytes::from_static(text.as_bytes()))
     }
 
-    fn too_long(length: u64, head: &'static str) -> Line {
+    fn too_long(length: u64, head: &'static str) -> Part {
         let head = Bytes::from_static(head.as_bytes());
-        Line::TooLong { length, head }
+        Part::TooLong { length, head }
     }
 
     #[tokio::test]
@@ -240,7 +158,7 @@ mod tests {
         let text = "one\ntwo\n";
         let mut lines = lines(vec![text], 10);
         for expected in [&text[0..3], &text[4..7]] {
-            let Ok(Line::Whole(line)) = lines.next(IDLE).await else {
+            let Ok(Part::Whole(line)) = lines.next(IDLE).await else {
                 panic!("no line")
             };
             assert_eq!(line.as_ptr(), expected.as_ptr());
@@ -282,7 +200,7 @@ mod tests {
     async fn silence_ends_the_lines() {
         let frames = stream::iter([Ok::<_, io::Error>(Bytes::from_static(b"one\n"))])
             .chain(stream::pending());
-        let mut lines = Lines::new(frames, 10);
+        let mut lines = Lines::new(frames, 10, Budget::default());
         assert_eq!(lines.next(IDLE).await, Ok(whole("one")));
         assert_eq!(lines.next(IDLE).await, Err(End::Idle));
     }
@@ -290,7 +208,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_line_that_never_ends_is_given_up() {
         let endless = stream::repeat_with(|| Ok::<_, io::Error>(Bytes::from_static(b"abc")));
-        let mut lines = Lines::new(endless, 10);
+        let mut lines = Lines::new(endless, 10, Budget::default());
         let end = lines.next(IDLE).await.unwrap_err();
         assert!(matches!(end, End::Broken(_)), "{end:?}");
     }
@@ -302,7 +220,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 Some((Ok::<_, io::Error>(Bytes::from_static(drop.as_bytes())), ()))
             });
-            let mut lines = Lines::new(Box::pin(dripping), 1000);
+            let mut lines = Lines::new(Box::pin(dripping), 1000, Budget::default());
             let began = Instant::now();
             assert_eq!(lines.next(IDLE).await, Err(End::Idle), "{drop:?}");
             assert_eq!(began.elapsed(), IDLE);

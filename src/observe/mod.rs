@@ -8,6 +8,7 @@
 //! Promises: a feed never ends by itself, never loses a change without saying so
 //! ([`Raw::Lost`]), never panics on what a server or a file says, and holds a bounded
 //! amount of memory however slow its reader is (the reader's pace is the connection's).
+//! All feeds of a cluster together hold no more than a budget of large objects.
 
 mod client;
 mod cluster;
@@ -17,8 +18,10 @@ mod supervise;
 
 mod backoff;
 mod bounded;
+mod budget;
 mod envelope;
 mod follow;
+mod input;
 mod kinds;
 mod lines;
 mod managed;
@@ -110,6 +113,8 @@ pub enum Lost {
     },
     /// There was no answer, or the connection broke.
     Unreachable(String),
+    /// The whole state must be read again, and as many lists run already as may at once.
+    Queued,
     /// The server sent what is not a watch event, a list or an object, again and again.
     Garbled(Garbled),
 }
@@ -130,12 +135,12 @@ pub enum Garbled {
     /// An event of no type that there is.
     #[error("an event of an unknown type")]
     UnknownEvent,
-    /// An object is too large for a page of a list.
-    #[error("an object of more than {0} bytes")]
-    ObjectTooLarge(usize),
     /// An item of a list is too large, and does not say which object it is.
     #[error("an item of {0} bytes without name and uid")]
-    Nameless(usize),
+    Nameless(u64),
+    /// A page of a list has another form than it should have.
+    #[error("a list: {0}")]
+    List(&'static str),
     /// A list cannot be read to its end.
     #[error("a list without an end or without a resourceVersion")]
     Endless,
@@ -155,6 +160,7 @@ impl fmt::Display for Lost {
             Self::NotFound { message } => write!(f, "not found: {message}"),
             Self::Refused { code, message } => write!(f, "refused with {code}: {message}"),
             Self::Unreachable(message) => write!(f, "unreachable: {message}"),
+            Self::Queued => f.write_str("waiting for the lists of other resources to end"),
             Self::Garbled(garbled) => write!(f, "unintelligible: {garbled}"),
         }
     }

@@ -1,32 +1,56 @@
-//! A page of a list in, its objects out: slices of the page, which is not decoded further.
+//! The body of a page of a list in, its objects out, one by one as they arrive: no page is
+//! ever held as a whole.
+//!
+//! Only brackets and quotes are followed here, to find where an object ends. Then the
+//! object's syntax is checked. The order of the list's fields does not matter:
+//! kube-apiserver writes `metadata` before the items of built-in resources, and after
+//! those of custom resources.
 
-use super::Garbled;
+use super::{
+    Garbled,
+    budget::Budget,
+    input::{self, End, Input, Part},
+};
 use bytes::Bytes;
+use futures::Stream;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use std::time::Duration;
+use tokio::time::Instant;
 
-/// A page of a list.
+/// What a page says, in the order in which it comes.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Page {
-    /// The objects' JSON, in the server's order.
-    pub(super) items: Vec<Bytes>,
-    /// The resourceVersion that the whole list is at; all pages have the same.
-    pub(super) version: String,
-    /// The token for the next page, if there is one.
-    pub(super) next: Option<String>,
-    /// How many items were not objects, and are left out.
-    pub(super) garbage: u64,
+pub(super) enum Item {
+    /// The JSON of an object.
+    Object(Bytes),
+    /// An object that is longer than the cap.
+    TooLong {
+        /// The number of its bytes.
+        length: u64,
+        /// As much of it as the cap allows.
+        head: Bytes,
+    },
+    /// An item that is not an object.
+    Garbage,
+    /// The end of the page.
+    End {
+        /// The resourceVersion that the whole list is at; all pages have the same.
+        version: String,
+        /// The token for the next page, if there is one.
+        next: Option<String>,
+    },
 }
 
-#[derive(Deserialize)]
-struct List<'a> {
-    metadata: Meta,
-    // Go writes an empty list as null when it was never made.
-    #[serde(borrow, default)]
-    items: Option<Vec<&'a RawValue>>,
+/// Why a page cannot be read to its end.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// It is not the JSON of a list.
+    Garbled(Garbled),
+    /// The connection broke, or nothing came for too long.
+    Broken(String),
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Meta {
     #[serde(default)]
@@ -35,82 +59,390 @@ struct Meta {
     r#continue: String,
 }
 
-/// Reads a page. `Err` says what is wrong with it.
-pub(super) fn read(page: &Bytes) -> Result<Page, Garbled> {
-    let list: List<'_> = serde_json::from_slice(page).map_err(|e| Garbled::json(&e))?;
-    let (items, other): (Vec<_>, Vec<_>) = list
-        .items
-        .unwrap_or_default()
-        .into_iter()
-        .map(|item| item.get().as_bytes())
-        .partition(|item| item.starts_with(b"{"));
-    Ok(Page {
-        items: items.into_iter().map(|item| page.slice_ref(item)).collect(),
-        version: list.metadata.resource_version,
-        next: Some(list.metadata.r#continue).filter(|token| !token.is_empty()),
-        garbage: other.len() as u64,
-    })
+/// Where in the page the reader is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    Start,
+    /// At a key or the end of the list.
+    Key,
+    InKey,
+    Colon,
+    Value,
+    InMetadata,
+    InOther,
+    AfterValue,
+    /// At an item or the end of the items.
+    Item,
+    InItem,
+    AfterItem,
+    Done,
+}
+
+/// Which value comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    Metadata,
+    Items,
+    Other,
+}
+
+/// Reads a page.
+#[derive(Debug)]
+pub(super) struct Page<S> {
+    input: Input<S>,
+    at: At,
+    field: Field,
+    span: Span,
+    meta: Option<Meta>,
+}
+
+impl<S, E> Page<S>
+where
+    S: Stream<Item = Result<Bytes, E>> + Unpin,
+    E: std::error::Error,
+{
+    /// A page whose objects have at most `max` bytes.
+    pub(super) fn new(frames: S, max: usize, budget: Budget) -> Self {
+        Self {
+            input: Input::new(frames, max, budget),
+            at: At::Start,
+            field: Field::Other,
+            span: Span::default(),
+            meta: None,
+        }
+    }
+
+    /// What comes next; waits at most `idle` for it.
+    pub(super) async fn next(&mut self, idle: Duration) -> Result<Item, Fault> {
+        let mut until = Instant::now() + idle;
+        loop {
+            while !self.input.frame().is_empty() {
+                if let Some(item) = self.step()? {
+                    return Ok(item);
+                }
+            }
+            match self.input.read(&mut until).await {
+                Ok(()) => {}
+                Err(End::Closed) => return self.end(),
+                Err(End::Idle) => {
+                    return Err(Fault::Broken(format!("nothing complete within {idle:?}")));
+                }
+                Err(End::Broken(why)) => return Err(Fault::Broken(why)),
+            }
+        }
+    }
+
+    fn end(&mut self) -> Result<Item, Fault> {
+        match (self.at, self.meta.take()) {
+            (At::Done, Some(meta)) => Ok(Item::End {
+                version: meta.resource_version,
+                next: Some(meta.r#continue).filter(|token| !token.is_empty()),
+            }),
+            (At::Done, None) => Err(garbled("it has no metadata")),
+            _ => Err(garbled("it ends too early")),
+        }
+    }
+
+    /// Goes on by one token or value, or to the end of the frame.
+    fn step(&mut self) -> Result<Option<Item>, Fault> {
+        match self.at {
+            At::InKey | At::InMetadata | At::InItem => self.gather(),
+            At::InOther => {
+                let length = self.span.end(self.input.frame());
+                if length.is_some() {
+                    self.at = At::AfterValue;
+                }
+                let rest = self.input.frame().len();
+                self.input.skip(length.unwrap_or(rest));
+                Ok(None)
+            }
+            _ => self.token(),
+        }
+    }
+
+    /// Takes the next byte between values.
+    fn token(&mut self) -> Result<Option<Item>, Fault> {
+        let Some(&byte) = self.input.frame().first() else {
+            return Ok(None);
+        };
+        if byte.is_ascii_whitespace() {
+            self.input.skip(1);
+            return Ok(None);
+        }
+        // A value is read from its first byte on, anything else is done with.
+        let (at, is_token) = match (self.at, byte) {
+            (At::Start, b'{') | (At::AfterValue, b',') => (At::Key, true),
+            (At::Key, b'"') => (At::InKey, false),
+            (At::Key | At::AfterValue, b'}') => (At::Done, true),
+            (At::Colon, b':') => (At::Value, true),
+            (At::Value, b'[') if self.field == Field::Items => (At::Item, true),
+            // Go writes an empty list as null when it was never made.
+            (At::Value, b'n') if self.field == Field::Items => (At::InOther, false),
+            (At::Value, _) if self.field == Field::Metadata => (At::InMetadata, false),
+            (At::Value, _) if self.field == Field::Other => (At::InOther, false),
+            (At::Item | At::AfterItem, b']') => (At::AfterValue, true),
+            (At::AfterItem, b',') => (At::Item, true),
+            (At::Item, _) => (At::InItem, false),
+            _ => return Err(garbled("an unexpected character between its fields")),
+        };
+        self.at = at;
+        if is_token {
+            self.input.skip(1);
+        } else {
+            self.span = Span::default();
+        }
+        Ok(None)
+    }
+
+    /// Takes a key, the metadata or an item, if its end is in the frame, or else the frame.
+    fn gather(&mut self) -> Result<Option<Item>, Fault> {
+        let Some(length) = self.span.end(self.input.frame()) else {
+            self.input.keep();
+            return Ok(None);
+        };
+        let part = self.input.finish(length);
+        match self.at {
+            At::InItem => {
+                self.at = At::AfterItem;
+                item(part).map(Some)
+            }
+            At::InKey => {
+                self.field = match &part {
+                    Part::Whole(key) if key == &br#""metadata""#[..] => Field::Metadata,
+                    Part::Whole(key) if key == &br#""items""#[..] => Field::Items,
+                    _ => Field::Other,
+                };
+                self.at = At::Colon;
+                Ok(None)
+            }
+            _ => {
+                let Part::Whole(text) = part else {
+                    return Err(garbled("its metadata is too long"));
+                };
+                let meta = serde_json::from_slice(&text);
+                self.meta = Some(meta.map_err(|error| Fault::Garbled(Garbled::json(&error)))?);
+                self.at = At::AfterValue;
+                Ok(None)
+            }
+        }
+    }
+}
+
+fn item(part: input::Part) -> Result<Item, Fault> {
+    match part {
+        Part::TooLong { length, head } => Ok(Item::TooLong { length, head }),
+        Part::Whole(object) if object.starts_with(b"{") => {
+            // The object would be taken for one that is gone if it could not be read.
+            serde_json::from_slice::<&RawValue>(&object)
+                .map_err(|error| Fault::Garbled(Garbled::json(&error)))?;
+            Ok(Item::Object(object))
+        }
+        Part::Whole(_) => Ok(Item::Garbage),
+    }
+}
+
+fn garbled(why: &'static str) -> Fault {
+    Fault::Garbled(Garbled::List(why))
+}
+
+/// Finds the end of one value.
+#[derive(Debug, Default)]
+struct Span {
+    /// Brackets that are open.
+    depth: u32,
+    /// Within quotes.
+    quoted: bool,
+    /// After a backslash.
+    escaped: bool,
+}
+
+impl Span {
+    /// How many of these bytes still belong to the value; none if all do, and perhaps
+    /// more. A number, `true`, `false` or `null` ends before what follows it.
+    fn end(&mut self, bytes: &[u8]) -> Option<usize> {
+        let mut at = 0;
+        while let Some(&byte) = bytes.get(at) {
+            if self.escaped {
+                self.escaped = false;
+            } else if self.quoted {
+                // Most of an object's bytes are within quotes.
+                at += memchr::memchr2(b'"', b'\\', bytes.get(at..)?)?;
+                self.escaped = bytes.get(at) == Some(&b'\\');
+                self.quoted = self.escaped;
+                if !self.quoted && self.depth == 0 {
+                    return Some(at + 1);
+                }
+            } else {
+                match byte {
+                    b'"' => self.quoted = true,
+                    b'{' | b'[' => self.depth = self.depth.saturating_add(1),
+                    b'}' | b']' if self.depth == 1 => return Some(at + 1),
+                    b'}' | b']' | b',' | b' ' | b'\t' | b'\r' | b'\n' if self.depth == 0 => {
+                        return Some(at);
+                    }
+                    b'}' | b']' => self.depth -= 1,
+                    _ => {}
+                }
+            }
+            at += 1;
+        }
+        None
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::{StreamExt as _, stream};
+    use std::io;
 
-    #[test]
-    fn a_page_gives_its_objects_as_slices_and_the_token_of_the_next() {
-        let page = Bytes::from_static(
-            br#"{"kind":"XList","metadata":{"resourceVersion":"7","continue":"abc"},"items":[ {"a":1}, null, {"b":{}} ]}"#,
-        );
-        let read = read(&page).unwrap();
-        assert_eq!(read.items, [&br#"{"a":1}"#[..], br#"{"b":{}}"#]);
-        assert!(
-            page.as_ptr_range().contains(&read.items[0].as_ptr()),
-            "copied"
-        );
-        assert_eq!(
-            (read.version.as_str(), read.next.as_deref(), read.garbage),
-            ("7", Some("abc"), 1)
-        );
+    const IDLE: Duration = Duration::from_secs(150);
+
+    fn page(
+        text: &str,
+        frame: usize,
+        max: usize,
+    ) -> Page<impl Stream<Item = Result<Bytes, io::Error>> + Unpin> {
+        let text = Bytes::from(text.to_owned());
+        let ends: Vec<_> = (0..text.len()).step_by(frame.max(1)).collect();
+        let frames = ends
+            .into_iter()
+            .map(move |at| Ok(text.slice(at..text.len().min(at + frame))));
+        Page::new(stream::iter(frames), max, Budget::default())
     }
 
-    #[test]
-    fn an_empty_list_may_be_null_and_the_last_page_has_no_token() {
-        for items in ["null", "[]"] {
-            let page = Bytes::from(format!(
-                r#"{{"items":{items},"metadata":{{"resourceVersion":"7","continue":""}}}}"#
-            ));
-            let read = read(&page).unwrap();
-            assert_eq!((read.items.len(), read.next), (0, None));
+    async fn all(text: &str, frame: usize, max: usize) -> Result<Vec<Item>, Fault> {
+        let mut page = page(text, frame, max);
+        let mut items = Vec::new();
+        loop {
+            let item = page.next(IDLE).await?;
+            let is_end = matches!(item, Item::End { .. });
+            items.push(item);
+            if is_end {
+                return Ok(items);
+            }
         }
     }
 
-    #[test]
-    fn what_is_not_a_list_is_an_error() {
+    fn object(text: &'static str) -> Item {
+        Item::Object(Bytes::from_static(text.as_bytes()))
+    }
+
+    fn end(version: &str, next: Option<&str>) -> Item {
+        Item::End {
+            version: version.into(),
+            next: next.map(Into::into),
+        }
+    }
+
+    #[tokio::test]
+    async fn objects_and_the_token_come_out_whole_however_the_frames_are_cut() {
+        let items = r#"[ {"a":"}]\\\"{"}, null, 7,"x" , {"b":{"c":[{}]}}]"#;
+        let meta = r#"{"resourceVersion":"7","continue":"abc"}"#;
+        // As of built-in and of custom resources, and with another field of each kind.
+        for text in [
+            format!(r#"{{"kind":"XList","metadata":{meta},"items":{items}}}"#),
+            format!(
+                " {{ \"more\":[{{\"items\":[1]}}] ,\"n\":1,\"items\" : {items},\"metadata\":{meta}\n}}\n"
+            ),
+        ] {
+            for frame in 1..=text.len() {
+                assert_eq!(
+                    all(&text, frame, 100).await.unwrap(),
+                    [
+                        object(r#"{"a":"}]\\\"{"}"#),
+                        Item::Garbage,
+                        Item::Garbage,
+                        Item::Garbage,
+                        object(r#"{"b":{"c":[{}]}}"#),
+                        end("7", Some("abc")),
+                    ],
+                    "{frame}: {text}"
+                );
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn an_empty_list_may_be_null_and_the_last_page_has_no_token() {
+        for items in ["null", "[]", "[ ]"] {
+            let text = format!(
+                r#"{{"items":{items},"metadata":{{"resourceVersion":"7","continue":""}}}}"#
+            );
+            assert_eq!(all(&text, 3, 100).await.unwrap(), [end("7", None)]);
+        }
+    }
+
+    #[tokio::test]
+    async fn of_an_over_long_object_the_beginning_is_kept_and_the_next_one_is_read() {
+        let text = r#"{"items":[{"a":"0123456789"},{}],"metadata":{}}"#;
+        for frame in 1..=text.len() {
+            assert_eq!(
+                all(text, frame, 12).await.unwrap(),
+                [
+                    Item::TooLong {
+                        length: 18,
+                        head: Bytes::from_static(br#"{"a":"012345"#),
+                    },
+                    object("{}"),
+                    end("", None),
+                ]
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn an_object_is_there_before_the_rest_of_the_page() {
+        let frames = stream::iter([Ok::<_, io::Error>(Bytes::from_static(
+            br#"{"items":[{"a":1},{"b":2"#,
+        ))])
+        .chain(stream::pending());
+        let mut page = Page::new(Box::pin(frames), 100, Budget::default());
+        assert_eq!(page.next(IDLE).await.unwrap(), object(r#"{"a":1}"#));
+    }
+
+    #[tokio::test]
+    async fn what_is_not_a_list_is_an_error() {
         for text in [
             "",
             "{",
             "[]",
             "null",
+            "<html>",
+            "{}",
+            "{} {}",
+            r#"{"items":[]}"#,
             r#"{"items":{}}"#,
+            r#"{"items":"#,
+            r#"{"items":[{}"#,
+            r#"{"items":[{}],"metadata":{}"#,
             r#"{"metadata":{},"items":{"a":1}}"#,
+            r#"{"metadata":{},"items":[{"a":nope}]}"#,
+            r#"{"metadata":{},"items":[{"a":[1}]]}"#,
+            r#"{"metadata":{},"items":[{}{}]}"#,
+            r#"{"metadata":7,"items":[]}"#,
+            r#"{"metadata":{},"items":[]]"#,
+            r#"{metadata:{},"items":[]}"#,
         ] {
-            assert!(
-                read(&Bytes::from_static(text.as_bytes())).is_err(),
-                "{text}"
-            );
+            for frame in [1, 100] {
+                let read = all(text, frame, 100).await;
+                assert!(matches!(read, Err(Fault::Garbled(_))), "{text}: {read:?}");
+            }
         }
     }
 
-    #[test]
-    fn nothing_of_a_broken_list_is_repeated() {
+    #[tokio::test]
+    async fn nothing_of_a_broken_list_is_repeated() {
         for text in [
             r#"{"metadata":{},"items":"zqx"}"#,
             r#"{"metadata":{"resourceVersion":7},"items":[{"a":"zqx"#,
             r#"{"metadata":"zqx","items":[]}"#,
         ] {
-            let garbled = read(&Bytes::from_static(text.as_bytes())).unwrap_err();
-            let told = format!("{garbled} {garbled:?}");
-            assert!(!told.contains("zqx"), "{told}");
+            let Err(Fault::Garbled(garbled)) = all(text, 7, 100).await else {
+                panic!("{text} is no list");
+            };
+            let shown = format!("{garbled} {garbled:?}");
+            assert!(!shown.contains("zqx"), "{shown}");
         }
     }
 }

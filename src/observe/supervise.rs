@@ -210,7 +210,7 @@ impl Follower {
             }
             Raw::Deleted(object) => {
                 self.metrics.feed_event(&self.name);
-                self.deleted(feed, &object, read).await
+                self.deleted(feed, object, read).await
             }
             Raw::Synced => {
                 self.listing = false;
@@ -335,8 +335,11 @@ impl Follower {
         .await
     }
 
-    async fn deleted(&mut self, feed: &dyn Feed, object: &Bytes, read: Instant) -> bool {
-        let Some(subject) = identity(object) else {
+    async fn deleted(&mut self, feed: &dyn Feed, object: Bytes, read: Instant) -> bool {
+        let subject = identity(&object);
+        // The cluster may be asked below; other feeds need the room of a large object.
+        drop(object);
+        let Some(subject) = subject else {
             tracing::warn!(gvr = %self.source.target, "a deleted object could not be decoded");
             return true;
         };

@@ -23,6 +23,8 @@ pub const STREAM: &str =
 pub enum Step {
     /// Send this.
     Say(Vec<u8>),
+    /// Send each of these, made as it is sent.
+    Each(Box<dyn Iterator<Item = Vec<u8>> + Send>),
     /// Send this again and again until the connection breaks.
     Forever(Vec<u8>),
     /// Wait until a status of the resource's rule set said this.
@@ -250,6 +252,11 @@ impl State {
         for step in steps {
             match step {
                 Step::Say(bytes) => stream.write_all(&bytes).await?,
+                Step::Each(parts) => {
+                    for part in parts {
+                        stream.write_all(&part).await?;
+                    }
+                }
                 Step::Forever(bytes) => loop {
                     stream.write_all(&bytes).await?;
                 },

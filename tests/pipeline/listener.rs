@@ -251,7 +251,8 @@ async fn streams_that_are_opened_and_reset_at_once_end_their_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watches_that_nobody_reads_cost_little_and_are_gone_when_they_are_reset() {
-    let demo = Demo::start(&[]).await;
+    // All of one user.
+    let demo = Demo::start(&["--max-watches-per-user=500"]).await;
     // Only then is there something to watch.
     well(&demo).await;
     let watch = watch(&demo);

@@ -178,10 +178,12 @@ impl Server {
     }
 
     /// Asserts that it runs, has not panicked, and never had more memory than this.
-    pub fn stayed_within(&mut self, mebibytes: u64) {
+    /// Returns the most that it had, in bytes.
+    pub fn stayed_within(&mut self, mebibytes: u64) -> u64 {
         assert!(self.child.try_wait().unwrap().is_none(), "it ended");
         crate::calm(&self.log());
         let peak = crate::peak_memory(self.child.id().unwrap());
         assert!(peak < mebibytes << 20, "{} MiB at the peak", peak >> 20);
+        peak
     }
 }

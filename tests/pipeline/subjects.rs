@@ -4,8 +4,8 @@ use crate::demo::eventually;
 use crate::impostor::{Ask, Impostor, STREAM, Script, Step, event, initial_end, response, thing};
 use crate::server::Server;
 
-/// 10 MB: far more than etcd takes, and read all the same.
-const LARGE: usize = 10_000_000;
+/// 7 MB: far more than etcd takes, and read all the same.
+const LARGE: usize = 7_000_000;
 
 /// 20 MB: more than is read of one object.
 const TOO_LARGE: usize = 20_000_000;

@@ -1,12 +1,18 @@
 //! The state in pages, where the server knows no `WatchList`.
 
-use super::{End, Follower};
+use super::{End, Follower, IDLE, PATIENCE};
 use crate::observe::{
-    Garbled, Lost, envelope,
-    lines::MAX_LINE,
-    page,
-    request::{self, Ask, ReadError, Refusal},
+    Garbled, Lost,
+    budget::Turn,
+    envelope,
+    input::MAX_OBJECT,
+    page::{Fault, Item, Page},
+    request::{Ask, Refusal},
 };
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use std::pin::pin;
+use tokio::time::timeout;
 use tracing::warn;
 
 /// Objects in a page of a list.
@@ -15,13 +21,23 @@ pub(super) const PAGE: u32 = 100;
 /// Objects in a page after pages have expired: fewer requests, so less time for it.
 const MAX_PAGE: u32 = 2_500;
 
-/// Bytes of a page: forty objects of the size that etcd allows at most. If a hundred
-/// objects are larger, smaller pages are asked for.
-const PAGE_BYTES: usize = 64 << 20;
+/// Objects in a page after pages have broken off: one of the largest objects that etcd
+/// takes has 30 MB then, which most connections carry within the time limit of a call.
+const MIN_PAGE: u32 = 20;
+
+/// How the next page may be larger or smaller than the last.
+const STEP: u32 = 5;
+
+/// What a page said at its end.
+struct Last {
+    version: String,
+    next: Option<String>,
+}
 
 impl Follower {
-    /// The state in pages.
+    /// The state in pages, each read object by object.
     pub(super) async fn list(&mut self, client: &kube::Client) -> Result<(), End> {
+        let turn = self.turn().await;
         let mut token: Option<String> = None;
         let mut begun = false;
         loop {
@@ -33,53 +49,72 @@ impl Follower {
                 Ok(body) => body,
                 Err(refusal) => {
                     if refusal == Refusal::Expired && token.is_some() {
-                        self.page = (self.page * 5).min(MAX_PAGE);
+                        self.page = (self.page * STEP).min(MAX_PAGE);
                     }
                     return Err(refusal.into());
                 }
             };
-            let body = match request::read(body, PAGE_BYTES).await {
-                Ok(body) => body,
-                Err(ReadError::TooLarge) if self.page > 1 => {
-                    self.page /= 10;
-                    self.page = self.page.max(1);
-                    continue;
-                }
-                Err(ReadError::TooLarge) => {
-                    let why = Garbled::ObjectTooLarge(PAGE_BYTES);
-                    return Err(End::Failed(Lost::Garbled(why), None));
-                }
-                Err(ReadError::Broken(why)) => {
-                    return Err(End::Failed(Lost::Unreachable(why), None));
-                }
-            };
-            let page = page::read(&body).map_err(|why| End::Failed(Lost::Garbled(why), None))?;
-            if !std::mem::replace(&mut begun, true) {
-                self.reset().await;
-            }
-            if page.garbage > 0 {
-                warn!(source = %self.source, items = page.garbage, "list holds items that are not objects");
-            }
-            for item in page.items {
-                // What would be too long for a line of a watch, so that both say the same.
-                if item.len() <= MAX_LINE {
-                    self.applied(item).await;
-                } else if let Some(object) = envelope::identity(&item) {
-                    self.too_large(object, item.len() as u64).await;
-                } else {
-                    let why = Garbled::Nameless(item.len());
-                    return Err(End::Failed(Lost::Garbled(why), None));
-                }
-            }
-            if page.next.is_some() && page.next != token {
-                token = page.next;
-            } else if page.next.is_some() || page.version.is_empty() {
-                let why = Garbled::Endless;
-                return Err(End::Failed(Lost::Garbled(why), None));
+            let last = self.read_page(body, &mut begun).await.map_err(|fault| {
+                let lost = match fault {
+                    Fault::Garbled(why) => Lost::Garbled(why),
+                    Fault::Broken(why) => {
+                        self.page = (self.page / STEP).max(MIN_PAGE);
+                        Lost::Unreachable(why)
+                    }
+                };
+                End::Failed(lost, None)
+            })?;
+            if last.next.is_some() && last.next != token {
+                token = last.next;
+            } else if last.next.is_some() || last.version.is_empty() {
+                return Err(End::Failed(Lost::Garbled(Garbled::Endless), None));
             } else {
-                self.version = Some(page.version);
+                self.version = Some(last.version);
+                drop(turn);
                 self.synced().await;
                 return Ok(());
+            }
+        }
+    }
+
+    /// Waits until this list may run; says that there is a gap if that takes its time.
+    async fn turn(&mut self) -> Turn {
+        let budget = self.budget.clone();
+        let mut turn = pin!(budget.turn());
+        if self.synced {
+            if let Ok(turn) = timeout(PATIENCE, &mut turn).await {
+                return turn;
+            }
+            self.lost(Lost::Queued).await;
+        }
+        turn.await
+    }
+
+    /// Passes on the objects of a page. `begun`: whether one before it did.
+    async fn read_page(&mut self, body: Body, begun: &mut bool) -> Result<Last, Fault> {
+        let mut page = Page::new(body.into_data_stream(), MAX_OBJECT, self.budget.clone());
+        let mut garbage = 0_u64;
+        loop {
+            let item = page.next(IDLE).await?;
+            if !std::mem::replace(begun, true) {
+                self.reset().await;
+            }
+            match item {
+                Item::Object(object) => self.applied(object).await,
+                Item::TooLong { length, head } => {
+                    let Some(object) = envelope::identity(&head) else {
+                        return Err(Fault::Garbled(Garbled::Nameless(length)));
+                    };
+                    drop(head);
+                    self.too_large(object, length).await;
+                }
+                Item::Garbage => garbage += 1,
+                Item::End { version, next } => {
+                    if garbage > 0 {
+                        warn!(source = %self.source, items = garbage, "list holds items that are not objects");
+                    }
+                    return Ok(Last { version, next });
+                }
             }
         }
     }

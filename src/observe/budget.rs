@@ -1,0 +1,173 @@
+//! What the feeds of a cluster share, so that their memory is bounded together.
+//!
+//! * At most [`LISTS`] lists run at once. The others wait in the order in which they came.
+//! * A feed holds at most [`SMALL`] bytes of an object by itself. Before it holds more, it
+//!   takes the place for a large object, of which there is one. It keeps the place until
+//!   the object has been evaluated. The other feeds wait in order.
+//!
+//! The place has room for the largest object from the beginning. So the feed that has it
+//! waits for no other feed, and feeds cannot block each other.
+
+use bytes::Bytes;
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::AbortHandle,
+    time::{Instant, sleep},
+};
+
+/// Lists at once. kube-apiserver holds a whole page of each in memory; this server holds
+/// one object.
+const LISTS: usize = 8;
+
+/// How long a list counts towards [`LISTS`]. A list that takes longer goes on, and the
+/// next one starts, so that lists that hang keep no other list out. Most lists take less
+/// than a second.
+const TURN: Duration = Duration::from_mins(1);
+
+/// Bytes of one object that a feed may hold without a place. Few objects are larger.
+pub(super) const SMALL: usize = 64 << 10;
+
+/// Objects of more than [`SMALL`] bytes that are in memory at once: one may take 30 MB
+/// with its decoded values.
+const LARGE_OBJECTS: usize = 1;
+
+/// How long the rest of an object may take once its feed has a place. Then the feed fails
+/// and the next one gets the place.
+const LARGE_WITHIN: Duration = Duration::from_secs(30);
+
+/// The budget; cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Budget {
+    // tokio's semaphores are fair, and a waiter that is dropped gives up its turn.
+    lists: Arc<Semaphore>,
+    large: Arc<Semaphore>,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            lists: Arc::new(Semaphore::new(LISTS)),
+            large: Arc::new(Semaphore::new(LARGE_OBJECTS)),
+        }
+    }
+}
+
+impl Budget {
+    /// Waits until one more list may run.
+    pub(super) async fn turn(&self) -> Turn {
+        let permit = acquire(&self.lists).await;
+        let held = tokio::spawn(async move {
+            sleep(TURN).await;
+            drop(permit);
+        });
+        Turn(held.abort_handle())
+    }
+
+    /// Waits until one more large object may be read.
+    pub(super) async fn place(&self) -> Place {
+        Place {
+            _permit: acquire(&self.large).await,
+            until: Instant::now() + LARGE_WITHIN,
+        }
+    }
+}
+
+async fn acquire(semaphore: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+    let permit = Arc::clone(semaphore).acquire_owned().await;
+    permit.expect("the semaphores of a budget are never closed")
+}
+
+/// The right to list; it ends when this is dropped, or after [`TURN`].
+#[derive(Debug)]
+pub(super) struct Turn(AbortHandle);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Room for one large object.
+#[derive(Debug)]
+pub(super) struct Place {
+    _permit: OwnedSemaphorePermit,
+    /// When all of the object must have been read.
+    pub(super) until: Instant,
+}
+
+impl Place {
+    /// The same bytes. The place is free once they and all their slices are dropped.
+    pub(super) fn hold(self, bytes: Bytes) -> Bytes {
+        Bytes::from_owner(Large {
+            bytes,
+            _place: self,
+        })
+    }
+}
+
+/// A large object and its place.
+struct Large {
+    bytes: Bytes,
+    _place: Place,
+}
+
+impl AsRef<[u8]> for Large {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt as _;
+    use tokio::task::yield_now;
+
+    #[tokio::test(start_paused = true)]
+    async fn lists_start_in_order_and_one_that_is_cancelled_gives_up_its_turn() {
+        let budget = Budget::default();
+        let mut running = Vec::new();
+        for _ in 0..LISTS {
+            running.push(budget.turn().await);
+        }
+        let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(budget.turn())).collect();
+        for turn in &mut waiting {
+            assert!(turn.now_or_never().is_none());
+        }
+        drop(waiting.remove(1));
+        // The aborted task gives the turn back when it is polled.
+        running.pop();
+        yield_now().await;
+        let first = (&mut waiting[0]).now_or_never().expect("the first in line");
+        assert!((&mut waiting[1]).now_or_never().is_none());
+        drop(first);
+        yield_now().await;
+        assert!((&mut waiting[1]).now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lists_that_hang_keep_the_others_out_for_a_minute_only() {
+        let budget = Budget::default();
+        let mut hanging = Vec::new();
+        for _ in 0..LISTS {
+            hanging.push(budget.turn().await);
+        }
+        let began = Instant::now();
+        let _turn = budget.turn().await;
+        assert_eq!(began.elapsed(), TURN);
+    }
+
+    #[tokio::test]
+    async fn a_place_is_free_once_no_slice_of_the_object_is_left() {
+        let budget = Budget::default();
+        let mut slices = Vec::new();
+        for _ in 0..LARGE_OBJECTS {
+            let object = budget.place().await.hold(Bytes::from(vec![7; SMALL + 1]));
+            slices.push(object.slice(1..3));
+        }
+        assert!(budget.place().now_or_never().is_none());
+        assert_eq!(slices.pop().unwrap(), [7, 7][..]);
+        assert!(budget.place().now_or_never().is_some());
+    }
+}
