@@ -2,7 +2,12 @@
 
 use ifo::app::Signals;
 use ifo::config::Config;
+use std::num::NonZero;
 use std::process::ExitCode;
+
+/// Threads at most, however many processors the node has: each may have an object decoded
+/// and has an arena of the allocator. The server's load is far below that of one processor.
+const MAX_THREADS: usize = 4;
 
 fn main() -> ExitCode {
     // Before anything else: PID 1 does not get a signal that it has no handler for.
@@ -37,7 +42,9 @@ fn main() -> ExitCode {
         tracing::debug!("a TLS provider is installed already");
     }
     tracing::info!(version = %common.version, "ifo-apiserver");
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(processors.min(MAX_THREADS))
         .enable_all()
         .build()
     {

@@ -49,6 +49,8 @@ impl Server {
             .arg("--port-file")
             .arg(&file)
             .env("DEBOUNCE_THRESHOLD", "5s")
+            // For the watchers of `watchers`, which are more than a default server takes.
+            .env("MAX_WATCHES", "2000")
             .env("RUST_LOG", "error")
             .stdin(Stdio::null())
             .spawn()

@@ -53,13 +53,13 @@ pub(super) struct CommonFlags {
     /// How many completed operations are kept, the newest [env: RETAIN_MAX] [default: 10000]
     #[arg(long, value_name = "NUMBER")]
     pub(super) retain_max: Option<String>,
-    /// Requests other than watches that are answered at once; one user may have half of them [env: MAX_REQUESTS_INFLIGHT] [default: 400]
+    /// Requests other than watches that are answered at once; one user may have half of them [env: MAX_REQUESTS_INFLIGHT] [default: 100]
     #[arg(long, value_name = "NUMBER")]
     pub(super) max_requests_inflight: Option<String>,
-    /// Watches at once [env: MAX_WATCHES] [default: 2000]
+    /// Watches at once [env: MAX_WATCHES] [default: 500]
     #[arg(long, value_name = "NUMBER")]
     pub(super) max_watches: Option<String>,
-    /// Watches of one user at once [env: MAX_WATCHES_PER_USER] [default: 500]
+    /// Watches of one user at once [env: MAX_WATCHES_PER_USER] [default: 125]
     #[arg(long, value_name = "NUMBER")]
     pub(super) max_watches_per_user: Option<String>,
     /// Connections at once, at least 8; a quarter is kept for new connections and probes, an eighth for the front proxy [env: MAX_CONNECTIONS] [default: 256]

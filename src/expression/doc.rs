@@ -16,9 +16,10 @@ use crate::json::JsonFault;
 /// Bytes of JSON: twenty times what etcd accepts for one object by default.
 const MAX_BYTES: usize = 32 << 20;
 
-/// Values kept of one object (56 bytes each): an object at etcd's limit of 1.5 MiB
-/// has fewer even if it is one list of single digits.
-const MAX_VALUES: usize = 1_000_000;
+/// Values kept of one object (56 bytes each, twice while decoding): as many as all rules
+/// together may take steps for it ([`super::STEPS_PER_OBJECT`]). Rules that need more
+/// values of an object could not read them all.
+const MAX_VALUES: usize = 100_000;
 
 /// Members up to which looking at each is faster than a binary search.
 const LINEAR: usize = 8;
@@ -74,7 +75,7 @@ impl<'a> Doc<'a> {
     ///
     /// # Errors
     /// If `json` is not the JSON of an object, nests deeper than 127, or is larger
-    /// than 32 MiB or a million needed values.
+    /// than 32 MiB or 100,000 needed values.
     pub fn parse(json: &'a [u8], projection: &Projection) -> Result<Doc<'a>, DocError> {
         let doc = Self::parse_value(json, projection)?;
         match doc.root {

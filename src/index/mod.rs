@@ -196,11 +196,10 @@ impl Bounds {
     /// How many times its bytes a ring may have while its changes are young.
     const TIMES: usize = 12;
 
-    /// And how many bytes at most. When a rule with 10,000 operations of 1.6 KB is
-    /// renamed, each of them completes and goes: 40 MB of objects that only the ring
-    /// holds. What the writer did to make them had them all in memory already, and what
-    /// they were is no longer in the map; the Deployment has room for it many times over.
-    const MOST: usize = 48 << 20;
+    /// And how many bytes at most. When a rule with 10,000 operations is renamed, each of
+    /// them completes and goes: 20,000 changes, whose packed objects (0.4 KB each) only
+    /// the ring holds. docs/architecture.md has this in the sum of the memory.
+    const MOST: usize = 24 << 20;
 
     /// Bytes that the ring holds at the very most, whatever is committed.
     pub fn most(&self) -> usize {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Objects that are remembered one by one, some 200 bytes each. Of further objects, only
 /// their namespace and the operations are remembered, until the next list of all objects.
-const MAX_OBJECTS: usize = 1_000;
+const MAX_OBJECTS: usize = 250;
 
 /// The least time between two lists that this room asks for. A list costs the
 /// kube-apiserver as much as the first one.

@@ -35,7 +35,7 @@ const PAGE: usize = 500;
 const SMALL_PAGE: usize = 10;
 
 /// Longest answer that is read, in bytes.
-const ANSWER: usize = 32 << 20;
+const ANSWER: usize = 16 << 20;
 
 /// What is waited after a 429 that does not say how long, as client-go does.
 const RETRY_AFTER: Duration = Duration::from_secs(1);

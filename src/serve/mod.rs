@@ -123,15 +123,15 @@ impl Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            // kube-apiserver's `--max-requests-inflight`. Each may have some 150 KB that
-            // its client is slow to take.
-            requests: 400,
-            // Each may have some 50 KB that its client is slow to take: 100 MB together,
-            // which the Deployment's limit of memory (256 MiB) has room for beside the requests'..
-            watches: 2000,
+            // A request takes some milliseconds, so that more than these are in flight only
+            // while clients are slow to take their answers. Each may have some 150 KB of
+            // its answer in memory: 15 MB together. docs/architecture.md has the sum.
+            requests: 100,
+            // Each may have some 50 KB that its client is slow to take: 25 MB together.
+            watches: 500,
             // More than a dashboard or a controller with many informers opens, so that
             // no three users can take all places.
-            watches_per_user: 500,
+            watches_per_user: 125,
             // The aggregator needs a few, each with up to a thousand streams. Each may hold
             // 200 KB of a request that nobody has seen yet: 50 MB together.
             connections: 256,
@@ -148,7 +148,7 @@ const REFUSALS: usize = 300;
 
 /// Answers on their way at once to what everybody may ask for. Their bodies are shared, or
 /// short; a stream takes some 5 KB.
-const OPEN: usize = 2000;
+const OPEN: usize = 1000;
 
 /// Whether there is anything to serve yet, or still.
 #[derive(Debug, Default)]

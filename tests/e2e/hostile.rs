@@ -133,7 +133,7 @@ const UNWRITTEN: [(&str, &str); 1] = [("PERSISTENCE", "off")];
 
 /// The most memory that a process has had resident, in bytes; 0 where that cannot be
 /// told.
-fn peak_memory(pid: u32) -> u64 {
+pub fn peak_memory(pid: u32) -> u64 {
     resident(pid, "VmHWM:")
 }
 

@@ -34,6 +34,7 @@ mod installation;
 mod kubectl;
 mod language;
 mod leaks;
+mod many_targets;
 mod operations;
 mod persistence;
 mod plugin;

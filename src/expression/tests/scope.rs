@@ -436,7 +436,7 @@ fn what_is_not_an_object_or_too_much_is_refused() {
     }
     let deep = format!("{{\"a\":{}1{}}}", "[".repeat(200), "]".repeat(200));
     assert!(matches!(refused(deep.as_bytes()), DocError::NoJson(_)));
-    let many = format!("{{\"a\":[{}1]}}", "1,".repeat(1_000_000));
+    let many = format!("{{\"a\":[{}1]}}", "1,".repeat(100_000));
     assert_eq!(refused(many.as_bytes()), DocError::TooManyValues);
     let large = format!("{{\"a\":\"{}\"}}", "a".repeat(32 << 20));
     assert_eq!(refused(large.as_bytes()), DocError::TooLong);

@@ -9,7 +9,8 @@ use crate::persistence::Persisting;
 use serde_json::json;
 use std::time::Duration;
 
-/// Requests at once: below what one connection, or the watches of one user, may have.
+/// Requests at once: below what one connection may have. Of watches, a user's share is
+/// served and the others get a 429.
 const STREAMS: usize = 400;
 /// Who may list and watch, by this name.
 const READER: &str = "hostile-reader";

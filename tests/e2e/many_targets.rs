@@ -1,0 +1,116 @@
+//! Sixty targets with two hundred objects each, read at once.
+
+use crate::harness::{CRD, Kind, World, crd, eventually, rule_set, shared, so, text};
+use crate::hostile::peak_memory;
+use futures::{StreamExt as _, stream};
+use serde_json::{Value, json};
+
+const TARGETS: usize = 60;
+const OBJECTS: usize = 200;
+
+/// Requests at once.
+const AT_ONCE: usize = 32;
+
+const GROUP: &str = "many.e2e.example.com";
+
+fn kinds() -> Vec<Kind> {
+    let kind = |number: usize| Kind {
+        api_version: "many.e2e.example.com/v1",
+        // A few for each run.
+        kind: format!("Many{number:02}").leak(),
+        plural: format!("many{number:02}s").leak(),
+    };
+    (0..TARGETS).map(kind).collect()
+}
+
+/// Lets the server read the group.
+async fn allow(world: &World) {
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "e2e-many-targets"},
+        "rules": [{"apiGroups": [GROUP], "resources": ["*"], "verbs": ["get", "list", "watch"]}],
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "e2e-many-targets"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+            "name": "e2e-many-targets",
+        },
+        "subjects": [{
+            "kind": "ServiceAccount", "namespace": "ifo-system", "name": "ifo-apiserver",
+        }],
+    });
+    world.apply(&[role, binding]).await;
+}
+
+async fn fill(world: &World, kind: &Kind, namespace: &str) {
+    let path = kind.path(Some(namespace));
+    // A new resource is served some time after its definition is accepted.
+    eventually(&format!("{} are served", kind.plural), async || {
+        let answer = world.admin.get(&path).await;
+        so(answer.code == 200, answer)
+    })
+    .await;
+    let padding = "x".repeat(2_000);
+    let create = async |number: usize| {
+        let state = if number == 0 { "Busy" } else { "Idle" };
+        let object = json!({
+            "apiVersion": kind.api_version, "kind": kind.kind,
+            "metadata": {"name": format!("{}-{number}", kind.plural)},
+            "padding": padding, "status": {"state": state},
+        });
+        world.admin.post(&path, &object).await.ok();
+    };
+    let creations = stream::iter((0..OBJECTS).map(create));
+    creations.buffer_unordered(AT_ONCE).collect::<()>().await;
+}
+
+#[test]
+fn sixty_targets_are_read_within_the_memory_limit() {
+    shared(async |world| {
+        let namespace = world.namespace("many").await;
+        allow(world).await;
+        let kinds = kinds();
+        let definitions: Vec<_> = kinds.iter().map(|kind| crd(kind, "Namespaced")).collect();
+        world.apply(&definitions).await;
+        stream::iter(&kinds)
+            .for_each(|kind| fill(world, kind, namespace))
+            .await;
+
+        let rule_sets: Vec<Value> = kinds
+            .iter()
+            .map(|kind| {
+                let rules = [("Busy", "object.status.state == 'Busy'")];
+                rule_set(&format!("{namespace}-{}", kind.plural), kind, &rules)
+            })
+            .collect();
+        world.apply(&rule_sets).await;
+        let all = format!("{TARGETS} operations in {namespace}");
+        let operations = eventually(&all, async || {
+            let operations = world.operations(namespace).await;
+            so(operations.len() == TARGETS, operations.len())?;
+            Ok(operations)
+        })
+        .await;
+        assert!(
+            operations
+                .iter()
+                .all(|it| text(it, "/spec/operation") == "Busy")
+        );
+        let server = world.server.lock().await;
+        let peak = peak_memory(server.pid());
+        assert!(
+            peak < server.memory_limit(),
+            "{} MiB at the peak",
+            peak >> 20
+        );
+        drop(server);
+
+        // Others in this process need no resources of these.
+        for kind in &kinds {
+            let path = format!("{}/{}.{GROUP}", CRD.path(None), kind.plural);
+            world.admin.delete(&path).await.ok();
+        }
+    });
+}
