@@ -102,7 +102,7 @@ async fn group_that_is_served_in_another_version_is_told_from_one_that_is_not() 
         match discovery.resolve(&gvr("cows")).await {
             Resolution::NotServed { group_served, .. } => assert_eq!(Some(group_served), served),
             Resolution::Unknown { .. } => assert_eq!(served, None),
-            other => panic!("{other:?}"),
+            served @ Resolution::Served { .. } => panic!("{served:?}"),
         }
     }
 }

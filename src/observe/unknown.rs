@@ -24,7 +24,7 @@ pub(super) struct UnknownObjects {
     objects: HashMap<Arc<str>, Remembered>,
     /// Objects beyond [`MAX_OBJECTS`]: one entry for each rule set, operation and namespace,
     /// however many objects there are.
-    beyond: BTreeMap<(usize, Option<Arc<str>>, Arc<str>), u64>,
+    beyond: BTreeMap<Many, u64>,
     /// Rises with each list, so that objects that a list does not bring are found.
     list: u64,
     listing: bool,
@@ -33,6 +33,10 @@ pub(super) struct UnknownObjects {
     /// Whether a list was asked for, and when the last one was.
     relisted: Option<Instant>,
 }
+
+/// The objects of one namespace (None: cluster-scoped objects) on which the detection of one
+/// operation is unknown: the place of the rule set in the book, the namespace, the operation.
+type Many = (usize, Option<Arc<str>>, Arc<str>);
 
 /// One object.
 struct Remembered {

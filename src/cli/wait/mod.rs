@@ -502,8 +502,8 @@ impl Waiting {
     fn holds(&self) -> String {
         let mut ignored = but_ignored(&self.gate);
         if !self.ignored.is_empty() {
-            let names = self.ignored.join(", ");
-            ignored += &format!("; whether these rule sets work was ignored: {names}");
+            ignored += "; whether these rule sets work was ignored: ";
+            ignored += &self.ignored.join(", ");
         }
         match self.gate.goal() {
             Goal::Idle => format!("idle: no operation in flight{ignored}"),

@@ -454,7 +454,7 @@ async fn object_that_is_no_rule_set_is_reported_until_it_is_one_or_gone() {
 #[tokio::test(start_paused = true)]
 async fn rule_set_that_changed_is_reported_until_its_target_has_been_listed_again() {
     let first = rule_set("a", "cars", "true");
-    let mut world = started(&[first.clone()]).await;
+    let mut world = started(std::slice::from_ref(&first)).await;
     world.catch_up().await;
     assert_eq!(gaps(&world), []);
     world.apply(&edited(first, "false"));
