@@ -12,6 +12,10 @@ const MAX_NAMED: usize = 10;
 const NONE_INSTALLED: &str = "no rule set is installed, so no operation can be detected";
 const NOT_READ: &str = "the rule sets have not been read yet, operations may be missing";
 
+/// The header of a list or watch of operations that no rule set makes incomplete. Without it
+/// and without a warning, nothing is known: an older server sends neither.
+pub const COMPLETE_HEADER: &str = "ifo-complete";
+
 /// Which rule sets may miss operations at present.
 pub trait Completeness: Send + Sync + 'static {
     /// The rule sets that may miss operations which would be listed in `namespace`; empty

@@ -6,7 +6,7 @@ mod tests;
 
 use super::address::{is_plain, with_scheme};
 use super::problem::{Problem, causes};
-use crate::api::completeness::Incomplete;
+use crate::api::completeness::{COMPLETE_HEADER, Incomplete};
 use crate::api::duration;
 use crate::proxy::proxy;
 use http_body_util::BodyExt as _;
@@ -416,12 +416,31 @@ fn find<'a, T: Clone + 'a>(
 pub(super) struct Answer {
     /// The body.
     pub(super) text: String,
-    /// Why operations may be missing from it, if it is a list of operations.
-    pub(super) incomplete: Option<Incomplete>,
+    /// Whether operations may be missing from it, if it is a list of operations.
+    pub(super) completeness: ListCompleteness,
 }
 
-/// What our server's `Warning` header says; others may warn of other things.
-fn incomplete(headers: &http::HeaderMap) -> Option<Incomplete> {
+/// What a server says of a list of operations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ListCompleteness {
+    /// No operation is missing.
+    Complete,
+    /// Operations may be missing, for this reason.
+    Incomplete(Incomplete),
+    /// Nothing: it is an older server, or not the live API.
+    NotStated,
+}
+
+/// What the headers of our server say; others may warn of other things.
+fn completeness(headers: &http::HeaderMap) -> ListCompleteness {
+    match warning(headers) {
+        Some(incomplete) => ListCompleteness::Incomplete(incomplete),
+        None if headers.contains_key(COMPLETE_HEADER) => ListCompleteness::Complete,
+        None => ListCompleteness::NotStated,
+    }
+}
+
+fn warning(headers: &http::HeaderMap) -> Option<Incomplete> {
     let values = headers.get_all(http::header::WARNING).into_iter();
     values
         .filter_map(|value| value.to_str().ok())
@@ -504,7 +523,7 @@ impl Server {
         }
         Ok(Answer {
             text: String::from_utf8(bytes.into()).map_err(kube::Error::FromUtf8)?,
-            incomplete: incomplete(&parts.headers),
+            completeness: completeness(&parts.headers),
         })
     }
 

@@ -6,7 +6,7 @@ mod follow;
 
 pub(super) use follow::{Change, Follower};
 
-use super::connect::Server;
+use super::connect::{ListCompleteness, Server};
 use super::filter::Filters;
 use super::operation::Operation;
 use super::output::complain;
@@ -110,8 +110,8 @@ pub(super) struct Source {
     keep_raw: bool,
     /// What is not as usual.
     unusual: Option<String>,
-    /// Why operations may be missing, as the newest answer for each namespace says.
-    incomplete: Mutex<BTreeMap<Option<String>, Incomplete>>,
+    /// Whether operations may be missing, as the newest answer for each namespace says.
+    completeness: Mutex<BTreeMap<Option<String>, ListCompleteness>>,
 }
 
 impl Source {
@@ -148,7 +148,7 @@ impl Source {
             filters,
             keep_raw,
             unusual: None,
-            incomplete: Mutex::default(),
+            completeness: Mutex::default(),
         };
         let mut listed = source.list_what_is_served().await;
         if let Err(Problem::NotFound(_)) = listed {
@@ -195,20 +195,29 @@ impl Source {
             filters,
             keep_raw: self.keep_raw,
             unusual: None,
-            incomplete: Mutex::default(),
+            completeness: Mutex::default(),
         }
     }
 
     /// Why operations may be missing from the newest list, or from the newest probe.
     pub(super) fn incomplete(&self) -> Option<Incomplete> {
-        let newest = self.incomplete.lock();
+        match self.completeness() {
+            ListCompleteness::Incomplete(incomplete) => Some(incomplete),
+            ListCompleteness::Complete | ListCompleteness::NotStated => None,
+        }
+    }
+
+    /// The same, as the server states it.
+    fn completeness(&self) -> ListCompleteness {
+        let newest = self.completeness.lock();
         let newest = newest.unwrap_or_else(PoisonError::into_inner);
-        newest.values().cloned().reduce(worse)
+        let all = newest.values().cloned().reduce(worse);
+        all.unwrap_or(ListCompleteness::NotStated)
     }
 
     /// Asks the server why operations may be missing, without listing them. Only rule sets
     /// that may find an operation which the filters select are asked for.
-    pub(super) async fn probe(&self) -> Result<Option<Incomplete>, Problem> {
+    pub(super) async fn probe(&self) -> Result<ListCompleteness, Problem> {
         let places = match &self.namespaces {
             Some(namespaces) => namespaces.iter().map(|it| Some(it.as_str())).collect(),
             None => vec![self.place()],
@@ -220,7 +229,7 @@ impl Source {
             .buffered(AT_ONCE)
             .try_collect::<()>()
             .await?;
-        Ok(self.incomplete())
+        Ok(self.completeness())
     }
 
     async fn probe_in(&self, namespace: Option<&str>) -> Result<(), Problem> {
@@ -229,18 +238,14 @@ impl Source {
         let uri = format!("{}?{query}", self.path(namespace));
         let resource = self.served.resource();
         let answer = self.server.answer(&uri, resource, namespace).await?;
-        self.learn(namespace, answer.incomplete);
+        self.learn(namespace, answer.completeness);
         Ok(())
     }
 
-    fn learn(&self, namespace: Option<&str>, incomplete: Option<Incomplete>) {
-        let newest = self.incomplete.lock();
+    fn learn(&self, namespace: Option<&str>, completeness: ListCompleteness) {
+        let newest = self.completeness.lock();
         let mut newest = newest.unwrap_or_else(PoisonError::into_inner);
-        let namespace = namespace.map(str::to_owned);
-        match incomplete {
-            Some(incomplete) => newest.insert(namespace, incomplete),
-            None => newest.remove(&namespace),
-        };
+        newest.insert(namespace.map(str::to_owned), completeness);
     }
 
     /// Lists the operations that are meant, all phases that are.
@@ -350,7 +355,7 @@ impl Source {
             let uri = format!("{}?{query}", self.path(namespace));
             let resource = self.served.resource();
             let answer = self.server.answer(&uri, resource, namespace).await?;
-            self.learn(namespace, answer.incomplete);
+            self.learn(namespace, answer.completeness);
             let text = answer.text;
             let unreadable = |error: serde_json::Error| {
                 Problem::Other(format!("{uri}: the answer cannot be read: {error}"))
@@ -386,23 +391,30 @@ impl Source {
     }
 }
 
-/// What two namespaces say together: all rule sets that one of them names.
-fn worse(one: Incomplete, other: Incomplete) -> Incomplete {
-    let (mut one, other) = match (one, other) {
-        (Incomplete::NotWorking(one), Incomplete::NotWorking(other)) => (one, other),
-        (Incomplete::NotWorking(_), other) => return other,
-        (one, _) => return one,
-    };
+/// What the answers for two namespaces say together: all rule sets that one of them names.
+fn worse(one: ListCompleteness, other: ListCompleteness) -> ListCompleteness {
+    use Incomplete::NotWorking as Sets;
+    use ListCompleteness::{Complete, Incomplete as Gaps, NotStated};
+    match (one, other) {
+        (Gaps(Sets(one)), Gaps(Sets(other))) => Gaps(Sets(merged(one, other))),
+        // The other reasons cover all rule sets.
+        (Gaps(Sets(_)), Gaps(all)) | (Gaps(all), _) | (_, Gaps(all)) => Gaps(all),
+        (Complete, Complete) => Complete,
+        (NotStated, _) | (_, NotStated) => NotStated,
+    }
+}
+
+fn merged(mut one: NotWorking, other: NotWorking) -> NotWorking {
     for named in other.named {
         if !one.named.iter().any(|it| it.name == named.name) {
             one.named.push(named);
         }
     }
-    Incomplete::NotWorking(NotWorking {
+    NotWorking {
         count: one.count.max(other.count).max(one.named.len()),
         total: one.total.max(other.total),
         named: one.named,
-    })
+    }
 }
 
 /// All namespaces that the user can know of: all, or (`OpenShift`) their projects, or the

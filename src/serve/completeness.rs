@@ -8,14 +8,15 @@
 use super::Shared;
 use super::request::{Query, Request};
 use super::select::Reviewed;
-use crate::api::completeness::{Gap, Gaps, Incomplete, Named, NotWorking};
+use crate::api::completeness::{COMPLETE_HEADER, Gap, Gaps, Incomplete, Named, NotWorking};
 use crate::api::{GROUP, VERSION, labels, live, ruleset};
 use crate::auth::{Attributes, Decision, Requirement, User};
 use axum::response::Response;
-use http::HeaderValue;
 use http::header::WARNING;
+use http::{HeaderName, HeaderValue};
 
-/// Adds the header to the answer of a list or watch of operations.
+/// Adds the header to the answer of a list or watch of operations, or states that the answer
+/// is complete.
 pub async fn warn(
     shared: &Shared,
     request: &Request,
@@ -40,6 +41,9 @@ pub async fn warn(
         let affecting = |gap: &Gap| may_match(gap, &selectors);
         let gaps: Vec<Gap> = rule_sets.into_iter().filter(affecting).collect();
         if gaps.is_empty() {
+            let complete = HeaderName::from_static(COMPLETE_HEADER);
+            let headers = response.headers_mut();
+            headers.insert(complete, HeaderValue::from_static("true"));
             return;
         }
         let count = gaps.len();

@@ -1185,7 +1185,13 @@ fn an_empty_list_says_whether_filters_or_missing_rule_sets_are_why() {
         assert_eq!(some.err, "No operations in flight that fit the filters.\n");
     }
     let (_runtime, address) = serve(|request| match request.uri().path() {
-        LIVE => list(&[], ""),
+        LIVE => {
+            let mut empty = list(&[], "");
+            let warning = "299 - \"no rule set is installed, so no operation can be detected\"";
+            let headers = empty.headers_mut();
+            headers.insert("warning", warning.parse().expect("a header"));
+            empty
+        }
         RULE_SETS => body(&json!({"items": []})),
         _ => not_found(),
     });

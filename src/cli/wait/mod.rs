@@ -458,12 +458,12 @@ impl Waiting {
                 "there is no rule set {unknown:?}; see: kubectl get ors"
             )));
         }
-        let incomplete = source.probe().await?;
+        let completeness = source.probe().await?;
         match rule_sets {
-            Ok(rule_sets) => Ok(rule_sets.sight(&self.filters, incomplete.as_ref(), &self.ignored)),
+            Ok(rule_sets) => Ok(rule_sets.sight(&self.filters, &completeness, &self.ignored)),
             Err(refused @ Problem::Forbidden { .. }) => Ok(sight_without_rule_sets(
                 &self.filters,
-                incomplete.as_ref(),
+                &completeness,
                 &refused,
             )),
             Err(problem) => Err(problem),

@@ -4,7 +4,7 @@
 
 use crate::api::completeness::{Incomplete, NotWorking};
 use crate::api::{GROUP, Gvr, VERSION, labels, ruleset};
-use crate::cli::connect::Server;
+use crate::cli::connect::{ListCompleteness, Server};
 use crate::cli::filter::{FilterValue, Filters};
 use crate::cli::kinds::ChosenKind;
 use crate::cli::problem::{HOME, Problem};
@@ -97,12 +97,12 @@ impl RuleSets {
         server.get(&uri, &format!("{plural}.{GROUP}"), None).await
     }
 
-    /// Whether an operation that `filters` select would be seen. `incomplete` is what the
-    /// server warns of; rule sets in `ignored` do not count.
+    /// Whether an operation that `filters` select would be seen. `completeness` is what the
+    /// server says of the list; rule sets in `ignored` do not count.
     pub(crate) fn sight(
         &self,
         filters: &Filters,
-        incomplete: Option<&Incomplete>,
+        completeness: &ListCompleteness,
         ignored: &[String],
     ) -> Sight {
         if self.items.is_empty() {
@@ -142,10 +142,13 @@ impl RuleSets {
             let unseen = names(unseen.into_iter());
             return Sight::Dim(format!("the server has not seen rule set {unseen} yet"));
         }
-        match incomplete {
-            None => Sight::Clear,
-            Some(Incomplete::NotWorking(sets)) => not_working(sets, &counted, ignored),
-            Some(other) => Sight::Dim(other.to_string()),
+        match completeness {
+            ListCompleteness::Incomplete(Incomplete::NotWorking(sets)) => {
+                not_working(sets, &counted, ignored)
+            }
+            ListCompleteness::Incomplete(other) => Sight::Dim(other.to_string()),
+            ListCompleteness::Complete => Sight::Clear,
+            ListCompleteness::NotStated => not_ready(&counted),
         }
     }
 
@@ -160,19 +163,33 @@ impl RuleSets {
 /// sets of the namespaces, but nothing tells whether a filter can match anything.
 pub(crate) fn sight_without_rule_sets(
     filters: &Filters,
-    incomplete: Option<&Incomplete>,
+    completeness: &ListCompleteness,
     refused: &Problem,
 ) -> Sight {
     let only_namespace = filters.component.is_empty()
         && filters.kind.is_empty()
         && filters.operation.is_empty()
         && filters.selector.is_none();
-    match incomplete {
-        Some(incomplete) => Sight::Dim(incomplete.to_string()),
-        None if only_namespace => Sight::Clear,
-        None => Sight::Blind(format!(
+    match completeness {
+        ListCompleteness::Incomplete(incomplete) => Sight::Dim(incomplete.to_string()),
+        ListCompleteness::Complete if only_namespace => Sight::Clear,
+        ListCompleteness::Complete => Sight::Blind(format!(
             "{refused}; without that, only --namespace can be used as a filter"
         )),
+        ListCompleteness::NotStated => Sight::Blind(refused.to_string()),
+    }
+}
+
+/// An older server does not say whether its lists are complete, so the status of the rule
+/// sets decides.
+fn not_ready(counted: &[&RuleSet]) -> Sight {
+    let mut reasons = counted
+        .iter()
+        .filter(|it| !it.ready().is_some_and(|ready| ready.status == "True"))
+        .map(|it| format!("{}{}", it.metadata.name, it.why()));
+    match reasons.next() {
+        None => Sight::Clear,
+        Some(first) => Sight::Dim(format!("a rule set is not working: {first}")),
     }
 }
 
@@ -425,7 +442,7 @@ mod tests {
 
     fn sight(items: &[Value], filters: &Filters) -> Sight {
         let rule_sets: RuleSets = serde_json::from_value(json!({ "items": items })).unwrap();
-        rule_sets.sight(filters, None, &[])
+        rule_sets.sight(filters, &ListCompleteness::Complete, &[])
     }
 
     fn of(component: &str) -> Filters {
@@ -460,7 +477,11 @@ mod tests {
     fn warned(items: &[Value], filters: &Filters, warning: &Incomplete, ignored: &[&str]) -> Sight {
         let rule_sets: RuleSets = serde_json::from_value(json!({ "items": items })).unwrap();
         let ignored: Vec<String> = ignored.iter().map(|&it| it.to_owned()).collect();
-        rule_sets.sight(filters, Some(warning), &ignored)
+        rule_sets.sight(
+            filters,
+            &ListCompleteness::Incomplete(warning.clone()),
+            &ignored,
+        )
     }
 
     #[test]
@@ -485,6 +506,18 @@ mod tests {
             warned(&items, &of("A"), &warning(1, &["b"]), &[]),
             Sight::Clear
         );
+    }
+
+    #[test]
+    fn status_decides_where_the_server_does_not_say_whether_lists_are_complete() {
+        let items = [
+            rule_set("a", "True", "Watching"),
+            rule_set("b", "False", "WatchFailed"),
+        ];
+        let rule_sets: RuleSets = serde_json::from_value(json!({ "items": items })).unwrap();
+        let said = |filters: &Filters| rule_sets.sight(filters, &ListCompleteness::NotStated, &[]);
+        assert_eq!(said(&of("a")), Sight::Clear);
+        assert!(matches!(said(&of("b")), Sight::Dim(why) if why.contains("b: because")));
     }
 
     #[test]
@@ -519,14 +552,20 @@ mod tests {
             namespace: Some("shop".to_owned()),
             ..Filters::default()
         };
-        let sight = |filters: &Filters, warning: Option<&Incomplete>| {
-            sight_without_rule_sets(filters, warning, &refused)
+        let sight = |filters: &Filters, said: &ListCompleteness| {
+            sight_without_rule_sets(filters, said, &refused)
         };
-        assert_eq!(sight(&own, None), Sight::Clear);
-        let warning = warning(1, &[]);
-        assert!(matches!(sight(&own, Some(&warning)), Sight::Dim(_)));
+        let complete = ListCompleteness::Complete;
+        assert_eq!(sight(&own, &complete), Sight::Clear);
+        let incomplete = ListCompleteness::Incomplete(warning(1, &[]));
+        assert!(matches!(sight(&own, &incomplete), Sight::Dim(_)));
         // It may be a typo.
-        assert!(matches!(sight(&of("kubvirt"), None), Sight::Blind(_)));
+        assert!(matches!(sight(&of("kubvirt"), &complete), Sight::Blind(_)));
+        // An older server warns of nothing.
+        assert!(matches!(
+            sight(&own, &ListCompleteness::NotStated),
+            Sight::Blind(_)
+        ));
     }
 
     #[test]
