@@ -20,6 +20,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 /// list anew, and each status is a write.
 const GATHER: Duration = Duration::from_millis(500);
 
+/// Feeds that report that they are up to date are reported together. Everything else is
+/// reported at once, since operations may be missing from then on.
+const REPORT: Duration = Duration::from_millis(50);
+
 /// How often statuses are compared with what the feeds leave in
 /// [`Activity`](super::Activity) without a word: an author who tries a rule out waits no
 /// longer than this, or the requeue interval, for its failure.
@@ -75,6 +79,8 @@ pub struct Controller {
     publish: Alarm,
     /// When to write statuses next.
     review: Alarm,
+    /// When to report next which rule sets work.
+    report: Alarm,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -98,6 +104,7 @@ impl Controller {
             first: First::Reading,
             publish: Alarm::default(),
             review: Alarm::default(),
+            report: Alarm::default(),
         }
     }
 
@@ -127,6 +134,7 @@ impl Controller {
                     self.write_statuses(&mut writes);
                 }
                 () = self.review.rings() => self.write_statuses(&mut writes),
+                () = self.report.rings() => self.report.within(Duration::ZERO),
             }
             if self.first == First::Resolving && lookups.is_idle() {
                 // The first picture does not wait for a gathering.
@@ -134,12 +142,14 @@ impl Controller {
                     return;
                 }
                 self.first = First::Done;
+                self.report.within(Duration::ZERO);
                 self.write_statuses(&mut writes);
             }
-            let read = self.first == First::Done;
-            outputs
-                .report
-                .send_replace(Arc::new(self.registry.report(read)));
+            if self.first == First::Done && self.report.is_due() {
+                let report = Arc::new(self.registry.report());
+                outputs.report.send_replace(report);
+                self.report.clear();
+            }
             let unread = self.registry.unread();
             outputs.unread.send_if_modified(|last| {
                 let news = **last != unread;
@@ -163,6 +173,7 @@ impl Controller {
     }
 
     async fn rule_set(&mut self, event: RuleSetEvent, lookups: &mut Lookups) {
+        self.report.within(Duration::ZERO);
         match event {
             RuleSetEvent::Reset => self.told = Some(HashSet::new()),
             RuleSetEvent::Applied(object) => {
@@ -216,6 +227,8 @@ impl Controller {
             return;
         }
         self.review.within(GATHER);
+        self.report
+            .within(if failed { Duration::ZERO } else { REPORT });
         if failed {
             // It may be that the resource is gone.
             lookups.ask(vec![target], true);
@@ -224,6 +237,7 @@ impl Controller {
 
     fn resolved(&mut self, target: &Arc<Gvr>, resolution: Resolution) {
         if self.registry.resolved(target, resolution) {
+            self.report.within(Duration::ZERO);
             self.publish.within(GATHER);
         }
     }
@@ -243,6 +257,7 @@ impl Controller {
             return true; // Books of half of the rule sets would be replaced at once.
         }
         self.publish.clear();
+        self.report.within(Duration::ZERO);
         for publication in self.registry.publish() {
             if outputs.publications.send(publication).await.is_err() {
                 return false;
@@ -298,6 +313,10 @@ impl Alarm {
 
     fn clear(&mut self) {
         self.0 = None;
+    }
+
+    fn is_due(&self) -> bool {
+        self.0.is_some_and(|at| at <= Instant::now())
     }
 
     /// Never while it is not set, and once for each time it is set.

@@ -47,6 +47,8 @@ pub struct RuleBook {
     pub namespaced: bool,
     /// The rule sets, by name.
     pub rule_sets: Vec<Arc<RuleSet>>,
+    /// Whether each rule set names its namespaces, so that each of these has a feed.
+    pub by_namespace: bool,
     /// The fields that rules and the identity of a subject need.
     pub projection: Projection,
     /// The same, and the times of managedFields: for what a feed lists at its start.
@@ -75,7 +77,12 @@ impl RuleBook {
         }
         let mut initial_projection = projection.clone();
         initial_projection.add(crate::evaluate::MANAGED_TIME_PATH);
+        let by_namespace = !rule_sets.is_empty()
+            && rule_sets
+                .iter()
+                .all(|rule_set| rule_set.namespaces.is_some());
         Self {
+            by_namespace,
             generation,
             target,
             kind,

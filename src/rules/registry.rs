@@ -257,8 +257,8 @@ impl Registry {
         unread
     }
 
-    /// Which rule sets work. `read`: whether these are the rule sets of the cluster.
-    pub(super) fn report(&self, read: bool) -> Report {
+    /// Which rule sets work.
+    pub(super) fn report(&self) -> Report {
         let rule_sets = self.rule_sets.iter().map(|(name, known)| {
             let target = self.targets.get(&known.target);
             Reported {
@@ -273,7 +273,7 @@ impl Registry {
             state: State::Idle(report::NOT_READABLE),
         });
         Report {
-            read,
+            read: true,
             rule_sets: rule_sets.chain(unreadable).collect(),
         }
     }

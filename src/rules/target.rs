@@ -258,8 +258,8 @@ impl Target {
 
 /// The namespaces whose feeds serve a rule set of a book; None is the feed of all of them.
 fn wanted<'a>(book: &RuleBook, rule_set: &'a RuleSet) -> Vec<Option<&'a str>> {
-    match (book.namespaces(), &rule_set.namespaces) {
-        (Some(_), Some(own)) => own.iter().map(|own| Some(own.as_str())).collect(),
+    match (book.by_namespace, &rule_set.namespaces) {
+        (true, Some(own)) => own.iter().map(|own| Some(own.as_str())).collect(),
         _ => vec![None],
     }
 }
