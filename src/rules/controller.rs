@@ -145,10 +145,13 @@ impl Controller {
                 self.report.within(Duration::ZERO);
                 self.write_statuses(&mut writes);
             }
-            if self.first == First::Done && self.report.is_due() {
-                let report = Arc::new(self.registry.report());
-                outputs.report.send_replace(report);
+            if self.report.is_due() {
                 self.report.clear();
+                // Until then, the report says that the rule sets have not been read.
+                if self.first == First::Done {
+                    let report = Arc::new(self.registry.report());
+                    outputs.report.send_replace(report);
+                }
             }
             let unread = self.registry.unread();
             outputs.unread.send_if_modified(|last| {
