@@ -398,7 +398,7 @@ fn worse(one: ListCompleteness, other: ListCompleteness) -> ListCompleteness {
     match (one, other) {
         (Gaps(Sets(one)), Gaps(Sets(other))) => Gaps(Sets(merged(one, other))),
         // The other reasons cover all rule sets.
-        (Gaps(Sets(_)), Gaps(all)) | (Gaps(all), _) | (_, Gaps(all)) => Gaps(all),
+        (Gaps(Sets(_)) | Complete | NotStated, Gaps(all)) | (Gaps(all), _) => Gaps(all),
         (Complete, Complete) => Complete,
         (NotStated, _) | (_, NotStated) => NotStated,
     }

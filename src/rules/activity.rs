@@ -95,7 +95,7 @@ impl Activity {
         }
     }
 
-    /// Whether a failure at `now` is to be logged: at most one in [`LOG_EVERY`] seconds is.
+    /// Whether a failure at `now` is to be logged: at most one in a minute is.
     pub fn may_log(&self, now: Timestamp) -> bool {
         let now = now.as_second();
         let due = |logged: i64| (logged == 0 || now - logged >= LOG_EVERY).then_some(now);

@@ -82,12 +82,12 @@ impl RuleBook {
                 .iter()
                 .all(|rule_set| rule_set.namespaces.is_some());
         Self {
-            by_namespace,
             generation,
             target,
             kind,
             namespaced,
             rule_sets,
+            by_namespace,
             projection,
             initial_projection,
         }

@@ -1,7 +1,7 @@
 //! The TLS listener. Enters: connections. Leaves: requests with the certificates of
 //! their peer, over HTTP/2 or HTTP/1.1. Nothing a client does at this level costs the
 //! others more than one of the bounded places for connections. The server accepts every
-//! connection at once, and evicts another one if it must ([`super::connections`]).
+//! connection at once, and evicts another one if it must (`connections` has the rules).
 
 use super::connections::{ClientConnection, Connections, OpenSlot, RequestInFlight};
 use super::delivery::{Exchange, STALLED};

@@ -89,7 +89,8 @@ async fn a_hundred_hostile_rule_sets_at_once_are_told_why_and_disturb_nobody() {
             if ready["reason"] == "InvalidRule" {
                 return Some((name, ready["message"].as_str()?.to_owned()));
             }
-            if ready["status"] != "True" {
+            let unknown = ["EvaluationFailed", "Throttled"];
+            if ready["status"] != "True" && !unknown.iter().any(|it| ready["reason"] == *it) {
                 return None;
             }
             // Harmless, or stopped while it is evaluated.
@@ -107,7 +108,7 @@ async fn a_hundred_hostile_rule_sets_at_once_are_told_why_and_disturb_nobody() {
     .await;
     for (name, message) in &told {
         let refused = message.contains("rules[Hostile].expression: ");
-        let stopped = message.starts_with("rules[Hostile].");
+        let stopped = message.contains("rules[Hostile].");
         assert!(
             message.is_empty() || refused || stopped,
             "{name}: {message}"
