@@ -185,7 +185,7 @@ pub(crate) fn sight_without_rule_sets(
 fn not_ready(counted: &[&RuleSet]) -> Sight {
     let mut reasons = counted
         .iter()
-        .filter(|it| !it.ready().is_some_and(|ready| ready.status == "True"))
+        .filter(|it| it.ready().is_none_or(|ready| ready.status != "True"))
         .map(|it| format!("{}{}", it.metadata.name, it.why()));
     match reasons.next() {
         None => Sight::Clear,
