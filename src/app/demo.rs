@@ -47,7 +47,7 @@ pub(super) async fn run(common: Common, config: Demo, mut signals: Signals) -> a
     app.until_stopped(listening, signals).await
 }
 
-/// What the kubeconfig tells of the demo.
+/// What the kubeconfig says about the demo.
 struct Cluster {
     server: String,
     ca: String,

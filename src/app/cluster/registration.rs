@@ -3,7 +3,7 @@
 //!
 //! While an `APIService` is registered and no server answers for it, no namespace of the
 //! cluster can be deleted. With an owner, the garbage collector deletes the `APIService`
-//! when somebody deletes the server with all its manifests and forgets the registration.
+//! when an administrator deletes the server with all its manifests and forgets the registration.
 
 use futures::StreamExt as _;
 use k8s_openapi::api::rbac::v1::ClusterRole;
