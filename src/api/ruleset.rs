@@ -38,7 +38,7 @@ pub const MAX_LABELS: usize = 32;
 
 /// Most variables in one rule set.
 pub const MAX_VARIABLES: usize = 32;
-/// Longest `debounce` and `appearAfter`, in seconds: what waits is kept in memory.
+/// Longest `debounce`, `appearAfter` and `stateAfter`, in seconds: what waits is kept in memory.
 pub const MAX_WAIT_SECONDS: u64 = 24 * 60 * 60;
 
 /// A label value that is not empty (Kubernetes' `IsValidLabelValue`).
@@ -319,6 +319,13 @@ pub struct Rule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), regex(pattern = DURATION))]
     pub appear_after: Option<String>,
+    /// How long `state` must yield `Blocked` or `Failing` without a break before the
+    /// operation shows that state: a duration of at most 24 hours, 0 by default. Until then
+    /// the operation keeps the state that it showed before, which is `Progressing` at its
+    /// start. `Progressing` is shown at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32), regex(pattern = DURATION))]
+    pub state_after: Option<String>,
 }
 
 impl Rule {

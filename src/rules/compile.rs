@@ -172,6 +172,11 @@ impl Compiler {
                 .as_deref()
                 .and_then(duration::parse)
                 .unwrap_or_default(),
+            state_after: rule
+                .state_after
+                .as_deref()
+                .and_then(duration::parse)
+                .unwrap_or_default(),
         })
     }
 

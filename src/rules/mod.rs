@@ -187,6 +187,8 @@ pub struct Rule {
     pub debounce: Option<Duration>,
     /// How long it must be detected before it is shown.
     pub appear_after: Duration,
+    /// How long `Blocked` or `Failing` must be yielded before the operation shows it.
+    pub state_after: Duration,
 }
 
 /// The elements of an object that a rule is about.

@@ -164,6 +164,7 @@ impl Check {
         for (field, text) in [
             ("debounce", &rule.debounce),
             ("appearAfter", &rule.appear_after),
+            ("stateAfter", &rule.state_after),
         ] {
             let Some(text) = text else { continue };
             match duration::parse(text) {

@@ -112,6 +112,9 @@ pub fn mutants(source: &str) -> Vec<Mutant> {
             (Kind::Sign, sign @ ("==" | "!=" | "<" | "<=" | ">" | ">=")) => {
                 change(token.start, token.end(), opposite(sign));
             }
+            (Kind::Sign, sign @ ("+" | "-" | "*" | "/")) => {
+                change(token.start, token.end(), inverse(sign));
+            }
             (Kind::Sign, sign @ ("&&" | "||")) => {
                 let neutral = if sign == "&&" { "true" } else { "false" };
                 let (start, end) = operands(&tokens, index, sign);
@@ -145,6 +148,15 @@ fn opposite(sign: &str) -> &'static str {
         "<=" => ">",
         ">" => "<=",
         _ => "<",
+    }
+}
+
+fn inverse(sign: &str) -> &'static str {
+    match sign {
+        "+" => "-",
+        "-" => "+",
+        "*" => "/",
+        _ => "*",
     }
 }
 
@@ -191,6 +203,8 @@ fn each_part_of_an_expression_is_changed_by_itself() {
     assert_eq!(changes("a == 'b'"), ["a != 'b'", "a == 'b~'"]);
     assert_eq!(changes("x > 2"), ["x <= 2", "x > 3"]);
     assert_eq!(changes("!a"), ["a"]);
+    assert_eq!(changes("a * b / c"), ["a / b / c", "a * b * c"]);
+    assert_eq!(changes("a + b - c"), ["a - b - c", "a + b + c"]);
     assert_eq!(
         changes("has(a.b) ? c : d"),
         [

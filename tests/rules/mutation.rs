@@ -1,5 +1,6 @@
-//! Whether the fixtures notice when a predicate is changed: each rule's `expression`,
-//! `state` and `outcome`, and the variables that these use.
+//! Checks that a fixture fails when an expression is changed. The expressions are each rule's
+//! `expression`, `state`, `outcome`, `message` and `progress`, and the variables that these
+//! use.
 
 use crate::catalogue::Shipped;
 use crate::fixtures::{self, Fixture};
@@ -9,8 +10,8 @@ use ifo::api::ruleset::{OperationRuleSetSpec, Rule};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Changes that no object can show, each with the reason: file, part of the name of what is
-/// changed, part of the change.
+/// Changes that no object can show: file, part of the name of the changed expression, part of
+/// the change, and the reason.
 const EQUIVALENT: &[(&str, &str, &str, &str)] = &[];
 
 /// One place where an expression stands.
@@ -25,27 +26,33 @@ struct Site {
     only: Option<String>,
 }
 
+/// The fields of a rule whose expressions are changed.
+const FIELDS: [&str; 5] = ["expression", "state", "outcome", "message", "progress"];
+
 fn field<'r>(rule: &'r mut Rule, name: &str) -> Option<&'r mut String> {
     match name {
         "expression" => Some(&mut rule.expression),
         "state" => rule.state.as_mut(),
-        _ => rule.outcome.as_mut(),
+        "outcome" => rule.outcome.as_mut(),
+        "message" => rule.message.as_mut(),
+        "progress" => rule.progress.as_mut(),
+        other => panic!("{other} is not among FIELDS"),
     }
 }
 
-/// The expressions that decide something.
+/// The expressions that are changed, and the variables that they use.
 fn sites(spec: &OperationRuleSetSpec) -> Vec<Site> {
     let mut sites = Vec::new();
-    let mut deciding = String::new();
+    let mut sources = String::new();
     for rule in &spec.rules {
-        for name in ["expression", "state", "outcome"] {
+        for name in FIELDS {
             let mut alone = spec.clone();
             alone.rules = vec![rule.clone()];
             let Some(source) = field(&mut alone.rules[0], name).map(|source| source.clone()) else {
                 continue;
             };
-            deciding.push_str(&source);
-            deciding.push('\n');
+            sources.push_str(&source);
+            sources.push('\n');
             sites.push(Site {
                 name: format!("{}.{name}", rule.operation),
                 source,
@@ -60,11 +67,11 @@ fn sites(spec: &OperationRuleSetSpec) -> Vec<Site> {
     }
     // From the last on: a variable may be used by those behind it.
     for (index, variable) in spec.variables.iter().enumerate().rev() {
-        if !uses(&deciding, &variable.name) {
+        if !uses(&sources, &variable.name) {
             continue;
         }
-        deciding.push_str(&variable.expression);
-        deciding.push('\n');
+        sources.push_str(&variable.expression);
+        sources.push('\n');
         let whole = spec.clone();
         sites.push(Site {
             name: format!("variables.{}", variable.name),
@@ -112,7 +119,7 @@ fn survivors(shipped: &Shipped) -> Vec<String> {
 }
 
 #[test]
-fn a_change_of_any_predicate_is_noticed() {
+fn a_change_of_any_expression_is_noticed() {
     let all = Shipped::all();
     let next = AtomicUsize::new(0);
     let found = Mutex::new(Vec::new());

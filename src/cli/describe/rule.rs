@@ -7,7 +7,7 @@ use crate::cli::source::escape;
 use serde_json::Value;
 
 /// Fields of a rule that are shown, in this order, with their titles.
-const FIELDS: [(&str, &str); 13] = [
+const FIELDS: [(&str, &str); 14] = [
     ("expression", "Expression"),
     ("forEach", "For Each"),
     ("itemKey", "Item Key"),
@@ -21,6 +21,7 @@ const FIELDS: [(&str, &str); 13] = [
     ("supersedes", "Supersedes"),
     ("debounce", "Debounce"),
     ("appearAfter", "Appear After"),
+    ("stateAfter", "State After"),
 ];
 
 /// A rule.
