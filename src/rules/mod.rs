@@ -191,6 +191,18 @@ pub struct Rule {
     pub state_after: Duration,
 }
 
+impl Rule {
+    /// Whether time alone can change the state that the rule yields: the object may have
+    /// been unchanged for longer than the rule has yielded this state.
+    pub fn state_reads_now(&self) -> bool {
+        let list = self.for_each.as_ref().map(|each| &each.list);
+        [Some(&self.expression), list, self.details.state.as_ref()]
+            .into_iter()
+            .flatten()
+            .any(Program::reads_now)
+    }
+}
+
 /// The elements of an object that a rule is about.
 #[derive(Debug, PartialEq)]
 pub struct ForEach {

@@ -31,7 +31,7 @@ const ENDED_FOR: Duration = Duration::from_hours(1);
 pub(super) struct Ledger {
     pub(super) settings: Settings,
     metrics: Arc<Metrics>,
-    /// When debounces end and operations may appear, soonest first.
+    /// When debounces end, operations may appear and states may be shown, soonest first.
     deadlines: BTreeSet<(Instant, OperationId)>,
     /// Operations that ended.
     starts: HashMap<OperationId, Starts>,

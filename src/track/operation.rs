@@ -2,8 +2,10 @@
 
 mod object;
 mod restored;
+mod state;
 
 pub use restored::{Restored, UNCLAIMED};
+pub use state::{Observed, Yielded};
 
 use super::arbitrate::What;
 use crate::api::live::{StartTimeSource, State};
@@ -54,13 +56,13 @@ impl Detection {
         self.rule_set.rules.get(self.says.order)
     }
 
-    /// Whether nobody could tell the difference.
+    /// Whether an operation shows the same for both, except for the state, which may have
+    /// to wait for the rule's `stateAfter`.
     fn shows_the_same(&self, other: &Self) -> bool {
         let (own, its) = (&self.says, &other.says);
         self.rule_set.name == other.rule_set.name
             && self.rule_set.component == other.rule_set.component
             && own.labels == its.labels
-            && own.state.unwrap_or(State::Progressing) == its.state.unwrap_or(State::Progressing)
             && own.reason == its.reason
             && own.message == its.message
             && own.progress == its.progress
@@ -81,6 +83,12 @@ pub struct Operation {
     pub detections: Detections,
     /// The rule set that speaks for it.
     speaker: Arc<Detection>,
+    /// The state that it shows while it is detected.
+    state: State,
+    /// The state that its rule yields. It is shown once it has lasted for the rule's
+    /// `stateAfter`. While the operation settles, it is the state that was shown last: the
+    /// rule's state has to last anew when the operation is detected again.
+    yielded: Yielded,
     /// The run that it is, once a rule has told.
     instance: Option<Arc<str>>,
     /// Names for `detectedBy`: who detects it, or last did.
@@ -119,12 +127,13 @@ impl Start {
 }
 
 impl Operation {
-    /// An operation that `detections` (at least one) see for the first time.
+    /// An operation that `detections` (at least one) see for the first time. It shows
+    /// `Progressing` until [`Operation::update_state`] is called.
     pub fn start(
         identity: &str,
         view: &SubjectView,
         cluster_namespace: &Arc<str>,
-        detections: Detections,
+        (detections, yielded): (Detections, Yielded),
         what: What,
         start: Start,
         now: Timestamp,
@@ -141,6 +150,8 @@ impl Operation {
             detections,
             instance: speaker.says.instance.clone(),
             speaker,
+            state: State::Progressing,
+            yielded,
             detected_by: Vec::new(),
             last_detected: now,
             detected: Detected::True,
@@ -222,10 +233,12 @@ impl Operation {
     }
 
     /// Takes over what `detections` holds now. True if anything visible changed.
-    pub fn redetected(&mut self, now: Timestamp, gap: bool) -> bool {
+    pub fn redetected(&mut self, now: Timestamp, gap: bool, observed: Observed) -> bool {
         let before = self.speaker.clone();
         let names = self.detected_by.clone();
+        let state = self.state;
         self.settle_speaker();
+        self.settle_state(gap, observed);
         let status = match (gap, self.detections.is_empty()) {
             (true, _) => Detected::Unknown,
             (false, true) => Detected::False,
@@ -236,7 +249,10 @@ impl Operation {
             self.detected = status;
             self.detected_since = now;
         }
-        let changed = flipped || names != self.detected_by || !self.speaker.shows_the_same(&before);
+        let changed = flipped
+            || state != self.state
+            || names != self.detected_by
+            || !self.speaker.shows_the_same(&before);
         if changed && (status == Detected::True || flipped && status == Detected::False) {
             self.last_detected = now;
         }

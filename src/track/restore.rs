@@ -47,7 +47,7 @@ impl Tracker {
                 return;
             }
             let cluster_namespace = &self.ledger.settings.cluster_namespace;
-            match Restored::read(object, cluster_namespace, now.wall) {
+            match Restored::read(object, cluster_namespace, now) {
                 Ok(restored) => self.take_up(restored, are_shown, now),
                 Err(error) => {
                     let name: String = name.chars().take(253).collect();

@@ -6,7 +6,7 @@ mod restored;
 use super::arbitrate::{self, Contender, What};
 use super::end::End;
 use super::ledger::{Identity, Ledger};
-use super::operation::{Detection, Detections, Operation, Start, SubjectView};
+use super::operation::{Detection, Detections, Observed, Operation, Start, SubjectView, Yielded};
 use super::tracker::Now;
 use crate::api::Gvr;
 use crate::api::live::StartTimeSource;
@@ -54,6 +54,17 @@ struct InFlight {
     is_shown: bool,
 }
 
+impl InFlight {
+    /// When the ledger wakes the tracker for it.
+    fn deadlines(&self) -> impl Iterator<Item = Instant> {
+        let settled = match self.settling {
+            Some(Settling::Until(at)) => Some(at),
+            Some(Settling::AwaitingFeed) | None => None,
+        };
+        settled.into_iter().chain(self.operation.state_due())
+    }
+}
+
 /// An operation that is not detected any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Settling {
@@ -67,6 +78,8 @@ enum Settling {
 #[derive(Debug)]
 struct Waiting {
     detections: Detections,
+    /// The state that its rule yields, which lasts from before it appears.
+    yielded: Yielded,
     start: Start,
     /// When it may appear.
     ready: Instant,
@@ -104,6 +117,10 @@ impl Tracked {
         let first_seen = std::mem::take(&mut self.memory.unseen);
         let changed = evaluation.subject.managed;
         let start = first_start(&evaluation.subject, initial, now.wall);
+        let observed = match changed.filter(|_| initial) {
+            Some(changed) => restored::observed_since(changed, now),
+            None => Observed::now(now.steady),
+        };
         // managedFields are only read for the start.
         self.view.subject = Subject {
             managed: None,
@@ -112,6 +129,9 @@ impl Tracked {
         let mut answers = Answers::new(&self.target, evaluation.findings);
         for (what, waiting) in &mut self.waiting {
             answers.apply(book, what, &mut waiting.detections);
+            if let Some(first) = waiting.detections.values().next() {
+                waiting.yielded.update(first, observed);
+            }
         }
         for (what, in_flight) in &mut self.operations {
             answers.apply(book, what, &mut in_flight.operation.detections);
@@ -132,7 +152,7 @@ impl Tracked {
             wall: start.at,
             ..now
         };
-        self.end_other_runs(start, ledger, replaced);
+        self.end_other_runs((start, observed), ledger, replaced);
         self.end_with_outcome(&evaluation.outcomes, ledger, seen);
         for (_, in_flight) in &mut self.operations {
             in_flight.left = in_flight.operation.detections.is_empty()
@@ -149,20 +169,27 @@ impl Tracked {
             let mut detections = Detections::with_capacity(found.len());
             let detecting = found.into_iter();
             detections.extend(detecting.filter_map(|(name, detection)| Some((name, detection?))));
-            self.wait(what, detections, start, ledger, now);
+            self.wait(what, detections, (start, observed), ledger, now);
         }
-        self.refresh_since(again, gap, ledger, now);
+        self.refresh_since((again, observed), gap, ledger, now);
     }
 
     /// Settles what is not detected any more, takes back what is again, writes what
     /// changed visibly, and starts what may start.
     pub(super) fn refresh(&mut self, gap: bool, ledger: &mut Ledger, now: Now) {
-        self.refresh_since(Start::detected(now.wall), gap, ledger, now);
+        let nothing_new = (Start::detected(now.wall), Observed::now(now.steady));
+        self.refresh_since(nothing_new, gap, ledger, now);
     }
 
     /// The same. `again`: what starts anew does so then, and what is not detected any more
     /// or superseded is not since then.
-    fn refresh_since(&mut self, again: Start, gap: bool, ledger: &mut Ledger, now: Now) {
+    fn refresh_since(
+        &mut self,
+        (again, observed): (Start, Observed),
+        gap: bool,
+        ledger: &mut Ledger,
+        now: Now,
+    ) {
         if self.memory.unseen {
             self.show_gap(gap, ledger, now);
             return;
@@ -198,9 +225,21 @@ impl Tracked {
         }
         // Before anything is shown: what gives way is not seen to settle first.
         self.arbitrate(again, gap, ledger, now);
-        for (_, in_flight) in &mut self.operations {
-            if in_flight.operation.redetected(again.at, gap) {
-                ledger.show(&in_flight.operation, &self.view);
+        for (what, in_flight) in &mut self.operations {
+            let operation = &mut in_flight.operation;
+            let was_due = operation.state_due();
+            if operation.redetected(again.at, gap, observed) {
+                ledger.show(operation, &self.view);
+            }
+            let is_due = operation.state_due();
+            if was_due != is_due {
+                let id = (self.identity.clone(), what.clone());
+                if let Some(at) = was_due {
+                    ledger.not_due(at, id.clone());
+                }
+                if let Some(at) = is_due {
+                    ledger.due(at, id);
+                }
             }
         }
     }
@@ -223,7 +262,7 @@ impl Tracked {
             }
             self.complete(what, None, ledger, now);
         }
-        self.arbitrate(Start::detected(now.wall), gap, ledger, now);
+        self.refresh(gap, ledger, now);
     }
 
     /// Keeps only detections that `keeps` wants, and ends what no rule is about any more.
@@ -274,7 +313,7 @@ impl Tracked {
         now: Now,
     ) -> Option<Operation> {
         let in_flight = self.operations.remove(what)?;
-        if let Some(Settling::Until(at)) = in_flight.settling {
+        for at in in_flight.deadlines() {
             ledger.not_due(at, (self.identity.clone(), what.clone()));
         }
         let end = end.unwrap_or(if in_flight.left {
@@ -287,7 +326,7 @@ impl Tracked {
     }
 
     /// Another run of an operation ends the one before, and starts anew.
-    fn end_other_runs(&mut self, start: Start, ledger: &mut Ledger, now: Now) {
+    fn end_other_runs(&mut self, start: (Start, Observed), ledger: &mut Ledger, now: Now) {
         let others: Vec<What> = self
             .operations
             .iter()
@@ -324,7 +363,7 @@ impl Tracked {
         &mut self,
         what: What,
         detections: Detections,
-        start: Start,
+        (start, observed): (Start, Observed),
         ledger: &mut Ledger,
         now: Now,
     ) {
@@ -341,6 +380,7 @@ impl Tracked {
         self.waiting.insert(
             what,
             Waiting {
+                yielded: Yielded::first(first, observed),
                 detections,
                 start,
                 ready,
@@ -401,7 +441,7 @@ impl Tracked {
         for (what, by) in verdict {
             match by {
                 Some(by) => self.supersede(what, by, again, ledger, now),
-                None => self.start(what, ledger, now),
+                None => self.start(what, gap, ledger, now),
             }
         }
     }
@@ -418,6 +458,7 @@ impl Tracked {
         };
         if !ended.detections.is_empty() {
             let waiting = Waiting {
+                yielded: ended.yielded(),
                 detections: ended.detections,
                 start: again,
                 ready: now.steady,
@@ -428,7 +469,7 @@ impl Tracked {
     }
 
     /// Starts an operation that waits.
-    fn start(&mut self, what: What, ledger: &mut Ledger, now: Now) {
+    fn start(&mut self, what: What, gap: bool, ledger: &mut Ledger, now: Now) {
         let Some(waiting) = self.waiting.remove(&what) else {
             return;
         };
@@ -454,12 +495,18 @@ impl Tracked {
             &self.identity,
             &self.view,
             &ledger.settings.cluster_namespace,
-            waiting.detections,
+            (waiting.detections, waiting.yielded),
             what.clone(),
             ledger.after_predecessor(&id, start),
             now.wall,
         );
-        let Some(operation) = operation else { return };
+        let Some(mut operation) = operation else {
+            return;
+        };
+        operation.update_state(now.steady, gap);
+        if let Some(at) = operation.state_due() {
+            ledger.due(at, id);
+        }
         ledger.start(&operation, &self.view);
         let in_flight = InFlight {
             operation,

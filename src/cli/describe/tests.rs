@@ -62,6 +62,7 @@ fn rule_set() -> Value {
                     "state": "'Failing'",
                     "supersedes": ["Starting", "Stopping"],
                     "debounce": "10s",
+                    "stateAfter": "5s",
                 },
             ],
         },

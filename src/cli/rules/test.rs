@@ -5,7 +5,8 @@
 //! The rules are evaluated as in the server, with two differences: `now` is the time at
 //! which the command runs, and each object has the whole evaluation budget, so that no rule
 //! set is throttled. Nothing is tracked: an operation that is superseded or has not lasted
-//! for its `appearAfter` is found, too, and has a start only if its rule says one.
+//! for its `appearAfter` is found, too, and has a start only if its rule says one. The state
+//! is what the rule yields, whatever its `stateAfter`.
 
 use super::expect;
 use super::input::{Found, Input};
@@ -34,7 +35,8 @@ use std::sync::Arc;
 #[command(override_usage = "kubectl ifo rules test [OPTIONS] <RULES>... --objects <FILES>...")]
 #[command(after_help = "\
 Each object is evaluated by itself, now, with the whole evaluation budget. What is found
-is not tracked: what another operation supersedes is listed, too.
+is not tracked: what another operation supersedes is listed, too, and appearAfter and
+stateAfter are not waited for.
 
 The exit code is 1 if something cannot be read, if an expression fails on an object, or
 with --expect if an object has not what it expects, or if no object expects anything.

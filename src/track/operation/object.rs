@@ -24,7 +24,7 @@ impl Operation {
         let state = if self.detections.is_empty() {
             State::Settling
         } else {
-            says.state.unwrap_or(State::Progressing)
+            self.state
         };
         let reason = match &says.reason {
             Some(reason) => reason.to_string(),

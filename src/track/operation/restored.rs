@@ -3,13 +3,14 @@
 //! known by their names only until their book is there, or why it is not believed.
 
 use super::object::{Shown, operation_reason};
-use super::{Detected, Detection, Operation, SubjectView};
+use super::{Detected, Detection, Observed, Operation, SubjectView, Yielded};
 use crate::api::live::{InFlightOperation, Phase, StartTimeSource, State, Status};
 use crate::api::{Gvr, labels};
 use crate::evaluate::{Says, Subject};
 use crate::expression::Environment;
 use crate::rules::{self, Labels, RuleBook, RuleSet};
 use crate::track::arbitrate::What;
+use crate::track::tracker::Now;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use litemap::LiteMap;
@@ -72,8 +73,9 @@ impl Restored {
     pub fn read(
         mut object: InFlightOperation,
         cluster_namespace: &Arc<str>,
-        now: Timestamp,
+        now: Now,
     ) -> Result<Self, Refused> {
+        let (observed, now) = (Observed::now(now.steady), now.wall);
         let start = object.metadata.creation_timestamp.as_ref();
         let start = start.ok_or(Refused::Field("metadata.creationTimestamp"))?.0;
         if start > now + SKEW {
@@ -115,6 +117,10 @@ impl Restored {
             },
             detections: LiteMap::new(),
             instance: speaker.says.instance.clone(),
+            // The state that was shown, whatever the rule yielded then: the first evaluation
+            // tells what it yields now.
+            state: speaker.state(),
+            yielded: Yielded::first(&speaker, observed),
             speaker: speaker.clone(),
             detected_by,
             last_detected,

@@ -5,7 +5,7 @@ use super::{InFlight, Ledger, Now, Settling, Tracked, What};
 use crate::api::Gvr;
 use crate::rules::{Bookless, RuleBook};
 use crate::track::end::End;
-use crate::track::operation::{Operation, SubjectView, UNCLAIMED};
+use crate::track::operation::{Observed, Operation, SubjectView, UNCLAIMED};
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +21,17 @@ fn back_at(then: Timestamp, now: Now) -> Now {
     Now {
         wall: then,
         steady: now.steady.checked_sub(ago).unwrap_or(now.steady),
+    }
+}
+
+/// An object that was listed, and last changed at `changed` as far as its managedFields
+/// tell.
+pub(super) fn observed_since(changed: Timestamp, now: Now) -> Observed {
+    // Kubernetes cuts off what is less than a second.
+    let changed = changed.saturating_add(SECOND).unwrap_or(now.wall);
+    Observed {
+        now: now.steady,
+        unchanged: back_at(changed, now).steady,
     }
 }
 
@@ -78,7 +89,7 @@ impl Tracked {
             return false;
         }
         let in_flight = self.operations.remove(&over.what);
-        if let Some(Settling::Until(at)) = in_flight.and_then(|it| it.settling) {
+        for at in in_flight.iter().flat_map(|it| it.deadlines()) {
             ledger.not_due(at, (self.identity.clone(), over.what.clone()));
         }
         true
@@ -211,7 +222,8 @@ impl Tracked {
             return; // As it was before the restart, until more is known.
         }
         for (_, in_flight) in &mut self.operations {
-            if in_flight.operation.redetected(now.wall, gap) {
+            let observed = Observed::now(now.steady);
+            if in_flight.operation.redetected(now.wall, gap, observed) {
                 ledger.show(&in_flight.operation, &self.view);
             }
         }

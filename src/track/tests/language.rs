@@ -7,7 +7,7 @@ use crate::expression::Doc;
 use serde_json::{Value, json};
 
 /// A world with one rule set, given as a YAML spec without component and target.
-fn world_of(spec: &str) -> World {
+pub(super) fn world_of(spec: &str) -> World {
     let mut world = world();
     world.spec(spec);
     world.feed(Event::Reset);
@@ -17,21 +17,23 @@ fn world_of(spec: &str) -> World {
 
 impl World {
     pub(super) fn spec(&mut self, spec: &str) {
-        let text = format!(
-            "component: kubevirt\ntarget: {{group: kubevirt.io, version: v1, resource: virtualmachines}}\n{spec}"
-        );
-        let spec = serde_saphyr::from_str(&text).expect("a spec");
-        let set = Arc::new(compile("rules", &spec).expect("valid rules"));
+        self.specs(&[("rules", spec)]);
+    }
+
+    /// Rule sets by name.
+    pub(super) fn specs(&mut self, specs: &[(&str, &str)]) {
+        let set = |(name, spec): &(&str, &str)| {
+            let text = format!(
+                "component: kubevirt\ntarget: {{group: kubevirt.io, version: v1, resource: virtualmachines}}\n{spec}"
+            );
+            let spec = serde_saphyr::from_str(&text).expect("a spec");
+            Arc::new(compile(name, &spec).expect("valid rules"))
+        };
+        let sets = specs.iter().map(set).collect();
         self.generation += 1;
         let target = (*self.target).clone();
         let kind = "VirtualMachine".to_owned();
-        self.book = Arc::new(RuleBook::new(
-            self.generation,
-            target,
-            kind,
-            true,
-            vec![set],
-        ));
+        self.book = Arc::new(RuleBook::new(self.generation, target, kind, true, sets));
         self.message(Message::Rules {
             target: self.target.clone(),
             book: Some(self.book.clone()),
@@ -40,13 +42,13 @@ impl World {
     }
 
     /// The subject is now `object`.
-    fn is(&mut self, object: Value) {
+    pub(super) fn is(&mut self, object: Value) {
         let mut object = object;
         object["metadata"]["name"] = "vm".into();
         object["metadata"]["namespace"] = "ns".into();
         object["metadata"]["uid"] = "uid-vm".into();
         let json = object.to_string();
-        let doc = Doc::parse(json.as_bytes(), &self.book.projection).expect("a document");
+        let doc = Doc::parse(json.as_bytes(), &self.book.initial_projection).expect("a document");
         let evaluation =
             evaluate::evaluate(&self.book, &doc, self.now.wall, &Metrics::new()).expect("a name");
         assert!(evaluation.failures.is_empty(), "{evaluation:?}");

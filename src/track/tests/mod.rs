@@ -4,6 +4,7 @@ mod language;
 mod restore;
 mod retained;
 mod start;
+mod state_after;
 
 use super::*;
 use crate::api::live::{InFlightOperation, Phase, State};

@@ -170,6 +170,87 @@ fn detected_for(events: &[Value], subject: &str, operation: &str) -> i64 {
 }
 
 #[test]
+fn a_state_is_shown_once_it_has_lasted_and_progressing_at_once() {
+    shared(async |world| {
+        let namespace = world.namespace("states").await;
+        let rule = |operation: &str| {
+            json!({
+                "operation": operation, "expression": "object.status.moving",
+                "state": "object.status.how",
+            })
+        };
+        let mut all = [rule("Prompt"), rule("Patient"), rule("VeryPatient")];
+        all[1]["stateAfter"] = json!("4s");
+        all[2]["stateAfter"] = json!("24h");
+        world.ready_rule_set(&rules(namespace, &json!(all))).await;
+        let mut events = world.watch(namespace).await;
+        let object = machine("a", &json!({"moving": true, "how": "Progressing"}));
+        world.create(&VM, Some(namespace), &object).await;
+        let operations = ["Patient", "Prompt", "VeryPatient"].map(|name| ("a", name));
+        world.until_operations(namespace, &operations).await;
+        let path = format!("{}/a", VM.path(Some(namespace)));
+        let patch = async |status: Value| {
+            let status = json!({ "status": status });
+            world.admin.merge(&path, &status).await.ok()
+        };
+        let blocked = patch(json!({"how": "Blocked"})).await;
+        let shown = |state: &str, operation: &str| format!("{state} {operation} -: ");
+        let begins = |operation: &str| {
+            vec![
+                shown("ADDED Active Progressing", operation),
+                shown("MODIFIED Active Blocked", operation),
+            ]
+        };
+        let seen = events
+            .until("the patient one is blocked", |all| {
+                (life(all, "a", "Patient", None) == begins("Patient")).then(|| all.to_vec())
+            })
+            .await;
+        assert_eq!(life(&seen, "a", "Prompt", None), begins("Prompt"));
+        // All times are cut to seconds, so what was shown 4 s later is not shown as less.
+        let second = |text: &str| -> i64 {
+            let time: jiff::Timestamp = text.parse().expect("a time");
+            time.as_second()
+        };
+        let last = seen.iter().rfind(|event| {
+            let object = &event["object"];
+            object["spec"]["operation"] == "Patient" && object["status"]["state"] == "Blocked"
+        });
+        let last = text(last.expect("it was there"), "/object/status/lastDetected");
+        let fields = blocked["metadata"]["managedFields"].as_array();
+        let changes = fields.expect("it was written").iter();
+        let changed = changes.map(|it| second(text(it, "/time"))).max();
+        assert!(
+            second(last) >= changed.expect("it was changed") + 4,
+            "{last}"
+        );
+        patch(json!({"how": "Progressing"})).await;
+        events
+            .until("it goes on", |all| {
+                let mut want = begins("Patient");
+                want.push(shown("MODIFIED Active Progressing", "Patient"));
+                (life(all, "a", "Patient", None) == want).then_some(())
+            })
+            .await;
+        // A state that is over before its time is never shown.
+        patch(json!({"how": "Failing"})).await;
+        patch(json!({"moving": false})).await;
+        let over = "No rule detects the operation any more.";
+        let want = [
+            shown("ADDED Active Progressing", "VeryPatient"),
+            shown("MODIFIED Active Settling", "VeryPatient"),
+            format!("MODIFIED Completed Ended NotDetected -: {over}"),
+            format!("DELETED Completed Ended NotDetected -: {over}"),
+        ];
+        events
+            .until("the very patient one is over", |all| {
+                (life(all, "a", "VeryPatient", None) == want).then_some(())
+            })
+            .await;
+    });
+}
+
+#[test]
 fn a_rule_that_reads_the_time_is_evaluated_again_without_a_change_of_the_object() {
     shared(async |world| {
         let namespace = world.namespace("now").await;

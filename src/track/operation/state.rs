@@ -1,0 +1,100 @@
+//! The state that an operation shows. Enters: what its rule yields at each evaluation.
+//! Leaves: that state, once it has lasted for the rule's `stateAfter`.
+
+use super::{Detection, Operation};
+use crate::api::live::State;
+use crate::rules::Rule;
+use std::time::{Duration, Instant};
+
+/// When an object is evaluated, by the steady clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Observed {
+    /// The time of the evaluation.
+    pub now: Instant,
+    /// Since when the object is as it is. This is `now` unless the object tells more.
+    pub unchanged: Instant,
+}
+
+impl Observed {
+    /// An evaluation of an object that does not tell since when it is as it is.
+    pub fn now(now: Instant) -> Self {
+        Self {
+            now,
+            unchanged: now,
+        }
+    }
+}
+
+/// A state that a rule yields, and since when it has yielded it without a break.
+#[derive(Clone, Copy, Debug)]
+pub struct Yielded {
+    state: State,
+    since: Instant,
+}
+
+impl Yielded {
+    /// The state that `speaker` yields for the first time.
+    pub fn first(speaker: &Detection, observed: Observed) -> Self {
+        let is_timed = speaker.rule().is_some_and(Rule::state_reads_now);
+        Self {
+            state: speaker.state(),
+            since: if is_timed {
+                observed.now
+            } else {
+                observed.unchanged
+            },
+        }
+    }
+
+    /// Takes over the state that `speaker` yields.
+    pub fn update(&mut self, speaker: &Detection, observed: Observed) {
+        if speaker.state() != self.state {
+            *self = Self::first(speaker, observed);
+        }
+    }
+}
+
+impl Detection {
+    /// The state that its rule yields.
+    pub(super) fn state(&self) -> State {
+        self.says.state.unwrap_or(State::Progressing)
+    }
+}
+
+impl Operation {
+    /// The state that its rule yields, and since when.
+    pub fn yielded(&self) -> Yielded {
+        self.yielded
+    }
+
+    /// When the state that its rule yields has lasted for `stateAfter`, if it is not shown.
+    pub fn state_due(&self) -> Option<Instant> {
+        (self.state != self.yielded.state).then(|| self.yielded.since + self.state_after())
+    }
+
+    fn state_after(&self) -> Duration {
+        self.rule().map_or(Duration::ZERO, |rule| rule.state_after)
+    }
+
+    /// Shows the state that its rule yields, if that has lasted for long enough. In a gap of
+    /// the feed it is not known whether it has.
+    pub fn update_state(&mut self, now: Instant, gap: bool) {
+        let state = self.yielded.state;
+        let after = self.state_after();
+        let at_once = state == State::Progressing || after.is_zero();
+        if at_once || !gap && self.yielded.since + after <= now {
+            self.state = state;
+        }
+    }
+
+    /// Takes over the state that its rule yields now. While no rule detects the operation,
+    /// no state lasts.
+    pub(super) fn settle_state(&mut self, gap: bool, observed: Observed) {
+        if self.detections.is_empty() {
+            self.yielded.state = self.state;
+        } else {
+            self.yielded.update(&self.speaker, observed);
+        }
+        self.update_state(observed.now, gap);
+    }
+}
