@@ -18,22 +18,42 @@ struct Truth {
     operations: BTreeMap<String, Vec<Stretch>>,
 }
 
-#[derive(Debug, Deserialize)]
+/// One operation of a truth table.
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stretch {
     operation: String,
     /// Seconds of the stream.
     start: f64,
-    /// None for what is under way when the stream ends.
+    /// When it stopped being detected. None for what is under way when the stream ends.
     end: Option<f64>,
     /// How it ended, or how it stands.
     state: String,
+    // The rest is only compared if the truth table has it.
+    /// The states while it was active, without `Settling` and without repetitions.
+    states: Option<Vec<String>>,
+    /// The percentages that were shown, without repetitions.
+    progress: Option<Vec<u64>>,
+    /// A part of a message that was shown.
+    message: Option<String>,
+    /// When the server shows the end.
+    until: Option<f64>,
 }
 
-/// What the operation was detected on, and what it is.
+/// One operation that the replay finds.
+#[derive(Clone, Debug)]
 struct Seen {
+    /// Kind and name.
     subject: String,
-    operation: Stretch,
+    operation: String,
+    start: f64,
+    end: Option<f64>,
+    state: String,
+    states: Vec<String>,
+    progress: Vec<u64>,
+    messages: Vec<String>,
+    /// Only read if the stream's truth table has an `until`.
+    until: Option<f64>,
 }
 
 fn repository() -> &'static Path {
@@ -64,10 +84,30 @@ fn truth(stream: &Path) -> Truth {
     serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What `kubectl ifo rules replay` finds.
-fn replay(stream: &Path) -> Vec<Seen> {
+/// What `kubectl ifo rules replay` finds in hindsight; with `live`, also when the server shows
+/// each end.
+fn replay(stream: &Path, live: bool) -> Vec<Seen> {
+    let mut found = runs(stream, &["--hindsight"]);
+    if live {
+        let ends = runs(stream, &[]);
+        // Both list the operations in the order of their starts.
+        let names = |runs: &[Seen]| -> Vec<(String, String)> {
+            let name = |run: &Seen| (run.subject.clone(), run.operation.clone());
+            runs.iter().map(name).collect()
+        };
+        assert_eq!(names(&found), names(&ends), "{}", stream.display());
+        for (run, live) in found.iter_mut().zip(ends) {
+            run.until = live.end;
+        }
+    }
+    found
+}
+
+fn runs(stream: &Path, flags: &[&str]) -> Vec<Seen> {
     let output = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"))
-        .args(["rules", "replay", "rules", "-O", "json", "--stream"])
+        .args(["rules", "replay", "rules", "-O", "json"])
+        .args(flags)
+        .arg("--stream")
         .arg(stream.with_extension("jsonl"))
         .current_dir(repository())
         .output()
@@ -88,14 +128,23 @@ fn replay(stream: &Path) -> Vec<Seen> {
 fn seen(run: &Value) -> Seen {
     let text = |value: &Value| value.as_str().expect("a string").to_owned();
     let subject = &run["subject"];
+    let timeline = run["timeline"].as_array().expect("a timeline");
+    let mut states: Vec<String> = timeline.iter().map(|it| text(&it["state"])).collect();
+    states.retain(|state| ["Progressing", "Blocked", "Failing"].contains(&state.as_str()));
+    states.dedup();
+    let progress = timeline.iter().filter_map(|it| it["progress"].as_u64());
+    let mut progress: Vec<u64> = progress.collect();
+    progress.dedup();
     Seen {
         subject: format!("{} {}", text(&subject["kind"]), text(&subject["name"])),
-        operation: Stretch {
-            operation: text(&run["operation"]),
-            start: run["started"].as_f64().expect("a start"),
-            end: run["completed"].as_f64(),
-            state: text(&run["state"]),
-        },
+        operation: text(&run["operation"]),
+        start: run["started"].as_f64().expect("a start"),
+        end: run["completed"].as_f64(),
+        state: text(&run["state"]),
+        states,
+        progress,
+        messages: timeline.iter().map(|it| text(&it["message"])).collect(),
+        until: None,
     }
 }
 
@@ -103,14 +152,26 @@ fn is_near(a: f64, b: f64) -> bool {
     (a - b).abs() <= TOLERANCE
 }
 
-fn is_same(one: &Stretch, other: &Stretch) -> bool {
-    one.operation == other.operation
-        && one.state == other.state
-        && is_near(one.start, other.start)
-        && match (one.end, other.end) {
-            (Some(one), Some(other)) => is_near(one, other),
-            (one, other) => one == other,
+fn is_same(expected: &Stretch, seen: &Seen) -> bool {
+    expected.operation == seen.operation
+        && expected.state == seen.state
+        && is_near(expected.start, seen.start)
+        && match (expected.end, seen.end) {
+            (Some(expected), Some(seen)) => is_near(expected, seen),
+            (expected, seen) => expected == seen,
         }
+        && expected.states.as_ref().is_none_or(|it| *it == seen.states)
+        && expected
+            .progress
+            .as_ref()
+            .is_none_or(|it| *it == seen.progress)
+        && expected.message.as_ref().is_none_or(|part| {
+            let mut messages = seen.messages.iter();
+            messages.any(|message| message.contains(part))
+        })
+        && expected
+            .until
+            .is_none_or(|expected| seen.until.is_some_and(|seen| is_near(expected, seen)))
 }
 
 /// What is in the truth and was not seen, and what was seen and is not in the truth.
@@ -120,7 +181,7 @@ fn differences(truth: Truth, mut seen: Vec<Seen>) -> Vec<String> {
         for expected in operations {
             let found = seen
                 .iter()
-                .position(|seen| seen.subject == subject && is_same(&seen.operation, &expected));
+                .position(|seen| seen.subject == subject && is_same(&expected, seen));
             match found {
                 // Each stands for one.
                 Some(at) => drop(seen.remove(at)),
@@ -128,8 +189,7 @@ fn differences(truth: Truth, mut seen: Vec<Seen>) -> Vec<String> {
             }
         }
     }
-    let more = seen.iter();
-    differences.extend(more.map(|seen| format!("not true: {} {:?}", seen.subject, seen.operation)));
+    differences.extend(seen.iter().map(|seen| format!("not true: {seen:?}")));
     differences
 }
 
@@ -138,35 +198,91 @@ fn a_recorded_stream_shows_what_was_under_way_and_nothing_else() {
     let mut wrong = Vec::new();
     for stream in streams() {
         let name = stream.file_name().expect("a name").display().to_string();
-        let differences = differences(truth(&stream), replay(&stream));
+        let truth = truth(&stream);
+        let mut expected = truth.operations.values().flatten();
+        let live = expected.any(|operation| operation.until.is_some());
+        let differences = differences(truth, replay(&stream, live));
         wrong.extend(differences.iter().map(|what| format!("{name}: {what}")));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-#[test]
-fn what_is_missing_or_late_or_too_much_is_a_difference() {
-    let operation = |start: f64| Stretch {
+/// A truth table with one subject.
+fn table(operations: &[Stretch]) -> Truth {
+    Truth {
+        operations: BTreeMap::from([("VirtualMachine a".to_owned(), operations.to_vec())]),
+    }
+}
+
+fn expected(start: f64) -> Stretch {
+    Stretch {
         operation: "Migrating".to_owned(),
         start,
         end: None,
-        state: "Progressing".to_owned(),
+        state: "Blocked".to_owned(),
+        states: None,
+        progress: None,
+        message: None,
+        until: None,
+    }
+}
+
+fn found(start: f64) -> Seen {
+    Seen {
+        subject: "VirtualMachine a".to_owned(),
+        operation: "Migrating".to_owned(),
+        start,
+        end: None,
+        state: "Blocked".to_owned(),
+        states: vec!["Progressing".to_owned(), "Blocked".to_owned()],
+        progress: vec![0, 50],
+        messages: vec![String::new(), "waits for a node".to_owned()],
+        until: None,
+    }
+}
+
+#[test]
+fn what_is_missing_or_late_or_too_much_is_a_difference() {
+    let differences = |truth: &[f64], seen: &[f64]| {
+        let truth: Vec<Stretch> = truth.iter().copied().map(expected).collect();
+        differences(table(&truth), seen.iter().copied().map(found).collect()).len()
     };
-    let truth = |starts: &[f64]| {
-        let operations = starts.iter().copied().map(operation).collect();
-        Truth {
-            operations: BTreeMap::from([("VirtualMachine a".to_owned(), operations)]),
-        }
+    assert_eq!(differences(&[1.0, 9.0], &[9.5, 0.5]), 0);
+    assert_eq!(differences(&[1.0], &[]), 1);
+    assert_eq!(differences(&[1.0], &[2.5]), 2);
+    assert_eq!(differences(&[1.0], &[1.0, 1.0]), 1);
+}
+
+#[test]
+fn a_wrong_value_of_an_optional_field_is_a_difference() {
+    let is_true = |fields: &str| {
+        let text = format!("{{operation: Migrating, start: 1, state: Blocked, {fields}}}");
+        let expected: Stretch = serde_saphyr::from_str(&text).expect("an operation");
+        let mut seen = found(1.0);
+        seen.until = Some(31.0);
+        differences(table(&[expected]), vec![seen]).is_empty()
     };
-    let seen = |starts: &[f64]| {
-        let seen = |start| Seen {
-            subject: "VirtualMachine a".to_owned(),
-            operation: operation(start),
-        };
-        starts.iter().copied().map(seen).collect::<Vec<_>>()
+    for fields in [
+        "states: [Progressing, Blocked]",
+        "progress: [0, 50]",
+        "message: for a",
+        "until: 30.5",
+    ] {
+        assert!(is_true(fields), "{fields}");
+    }
+    for fields in [
+        "states: [Blocked]",
+        "states: []",
+        "progress: [0]",
+        "message: for the",
+        "until: 29.5",
+    ] {
+        assert!(!is_true(fields), "{fields}");
+    }
+    // The server does not show the end before the stream ends.
+    let expected = Stretch {
+        until: Some(31.0),
+        ..expected(1.0)
     };
-    assert!(differences(truth(&[1.0, 9.0]), seen(&[9.5, 0.5])).is_empty());
-    assert_eq!(differences(truth(&[1.0]), seen(&[])).len(), 1);
-    assert_eq!(differences(truth(&[1.0]), seen(&[2.5])).len(), 2);
-    assert_eq!(differences(truth(&[1.0]), seen(&[1.0, 1.0])).len(), 1);
+    assert_eq!(differences(table(&[expected]), vec![found(1.0)]).len(), 2);
 }

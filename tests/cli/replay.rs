@@ -1,13 +1,28 @@
 //! `replay`: recorded events, in virtual time.
 
 use super::{each, rules, rules_with};
-use serde_json::json;
+use serde_json::{Value, json};
+
+/// What the rules find on `stream.jsonl` with these flags.
+fn replay(flags: &[&str]) -> Value {
+    let args = ["replay", "rules", "--stream", "stream.jsonl", "-O", "json"];
+    let said = rules(&[&args, flags].concat());
+    assert_eq!((said.code, said.err.as_str()), (0, ""));
+    said.json()
+}
+
+/// Time and state of each change of an operation.
+fn timeline(operation: &Value) -> Vec<String> {
+    let changes = operation["timeline"].as_array().expect("a timeline");
+    changes
+        .iter()
+        .map(|it| format!("{} {}", it["t"], it["state"].as_str().expect("a state")))
+        .collect()
+}
 
 #[test]
 fn operations_have_their_times_messages_and_ends() {
-    let said = rules(&["replay", "rules", "--stream", "stream.jsonl", "-O", "json"]);
-    assert_eq!((said.code, said.err.as_str()), (0, ""));
-    let json = said.json();
+    let json = replay(&["--hindsight"]);
     let operations = &json["operations"];
     assert_eq!(
         operations[0],
@@ -18,6 +33,14 @@ fn operations_have_their_times_messages_and_ends() {
             "operation": "Moving", "item": null, "ruleSet": "widget-rules",
             "started": 2.5, "completed": 6.25, "state": "Succeeded", "reason": "Succeeded",
             "messages": ["to shelf", "to box"], "changes": 3,
+            "timeline": [
+                {"t": 2.5, "state": "Progressing", "reason": "Moving", "message": "to shelf", "progress": null},
+                {"t": 4.0, "state": "Progressing", "reason": "Moving", "message": "to box", "progress": null},
+                {
+                    "t": 6.25, "state": "Succeeded", "reason": "Succeeded",
+                    "message": "The subject says that the operation succeeded.", "progress": null,
+                },
+            ],
         })
     );
     assert_eq!(
@@ -38,21 +61,107 @@ fn operations_have_their_times_messages_and_ends() {
         ["Succeeded", "Ended", "Progressing", "Progressing"]
     );
     assert_eq!(each(operations, "/item")[3], "x");
+    assert_eq!(
+        timeline(&operations[1]),
+        [
+            "7.0 Blocked",
+            "8.0 Settling",
+            "9.0 Blocked",
+            "10.0 Settling",
+            "10.0 Ended"
+        ]
+    );
+}
+
+#[test]
+fn an_end_is_shown_when_the_server_shows_it() {
+    let json = replay(&[]);
+    let operations = &json["operations"];
+    assert_eq!(
+        each(operations, "/completed"),
+        [json!(6.25), json!(40.0), json!(null), json!(null)]
+    );
+    assert_eq!(
+        timeline(&operations[1]),
+        [
+            "7.0 Blocked",
+            "8.0 Settling",
+            "9.0 Blocked",
+            "10.0 Settling",
+            "40.0 Ended"
+        ]
+    );
+    assert_eq!(operations[1]["changes"], 5);
+}
+
+#[test]
+fn what_settles_when_the_stream_ends_has_ended_in_hindsight_only() {
+    // The stream ends at 61 s, the debounce at 70 s.
+    let json = replay(&["--debounce", "60s"]);
+    let waiting = &json["operations"][1];
+    assert_eq!(waiting["completed"], json!(null));
+    assert_eq!(waiting["state"], "Settling");
+    assert_eq!(
+        timeline(waiting).last().map(String::as_str),
+        Some("10.0 Settling")
+    );
+    let json = replay(&["--debounce", "60s", "--hindsight"]);
+    let waiting = &json["operations"][1];
+    assert_eq!(waiting["completed"], json!(10.0));
+    assert_eq!(waiting["state"], "Ended");
+}
+
+#[test]
+fn a_state_that_waits_when_the_stream_ends_is_not_shown() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("rules.yaml");
+    let rule_set = "
+apiVersion: ifo.kubevirt.io/v1alpha1
+kind: OperationRuleSet
+metadata: {name: widget-rules}
+spec:
+  component: c
+  target: {group: example.io, version: v1, resource: widgets}
+  rules:
+  - {operation: Moving, expression: object.moving, state: object.state, stateAfter: 10s}
+  - {operation: Late, expression: object.moving, appearAfter: 25s, supersedes: ['*']}
+";
+    std::fs::write(&path, rule_set).expect("written");
+    let event = |t: u8, name: &str, moving: bool, state: &str| {
+        let object = json!({
+            "apiVersion": "example.io/v1", "kind": "Widget", "metadata": {"name": name},
+            "moving": moving, "state": state,
+        });
+        json!({"t": t, "type": "MODIFIED", "object": object}).to_string() + "\n"
+    };
+    let stream = [
+        event(0, "a", true, "Blocked"),
+        event(0, "b", true, "Blocked"),
+        event(11, "a", true, "Failing"),
+        event(20, "b", false, ""),
+    ]
+    .concat();
+    let path = path.to_str().expect("a path");
+    for flags in [&[][..], &["--hindsight"]] {
+        let args = ["replay", path, "--stream", "-", "-O", "json"];
+        let said = rules_with(&[&args, flags].concat(), &stream);
+        assert_eq!((said.code, said.err.as_str()), (0, ""));
+        let json = said.json();
+        let operations = &json["operations"];
+        assert_eq!(each(operations, "/operation"), ["Moving", "Moving"]);
+        // Time goes on for the other one only.
+        assert_eq!(
+            timeline(&operations[0]),
+            ["0.0 Progressing", "10.0 Blocked"]
+        );
+        assert_eq!(operations[0]["completed"], json!(null));
+        assert_eq!(operations[1]["completed"].is_null(), flags.is_empty());
+    }
 }
 
 #[test]
 fn the_debounce_is_the_streams() {
-    let said = rules(&[
-        "replay",
-        "rules",
-        "--stream",
-        "stream.jsonl",
-        "--debounce",
-        "500ms",
-        "-O",
-        "json",
-    ]);
-    let json = said.json();
+    let json = replay(&["--hindsight", "--debounce", "500ms"]);
     let operations = &json["operations"];
     assert_eq!(
         each(operations, "/operation"),
@@ -61,6 +170,11 @@ fn the_debounce_is_the_streams() {
     assert_eq!(
         each(operations, "/completed")[1..3],
         [json!(8.0), json!(10.0)]
+    );
+    let json = replay(&["--debounce", "500ms"]);
+    assert_eq!(
+        each(&json["operations"], "/completed")[1..3],
+        [json!(8.5), json!(10.5)]
     );
 }
 
@@ -83,6 +197,7 @@ fn a_table_has_a_line_for_each_operation() {
     assert!(lines[0].starts_with("STARTED   COMPLETED   SUBJECT        OPERATION"));
     assert!(lines[1].starts_with("2.500     6.250       Widget one/a   Moving"));
     assert!(lines[1].ends_with("to shelf; to box"));
+    assert!(lines[2].starts_with("7.000     40.000      Widget one/a   Waiting"));
     assert!(lines[3].starts_with("11.000    -           Widget one/b   Moving"));
 }
 

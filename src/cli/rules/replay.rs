@@ -2,6 +2,10 @@
 //! time. Enters: rule sets and events. Leaves: the operations that the rules find, from
 //! start to end.
 //!
+//! Changes have the time at which the server would show them. With `--hindsight`, an
+//! operation that settled has ended when it stopped being detected; what settles when the
+//! stream ends has ended, too.
+//!
 //! The rules are evaluated by `evaluate` and tracked by `track`, as in the server. What
 //! the server does between its watch and these two (`observe::supervise`) is not run:
 //!
@@ -14,7 +18,7 @@
 //!   and asks for an object that left the selection; here the events are what was
 //!   recorded, and a `DELETED` event is a deletion.
 //! - The server lists first, and relists after a broken watch; here every object that
-//!   appears is new, and the stream has no gap.
+//!   appears is new, also for `stateAfter`, and the stream has no gap.
 //! - The server evaluates again what reads `now` at its own interval, and at most 1,000
 //!   objects of a feed; here it is every 30 s, for all.
 //! - The server keeps outcomes for five minutes after the last finding; here for ever.
@@ -67,10 +71,17 @@ Differences from a server that watches:
   - each object has the whole evaluation budget: no rule set is throttled
   - events are taken as recorded: no selection of namespaces or labels is watched, and
     an object that leaves a selection is not told from one that is deleted
-  - an object that appears is new; nothing is listed first, and the stream has no gaps
+  - an object that appears is new, and its state begins then; nothing is listed first, and
+    the stream has no gaps
   - what reads now is evaluated again every 30s, for any number of objects
   - outcomes count at any time, not only in the five minutes after the last detection
+  - when the stream ends, what is in flight keeps its state and has no end
   - operations are neither restored nor retained nor persisted
+
+Times are those at which the server shows a change. An operation that is no longer
+detected ends after its debounce, unless its outcome ends it at once; if the stream ends
+before, its state is Settling. With --hindsight, it has ended when it was last detected,
+also if the stream ends before the debounce does.
 
 The exit code is 1 if something cannot be read, or if an expression fails.
 
@@ -87,6 +98,9 @@ pub(in crate::cli) struct Args {
     /// How long an operation must not be detected before it is over, as the server's --debounce-threshold
     #[arg(long, default_value = "30s", value_parser = debounce)]
     debounce: Duration,
+    /// Show an operation that settled as ended when it stopped being detected, not when the server showed its end: after the debounce
+    #[arg(long)]
+    hindsight: bool,
     /// Form of the output
     #[arg(short = 'O', long, short_alias = 'o', value_enum, default_value_t = Format::Table)]
     output: Format,
@@ -139,7 +153,7 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     {
         complain("note", "no event is about a target of the rules");
     }
-    let (operations, failures) = replay(&targets, &events, args.debounce);
+    let (operations, failures) = replay(&targets, &events, args.debounce, args.hindsight);
     for (failure, subject) in &failures {
         let (name, field, error) = (&failure.rule_set, &failure.field, &failure.error);
         complain("error", format!("{name}: {field}: {subject}: {error}"));
@@ -172,19 +186,24 @@ type Failed = (FieldFailure, String);
 /// message may differ each time.
 const MAX_FAILURES: usize = 100;
 
-/// Runs `events`, which are in order, through the rules.
+/// Runs `events`, which are in order, through the rules. With `hindsight`, what settles when
+/// the stream ends has ended when it stopped being detected.
 fn replay(
     targets: &BTreeMap<Gvr, Vec<Arc<RuleSet>>>,
     events: &[Event],
     debounce: Duration,
+    hindsight: bool,
 ) -> (Vec<Run>, Vec<Failed>) {
-    let mut player = Player::new(Clock::of(events), debounce);
+    let mut player = Player::new(Clock::of(events), debounce, History::new(hindsight));
     player.begin(targets, events);
     for event in events {
         player.until(event.t);
         player.event(event);
     }
-    player.end()
+    if hindsight {
+        player.settle();
+    }
+    (player.history.into_runs(), player.failures)
 }
 
 /// The server's rooms, on the stream's clocks.
@@ -203,7 +222,7 @@ struct Player {
 }
 
 impl Player {
-    fn new(clock: Clock, debounce: Duration) -> Self {
+    fn new(clock: Clock, debounce: Duration, history: History) -> Self {
         let metrics = Arc::new(Metrics::new());
         let settings = Settings {
             debounce,
@@ -223,7 +242,7 @@ impl Player {
             cursor,
             books: BTreeMap::new(),
             timed: BTreeMap::new(),
-            history: History::default(),
+            history,
             failures: Vec::new(),
         }
     }
@@ -386,9 +405,9 @@ impl Player {
         }
     }
 
-    /// What is not detected when the stream ends has ended, as far as one knows: time
-    /// goes on until that shows.
-    fn end(mut self) -> (Vec<Run>, Vec<Failed>) {
+    /// Ends what is not detected when the stream ends: time goes on until all debounces are
+    /// over.
+    fn settle(&mut self) {
         self.timed.clear();
         self.history.close();
         while self.history.is_settling()
@@ -396,7 +415,6 @@ impl Player {
         {
             self.fall_due(due);
         }
-        (self.history.into_runs(), self.failures)
     }
 }
 

@@ -2,7 +2,7 @@
 //! show them. Leaves: one line of history for each operation.
 
 use super::clock::Clock;
-use crate::api::live::{InFlightOperation, Phase, StartTimeSource, State};
+use crate::api::live::{InFlightOperation, Phase, StartTimeSource, State, Status};
 use crate::cli::rules::expect;
 use crate::cli::rules::test::Subject;
 use crate::index::{Change, Key};
@@ -19,7 +19,8 @@ pub(super) struct Run {
     rule_set: String,
     /// Seconds of the stream; before the first event if the rule says so.
     started: f64,
-    /// When it stopped being detected; None for what is active at the end.
+    /// When the server shows its end, or in hindsight: when it stopped being detected. None
+    /// for what is active when the stream ends.
     completed: Option<f64>,
     state: State,
     reason: String,
@@ -27,9 +28,22 @@ pub(super) struct Run {
     messages: Vec<String>,
     /// How often something visible about it changed, its appearance and end included.
     changes: usize,
+    /// These changes.
+    timeline: Vec<Moment>,
     /// When it stopped being detected, as long as it is not.
     #[serde(skip)]
     settling: Option<f64>,
+}
+
+/// What an operation shows from this time on.
+#[derive(Debug, Serialize)]
+struct Moment {
+    /// Seconds of the stream.
+    t: f64,
+    state: State,
+    reason: String,
+    message: String,
+    progress: Option<u8>,
 }
 
 impl Run {
@@ -46,21 +60,61 @@ impl Run {
             self.messages.join("; "),
         ]
     }
+
+    /// The server shows this of it since `t`.
+    fn show(&mut self, status: Status, t: f64, hindsight: bool) {
+        let settling = self.settling.filter(|_| hindsight);
+        let over = status.phase == Phase::Completed;
+        let t = if over { settling.unwrap_or(t) } else { t };
+        self.changes += 1;
+        self.state = status.state;
+        self.reason.clone_from(&status.reason);
+        if over {
+            self.completed = Some(t);
+        } else {
+            self.settling = match status.state {
+                State::Settling => self.settling.or(Some(t)),
+                _ => None,
+            };
+            let said = self.messages.last().map(String::as_str).unwrap_or_default();
+            if !status.message.is_empty() && status.message != said {
+                self.messages.push(status.message.clone());
+            }
+        }
+        self.timeline.push(Moment {
+            t,
+            state: status.state,
+            reason: status.reason,
+            message: status.message,
+            progress: status.progress,
+        });
+    }
 }
 
 /// The operations so far.
 #[derive(Debug, Default)]
 pub(super) struct History {
+    /// Whether an operation ended when it stopped being detected, which is only known once
+    /// its debounce is over.
+    hindsight: bool,
     runs: Vec<Run>,
     /// Those that are not over, by their key.
     open: HashMap<Key, usize>,
     /// The times of all events, by subject, in order.
     heard: HashMap<(String, Option<String>, String), Vec<f64>>,
-    /// Whether the stream is over: nothing new appears.
+    /// Whether the stream is over: what settles ends, and nothing else happens.
     closed: bool,
 }
 
 impl History {
+    /// Knows of no operation yet.
+    pub(super) fn new(hindsight: bool) -> Self {
+        Self {
+            hindsight,
+            ..Self::default()
+        }
+    }
+
     /// An event was about `subject`.
     pub(super) fn heard(&mut self, subject: &Subject, t: f64) {
         let key = (
@@ -105,23 +159,11 @@ impl History {
         let Some(run) = self.runs.get_mut(run) else {
             return;
         };
-        let status = object.status;
-        run.changes += 1;
-        run.reason = status.reason;
-        run.rule_set = object.spec.rule_set;
-        run.state = status.state;
-        if status.phase == Phase::Completed {
-            run.completed = Some(run.settling.unwrap_or(t));
+        if self.closed && run.settling.is_none() {
             return;
         }
-        run.settling = match status.state {
-            State::Settling => run.settling.or(Some(t)),
-            _ => None,
-        };
-        let said = run.messages.last().map(String::as_str).unwrap_or_default();
-        if !status.message.is_empty() && status.message != said {
-            run.messages.push(status.message);
-        }
+        run.rule_set = object.spec.rule_set;
+        run.show(object.status, t, self.hindsight);
     }
 
     /// When an operation that shows at `t` started. Its object has whole seconds; where
@@ -182,6 +224,7 @@ fn begin(object: &InFlightOperation, started: f64) -> Run {
         reason: String::new(),
         messages: Vec::new(),
         changes: 0,
+        timeline: Vec::new(),
         settling: None,
     }
 }
