@@ -1,12 +1,14 @@
 //! The rule sets that ship, against objects as the resources' own controllers fill them:
 //! every operation is found where it is under way and nowhere else, with the words, the
-//! progress, the start and the outcome that the object tells; and a change of any predicate
-//! is noticed.
+//! progress, the start and the outcome that the object tells; a change of any expression is
+//! noticed; and no rule fails on an object with less in it.
 
 #[path = "rules/catalogue.rs"]
 mod catalogue;
 #[path = "rules/coverage.rs"]
 mod coverage;
+#[path = "rules/degenerate.rs"]
+mod degenerate;
 #[path = "rules/fixtures.rs"]
 mod fixtures;
 #[path = "rules/judge.rs"]

@@ -1,0 +1,198 @@
+//! The rules on objects that controllers write for a moment or in odd cases: counters that
+//! are zero or missing, conditions that are unknown or missing. Enters: the fixtures. Leaves:
+//! the evaluations that fail. A missing field is no failure; a division by zero is.
+
+use crate::catalogue::Shipped;
+use crate::{fixtures, judge};
+use ifo::evaluate::evaluate;
+use ifo::expression::Doc;
+use ifo::rules::RuleBook;
+use ifo::telemetry::Metrics;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// What is changed in an object, in words, and the object after the change.
+type Variant = (String, Value);
+
+/// JSON pointers of all values below `pointer` that `wanted` says yes to.
+fn pointers(object: &Value, pointer: &str, wanted: &dyn Fn(&Value) -> bool) -> Vec<String> {
+    let Some(value) = object.pointer(pointer) else {
+        return Vec::new();
+    };
+    if wanted(value) {
+        return vec![pointer.to_owned()];
+    }
+    let below: Vec<String> = match value {
+        Value::Object(members) => members
+            .keys()
+            .map(|key| key.replace('~', "~0").replace('/', "~1"))
+            .collect(),
+        Value::Array(elements) => (0..elements.len()).map(|index| index.to_string()).collect(),
+        _ => Vec::new(),
+    };
+    let below = below.iter().map(|key| format!("{pointer}/{key}"));
+    below.flat_map(|it| pointers(object, &it, wanted)).collect()
+}
+
+/// A number, or a quantity such as `10Gi`.
+fn is_counter(value: &Value) -> bool {
+    let is_quantity = |text: &str| {
+        let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
+        unit.len() < text.len() && unit.len() <= 2 && unit.chars().all(char::is_alphabetic)
+    };
+    value.is_i64() || value.as_str().is_some_and(is_quantity)
+}
+
+fn is_conditions(value: &Value) -> bool {
+    value.as_array().is_some_and(|all| {
+        all.iter()
+            .any(|it| it.get("type").is_some() && it.get("status").is_some())
+    })
+}
+
+fn zero(object: &mut Value, pointer: &str) {
+    if let Some(value) = object.pointer_mut(pointer) {
+        *value = if value.is_string() {
+            json!("0")
+        } else {
+            json!(0)
+        };
+    }
+}
+
+/// Elements of lists stay, so that the other pointers stay true.
+fn remove(object: &mut Value, pointer: &str) {
+    let (parent, key) = pointer.rsplit_once('/').expect("a pointer has a slash");
+    let key = key.replace("~1", "/").replace("~0", "~");
+    if let Some(members) = object.pointer_mut(parent).and_then(Value::as_object_mut) {
+        members.remove(&key);
+    }
+}
+
+/// All counters of spec, of status, and of both; and each by itself.
+fn counters(object: &Value) -> Vec<Variant> {
+    let of = |root: &str| pointers(object, root, &is_counter);
+    let (spec, status) = (of("/spec"), of("/status"));
+    let both: Vec<String> = spec.iter().chain(&status).cloned().collect();
+    let mut groups = vec![
+        ("the counters of spec".to_owned(), spec),
+        ("the counters of status".to_owned(), status),
+        ("all counters".to_owned(), both.clone()),
+    ];
+    groups.extend(both.into_iter().map(|it| (it.clone(), vec![it])));
+    let mut variants = Vec::new();
+    for (name, group) in groups {
+        for (change, what) in [(zero as fn(&mut Value, &str), "zero"), (remove, "missing")] {
+            let mut changed = object.clone();
+            for pointer in &group {
+                change(&mut changed, pointer);
+            }
+            variants.push((format!("{name} {what}"), changed));
+        }
+    }
+    variants
+}
+
+/// Conditions that are missing, empty or unknown, all and each by itself.
+fn conditions(object: &Value) -> Vec<Variant> {
+    let mut variants = Vec::new();
+    for pointer in pointers(object, "/status", &is_conditions) {
+        let mut change = |name: &str, change: &dyn Fn(&mut Vec<Value>)| {
+            let mut changed = object.clone();
+            let list = changed.pointer_mut(&pointer).and_then(Value::as_array_mut);
+            change(list.expect("it is a list"));
+            variants.push((format!("{pointer} {name}"), changed));
+        };
+        let unknown = |condition: &mut Value| condition["status"] = json!("Unknown");
+        change("empty", &Vec::clear);
+        change("all unknown", &|all| all.iter_mut().for_each(unknown));
+        let count = object
+            .pointer(&pointer)
+            .and_then(Value::as_array)
+            .map_or(0, Vec::len);
+        for index in 0..count {
+            change(&format!("{index} unknown"), &|all| unknown(&mut all[index]));
+            change(&format!("without {index}"), &|all| drop(all.remove(index)));
+        }
+        let mut changed = object.clone();
+        remove(&mut changed, &pointer);
+        variants.push((format!("{pointer} missing"), changed));
+    }
+    variants
+}
+
+/// The object with less in it than its controller has written.
+fn variants(object: &Value) -> Vec<Variant> {
+    let mut variants = counters(object);
+    variants.extend(conditions(object));
+    let mut changed = object.clone();
+    remove(&mut changed, "/status");
+    variants.push(("no status".to_owned(), changed.clone()));
+    changed["status"] = json!({});
+    variants.push(("an empty status".to_owned(), changed));
+    variants
+}
+
+/// What fails on an object.
+fn failures(book: &RuleBook, object: &Value) -> Vec<String> {
+    let json = object.to_string();
+    let doc = Doc::parse(json.as_bytes(), &book.projection).expect("a document");
+    let now: Timestamp = "2026-11-21T12:00:00Z".parse().expect("a time");
+    let evaluation = evaluate(book, &doc, now, &Metrics::new()).expect("it has a name");
+    let failures = evaluation.failures.iter();
+    failures
+        .map(|failure| format!("{}: {}", failure.field, failure.error))
+        .collect()
+}
+
+#[test]
+fn no_rule_fails_on_zeros_or_on_what_is_missing() {
+    let mut wrong = Vec::new();
+    for shipped in Shipped::all() {
+        let book = judge::book(&shipped.name, &shipped.spec).expect("it compiles");
+        let mut known = BTreeSet::new();
+        for fixture in fixtures::of(&shipped) {
+            for (what, object) in variants(&fixture.object) {
+                for failure in failures(&book, &object) {
+                    // One example of each is enough.
+                    if known.insert(failure.clone()) {
+                        wrong.push(format!("{} with {what}: {failure}", fixture.place));
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn counters_and_conditions_are_found_wherever_they_are() {
+    let object = json!({
+        "spec": {"replicas": 3, "name": "a", "size": "10Gi"},
+        "status": {"parts": [{"done": 1}], "conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    let all = counters(&object);
+    assert_eq!(all.len(), 2 * (3 + 3));
+    let of = |name: &str| {
+        &all.iter()
+            .find(|(own, _)| own == name)
+            .expect("it is there")
+            .1
+    };
+    assert_eq!(
+        of("all counters zero")["spec"],
+        json!({"replicas": 0, "name": "a", "size": "0"})
+    );
+    assert_eq!(of("all counters missing")["status"]["parts"], json!([{}]));
+    assert_eq!(
+        of("/spec/replicas missing")["spec"],
+        json!({"name": "a", "size": "10Gi"})
+    );
+    let names: Vec<String> = conditions(&object)
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    let expected = ["empty", "all unknown", "0 unknown", "without 0", "missing"];
+    assert_eq!(names, expected.map(|it| format!("/status/conditions {it}")));
+}
