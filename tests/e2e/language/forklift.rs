@@ -99,7 +99,7 @@ fn plan(condition_of_it: &str, [db, web, app]: [At; 3]) -> Value {
         "migration": {
             "started": STARTED,
             "history": [{
-                "conditions": [],
+                "conditions": [condition(condition_of_it)],
                 "migration": {"name": "wave1-0", "uid": "0f1e5a0e-9d9a-4a54-8f65-51f7f4f2c001"},
             }],
             "vms": [
