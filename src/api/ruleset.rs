@@ -292,6 +292,12 @@ pub struct Rule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub instance: Option<String>,
+    /// CEL expression that keeps an operation in flight that `expression` has detected: the
+    /// operation goes on while this is true, even if `expression` is not. It never starts an
+    /// operation. A missing field means that it is not true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
+    pub continue_while: Option<String>,
     /// CEL expression that yields how the operation ended, once it is no longer detected:
     /// `Succeeded`, `Failed` or `Superseded`, and the operation is over at once; or an
     /// empty string, and it is over when the debounce is.
@@ -334,6 +340,7 @@ impl Rule {
     pub fn expressions(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let optional = [
             ("itemKey", &self.item_key),
+            ("continueWhile", &self.continue_while),
             ("message", &self.message),
             ("reason", &self.reason),
             ("state", &self.state),

@@ -114,16 +114,43 @@ impl<'s> Asking<'_, 's> {
 
     /// Asks a rule about the object, or about the element that is bound.
     fn rule(&mut self, place: Place<'_>, labels: &mut Asked) {
-        match place.rule.expression.test(&mut self.scope) {
-            Ok(true) => {
+        let continue_while = place.rule.continue_while.as_ref();
+        let starts = self.is_true(place, "expression", Some(&place.rule.expression));
+        let continues = match starts {
+            Some(false) => self.is_true(place, "continueWhile", continue_while),
+            Some(true) | None => Some(false),
+        };
+        match (starts, continues) {
+            (Some(false), Some(false)) => self.outcome(place),
+            (Some(_), Some(continues)) => {
                 let labels = labels.get_or_insert_with(|| self.labels(place)).clone();
-                let says = self.says(place, labels);
+                let says = Says {
+                    continues,
+                    ..self.says(place, labels)
+                };
                 self.find(place, Some(says));
             }
-            Ok(false) | Err(Failure::Missing(_)) => self.outcome(place),
+            (None, _) | (_, None) => self.find(place, None),
+        }
+    }
+
+    /// Whether one of the expressions that decide whether the operation is in flight is there
+    /// and true. None if it failed.
+    fn is_true(
+        &mut self,
+        place: Place<'_>,
+        field: &str,
+        program: Option<&Program>,
+    ) -> Option<bool> {
+        let Some(program) = program else {
+            return Some(false);
+        };
+        match program.test(&mut self.scope) {
+            Ok(answer) => Some(answer),
+            Err(Failure::Missing(_)) => Some(false),
             Err(failure) => {
-                self.fail_detection(place, "expression", failure.into());
-                self.find(place, None);
+                self.fail_detection(place, field, failure.into());
+                None
             }
         }
     }
@@ -161,6 +188,7 @@ impl<'s> Asking<'_, 's> {
             });
         Says {
             order: place.order,
+            continues: false,
             labels,
             state,
             reason,

@@ -64,9 +64,17 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
-    /// Whether a rule matched.
+    /// Whether a rule detects an operation, so that it starts unless it is in flight.
     pub fn detects(&self) -> bool {
-        self.findings.iter().any(|finding| finding.says.is_some())
+        let mut says = self.findings.iter().filter_map(|it| it.says.as_ref());
+        says.any(|says| !says.continues)
+    }
+
+    /// Whether the evaluation matters for an object without an operation in flight: a rule
+    /// detects an operation, or failed.
+    pub fn is_telling(&self) -> bool {
+        let mut says = self.findings.iter().map(|it| it.says.as_ref());
+        says.any(|says| says.is_none_or(|says| !says.continues))
     }
 
     /// Adds an operation to [`Evaluation::unknown`], unless it is there.
@@ -182,6 +190,9 @@ pub struct Finding {
 pub struct Says {
     /// Place of the rule in its list.
     pub order: usize,
+    /// Only the rule's `continueWhile` is true: this keeps an operation in flight and does
+    /// not start one.
+    pub continues: bool,
     /// Labels of the rule set, with the values computed from the subject.
     pub labels: Arc<Labels>,
     /// How it goes; None is `Progressing`.

@@ -124,6 +124,27 @@ fn a_failed_rule_is_a_finding_without_an_answer() {
 }
 
 #[test]
+fn what_continues_an_operation_is_told_from_what_starts_it() {
+    let rule = "{operation: Moving, expression: object.moving, continueWhile: object.left > 0, \
+                outcome: \"'Succeeded'\"}";
+    let found = |object: Value| {
+        let evaluation = one(rule, &object);
+        let says = evaluation.findings.first().map(|it| it.says.clone());
+        let continues = says.map(|says| says.map(|says| says.continues));
+        (continues, evaluation.outcomes.len(), evaluation.detects())
+    };
+    assert_eq!(found(json!({"moving": true})), (Some(Some(false)), 0, true));
+    let continued = (Some(Some(true)), 0, false);
+    assert_eq!(found(json!({"moving": false, "left": 1})), continued);
+    assert_eq!(found(json!({"left": 1})), continued);
+    assert_eq!(found(json!({"moving": false, "left": 0})), (None, 1, false));
+    assert_eq!(found(json!({"moving": false})), (None, 1, false), "missing");
+    let failed = json!({"moving": false, "left": "text"});
+    assert_eq!(found(failed.clone()), (Some(None), 0, false));
+    assert_eq!(fields(&one(rule, &failed)), ["rules[Moving].continueWhile"]);
+}
+
+#[test]
 fn the_outcome_is_asked_when_the_rule_does_not_match() {
     let rule = "{operation: Moving, expression: object.phase == 'Moving', message: object.text, \
                 outcome: \"object.phase == 'Done' ? 'Succeeded' : object.end\"}";

@@ -306,7 +306,8 @@ impl Follower {
         let detected = detected(&evaluation);
         let before = self.interesting.get(&identity).map(|it| it.detected);
         let differs = before.map_or(evaluation.detects(), |before| before != detected);
-        if !evaluation.findings.is_empty() {
+        let known = before.is_some() || evaluation.is_telling();
+        if known && !evaluation.findings.is_empty() {
             let interest = Interest {
                 fading: None,
                 detected,

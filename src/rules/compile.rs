@@ -145,6 +145,12 @@ impl Compiler {
             instance: optional("instance", rule.instance.as_ref(), Kind::String, inner),
             outcome: optional("outcome", rule.outcome.as_ref(), Kind::String, inner),
         };
+        let continue_while = optional(
+            "continueWhile",
+            rule.continue_while.as_ref(),
+            Kind::Bool,
+            inner,
+        );
         let list = optional("forEach", rule.for_each.as_ref(), Kind::List, environment);
         // An element that is a string or an int is its own identity.
         let own = Some("item".to_owned());
@@ -162,6 +168,7 @@ impl Compiler {
         Some(Rule {
             operation: rule.operation.as_str().into(),
             expression,
+            continue_while,
             for_each: list.zip(key).map(|(list, key)| ForEach { list, key }),
             details,
             supersedes: Supersedes::new(&rule.supersedes),

@@ -177,6 +177,8 @@ pub struct Rule {
     pub operation: Arc<str>,
     /// True while the operation is under way.
     pub expression: Program,
+    /// True while an operation goes on that is in flight already.
+    pub continue_while: Option<Program>,
     /// The elements that it is about, each on its own; None: about the object.
     pub for_each: Option<ForEach>,
     /// What else is said of the operation.
@@ -192,13 +194,18 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// The expressions that decide whether the operation is in flight.
+    pub fn predicates(&self) -> impl Iterator<Item = &Program> + Clone {
+        std::iter::once(&self.expression).chain(&self.continue_while)
+    }
+
     /// Whether time alone can change the state that the rule yields: the object may have
     /// been unchanged for longer than the rule has yielded this state.
     pub fn state_reads_now(&self) -> bool {
         let list = self.for_each.as_ref().map(|each| &each.list);
-        [Some(&self.expression), list, self.details.state.as_ref()]
-            .into_iter()
-            .flatten()
+        self.predicates()
+            .chain(list)
+            .chain(&self.details.state)
             .any(Program::reads_now)
     }
 }
@@ -356,7 +363,7 @@ impl RuleSet {
     /// Adds the fields that its expressions read.
     fn project(&self, projection: &mut Projection) {
         for rule in &self.rules {
-            let own = std::iter::once(&rule.expression).chain(rule.details.programs());
+            let own = rule.predicates().chain(rule.details.programs());
             for program in own.clone() {
                 projection.merge(program.projection());
             }

@@ -168,7 +168,11 @@ impl Tracked {
             // Collected it would have room for four.
             let mut detections = Detections::with_capacity(found.len());
             let detecting = found.into_iter();
-            detections.extend(detecting.filter_map(|(name, detection)| Some((name, detection?))));
+            // What only continues an operation does not start one.
+            detections.extend(detecting.filter_map(|(name, detection)| {
+                let detection = detection.filter(|detection| !detection.says.continues)?;
+                Some((name, detection))
+            }));
             self.wait(what, detections, (start, observed), ledger, now);
         }
         self.refresh_since((again, observed), gap, ledger, now);

@@ -31,6 +31,10 @@ fn missing(rule: &Rule, rules: &[Rule], fixtures: &[Fixture]) -> Vec<String> {
     if fixtures.iter().all(has) {
         missing.push("no object is without it".to_owned());
     }
+    let continued = |fixture: &Fixture| fixture.continued.iter().any(|name| of(name) == operation);
+    if rule.continue_while.is_some() && !fixtures.iter().any(continued) {
+        missing.push("no expect-continued has it".to_owned());
+    }
     for (field, text) in FIELDS {
         let Some(source) = text(rule) else { continue };
         let same = |name: &str| {
@@ -95,7 +99,8 @@ fn what_is_expected_is_of_operations_that_there_are() {
         let rules = shipped.spec.rules.iter();
         let known: BTreeSet<&str> = rules.map(|rule| rule.operation.as_str()).collect();
         for fixture in fixtures::of(&shipped) {
-            let names = fixture.operations.iter().chain(fixture.outcomes.keys());
+            let names = fixture.operations.iter().chain(&fixture.continued);
+            let names = names.chain(fixture.outcomes.keys());
             for name in names.chain(fixture.status.keys()) {
                 assert!(known.contains(of(name)), "{}: {name}", fixture.place);
             }

@@ -3,6 +3,8 @@
 //!
 //! - `ifo.kubevirt.io/expect`: the operations, with commas; of a rule with `forEach`
 //!   `Operation/itemKey`; empty for none.
+//! - `ifo.kubevirt.io/expect-continued`: the operations that the object does not start and
+//!   that go on if they are in flight (`continueWhile`), with commas; none if it is absent.
 //! - `ifo.kubevirt.io/expect-status`: YAML, for each operation what the rule says of it; only
 //!   what is named is compared, null is what is not said.
 //! - `ifo.kubevirt.io/expect-outcome`: YAML, for each operation that is not under way how it
@@ -22,6 +24,7 @@ pub struct Fixture {
     /// The object as JSON.
     pub object: Value,
     pub operations: BTreeSet<String>,
+    pub continued: BTreeSet<String>,
     pub status: BTreeMap<String, Map<String, Value>>,
     pub outcomes: BTreeMap<String, String>,
 }
@@ -54,12 +57,13 @@ impl Fixture {
         };
         let expected = annotation("expect");
         let expected = expected.unwrap_or_else(|| panic!("{place}: what is expected of it?"));
-        let operations = expected
-            .split(',')
-            .map(str::trim)
-            .filter(|name| !name.is_empty())
-            .map(str::to_owned)
-            .collect();
+        let names = |list: String| {
+            let names = list.split(',').map(str::trim);
+            let names = names.filter(|name| !name.is_empty());
+            names.map(str::to_owned).collect()
+        };
+        let operations = names(expected);
+        let continued = annotation("expect-continued").map_or_else(BTreeSet::new, names);
         let comment = text
             .lines()
             .filter_map(|line| line.strip_prefix('#'))
@@ -74,6 +78,7 @@ impl Fixture {
             comment,
             object,
             operations,
+            continued,
             status,
             outcomes,
         }

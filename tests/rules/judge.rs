@@ -40,14 +40,17 @@ pub fn judge(book: &RuleBook, fixture: &Fixture, only: Option<&str>) -> Result<(
     }
     let asked = |name: &str| only.is_none_or(|only| of(name) == only);
     let found = found(&evaluation);
-    let names: BTreeSet<&String> = found.keys().collect();
-    let expected: BTreeSet<&String> = fixture
-        .operations
-        .iter()
-        .filter(|name| asked(name))
-        .collect();
-    if names != expected {
-        return Err(format!("found {names:?} and not {expected:?}"));
+    let both = [
+        ("found", false, &fixture.operations),
+        ("continued", true, &fixture.continued),
+    ];
+    for (what, continues, expected) in both {
+        let names = found.iter().filter(|(_, says)| says.continues == continues);
+        let names: BTreeSet<&String> = names.map(|(name, _)| name).collect();
+        let expected: BTreeSet<&String> = expected.iter().filter(|name| asked(name)).collect();
+        if names != expected {
+            return Err(format!("{what} {names:?} and not {expected:?}"));
+        }
     }
     for (name, status) in fixture.status.iter().filter(|(name, _)| asked(name)) {
         let Some(says) = found.get(name) else {

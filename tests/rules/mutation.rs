@@ -1,6 +1,6 @@
 //! Checks that a fixture fails when an expression is changed. The expressions are each rule's
-//! `expression`, `state`, `outcome`, `message` and `progress`, and the variables that these
-//! use.
+//! `expression`, `continueWhile`, `state`, `outcome`, `message` and `progress`, and the
+//! variables that these use.
 
 use crate::catalogue::Shipped;
 use crate::fixtures::{self, Fixture};
@@ -27,11 +27,19 @@ struct Site {
 }
 
 /// The fields of a rule whose expressions are changed.
-const FIELDS: [&str; 5] = ["expression", "state", "outcome", "message", "progress"];
+const FIELDS: [&str; 6] = [
+    "expression",
+    "continueWhile",
+    "state",
+    "outcome",
+    "message",
+    "progress",
+];
 
 fn field<'r>(rule: &'r mut Rule, name: &str) -> Option<&'r mut String> {
     match name {
         "expression" => Some(&mut rule.expression),
+        "continueWhile" => rule.continue_while.as_mut(),
         "state" => rule.state.as_mut(),
         "outcome" => rule.outcome.as_mut(),
         "message" => rule.message.as_mut(),

@@ -7,8 +7,9 @@ use crate::cli::source::escape;
 use serde_json::Value;
 
 /// Fields of a rule that are shown, in this order, with their titles.
-const FIELDS: [(&str, &str); 14] = [
+const FIELDS: [(&str, &str); 15] = [
     ("expression", "Expression"),
+    ("continueWhile", "Continue While"),
     ("forEach", "For Each"),
     ("itemKey", "Item Key"),
     ("message", "Message"),

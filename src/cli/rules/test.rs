@@ -239,8 +239,11 @@ fn result(
 /// Takes over what the rules say.
 fn fill(result: &mut ObjectResult, evaluation: Evaluation) {
     for finding in evaluation.findings {
-        // What failed is told below.
-        let Some(says) = finding.says else { continue };
+        // What failed is told below. Whether an operation is in flight that only continues
+        // cannot be told from one object.
+        let Some(says) = finding.says.filter(|says| !says.continues) else {
+            continue;
+        };
         let name = finding.operation.to_string();
         let reason = says.reason.as_deref().unwrap_or(&name);
         result.operations.push(Operation {

@@ -334,6 +334,7 @@ fn speaker(object: &InFlightOperation) -> Result<Detection, Refused> {
         rule_set,
         says: Says {
             order: 0,
+            continues: false,
             labels: Arc::new(authors_labels(object)?),
             state: match status.state {
                 State::Blocked | State::Failing => Some(status.state),

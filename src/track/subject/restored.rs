@@ -3,6 +3,7 @@
 
 use super::{InFlight, Ledger, Now, Settling, Tracked, What};
 use crate::api::Gvr;
+use crate::expression::Program;
 use crate::rules::{Bookless, RuleBook};
 use crate::track::end::End;
 use crate::track::operation::{Observed, Operation, SubjectView, UNCLAIMED};
@@ -200,7 +201,7 @@ impl Tracked {
             let rule = operation.rule();
             if !operation.detections.is_empty()
                 || in_flight.settling.is_some()
-                || rule.is_none_or(|rule| rule.expression.reads_now())
+                || rule.is_none_or(|rule| rule.predicates().any(Program::reads_now))
             {
                 continue;
             }

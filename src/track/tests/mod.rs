@@ -1,5 +1,6 @@
 //! The life of operations, with time that the tests move.
 
+mod continue_while;
 mod language;
 mod restore;
 mod retained;

@@ -62,6 +62,7 @@ pub(super) fn operations(kind: &str, object: &Value) -> Vec<String> {
     );
     let findings = evaluation.findings.iter();
     findings
+        .filter(|finding| finding.says.as_ref().is_some_and(|says| !says.continues))
         .map(|finding| finding.operation.to_string())
         .collect()
 }
