@@ -70,13 +70,6 @@ impl Evaluation {
         says.any(|says| !says.continues)
     }
 
-    /// Whether the evaluation matters for an object without an operation in flight: a rule
-    /// detects an operation, or failed.
-    pub fn is_telling(&self) -> bool {
-        let mut says = self.findings.iter().map(|it| it.says.as_ref());
-        says.any(|says| says.is_none_or(|says| !says.continues))
-    }
-
     /// Adds an operation to [`Evaluation::unknown`], unless it is there.
     fn add_unknown(&mut self, rule_set: &Arc<RuleSet>, operation: &Arc<str>) {
         let there = self

@@ -306,8 +306,7 @@ impl Follower {
         let detected = detected(&evaluation);
         let before = self.interesting.get(&identity).map(|it| it.detected);
         let differs = before.map_or(evaluation.detects(), |before| before != detected);
-        let known = before.is_some() || evaluation.is_telling();
-        if known && !evaluation.findings.is_empty() {
+        if !evaluation.findings.is_empty() {
             let interest = Interest {
                 fading: None,
                 detected,
@@ -431,12 +430,14 @@ fn explained(lost: &Lost, target: &Gvr) -> String {
     )
 }
 
-/// Which operations, and which runs of them, are detected; the same for the same ones.
+/// Which operations, and which runs of them, are detected or continued; the same for the same
+/// ones.
 fn detected(evaluation: &Evaluation) -> u64 {
     let mut hasher = DefaultHasher::new();
     for finding in &evaluation.findings {
         if let Some(says) = &finding.says {
-            (&finding.operation, &finding.item, &says.instance).hash(&mut hasher);
+            let run = (&finding.operation, &finding.item, &says.instance);
+            (run, says.continues).hash(&mut hasher);
         }
     }
     hasher.finish()
