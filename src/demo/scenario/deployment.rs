@@ -83,6 +83,8 @@ impl Rollout {
                         },
                     },
                 },
+                // A Deployment without it is new, and rolls out.
+                "status": {"observedGeneration": 41},
             }),
         );
         let deployment = Self {
