@@ -9,7 +9,7 @@ use serde_json::Value;
 /// Fields of a rule that are shown, in this order, with their titles.
 const FIELDS: [(&str, &str); 15] = [
     ("expression", "Expression"),
-    ("continueWhile", "Continue While"),
+    ("continueWhile", "Continues"),
     ("forEach", "For Each"),
     ("itemKey", "Item Key"),
     ("message", "Message"),

@@ -59,6 +59,7 @@ fn rule_set() -> Value {
                 {
                     "operation": "Migrating",
                     "expression": "variables.aVariableWithALongName > 0 &&\n  variables.migrations[0].running\n",
+                    "continueWhile": "variables.migrations.size() > 0",
                     "state": "'Failing'",
                     "supersedes": ["Starting", "Stopping"],
                     "debounce": "10s",

@@ -136,7 +136,8 @@ impl Operator {
             }
             object["status"]["lastUpdated"] = json!(now);
         });
-        self.stage.wait_seconds(5, 8).await;
+        // A shorter unpacking of an upgrade is not shown (rules/olm/subscriptions-upgrade.yaml).
+        self.stage.wait_seconds(14, 18).await;
     }
 
     async fn plan(&mut self, old: &str, new: &str) -> String {

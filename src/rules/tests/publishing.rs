@@ -377,6 +377,7 @@ async fn an_edit_of_what_is_found_or_said_is_published() {
         rule(json!({"debounce": "7s"})),
         rule(json!({"appearAfter": "7s"})),
         rule(json!({"stateAfter": "7s"})),
+        rule(json!({"continueWhile": "object.going"})),
         rule(json!({"supersedes": ["*"]})),
         rule(json!({"operation": "Renamed"})),
         rule(json!({"forEach": "object.parts"})),
