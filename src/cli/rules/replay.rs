@@ -326,29 +326,39 @@ impl Player {
         }
         let now = self.clock.at(event.t);
         let json = event.object.to_string().into_bytes();
-        self.history.heard(&event.subject, event.t);
         let subject = Subject {
             uid: event.subject.uid.as_deref().map(Into::into),
             name: event.subject.name.as_str().into(),
             namespace: event.subject.namespace.as_deref().map(Into::into),
             ..Subject::default()
         };
-        match event.change {
+        let detected = match event.change {
             Change::Applied => self.applied(&event.resource, &subject, &json, now),
-            Change::Deleted => self.deleted(&event.resource, subject, &json, now),
-        }
+            Change::Deleted => {
+                self.deleted(&event.resource, subject, &json, now);
+                Vec::new()
+            }
+        };
+        self.history.heard(&event.subject, event.t, detected);
     }
 
-    /// `subject` is the object's identity, for an object that cannot be decoded.
-    fn applied(&mut self, target: &Gvr, subject: &Subject, json: &[u8], now: track::Now) {
+    /// Yields the operations that rules detect on the object. `subject` is the object's
+    /// identity, for an object that cannot be decoded.
+    fn applied(
+        &mut self,
+        target: &Gvr,
+        subject: &Subject,
+        json: &[u8],
+        now: track::Now,
+    ) -> Vec<Arc<str>> {
         let Some((_, book)) = self.books.get(target) else {
-            return;
+            return Vec::new();
         };
         let evaluation = match Doc::parse(json, &book.projection) {
             Ok(doc) => match evaluate::evaluate(book, &doc, now.wall, &self.metrics) {
                 Ok(evaluation) => evaluation,
                 // The stream's reader has refused objects without a name.
-                Err(Nameless) => return,
+                Err(Nameless) => return Vec::new(),
             },
             // As in the server, operations on an object that cannot be decoded stay as they are.
             Err(error) => evaluate::undecided(book, subject.clone(), &error.into(), &self.metrics),
@@ -368,6 +378,11 @@ impl Player {
         } else {
             self.timed.remove(&identity);
         }
+        let findings = evaluation.findings.iter();
+        let detected = findings
+            .filter(|it| it.says.as_ref().is_some_and(|says| !says.continues))
+            .map(|it| it.operation.clone())
+            .collect();
         let read = Instant::now();
         self.tell(
             target,
@@ -377,6 +392,7 @@ impl Player {
             },
             now,
         );
+        detected
     }
 
     /// `bare` is the object's identity, for an object that cannot be decoded.

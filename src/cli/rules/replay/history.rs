@@ -8,6 +8,7 @@ use crate::cli::rules::test::Subject;
 use crate::index::{Change, Key};
 use serde::Serialize;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// One operation from its start to its end.
 #[derive(Debug, Serialize)]
@@ -91,6 +92,14 @@ impl Run {
     }
 }
 
+/// An event.
+#[derive(Debug)]
+struct Heard {
+    t: f64,
+    /// The operations that rules detected on its object.
+    detected: Vec<Arc<str>>,
+}
+
 /// The operations so far.
 #[derive(Debug, Default)]
 pub(super) struct History {
@@ -101,7 +110,7 @@ pub(super) struct History {
     /// Those that are not over, by their key.
     open: HashMap<Key, usize>,
     /// The times of all events, by subject, in order.
-    heard: HashMap<(String, Option<String>, String), Vec<f64>>,
+    heard: HashMap<(String, Option<String>, String), Vec<Heard>>,
     /// Whether the stream is over: what settles ends, and nothing else happens.
     closed: bool,
 }
@@ -115,14 +124,17 @@ impl History {
         }
     }
 
-    /// An event was about `subject`.
-    pub(super) fn heard(&mut self, subject: &Subject, t: f64) {
+    /// An event was about `subject`, and rules `detected` these operations on it.
+    pub(super) fn heard(&mut self, subject: &Subject, t: f64, detected: Vec<Arc<str>>) {
         let key = (
             subject.kind.clone(),
             subject.namespace.clone(),
             subject.name.clone(),
         );
-        self.heard.entry(key).or_default().push(t);
+        self.heard
+            .entry(key)
+            .or_default()
+            .push(Heard { t, detected });
     }
 
     /// The stream is over.
@@ -183,19 +195,22 @@ impl History {
             subject.namespace.clone(),
             subject.name.clone(),
         );
-        let mut events = self.heard.get(&key).into_iter().flatten().copied();
+        let heard = self.heard.get(&key).into_iter().flatten();
+        let mut events = heard.filter(|event| within(event.t) == second);
+        let operation = object.spec.operation.as_str();
         let event = match object.status.start_time_source {
             // The time is in the object, as it is since the first of them.
-            StartTimeSource::Expression => events.find(|t| within(*t) == second),
-            _ => events.rfind(|t| within(*t) == second),
+            StartTimeSource::Expression => events.next(),
+            _ => events.find(|event| event.detected.iter().any(|it| **it == *operation)),
         };
-        event.unwrap_or_else(|| {
-            let begins = clock.seconds_of(created.0);
-            // Some controllers write a moment after they looked at the clock: nothing was
-            // heard in that second, but soon after it.
-            let ends = begins + 1.0;
-            if t < ends + 1.0 { t.min(ends) } else { begins }
-        })
+        if let Some(event) = event {
+            return event.t;
+        }
+        let begins = clock.seconds_of(created.0);
+        // Some controllers write a moment after they looked at the clock: nothing was
+        // heard in that second, but soon after it.
+        let ends = begins + 1.0;
+        if t < ends + 1.0 { t.min(ends) } else { begins }
     }
 
     /// All operations, in the order of their starts.
