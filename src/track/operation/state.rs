@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 pub struct Observed {
     /// The time of the evaluation.
     pub now: Instant,
-    /// Since when the object is as it is. This is `now` unless the object tells more.
+    /// When the object last changed. If the object does not show that, this is `now`.
     pub unchanged: Instant,
 }
 
 impl Observed {
-    /// An evaluation of an object that does not tell since when it is as it is.
+    /// An evaluation of an object that does not show when it last changed.
     pub fn now(now: Instant) -> Self {
         Self {
             now,
@@ -33,7 +33,8 @@ pub struct Yielded {
 }
 
 impl Yielded {
-    /// The state that `speaker` yields for the first time.
+    /// The state that the rule of `speaker` yields for the first time. The speaker is the
+    /// detection whose state and message the operation shows.
     pub fn first(speaker: &Detection, observed: Observed) -> Self {
         let is_timed = speaker.rule().is_some_and(Rule::state_reads_now);
         Self {
@@ -46,7 +47,7 @@ impl Yielded {
         }
     }
 
-    /// Takes over the state that `speaker` yields.
+    /// Records the state that the rule of `speaker` yields now.
     pub fn update(&mut self, speaker: &Detection, observed: Observed) {
         if speaker.state() != self.state {
             *self = Self::first(speaker, observed);
@@ -76,8 +77,8 @@ impl Operation {
         self.rule().map_or(Duration::ZERO, |rule| rule.state_after)
     }
 
-    /// Shows the state that its rule yields, if that has lasted for long enough. In a gap of
-    /// the feed it is not known whether it has.
+    /// Shows the state that its rule yields, if that has lasted for long enough. During a
+    /// gap of the feed the server cannot tell whether the state lasted, so the operation keeps its state.
     pub fn update_state(&mut self, now: Instant, gap: bool) {
         let state = self.yielded.state;
         let after = self.state_after();
@@ -87,8 +88,8 @@ impl Operation {
         }
     }
 
-    /// Takes over the state that its rule yields now. While no rule detects the operation,
-    /// no state lasts.
+    /// Records the state that its rule yields now. While no rule detects the operation, the
+    /// shown state stays, and a state that waits for its `stateAfter` is dropped.
     pub(super) fn settle_state(&mut self, gap: bool, observed: Observed) {
         if self.detections.is_empty() {
             self.yielded.state = self.state;
