@@ -12,8 +12,6 @@ mod signals;
 
 pub use signals::{Signal, Signals};
 
-use crate::api::Source;
-use crate::api::live::Phase;
 use crate::config::{Common, Config, Mode};
 use crate::index::{self, Bounds, Object, Reader, Scope};
 use crate::observe::{Feed, Supervisor};
@@ -28,6 +26,8 @@ use anyhow::bail;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
+use ifo_api::Source;
+use ifo_api::live::Phase;
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -397,9 +397,9 @@ fn sample(reader: &Reader) -> IndexSample {
 /// Where rule sets come from, as a feed's source.
 fn rule_set_source() -> Source {
     Source {
-        target: Arc::new(crate::api::Gvr {
-            group: crate::api::GROUP.to_owned(),
-            version: crate::api::VERSION.to_owned(),
+        target: Arc::new(ifo_api::Gvr {
+            group: ifo_api::GROUP.to_owned(),
+            version: ifo_api::VERSION.to_owned(),
             resource: "operationrulesets".to_owned(),
         }),
         namespace: None,

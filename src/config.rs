@@ -7,12 +7,12 @@ mod tests;
 
 pub use flags::Cli;
 
-use crate::api::duration;
 use crate::serve::Limits;
 use crate::telemetry::LogFormat;
 use clap::Parser as _;
 use flags::{CliCommand, CommonFlags, Format};
 use http::Uri;
+use ifo_api::duration;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -388,7 +388,7 @@ fn pod_ip(env: &impl Fn(&str) -> Option<String>) -> Result<Option<IpAddr>, Confi
 
 fn namespace(name: &str, value: String) -> Result<String, ConfigError> {
     // A namespace is a DNS label: a subdomain without dots, of at most 63 characters.
-    if crate::api::labels::is_subdomain(&value) && !value.contains('.') && value.len() <= 63 {
+    if ifo_api::labels::is_subdomain(&value) && !value.contains('.') && value.len() <= 63 {
         Ok(value)
     } else {
         Err(ConfigError {

@@ -14,9 +14,7 @@
 //! ```
 //!
 //! The rooms below are in the order in which data walks through them. They meet
-//! through [`api`] and small messages; only [`app`] knows all of them.
-
-pub mod api;
+//! through [`ifo_api`] and small messages; only [`app`] knows all of them.
 
 pub mod expression;
 

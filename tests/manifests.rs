@@ -1,7 +1,7 @@
 //! The manifests that are checked in: what is generated is up to date, what is written
 //! by hand is complete and fits together.
 
-use ifo::api::ruleset::{AGGREGATE_LABEL, OperationRuleSet};
+use ifo_api::ruleset::{AGGREGATE_LABEL, OperationRuleSet};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use serde_json::Value;
 use std::collections::BTreeSet;

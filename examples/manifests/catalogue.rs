@@ -6,7 +6,7 @@
 //! is an error, so that the table is complete.
 
 use anyhow::{Context as _, bail, ensure};
-use ifo::api::ruleset::{OperationRuleSet, Variable};
+use ifo_api::ruleset::{OperationRuleSet, Variable};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 

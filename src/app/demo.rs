@@ -3,8 +3,6 @@
 
 use super::listener::bind;
 use super::{Access, App, Origin, Signals, Started, rule_set_source};
-use crate::api::Gvr;
-use crate::api::ruleset::OperationRuleSet;
 use crate::auth::{AdministratorsOnly, TokenHolder, client_certificate_verifier};
 use crate::certs::{self, Authority, ServingCertificate};
 use crate::config::{Common, Demo};
@@ -17,6 +15,8 @@ use crate::serve::{self, discovery::CoreGroup, resource};
 use anyhow::Context as _;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
+use ifo_api::Gvr;
+use ifo_api::ruleset::OperationRuleSet;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;

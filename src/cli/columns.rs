@@ -7,7 +7,7 @@ mod tests;
 use super::operation::Operation;
 use super::output::GAP;
 use super::paint::Paint;
-use crate::api::duration;
+use ifo_api::duration;
 use jiff::Timestamp;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 

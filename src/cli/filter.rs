@@ -5,7 +5,7 @@ use super::kinds::{ChosenKind, Kinds};
 use super::operation::{Operation, Subject};
 use super::output::Shape;
 use super::problem::Problem;
-use crate::api::labels;
+use ifo_api::labels;
 use std::fmt;
 
 /// Output formats of kubectl's that are none here. They are names that an operation could

@@ -12,7 +12,7 @@ use super::kin::group;
 use super::nearest::nearest;
 use super::operation::Subject;
 use super::short_names;
-use crate::api::Gvr;
+use ifo_api::Gvr;
 use kube::core::discovery::v2::{APIGroupDiscoveryList, APIVersionDiscovery};
 use std::collections::BTreeSet;
 use std::fmt;

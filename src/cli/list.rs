@@ -13,7 +13,7 @@ use super::paint::{Colors, Paint};
 use super::problem::{HOME, Problem};
 use super::sort::SortBy;
 use super::source::{Change, Served, Source};
-use crate::api::completeness::Incomplete;
+use ifo_api::completeness::Incomplete;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::value::RawValue;

@@ -2,7 +2,7 @@
 //! CRs of persistence mode, or the Go operator's. What an object does not say is empty;
 //! nothing that a server sends makes a command fail.
 
-use crate::api::live;
+use ifo_api::live;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::Deserialize;

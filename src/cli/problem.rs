@@ -1,7 +1,7 @@
 //! What can go wrong between the plugin and a cluster. Each error is one line that says
 //! what to do about it.
 
-use crate::api::{GROUP, LIVE_GROUP, live, ruleset};
+use ifo_api::{GROUP, LIVE_GROUP, live, ruleset};
 use kube::config::KubeconfigError;
 use std::time::Duration;
 

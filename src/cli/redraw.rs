@@ -7,7 +7,7 @@ use super::operation::Operation;
 use super::output::{Shape, complain, print, tell};
 use super::problem::Problem;
 use super::source::{Change, Follower, Source};
-use crate::api::completeness::Incomplete;
+use ifo_api::completeness::Incomplete;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;

@@ -4,7 +4,7 @@ use super::connect::{Connect, Server};
 use super::output::{Format, complain, print, print_value};
 use super::problem::Problem;
 use super::source::Served;
-use crate::api::{LIVE_GROUP, VERSION, live};
+use ifo_api::{LIVE_GROUP, VERSION, live};
 use serde::{Deserialize, Serialize};
 use std::process::ExitCode;
 

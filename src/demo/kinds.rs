@@ -1,7 +1,7 @@
 //! The kinds of object that live in the demo's world, and what a real API server
 //! knows of each from its discovery and its CRD.
 
-use crate::api::Gvr;
+use ifo_api::Gvr;
 
 /// One kind, as discovery and its CRD describe it.
 #[derive(Debug, PartialEq, Eq)]

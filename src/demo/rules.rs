@@ -1,6 +1,6 @@
 //! The rule sets that the demo starts with: the ones that are shipped.
 
-use crate::api::ruleset::OperationRuleSet;
+use ifo_api::ruleset::OperationRuleSet;
 
 /// Files below `rules/`, each with its text.
 macro_rules! files {

@@ -1,10 +1,10 @@
 //! The rule sets as the demo serves them: in an index of their own, read-only, with the
 //! statuses that the controller writes.
 
-use crate::api::ruleset::{OperationRuleSet, OperationRuleSetStatus};
 use crate::index::{Key, Stamp, Write, Writer};
 use crate::rules::{RuleSetEvent, StatusSink, StatusWrite};
 use futures::future::{BoxFuture, ready};
+use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetStatus};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::collections::{BTreeMap, BTreeSet};

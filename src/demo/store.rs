@@ -10,14 +10,14 @@
 use super::clock::Clock;
 use super::kinds::{self, Generation, Kind};
 use super::random::Dice;
-use crate::api::Gvr;
-use crate::api::{Resolution, Source};
 use crate::observe::{Feed, Raw};
 use crate::rules::Resolve;
 use bytes::Bytes;
 use futures::future::{self, BoxFuture};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
+use ifo_api::Gvr;
+use ifo_api::{Resolution, Source};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

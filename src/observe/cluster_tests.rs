@@ -1,12 +1,12 @@
 //! The state machine against a scripted API server. Time is paused: waiting costs nothing.
 
 use super::*;
-use crate::api::Gvr;
 use bytes::Bytes;
 use futures::{StreamExt as _, future, stream};
 use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use ifo_api::Gvr;
 use kube::client::Body;
 use std::{collections::VecDeque, convert::Infallible, sync::Mutex};
 use tower::service_fn;

@@ -8,7 +8,6 @@ use super::{
     client::Lane,
     request::{self, ReadError, Refusal},
 };
-use crate::api::{Gvr, Resolution};
 use crate::rules::Resolve;
 use bytes::Bytes;
 use futures::{
@@ -16,6 +15,7 @@ use futures::{
     future::{self, BoxFuture},
     stream::{self, BoxStream},
 };
+use ifo_api::{Gvr, Resolution};
 use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     kube_aggregator::pkg::apis::apiregistration::v1::APIService,

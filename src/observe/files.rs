@@ -7,7 +7,6 @@ use super::{
     Feed, Raw, inline,
     scan::{Content, Scanner},
 };
-use crate::api::{Gvr, Resolution, Source};
 use crate::rules::Resolve;
 use crate::telemetry::Metrics;
 use futures::{
@@ -16,6 +15,7 @@ use futures::{
     future::{self, BoxFuture},
     stream::{self, BoxStream},
 };
+use ifo_api::{Gvr, Resolution, Source};
 use notify::{EventKind, RecursiveMode, Watcher as _, event::AccessKind, event::AccessMode};
 use std::{
     collections::BTreeMap,

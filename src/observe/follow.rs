@@ -21,10 +21,11 @@ use super::{
     lines::Lines,
     request::{self, Ask, Refusal},
 };
-use crate::{api::Source, telemetry::Metrics};
+use crate::telemetry::Metrics;
 use bytes::Bytes;
 use futures::{SinkExt as _, channel::mpsc};
 use http_body_util::BodyExt as _;
+use ifo_api::Source;
 use kube::client::Body;
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout};

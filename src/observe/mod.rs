@@ -37,7 +37,6 @@ pub use discovery::Discovery;
 pub use files::{Folder, FolderError};
 pub use supervise::Supervisor;
 
-use crate::api::{Gvr, Source};
 use crate::evaluate::Subject;
 use crate::json::JsonFault;
 use bytes::Bytes;
@@ -47,6 +46,7 @@ use futures::{
     future::{self, BoxFuture},
     stream::{self, BoxStream},
 };
+use ifo_api::{Gvr, Source};
 use std::fmt;
 
 /// One message of a feed. The order in which they come:

@@ -8,8 +8,8 @@ use super::{
     kinds::{self, GroupKind, Names},
     manifest::{self, Object},
 };
-use crate::api::Gvr;
 use bytes::Bytes;
+use ifo_api::Gvr;
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},

@@ -4,8 +4,6 @@
 
 use super::unknown::UnknownObjects;
 use super::{Feed, Lost, Raw, envelope, managed};
-use crate::api::ruleset::AGGREGATE_LABEL;
-use crate::api::{Gvr, Source};
 use crate::evaluate::{self, Allowances, Evaluation, EvaluationError, Subject};
 use crate::expression::{Doc, Projection};
 use crate::rules::{Feedback, Publication, RuleBook};
@@ -14,6 +12,8 @@ use crate::track::{Event, Message};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use ifo_api::ruleset::AGGREGATE_LABEL;
+use ifo_api::{Gvr, Source};
 use jiff::Timestamp;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -52,7 +52,7 @@ pub struct Supervisor {
 impl Supervisor {
     /// Runs until there are no more publications, and then ends all feeds.
     pub async fn run(self, mut publications: mpsc::Receiver<Publication>) {
-        let mut running: HashMap<Arc<crate::api::Gvr>, Vec<Ended>> = HashMap::new();
+        let mut running: HashMap<Arc<ifo_api::Gvr>, Vec<Ended>> = HashMap::new();
         while let Some(Publication {
             target,
             book,

@@ -225,11 +225,11 @@ impl Drop for UnknownObjects {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Gvr;
     use crate::evaluate::evaluate_within;
     use crate::expression::Doc;
     use crate::rules::{Objects, compile};
     use crate::telemetry::Metrics;
+    use ifo_api::Gvr;
     use jiff::Timestamp;
     use serde_json::json;
 

@@ -1,8 +1,8 @@
 //! Between the live object and the custom resource. Pure: the same live object always
 //! yields the same bytes, so whoever writes it again changes nothing.
 
-use crate::api::live::{self, Phase, State};
-use crate::api::{LIVE_GROUP, VERSION, persisted};
+use ifo_api::live::{self, Phase, State};
+use ifo_api::{LIVE_GROUP, VERSION, persisted};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use std::collections::BTreeMap;
@@ -324,7 +324,7 @@ mod tests {
             let one = name_of(name, "0a1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f");
             let other = name_of(name, "1a1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f");
             assert_ne!(one, other);
-            assert!(crate::api::labels::is_subdomain(&one), "{one}");
+            assert!(ifo_api::labels::is_subdomain(&one), "{one}");
         }
         let name = name_of(
             "vm-migrating-3f9c2a1b",

@@ -1,9 +1,9 @@
 //! What of an operation is worth a write: a small value to compare instead of objects.
 
 use super::convert;
-use crate::api::live::{self, Phase, State};
-use crate::api::persisted;
 use crate::index::Entry;
+use ifo_api::live::{self, Phase, State};
+use ifo_api::persisted;
 use jiff::Timestamp;
 use serde::Deserialize;
 use std::hash::{DefaultHasher, Hasher as _};

@@ -33,14 +33,14 @@ pub use queue::{Settings, Unread};
 pub use store::{ClusterStore, FIELD_MANAGER, Failure, NamespacePage, Page, Store};
 pub use verdict::{Verdict, keep_condition};
 
-use crate::api::live::{Phase, State};
-use crate::api::persisted::InFlightOperation;
 use crate::clock;
 use crate::index::{At, Change, Cursor, Entry, Reader, Scope};
 use crate::telemetry::PersistenceMetrics;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
+use ifo_api::live::{Phase, State};
+use ifo_api::persisted::InFlightOperation;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use look::Look;

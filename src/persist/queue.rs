@@ -8,9 +8,9 @@
 use super::look::{self, Look};
 use super::pace::{self, Pace};
 use super::store::Failure;
-use crate::api::live::Phase;
 use crate::clock;
 use crate::index::Entry;
+use ifo_api::live::Phase;
 use jiff::Timestamp;
 use std::collections::hash_map::Entry as Slot;
 use std::collections::{BTreeSet, HashMap, HashSet};

@@ -2,12 +2,12 @@
 //! kube-apiserver says to that, in the few words that decide what to do next.
 
 use super::explanation::{Explanation, status};
-use crate::api::persisted::InFlightOperation;
 use crate::observe::Connection;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use ifo_api::persisted::InFlightOperation;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::client::Body;

@@ -471,7 +471,7 @@ async fn what_somebody_else_keeps_under_the_same_kind_is_left_alone() {
     let mut bench = Bench::new(false);
     let foreign = InFlightOperation::new(
         "foreign",
-        crate::api::persisted::InFlightOperationSpec {
+        ifo_api::persisted::InFlightOperationSpec {
             operation: "Migrating".to_owned(),
             rule_set: "rules".to_owned(),
             component: "kubevirt".to_owned(),

@@ -238,8 +238,8 @@ fn decode<T: DeserializeOwned>(body: &[u8], max_object: usize) -> Result<Listed<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::live::InFlightOperation;
     use crate::restore::tests::{operation, serving};
+    use ifo_api::live::InFlightOperation;
     use serde_json::{Value, json};
     use std::sync::{Arc, Mutex};
 

@@ -18,11 +18,11 @@ pub use namespaces::{Namespaces, namespaces};
 pub use records::Records;
 pub use replica::{Replica, Whereabouts};
 
-use crate::api::live::{InFlightOperation, Phase};
 use crate::index::Rv;
 use crate::persist;
 use crate::track::{MAX_RESTORED, Message};
 use futures::future::BoxFuture;
+use ifo_api::live::{InFlightOperation, Phase};
 use patience::Patience;
 use std::time::Duration;
 use tokio::sync::mpsc;

@@ -2,10 +2,10 @@
 
 use super::list::List;
 use super::{Failure, Page, Source};
-use crate::api::persisted;
 use crate::persist;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use ifo_api::persisted;
 use kube::Client;
 use std::time::Duration;
 

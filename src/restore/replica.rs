@@ -6,10 +6,10 @@
 
 use super::list::List;
 use super::{Failure, Page, Source};
-use crate::api::live::InFlightOperation;
 use crate::index::Rv;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use ifo_api::live::InFlightOperation;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::ListParams;

@@ -2,9 +2,9 @@
 
 use super::validate::validate;
 use super::{Activity, Details, ForEach, Rule, RuleSet, Supersedes};
-use crate::api::duration;
-use crate::api::ruleset::{self, MAX_LABELS, MAX_RULES, MAX_VARIABLES, OperationRuleSetSpec};
 use crate::expression::{self, CompileError, Environment, Kind, Program};
+use ifo_api::duration;
+use ifo_api::ruleset::{self, MAX_LABELS, MAX_RULES, MAX_VARIABLES, OperationRuleSetSpec};
 use kube::core::Selector;
 use std::sync::Arc;
 
@@ -240,7 +240,7 @@ fn start(source: &str) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::live::State;
+    use ifo_api::live::State;
 
     fn spec(yaml: &str) -> OperationRuleSetSpec {
         serde_saphyr::from_str(yaml).expect("a spec")

@@ -1,10 +1,10 @@
 //! Questions to discovery. Enters: targets. Leaves: one answer for each question, from
 //! at most a few at once, one at a time for each target.
 
-use crate::api::{Gvr, Resolution};
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, FuturesUnordered};
 use futures::{FutureExt, StreamExt};
+use ifo_api::{Gvr, Resolution};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 //! for any namespace.
 
 use super::{Objects, RuleSet};
-use crate::api::completeness::{Completeness, Gap, Gaps};
+use ifo_api::completeness::{Completeness, Gap, Gaps};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::watch;

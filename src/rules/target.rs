@@ -4,7 +4,7 @@
 use super::registry::{Ask, Feedback, Publication};
 use super::status::Watch;
 use super::{RuleBook, RuleSet};
-use crate::api::{Gvr, Resolution, Source};
+use ifo_api::{Gvr, Resolution, Source};
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -2,11 +2,11 @@
 //! manifests, and those that were stored before the schema had a rule.
 
 use super::Invalid;
-use crate::api::ruleset::{
+use ifo_api::ruleset::{
     self, MAX_EXPRESSION, MAX_LABELS, MAX_NAMESPACES, MAX_RULES, MAX_VARIABLES, MAX_WAIT_SECONDS,
     OperationRuleSetSpec,
 };
-use crate::api::{GROUP, LIVE_GROUP, duration, labels};
+use ifo_api::{GROUP, LIVE_GROUP, duration, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! Writes statuses. Enters: the statuses as they should be. Leaves: one write at a time
 //! for each rule set, a few in all, and a failed one again after a while.
 
-use crate::api::ruleset::OperationRuleSetStatus;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
+use ifo_api::ruleset::OperationRuleSetStatus;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;

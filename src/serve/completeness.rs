@@ -8,12 +8,12 @@
 use super::Shared;
 use super::request::{Query, Request};
 use super::select::Reviewed;
-use crate::api::completeness::{COMPLETE_HEADER, Gap, Gaps, Incomplete, Named, NotWorking};
-use crate::api::{GROUP, VERSION, labels, live, ruleset};
 use crate::auth::{Attributes, Decision, Requirement, User};
 use axum::response::Response;
 use http::header::WARNING;
 use http::{HeaderName, HeaderValue};
+use ifo_api::completeness::{COMPLETE_HEADER, Gap, Gaps, Incomplete, Named, NotWorking};
+use ifo_api::{GROUP, VERSION, labels, live, ruleset};
 
 /// Adds the header to the answer of a list or watch of operations, or states that the answer
 /// is complete.

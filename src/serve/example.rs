@@ -69,7 +69,7 @@ pub const OPERATIONS: &[u8] = concat!(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::live::InFlightOperation;
+    use ifo_api::live::InFlightOperation;
     use serde_json::Deserializer;
 
     #[test]

@@ -51,7 +51,6 @@ mod watch;
 
 pub use resource::Resource;
 
-use crate::api::completeness::Completeness;
 use crate::auth::{Authenticate, Authorize};
 use crate::telemetry::Metrics;
 use access::Admitted;
@@ -61,6 +60,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
 use http::{HeaderMap, StatusCode};
+use ifo_api::completeness::Completeness;
 use places::Places;
 use request::{Asked, Request};
 use respond::{indent, plain};

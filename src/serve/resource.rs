@@ -5,8 +5,8 @@
 use super::example;
 use super::lines::Lines;
 use super::status::Failure;
-use crate::api::{GROUP, LIVE_GROUP, VERSION, live, ruleset};
 use crate::index::{Layout, Object, Reader};
+use ifo_api::{GROUP, LIVE_GROUP, VERSION, live, ruleset};
 use std::sync::Arc;
 
 /// One resource that this server serves, read-only: get, list and watch.

@@ -5,8 +5,8 @@
 use super::encode::Shown;
 use super::negotiate::Include;
 use super::resource::{Cell, Column};
-use crate::api::duration;
 use crate::index::Object;
+use ifo_api::duration;
 use jiff::Timestamp;
 use serde::Serialize;
 

@@ -1,6 +1,6 @@
 //! Why operations end, and what is said of it.
 
-use crate::api::live::State;
+use ifo_api::live::State;
 use std::sync::Arc;
 
 /// Why an operation ended: the `reason` of a completed one.

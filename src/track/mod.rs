@@ -17,11 +17,11 @@ mod tracker;
 pub use restore::MAX_RESTORED;
 pub use tracker::{Now, Retention, Settings, Tracker};
 
-use crate::api::live::InFlightOperation;
-use crate::api::{Gvr, Source};
 use crate::evaluate::{Evaluation, Subject};
 use crate::index::{Rv, Stamp, Writer};
 use crate::rules::{Bookless, RuleBook};
+use ifo_api::live::InFlightOperation;
+use ifo_api::{Gvr, Source};
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Instant;

@@ -8,11 +8,11 @@ pub use restored::{Restored, UNCLAIMED};
 pub use state::{Observed, Yielded};
 
 use super::arbitrate::What;
-use crate::api::live::{StartTimeSource, State};
-use crate::api::{Gvr, labels};
 use crate::evaluate::{Says, Subject};
 use crate::index::Key;
 use crate::rules::{Rule, RuleSet};
+use ifo_api::live::{StartTimeSource, State};
+use ifo_api::{Gvr, labels};
 use jiff::Timestamp;
 use litemap::LiteMap;
 use std::sync::Arc;

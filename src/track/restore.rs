@@ -6,9 +6,9 @@ use super::ledger::Identity;
 use super::operation::{Operation, Restored};
 use super::subject::Tracked;
 use super::tracker::{Now, Tracker};
-use crate::api::live::InFlightOperation;
 use crate::index::Key;
 use crate::rules::Bookless;
+use ifo_api::live::InFlightOperation;
 use std::collections::BTreeMap;
 
 /// Operations that are taken up; those beyond are detected anew. As many take about 100 MB,

@@ -1,6 +1,6 @@
 //! Reads `rules/`. Enters: the folder. Leaves: each rule set with where it stands.
 
-use ifo::api::ruleset::{OperationRuleSet, OperationRuleSetSpec};
+use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;

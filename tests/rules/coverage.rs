@@ -3,7 +3,7 @@
 use crate::catalogue::Shipped;
 use crate::fixtures::{self, Fixture};
 use crate::judge::of;
-use ifo::api::ruleset::Rule;
+use ifo_api::ruleset::Rule;
 use std::collections::BTreeSet;
 
 /// A field of a rule that yields what `expect-status` names, and how to get its text.

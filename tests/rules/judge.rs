@@ -2,13 +2,13 @@
 //! and a fixture. Leaves: nothing, or the first difference, in words.
 
 use crate::fixtures::Fixture;
-use ifo::api::Gvr;
-use ifo::api::live::State;
-use ifo::api::ruleset::OperationRuleSetSpec;
 use ifo::evaluate::{Evaluation, Says, evaluate};
 use ifo::expression::Doc;
 use ifo::rules::{RuleBook, compile};
 use ifo::telemetry::Metrics;
+use ifo_api::Gvr;
+use ifo_api::live::State;
+use ifo_api::ruleset::OperationRuleSetSpec;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};

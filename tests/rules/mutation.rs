@@ -6,7 +6,7 @@ use crate::catalogue::Shipped;
 use crate::fixtures::{self, Fixture};
 use crate::judge::{book, judge};
 use crate::mutants::mutants;
-use ifo::api::ruleset::{OperationRuleSetSpec, Rule};
+use ifo_api::ruleset::{OperationRuleSetSpec, Rule};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,9 +1,9 @@
 //! What Kubernetes tells of a subject: its recent Events.
 
-use crate::api::duration;
 use crate::cli::connect::Server;
 use crate::cli::operation::Subject;
 use crate::cli::source::{escape, query};
+use ifo_api::duration;
 use jiff::Timestamp;
 use serde::Deserialize;
 

@@ -1,9 +1,9 @@
 //! The rule that found an operation, as its rule set says it now.
 
-use crate::api::{GROUP, VERSION, ruleset};
 use crate::cli::connect::Server;
 use crate::cli::problem::{Problem, grant};
 use crate::cli::source::escape;
+use ifo_api::{GROUP, VERSION, ruleset};
 use serde_json::Value;
 
 /// Fields of a rule that are shown, in this order, with their titles.

@@ -5,12 +5,12 @@
 use super::input::{Found, Input};
 use super::rule_sets::{self, Loaded};
 use super::schema::{Root, Schemas};
-use crate::api::ruleset::{KIND, PLURAL};
-use crate::api::{self, Gvr, schema};
 use crate::cli::connect::Connect;
 use crate::cli::output::{complain, print};
 use crate::cli::problem::Problem;
 use crate::expression::{Origin, Origins, Step, fields};
+use ifo_api::ruleset::{KIND, PLURAL};
+use ifo_api::{Gvr, schema};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -155,8 +155,8 @@ fn unknown_fields(input: &Input) -> Vec<String> {
     let mut schemas = Schemas::default();
     schemas.declare(&crd);
     let target = Gvr {
-        group: api::GROUP.to_owned(),
-        version: api::VERSION.to_owned(),
+        group: ifo_api::GROUP.to_owned(),
+        version: ifo_api::VERSION.to_owned(),
         resource: PLURAL.to_owned(),
     };
     let Some(root) = schemas.find(&target) else {
@@ -164,7 +164,7 @@ fn unknown_fields(input: &Input) -> Vec<String> {
     };
     let mut problems = Vec::new();
     for Found { source, object } in &input.objects {
-        if object.kind != KIND || object.group() != api::GROUP {
+        if object.kind != KIND || object.group() != ifo_api::GROUP {
             continue;
         }
         walk(&object.json, &mut Vec::new(), &mut |path| {

@@ -2,8 +2,8 @@
 //! objects say so; else the plural is guessed as apimachinery guesses it.
 
 use super::input::Found;
-use crate::api::Gvr;
 use crate::cli::kinds::plural;
+use ifo_api::Gvr;
 use serde_json::Value;
 use std::collections::HashMap;
 

@@ -3,10 +3,10 @@
 
 use super::input::Input;
 use super::rule_sets;
-use crate::api::ruleset::{AGGREGATE_LABEL, Target};
 use crate::cli::output::{Format, complain, print, print_value};
 use crate::cli::problem::Problem;
 use clap::ValueEnum as _;
+use ifo_api::ruleset::{AGGREGATE_LABEL, Target};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::{BTreeMap, BTreeSet};

@@ -6,9 +6,9 @@ mod root;
 pub(super) use root::Root;
 
 use super::input::{self, Input};
-use crate::api::Gvr;
 use crate::cli::connect::Connect;
 use crate::observe::manifest;
+use ifo_api::Gvr;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -9,7 +9,7 @@
 
 use super::names::Names;
 use super::test::Subject;
-use crate::api::Gvr;
+use ifo_api::Gvr;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -2,13 +2,13 @@
 //! that is asked. Leaves: changes, over broken connections and restarts of the server.
 
 use super::Source;
-use crate::api::{VERSION, live};
 use crate::cli::connect::Server;
 use crate::cli::filter::Filters;
 use crate::cli::operation::Operation;
 use crate::cli::problem::Problem;
 use futures::stream::{BoxStream, SelectAll};
 use futures::{Stream, StreamExt as _};
+use ifo_api::{VERSION, live};
 use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, core::GroupVersionKind};

@@ -2,12 +2,12 @@
 //! what is asked for. Leaves: why it cannot be told, if so: nobody looks for such
 //! operations, or one who should does not.
 
-use crate::api::completeness::{Incomplete, NotWorking};
-use crate::api::{GROUP, Gvr, VERSION, labels, ruleset};
 use crate::cli::connect::{ListCompleteness, Server};
 use crate::cli::filter::{FilterValue, Filters};
 use crate::cli::kinds::ChosenKind;
 use crate::cli::problem::{HOME, Problem};
+use ifo_api::completeness::{Incomplete, NotWorking};
+use ifo_api::{GROUP, Gvr, VERSION, labels, ruleset};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Deserialize;
 use serde_json::Value;
@@ -405,7 +405,7 @@ fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::completeness::Named;
+    use ifo_api::completeness::Named;
     use serde_json::{Value, json};
 
     fn condition(type_: &str, status: &str, reason: &str) -> Value {

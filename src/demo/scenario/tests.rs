@@ -4,11 +4,11 @@ mod invariants;
 mod rules;
 
 use super::*;
-use crate::api::Source;
 use crate::demo::kinds::{self, Kind};
 use crate::observe::{Feed, Raw};
 use futures::StreamExt;
 use futures::stream::{BoxStream, select_all};
+use ifo_api::Source;
 use rules::operations;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,9 +3,9 @@
 
 use super::record::{Fate, Orphan, Record, Wanted};
 use super::{Found, Queue};
-use crate::api::live::Phase;
 use crate::clock;
 use crate::persist::look;
+use ifo_api::live::Phase;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -2,11 +2,11 @@
 //! write of it is due.
 
 use super::{Settings, Task, Unread};
-use crate::api::live::Phase;
 use crate::index::Entry;
 use crate::persist::look::Look;
 use crate::persist::pace;
 use crate::persist::store::Failure;
+use ifo_api::live::Phase;
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,9 +2,9 @@
 
 use super::cluster::{Cluster, Life};
 use super::world::{Stretch, What};
-use crate::api::live::{self, Phase, State};
-use crate::api::persisted;
 use crate::persist::name_of;
+use ifo_api::live::{self, Phase, State};
+use ifo_api::persisted;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -2,12 +2,12 @@
 //! never come, and what was asked for may have been done all the same.
 
 use super::Trace;
-use crate::api::live::Phase;
-use crate::api::persisted::InFlightOperation;
 use crate::clock;
 use crate::persist::{Failure, NamespacePage, Page, Store};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use ifo_api::live::Phase;
+use ifo_api::persisted::InFlightOperation;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -3,12 +3,12 @@
 //! state.
 
 use super::cluster::Client;
-use crate::api::live::{self, Phase};
 use crate::index::{At, Reader, Rv, Scope};
 use crate::persist;
 use crate::restore::{self, Failure, Page, Records};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use ifo_api::live::{self, Phase};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -50,7 +50,7 @@ impl restore::Source for FromCluster {
         };
         async move {
             let call = self.client.call(move |cluster| {
-                let of_phase = |cr: &crate::api::persisted::InFlightOperation| {
+                let of_phase = |cr: &ifo_api::persisted::InFlightOperation| {
                     cr.status.as_ref().is_some_and(|it| it.phase == phase)
                 };
                 let version = cluster.version_of(token.as_deref());

@@ -1,7 +1,7 @@
 //! What is asked of a kube-apiserver, and what its answers are taken for.
 
 use super::*;
-use crate::api::persisted::InFlightOperationSpec;
+use ifo_api::persisted::InFlightOperationSpec;
 use serde_json::json;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};

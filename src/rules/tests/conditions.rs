@@ -2,7 +2,7 @@
 
 use super::super::status::{Health, Watch, of};
 use super::*;
-use crate::api::completeness::{Completeness as _, Gap};
+use ifo_api::completeness::{Completeness as _, Gap};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 

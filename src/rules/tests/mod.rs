@@ -6,12 +6,12 @@ mod syncing;
 mod writing;
 
 use super::*;
-use crate::api::Resolution;
-use crate::api::ruleset::{OperationRuleSet, OperationRuleSetSpec, OperationRuleSetStatus};
 use crate::evaluate::EvaluationError;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
+use ifo_api::Resolution;
+use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec, OperationRuleSetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
 use std::collections::{BTreeSet, HashMap};

@@ -1,7 +1,6 @@
 //! A server in a state that is always the same: an index with a past, and a router that
 //! allows everything beside one that refuses everything.
 
-use crate::api::completeness::Gaps;
 use crate::auth::{
     Attributes, Authenticate, Authorize, Decision, PeerCertificates, Unauthenticated, Undecided,
     User,
@@ -15,6 +14,7 @@ use crate::telemetry::Metrics;
 use axum::Router;
 use futures::future::BoxFuture;
 use http::HeaderMap;
+use ifo_api::completeness::Gaps;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;

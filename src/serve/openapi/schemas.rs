@@ -3,8 +3,8 @@
 //! that carry a description wrapped in `allOf`.
 
 use super::SCHEMAS_V3;
-use crate::api::schema::join_lines;
 use crate::serve::resource::Resource;
+use ifo_api::schema::join_lines;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};

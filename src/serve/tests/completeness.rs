@@ -1,8 +1,8 @@
 //! The warning on lists and watches while rule sets do not work.
 
 use super::*;
-use crate::api::completeness::Gap;
 use http::header::WARNING;
+use ifo_api::completeness::Gap;
 
 fn gap(rule_set: &str, component: &str) -> Gap {
     Gap {

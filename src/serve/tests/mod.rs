@@ -16,7 +16,6 @@ mod watches;
 
 use super::resource::{LIVE_LAYOUT, RULE_SET_LAYOUT, inflight_operations, operation_rule_sets};
 use super::{Health, Limits, Server, VersionInfo, router};
-use crate::api::completeness::{Completeness, Gaps};
 use crate::auth::{
     Attributes, Authenticate, Authorize, CertificateHolder, Decision, PeerCertificates,
     Unauthenticated, Undecided, User,
@@ -28,6 +27,7 @@ use axum::body::Body;
 use futures::future::BoxFuture;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
+use ifo_api::completeness::{Completeness, Gaps};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! An operation as the object that it is shown as.
 
 use super::{Detected, Operation, SubjectView};
-use crate::api::live::{self, InFlightOperation, Phase, Spec, State, Status};
-use crate::api::{LIVE_GROUP, VERSION, labels};
 use crate::track::end::End;
+use ifo_api::live::{self, InFlightOperation, Phase, Spec, State, Status};
+use ifo_api::{LIVE_GROUP, VERSION, labels};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time};
 use std::collections::BTreeMap;

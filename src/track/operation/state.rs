@@ -2,8 +2,8 @@
 //! Leaves: that state, once it has lasted for the rule's `stateAfter`.
 
 use super::{Detection, Operation};
-use crate::api::live::State;
 use crate::rules::Rule;
+use ifo_api::live::State;
 use std::time::{Duration, Instant};
 
 /// When an object is evaluated, by the steady clock.

@@ -1,10 +1,10 @@
 //! What an evaluation says of the operations of a subject.
 
-use crate::api::Gvr;
 use crate::evaluate::Finding;
 use crate::rules::RuleBook;
 use crate::track::arbitrate::What;
 use crate::track::operation::{Detection, Detections};
+use ifo_api::Gvr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! What rules say of their operations, from the object to what is shown.
 
 use super::*;
-use crate::api::live::StartTimeSource::{Detected, Expression};
 use crate::evaluate;
 use crate::expression::Doc;
+use ifo_api::live::StartTimeSource::{Detected, Expression};
 use serde_json::{Value, json};
 
 /// A world with one rule set, given as a YAML spec without component and target.

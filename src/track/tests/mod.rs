@@ -8,12 +8,12 @@ mod start;
 mod state_after;
 
 use super::*;
-use crate::api::live::{InFlightOperation, Phase, State};
-use crate::api::ruleset::{OperationRuleSetSpec, Rule, Target};
 use crate::evaluate::{Finding, Says};
 use crate::index::{self, At, Bounds, Cursor, Layout, Reader, Scope};
 use crate::rules::compile;
 use crate::telemetry::Metrics;
+use ifo_api::live::{InFlightOperation, Phase, State};
+use ifo_api::ruleset::{OperationRuleSetSpec, Rule, Target};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

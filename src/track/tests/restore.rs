@@ -1,8 +1,8 @@
 //! Restarts: what a tracker takes up of what the one before has shown.
 
 use super::*;
-use crate::api::live::StartTimeSource;
 use crate::rules::Bookless;
+use ifo_api::live::StartTimeSource;
 use serde_json::json;
 
 const RULES: [(&str, &[&str]); 1] = [("vm-rules", &["Migrating", "Stopping"])];

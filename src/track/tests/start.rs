@@ -1,7 +1,7 @@
 //! When what is detected started.
 
 use super::*;
-use crate::api::live::StartTimeSource;
+use ifo_api::live::StartTimeSource;
 
 /// The subject as it is after a change.
 fn changed(name: &str, managed: Timestamp) -> Subject {

@@ -65,7 +65,7 @@ pub async fn define(world: &World) -> String {
         .with_transform(StructuralSchemaRewriter);
     let schema = settings
         .into_generator()
-        .into_root_schema_for::<ifo::api::live::InFlightOperation>();
+        .into_root_schema_for::<ifo_api::live::InFlightOperation>();
     let mut schema = schema.to_value();
     schema["properties"]["metadata"] = json!({"type": "object"});
     // As many of the others, kube-apiserver makes them itself.

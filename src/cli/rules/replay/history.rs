@@ -2,10 +2,10 @@
 //! show them. Leaves: one line of history for each operation.
 
 use super::clock::Clock;
-use crate::api::live::{InFlightOperation, Phase, StartTimeSource, State, Status};
 use crate::cli::rules::expect;
 use crate::cli::rules::test::Subject;
 use crate::index::{Change, Key};
+use ifo_api::live::{InFlightOperation, Phase, StartTimeSource, State, Status};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;

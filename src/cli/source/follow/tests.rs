@@ -1,9 +1,9 @@
 //! What a watch tells over errors.
 
 use super::watched;
-use crate::api::{LIVE_GROUP, VERSION, live};
 use futures::StreamExt as _;
 use http::{Request, Response};
+use ifo_api::{LIVE_GROUP, VERSION, live};
 use kube::api::ApiResource;
 use kube::client::Body;
 use kube::core::GroupVersionKind;

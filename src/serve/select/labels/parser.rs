@@ -2,8 +2,8 @@
 //! the words of Kubernetes' own parser, which clients show to people as they are.
 
 use super::{Requirement, Test};
-use crate::api::labels::{MAX_VALUE, is_key, is_value};
 use crate::serve::quoted::Quoted;
+use ifo_api::labels::{MAX_VALUE, is_key, is_value};
 use std::collections::BTreeSet;
 
 /// How many things that are wrong with one requirement are told: each takes some 300

@@ -6,7 +6,7 @@
 //! choose: its namespace (it has none), its uid and its creationTimestamp. Those of the
 //! live object stand in an annotation and in the status.
 
-use super::live::{Phase, StartTimeSource, State, Subject};
+use crate::live::{Phase, StartTimeSource, State, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;

@@ -221,8 +221,8 @@ pub struct Target {
 
 impl Target {
     /// The resource.
-    pub fn gvr(&self) -> super::Gvr {
-        super::Gvr {
+    pub fn gvr(&self) -> crate::Gvr {
+        crate::Gvr {
             group: self.group.clone(),
             version: self.version.clone(),
             resource: self.resource.clone(),

@@ -1,7 +1,7 @@
 //! Schemas as they are published: the CRD, and what it shares with `OpenAPI`.
 
-use super::persisted;
-use super::ruleset::OperationRuleSet;
+use crate::persisted;
+use crate::ruleset::OperationRuleSet;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
