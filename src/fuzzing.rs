@@ -8,7 +8,7 @@ pub type Target = fn(&[u8]);
 pub const TARGETS: &[(&str, Target)] = &[
     ("accept", crate::serve::fuzzing::accept),
     ("continue_token", crate::serve::fuzzing::continue_token),
-    ("expression", crate::expression::fuzzing::expression),
+    ("expression", ifo_cel::fuzzing::expression),
     ("field_selector", crate::serve::fuzzing::field_selector),
     ("label_selector", crate::serve::fuzzing::label_selector),
     ("query", crate::serve::fuzzing::query),

@@ -16,8 +16,6 @@
 //! The rooms below are in the order in which data walks through them. They meet
 //! through [`ifo_api`] and small messages; only [`app`] knows all of them.
 
-pub mod expression;
-
 pub mod rules;
 
 pub mod observe;
@@ -47,6 +45,5 @@ mod clock;
 pub mod config;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
-mod json;
 mod proxy;
 pub mod telemetry;

@@ -7,7 +7,7 @@
 //! all it may on one object after the other is strained: from then on it is asked only
 //! now and then, to see whether it still costs that much.
 
-use crate::expression::STEPS_PER_OBJECT;
+use ifo_cel::STEPS_PER_OBJECT;
 use jiff::Timestamp;
 
 /// What a rule set may count on, if the rule sets are few: a rule takes some ten steps,

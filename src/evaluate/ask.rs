@@ -1,10 +1,10 @@
 //! Asks one rule set after the other about one object.
 
 use super::{Evaluation, EvaluationError, FieldFailure, Finding, Outcome, Says};
-use crate::expression::{Failure, Item, Program, Scope};
 use crate::rules::{self, EvaluationFailure, ForEach, Labels, Rule, RuleSet};
 use crate::telemetry::Metrics;
 use ifo_api::labels;
+use ifo_cel::{Failure, Item, Program, Scope};
 use std::collections::HashSet;
 use std::sync::Arc;
 

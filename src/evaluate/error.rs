@@ -1,7 +1,7 @@
 //! Why a rule has no answer on an object. Enters: what was expected and what was found.
 //! Leaves: an [`EvaluationError`], which is shown in the cluster-scoped status of the rule set.
 
-use crate::expression::{DocError, Failure};
+use ifo_cel::{DocError, Failure};
 
 /// Why a rule, or one of its fields, has no answer on an object. It holds kinds, lengths and
 /// positions, and never a value of the object: whoever may read rule sets reads it, whatever

@@ -12,11 +12,11 @@ pub use self::allowance::Allowances;
 pub use self::error::EvaluationError;
 
 use self::ask::Asking;
-use crate::expression::{Budget, Doc, Node, Scope};
 use crate::rules::{EvaluationFailure, Labels, RuleBook, RuleSet};
 use crate::telemetry::Metrics;
 use ifo_api::Gvr;
 use ifo_api::live::State;
+use ifo_cel::{Budget, Doc, Node, Scope};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::SelectorExt as _;

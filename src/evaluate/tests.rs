@@ -1,8 +1,8 @@
 //! What rules find on objects, and what they say of it.
 
 use super::*;
-use crate::expression::Doc;
 use crate::rules::{self, compile};
+use ifo_cel::Doc;
 use serde_json::{Value, json};
 
 mod quoting;

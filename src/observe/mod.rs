@@ -38,7 +38,6 @@ pub use files::{Folder, FolderError};
 pub use supervise::Supervisor;
 
 use crate::evaluate::Subject;
-use crate::json::JsonFault;
 use bytes::Bytes;
 use futures::{
     FutureExt as _, StreamExt as _,
@@ -47,6 +46,7 @@ use futures::{
     stream::{self, BoxStream},
 };
 use ifo_api::{Gvr, Source};
+use ifo_cel::JsonFault;
 use std::fmt;
 
 /// One message of a feed. The order in which they come:

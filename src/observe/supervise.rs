@@ -5,7 +5,6 @@
 use super::unknown::UnknownObjects;
 use super::{Feed, Lost, Raw, envelope, managed};
 use crate::evaluate::{self, Allowances, Evaluation, EvaluationError, Subject};
-use crate::expression::{Doc, Projection};
 use crate::rules::{Feedback, Publication, RuleBook};
 use crate::telemetry::Metrics;
 use crate::track::{Event, Message};
@@ -14,6 +13,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use ifo_api::ruleset::AGGREGATE_LABEL;
 use ifo_api::{Gvr, Source};
+use ifo_cel::{Doc, Projection};
 use jiff::Timestamp;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

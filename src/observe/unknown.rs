@@ -226,10 +226,10 @@ impl Drop for UnknownObjects {
 mod tests {
     use super::*;
     use crate::evaluate::evaluate_within;
-    use crate::expression::Doc;
     use crate::rules::{Objects, compile};
     use crate::telemetry::Metrics;
     use ifo_api::Gvr;
+    use ifo_cel::Doc;
     use jiff::Timestamp;
     use serde_json::json;
 

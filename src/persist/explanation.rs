@@ -1,8 +1,8 @@
 //! What is said of a write that fails. Enters: an answer of the kube-apiserver. Leaves: an
 //! [`Explanation`] without the values and names that the answer quotes.
 
-use crate::json::JsonFault;
 use http::StatusCode;
+use ifo_cel::JsonFault;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::fmt;

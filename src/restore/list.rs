@@ -3,9 +3,9 @@
 //! comes first, so that no amount of history crowds it out.
 
 use super::Failure;
-use crate::json::JsonFault;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
+use ifo_cel::JsonFault;
 use kube::Client;
 use kube::client::Body;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};

@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::patience::Patience;
-use crate::json::JsonFault;
+use ifo_cel::JsonFault;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ListParams;

@@ -2,9 +2,9 @@
 
 use super::validate::validate;
 use super::{Activity, Details, ForEach, Rule, RuleSet, Supersedes};
-use crate::expression::{self, CompileError, Environment, Kind, Program};
 use ifo_api::duration;
 use ifo_api::ruleset::{self, MAX_LABELS, MAX_RULES, MAX_VARIABLES, OperationRuleSetSpec};
+use ifo_cel::{CompileError, Environment, Kind, Program};
 use kube::core::Selector;
 use std::sync::Arc;
 
@@ -98,7 +98,7 @@ impl Compiler {
         kind: Kind,
         environment: &Environment,
     ) -> Option<Program> {
-        match expression::compile(source, kind, environment) {
+        match ifo_cel::compile(source, kind, environment) {
             Ok(program) => Some(program),
             Err(error) => {
                 self.invalid.push(Invalid::Expression { field, error });

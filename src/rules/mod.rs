@@ -24,9 +24,9 @@ pub use registry::{Bookless, Feedback, Publication};
 pub use report::{Report, Reporter};
 pub use writes::{StatusSink, StatusWrite};
 
-use crate::expression::{Environment, Program, Projection};
 use ifo_api::live::State;
 use ifo_api::{Gvr, Source};
+use ifo_cel::{Environment, Program, Projection};
 use kube::core::Selector;
 use litemap::LiteMap;
 use std::collections::BTreeSet;

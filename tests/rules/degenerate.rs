@@ -5,9 +5,9 @@
 use crate::catalogue::Shipped;
 use crate::{fixtures, judge};
 use ifo::evaluate::evaluate;
-use ifo::expression::Doc;
 use ifo::rules::RuleBook;
 use ifo::telemetry::Metrics;
+use ifo_cel::Doc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

@@ -3,12 +3,12 @@
 
 use crate::fixtures::Fixture;
 use ifo::evaluate::{Evaluation, Says, evaluate};
-use ifo::expression::Doc;
 use ifo::rules::{RuleBook, compile};
 use ifo::telemetry::Metrics;
 use ifo_api::Gvr;
 use ifo_api::live::State;
 use ifo_api::ruleset::OperationRuleSetSpec;
+use ifo_cel::Doc;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};

@@ -6,11 +6,11 @@
 use super::input;
 use crate::cli::output::{Format, complain, print, print_value};
 use crate::cli::problem::Problem;
-use crate::expression::{
+use clap::ValueEnum;
+use ifo_cel::{
     Budget, CompileError, Doc, DocError, Environment, Failure, Kind, STEPS_PER_OBJECT, Scope,
     compile,
 };
-use clap::ValueEnum;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::io::Read as _;

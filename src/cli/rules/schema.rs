@@ -182,7 +182,7 @@ fn in_document<'s>(document: &'s Value, target: &Gvr) -> Option<Root<'s>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::expression::Step;
+    use ifo_cel::Step;
 
     fn gvr() -> Gvr {
         Gvr {

@@ -1,7 +1,7 @@
 //! What is told of a failure quotes no value of the object, and does not name it.
 
 use super::*;
-use crate::expression::DocError;
+use ifo_cel::DocError;
 
 /// What is in every text of the object, its name and its namespace.
 const MARKER: &str = "zqx";

@@ -5,12 +5,12 @@
 use super::object::{Shown, operation_reason};
 use super::{Detected, Detection, Observed, Operation, SubjectView, Yielded};
 use crate::evaluate::{Says, Subject};
-use crate::expression::Environment;
 use crate::rules::{self, Labels, RuleBook, RuleSet};
 use crate::track::arbitrate::What;
 use crate::track::tracker::Now;
 use ifo_api::live::{InFlightOperation, Phase, StartTimeSource, State, Status};
 use ifo_api::{Gvr, labels};
+use ifo_cel::Environment;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use litemap::LiteMap;

@@ -2,11 +2,11 @@
 //! the rules that detected them are.
 
 use super::{InFlight, Ledger, Now, Settling, Tracked, What};
-use crate::expression::Program;
 use crate::rules::{Bookless, RuleBook};
 use crate::track::end::End;
 use crate::track::operation::{Observed, Operation, SubjectView, UNCLAIMED};
 use ifo_api::Gvr;
+use ifo_cel::Program;
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;

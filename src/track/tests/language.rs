@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::evaluate;
-use crate::expression::Doc;
 use ifo_api::live::StartTimeSource::{Detected, Expression};
+use ifo_cel::Doc;
 use serde_json::{Value, json};
 
 /// A world with one rule set, given as a YAML spec without component and target.

@@ -2,7 +2,7 @@
 //! field on it that no object can have.
 
 use crate::cli::nearest::nearest;
-use crate::expression::Step;
+use ifo_cel::Step;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

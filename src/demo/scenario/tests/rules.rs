@@ -3,9 +3,9 @@
 use crate::demo::kinds::{self, Kind};
 use crate::demo::rules::shipped;
 use crate::evaluate::evaluate;
-use crate::expression::Doc;
 use crate::rules::{RuleBook, compile};
 use crate::telemetry::Metrics;
+use ifo_cel::Doc;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};

@@ -15,7 +15,7 @@ pub(super) struct Answered {
 }
 
 pub(super) fn functions() -> Functions {
-    serde_json::from_str(include_str!("../../../tests/golden/functions.json")).unwrap()
+    serde_json::from_str(include_str!("../../../../tests/golden/functions.json")).unwrap()
 }
 
 /// What is made of a case, as the golden file writes it.

@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 use serde_json::error::Category;
 
 use super::project::{Need, Projection};
-use crate::json::JsonFault;
+use crate::JsonFault;
 
 /// Bytes of JSON: twenty times what etcd accepts for one object by default.
 const MAX_BYTES: usize = 32 << 20;

@@ -19,8 +19,9 @@ mod eval;
 mod failure;
 mod fields;
 mod format;
-#[cfg(any(fuzzing, test))]
+#[cfg(any(fuzzing, test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod json;
 mod kind;
 mod lower;
 mod op;
@@ -46,6 +47,7 @@ pub use self::doc::{Doc, DocError, Node};
 pub use self::environment::{DeclareError, Environment};
 pub use self::failure::{Failure, FixedText, MissingKey};
 pub use self::fields::{Field, Fields, Origin, Origins, Step, fields};
+pub use self::json::JsonFault;
 pub use self::kind::Kind;
 pub use self::project::Projection;
 pub use self::scope::{Item, Scope};

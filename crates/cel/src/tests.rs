@@ -104,7 +104,7 @@ struct Case {
 impl Golden {
     fn load() -> Self {
         let mut golden: Self =
-            serde_json::from_str(include_str!("../../tests/golden/cel-golden.json")).unwrap();
+            serde_json::from_str(include_str!("../../../tests/golden/cel-golden.json")).unwrap();
         golden.cases.retain(|case| case.expr != DECLARED_HERE);
         golden
     }

@@ -1,7 +1,7 @@
 //! The public face of the expression room against cel-go's recorded answers: every
 //! golden case that yields a boolean or a string, fails, or is refused.
 
-use ifo::expression::{Budget, Doc, Environment, Failure, Kind, STEPS_PER_OBJECT, Scope, compile};
+use ifo_cel::{Budget, Doc, Environment, Failure, Kind, STEPS_PER_OBJECT, Scope, compile};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -13,7 +13,8 @@ struct Case {
 }
 
 fn cases() -> Vec<Case> {
-    let golden: Value = serde_json::from_str(include_str!("golden/cel-golden.json")).unwrap();
+    let golden: Value =
+        serde_json::from_str(include_str!("../../../tests/golden/cel-golden.json")).unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let cases = golden["cases"].as_array().unwrap();
     cases

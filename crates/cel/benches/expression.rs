@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use ifo::expression::{
+use ifo_cel::{
     Budget, Doc, Environment, Kind, Program, Projection, STEPS_PER_OBJECT, Scope, compile,
 };
 use jiff::Timestamp;
@@ -44,7 +44,7 @@ fn programs() -> (Vec<Program>, Projection) {
 /// The golden file's `VirtualMachine`, with an annotation to make it 5 KB.
 fn object() -> String {
     let golden: serde_json::Value =
-        serde_json::from_str(include_str!("../tests/golden/cel-golden.json"))
+        serde_json::from_str(include_str!("../../../tests/golden/cel-golden.json"))
             .expect("the fixture is JSON");
     let json = golden["objects"][0].as_str().expect("it holds texts");
     let padding = "x".repeat(5_134_usize.saturating_sub(json.len() + 15));
