@@ -17,7 +17,8 @@ use ifo::index::{self, Bounds, Reader, Stamp, Writer};
 use ifo::rules::{self, RuleBook};
 use ifo::serve::{self, Health, Limits, Server, VersionInfo, discovery::CoreGroup, resource};
 use ifo::telemetry::Metrics;
-use ifo::track::{Event, Message, Now, Settings, Tracker};
+use ifo::track::{Event, Message, Settings, Tracker};
+use ifo::tracking;
 use ifo_api::completeness::Gaps;
 use ifo_api::ruleset::OperationRuleSet;
 use ifo_api::{Gvr, Source};
@@ -293,7 +294,7 @@ impl Pipeline {
                 book: Some(pipeline.book.clone()),
                 removed: false,
             },
-            Now::read(),
+            tracking::now(),
         );
         (pipeline, reader)
     }
@@ -321,9 +322,16 @@ impl Pipeline {
         }
     }
 
+    /// Writes what the tracker has changed to the index.
+    fn commit(&mut self) {
+        let changes = self.tracker.take_changes();
+        let committed = self.writer.commit(changes, Stamp::Mint);
+        committed.expect("operations are well-formed");
+    }
+
     fn take(&mut self, message: Message) {
-        self.tracker.advance(message, Now::read());
-        self.tracker.commit(&mut self.writer, Stamp::Mint, &[]);
+        self.tracker.advance(message, tracking::now());
+        self.commit();
     }
 
     /// With that many operations in flight.
@@ -331,11 +339,9 @@ impl Pipeline {
         let (mut pipeline, reader) = Self::new();
         for n in 0..operations {
             let message = pipeline.event(n, "Migrating");
-            pipeline.tracker.advance(message, Now::read());
+            pipeline.tracker.advance(message, tracking::now());
         }
-        pipeline
-            .tracker
-            .commit(&mut pipeline.writer, Stamp::Mint, &[]);
+        pipeline.commit();
         (pipeline, reader)
     }
 }

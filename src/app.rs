@@ -21,7 +21,8 @@ use crate::rules::{
 };
 use crate::serve::{self, Health, Limits, Resource, Server, VersionInfo, resource};
 use crate::telemetry::{IndexSample, Metrics, OperationSample};
-use crate::track::{self, Message, Retention, Settings, Tracker};
+use crate::track::{Message, Retention, Settings, Tracker};
+use crate::tracking;
 use anyhow::bail;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -114,9 +115,14 @@ impl App {
             }),
             cluster_namespace: common.cluster_operations_namespace.as_str().into(),
         };
-        let (tracker, messages) = mpsc::channel(track::QUEUE);
+        let (tracker, messages) = mpsc::channel(tracking::QUEUE);
         let mut tasks = JoinSet::new();
-        let run = track::run(Tracker::new(settings, metrics.clone()), writer, messages);
+        let run = tracking::run(
+            Tracker::new(settings, metrics.clone()),
+            writer,
+            messages,
+            metrics.clone(),
+        );
         spawn(&mut tasks, "tracker", run);
         let sampled = operations.clone();
         metrics.read_index_with(move || sample(&sampled));

@@ -45,5 +45,7 @@ mod clock;
 pub mod config;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
+mod meter;
 mod proxy;
 pub mod telemetry;
+pub mod tracking;

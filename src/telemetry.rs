@@ -13,6 +13,7 @@ pub use log::{LogFormat, REQUESTS, start_log};
 pub use persistence::PersistenceMetrics;
 use process::Process;
 
+use crate::meter::Meter;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeLabelSet, LabelSetEncoder};
 use prometheus_client::metrics::counter::Counter;
@@ -362,41 +363,6 @@ impl Metrics {
         }
     }
 
-    /// A rule failed (not: did not match).
-    pub fn evaluation_failed(&self, rule_set: &str, operation: &str) {
-        let labels = vec![
-            self.bound("ruleset", rule_set),
-            self.bound("operation", operation),
-        ];
-        self.evaluation_failures
-            .get_or_create(&Labels(labels))
-            .inc();
-    }
-
-    /// An operation started.
-    pub fn operation_started(&self, component: &str, operation: &str) {
-        self.started
-            .get_or_create(&Labels(self.operation_labels(component, operation)))
-            .inc();
-    }
-
-    /// An operation completed after `duration`.
-    pub fn operation_completed(
-        &self,
-        component: &str,
-        operation: &str,
-        state: &'static str,
-        reason: &str,
-        duration: Duration,
-    ) {
-        let mut labels = self.operation_labels(component, operation);
-        self.duration
-            .get_or_create(&Labels(labels.clone()))
-            .observe(duration.as_secs_f64());
-        labels.extend([("state", state.to_owned()), self.bound("reason", reason)]);
-        self.completed.get_or_create(&Labels(labels)).inc();
-    }
-
     /// Time from reading a subject's event to the published resourceVersion.
     pub fn event_visible(&self, after: Duration) {
         self.visible.observe(after.as_secs_f64());
@@ -513,5 +479,39 @@ impl Metrics {
     /// Those of persistence mode.
     pub fn persistence(&self) -> std::sync::Arc<PersistenceMetrics> {
         self.persistence.clone()
+    }
+}
+
+impl Meter for Metrics {
+    fn evaluation_failed(&self, rule_set: &str, operation: &str) {
+        let labels = vec![
+            self.bound("ruleset", rule_set),
+            self.bound("operation", operation),
+        ];
+        self.evaluation_failures
+            .get_or_create(&Labels(labels))
+            .inc();
+    }
+
+    fn operation_started(&self, component: &str, operation: &str) {
+        self.started
+            .get_or_create(&Labels(self.operation_labels(component, operation)))
+            .inc();
+    }
+
+    fn operation_completed(
+        &self,
+        component: &str,
+        operation: &str,
+        state: &'static str,
+        reason: &str,
+        duration: Duration,
+    ) {
+        let mut labels = self.operation_labels(component, operation);
+        self.duration
+            .get_or_create(&Labels(labels.clone()))
+            .observe(duration.as_secs_f64());
+        labels.extend([("state", state.to_owned()), self.bound("reason", reason)]);
+        self.completed.get_or_create(&Labels(labels)).inc();
     }
 }

@@ -1,8 +1,8 @@
 //! Asks one rule set after the other about one object.
 
 use super::{Evaluation, EvaluationError, FieldFailure, Finding, Outcome, Says};
+use crate::meter::Meter;
 use crate::rules::{self, EvaluationFailure, ForEach, Labels, Rule, RuleSet};
-use crate::telemetry::Metrics;
 use ifo_api::labels;
 use ifo_cel::{Failure, Item, Program, Scope};
 use std::collections::HashSet;
@@ -26,7 +26,7 @@ const MAX_FAILURES: usize = 100;
 pub(super) struct Asking<'a, 's> {
     pub(super) scope: Scope<'s>,
     pub(super) evaluation: Evaluation,
-    pub(super) metrics: &'a Metrics,
+    pub(super) meter: &'a dyn Meter,
 }
 
 /// The labels of one rule set on one object: computed for the first rule that matches.
@@ -63,7 +63,7 @@ impl<'s> Asking<'_, 's> {
     /// Leaves the operations of `rule_set` as they are. Its status says why already.
     pub(super) fn pass_over(&mut self, rule_set: &'s Arc<RuleSet>) {
         for rule in &rule_set.rules {
-            self.metrics
+            self.meter
                 .evaluation_failed(&rule_set.name, &rule.operation);
             self.evaluation.findings.push(Finding {
                 rule_set: rule_set.clone(),
@@ -345,7 +345,7 @@ impl<'s> Asking<'_, 's> {
         field: String,
         error: EvaluationError,
     ) {
-        self.metrics.evaluation_failed(&rule_set.name, counted);
+        self.meter.evaluation_failed(&rule_set.name, counted);
         if rule_set.activity.may_log(self.scope.now) {
             let subject = &self.evaluation.subject;
             let namespace = subject.namespace.as_deref().unwrap_or_default();

@@ -12,8 +12,8 @@ pub use self::allowance::Allowances;
 pub use self::error::EvaluationError;
 
 use self::ask::Asking;
+use crate::meter::Meter;
 use crate::rules::{EvaluationFailure, Labels, RuleBook, RuleSet};
-use crate::telemetry::Metrics;
 use ifo_api::Gvr;
 use ifo_api::live::State;
 use ifo_cel::{Budget, Doc, Node, Scope};
@@ -238,9 +238,9 @@ pub fn evaluate(
     book: &RuleBook,
     doc: &Doc<'_>,
     now: Timestamp,
-    metrics: &Metrics,
+    meter: &dyn Meter,
 ) -> Result<Evaluation, Nameless> {
-    evaluate_within(book, doc, now, metrics, &mut Allowances::default())
+    evaluate_within(book, doc, now, meter, &mut Allowances::default())
 }
 
 /// As [`evaluate`], as one of many objects: of a rule set that was too much on those
@@ -249,7 +249,7 @@ pub fn evaluate_within(
     book: &RuleBook,
     doc: &Doc<'_>,
     now: Timestamp,
-    metrics: &Metrics,
+    meter: &dyn Meter,
     allowances: &mut Allowances,
 ) -> Result<Evaluation, Nameless> {
     let metadata = doc.root().get("metadata").ok_or(Nameless)?;
@@ -272,7 +272,7 @@ pub fn evaluate_within(
             unknown: Vec::new(),
             read_now: false,
         },
-        metrics,
+        meter,
     };
     for (place, rule_set) in book.rule_sets.iter().enumerate() {
         if !rule_set.covers(namespace) {
@@ -312,7 +312,8 @@ pub fn undecided(
     book: &RuleBook,
     subject: Subject,
     error: &EvaluationError,
-    metrics: &Metrics,
+    now: Timestamp,
+    meter: &dyn Meter,
 ) -> Evaluation {
     let namespace = subject.namespace.as_deref();
     let (mut findings, mut failures, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
@@ -322,14 +323,14 @@ pub fn undecided(
         .filter(|rule_set| rule_set.covers(namespace))
     {
         let failure = EvaluationFailure {
-            at: Timestamp::now(),
+            at: now,
             what: "the object".to_owned(),
             error: error.clone(),
         };
         rule_set.activity.detection_failed(failure.clone());
         rule_set.activity.failed(failure);
         for rule in &rule_set.rules {
-            metrics.evaluation_failed(&rule_set.name, &rule.operation);
+            meter.evaluation_failed(&rule_set.name, &rule.operation);
             failures.push(FieldFailure {
                 rule_set: rule_set.name.clone(),
                 operation: rule.operation.clone(),

@@ -30,7 +30,7 @@ fn asked(book: &RuleBook, object: &Value) -> Evaluation {
     let json = object.to_string();
     let doc = Doc::parse(json.as_bytes(), &book.projection).expect("a document");
     let now = "2026-11-21T10:00:00Z".parse().expect("a time");
-    evaluate(book, &doc, now, &Metrics::new()).expect("it has a name")
+    evaluate(book, &doc, now, &()).expect("it has a name")
 }
 
 fn one(rules: &str, object: &Value) -> Evaluation {
@@ -356,7 +356,7 @@ fn of_a_strained_rule_set_nothing_is_known() {
     let mut allowances = Allowances::default();
     let mut failed = Vec::new();
     for _ in 0..20 {
-        let evaluation = evaluate_within(&book, &doc, now, &Metrics::new(), &mut allowances);
+        let evaluation = evaluate_within(&book, &doc, now, &(), &mut allowances);
         let evaluation = evaluation.expect("it has a name");
         let says: Vec<_> = evaluation
             .findings

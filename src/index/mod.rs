@@ -24,21 +24,24 @@
 
 mod cursor;
 mod entry;
-mod key;
 mod pack;
 mod reader;
 mod ring;
 mod scan;
+mod scope;
 #[cfg(test)]
 mod tests;
 mod writer;
 
 pub use cursor::Cursor;
 pub use entry::{Entry, Layout, Object};
-pub use key::{Key, Scope};
 pub use reader::Reader;
 pub use scan::Malformed;
+pub use scope::Scope;
 pub use writer::Writer;
+
+pub use crate::track::Write;
+pub use ifo_api::Key;
 
 use std::fmt;
 use std::sync::Arc;
@@ -69,24 +72,6 @@ impl fmt::Display for Rv {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)
     }
-}
-
-/// A change that the writer commits.
-#[derive(Clone, Debug)]
-pub enum Write {
-    /// Adds or replaces; `json` is a whole object, any resourceVersion in it is replaced.
-    /// One that differs from what is there in nothing else changes nothing.
-    Put {
-        /// Where; nobody compares it with the names inside `json`.
-        key: Key,
-        /// The object.
-        json: Vec<u8>,
-    },
-    /// Removes. What is not there stays away, without a change.
-    Delete {
-        /// Where.
-        key: Key,
-    },
 }
 
 /// Which version a batch gets.

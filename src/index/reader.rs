@@ -2,8 +2,9 @@
 //! exactly as of the other, or a cursor that goes on from there.
 
 use super::ring::{self, Ring};
-use super::{At, Bounds, Cursor, Entry, Gone, Key, Rv, Scope, key};
+use super::{At, Bounds, Cursor, Entry, Gone, Key, Rv, Scope};
 use dashmap::DashMap;
+use ifo_api::compare_namespaces;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::AtomicUsize;
@@ -72,7 +73,7 @@ impl Shared {
             Scope::All => {
                 let mut namespaces: Vec<Arc<str>> =
                     self.map.iter().map(|names| names.key().clone()).collect();
-                namespaces.sort_unstable_by(|a, b| key::compare_namespaces(a, b));
+                namespaces.sort_unstable_by(|a, b| compare_namespaces(a, b));
                 found.reserve(self.len.load(Relaxed));
                 for namespace in &namespaces {
                     self.scan_namespace(namespace, &mut found);

@@ -247,9 +247,9 @@ impl Follower {
         let book = self.book.clone();
         let evaluation = match Doc::parse(object, projection) {
             Ok(doc) => {
-                let (metrics, allowances) = (&self.metrics, &mut self.allowances);
+                let (meter, allowances) = (&*self.metrics, &mut self.allowances);
                 let evaluation =
-                    evaluate::evaluate_within(&book, &doc, Timestamp::now(), metrics, allowances)
+                    evaluate::evaluate_within(&book, &doc, Timestamp::now(), meter, allowances)
                         .inspect(|evaluation| self.keep(evaluation, &doc));
                 self.unknown.throttling(&self.allowances);
                 evaluation
@@ -278,7 +278,8 @@ impl Follower {
             "an object could not be decoded");
         // What was read of it before is not how it is any more.
         self.timed.remove(&subject.identity(&self.source.target));
-        let evaluation = evaluate::undecided(&self.book, subject, error, &self.metrics);
+        let evaluation =
+            evaluate::undecided(&self.book, subject, error, Timestamp::now(), &*self.metrics);
         self.evaluated(evaluation, read, None).await
     }
 

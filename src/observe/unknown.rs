@@ -227,7 +227,6 @@ mod tests {
     use super::*;
     use crate::evaluate::evaluate_within;
     use crate::rules::{Objects, compile};
-    use crate::telemetry::Metrics;
     use ifo_api::Gvr;
     use ifo_cel::Doc;
     use jiff::Timestamp;
@@ -265,9 +264,8 @@ mod tests {
             let book = self.unknown.book.clone();
             let doc = Doc::parse(json.as_bytes(), &book.projection).expect("JSON");
             let now = Timestamp::from_second(second).expect("it is in range");
-            let evaluation =
-                evaluate_within(&book, &doc, now, &Metrics::new(), &mut self.allowances)
-                    .expect("it has a name");
+            let evaluation = evaluate_within(&book, &doc, now, &(), &mut self.allowances)
+                .expect("it has a name");
             self.unknown.throttling(&self.allowances);
             self.unknown.evaluated(&name.into(), &evaluation);
         }

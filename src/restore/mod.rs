@@ -118,7 +118,7 @@ async fn read(
         *told += operations.len();
         let message = Message::Restore {
             operations,
-            version: page.version,
+            version: page.version.map(|version| version.0),
         };
         if tracker.send(message).await.is_err() {
             return Ok(()); // The process is stopping.

@@ -121,7 +121,7 @@ async fn told(
         else {
             panic!("{message:?}");
         };
-        assert_eq!(version, Some(Rv(7)));
+        assert_eq!(version, Some(7));
         let names = operations.into_iter().map(|it| it.metadata.name.unwrap());
         all.push(names.collect());
     }

@@ -1,13 +1,14 @@
 //! What all subjects share: what is to be written, what is due when, and what has ended.
 
+use super::Write;
 use super::arbitrate::What;
 use super::end::End;
 use super::gone::Gone;
 use super::operation::{Operation, Start, SubjectView};
 use super::retained::Retained;
 use super::tracker::{Now, Retention, Settings};
-use crate::index::{Key, Write};
-use crate::telemetry::Metrics;
+use crate::meter::Meter;
+use ifo_api::Key;
 use ifo_api::live::StartTimeSource;
 use jiff::Timestamp;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -30,7 +31,7 @@ const ENDED_FOR: Duration = Duration::from_hours(1);
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) settings: Settings,
-    metrics: Arc<Metrics>,
+    meter: Arc<dyn Meter>,
     /// When debounces end, operations may appear and states may be shown, soonest first.
     deadlines: BTreeSet<(Instant, OperationId)>,
     /// Operations that ended.
@@ -54,10 +55,10 @@ struct Starts {
 }
 
 impl Ledger {
-    pub(super) fn new(settings: Settings, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(settings: Settings, meter: Arc<dyn Meter>) -> Self {
         Self {
             settings,
-            metrics,
+            meter,
             deadlines: BTreeSet::new(),
             starts: HashMap::new(),
             ended: VecDeque::new(),
@@ -117,7 +118,7 @@ impl Ledger {
     /// Shows one that has just started.
     pub(super) fn start(&mut self, operation: &Operation, view: &SubjectView) {
         let name = &operation.what.operation;
-        self.metrics.operation_started(operation.component(), name);
+        self.meter.operation_started(operation.component(), name);
         tracing::info!(subject = %view.kind, namespace = %operation.key.namespace,
             name = %operation.key.name, operation = %name, "operation started");
         // None has its name, as long as starts are remembered; but what is in flight must
@@ -153,7 +154,7 @@ impl Ledger {
         let until = now.steady + self.ended_for();
         self.remember(identity, operation, now.wall, until);
         let name = &operation.what.operation;
-        self.metrics.operation_completed(
+        self.meter.operation_completed(
             operation.component(),
             name,
             end.state().name(),

@@ -1,6 +1,6 @@
 //! The life of operations. Enters: what feeds evaluated, in order for each subject.
-//! Leaves: changes of the index. The only owner of operations, and the only writer;
-//! so two events of one subject cannot race.
+//! Leaves: changes of what is shown. Time comes in with each call. There is one tracker,
+//! and one task owns it, so two events of one subject cannot race.
 
 mod arbitrate;
 mod end;
@@ -18,22 +18,31 @@ pub use restore::MAX_RESTORED;
 pub use tracker::{Now, Retention, Settings, Tracker};
 
 use crate::evaluate::{Evaluation, Subject};
-use crate::index::{Rv, Stamp, Writer};
 use crate::rules::{Bookless, RuleBook};
 use ifo_api::live::InFlightOperation;
-use ifo_api::{Gvr, Source};
+use ifo_api::{Gvr, Key, Source};
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
-/// Messages that may wait for the tracker. When it is full, feeds wait, and so does
-/// the connection they read from: nothing is dropped, memory stays bounded.
-pub const QUEUE: usize = 1024;
-
-/// Messages taken, and committed to the index, at once. Bounds how long a reader
-/// waits for the first of them.
-const BATCH: usize = 256;
+/// A change of what is shown.
+#[derive(Clone, Debug)]
+pub enum Write {
+    /// Adds or replaces; `json` is a whole object without a resourceVersion. It may be the
+    /// same as the object that it replaces.
+    Put {
+        /// Where; nobody compares it with the names inside `json`.
+        key: Key,
+        /// The object.
+        json: Vec<u8>,
+    },
+    /// Removes. What is not there stays away.
+    Delete {
+        /// Where.
+        key: Key,
+    },
+}
 
 /// What happened.
 #[derive(Debug)]
@@ -61,9 +70,9 @@ pub enum Message {
     Restore {
         /// The operations, from whoever kept them: each is checked.
         operations: Vec<InFlightOperation>,
-        /// The version that they were listed at, if it is of this API: all that follow
-        /// are above it.
-        version: Option<Rv>,
+        /// The resourceVersion that they were listed at, if it is of this API: all that
+        /// follow are above it.
+        version: Option<u64>,
     },
     /// All rule sets that have a book have brought it, but for these.
     Booked(Arc<Bookless>),
@@ -112,52 +121,4 @@ pub enum Event {
     },
     /// The feed has a gap.
     Lost,
-}
-
-/// Runs until all senders are gone, and then leaves the index as it is.
-pub async fn run(mut tracker: Tracker, mut writer: Writer, mut messages: mpsc::Receiver<Message>) {
-    let mut batch = Vec::with_capacity(BATCH);
-    loop {
-        let deadline = tracker.next_deadline();
-        let expired = async {
-            match deadline {
-                Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            received = messages.recv_many(&mut batch, BATCH) => if received == 0 { return },
-            () = expired => {}
-        }
-        let now = Now::read();
-        let mut reads = Vec::with_capacity(batch.len());
-        let mut flushed = Vec::new();
-        for message in batch.drain(..) {
-            if let Message::Flush(done) = message {
-                flushed.push(done);
-                continue;
-            }
-            if let Message::Restore {
-                version: Some(version),
-                ..
-            } = &message
-            {
-                writer.raise(*version);
-            }
-            if let Message::Feed {
-                event: Event::Evaluated { read, .. } | Event::Deleted { read, .. },
-                ..
-            } = &message
-            {
-                reads.push(*read);
-            }
-            tracker.advance(message, now);
-        }
-        tracker.expire(now);
-        tracker.commit(&mut writer, Stamp::Mint, &reads);
-        for done in flushed {
-            // Whoever asked may not want to know any more.
-            let _ = done.send(());
-        }
-    }
 }

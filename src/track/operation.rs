@@ -9,8 +9,8 @@ pub use state::{Observed, Yielded};
 
 use super::arbitrate::What;
 use crate::evaluate::{Says, Subject};
-use crate::index::Key;
 use crate::rules::{Rule, RuleSet};
+use ifo_api::Key;
 use ifo_api::live::{StartTimeSource, State};
 use ifo_api::{Gvr, labels};
 use jiff::Timestamp;

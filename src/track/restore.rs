@@ -6,8 +6,8 @@ use super::ledger::Identity;
 use super::operation::{Operation, Restored};
 use super::subject::Tracked;
 use super::tracker::{Now, Tracker};
-use crate::index::Key;
 use crate::rules::Bookless;
+use ifo_api::Key;
 use ifo_api::live::InFlightOperation;
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! Completed operations that are still shown.
 
-use crate::index::Key;
+use ifo_api::Key;
 use jiff::Timestamp;
 use std::collections::{HashSet, VecDeque};
 use std::time::Instant;

@@ -7,12 +7,10 @@ use super::ledger::{Identity, Ledger, OperationId};
 use super::operation::{Detection, SubjectView};
 use super::restore::Pasts;
 use super::subject::Tracked;
-use super::{Event, Message};
-use crate::clock;
+use super::{Event, Message, Write};
 use crate::evaluate::{Evaluation, Subject};
-use crate::index::{Stamp, Writer};
+use crate::meter::Meter;
 use crate::rules::RuleBook;
-use crate::telemetry::Metrics;
 use ifo_api::{Gvr, Source};
 use jiff::Timestamp;
 use std::collections::{HashMap, HashSet};
@@ -28,17 +26,6 @@ pub struct Now {
     pub wall: Timestamp,
     /// For deadlines; does not jump.
     pub steady: Instant,
-}
-
-impl Now {
-    /// The time now.
-    pub fn read() -> Self {
-        // tokio's clock, so that paused tests move it.
-        Self {
-            wall: clock::now(),
-            steady: tokio::time::Instant::now().into_std(),
-        }
-    }
 }
 
 /// What the tracker is told at the start.
@@ -64,7 +51,6 @@ pub struct Retention {
 /// All operations in flight, and the feeds that tell of them.
 #[derive(Debug)]
 pub struct Tracker {
-    metrics: Arc<Metrics>,
     pub(super) books: HashMap<Arc<Gvr>, Arc<RuleBook>>,
     pub(super) feeds: HashMap<Source, FeedState>,
     // Boxed: up to half of a hash map's places are empty.
@@ -90,10 +76,9 @@ pub(super) struct FeedState {
 
 impl Tracker {
     /// Knows nothing yet.
-    pub fn new(settings: Settings, metrics: Arc<Metrics>) -> Self {
+    pub fn new(settings: Settings, meter: Arc<dyn Meter>) -> Self {
         Self {
-            ledger: Ledger::new(settings, metrics.clone()),
-            metrics,
+            ledger: Ledger::new(settings, meter),
             books: HashMap::new(),
             feeds: HashMap::new(),
             subjects: HashMap::new(),
@@ -103,7 +88,7 @@ impl Tracker {
         }
     }
 
-    /// Takes in one message. What it changes waits for [`Tracker::commit`].
+    /// Takes in one message. What it changes waits for [`Tracker::take_changes`].
     pub fn advance(&mut self, message: Message, now: Now) {
         match message {
             Message::Rules {
@@ -180,19 +165,9 @@ impl Tracker {
         }
     }
 
-    /// Writes what has changed since the last call. `reads` are the moments at which
-    /// the events behind it were read.
-    pub fn commit(&mut self, writer: &mut Writer, stamp: Stamp, reads: &[Instant]) {
-        let batch = self.ledger.take_writes();
-        if batch.is_empty() {
-            return;
-        }
-        match writer.commit(batch, stamp) {
-            Ok(_) => reads
-                .iter()
-                .for_each(|read| self.metrics.event_visible(read.elapsed())),
-            Err(error) => tracing::error!(%error, "operations could not be written to the index"),
-        }
+    /// What has changed since the last call, in order.
+    pub fn take_changes(&mut self) -> Vec<Write> {
+        self.ledger.take_writes()
     }
 
     fn feed(&mut self, source: &Source) -> &mut FeedState {

@@ -6,7 +6,6 @@ use crate::catalogue::Shipped;
 use crate::{fixtures, judge};
 use ifo::evaluate::evaluate;
 use ifo::rules::RuleBook;
-use ifo::telemetry::Metrics;
 use ifo_cel::Doc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -139,7 +138,7 @@ fn failures(book: &RuleBook, object: &Value) -> Vec<String> {
     let json = object.to_string();
     let doc = Doc::parse(json.as_bytes(), &book.projection).expect("a document");
     let now: Timestamp = "2026-11-21T12:00:00Z".parse().expect("a time");
-    let evaluation = evaluate(book, &doc, now, &Metrics::new()).expect("it has a name");
+    let evaluation = evaluate(book, &doc, now, &()).expect("it has a name");
     let failures = evaluation.failures.iter();
     failures
         .map(|failure| format!("{}: {}", failure.field, failure.error))

@@ -4,7 +4,6 @@
 use crate::fixtures::Fixture;
 use ifo::evaluate::{Evaluation, Says, evaluate};
 use ifo::rules::{RuleBook, compile};
-use ifo::telemetry::Metrics;
 use ifo_api::Gvr;
 use ifo_api::live::State;
 use ifo_api::ruleset::OperationRuleSetSpec;
@@ -34,7 +33,7 @@ pub fn judge(book: &RuleBook, fixture: &Fixture, only: Option<&str>) -> Result<(
     let json = fixture.object.to_string();
     let doc = Doc::parse(json.as_bytes(), &book.projection).expect("a document");
     let now: Timestamp = "2026-11-21T12:00:00Z".parse().expect("a time");
-    let evaluation = evaluate(book, &doc, now, &Metrics::new()).expect("it has a name");
+    let evaluation = evaluate(book, &doc, now, &()).expect("it has a name");
     if let Some(failure) = evaluation.failures.first() {
         return Err(format!("{} failed: {}", failure.field, failure.error));
     }

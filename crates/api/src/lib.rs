@@ -2,11 +2,14 @@
 
 pub mod completeness;
 pub mod duration;
+mod key;
 pub mod labels;
 pub mod live;
 pub mod persisted;
 pub mod ruleset;
 pub mod schema;
+
+pub use key::{Key, compare_namespaces};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

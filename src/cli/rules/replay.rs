@@ -34,13 +34,9 @@ use super::stream::{self, Change, Event};
 use crate::cli::output::{Format, complain, print, print_value, table};
 use crate::cli::problem::Problem;
 use crate::evaluate::{self, FieldFailure, Nameless, Subject};
-use crate::index::{self, Bounds, Cursor, Scope, Stamp, Writer};
 use crate::rules::{RuleBook, RuleSet};
-use crate::serve::resource::LIVE_LAYOUT;
-use crate::telemetry::Metrics;
 use crate::track::{self, Message, Settings, Tracker};
 use clock::Clock;
-use futures::FutureExt as _;
 use history::{History, Run};
 use ifo_api::{Gvr, Source, duration};
 use ifo_cel::Doc;
@@ -54,12 +50,6 @@ use std::time::{Duration, Instant};
 /// How often the server evaluates what depends on the time again
 /// (`K8S_INFORMER_RESYNC`'s default).
 const RESYNC: Duration = Duration::from_secs(30);
-
-/// What the ring must hold between two looks at it: the changes of one event.
-const RING: Bounds = Bounds {
-    bytes: 1 << 28,
-    age: Duration::from_hours(24),
-};
 
 /// The flags of the command.
 #[derive(Debug, clap::Args)]
@@ -209,10 +199,7 @@ fn replay(
 /// The server's rooms, on the stream's clocks.
 struct Player {
     clock: Clock,
-    metrics: Arc<Metrics>,
     tracker: Tracker,
-    writer: Writer,
-    cursor: Cursor,
     books: BTreeMap<Gvr, (Source, Arc<RuleBook>)>,
     /// Objects whose evaluation read `now`, and the next time to do that again.
     timed: BTreeMap<Arc<str>, (Gvr, Subject, Vec<u8>)>,
@@ -223,23 +210,15 @@ struct Player {
 
 impl Player {
     fn new(clock: Clock, debounce: Duration, history: History) -> Self {
-        let metrics = Arc::new(Metrics::new());
         let settings = Settings {
             debounce,
             retain: None,
             cluster_namespace: "ifo-system".into(),
         };
-        let (writer, reader) = index::index(&LIVE_LAYOUT, RING);
-        let cursor = reader
-            .follow(reader.head(), Scope::All)
-            .expect("the head can be followed");
         Self {
             resync: clock.start() + RESYNC,
             clock,
-            tracker: Tracker::new(settings, metrics.clone()),
-            metrics,
-            writer,
-            cursor,
+            tracker: Tracker::new(settings, Arc::new(())),
             books: BTreeMap::new(),
             timed: BTreeMap::new(),
             history,
@@ -355,13 +334,13 @@ impl Player {
             return Vec::new();
         };
         let evaluation = match Doc::parse(json, &book.projection) {
-            Ok(doc) => match evaluate::evaluate(book, &doc, now.wall, &self.metrics) {
+            Ok(doc) => match evaluate::evaluate(book, &doc, now.wall, &()) {
                 Ok(evaluation) => evaluation,
                 // The stream's reader has refused objects without a name.
                 Err(Nameless) => return Vec::new(),
             },
             // As in the server, operations on an object that cannot be decoded stay as they are.
-            Err(error) => evaluate::undecided(book, subject.clone(), &error.into(), &self.metrics),
+            Err(error) => evaluate::undecided(book, subject.clone(), &error.into(), now.wall, &()),
         };
         for failure in &evaluation.failures {
             if self.failures.len() < MAX_FAILURES
@@ -412,12 +391,9 @@ impl Player {
     /// Ends what is due, and takes note of what can be seen.
     fn commit(&mut self, now: track::Now) {
         self.tracker.expire(now);
-        self.tracker.commit(&mut self.writer, Stamp::Mint, &[]);
         let t = self.clock.seconds(now.steady);
-        while let Some(Ok(changes)) = self.cursor.next().now_or_never() {
-            for change in changes {
-                self.history.changed(&change, t, &self.clock);
-            }
+        for change in self.tracker.take_changes() {
+            self.history.changed(change, t, &self.clock);
         }
     }
 

@@ -16,7 +16,6 @@ use crate::cli::output::{Format, complain, print, print_value, table};
 use crate::cli::problem::Problem;
 use crate::evaluate::{Evaluation, evaluate};
 use crate::rules::RuleBook;
-use crate::telemetry::Metrics;
 use ifo_api::Gvr;
 use ifo_api::live::State;
 use ifo_cel::Doc;
@@ -171,7 +170,6 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
             (target, book)
         })
         .collect();
-    let metrics = Metrics::new();
     let now = Timestamp::now();
     let results: Vec<ObjectResult> = objects
         .objects
@@ -179,7 +177,7 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
         .map(|found| {
             let target = names.resource(&found.object.api_version, &found.object.kind);
             let book = books.get(&target);
-            result(found, book.map(Arc::as_ref), args.expect, now, &metrics)
+            result(found, book.map(Arc::as_ref), args.expect, now)
         })
         .collect();
     other_versions(&objects, &names, &books);
@@ -204,13 +202,7 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     Ok(well && none_failed && as_expected)
 }
 
-fn result(
-    found: &Found,
-    book: Option<&RuleBook>,
-    expect: bool,
-    now: Timestamp,
-    metrics: &Metrics,
-) -> ObjectResult {
+fn result(found: &Found, book: Option<&RuleBook>, expect: bool, now: Timestamp) -> ObjectResult {
     let mut result = ObjectResult {
         source: found.source.clone(),
         subject: Subject::of(found),
@@ -223,7 +215,7 @@ fn result(
     let json = found.object.json.to_string();
     let evaluated = Doc::parse(json.as_bytes(), &book.projection)
         .map_err(|error| error.to_string())
-        .and_then(|doc| evaluate(book, &doc, now, metrics).map_err(|error| error.to_string()));
+        .and_then(|doc| evaluate(book, &doc, now, &()).map_err(|error| error.to_string()));
     match evaluated {
         Ok(evaluation) => fill(&mut result, evaluation),
         Err(message) => result.failures.push(RuleFailure {

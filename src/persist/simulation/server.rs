@@ -15,6 +15,7 @@ use crate::rules::{Bookless, RuleBook, RuleSet, compile};
 use crate::serve::resource::LIVE_LAYOUT;
 use crate::telemetry::Metrics;
 use crate::track::{self, Event, Message, Retention, Tracker};
+use crate::tracking;
 use ifo_api::live;
 use ifo_api::ruleset::{OperationRuleSetSpec, Rule, Target};
 use ifo_api::{Gvr, Source};
@@ -87,9 +88,9 @@ impl Server {
             retain: site.retain.then_some(retention),
             cluster_namespace: "ifo-system".into(),
         };
-        let (tracker, messages) = mpsc::channel(track::QUEUE);
-        let tracking = Tracker::new(settings, metrics.clone());
-        let tracking = tokio::spawn(track::run(tracking, writer, messages));
+        let (tracker, messages) = mpsc::channel(tracking::QUEUE);
+        let owned = Tracker::new(settings, metrics.clone());
+        let tracking = tokio::spawn(tracking::run(owned, writer, messages, metrics.clone()));
         let settled = watch::Sender::new(None);
         let stop = CancellationToken::new();
         let persist = Persist {

@@ -49,8 +49,7 @@ impl World {
         object["metadata"]["uid"] = "uid-vm".into();
         let json = object.to_string();
         let doc = Doc::parse(json.as_bytes(), &self.book.initial_projection).expect("a document");
-        let evaluation =
-            evaluate::evaluate(&self.book, &doc, self.now.wall, &Metrics::new()).expect("a name");
+        let evaluation = evaluate::evaluate(&self.book, &doc, self.now.wall, &()).expect("a name");
         assert!(evaluation.failures.is_empty(), "{evaluation:?}");
         self.feed(Event::Evaluated {
             evaluation: Box::new(evaluation),

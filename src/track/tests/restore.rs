@@ -88,9 +88,9 @@ fn an_operation_goes_on_as_it_was() {
     expected.status.start_time_source = StartTimeSource::Restored;
     expected.metadata.resource_version = restored.metadata.resource_version.clone();
     assert_eq!(restored, expected, "nothing else differs");
-    let version = world.reader.head();
+    let version = world.version;
     world.lists(&["Migrating"]);
-    assert_eq!(world.reader.head(), version, "seen again, nothing changes");
+    assert_eq!(world.version, version, "seen again, nothing changes");
     // It is as alive as any other.
     world.vm(&[]);
     world.after(DEBOUNCE);
@@ -141,11 +141,11 @@ fn everything_that_rules_said_survives() {
     };
     told(&mut before, says.clone());
     let mut world = before.restarted(Duration::from_secs(5));
-    let version = world.reader.head();
+    let version = world.version;
     world.rules(&RULES);
     world.feed(Event::Reset);
     told(&mut world, says.clone());
-    assert_eq!(world.reader.head(), version, "{:#?}", world.one());
+    assert_eq!(world.version, version, "{:#?}", world.one());
     let object = world.one();
     assert_eq!(
         object.status.start_time_source,
@@ -697,7 +697,7 @@ fn of_two_that_are_over_and_tell_of_one_time_the_one_that_started_first_is_shown
         operations: vec![one.clone()],
         version,
     };
-    let server = Some(crate::index::Rv(7));
+    let server = Some(7);
     for (both, want) in [(false, &inside), (true, &first)] {
         let mut world = later.restarted_with(retain(), Duration::ZERO, Vec::new());
         world.message(told_by(server, &first));
@@ -813,7 +813,7 @@ fn the_start_that_another_server_shows_counts_whatever_was_written_down() {
     for (shown, written) in [(&earlier, &later), (&later, &earlier)] {
         let mut world = fresh(settings(None));
         world.now.wall += Duration::from_hours(2);
-        for (operation, version) in [(shown, Some(crate::index::Rv(7))), (written, None)] {
+        for (operation, version) in [(shown, Some(7)), (written, None)] {
             world.message(Message::Restore {
                 operations: vec![operation.clone()],
                 version,
@@ -842,36 +842,6 @@ fn an_operation_on_a_cluster_scoped_subject_moves_with_the_setting() {
     let object = world.one();
     assert_eq!(object.metadata.namespace.as_deref(), Some("elsewhere"));
     assert_eq!(object.metadata.uid, before.one().metadata.uid);
-}
-
-#[test]
-fn versions_rise_above_those_of_whoever_told() {
-    let before = migrating();
-    let mut world = fresh(settings(None));
-    let ahead = index::Rv(world.reader.head().0 + 1_000_000_000);
-    let mut restore = |version| {
-        world.tracker.advance(
-            Message::Restore {
-                operations: before.shown(),
-                version: None,
-            },
-            before.now,
-        );
-        world.writer.raise(version);
-        world.tracker.commit(&mut world.writer, Stamp::Mint, &[]);
-        world.reader.head()
-    };
-    assert!(restore(ahead) > ahead);
-    world.now = before.now;
-    world.lists(&[]);
-    assert!(world.reader.head() > ahead);
-    // One that would use them up is not believed.
-    let absurd = index::Rv(index::Rv::LIMIT.0 - 1);
-    let mut world = fresh(settings(None));
-    world.writer.raise(absurd);
-    world.rules(&RULES);
-    world.vm(&["Migrating"]);
-    assert!(world.reader.head() < absurd && world.shown().len() == 1);
 }
 
 #[test]

@@ -438,9 +438,9 @@ fn a_state_that_was_shown_before_a_restart_is_shown_after_it() {
     let mut world = before.restarted_with(settings, SECOND, before.shown());
     world.spec(&rule("stateAfter: 10s"));
     assert_eq!(world.state(), State::Blocked);
-    let version = world.reader.head();
+    let version = world.version;
     world.lists_after(SECOND, blocked());
-    assert_eq!(world.reader.head(), version, "nothing changes");
+    assert_eq!(world.version, version, "nothing changes");
     world.yields("Failing");
     assert_eq!(world.state(), State::Blocked);
     world.after(10 * SECOND);

@@ -1,10 +1,11 @@
-//! What could be seen of the operations. Enters: changes of the index, as a watch would
+//! What could be seen of the operations. Enters: changes by the tracker, as a watch would
 //! show them. Leaves: one line of history for each operation.
 
 use super::clock::Clock;
 use crate::cli::rules::expect;
 use crate::cli::rules::test::Subject;
-use crate::index::{Change, Key};
+use crate::track::Write;
+use ifo_api::Key;
 use ifo_api::live::{InFlightOperation, Phase, StartTimeSource, State, Status};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -107,8 +108,8 @@ pub(super) struct History {
     /// its debounce is over.
     hindsight: bool,
     runs: Vec<Run>,
-    /// Those that are not over, by their key.
-    open: HashMap<Key, usize>,
+    /// Those that are shown, by their key: the place in `runs`, and the object.
+    open: HashMap<Key, (usize, Vec<u8>)>,
     /// The times of all events, by subject, in order.
     heard: HashMap<(String, Option<String>, String), Vec<Heard>>,
     /// Whether the stream is over: what settles ends, and nothing else happens.
@@ -144,26 +145,36 @@ impl History {
 
     /// Whether an operation only waits for the end of its debounce.
     pub(super) fn is_settling(&self) -> bool {
-        let mut open = self.open.values().filter_map(|run| self.runs.get(*run));
+        let mut open = self
+            .open
+            .values()
+            .filter_map(|(run, _)| self.runs.get(*run));
         open.any(|run| run.completed.is_none() && run.settling.is_some())
     }
 
     /// Something about an operation changed at `t`.
-    pub(super) fn changed(&mut self, change: &Change, t: f64, clock: &Clock) {
-        let key = change.key();
-        let Some(after) = &change.after else {
-            self.open.remove(key);
+    pub(super) fn changed(&mut self, change: Write, t: f64, clock: &Clock) {
+        let (key, json) = match change {
+            Write::Put { key, json } => (key, json),
+            Write::Delete { key } => {
+                self.open.remove(&key);
+                return;
+            }
+        };
+        let Ok(object) = serde_json::from_slice::<InFlightOperation>(&json) else {
             return;
         };
-        let Ok(object) = serde_json::from_slice::<InFlightOperation>(after.open().json()) else {
-            return;
-        };
-        let run = match self.open.get(key) {
-            Some(run) => *run,
+        let run = match self.open.get_mut(&key) {
+            // What is the same as before is no change for a watch.
+            Some((_, before)) if *before == json => return,
+            Some((run, before)) => {
+                *before = json;
+                *run
+            }
             None if self.closed => return,
             None => {
                 let started = self.started(&object, t, clock);
-                self.open.insert(key.clone(), self.runs.len());
+                self.open.insert(key, (self.runs.len(), json));
                 self.runs.push(begin(&object, started));
                 self.runs.len() - 1
             }

@@ -4,7 +4,6 @@ use crate::demo::kinds::{self, Kind};
 use crate::demo::rules::shipped;
 use crate::evaluate::evaluate;
 use crate::rules::{RuleBook, compile};
-use crate::telemetry::Metrics;
 use ifo_cel::Doc;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -54,7 +53,7 @@ pub(super) fn operations(kind: &str, object: &Value) -> Vec<String> {
     let book = &BOOKS[kind];
     let json = object.to_string();
     let doc = Doc::parse(json.as_bytes(), &book.projection).unwrap();
-    let evaluation = evaluate(book, &doc, jiff::Timestamp::now(), &Metrics::new()).unwrap();
+    let evaluation = evaluate(book, &doc, jiff::Timestamp::now(), &()).unwrap();
     assert!(
         evaluation.failures.is_empty(),
         "{:?}: {json}",

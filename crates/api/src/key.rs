@@ -1,4 +1,4 @@
-//! Where an object is, and which part of the index a reader means.
+//! Where an object is.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -36,7 +36,7 @@ fn prefix(namespace: &str) -> impl Iterator<Item = u8> {
 }
 
 /// Orders namespaces as the keys in them are ordered.
-pub(super) fn compare_namespaces(a: &str, b: &str) -> Ordering {
+pub fn compare_namespaces(a: &str, b: &str) -> Ordering {
     prefix(a).cmp(prefix(b))
 }
 
@@ -69,28 +69,6 @@ impl fmt::Display for Key {
     }
 }
 
-/// What part of the index a reader means.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// All namespaces.
-    All,
-    /// One namespace.
-    Namespace(Arc<str>),
-    /// One object.
-    Object(Key),
-}
-
-impl Scope {
-    /// Whether the object at `key` is in it.
-    pub fn contains(&self, key: &Key) -> bool {
-        match self {
-            Self::All => true,
-            Self::Namespace(namespace) => *namespace == key.namespace,
-            Self::Object(object) => object == key,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,15 +95,5 @@ mod tests {
         assert_eq!(compare_namespaces("a-b", "a"), Ordering::Less);
         assert_eq!(compare_namespaces("a", "a0"), Ordering::Less);
         assert_eq!(compare_namespaces("a", "a"), Ordering::Equal);
-    }
-
-    #[test]
-    fn a_scope_contains_its_keys_and_no_others() {
-        let key = Key::new("a", "x");
-        assert!(Scope::All.contains(&key));
-        assert!(Scope::Namespace("a".into()).contains(&key));
-        assert!(!Scope::Namespace("a-b".into()).contains(&key));
-        assert!(Scope::Object(key.clone()).contains(&key));
-        assert!(!Scope::Object(Key::new("b", "x")).contains(&key));
     }
 }
