@@ -8,10 +8,10 @@
 //! can tell them apart.
 
 use anyhow::Context as _;
-use ifo::rules::{RuleBook, compile};
 use ifo_api::Gvr;
 use ifo_api::ruleset::OperationRuleSet;
 use ifo_cel::{Doc, Node, Projection};
+use ifo_engine::rules::{RuleBook, compile};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fmt::Write as _;

@@ -17,11 +17,10 @@ use crate::index::{self, Bounds, Object, Reader, Scope};
 use crate::observe::{Feed, Supervisor};
 use crate::persist::Unread;
 use crate::rules::{
-    Bookless, Controller, Inputs, Outputs, Report, Reporter, Resolve, RuleSetEvent, StatusSink,
+    Controller, Inputs, Outputs, Report, Reporter, Resolve, RuleSetEvent, StatusSink,
 };
 use crate::serve::{self, Health, Limits, Resource, Server, VersionInfo, resource};
 use crate::telemetry::{IndexSample, Metrics, OperationSample};
-use crate::track::{Message, Retention, Settings, Tracker};
 use crate::tracking;
 use anyhow::bail;
 use futures::future::BoxFuture;
@@ -29,6 +28,8 @@ use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
 use ifo_api::Source;
 use ifo_api::live::Phase;
+use ifo_engine::rules::Bookless;
+use ifo_engine::track::{Message, Retention, Settings, Tracker};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;

@@ -20,9 +20,7 @@ pub mod rules;
 
 pub mod observe;
 
-pub mod evaluate;
-
-pub mod track;
+pub mod tracking;
 
 pub mod index;
 
@@ -45,7 +43,5 @@ mod clock;
 pub mod config;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
-mod meter;
 mod proxy;
 pub mod telemetry;
-pub mod tracking;

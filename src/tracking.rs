@@ -4,7 +4,7 @@
 use crate::clock;
 use crate::index::{Rv, Stamp, Writer};
 use crate::telemetry::Metrics;
-use crate::track::{Event, Message, Now, Tracker};
+use ifo_engine::track::{Event, Message, Now, Tracker};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -91,11 +91,11 @@ pub fn now() -> Now {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evaluate::{Evaluation, Finding, Says, Subject};
     use crate::index::{Bounds, Layout, index};
-    use crate::rules::{RuleBook, compile};
-    use crate::track::Settings;
     use ifo_api::{Gvr, Source};
+    use ifo_engine::evaluate::{Evaluation, Finding, Says, Subject};
+    use ifo_engine::rules::{RuleBook, compile};
+    use ifo_engine::track::Settings;
     use serde_json::json;
     use std::time::{Duration, Instant};
     use tokio::sync::oneshot;

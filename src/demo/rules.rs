@@ -90,7 +90,7 @@ pub fn shipped() -> Vec<OperationRuleSet> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::compile;
+    use ifo_engine::rules::compile;
     use std::collections::BTreeSet;
     use std::path::Path;
 

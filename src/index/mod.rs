@@ -40,8 +40,8 @@ pub use scan::Malformed;
 pub use scope::Scope;
 pub use writer::Writer;
 
-pub use crate::track::Write;
 pub use ifo_api::Key;
+pub use ifo_engine::track::Write;
 
 use std::fmt;
 use std::sync::Arc;

@@ -2,12 +2,12 @@
 
 use super::request::{self, Refusal};
 use super::{Connection, Feed, Lost, Raw, budget::Budget, follow::Follower, inline};
-use crate::evaluate::Subject;
 use crate::telemetry::Metrics;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use ifo_api::{Gvr, Source};
+use ifo_engine::evaluate::Subject;
 use std::{sync::Arc, time::Duration};
 
 /// Follows resources of a cluster.

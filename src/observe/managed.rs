@@ -135,8 +135,8 @@ mod tests {
     /// It is read in two ways.
     #[test]
     fn it_is_the_time_that_decoding_finds() {
-        use crate::evaluate::{IDENTITY_PATHS, MANAGED_TIME_PATH, Subject};
         use ifo_cel::{Doc, Projection};
+        use ifo_engine::evaluate::{IDENTITY_PATHS, MANAGED_TIME_PATH, Subject};
         let json = include_bytes!("../../tests/fixtures/objects/virtualmachine.json");
         let mut projection = Projection::default();
         for path in IDENTITY_PATHS.into_iter().chain([MANAGED_TIME_PATH]) {

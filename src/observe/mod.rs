@@ -37,7 +37,6 @@ pub use discovery::Discovery;
 pub use files::{Folder, FolderError};
 pub use supervise::Supervisor;
 
-use crate::evaluate::Subject;
 use bytes::Bytes;
 use futures::{
     FutureExt as _, StreamExt as _,
@@ -47,6 +46,7 @@ use futures::{
 };
 use ifo_api::{Gvr, Source};
 use ifo_cel::JsonFault;
+use ifo_engine::evaluate::Subject;
 use std::fmt;
 
 /// One message of a feed. The order in which they come:

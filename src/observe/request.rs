@@ -1,11 +1,11 @@
 //! The requests of a feed and of discovery, and what an answer other than 200 means.
 
 use super::{Lost, envelope::Status, lines::chain};
-use crate::evaluate::Subject;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
 use ifo_api::{Gvr, Source};
+use ifo_engine::evaluate::Subject;
 use kube::client::Body;
 use kube::core::PartialObjectMeta;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};

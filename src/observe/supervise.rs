@@ -4,16 +4,17 @@
 
 use super::unknown::UnknownObjects;
 use super::{Feed, Lost, Raw, envelope, managed};
-use crate::evaluate::{self, Allowances, Evaluation, EvaluationError, Subject};
-use crate::rules::{Feedback, Publication, RuleBook};
+use crate::rules::{Feedback, Publication};
 use crate::telemetry::Metrics;
-use crate::track::{Event, Message};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use ifo_api::ruleset::AGGREGATE_LABEL;
 use ifo_api::{Gvr, Source};
 use ifo_cel::{Doc, Projection};
+use ifo_engine::evaluate::{self, Allowances, Evaluation, EvaluationError, Subject};
+use ifo_engine::rules::RuleBook;
+use ifo_engine::track::{Event, Message};
 use jiff::Timestamp;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

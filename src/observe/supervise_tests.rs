@@ -2,9 +2,9 @@
 //! and a controller that only listen.
 
 use super::*;
-use crate::rules::{self, RuleSet};
 use futures::stream::{self, BoxStream};
 use ifo_api::Gvr;
+use ifo_engine::rules::{self, RuleSet};
 use serde_json::{Value, json};
 use std::sync::Mutex;
 

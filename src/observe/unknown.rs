@@ -1,10 +1,10 @@
 //! The objects of one feed on which the detection of an operation is unknown. Enters: each
 //! evaluation, and the begin and end of each list. Leaves: the counts in the
-//! [`Activity`](crate::rules::Activity) of the rule sets, which their status and the
+//! [`Activity`](ifo_engine::rules::Activity) of the rule sets, which their status and the
 //! warning on lists are made from.
 
-use crate::evaluate::{Allowances, Evaluation};
-use crate::rules::{RuleBook, RuleSet};
+use ifo_engine::evaluate::{Allowances, Evaluation};
+use ifo_engine::rules::{RuleBook, RuleSet};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -225,10 +225,10 @@ impl Drop for UnknownObjects {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evaluate::evaluate_within;
-    use crate::rules::{Objects, compile};
     use ifo_api::Gvr;
     use ifo_cel::Doc;
+    use ifo_engine::evaluate::evaluate_within;
+    use ifo_engine::rules::{Objects, compile};
     use jiff::Timestamp;
     use serde_json::json;
 

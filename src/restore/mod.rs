@@ -20,9 +20,9 @@ pub use replica::{Replica, Whereabouts};
 
 use crate::index::Rv;
 use crate::persist;
-use crate::track::{MAX_RESTORED, Message};
 use futures::future::BoxFuture;
 use ifo_api::live::{InFlightOperation, Phase};
+use ifo_engine::track::{MAX_RESTORED, Message};
 use patience::Patience;
 use std::time::Duration;
 use tokio::sync::mpsc;

@@ -1,14 +1,15 @@
 //! Runs the registry: takes in rule sets, discovery and feedback, and gives out books
 //! and statuses.
 
+use super::Report;
 use super::lookups::{Lookups, Resolve};
-use super::registry::{Ask, Bookless, Feedback, Publication, Registry};
+use super::registry::{Ask, Feedback, Publication, Registry};
 use super::writes::{StatusSink, StatusWrite, StatusWrites};
-use super::{Invalid, Report, compile};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use ifo_api::ruleset::OperationRuleSet;
 use ifo_api::{Gvr, Resolution};
+use ifo_engine::rules::{Bookless, Invalid, RuleSet, compile};
 use jiff::Timestamp;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -25,7 +26,7 @@ const GATHER: Duration = Duration::from_millis(500);
 const REPORT: Duration = Duration::from_millis(50);
 
 /// How often statuses are compared with what the feeds leave in
-/// [`Activity`](super::Activity) without a word: an author who tries a rule out waits no
+/// [`Activity`](ifo_engine::rules::Activity) without a word: an author who tries a rule out waits no
 /// longer than this, or the requeue interval, for its failure.
 const REVIEW: Duration = Duration::from_secs(5);
 
@@ -281,7 +282,7 @@ impl Controller {
 }
 
 /// Compiles on a thread that may block: a hostile rule set takes seconds.
-async fn compiled(object: &OperationRuleSet) -> Result<super::RuleSet, Vec<Invalid>> {
+async fn compiled(object: &OperationRuleSet) -> Result<RuleSet, Vec<Invalid>> {
     let name = object.metadata.name.clone().unwrap_or_default();
     let spec = object.spec.clone();
     tokio::task::spawn_blocking(move || compile(&name, &spec))

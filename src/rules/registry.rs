@@ -1,12 +1,13 @@
 //! What is known of every rule set and every target, and what follows from it: the
 //! books to publish and the statuses to write. No I/O and no clock of its own.
 
+use super::StatusWrite;
 use super::report::{self, Facts, Report, Reported, State};
 use super::status::{self, Health, Watch};
 use super::target::Target;
-use super::{Invalid, RuleBook, RuleSet, StatusWrite};
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec, OperationRuleSetStatus};
 use ifo_api::{Gvr, Resolution, Source};
+use ifo_engine::rules::{Bookless, Invalid, RuleBook, RuleSet};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -32,16 +33,6 @@ pub struct Publication {
     pub book: Option<Arc<RuleBook>>,
     /// Whether they end because the resource is not served any more.
     pub removed: bool,
-}
-
-/// Rule sets without a book that may say of operations from before a restart what has
-/// become of their rules.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Bookless {
-    /// Discovery has not told yet whether their target is there.
-    pub undecided: BTreeSet<String>,
-    /// Their target is not served.
-    pub unserved: BTreeSet<String>,
 }
 
 /// Which targets to look up.

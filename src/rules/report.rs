@@ -2,8 +2,8 @@
 //! knows it. Leaves: the answers that the warning on lists is made from, at any time and
 //! for any namespace.
 
-use super::{Objects, RuleSet};
 use ifo_api::completeness::{Completeness, Gap, Gaps};
+use ifo_engine::rules::{Objects, RuleSet};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::watch;

@@ -1,8 +1,9 @@
 //! The status of a rule set: what its author reads.
 
-use super::{Activity, EvaluationFailure, Invalid, Objects, RuleSet, report};
+use super::report;
 use ifo_api::ruleset::{EVALUATION_FAILED, GROUP_NOT_SERVED, NOT_SERVED, OperationRuleSetStatus};
 use ifo_api::{Gvr, Resolution};
+use ifo_engine::rules::{Activity, EvaluationFailure, Invalid, Objects, RuleSet};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 
 use super::registry::{Ask, Feedback, Publication};
 use super::status::Watch;
-use super::{RuleBook, RuleSet};
 use ifo_api::{Gvr, Resolution, Source};
+use ifo_engine::rules::{RuleBook, RuleSet};
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -4,9 +4,9 @@
 
 use crate::catalogue::Shipped;
 use crate::{fixtures, judge};
-use ifo::evaluate::evaluate;
-use ifo::rules::RuleBook;
 use ifo_cel::Doc;
+use ifo_engine::evaluate::evaluate;
+use ifo_engine::rules::RuleBook;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

@@ -2,12 +2,12 @@
 //! and a fixture. Leaves: nothing, or the first difference, in words.
 
 use crate::fixtures::Fixture;
-use ifo::evaluate::{Evaluation, Says, evaluate};
-use ifo::rules::{RuleBook, compile};
 use ifo_api::Gvr;
 use ifo_api::live::State;
 use ifo_api::ruleset::OperationRuleSetSpec;
 use ifo_cel::Doc;
+use ifo_engine::evaluate::{Evaluation, Says, evaluate};
+use ifo_engine::rules::{RuleBook, compile};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};

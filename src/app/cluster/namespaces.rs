@@ -2,7 +2,7 @@
 //! what the tracker has to know, also of one that was made again while nobody looked.
 
 use crate::restore::Namespaces;
-use crate::track::Message;
+use ifo_engine::track::Message;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt as _;

@@ -2,9 +2,9 @@
 //! everything that is wrong with the others.
 
 use super::input::{Found, Input};
-use crate::rules::{RuleBook, RuleSet, compile};
 use ifo_api::ruleset::{KIND, OperationRuleSet, OperationRuleSetSpec};
 use ifo_api::{GROUP, Gvr};
+use ifo_engine::rules::{RuleBook, RuleSet, compile};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

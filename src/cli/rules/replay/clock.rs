@@ -1,7 +1,7 @@
 //! The two clocks of a replay, driven by the stream's seconds.
 
 use super::Event;
-use crate::track::Now;
+use ifo_engine::track::Now;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::time::{Duration, Instant};

@@ -4,9 +4,9 @@
 use super::clock::Clock;
 use crate::cli::rules::expect;
 use crate::cli::rules::test::Subject;
-use crate::track::Write;
 use ifo_api::Key;
 use ifo_api::live::{InFlightOperation, Phase, StartTimeSource, State, Status};
+use ifo_engine::track::Write;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;

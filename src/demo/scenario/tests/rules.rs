@@ -2,9 +2,9 @@
 
 use crate::demo::kinds::{self, Kind};
 use crate::demo::rules::shipped;
-use crate::evaluate::evaluate;
-use crate::rules::{RuleBook, compile};
 use ifo_cel::Doc;
+use ifo_engine::evaluate::evaluate;
+use ifo_engine::rules::{RuleBook, compile};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};

@@ -7,7 +7,7 @@ use super::gone::Gone;
 use super::operation::{Operation, Start, SubjectView};
 use super::retained::Retained;
 use super::tracker::{Now, Retention, Settings};
-use crate::meter::Meter;
+use crate::Meter;
 use ifo_api::Key;
 use ifo_api::live::StartTimeSource;
 use jiff::Timestamp;

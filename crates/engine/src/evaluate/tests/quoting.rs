@@ -1,7 +1,7 @@
 //! What is told of a failure quotes no value of the object, and does not name it.
 
 use super::*;
-use crate::meter::Meter;
+use crate::Meter;
 use ifo_cel::DocError;
 use std::sync::Mutex;
 use std::time::Duration;

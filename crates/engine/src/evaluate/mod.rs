@@ -12,7 +12,7 @@ pub use self::allowance::Allowances;
 pub use self::error::EvaluationError;
 
 use self::ask::Asking;
-use crate::meter::Meter;
+use crate::Meter;
 use crate::rules::{EvaluationFailure, Labels, RuleBook, RuleSet};
 use ifo_api::Gvr;
 use ifo_api::live::State;

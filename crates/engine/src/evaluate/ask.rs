@@ -1,7 +1,7 @@
 //! Asks one rule set after the other about one object.
 
 use super::{Evaluation, EvaluationError, FieldFailure, Finding, Outcome, Says};
-use crate::meter::Meter;
+use crate::Meter;
 use crate::rules::{self, EvaluationFailure, ForEach, Labels, Rule, RuleSet};
 use ifo_api::labels;
 use ifo_cel::{Failure, Item, Program, Scope};
