@@ -43,5 +43,4 @@ mod clock;
 pub mod config;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
-mod proxy;
 pub mod telemetry;

@@ -6,10 +6,10 @@ mod tests;
 
 use super::address::{is_plain, with_scheme};
 use super::problem::{Problem, causes};
-use crate::proxy::proxy;
 use http_body_util::BodyExt as _;
 use ifo_api::completeness::{COMPLETE_HEADER, Incomplete};
 use ifo_api::duration;
+use ifo_client::proxy::proxy;
 use kube::client::{AuthError, Body};
 use kube::config::{
     AuthInfo, Cluster, Context, ExecConfig, KubeConfigOptions, Kubeconfig, KubeconfigError,

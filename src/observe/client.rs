@@ -13,7 +13,6 @@ use super::{
     bounded::{Bounded, ConnectWithin},
     lines::chain,
 };
-use crate::proxy::proxy;
 use http::Uri;
 use hyper_util::{
     client::{
@@ -25,6 +24,7 @@ use hyper_util::{
     },
     rt::{TokioExecutor, TokioTimer},
 };
+use ifo_client::proxy::proxy;
 use kube::{
     Client, Config,
     client::{

@@ -25,7 +25,6 @@ mod input;
 mod kinds;
 mod lines;
 mod managed;
-pub(crate) mod manifest;
 mod page;
 mod request;
 mod scan;

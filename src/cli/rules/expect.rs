@@ -1,6 +1,6 @@
 //! What an object says that rules should find on it, in its annotation.
 
-use crate::observe::manifest::Object;
+use ifo_client::manifest::Object;
 use std::collections::BTreeSet;
 
 /// Names of operations with commas between them, an item's after a slash; empty for none.

@@ -6,7 +6,7 @@
 //! named they are a fault.
 
 use crate::cli::output::complain;
-use crate::observe::manifest::{self, Object};
+use ifo_client::manifest::{self, Object};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::Read as _;

@@ -7,8 +7,8 @@ pub(super) use root::Root;
 
 use super::input::{self, Input};
 use crate::cli::connect::Connect;
-use crate::observe::manifest;
 use ifo_api::Gvr;
+use ifo_client::manifest;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

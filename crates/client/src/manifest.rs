@@ -19,22 +19,22 @@ const MAX_DEPTH: usize = 128;
 
 /// An object of a manifest.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Object {
+pub struct Object {
     /// As in the manifest.
-    pub(crate) api_version: String,
+    pub api_version: String,
     /// As in the manifest.
-    pub(crate) kind: String,
+    pub kind: String,
     /// `metadata.namespace`, if it is there and not empty.
-    pub(crate) namespace: Option<String>,
+    pub namespace: Option<String>,
     /// `metadata.name`.
-    pub(crate) name: String,
+    pub name: String,
     /// All of it.
-    pub(crate) json: Value,
+    pub json: Value,
 }
 
 impl Object {
     /// The group part of `apiVersion`.
-    pub(crate) fn group(&self) -> &str {
+    pub fn group(&self) -> &str {
         self.api_version
             .split_once('/')
             .map_or("", |(group, _)| group)
@@ -43,7 +43,7 @@ impl Object {
 
 /// Reads a file's text; `json` if its name says so. `Err` says what is wrong, with the
 /// line where that is known.
-pub(super) fn read(text: &str, json: bool) -> Result<Vec<Object>, String> {
+pub fn read(text: &str, json: bool) -> Result<Vec<Object>, String> {
     let mut objects = Vec::new();
     for (n, document) in documents(text, json)?.into_iter().enumerate() {
         take(document, &mut objects).map_err(|why| format!("document {}: {why}", n + 1))?;
@@ -52,7 +52,7 @@ pub(super) fn read(text: &str, json: bool) -> Result<Vec<Object>, String> {
 }
 
 /// The documents of a file's text, whatever they are.
-pub(crate) fn documents(text: &str, json: bool) -> Result<Vec<Value>, String> {
+pub fn documents(text: &str, json: bool) -> Result<Vec<Value>, String> {
     if json {
         // A JSON file may hold several documents one after the other, too.
         return serde_json::Deserializer::from_str(text)
@@ -82,7 +82,7 @@ pub(crate) fn documents(text: &str, json: bool) -> Result<Vec<Value>, String> {
 }
 
 /// Adds the objects of one document, those before a fault included.
-pub(crate) fn take(document: Value, objects: &mut Vec<Object>) -> Result<(), String> {
+pub fn take(document: Value, objects: &mut Vec<Object>) -> Result<(), String> {
     let mut document = match document {
         // An empty document, as between two separators.
         Value::Null => return Ok(()),

@@ -1,0 +1,5 @@
+//! What the server and the kubectl plugin share as clients of a cluster, and as readers of
+//! files.
+
+pub mod manifest;
+pub mod proxy;
