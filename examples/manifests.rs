@@ -10,8 +10,8 @@ mod catalogue;
 
 use anyhow::Context as _;
 use catalogue::Shipped;
-use ifo::cli::rules::roles;
 use ifo_api::schema;
+use kubectl_ifo::rules::roles;
 use std::fs;
 use std::path::{Path, PathBuf};
 

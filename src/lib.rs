@@ -36,8 +36,6 @@ pub mod restore;
 
 pub mod demo;
 
-pub mod cli;
-
 pub mod app;
 mod clock;
 pub mod config;

@@ -10,7 +10,14 @@ mod folder;
 mod harness;
 #[path = "demo/scenario.rs"]
 mod scenario;
+#[path = "sibling.rs"]
+mod sibling;
 #[path = "demo/startup.rs"]
 mod startup;
 #[path = "demo/stop.rs"]
 mod stop;
+
+/// The kubectl plugin.
+fn plugin() -> std::path::PathBuf {
+    sibling::sibling(env!("CARGO_BIN_EXE_ifo-apiserver"), "kubectl-ifo")
+}

@@ -119,7 +119,7 @@ async fn the_namespaces_of_the_scenario_are_served_and_no_others() {
     assert!(demo.get("/api/v1/namespaces?watch=true").await.is_err());
 
     let plugin = async |args: &[&str]| {
-        let mut plugin = tokio::process::Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
+        let mut plugin = tokio::process::Command::new(crate::plugin());
         plugin.args(args).env("KUBECONFIG", &demo.kubeconfig);
         let said = plugin.output().await.unwrap();
         let err = String::from_utf8(said.stderr).unwrap();

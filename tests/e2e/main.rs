@@ -42,7 +42,14 @@ mod plugin_tree;
 mod restarts;
 mod restore;
 mod rule_sets;
+#[path = "../sibling.rs"]
+mod sibling;
 mod targets;
 mod tools;
 mod workloads;
 mod writes;
+
+/// The kubectl plugin.
+fn plugin() -> std::path::PathBuf {
+    sibling::sibling(env!("CARGO_BIN_EXE_ifo-apiserver"), "kubectl-ifo")
+}

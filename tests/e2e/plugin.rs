@@ -9,8 +9,6 @@ use std::path::Path;
 use std::process::Stdio;
 use tokio::process::{Child, Command};
 
-const PLUGIN: &str = env!("CARGO_BIN_EXE_kubectl-ifo");
-
 /// What the plugin said.
 pub struct Said {
     pub code: i32,
@@ -45,7 +43,7 @@ impl Said {
 
 /// Starts it with the administrator's kubeconfig.
 fn start(world: &World, args: &[&str]) -> Child {
-    Command::new(PLUGIN)
+    Command::new(crate::plugin())
         .args(args)
         .env("KUBECONFIG", &world.control_plane.state.kubeconfig)
         .stdin(Stdio::null())
@@ -63,7 +61,9 @@ fn follow(world: &World, args: &[&str]) -> Lines {
     let kubeconfig = kubeconfig.to_str().expect("our paths are UTF-8");
     let shell = ["-c", "\"$@\" 2>&1; echo \"exit $?\"", "sh"];
     let more = ["--kubeconfig", kubeconfig];
-    let all = [&shell[..], &[PLUGIN], args, &more].concat();
+    let plugin = crate::plugin();
+    let plugin = plugin.to_str().expect("a path in UTF-8");
+    let all = [&shell[..], &[plugin], args, &more].concat();
     Lines::of(Path::new("/bin/sh"), &all)
 }
 
@@ -175,7 +175,8 @@ fn kubectl_finds_it_as_a_plugin() {
         world
             .until_operations(namespace, &[("a", "Migrating")])
             .await;
-        let folder = Path::new(PLUGIN).parent().expect("it is in a folder");
+        let plugin = crate::plugin();
+        let folder = plugin.parent().expect("it is in a folder");
         let path = format!(
             "{}:{}",
             folder.display(),
@@ -208,7 +209,7 @@ fn watching_shows_changes_and_the_end() {
             .to_str()
             .expect("UTF-8");
         let mut lines = Lines::of(
-            Path::new(PLUGIN),
+            &crate::plugin(),
             &["list", "-n", namespace, "-w", "--kubeconfig", kubeconfig],
         );
         let rows = |all: &[String], machine: &str| {
@@ -296,7 +297,7 @@ fn what_is_shown_is_sorted_selected_and_counted_as_asked() {
         let kubeconfig = &world.control_plane.state.kubeconfig;
         let kubeconfig = kubeconfig.to_str().expect("UTF-8");
         let args = ["summary", "-c", namespace, "-w", "--kubeconfig", kubeconfig];
-        let mut lines = Lines::of(Path::new(PLUGIN), &args);
+        let mut lines = Lines::of(&crate::plugin(), &args);
         let count = |what: &'static str| {
             move |all: &[String]| all.iter().any(|line| line.starts_with(what)).then_some(())
         };

@@ -2,7 +2,6 @@
 
 use crate::harness::{Lines, VM, VMI, World, eventually, migrating, rule_set, shared, so, text};
 use serde_json::{Value, json};
-use std::path::Path;
 use std::process::Stdio;
 use tokio::process::Command;
 
@@ -14,7 +13,7 @@ struct Said {
 
 /// Runs the plugin as an administrator.
 async fn ifo(world: &World, args: &[&str]) -> Said {
-    let said = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"))
+    let said = Command::new(crate::plugin())
         .args(args)
         .env("KUBECONFIG", &world.control_plane.state.kubeconfig)
         .stdin(Stdio::null())
@@ -130,7 +129,7 @@ fn the_tree_follows_owners_that_have_no_operation() {
         // As it changes.
         let kubeconfig = world.control_plane.state.kubeconfig.to_str().unwrap();
         let mut lines = Lines::of(
-            Path::new(env!("CARGO_BIN_EXE_kubectl-ifo")),
+            &crate::plugin(),
             &["tree", "-n", namespace, "-w", "--kubeconfig", kubeconfig],
         );
         let count = |lines: &[String], wanted: &str| {

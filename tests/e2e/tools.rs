@@ -28,7 +28,7 @@ fn misspelt_fields_are_found_in_the_schemas_of_the_cluster() {
         let path = folder.path().join("rules.yaml");
         std::fs::write(&path, rule_sets.concat()).unwrap();
         let check = async |path: &Path| {
-            let said = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"))
+            let said = Command::new(crate::plugin())
                 .args(["rules", "check", "--cluster"])
                 .arg(path)
                 .env("KUBECONFIG", &world.control_plane.state.kubeconfig)

@@ -1,0 +1,90 @@
+use super::*;
+use crate::snapshots::{now, operation};
+use serde_json::json;
+
+fn begun(operations: &[Operation], screen: Option<usize>) -> Table {
+    Table::open(operations, false, now(), screen, Paint::default())
+}
+
+fn deploying() -> Operation {
+    let message = "1 of 3 replicas are up to date";
+    let more = json!({"status": {"message": message, "progress": 33}});
+    operation("team-a", "Deployment/payment-service", "Rollout", 65, more)
+}
+
+#[test]
+fn no_text_turns_the_rest_of_its_line_around() {
+    assert_eq!(one_line("a\u{202e}b\u{2066}c\u{2069}\u{200f}d\n"), "abcd ");
+    // What is written from right to left is so without marks.
+    assert_eq!(one_line("שלום"), "שלום");
+}
+
+#[test]
+fn a_line_with_colours_is_cut_by_what_is_seen_of_it() {
+    assert_eq!(cut_painted("\x1b[31mabc\x1b[0m", 3), "\x1b[31mabc\x1b[0m");
+    assert_eq!(
+        cut_painted("a \x1b[1;31mbcdef\x1b[0m g", 4),
+        "a \x1b[1;31mb…\x1b[0m"
+    );
+    assert_eq!(cut_painted("日本語", 4), "日…");
+    assert_eq!(cut_painted("abc", 0), "");
+}
+
+#[test]
+fn a_table_that_begins_with_nothing_shows_all_of_what_comes() {
+    let mut table = begun(&[], Some(200));
+    let header = table.header();
+    assert!(header.contains("MESSAGE"), "{header}");
+    let row = table.grow(&deploying(), now());
+    for part in [
+        "Deployment/payment-service",
+        "Rollout",
+        "Progressing",
+        "33%",
+        "1 of 3 replicas are up to date",
+    ] {
+        assert!(row.contains(part), "{part}: {row}");
+    }
+    // And below its heading.
+    assert_eq!(row.find("1 of 3"), header.find("MESSAGE"), "{header}{row}");
+    // Where there is no room for the message, there is no heading either.
+    let mut narrow = begun(&[], Some(80));
+    assert!(!narrow.header().contains("MESSAGE"), "{}", narrow.header());
+    let row = narrow.grow(&deploying(), now());
+    assert!(row.contains("Deployment/payment-serv"), "{row}");
+    assert!(row.contains("Progressing") && row.contains("65s"), "{row}");
+}
+
+#[test]
+fn rows_may_exceed_their_columns_but_not_the_screen() {
+    let few = [operation("a", "VM/b", "Up", 5, json!({}))];
+    let long = "VirtualMachineInstanceMigration/kubevirt-migrate-vm-x7k2p";
+    let late = operation("a-long-namespace", long, "Migrating", 65, json!({}));
+    for width in [20, 40, 60, 80, 100, 120, 200] {
+        let mut table = begun(&few, Some(width));
+        let mut text = table.header() + &table.grow(&few[0], now());
+        for operation in [&late, &deploying(), &few[0]] {
+            text += &table.grow(operation, now());
+        }
+        assert!(text.lines().all(|line| line.width() <= width), "{text}");
+        if width >= 80 {
+            assert!(text.contains("Progressing"), "{text}");
+            assert!(text.contains("Deployment/payment-s"), "{text}");
+        }
+    }
+    // Later rows stand where the longer one stood.
+    let mut table = begun(&few, Some(200));
+    let first = table.grow(&late, now());
+    let second = table.grow(&few[0], now());
+    assert!(first.contains(long), "{first}");
+    assert_eq!(
+        first.find("Migrating"),
+        second.find("Up"),
+        "{first}{second}"
+    );
+    // One long name does not take the messages of all that follow.
+    let mut table = begun(&few, Some(110));
+    table.grow(&late, now());
+    let row = table.grow(&deploying(), now());
+    assert!(row.contains("1 of 3"), "{row}");
+}

@@ -1,0 +1,65 @@
+//! What an operation has to do with others.
+
+use crate::kin::{Kin, Node};
+use crate::operation::Operation;
+use std::collections::BTreeSet;
+
+/// Another operation.
+#[derive(Debug)]
+pub(super) struct Related<'a> {
+    /// In which way, for people.
+    pub(super) how: &'static str,
+    pub(super) operation: &'a Operation,
+}
+
+const SAME_SUBJECT: &str = "Same subject";
+const OWNER: &str = "Owner";
+const OWNED: &str = "Owned";
+const SAME_GROUP: &str = "Same group";
+
+/// All that are related to `operation`, those under way first.
+pub(super) fn to<'a>(operation: &Operation, kin: &Kin<'a>) -> Vec<Related<'a>> {
+    let is_it = |it: &&Operation| it.key() == operation.key();
+    let place = kin
+        .nodes
+        .iter()
+        .position(|node| node.operations.iter().any(&is_it));
+    let Some(place) = place else {
+        return Vec::new();
+    };
+    let own = &kin.nodes[place];
+    let (owners, owned) = (kin.owners(place), kin.owned(place));
+    let groups = groups(own);
+    let mut related = Vec::new();
+    for (number, node) in kin.nodes.iter().enumerate() {
+        let how = if number == place {
+            SAME_SUBJECT
+        } else if owners.contains(&number) {
+            OWNER
+        } else if owned.contains(&number) {
+            OWNED
+        } else if near(own, node) && self::groups(node).intersection(&groups).next().is_some() {
+            SAME_GROUP
+        } else {
+            continue;
+        };
+        let others = node.operations.iter().copied().filter(|it| !is_it(it));
+        related.extend(others.map(|operation| Related { how, operation }));
+    }
+    related.sort_by_key(|it| (!it.operation.active, it.operation.subject.namespace.clone()));
+    related
+}
+
+/// Groups are of one namespace, and of what is in none.
+fn near(a: &Node<'_>, b: &Node<'_>) -> bool {
+    let (a, b) = (a.who.namespace, b.who.namespace);
+    a == b || a.is_none() || b.is_none()
+}
+
+fn groups<'a>(node: &Node<'a>) -> BTreeSet<&'a str> {
+    let groups = node
+        .operations
+        .iter()
+        .filter_map(|it| it.correlation("group"));
+    groups.filter(|group| !group.is_empty()).collect()
+}

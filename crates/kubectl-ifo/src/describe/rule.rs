@@ -1,0 +1,136 @@
+//! The rule that found an operation, as its rule set says it now.
+
+use crate::connect::Server;
+use crate::problem::{Problem, grant};
+use crate::source::escape;
+use ifo_api::{GROUP, VERSION, ruleset};
+use serde_json::Value;
+
+/// Fields of a rule that are shown, in this order, with their titles.
+const FIELDS: [(&str, &str); 15] = [
+    ("expression", "Expression"),
+    ("continueWhile", "Continues"),
+    ("forEach", "For Each"),
+    ("itemKey", "Item Key"),
+    ("message", "Message"),
+    ("reason", "Reason"),
+    ("state", "State"),
+    ("progress", "Progress"),
+    ("startedAt", "Started At"),
+    ("instance", "Instance"),
+    ("outcome", "Outcome"),
+    ("supersedes", "Supersedes"),
+    ("debounce", "Debounce"),
+    ("appearAfter", "Appear After"),
+    ("stateAfter", "State After"),
+];
+
+/// A rule.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Rule {
+    /// `group/version/resource` that it is about.
+    pub(super) target: String,
+    /// Whether the server uses the rule set, and why not.
+    pub(super) not_ready: Option<String>,
+    /// Title and text of each field that it has.
+    pub(super) fields: Vec<(&'static str, String)>,
+    /// Name and expression of each variable that it reads.
+    pub(super) variables: Vec<(String, String)>,
+}
+
+/// A rule set; an error says why it is not known.
+pub(super) async fn rule_set(server: &Server, name: &str) -> Result<Value, String> {
+    let plural = ruleset::PLURAL;
+    let path = format!("/apis/{GROUP}/{VERSION}/{plural}/{}", escape(name));
+    let resource = format!("{plural}.{GROUP}");
+    let text = server.text(&path, &resource, None).await;
+    let text = text.map_err(|problem| match problem {
+        Problem::Forbidden { user, .. } => {
+            let grant = grant(&resource, None, user.as_deref());
+            format!("you may not get {resource}; {grant}")
+        }
+        Problem::NotFound(_) => format!("there is no rule set {name} any more"),
+        problem => problem.to_string(),
+    })?;
+    serde_json::from_str(&text).map_err(|error| error.to_string())
+}
+
+impl Rule {
+    /// The rule of `operation` in a rule set; an error says that there is none.
+    pub(super) fn of(rule_set: &Value, operation: &str) -> Result<Self, String> {
+        let text = |pointer: &str| rule_set.pointer(pointer).and_then(Value::as_str);
+        let rules = rule_set.pointer("/spec/rules").and_then(Value::as_array);
+        let rule = rules
+            .into_iter()
+            .flatten()
+            .find(|rule| rule["operation"] == operation)
+            .ok_or_else(|| format!("the rule set has no rule for {operation} any more"))?;
+        let fields: Vec<(&'static str, String)> = FIELDS
+            .iter()
+            .filter_map(|(field, title)| Some((*title, shown(&rule[*field])?)))
+            .collect();
+        let target = ["group", "version", "resource"]
+            .iter()
+            .filter_map(|part| text(&format!("/spec/target/{part}")))
+            .filter(|part| !part.is_empty());
+        Ok(Self {
+            target: target.collect::<Vec<_>>().join("/"),
+            not_ready: not_ready(rule_set),
+            variables: variables(rule_set, &fields),
+            fields,
+        })
+    }
+}
+
+/// A field as text, if there is something in it.
+fn shown(field: &Value) -> Option<String> {
+    let text = match field {
+        Value::String(text) => text.trim().to_owned(),
+        Value::Array(items) => {
+            let items = items.iter().filter_map(Value::as_str);
+            items.collect::<Vec<_>>().join(", ")
+        }
+        _ => return None,
+    };
+    (!text.is_empty()).then_some(text)
+}
+
+fn not_ready(rule_set: &Value) -> Option<String> {
+    let conditions = rule_set.pointer("/status/conditions")?.as_array()?;
+    let ready = conditions.iter().find(|it| it["type"] == "Ready")?;
+    if ready["status"] == "True" {
+        return None;
+    }
+    let text = |field: &str| ready[field].as_str().unwrap_or_default();
+    Some(format!("{}: {}", text("reason"), text("message")))
+}
+
+/// The variables that expressions read, by others too, in the order of the rule set. A
+/// variable may read those before it only.
+fn variables(rule_set: &Value, fields: &[(&str, String)]) -> Vec<(String, String)> {
+    let all = rule_set
+        .pointer("/spec/variables")
+        .and_then(Value::as_array);
+    let mut read: Vec<String> = fields.iter().map(|(_, text)| text.clone()).collect();
+    let mut found = Vec::new();
+    for variable in all.into_iter().flatten().rev() {
+        if let (Some(name), Some(expression)) = (
+            variable["name"].as_str(),
+            variable["expression"].as_str().map(str::trim),
+        ) && read.iter().any(|text| reads(text, name))
+        {
+            read.push(expression.to_owned());
+            found.push((name.to_owned(), expression.to_owned()));
+        }
+    }
+    found.reverse();
+    found
+}
+
+/// Whether `variables.name` is in an expression.
+fn reads(expression: &str, name: &str) -> bool {
+    expression.split("variables.").skip(1).any(|rest| {
+        rest.strip_prefix(name)
+            .is_some_and(|after| !after.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+    })
+}

@@ -1,0 +1,226 @@
+use super::events::Event;
+use super::rule::Rule;
+use super::{Account, related, text};
+use crate::kin::Kin;
+use crate::operation::{Operation, own_name};
+use crate::paint::Paint;
+use crate::sample::{now, on, subject};
+use serde_json::{Value, json};
+
+fn object() -> Value {
+    json!({
+        "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
+        "metadata": {
+            "name": "web-migrating-3f9c2a1b", "namespace": "shop", "uid": "u-1",
+            "creationTimestamp": "2026-01-01T11:57:00Z",
+            "labels": {
+                "ifo.kubevirt.io/correlation-group": "vm.web",
+                "ifo.kubevirt.io/operation": "Migrating",
+            },
+        },
+        "spec": {
+            "operation": "Migrating", "ruleSet": "vm-rules", "component": "kubevirt",
+            "subject": {
+                "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "web",
+                "namespace": "shop", "uid": "u-2",
+                "ownerReferences": [
+                    {"apiVersion": "v1", "kind": "Pool", "name": "p", "uid": "u-3", "controller": true},
+                    {"apiVersion": "v1", "kind": "Folder", "name": "f", "uid": "u-4"},
+                ],
+            },
+        },
+        "status": {
+            "phase": "Active", "state": "Failing", "reason": "NoRoom",
+            "message": "no node\nhas room", "progress": 45,
+            "startTimeSource": "Expression", "lastDetected": "2026-01-01T11:59:30Z",
+            "detectedBy": ["vm-rules", "others"], "subjectGeneration": 7,
+            "conditions": [
+                {"type": "Progressing", "status": "True", "reason": "NoRoom",
+                 "message": "no node has room", "lastTransitionTime": "2026-01-01T11:57:00Z"},
+                {"type": "Detected", "status": "Unknown", "reason": "WatchGap", "message": "",
+                 "lastTransitionTime": "2026-01-01T11:59:00Z"},
+            ],
+        },
+    })
+}
+
+fn rule_set() -> Value {
+    json!({
+        "spec": {
+            "target": {"group": "kubevirt.io", "version": "v1", "resource": "virtualmachines"},
+            "variables": [
+                {"name": "status", "expression": "object.status"},
+                {"name": "statusText", "expression": "'unused'"},
+                {"name": "migrations", "expression": "variables.status.migrations"},
+                {"name": "aVariableWithALongName", "expression": "variables.migrations.size()"},
+            ],
+            "rules": [
+                {"operation": "Starting", "expression": "false"},
+                {
+                    "operation": "Migrating",
+                    "expression": "variables.aVariableWithALongName > 0 &&\n  variables.migrations[0].running\n",
+                    "continueWhile": "variables.migrations.size() > 0",
+                    "state": "'Failing'",
+                    "supersedes": ["Starting", "Stopping"],
+                    "debounce": "10s",
+                    "stateAfter": "5s",
+                },
+            ],
+        },
+        "status": {"conditions": [
+            {"type": "Ready", "status": "False", "reason": "Forbidden", "message": "may not watch"},
+        ]},
+    })
+}
+
+fn events() -> Vec<Event> {
+    serde_json::from_value(json!([
+        {"type": "Normal", "reason": "Scheduled", "message": "on node a\n", "count": 1,
+         "firstTimestamp": "2026-01-01T11:50:00Z", "lastTimestamp": "2026-01-01T11:50:00Z",
+         "eventTime": null, "source": {"component": "scheduler"}},
+        {"type": "Warning", "reason": "Evicting", "message": "again", "count": 5,
+         "firstTimestamp": "2026-01-01T11:50:00Z", "lastTimestamp": "2026-01-01T11:57:00Z",
+         "source": {}, "reportingComponent": "drainer"},
+        {"type": "Warning", "reason": "Evicting", "message": "",
+         "firstTimestamp": null, "lastTimestamp": null,
+         "eventTime": "2026-01-01T11:00:00.000000Z",
+         "series": {"count": 3, "lastObservedTime": "2026-01-01T11:59:59.000000Z"}},
+    ]))
+    .unwrap()
+}
+
+fn told(accounts: &[Account<'_>]) -> String {
+    text::text(accounts, now(), Paint::default())
+}
+
+#[test]
+fn all_is_told() {
+    let object = object();
+    let operation = Operation::read(&object.to_string(), true).unwrap();
+    let mut operations = vec![
+        operation.clone(),
+        on("shop", "VirtualMachineInstance", "web", "Booting").since(5),
+        on("shop", "Pool", "p", "Growing").state("Succeeded", None),
+        on("shop", "Migration", "m", "Running")
+            .group("vm.web", "child")
+            .since(60),
+        on("", "Node", "n", "Draining")
+            .group("vm.web", "root")
+            .state("Blocked", None),
+        on("elsewhere", "Migration", "m", "Running").group("vm.web", "child"),
+        on("shop", "VirtualMachine", "other", "Migrating"),
+    ];
+    operations[1] = operations[1].clone().owned_by("VirtualMachine", "web");
+    operations[1].subject.owner_references[0].uid = "u-2".to_owned();
+    operations[2].subject.uid = Some("u-3".to_owned());
+    let mut resizing = operation.clone();
+    resizing.name = "web-resizing".to_owned();
+    resizing.operation = "Resizing".to_owned();
+    operations.push(resizing);
+    let kin = Kin::of(&operations, &[]);
+    let account = Account {
+        operation: &operations[0],
+        object,
+        rule: Rule::of(&rule_set(), "Migrating"),
+        related: related::to(&operations[0], &kin),
+        events: Some(Ok(events())),
+    };
+    let text = told(&[account]);
+    assert_eq!(text, include_str!("tests/all.txt"), "\n{text}");
+}
+
+#[test]
+fn what_is_not_known_is_said_in_its_section() {
+    let operation = on("", "Node", "n", "Draining").item("disk");
+    let account = || Account {
+        operation: &operation,
+        object: Value::Null,
+        rule: Err("you may not get operationrulesets".to_owned()),
+        related: Vec::new(),
+        events: Some(Err("you may not list events".to_owned())),
+    };
+    let without_events = Account {
+        events: None,
+        ..account()
+    };
+    let text = told(&[without_events, account()]);
+    assert_eq!(text, include_str!("tests/little.txt"), "\n{text}");
+    let none = Account {
+        events: Some(Ok(Vec::new())),
+        ..account()
+    };
+    assert!(told(&[none]).ends_with("\nEvents:          <none>\n"));
+}
+
+#[test]
+fn of_many_rows_the_nearest_are_shown() {
+    let operation = on("a", "VM", "web", "Migrating");
+    let mut operations: Vec<Operation> = (0..300)
+        .map(|number| on("a", "Pod", &format!("p-{number:03}"), "Starting").owned_by("VM", "web"))
+        .collect();
+    operations.push(operation.clone());
+    let kin = Kin::of(&operations, &[]);
+    let event = |number: usize| -> Event {
+        serde_json::from_value(json!({"reason": format!("Event{number:03}")})).unwrap()
+    };
+    let account = Account {
+        operation: &operation,
+        object: Value::Null,
+        rule: Err(String::new()),
+        related: related::to(&operation, &kin),
+        events: Some(Ok((0..300).map(event).collect())),
+    };
+    let text = told(&[account]);
+    assert!(
+        text.contains("… and 250 more; see: kubectl ifo tree"),
+        "{text}"
+    );
+    assert!(text.contains("… and 250 earlier ones"), "{text}");
+    assert!(
+        text.contains("Event299") && !text.contains("Event249"),
+        "{text}"
+    );
+}
+
+#[test]
+fn owners_are_related_through_those_without_operations() {
+    let operations = [
+        on("a", "Deployment", "web", "RollingOut"),
+        on("a", "Pod", "x", "Evicting").owned_by("Set", "web-1"),
+    ];
+    let known = [subject("a", "Set", "web-1").owned_by("a", "Deployment", "web")];
+    let kin = Kin::of(&operations, &known);
+    let hows = |operation: &Operation| -> Vec<(&str, String)> {
+        let related = related::to(operation, &kin);
+        let each = related.iter();
+        each.map(|it| (it.how, it.operation.subject_name()))
+            .collect()
+    };
+    assert_eq!(hows(&operations[0]), [("Owned", "Pod/x".to_owned())]);
+    assert_eq!(
+        hows(&operations[1]),
+        [("Owner", "Deployment/web".to_owned())]
+    );
+}
+
+#[test]
+fn a_rule_that_is_gone_is_missed() {
+    assert_eq!(
+        Rule::of(&rule_set(), "Resizing"),
+        Err("the rule set has no rule for Resizing any more".to_owned())
+    );
+}
+
+#[test]
+fn the_name_of_an_operation_is_told_from_that_of_a_resource() {
+    for resource in ["VirtualMachine/web", "vm/web", "pods.v1/x"] {
+        assert_eq!(own_name(resource), None, "{resource}");
+    }
+    for operation in [
+        "web-migrating-3f9c2a1b",
+        "inflightoperation.live.ifo.kubevirt.io/web-migrating-3f9c2a1b",
+        "ifo/web-migrating-3f9c2a1b",
+    ] {
+        assert_eq!(own_name(operation), Some("web-migrating-3f9c2a1b"));
+    }
+}

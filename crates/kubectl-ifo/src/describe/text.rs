@@ -1,0 +1,297 @@
+//! A description as text, as kubectl describe has it.
+
+use super::Account;
+use super::events::Event;
+use super::related::Related;
+use super::rule::Rule;
+use crate::columns::{self, NONE, one_line, pad};
+use crate::output::table;
+use crate::paint::Paint;
+use ifo_api::duration;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde_json::Value;
+
+/// Columns of the titles; the longest is `Last Detected:`.
+const TITLE: usize = 17;
+
+/// Rows of a section that are shown; who needs more asks for them.
+const MOST_RELATED: usize = 50;
+const MOST_EVENTS: usize = 50;
+
+/// All accounts, one after the other.
+pub(super) fn text(accounts: &[Account<'_>], now: Timestamp, paint: Paint) -> String {
+    let texts: Vec<String> = accounts
+        .iter()
+        .map(|account| Writer::default().account(account, now, paint))
+        .collect();
+    texts.join("\n\n")
+}
+
+#[derive(Default)]
+struct Writer {
+    text: String,
+}
+
+impl Writer {
+    fn account(mut self, account: &Account<'_>, now: Timestamp, paint: Paint) -> String {
+        let Account {
+            operation,
+            object,
+            rule,
+            related,
+            events,
+        } = account;
+        let field = |pointer: &str| match object.pointer(pointer) {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Array(items)) => {
+                let items = items.iter().filter_map(Value::as_str);
+                items.collect::<Vec<_>>().join(", ")
+            }
+            Some(Value::Number(number)) => number.to_string(),
+            _ => String::new(),
+        };
+        let subject = &operation.subject;
+        let optional = |text: &Option<String>| text.clone().unwrap_or_default();
+        self.line(0, "Name", &operation.name);
+        self.line(0, "Namespace", &optional(&operation.namespace));
+        self.line(0, "UID", &field("/metadata/uid"));
+        self.list("Labels", &labels(account));
+        self.line(0, "Operation", &operation.operation);
+        self.line(0, "Item", &optional(&operation.item));
+        self.line(0, "Component", &operation.component);
+        self.line(0, "Rule Set", &operation.rule_set);
+        self.line(0, "Detected By", &field("/status/detectedBy"));
+        self.heading("Subject");
+        self.line(2, "API Version", &subject.api_version);
+        self.line(2, "Kind", &subject.kind);
+        self.line(2, "Name", &subject.name);
+        self.line(2, "Namespace", &optional(&subject.namespace));
+        self.line(2, "UID", &optional(&subject.uid));
+        self.line(2, "Generation", &field("/status/subjectGeneration"));
+        self.line(2, "Owners", &owners(&subject.owner_references));
+        self.heading("Status");
+        self.line(2, "Phase", &field("/status/phase"));
+        let state = one_line(&operation.state);
+        self.painted(2, "State", &paint.state(&operation.state, &state));
+        self.line(2, "Reason", &operation.reason);
+        self.line(2, "Message", &operation.message);
+        let progress = operation.progress.map(|it| format!("{it}%"));
+        self.line(2, "Progress", &progress.unwrap_or_default());
+        let source = field("/status/startTimeSource");
+        self.line(2, "Started", &time(operation.started, now, &source));
+        let detected = field("/status/lastDetected").parse().ok();
+        self.line(2, "Last Detected", &time(detected, now, ""));
+        self.line(2, "Completed", &time(operation.completed, now, ""));
+        self.conditions(account, now);
+        self.rule(rule);
+        self.related(related, now);
+        if let Some(events) = events {
+            self.events(events, now);
+        }
+        self.text
+    }
+
+    fn row(&mut self, row: &str) {
+        self.text += row;
+        self.text.push('\n');
+    }
+
+    /// A title and its text; nothing where there is no text.
+    fn line(&mut self, indent: usize, title: &str, text: &str) {
+        self.painted(indent, title, &one_line(text));
+    }
+
+    fn painted(&mut self, indent: usize, title: &str, text: &str) {
+        if !text.is_empty() {
+            let title = pad(&format!("{title}:"), TITLE - indent);
+            self.row(&format!("{:indent$}{title}{text}", ""));
+        }
+    }
+
+    /// A title and a line for each text.
+    fn list(&mut self, title: &str, texts: &[String]) {
+        let mut title = format!("{title}:");
+        for text in texts {
+            let line = format!("{}{}", pad(&title, TITLE), one_line(text));
+            self.row(line.trim_end());
+            title.clear();
+        }
+    }
+
+    fn heading(&mut self, title: &str) {
+        self.row(&format!("{title}:"));
+    }
+
+    /// A heading where there is nothing below it.
+    fn none(&mut self, title: &str, why: &str) {
+        let why = one_line(why);
+        self.row(&format!("{}{why}", pad(&format!("{title}:"), TITLE)));
+    }
+
+    /// A table below its heading; dashes below its header as kubectl has them.
+    fn rows<const N: usize>(&mut self, header: [&str; N], mut rows: Vec<[String; N]>) {
+        rows.insert(0, header.map(|title| "-".repeat(title.len())));
+        for row in &mut rows {
+            for cell in row {
+                *cell = one_line(cell);
+            }
+        }
+        for line in table(header, &rows).lines() {
+            self.row(&format!("  {line}"));
+        }
+    }
+
+    /// Text of several lines keeps them.
+    fn expression(&mut self, indent: usize, title: &str, text: &str) {
+        let mut title = format!("{title}:");
+        for line in text.lines() {
+            let line = format!(
+                "{:indent$}{}{}",
+                "",
+                pad(&title, TITLE - indent),
+                one_line(line)
+            );
+            self.row(line.trim_end());
+            title.clear();
+        }
+    }
+
+    fn conditions(&mut self, account: &Account<'_>, now: Timestamp) {
+        let conditions = &account.operation.conditions;
+        if conditions.is_empty() {
+            self.none("Conditions", "<none>");
+            return;
+        }
+        self.heading("Conditions");
+        let rows = conditions.iter().map(|it| {
+            [
+                it.kind.clone(),
+                it.status.clone(),
+                it.last_transition_time
+                    .map_or_else(|| NONE.to_owned(), |time| ago(time, now)),
+                it.reason.clone(),
+                it.message.clone(),
+            ]
+        });
+        self.rows(
+            ["Type", "Status", "Since", "Reason", "Message"],
+            rows.collect(),
+        );
+    }
+
+    fn rule(&mut self, rule: &Result<Rule, String>) {
+        let rule = match rule {
+            Ok(rule) => rule,
+            Err(why) => return self.none("Rule", &format!("<not shown: {why}>")),
+        };
+        self.heading("Rule");
+        self.line(2, "Target", &rule.target);
+        self.line(
+            2,
+            "Not Ready",
+            rule.not_ready.as_deref().unwrap_or_default(),
+        );
+        for (title, text) in &rule.fields {
+            self.expression(2, title, text);
+        }
+        if !rule.variables.is_empty() {
+            self.row("  Variables:");
+        }
+        for (name, text) in &rule.variables {
+            // A long name takes a line of its own.
+            if name.len() + 1 < TITLE - 4 {
+                self.expression(4, name, text);
+            } else {
+                self.row(&format!("    {}:", one_line(name)));
+                let indent = " ".repeat(TITLE);
+                for line in text.lines() {
+                    self.row(&format!("{indent}{}", one_line(line)));
+                }
+            }
+        }
+    }
+
+    fn related(&mut self, related: &[Related<'_>], now: Timestamp) {
+        if related.is_empty() {
+            return self.none("Related", "<none>");
+        }
+        self.heading("Related");
+        let rows = related.iter().take(MOST_RELATED).map(|it| {
+            let operation = it.operation;
+            [
+                it.how.to_owned(),
+                operation.subject_name(),
+                operation.operation.clone(),
+                operation.state.clone(),
+                columns::age(operation, now),
+                operation.name.clone(),
+            ]
+        });
+        self.rows(
+            ["Relation", "Subject", "Operation", "State", "Age", "Name"],
+            rows.collect(),
+        );
+        let more = related.len().saturating_sub(MOST_RELATED);
+        if more > 0 {
+            self.row(&format!("  … and {more} more; see: kubectl ifo tree"));
+        }
+    }
+
+    fn events(&mut self, events: &Result<Vec<Event>, String>, now: Timestamp) {
+        let events = match events {
+            Ok(events) if events.is_empty() => return self.none("Events", "<none>"),
+            Ok(events) => events,
+            Err(why) => return self.none("Events", &format!("<not shown: {why}>")),
+        };
+        self.heading("Events");
+        let earlier = events.len().saturating_sub(MOST_EVENTS);
+        let rows = events.iter().skip(earlier).map(|it| {
+            [
+                it.kind.clone(),
+                it.reason.clone(),
+                it.age(now),
+                it.from().to_owned(),
+                it.message.trim().to_owned(),
+            ]
+        });
+        self.rows(["Type", "Reason", "Age", "From", "Message"], rows.collect());
+        if earlier > 0 {
+            self.row(&format!("  … and {earlier} earlier ones"));
+        }
+    }
+}
+
+fn labels(account: &Account<'_>) -> Vec<String> {
+    let labels = account.operation.labels.iter();
+    labels
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect()
+}
+
+fn owners(references: &[OwnerReference]) -> String {
+    let owners = references.iter().map(|it| {
+        let controller = match it.controller {
+            Some(true) => " (controller)",
+            _ => "",
+        };
+        format!("{}/{}{controller}", it.kind, it.name)
+    });
+    owners.collect::<Vec<_>>().join(", ")
+}
+
+/// A time, how long ago that is, and what else is known of it.
+fn time(time: Option<Timestamp>, now: Timestamp, note: &str) -> String {
+    let Some(time) = time else {
+        return String::new();
+    };
+    let ago = ago(time, now);
+    match note {
+        "" => format!("{time} ({ago} ago)"),
+        _ => format!("{time} ({ago} ago; {note})"),
+    }
+}
+
+fn ago(time: Timestamp, now: Timestamp) -> String {
+    duration::human(now.as_second() - time.as_second())
+}

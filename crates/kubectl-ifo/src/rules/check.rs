@@ -1,0 +1,206 @@
+//! `kubectl ifo rules check`: what the server would say of rule sets, before they are
+//! applied; and what it cannot say, because it knows no schema: fields that no object
+//! has.
+
+use super::input::{Found, Input};
+use super::rule_sets::{self, Loaded};
+use super::schema::{Root, Schemas};
+use crate::connect::Connect;
+use crate::output::{complain, print};
+use crate::problem::Problem;
+use ifo_api::ruleset::{KIND, PLURAL};
+use ifo_api::{Gvr, schema};
+use ifo_cel::{Origin, Origins, Step, fields};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+/// The flags of the command.
+#[derive(Debug, clap::Args)]
+// The files after the flag are all its own, so that the others come first.
+#[command(override_usage = "kubectl ifo rules check [OPTIONS] <FILE|DIR>... [--schema <FILE>...]")]
+#[command(after_help = "\
+Examples:
+  kubectl ifo rules check my-rules.yaml
+  kubectl ifo rules check rules/ --schema crds.yaml
+  kubectl ifo rules check my-rules.yaml --cluster --context production")]
+// `--cluster` says something else here than it does for kubectl; a namespace says nothing.
+#[command(mut_arg("cluster", |it| it.long("kubeconfig-cluster")))]
+#[command(mut_arg("namespace", |it| it.hide(true)))]
+#[command(mut_arg("all_namespaces", |it| it.hide(true)))]
+pub(crate) struct Args {
+    /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a kustomization.yaml), - for standard input; other kinds are left out
+    #[arg(required = true, value_name = "FILE|DIR")]
+    files: Vec<PathBuf>,
+    /// CustomResourceDefinitions or OpenAPI documents: fields that expressions read are checked against them
+    #[arg(long, num_args = 1.., value_name = "FILE")]
+    schema: Vec<PathBuf>,
+    /// Check the fields that expressions read against the OpenAPI schemas of the current cluster
+    #[arg(id = "ask_cluster", long = "cluster")]
+    cluster: bool,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// Prints one line for each rule set that is right, and complains of each thing that is
+/// not; true if all is right.
+pub(super) fn run(args: &Args) -> Result<bool, Problem> {
+    let mut input = Input::read(&args.files);
+    let loaded = rule_sets::load(&mut input);
+    let (mut schemas, faults) = Schemas::read(&args.schema);
+    let mut well = faults.is_empty();
+    for fault in &faults {
+        complain("error", fault);
+    }
+    if args.cluster {
+        let targets: BTreeSet<Gvr> = loaded.iter().map(Loaded::target).collect();
+        if let Err(why) = schemas.ask(&targets, &args.connect) {
+            complain("error", format!("the cluster: {why}"));
+            well = false;
+        }
+    }
+    well &= input.report();
+    for problem in unknown_fields(&input) {
+        well = false;
+        complain("error", problem);
+    }
+    for rule_set in &loaded {
+        let at = format!("{}: {}", rule_set.source, rule_set.name);
+        let target = rule_set.target();
+        let root = schemas.find(&target);
+        if root.is_none() && (args.cluster || !args.schema.is_empty()) {
+            complain(
+                "note",
+                format!("{at}: no schema of {target}; the fields it reads are not checked"),
+            );
+        }
+        let problems = root
+            .map(|root| misspelt(rule_set, &root))
+            .unwrap_or_default();
+        if problems.is_empty() {
+            print(&format!("{at}: ok\n"))?;
+        }
+        for problem in problems {
+            well = false;
+            complain("error", format!("{at}: {problem}"));
+        }
+    }
+    Ok(well)
+}
+
+/// The fields that the expressions of `rule_set` read and no object has.
+fn misspelt(rule_set: &Loaded, root: &Root<'_>) -> Vec<String> {
+    let mut checker = Checker {
+        root: *root,
+        problems: Vec::new(),
+    };
+    let spec = &rule_set.spec;
+    let mut origins = Origins::default();
+    for variable in &spec.variables {
+        let field = format!("variables[{}].expression", variable.name);
+        let origin = checker.check(&field, &variable.expression, &origins);
+        origins.variables.push((variable.name.clone(), origin));
+    }
+    for rule in &spec.rules {
+        let field = |name: &str| format!("rules[{}].{name}", rule.operation);
+        let mut inner = origins.clone();
+        if let Some(list) = &rule.for_each {
+            inner.item = checker.check(&field("forEach"), list, &origins).elements();
+        }
+        for (name, source) in rule.expressions() {
+            checker.check(&field(name), source, &inner);
+        }
+    }
+    for label in &spec.label_expressions {
+        let field = format!("labelExpressions[{}].expression", label.key);
+        checker.check(&field, &label.expression, &origins);
+    }
+    checker.problems
+}
+
+/// Checks expressions against one schema.
+struct Checker<'s> {
+    root: Root<'s>,
+    problems: Vec<String>,
+}
+
+impl Checker<'_> {
+    /// Checks what is in `field`; where its value comes from.
+    fn check(&mut self, field: &str, source: &str, origins: &Origins) -> Origin {
+        // It was compiled, so it can be parsed.
+        let Ok(read) = fields(source, origins) else {
+            return Origin::default();
+        };
+        for named in &read.named {
+            // What is wrong before the last step is told where that is named.
+            if let Some(unknown) = self.root.check(&named.path)
+                && unknown.depth + 1 == named.path.len()
+            {
+                let (line, column) = (named.line, named.column);
+                let problem = format!("{field}: {line}:{column}: {unknown}");
+                if !self.problems.contains(&problem) {
+                    self.problems.push(problem);
+                }
+            }
+        }
+        read.origin
+    }
+}
+
+/// Fields of the rule sets themselves that there are not, and that a server would drop.
+fn unknown_fields(input: &Input) -> Vec<String> {
+    let Ok(crd) = serde_json::to_value(schema::operation_rule_sets()) else {
+        return Vec::new();
+    };
+    let mut schemas = Schemas::default();
+    schemas.declare(&crd);
+    let target = Gvr {
+        group: ifo_api::GROUP.to_owned(),
+        version: ifo_api::VERSION.to_owned(),
+        resource: PLURAL.to_owned(),
+    };
+    let Some(root) = schemas.find(&target) else {
+        return Vec::new();
+    };
+    let mut problems = Vec::new();
+    for Found { source, object } in &input.objects {
+        if object.kind != KIND || object.group() != ifo_api::GROUP {
+            continue;
+        }
+        walk(&object.json, &mut Vec::new(), &mut |path| {
+            if let Some(unknown) = root.check(path)
+                && unknown.depth + 1 == path.len()
+            {
+                let problem = unknown.to_string();
+                let problem = problem.strip_prefix("object.").unwrap_or(&problem);
+                let problem = format!("{source}: {}: {problem}", object.name);
+                if !problems.contains(&problem) {
+                    problems.push(problem);
+                }
+            }
+        });
+    }
+    problems
+}
+
+/// Visits the path of every field in `value`.
+fn walk(value: &Value, path: &mut Vec<Step>, visit: &mut impl FnMut(&[Step])) {
+    match value {
+        Value::Object(members) => {
+            for (name, member) in members {
+                path.push(Step::Field(name.clone()));
+                visit(path);
+                walk(member, path, visit);
+                path.pop();
+            }
+        }
+        Value::Array(elements) => {
+            path.push(Step::Index);
+            for element in elements {
+                walk(element, path, visit);
+            }
+            path.pop();
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,129 @@
+//! `kubectl ifo rules eval`: one expression against one object. Leaves: its value and CEL
+//! type, or the error. There are no rule sets here, so `variables` and `item` do not exist,
+//! the expression has the object's whole evaluation budget, and a missing field is an
+//! error.
+
+use super::input;
+use crate::output::{Format, complain, print, print_value};
+use crate::problem::Problem;
+use clap::ValueEnum;
+use ifo_cel::{
+    Budget, CompileError, Doc, DocError, Environment, Failure, Kind, STEPS_PER_OBJECT, Scope,
+    compile,
+};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+/// The flags of the command.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  kubectl ifo rules eval 'object.status.phase' --object pod.yaml")]
+pub(crate) struct Args {
+    /// CEL on `object` and `now`; there are no `variables` and no `item`
+    #[arg(value_name = "EXPRESSION", allow_hyphen_values = true)]
+    expression: String,
+    /// The object, YAML or JSON; - for standard input
+    #[arg(long, value_name = "FILE")]
+    object: PathBuf,
+    /// Form of the output
+    #[arg(short = 'O', long, short_alias = 'o', value_enum, default_value_t = EvalFormat::Text)]
+    output: EvalFormat,
+}
+
+/// How the value is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum EvalFormat {
+    /// Type and value on one line
+    Text,
+    /// One JSON document
+    Json,
+    /// One YAML document
+    Yaml,
+}
+
+/// Why there is no value.
+#[derive(Debug, thiserror::Error)]
+enum NoValue {
+    #[error("{0}")]
+    Compile(CompileError),
+    #[error("{0}")]
+    Read(DocError),
+    #[error("{0}")]
+    Evaluate(Failure),
+}
+
+/// Prints the value or the error; true if it was a value.
+pub(super) fn run(args: &Args) -> Result<bool, Problem> {
+    let object = match read(&args.object) {
+        Ok(object) => object,
+        Err(why) => {
+            complain("error", format!("{}: {why}", args.object.display()));
+            return Ok(false);
+        }
+    };
+    let json = object.to_string();
+    let outcome = evaluate(&args.expression, json.as_bytes());
+    let well = outcome.is_ok();
+    let format = match args.output {
+        EvalFormat::Text => {
+            match outcome {
+                Ok((type_name, value)) => print(&format!("{type_name} {value}\n"))?,
+                Err(why) => complain("error", why),
+            }
+            return Ok(well);
+        }
+        EvalFormat::Json => Format::Json,
+        EvalFormat::Yaml => Format::Yaml,
+    };
+    let document = match outcome {
+        Ok((type_name, value)) => json!({"type": type_name, "value": value}),
+        Err(NoValue::Compile(error)) => json!({"error": {
+            "phase": "compile",
+            "message": error.message,
+            "line": error.line,
+            "column": error.column,
+        }}),
+        Err(failure) => json!({"error": {
+            "phase": "evaluate",
+            "message": failure.to_string(),
+        }}),
+    };
+    print_value(&document, format)?;
+    Ok(well)
+}
+
+/// The one object that `path` names. It need not be a Kubernetes object.
+fn read(path: &Path) -> Result<Value, String> {
+    let text = if path.as_os_str() == "-" {
+        let mut text = String::new();
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .map_err(|error| error.to_string())?;
+        text
+    } else {
+        std::fs::read_to_string(path).map_err(|error| error.to_string())?
+    };
+    let mut documents = input::documents(&text, false)?;
+    match documents.len() {
+        1 => match documents.remove(0) {
+            object @ Value::Object(_) => Ok(object),
+            _ => Err("not an object".to_owned()),
+        },
+        0 => Err("there is no object in it".to_owned()),
+        several => Err(format!("there are {several} objects in it, and not one")),
+    }
+}
+
+fn evaluate(source: &str, json: &[u8]) -> Result<(String, Value), NoValue> {
+    let program = compile(source, Kind::Any, &Environment::default()).map_err(NoValue::Compile)?;
+    let doc = Doc::parse(json, program.projection()).map_err(NoValue::Read)?;
+    let mut budget = Budget {
+        left: STEPS_PER_OBJECT,
+    };
+    let mut scope = Scope::new(&doc, Timestamp::now(), &mut budget);
+    let answer = program.value(&mut scope).map_err(NoValue::Evaluate)?;
+    Ok((answer.type_name, answer.value))
+}

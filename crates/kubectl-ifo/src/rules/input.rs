@@ -1,0 +1,349 @@
+//! Files in, objects out: manifests, lists, kustomizations, the tree that `must-gather`
+//! leaves, standard input.
+//!
+//! What cannot be read is told with its file, and hides nothing else. In a folder that is
+//! searched, documents that are no Kubernetes objects are left out; in a file that was
+//! named they are a fault.
+
+use crate::output::complain;
+use ifo_client::manifest::{self, Object};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+/// Folders within folders, and kustomizations within kustomizations: more is a cycle.
+const MAX_DEPTH: usize = 32;
+
+/// The names under which kustomize looks for its file.
+const KUSTOMIZATIONS: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
+
+/// What a kustomization may say that would change its resources. We read these as they
+/// are.
+const TRANSFORMS: [&str; 14] = [
+    "commonAnnotations",
+    "commonLabels",
+    "configMapGenerator",
+    "generators",
+    "helmCharts",
+    "labels",
+    "namePrefix",
+    "nameSuffix",
+    "namespace",
+    "patches",
+    "patchesJson6902",
+    "patchesStrategicMerge",
+    "replacements",
+    "transformers",
+];
+
+/// An object and the file it is from.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Found {
+    /// The file as it was named, or reached from what was named; `-` is standard input.
+    pub(super) source: String,
+    /// The object.
+    pub(super) object: Object,
+}
+
+/// What files hold.
+#[derive(Debug, Default)]
+pub(super) struct Input {
+    /// The objects, in the order of the files and in them.
+    pub(super) objects: Vec<Found>,
+    /// What could not be read: `file: why`.
+    pub(super) faults: Vec<String>,
+    /// What is worth knowing.
+    pub(super) notes: Vec<String>,
+    /// Files that were searched and hold a document that is no Kubernetes object.
+    foreign: BTreeSet<String>,
+}
+
+impl Input {
+    /// Reads what `paths` name: files, folders, `-`.
+    pub(super) fn read(paths: &[PathBuf]) -> Self {
+        let mut input = Self::default();
+        for path in paths {
+            if path.as_os_str() == "-" {
+                let mut text = String::new();
+                match io::stdin().read_to_string(&mut text) {
+                    Ok(_) => input.text("-", &text, false, true),
+                    Err(error) => input.fault("-", error),
+                }
+            } else if path.is_dir() {
+                input.folder(path, 0);
+            } else {
+                input.file(path, true);
+            }
+        }
+        if let Some(first) = input.foreign.first() {
+            let more = match input.foreign.len() {
+                1 => String::new(),
+                files => format!(" and {} more", files - 1),
+            };
+            input.notes.push(format!(
+                "left out what is no Kubernetes object: {first}{more}"
+            ));
+        }
+        input
+    }
+
+    /// Tells standard error what went wrong; true if nothing did.
+    pub(super) fn report(&self) -> bool {
+        self.notes.iter().for_each(|note| complain("note", note));
+        self.faults
+            .iter()
+            .for_each(|fault| complain("error", fault));
+        self.faults.is_empty()
+    }
+
+    fn fault(&mut self, source: &str, why: impl std::fmt::Display) {
+        self.faults.push(format!("{source}: {why}"));
+    }
+
+    fn folder(&mut self, folder: &Path, depth: usize) {
+        if depth > MAX_DEPTH {
+            return self.fault(&folder.display().to_string(), "too deep");
+        }
+        let kustomization = KUSTOMIZATIONS.map(|name| folder.join(name));
+        match kustomization.iter().find(|path| path.is_file()) {
+            Some(path) if depth == 0 => self.kustomization(path, depth),
+            _ => self.search(folder, depth),
+        }
+    }
+
+    /// Every manifest below `folder`, in the order of the names.
+    fn search(&mut self, folder: &Path, depth: usize) {
+        let name = folder.display().to_string();
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(error) => return self.fault(&name, error),
+        };
+        let mut paths = Vec::new();
+        for entry in entries {
+            match entry {
+                Ok(entry) => paths.push(entry.path()),
+                Err(error) => self.fault(&name, error),
+            }
+        }
+        paths.sort();
+        for path in paths {
+            let is = |extensions: &[&str]| {
+                let extension = path.extension().and_then(|extension| extension.to_str());
+                extension.is_some_and(|own| extensions.contains(&own))
+            };
+            if path.is_dir() {
+                if depth < MAX_DEPTH {
+                    self.search(&path, depth + 1);
+                } else {
+                    self.fault(&path.display().to_string(), "too deep");
+                }
+            } else if is(&["yaml", "yml", "json"])
+                && !KUSTOMIZATIONS.iter().any(|name| path.ends_with(name))
+            {
+                self.file(&path, false);
+            }
+        }
+    }
+
+    /// The resources that `kubectl apply -k` would read, without what it makes of them.
+    fn kustomization(&mut self, path: &Path, depth: usize) {
+        let source = path.display().to_string();
+        let documents = fs::read_to_string(path)
+            .map_err(|error| error.to_string())
+            .and_then(|text| manifest::documents(&text, false));
+        let kustomization = match documents {
+            Ok(documents) => documents.into_iter().next().unwrap_or_default(),
+            Err(why) => return self.fault(&source, why),
+        };
+        let transforms: Vec<&str> = TRANSFORMS
+            .into_iter()
+            .filter(|key| kustomization.get(key).is_some())
+            .collect();
+        if !transforms.is_empty() {
+            let transforms = transforms.join(", ");
+            self.notes
+                .push(format!("{source}: not applied: {transforms}"));
+        }
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let listed = ["resources", "bases", "components"]
+            .into_iter()
+            .filter_map(|key| kustomization.get(key)?.as_array())
+            .flatten();
+        for entry in listed {
+            let Some(entry) = entry.as_str() else {
+                self.fault(&source, "a resource is not a string");
+                continue;
+            };
+            if entry.contains("://") || entry.starts_with("github.com/") {
+                self.fault(&source, format!("{entry} is remote, and not read"));
+                continue;
+            }
+            let path = folder.join(entry);
+            if !path.is_dir() {
+                self.file(&path, true);
+                continue;
+            }
+            let inner = KUSTOMIZATIONS.map(|name| path.join(name));
+            match inner.iter().find(|path| path.is_file()) {
+                Some(_) if depth >= MAX_DEPTH => self.fault(&source, "too deep, or a cycle"),
+                Some(inner) => self.kustomization(inner, depth + 1),
+                None => self.fault(&source, format!("{entry} has no kustomization.yaml")),
+            }
+        }
+    }
+
+    fn file(&mut self, path: &Path, named: bool) {
+        let source = path.display().to_string();
+        match fs::read_to_string(path) {
+            Ok(text) => {
+                let json = path
+                    .extension()
+                    .is_some_and(|extension| extension == "json");
+                self.text(&source, &text, json, named);
+            }
+            Err(error) => self.fault(&source, error),
+        }
+    }
+
+    fn text(&mut self, source: &str, text: &str, json: bool, named: bool) {
+        let documents = match documents(text, json) {
+            Ok(documents) => documents,
+            Err(why) => return self.fault(source, why),
+        };
+        let several = documents.len() > 1;
+        for (n, document) in documents.into_iter().enumerate() {
+            if !named && !is_object(&document) {
+                self.foreign.insert(source.to_owned());
+                continue;
+            }
+            let mut objects = Vec::new();
+            if let Err(why) = manifest::take(document, &mut objects) {
+                let place = if several {
+                    format!("document {}: ", n + 1)
+                } else {
+                    String::new()
+                };
+                self.fault(source, format!("{place}{why}"));
+            }
+            self.objects.extend(objects.into_iter().map(|object| Found {
+                source: source.to_owned(),
+                object,
+            }));
+        }
+    }
+}
+
+/// The documents of a text: JSON if it looks like it, since what is YAML only by name
+/// may have tabs, or several documents without a separator.
+pub(super) fn documents(text: &str, json: bool) -> Result<Vec<Value>, String> {
+    let looks = text.trim_start().starts_with('{');
+    if json || looks {
+        let documents = manifest::documents(text, true);
+        if json || documents.is_ok() {
+            return documents;
+        }
+    }
+    manifest::documents(text, false)
+}
+
+/// Whether a document says that it is a Kubernetes object.
+fn is_object(document: &Value) -> bool {
+    ["apiVersion", "kind"]
+        .iter()
+        .all(|key| document.get(key).is_some_and(Value::is_string))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, text) in files {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().expect("it is in the folder")).expect("made");
+            fs::write(path, text).expect("written");
+        }
+        folder
+    }
+
+    fn names(input: &Input) -> Vec<&str> {
+        let names = input.objects.iter().map(|found| found.object.name.as_str());
+        names.collect()
+    }
+
+    const fn pod() -> &'static str {
+        "{apiVersion: v1, kind: Pod, metadata: {name: a}}"
+    }
+
+    #[test]
+    fn a_folder_with_a_kustomization_is_read_as_kubectl_would() {
+        let folder = folder(&[
+            (
+                "kustomization.yaml",
+                "resources: [in.yaml, part]\nnamespace: x\n",
+            ),
+            ("in.yaml", pod()),
+            (
+                "out.yaml",
+                "{apiVersion: v1, kind: Pod, metadata: {name: out}}",
+            ),
+            ("part/kustomization.yml", "resources: [b.yaml]\n"),
+            (
+                "part/b.yaml",
+                "{apiVersion: v1, kind: Pod, metadata: {name: b}}",
+            ),
+            ("part/c.yaml", "nonsense: ["),
+        ]);
+        let input = Input::read(&[folder.path().to_owned()]);
+        assert_eq!(names(&input), ["a", "b"]);
+        assert!(input.faults.is_empty(), "{:?}", input.faults);
+        assert!(input.notes[0].ends_with("not applied: namespace"));
+    }
+
+    #[test]
+    fn a_kustomization_that_lists_itself_ends() {
+        let folder = folder(&[("kustomization.yaml", "resources: [../.]\n")]);
+        let inner = folder.path().join("x");
+        fs::create_dir(&inner).expect("made");
+        fs::write(inner.join("kustomization.yaml"), "resources: [../x]\n").expect("written");
+        let input = Input::read(&[inner]);
+        assert!(input.faults[0].ends_with("too deep, or a cycle"));
+    }
+
+    #[test]
+    fn bad_files_are_named_and_hide_nothing() {
+        let folder = folder(&[
+            ("a.yaml", pod()),
+            ("b.yaml", "a: ["),
+            (
+                "c/d.json",
+                r#"{"apiVersion":"v1","kind":"PodList","items":[{"metadata":{"name":"c"}}]}"#,
+            ),
+            ("values.yaml", "replicas: 3"),
+            ("readme.txt", "text"),
+        ]);
+        let input = Input::read(&[folder.path().to_owned()]);
+        assert_eq!(names(&input), ["a", "c"]);
+        assert_eq!(input.faults.len(), 1);
+        assert!(input.faults[0].contains("b.yaml: line 1"));
+        assert_eq!(input.notes.len(), 1);
+        let named = Input::read(&[
+            folder.path().join("values.yaml"),
+            folder.path().join("none.yaml"),
+        ]);
+        assert_eq!(named.faults.len(), 2);
+        assert!(named.faults[0].ends_with("values.yaml: kind is missing"));
+    }
+
+    #[test]
+    fn good_documents_around_a_bad_one_count() {
+        let text = format!("{}\n---\n{{kind: Pod}}\n---\n{}\n", pod(), pod());
+        let folder = folder(&[("a.yaml", &text)]);
+        let input = Input::read(&[folder.path().join("a.yaml")]);
+        assert_eq!(names(&input), ["a", "a"]);
+        assert!(input.faults[0].ends_with("document 2: apiVersion is missing"));
+    }
+}

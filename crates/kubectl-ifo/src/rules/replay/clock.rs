@@ -1,0 +1,120 @@
+//! The two clocks of a replay, driven by the stream's seconds.
+
+use super::Event;
+use ifo_engine::track::Now;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// Turns seconds of the stream into times, and back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    first: f64,
+    start: Instant,
+    wall: Timestamp,
+}
+
+impl Clock {
+    /// The clock of `events`. A stream does not say what time it was when it was
+    /// recorded, but its objects do: none can be from the future, and the newest times in
+    /// them are those of the events themselves. So it is the earliest time at which no
+    /// event is before what its object says.
+    pub(super) fn of(events: &[Event]) -> Self {
+        let first = events.first().map_or(0.0, |event| event.t);
+        let wall = events
+            .iter()
+            .filter_map(|event| {
+                let written = newest(&event.object)?;
+                written.checked_sub(duration(event.t - first)).ok()
+            })
+            .max();
+        Self {
+            first,
+            start: Instant::now(),
+            wall: wall.unwrap_or(Timestamp::UNIX_EPOCH),
+        }
+    }
+
+    /// When the stream begins.
+    pub(super) fn start(&self) -> Instant {
+        self.start
+    }
+
+    /// The time of the first event.
+    pub(super) fn first(&self) -> Now {
+        self.at(self.first)
+    }
+
+    /// The time `t` seconds into the stream.
+    pub(super) fn at(&self, t: f64) -> Now {
+        self.when(self.start + Duration::try_from_secs_f64(t - self.first).unwrap_or_default())
+    }
+
+    /// The time at which the steady clock shows `steady`.
+    pub(super) fn when(&self, steady: Instant) -> Now {
+        let passed = SignedDuration::try_from(steady - self.start).unwrap_or_default();
+        Now {
+            wall: self.wall.checked_add(passed).unwrap_or(Timestamp::MAX),
+            steady,
+        }
+    }
+
+    /// Seconds of the stream, to the millisecond.
+    pub(super) fn seconds(&self, steady: Instant) -> f64 {
+        round(self.first + (steady - self.start).as_secs_f64())
+    }
+
+    /// Where `wall` is in seconds of the stream.
+    pub(super) fn seconds_of(&self, wall: Timestamp) -> f64 {
+        round(self.first + wall.duration_since(self.wall).as_secs_f64())
+    }
+}
+
+fn round(seconds: f64) -> f64 {
+    (seconds * 1e3).round() / 1e3
+}
+
+fn duration(seconds: f64) -> SignedDuration {
+    SignedDuration::try_from_secs_f64(seconds).unwrap_or_default()
+}
+
+/// The newest time at which something was written into the object, as the server saw it.
+fn newest(object: &Value) -> Option<Timestamp> {
+    let metadata = object.get("metadata")?;
+    let time = |value: &Value| value.as_str()?.parse().ok();
+    let fields = metadata.get("managedFields").and_then(Value::as_array);
+    let managed = fields
+        .into_iter()
+        .flatten()
+        .filter_map(|field| time(field.get("time")?));
+    let created = metadata.get("creationTimestamp").and_then(time);
+    managed.chain(created).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::names::Names;
+    use crate::rules::stream;
+
+    #[test]
+    fn no_object_is_from_the_future() {
+        let line = |t: f64, time: &str| {
+            format!(
+                r#"{{"t":{t},"type":"ADDED","object":{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"a","creationTimestamp":"{time}"}}}}}}"#
+            )
+        };
+        let text = line(10.5, "2026-11-21T10:00:00Z") + &line(12.0, "2026-11-21T10:00:02Z");
+        let (events, faults) = stream::read(&text, &Names::default());
+        assert!(faults.is_empty(), "{faults:?}");
+        let clock = Clock::of(&events);
+        let wall = |text: &str| text.parse::<Timestamp>().expect("a time");
+        assert_eq!(clock.first().wall, wall("2026-11-21T10:00:00.5Z"));
+        assert_eq!(clock.at(12.0).wall, wall("2026-11-21T10:00:02Z"));
+        assert_eq!(clock.seconds(clock.at(12.0).steady).to_string(), "12");
+        assert_eq!(
+            clock.seconds_of(wall("2026-11-21T09:59:59Z")).to_string(),
+            "9"
+        );
+    }
+}

@@ -1,0 +1,317 @@
+//! Schemas of resources. Enters: CRDs, `OpenAPI` documents, a cluster. Leaves: whether an
+//! object of a resource can have a field, and which one was meant if not.
+
+mod root;
+
+pub(super) use root::Root;
+
+use super::input::{self, Input};
+use crate::connect::Connect;
+use ifo_api::Gvr;
+use ifo_client::manifest;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// All schemas that were given.
+#[derive(Debug, Default)]
+pub(super) struct Schemas {
+    /// From CRDs: the schema of each version of a resource.
+    declared: BTreeMap<Gvr, Value>,
+    /// `OpenAPI` documents.
+    documents: Vec<Value>,
+}
+
+impl Schemas {
+    /// Reads CRDs (YAML or JSON, also in folders) and `OpenAPI` documents from files;
+    /// also what could not be read.
+    pub(super) fn read(paths: &[PathBuf]) -> (Self, Vec<String>) {
+        let mut schemas = Self::default();
+        let mut faults = Vec::new();
+        for path in paths {
+            if path.is_dir() {
+                let mut input = Input::read(std::slice::from_ref(path));
+                faults.append(&mut input.faults);
+                input
+                    .objects
+                    .iter()
+                    .for_each(|found| schemas.declare(&found.object.json));
+            } else if let Err(why) = schemas.file(path) {
+                faults.push(format!("{}: {why}", path.display()));
+            }
+        }
+        (schemas, faults)
+    }
+
+    fn file(&mut self, path: &Path) -> Result<(), String> {
+        let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+        let mut some = false;
+        for document in input::documents(&text, false)? {
+            if document.get("openapi").is_some() || document.get("swagger").is_some() {
+                some = true;
+                self.documents.push(document);
+                continue;
+            }
+            let mut objects = Vec::new();
+            manifest::take(document, &mut objects)?;
+            for object in objects {
+                some |= object.kind == "CustomResourceDefinition";
+                self.declare(&object.json);
+            }
+        }
+        if some {
+            Ok(())
+        } else {
+            Err("neither a CustomResourceDefinition nor an OpenAPI document".to_owned())
+        }
+    }
+
+    /// Learns from an object, if it is a CRD.
+    pub(super) fn declare(&mut self, object: &Value) {
+        if object["kind"] != "CustomResourceDefinition" {
+            return;
+        }
+        let spec = &object["spec"];
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let names = (text(&spec["group"]), text(&spec["names"]["plural"]));
+        let (Some(group), Some(resource)) = names else {
+            return;
+        };
+        for version in spec["versions"].as_array().into_iter().flatten() {
+            let Some(name) = text(&version["name"]) else {
+                continue;
+            };
+            let own = &version["schema"]["openAPIV3Schema"];
+            // v1beta1 has one schema for all versions.
+            let schema = match own {
+                Value::Null => &spec["validation"]["openAPIV3Schema"],
+                own => own,
+            };
+            let open = spec["preserveUnknownFields"] == true || schema.is_null();
+            let gvr = Gvr {
+                group: group.clone(),
+                version: name,
+                resource: resource.clone(),
+            };
+            let schema = if open { json!({}) } else { schema.clone() };
+            self.declared.insert(gvr, schema);
+        }
+    }
+
+    /// Asks a cluster for its `OpenAPI` v3 documents about `targets`.
+    pub(super) fn ask(&mut self, targets: &BTreeSet<Gvr>, cluster: &Connect) -> Result<(), String> {
+        // Whoever embeds this may have installed one already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| error.to_string())?;
+        runtime.block_on(self.fetch(targets, cluster))
+    }
+
+    async fn fetch(&mut self, targets: &BTreeSet<Gvr>, cluster: &Connect) -> Result<(), String> {
+        let server = cluster.open().await.map_err(|error| error.to_string())?;
+        let get = |path: String| {
+            let server = &server;
+            async move {
+                let answer = server.get::<Value>(&path, &path, None).await;
+                answer.map_err(|error| format!("{path}: {error}"))
+            }
+        };
+        let index = get("/openapi/v3".to_owned()).await?;
+        let versions: BTreeSet<String> = targets
+            .iter()
+            .map(|target| match target.group.as_str() {
+                "" => format!("api/{}", target.version),
+                _ => format!("apis/{}", target.api_version()),
+            })
+            .collect();
+        for version in versions {
+            let url = index["paths"][&version]["serverRelativeURL"].as_str();
+            if let Some(url) = url {
+                self.documents.push(get(url.to_owned()).await?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The schema of `target`'s objects and the document that its references are in.
+    pub(super) fn find(&self, target: &Gvr) -> Option<Root<'_>> {
+        if let Some(schema) = self.declared.get(target) {
+            return Some(Root {
+                document: &Value::Null,
+                schema,
+            });
+        }
+        self.documents
+            .iter()
+            .find_map(|document| in_document(document, target))
+    }
+}
+
+fn in_document<'s>(document: &'s Value, target: &Gvr) -> Option<Root<'s>> {
+    // A path says which kind the resource has; the schema of the kind is marked with it.
+    let prefix = match target.group.as_str() {
+        "" => format!("/api/{}/", target.version),
+        _ => format!("/apis/{}/", target.api_version()),
+    };
+    let suffix = format!("/{}", target.resource);
+    let kind = document["paths"]
+        .as_object()?
+        .iter()
+        .find_map(|(path, item)| {
+            (path.starts_with(&prefix) && path.ends_with(&suffix))
+                .then(|| item["get"]["x-kubernetes-group-version-kind"]["kind"].as_str())
+                .flatten()
+        })?;
+    let schemas = document.pointer("/components/schemas");
+    let schemas = schemas.or_else(|| document.get("definitions"))?;
+    let is = |marked: &Value| {
+        marked["group"] == target.group.as_str()
+            && marked["version"] == target.version.as_str()
+            && marked["kind"] == kind
+    };
+    let schema = schemas.as_object()?.values().find(|schema| {
+        let marks = schema["x-kubernetes-group-version-kind"].as_array();
+        // A list of all kinds is on options and events of watches.
+        marks.is_some_and(|marks| marks.len() == 1 && marks.iter().any(is))
+    })?;
+    Some(Root { document, schema })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ifo_cel::Step;
+
+    fn gvr() -> Gvr {
+        Gvr {
+            group: "x.io".into(),
+            version: "v1".into(),
+            resource: "cows".into(),
+        }
+    }
+
+    fn check(schemas: &Schemas, path: &str) -> Option<String> {
+        let path: Vec<Step> = path
+            .split('.')
+            .map(|step| match step {
+                "[]" => Step::Index,
+                "[*]" => Step::Each,
+                name => Step::Field(name.to_owned()),
+            })
+            .collect();
+        let root = schemas.find(&gvr()).expect("there is a schema");
+        root.check(&path).map(|unknown| unknown.to_string())
+    }
+
+    fn crd() -> Schemas {
+        let mut schemas = Schemas::default();
+        schemas.declare(&json!({"kind": "CustomResourceDefinition", "spec": {
+            "group": "x.io", "names": {"plural": "cows"}, "versions": [{"name": "v1", "schema": {"openAPIV3Schema": {
+                "type": "object",
+                "properties": {
+                    "metadata": {"type": "object"},
+                    "status": {"type": "object", "properties": {
+                        "printableStatus": {"type": "string"},
+                        "conditions": {"type": "array", "items": {"type": "object", "properties": {"type": {"type": "string"}}}},
+                        "byName": {"type": "object", "additionalProperties": {"type": "object", "properties": {"size": {"type": "integer"}}}},
+                        "raw": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"a": {"type": "object", "properties": {"b": {"type": "string"}}}}},
+                        "port": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]},
+                    }},
+                },
+            }}}],
+        }}));
+        schemas
+    }
+
+    #[test]
+    fn misspelt_fields_are_told_with_the_nearest_name() {
+        for (path, expected) in [
+            (
+                "status.printableStatu",
+                "object.status has no field 'printableStatu'; the nearest is 'printableStatus'",
+            ),
+            (
+                "stauts.x",
+                "object has no field 'stauts'; the nearest is 'status'",
+            ),
+            (
+                "metadta",
+                "object has no field 'metadta'; the nearest is 'metadata'",
+            ),
+            (
+                "metadata.deletionTimestmp",
+                "object.metadata has no field 'deletionTimestmp'; the nearest is 'deletionTimestamp'",
+            ),
+            (
+                "status.conditions.[*].typ",
+                "object.status.conditions[] has no field 'typ'; the nearest is 'type'",
+            ),
+            (
+                "status.conditions.[].zzz",
+                "object.status.conditions[] has no field 'zzz'",
+            ),
+            (
+                "status.conditions.type",
+                "object.status.conditions has no field 'type'",
+            ),
+            (
+                "status.printableStatus.x",
+                "object.status.printableStatus has no field 'x'",
+            ),
+            (
+                "status.byName.any.siz",
+                "object.status.byName.any has no field 'siz'; the nearest is 'size'",
+            ),
+            (
+                "status.byName.[].siz",
+                "object.status.byName[] has no field 'siz'; the nearest is 'size'",
+            ),
+            (
+                "status.raw.a.c",
+                "object.status.raw.a has no field 'c'; the nearest is 'b'",
+            ),
+            ("status.port.x", "object.status.port has no field 'x'"),
+        ] {
+            assert_eq!(check(&crd(), path).as_deref(), Some(expected), "{path}");
+        }
+    }
+
+    #[test]
+    fn fields_that_can_be_are_not_told() {
+        for path in [
+            "apiVersion",
+            "metadata.labels.any",
+            "metadata.ownerReferences.[*].kind",
+            "status.conditions.[*].type",
+            "status.byName.any.size",
+            "status.byName.[*].anything",
+            "status.raw.anything.at.all",
+        ] {
+            assert_eq!(check(&crd(), path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn an_openapi_document_is_followed_through_its_references() {
+        let mut schemas = Schemas::default();
+        schemas.documents.push(json!({
+            "openapi": "3.0.0",
+            "paths": {"/apis/x.io/v1/namespaces/{namespace}/cows": {"get": {"x-kubernetes-group-version-kind": {"group": "x.io", "version": "v1", "kind": "Cow"}}}},
+            "components": {"schemas": {
+                "Cow": {
+                    "type": "object",
+                    "x-kubernetes-group-version-kind": [{"group": "x.io", "version": "v1", "kind": "Cow"}],
+                    "properties": {"status": {"default": {}, "allOf": [{"$ref": "#/components/schemas/Status"}]}},
+                },
+                "Status": {"type": "object", "properties": {"phase": {"type": "string"}, "inner": {"$ref": "#/components/schemas/Status"}}},
+            }},
+        }));
+        assert_eq!(check(&schemas, "status.inner.inner.phase"), None);
+        assert_eq!(
+            check(&schemas, "status.inner.inner.phas").as_deref(),
+            Some("object.status.inner.inner has no field 'phas'; the nearest is 'phase'")
+        );
+    }
+}

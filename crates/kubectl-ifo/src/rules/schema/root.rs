@@ -1,0 +1,207 @@
+//! What a schema says of paths. Enters: the schema of a resource, a path. Leaves: the
+//! field on it that no object can have.
+
+use crate::nearest::nearest;
+use ifo_cel::Step;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+/// References and combinations followed for one field: schemas may refer to themselves.
+const MAX_DEPTH: usize = 32;
+
+/// What every object has, since CRDs leave it out.
+static METADATA: LazyLock<Value> = LazyLock::new(|| {
+    let text = || json!({"type": "string"});
+    let texts = || json!({"type": "object", "additionalProperties": {"type": "string"}});
+    json!({"type": "object", "properties": {
+        "annotations": texts(),
+        "creationTimestamp": text(),
+        "deletionGracePeriodSeconds": {"type": "integer"},
+        "deletionTimestamp": text(),
+        "finalizers": {"type": "array", "items": {"type": "string"}},
+        "generateName": text(),
+        "generation": {"type": "integer"},
+        "labels": texts(),
+        "managedFields": {"type": "array", "items": {"type": "object", "properties": {
+            "apiVersion": text(),
+            "fieldsType": text(),
+            "fieldsV1": {"x-kubernetes-preserve-unknown-fields": true},
+            "manager": text(),
+            "operation": text(),
+            "subresource": text(),
+            "time": text(),
+        }}},
+        "name": text(),
+        "namespace": text(),
+        "ownerReferences": {"type": "array", "items": {"type": "object", "properties": {
+            "apiVersion": text(),
+            "blockOwnerDeletion": {"type": "boolean"},
+            "controller": {"type": "boolean"},
+            "kind": text(),
+            "name": text(),
+            "uid": text(),
+        }}},
+        "resourceVersion": text(),
+        "selfLink": text(),
+        "uid": text(),
+    }})
+});
+
+/// The type of a text, which has no fields.
+static TEXT: LazyLock<Value> = LazyLock::new(|| json!({"type": "string"}));
+
+/// A field that an object cannot have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::rules) struct Unknown {
+    /// Steps to it.
+    pub(in crate::rules) depth: usize,
+    /// Its name.
+    pub(in crate::rules) field: String,
+    /// What does not have it, such as `object.status`.
+    pub(in crate::rules) parent: String,
+    /// The name that was probably meant.
+    pub(in crate::rules) nearest: Option<String>,
+}
+
+/// The schema of an object.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::rules) struct Root<'s> {
+    /// The document that its references are in.
+    pub(super) document: &'s Value,
+    /// The schema itself.
+    pub(super) schema: &'s Value,
+}
+
+/// What can be inside a value.
+#[derive(Default)]
+struct Inside<'s> {
+    fields: BTreeMap<&'s str, &'s Value>,
+    /// The schemas of members whose names are free.
+    values: Vec<&'s Value>,
+    elements: Vec<&'s Value>,
+    /// Whether there can be anything.
+    open: bool,
+}
+
+impl<'s> Root<'s> {
+    /// The first step of `path` that an object cannot have, if there is one.
+    pub(in crate::rules) fn check(&self, path: &[Step]) -> Option<Unknown> {
+        let mut parent = "object".to_owned();
+        let mut here = vec![self.schema];
+        for (depth, step) in path.iter().enumerate() {
+            let inside = self.inside(&here);
+            here = match step {
+                Step::Index | Step::Each => {
+                    parent.push_str("[]");
+                    // The keys of a map are what a comprehension visits, and texts.
+                    if *step == Step::Each && inside.elements.is_empty() {
+                        return None;
+                    }
+                    inside.elements.into_iter().chain(inside.values).collect()
+                }
+                Step::Field(name) => {
+                    let known = match (depth, name.as_str()) {
+                        (0, "apiVersion" | "kind") => Some(&*TEXT),
+                        (0, "metadata") => Some(&*METADATA),
+                        _ => inside.fields.get(name.as_str()).copied(),
+                    };
+                    if known.is_none() && inside.values.is_empty() {
+                        return (!inside.open).then(|| unknown(name, parent, &inside, depth));
+                    }
+                    parent.push('.');
+                    parent.push_str(name);
+                    known.map_or(inside.values, |known| vec![known])
+                }
+            };
+            if here.is_empty() {
+                return None;
+            }
+        }
+        None
+    }
+
+    fn inside(&self, schemas: &[&'s Value]) -> Inside<'s> {
+        let mut inside = Inside::default();
+        for schema in schemas {
+            self.gather(schema, &mut inside, 0);
+        }
+        inside
+    }
+
+    fn gather(&self, schema: &'s Value, inside: &mut Inside<'s>, depth: usize) {
+        if depth > MAX_DEPTH {
+            inside.open = true;
+            return;
+        }
+        if let Some(reference) = schema["$ref"].as_str() {
+            let found = reference
+                .strip_prefix('#')
+                .and_then(|pointer| self.document.pointer(pointer));
+            match found {
+                Some(found) => self.gather(found, inside, depth + 1),
+                None => inside.open = true,
+            }
+            return;
+        }
+        let mut combined = false;
+        for key in ["allOf", "anyOf", "oneOf"] {
+            for part in schema[key].as_array().into_iter().flatten() {
+                // Parts that only restrict say nothing about what there is.
+                let says = ["$ref", "properties", "items", "allOf", "anyOf", "oneOf"];
+                if says.iter().any(|key| part.get(key).is_some()) {
+                    combined = true;
+                    self.gather(part, inside, depth + 1);
+                }
+            }
+        }
+        let fields = schema["properties"].as_object();
+        inside.fields.extend(
+            fields
+                .into_iter()
+                .flatten()
+                .map(|(name, field)| (name.as_str(), field)),
+        );
+        match &schema["additionalProperties"] {
+            Value::Bool(open) => inside.open |= open,
+            values @ Value::Object(_) => inside.values.push(values),
+            _ => {}
+        }
+        if !schema["items"].is_null() {
+            inside.elements.push(&schema["items"]);
+        }
+        let object = matches!(schema["type"].as_str(), None | Some("object"));
+        let scalar = schema["x-kubernetes-int-or-string"] == true;
+        let silent = fields.is_none()
+            && schema["additionalProperties"].is_null()
+            && schema["items"].is_null();
+        inside.open |= schema["x-kubernetes-preserve-unknown-fields"] == true
+            || schema["x-kubernetes-embedded-resource"] == true
+            || (silent && object && !scalar && !combined);
+    }
+}
+
+fn unknown(name: &str, parent: String, inside: &Inside<'_>, depth: usize) -> Unknown {
+    let always: &[&str] = if depth == 0 {
+        &["apiVersion", "kind", "metadata"]
+    } else {
+        &[]
+    };
+    let names = inside.fields.keys().chain(always);
+    Unknown {
+        depth,
+        nearest: nearest(name, names.copied()).map(str::to_owned),
+        field: name.to_owned(),
+        parent,
+    }
+}
+
+impl std::fmt::Display for Unknown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} has no field '{}'", self.parent, self.field)?;
+        match &self.nearest {
+            Some(nearest) => write!(f, "; the nearest is '{nearest}'"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! `kubectl ifo rules test`: which operations the rules find on objects. Enters: rule
+//! sets and objects. Leaves: one result for each object, and whether that is what the
+//! object expects.
+//!
+//! The rules are evaluated as in the server, with two differences: `now` is the time at
+//! which the command runs, and each object has the whole evaluation budget, so that no rule
+//! set is throttled. Nothing is tracked: an operation that is superseded or has not lasted
+//! for its `appearAfter` is found, too, and has a start only if its rule says one. The state
+//! is what the rule yields, whatever its `stateAfter`.
+
+use super::expect;
+use super::input::{Found, Input};
+use super::names::Names;
+use super::rule_sets;
+use crate::output::{Format, complain, print, print_value, table};
+use crate::problem::Problem;
+use ifo_api::Gvr;
+use ifo_api::live::State;
+use ifo_cel::Doc;
+use ifo_engine::evaluate::{Evaluation, evaluate};
+use ifo_engine::rules::RuleBook;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The flags of the command.
+#[derive(Debug, clap::Args)]
+// The files after the flag are all its own, so that the others come first.
+#[command(override_usage = "kubectl ifo rules test [OPTIONS] <RULES>... --objects <FILES>...")]
+#[command(after_help = "\
+Each object is evaluated by itself, now, with the whole evaluation budget. What is found
+is not tracked: what another operation supersedes is listed, too, and appearAfter and
+stateAfter are not waited for.
+
+The exit code is 1 if something cannot be read, if an expression fails on an object, or
+with --expect if an object has not what it expects, or if no object expects anything.
+
+Examples:
+  kubectl ifo rules test my-rules.yaml --objects machines.yaml
+  kubectl get vm -A -o yaml | kubectl ifo rules test my-rules.yaml --objects -")]
+pub(crate) struct Args {
+    /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a kustomization.yaml), - for standard input
+    #[arg(required = true, value_name = "RULES")]
+    rules: Vec<PathBuf>,
+    /// Objects: manifests, lists, folders such as a must-gather, - for standard input
+    #[arg(long, required = true, num_args = 1.., value_name = "FILES")]
+    objects: Vec<PathBuf>,
+    /// Compare with the objects' annotation ifo.kubevirt.io/expect (names with commas, or empty); exit code 1 if they differ
+    #[arg(long)]
+    expect: bool,
+    /// Form of the output
+    #[arg(short = 'O', long, short_alias = 'o', value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+#[derive(Debug, Serialize)]
+struct Results {
+    results: Vec<ObjectResult>,
+}
+
+/// What was found on one object.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ObjectResult {
+    source: String,
+    subject: Subject,
+    operations: Vec<Operation>,
+    failures: Vec<RuleFailure>,
+    /// Only with `--expect`, for objects that expect something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expected: Option<BTreeSet<String>>,
+    #[serde(skip)]
+    targeted: bool,
+}
+
+/// An object, as results name it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Subject {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
+    pub(super) uid: Option<String>,
+}
+
+impl Subject {
+    fn of(found: &Found) -> Self {
+        let object = &found.object;
+        let uid = object.json.pointer("/metadata/uid").and_then(Value::as_str);
+        Self {
+            api_version: object.api_version.clone(),
+            kind: object.kind.clone(),
+            namespace: object.namespace.clone(),
+            name: object.name.clone(),
+            uid: uid.map(str::to_owned),
+        }
+    }
+
+    /// `Kind namespace/name`.
+    pub(super) fn path(&self) -> String {
+        match &self.namespace {
+            Some(namespace) => format!("{} {namespace}/{}", self.kind, self.name),
+            None => format!("{} {}", self.kind, self.name),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Operation {
+    #[serde(rename = "operation")]
+    name: String,
+    item: Option<String>,
+    rule_set: String,
+    component: String,
+    state: State,
+    reason: String,
+    message: String,
+    progress: Option<u8>,
+    started: Option<Time>,
+    labels: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RuleFailure {
+    rule_set: String,
+    operation: String,
+    field: String,
+    message: String,
+}
+
+impl fmt::Display for RuleFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            rule_set,
+            operation,
+            field,
+            message,
+        } = self;
+        if operation.is_empty() {
+            write!(f, "{rule_set}: {field}: {message}")
+        } else {
+            write!(f, "{rule_set}: rules[{operation}].{field}: {message}")
+        }
+    }
+}
+
+/// Prints what was found; true if everything could be read, no expression failed and, if
+/// that was asked for, all is as expected.
+pub(super) fn run(args: &Args) -> Result<bool, Problem> {
+    let mut rules = Input::read(&args.rules);
+    let loaded = rule_sets::load(&mut rules);
+    let objects = Input::read(&args.objects);
+    let well = rules.report() & objects.report();
+    if loaded.is_empty() {
+        return Ok(false);
+    }
+    let names = Names::of(rules.objects.iter().chain(&objects.objects));
+    let books: BTreeMap<Gvr, Arc<RuleBook>> = rule_sets::by_target(&loaded)
+        .into_iter()
+        .map(|(target, sets)| {
+            let book = rule_sets::book(target.clone(), "", true, &sets);
+            (target, book)
+        })
+        .collect();
+    let now = Timestamp::now();
+    let results: Vec<ObjectResult> = objects
+        .objects
+        .iter()
+        .map(|found| {
+            let target = names.resource(&found.object.api_version, &found.object.kind);
+            let book = books.get(&target);
+            result(found, book.map(Arc::as_ref), args.expect, now)
+        })
+        .collect();
+    other_versions(&objects, &names, &books);
+    let as_expected = !args.expect || compare(&results);
+    let failed: Vec<&ObjectResult> = results
+        .iter()
+        .filter(|it| !it.failures.is_empty())
+        .collect();
+    let none_failed = failed.is_empty();
+    // The others are named where they are compared.
+    let unnamed = failed.iter().filter(|it| it.expected.is_none()).count();
+    if unnamed > 0 {
+        complain(
+            "error",
+            format!("objects on which an expression failed: {unnamed}"),
+        );
+    }
+    match args.output {
+        Format::Table => print_table(&results)?,
+        format => print_value(&Results { results }, format)?,
+    }
+    Ok(well && none_failed && as_expected)
+}
+
+fn result(found: &Found, book: Option<&RuleBook>, expect: bool, now: Timestamp) -> ObjectResult {
+    let mut result = ObjectResult {
+        source: found.source.clone(),
+        subject: Subject::of(found),
+        operations: Vec::new(),
+        failures: Vec::new(),
+        expected: expect.then(|| expect::expected(&found.object)).flatten(),
+        targeted: book.is_some(),
+    };
+    let Some(book) = book else { return result };
+    let json = found.object.json.to_string();
+    let evaluated = Doc::parse(json.as_bytes(), &book.projection)
+        .map_err(|error| error.to_string())
+        .and_then(|doc| evaluate(book, &doc, now, &()).map_err(|error| error.to_string()));
+    match evaluated {
+        Ok(evaluation) => fill(&mut result, evaluation),
+        Err(message) => result.failures.push(RuleFailure {
+            rule_set: String::new(),
+            operation: String::new(),
+            field: "object".to_owned(),
+            message,
+        }),
+    }
+    result
+}
+
+/// Takes over what the rules say.
+fn fill(result: &mut ObjectResult, evaluation: Evaluation) {
+    for finding in evaluation.findings {
+        // What failed is told below. Whether an operation is in flight that only continues
+        // cannot be told from one object.
+        let Some(says) = finding.says.filter(|says| !says.continues) else {
+            continue;
+        };
+        let name = finding.operation.to_string();
+        let reason = says.reason.as_deref().unwrap_or(&name);
+        result.operations.push(Operation {
+            reason: reason.to_owned(),
+            name,
+            item: finding.item.as_deref().map(str::to_owned),
+            rule_set: finding.rule_set.name.to_string(),
+            component: finding.rule_set.component.to_string(),
+            state: says.state.unwrap_or(State::Progressing),
+            message: says.message.to_string(),
+            progress: says.progress,
+            started: says.started.map(Time),
+            labels: says
+                .labels
+                .iter()
+                .map(|(key, value)| (key.to_string(), value.to_string()))
+                .collect(),
+        });
+    }
+    result
+        .failures
+        .extend(evaluation.failures.into_iter().map(|failure| {
+            // The operation is told beside it.
+            let rule = format!("rules[{}].", failure.operation);
+            let field = failure.field.strip_prefix(&rule);
+            RuleFailure {
+                field: field.unwrap_or(&failure.field).to_owned(),
+                rule_set: failure.rule_set.to_string(),
+                operation: failure.operation.to_string(),
+                message: failure.error.to_string(),
+            }
+        }));
+}
+
+/// Tells of objects that no rule looked at only because of their version: the server
+/// would get them in another one, converted.
+fn other_versions(objects: &Input, names: &Names, books: &BTreeMap<Gvr, Arc<RuleBook>>) {
+    let mut passed_over: BTreeMap<Gvr, usize> = BTreeMap::new();
+    for found in &objects.objects {
+        let own = names.resource(&found.object.api_version, &found.object.kind);
+        let ruled = |target: &&Gvr| target.group == own.group && target.resource == own.resource;
+        if !books.contains_key(&own) && books.keys().any(|target| ruled(&target)) {
+            *passed_over.entry(own).or_default() += 1;
+        }
+    }
+    for (own, count) in passed_over {
+        complain(
+            "note",
+            format!("{count} of {own} passed over: the rules are about another version"),
+        );
+    }
+}
+
+/// Compares what was found with what is expected, and tells of each difference.
+fn compare(results: &[ObjectResult]) -> bool {
+    let mut compared = 0;
+    let mut well = true;
+    for result in results {
+        let Some(expected) = &result.expected else {
+            continue;
+        };
+        compared += 1;
+        let found: BTreeSet<String> = result
+            .operations
+            .iter()
+            .map(|operation| expect::name(&operation.name, operation.item.as_deref()))
+            .collect();
+        let at = format!("{}: {}", result.source, result.subject.path());
+        if found != *expected {
+            well = false;
+            let (expected, found) = (expect::list(expected), expect::list(&found));
+            complain("error", format!("{at}: expected {expected}; found {found}"));
+        }
+        for failure in &result.failures {
+            well = false;
+            complain("error", format!("{at}: {failure}"));
+        }
+    }
+    if compared == 0 {
+        complain(
+            "error",
+            "--expect: no object has the annotation ifo.kubevirt.io/expect, so nothing was compared",
+        );
+    }
+    well && compared > 0
+}
+
+fn print_table(results: &[ObjectResult]) -> Result<(), Problem> {
+    let mut rows = Vec::new();
+    for result in results {
+        for operation in &result.operations {
+            let progress = operation.progress;
+            rows.push([
+                result.subject.path(),
+                expect::name(&operation.name, operation.item.as_deref()),
+                format!("{:?}", operation.state),
+                progress.map_or_else(String::new, |percent| format!("{percent}%")),
+                operation
+                    .started
+                    .as_ref()
+                    .map_or_else(String::new, |started| started.0.to_string()),
+                operation.rule_set.clone(),
+                operation.message.clone(),
+            ]);
+        }
+        for failure in &result.failures {
+            rows.push([
+                result.subject.path(),
+                failure.operation.clone(),
+                "(failed)".to_owned(),
+                String::new(),
+                String::new(),
+                failure.rule_set.clone(),
+                format!("{}: {}", failure.field, failure.message),
+            ]);
+        }
+    }
+    if !rows.is_empty() {
+        let header = [
+            "SUBJECT",
+            "OPERATION",
+            "STATE",
+            "PROGRESS",
+            "STARTED",
+            "RULESET",
+            "MESSAGE",
+        ];
+        print(&table(header, &rows))?;
+    }
+    let targeted = results.iter().filter(|result| result.targeted).count();
+    let operations: usize = results.iter().map(|result| result.operations.len()).sum();
+    complain(
+        "note",
+        format!(
+            "operations: {operations}; objects that rules are about: {targeted}; others: {}",
+            results.len() - targeted
+        ),
+    );
+    Ok(())
+}

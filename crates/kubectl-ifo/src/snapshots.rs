@@ -1,0 +1,110 @@
+//! Operations that the tests of several commands print, and what they print.
+
+use super::operation::Operation;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// The moment at which the tests look.
+pub(super) fn now() -> Timestamp {
+    "2026-03-01T12:00:00Z".parse().expect("a time")
+}
+
+/// An operation that began `seconds` ago on `Kind/name` in `namespace` (empty for a
+/// cluster-scoped subject), with `more` merged into its object.
+pub(super) fn operation(
+    namespace: &str,
+    subject: &str,
+    name: &str,
+    seconds: i64,
+    more: Value,
+) -> Operation {
+    let (kind, subject_name) = subject.split_once('/').expect("Kind/name");
+    let started = Timestamp::from_second(now().as_second() - seconds).expect("a time");
+    let mut object = json!({
+        "apiVersion": "live.ifo.kubevirt.io/v1alpha1",
+        "kind": "InFlightOperation",
+        "metadata": {
+            "name": format!("{subject_name}-{}", name.to_lowercase()),
+            "namespace": if namespace.is_empty() { "ifo-system" } else { namespace },
+            "resourceVersion": "7",
+            "creationTimestamp": started,
+        },
+        "spec": {
+            "operation": name,
+            "ruleSet": "vm-lifecycle-rules",
+            "component": "kubevirt",
+            "subject": {"apiVersion": "kubevirt.io/v1", "kind": kind, "name": subject_name},
+        },
+        "status": {"phase": "Active", "state": "Progressing", "reason": name},
+    });
+    if !namespace.is_empty() {
+        object["spec"]["subject"]["namespace"] = json!(namespace);
+    }
+    merge(&mut object, more);
+    Operation::read(&object.to_string(), true).expect("an operation")
+}
+
+fn merge(into: &mut Value, more: Value) {
+    match (into, more) {
+        (Value::Object(into), Value::Object(more)) => {
+            for (key, value) in more {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, more) => *into = more,
+    }
+}
+
+/// A few operations of all sorts.
+pub(super) fn mixed() -> Vec<Operation> {
+    vec![
+        operation(
+            "",
+            "ClusterVersion/version",
+            "Updating",
+            7_500,
+            json!({
+                "spec": {"component": "openshift", "ruleSet": "cluster-version-rules"},
+                "status": {"progress": 15, "message": "Working towards 4.20.7: 147 of 929 done"},
+            }),
+        ),
+        operation(
+            "shop",
+            "VirtualMachine/frontend",
+            "Migrating",
+            65,
+            json!({"status": {"progress": 45, "state": "Blocked", "message": "waits for\na node"}}),
+        ),
+        operation(
+            "shop",
+            "DataVolume/データ",
+            "Importing",
+            600,
+            json!({"spec": {"item": "disk-0"}, "status": {"state": "Failing", "message": "日本語のメッセージ"}}),
+        ),
+        operation(
+            "shop",
+            "VirtualMachine/backend",
+            "Stopping",
+            90,
+            json!({"status": {"phase": "Completed", "state": "Succeeded", "reason": "NotDetected",
+                              "completed": "2026-03-01T11:59:30Z"}}),
+        ),
+    ]
+}
+
+/// Compares what a command prints with what it is to print, in
+/// `tests/fixtures/cli/output/NAME.txt`. With `UPDATE_SNAPSHOTS=1` the file is written
+/// instead, for somebody to look at.
+pub(super) fn snapshot(name: &str, printed: &str) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/fixtures/cli/output")
+        .join(format!("{name}.txt"));
+    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
+        std::fs::write(&path, printed).expect("the folder is there");
+        return;
+    }
+    let wanted = std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    assert_eq!(printed, wanted, "{}", path.display());
+}

@@ -1,0 +1,300 @@
+//! One operation with all that is known of it. Enters: the operation and what is around
+//! it. Leaves: lines that are at most as wide as the screen.
+
+use super::family::Relative;
+use super::model::Detail;
+use super::row::Row;
+use super::theme::Theme;
+use crate::columns::{NONE, age, cut, one_line, pad};
+use crate::operation::{Condition, Operation};
+use ifo_api::duration;
+use jiff::Timestamp;
+use ratatui::text::{Line, Span};
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+/// Width of the names of fields.
+const NAME: usize = 13;
+
+/// Width of the bar of the progress.
+const BAR: usize = 30;
+
+/// Below this, a text is not broken at words beside its name.
+const LEAST: usize = 8;
+
+/// The lines, from the top.
+pub(super) fn lines(
+    detail: &Detail,
+    now: Timestamp,
+    width: usize,
+    theme: Theme,
+) -> Vec<Line<'static>> {
+    let mut page = Sheet {
+        width,
+        theme,
+        lines: Vec::new(),
+    };
+    let operation = &detail.row.operation;
+    page.title(&detail.row);
+    page.blank();
+    page.time(operation, detail.gone, now);
+    if let Some(progress) = operation.progress {
+        let bar = bar(progress, BAR.min(width.saturating_sub(NAME + 5)));
+        page.field("Progress", &format!("{bar} {progress}%"));
+    }
+    for (name, text) in [
+        ("Message", &operation.message),
+        ("Reason", &operation.reason),
+        ("Component", &operation.component),
+        ("Rule set", &operation.rule_set),
+        ("Object", &operation.name),
+    ] {
+        if !text.is_empty() {
+            page.field(name, text);
+        }
+    }
+    page.heading("Owners and what they own");
+    for relative in &detail.family {
+        page.relative(relative, now);
+    }
+    if !operation.conditions.is_empty() {
+        page.heading("Conditions");
+    }
+    for condition in &operation.conditions {
+        page.condition(condition, now);
+    }
+    if !operation.labels.is_empty() {
+        page.heading("Labels");
+    }
+    // The server's own repeat what stands above; so they come last.
+    for (key, value) in &operation.labels {
+        page.text(&format!("{key}={value}"));
+    }
+    page.lines
+}
+
+struct Sheet {
+    width: usize,
+    theme: Theme,
+    lines: Vec<Line<'static>>,
+}
+
+impl Sheet {
+    fn blank(&mut self) {
+        self.lines.push(Line::default());
+    }
+
+    fn heading(&mut self, text: &str) {
+        self.blank();
+        let text = cut(text, self.width);
+        self.lines.push(Line::styled(text, self.theme.strong()));
+    }
+
+    fn title(&mut self, row: &Row) {
+        let operation = &row.operation;
+        let name = match row.namespace.as_str() {
+            "" => row.subject.clone(),
+            namespace => format!("{} in {namespace}", row.subject),
+        };
+        let state = format!("{}, {}", operation.operation, operation.state);
+        let state = one_line(&state);
+        // Long names take lines of their own.
+        let mut parts = vec![(name, self.theme.strong())];
+        parts.push((state, self.theme.state(&operation.state)));
+        if parts.iter().map(|(text, _)| text.width()).sum::<usize>() + 2 <= self.width {
+            let [(name, strong), (state, style)] = [parts[0].clone(), parts[1].clone()];
+            self.lines.push(Line::from_iter([
+                Span::styled(name, strong),
+                Span::raw("  "),
+                Span::styled(state, style),
+            ]));
+            return;
+        }
+        for (text, style) in parts {
+            for line in wrap(&text, self.width) {
+                self.lines.push(Line::styled(line, style));
+            }
+        }
+    }
+
+    fn time(&mut self, operation: &Operation, gone: bool, now: Timestamp) {
+        if let Some(started) = operation.started {
+            let age = age(operation, now);
+            self.field("Started", &format!("{age} ago, {started:.0}"));
+        }
+        if let Some(completed) = operation.completed {
+            let mut text = format!("{} ago, {completed:.0}", since(completed, now));
+            if let Some(started) = operation.started {
+                let took = completed.as_second() - started.as_second();
+                text = format!("{text}, after {}", duration::human(took));
+            }
+            self.field("Completed", &text);
+        }
+        if gone {
+            self.field(
+                "Note",
+                "the server knows it no more; this is what it said last",
+            );
+        }
+    }
+
+    /// A name and its text, in as many lines as it takes.
+    fn field(&mut self, name: &str, text: &str) {
+        let text = one_line(text);
+        let room = self.width.saturating_sub(NAME);
+        if room < LEAST {
+            self.push(0, name, self.theme.dim(), &text);
+        } else {
+            self.push(NAME, name, self.theme.dim(), &text);
+        }
+    }
+
+    /// A text as it is, in as many lines as it takes.
+    fn text(&mut self, text: &str) {
+        self.push(0, "", self.theme.dim(), &one_line(text));
+    }
+
+    /// A text that hangs at `indent`, with a name before its first line.
+    fn push(&mut self, indent: usize, name: &str, style: ratatui::style::Style, text: &str) {
+        if indent == 0 && !name.is_empty() {
+            self.lines.push(Line::styled(cut(name, self.width), style));
+        }
+        let wrapped = wrap(text, self.width.saturating_sub(indent));
+        for (number, line) in wrapped.into_iter().enumerate() {
+            let name = if number == 0 && indent > 0 { name } else { "" };
+            let name = pad(&cut(name, indent.saturating_sub(1)), indent);
+            let spans = [Span::styled(name, style), Span::raw(line)];
+            self.lines.push(Line::from_iter(spans));
+        }
+    }
+
+    fn condition(&mut self, condition: &Condition, now: Timestamp) {
+        let Condition {
+            kind,
+            status,
+            reason,
+            message,
+            last_transition_time,
+        } = condition;
+        let when = last_transition_time.map(|time| since(time, now));
+        let when = when.unwrap_or_default();
+        let text = format!(
+            "{status:<8}{when:<7}{}",
+            [reason.as_str(), message].join("  ")
+        );
+        self.field(kind, text.trim_end());
+    }
+
+    fn relative(&mut self, relative: &Relative, now: Timestamp) {
+        let indent = match relative.depth {
+            0 => String::new(),
+            depth => format!("{}└─ ", "   ".repeat(depth - 1)),
+        };
+        // Far down, names start at the middle of the screen at the latest.
+        let deep = indent.width().saturating_sub(self.width / 2);
+        let indent: String = indent.chars().skip(deep).collect();
+        let mut room = self.width.saturating_sub(indent.width());
+        let name = cut(&relative.name, room);
+        room -= name.width();
+        let style = if relative.own {
+            self.theme.strong()
+        } else {
+            ratatui::style::Style::new()
+        };
+        let mut spans = vec![Span::raw(indent), Span::styled(name, style)];
+        for row in &relative.rows {
+            let operation = &row.operation;
+            let progress = operation.progress.map(|it| format!(" {it}%"));
+            let text = one_line(&format!(
+                "  {} {}{} {}",
+                operation.operation,
+                operation.state,
+                progress.unwrap_or_default(),
+                age(operation, now)
+            ));
+            let text = cut(&text, room);
+            room -= text.width();
+            spans.push(Span::styled(text, self.theme.state(&operation.state)));
+        }
+        if relative.rows.is_empty() {
+            spans.push(Span::styled(
+                cut(&format!("  {NONE}"), room),
+                self.theme.dim(),
+            ));
+        }
+        self.lines.push(Line::from_iter(spans));
+    }
+}
+
+fn since(time: Timestamp, now: Timestamp) -> String {
+    duration::human(now.as_second() - time.as_second())
+}
+
+/// A bar of `width` columns that is full to `percent`, in steps of an eighth.
+pub(super) fn bar(percent: u8, width: usize) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = usize::from(percent.min(100)) * width * 8 / 100;
+    let full = "█".repeat(eighths / 8);
+    let rest = EIGHTHS[eighths % 8];
+    let empty = width - eighths.div_ceil(8);
+    format!("{full}{rest}{}", "░".repeat(empty))
+}
+
+/// `text` in lines of at most `width` columns, broken between words where that goes.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    if width == 0 {
+        return Vec::new();
+    }
+    let mut lines = vec![String::new()];
+    let mut used = 0;
+    for word in text.split_inclusive(' ') {
+        let wide = word.trim_end().width();
+        if used > 0 && used + wide > width {
+            lines.push(String::new());
+            used = 0;
+        }
+        for c in word.chars() {
+            let wide = c.width().unwrap_or_default();
+            if used + wide > width {
+                // The blank behind a word that just fits is not missed.
+                if c == ' ' {
+                    continue;
+                }
+                lines.push(String::new());
+                used = 0;
+            }
+            if let Some(line) = lines.last_mut() {
+                line.push(c);
+            }
+            used += wide;
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_is_as_wide_as_it_should_be_and_as_full() {
+        for width in 0..40 {
+            for percent in 0..=255 {
+                assert_eq!(bar(percent, width).width(), width);
+            }
+        }
+        assert_eq!(bar(0, 4), "░░░░");
+        assert_eq!(bar(45, 4), "█▊░░");
+        assert_eq!(bar(100, 4), "████");
+        assert_eq!(bar(255, 4), "████");
+    }
+
+    #[test]
+    fn a_text_is_broken_between_words_and_long_words_anywhere() {
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("one two three", 8), ["one two ", "three"]);
+        assert_eq!(wrap("abcdefgh", 3), ["abc", "def", "gh"]);
+        assert_eq!(wrap("a 日本語 b", 4), ["a ", "日本", "語 b"]);
+        assert_eq!(wrap("", 4), [""]);
+        assert!(wrap("abc", 0).is_empty());
+    }
+}

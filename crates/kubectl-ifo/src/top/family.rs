@@ -1,0 +1,198 @@
+//! Where an operation belongs. Enters: one operation and all others. Leaves: its subject
+//! among those that it belongs to, by owners and by groups, as far as operations tell.
+
+use super::row::{Key, Row};
+use crate::columns::one_line;
+use crate::kin::Kin;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// Subjects that are shown: more than anybody reads, and a bound for owners that own each
+/// other in a long chain.
+const MOST: usize = 500;
+
+/// A subject among those around it.
+#[derive(Debug)]
+pub(super) struct Relative {
+    /// How far below the first owner.
+    pub(super) depth: usize,
+    /// Kind and name.
+    pub(super) name: String,
+    /// What is under way on it; nothing on an owner that is known by its name only.
+    pub(super) rows: Vec<Arc<Row>>,
+    /// Whether it is the one that was asked for.
+    pub(super) own: bool,
+}
+
+/// The subject of `of`, below what it hangs under and above what hangs under it, as in the
+/// tree of all operations; the farthest first.
+pub(super) fn family<'a>(of: &Arc<Row>, all: impl Iterator<Item = &'a Arc<Row>>) -> Vec<Relative> {
+    let is_it = |row: &Row| row.operation.key() == of.operation.key();
+    let mut rows: Vec<&Arc<Row>> = all.filter(|row| row.operation.active).collect();
+    if !rows.iter().any(|row| is_it(row)) {
+        rows.push(of);
+    }
+    let kin = Kin::of(rows.iter().map(|row| &row.operation), &[]);
+    let by_key: HashMap<Key, &Arc<Row>> =
+        rows.iter().map(|row| (row.operation.key(), *row)).collect();
+    let own = kin.nodes.iter().position(|node| {
+        let mut operations = node.operations.iter();
+        operations.any(|operation| operation.key() == of.operation.key())
+    });
+    let Some(own) = own else {
+        return Vec::new();
+    };
+    let relative = |number: usize, depth: usize| {
+        let node = &kin.nodes[number];
+        let rows = node.operations.iter();
+        Relative {
+            depth,
+            name: one_line(&format!("{}/{}", node.who.kind, node.who.name)),
+            rows: rows
+                .filter_map(|operation| by_key.get(&operation.key()).copied().cloned())
+                .collect(),
+            own: number == own,
+        }
+    };
+    let mut seen = HashSet::from([own]);
+    let mut above = Vec::new();
+    let mut at = own;
+    while above.len() < MOST
+        && let Some(parent) = kin.nodes[at].parents.first().copied()
+        && seen.insert(parent)
+    {
+        above.push(parent);
+        at = parent;
+    }
+    let mut relatives: Vec<Relative> = above
+        .iter()
+        .rev()
+        .chain([&own])
+        .enumerate()
+        .map(|(depth, number)| relative(*number, depth))
+        .collect();
+    let mut children: HashMap<usize, Vec<usize>> = HashMap::new();
+    for (number, parent) in kin.below(&[own]) {
+        if let Some(parent) = parent {
+            children.entry(parent).or_default().push(number);
+        }
+    }
+    // Depth first, with a stack of our own: a chain may be long.
+    let mut stack = vec![(own, above.len())];
+    while relatives.len() < MOST
+        && let Some((number, depth)) = stack.pop()
+    {
+        if number != own {
+            if !seen.insert(number) {
+                continue;
+            }
+            relatives.push(relative(number, depth));
+        }
+        let mut below = children.remove(&number).unwrap_or_default();
+        // In the order of the operations, the first on top.
+        below.sort_unstable_by(|a, b| b.cmp(a));
+        stack.extend(below.into_iter().map(|number| (number, depth + 1)));
+    }
+    relatives
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operation::Operation;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+    /// An operation on a subject whose UID is its name.
+    fn row(name: &str, owner: &str) -> Arc<Row> {
+        let mut operation = Operation {
+            name: name.to_owned(),
+            active: true,
+            ..Operation::default()
+        };
+        operation.subject.kind = "Thing".to_owned();
+        operation.subject.name = name.to_owned();
+        operation.subject.uid = Some(name.to_owned());
+        operation.subject.owner_references = vec![OwnerReference {
+            kind: "Thing".to_owned(),
+            name: owner.to_owned(),
+            uid: owner.to_owned(),
+            ..OwnerReference::default()
+        }];
+        Arc::new(Row::new(operation))
+    }
+
+    fn drawn(of: &str, pairs: &[(&str, &str)]) -> Vec<String> {
+        let rows: Vec<Arc<Row>> = pairs.iter().map(|(name, owner)| row(name, owner)).collect();
+        let of = rows.iter().find(|row| row.operation.name == of).unwrap();
+        family(of, rows.iter())
+            .iter()
+            .map(|it| {
+                let own = if it.own { "*" } else { "" };
+                format!("{}{own}{} {}", ".".repeat(it.depth), it.name, it.rows.len())
+            })
+            .collect()
+    }
+
+    #[test]
+    fn owners_stand_above_and_what_is_owned_below() {
+        let pairs = [
+            ("b", "a"),
+            ("c", "b"),
+            ("d", "c"),
+            ("e", "d"),
+            ("f", "c"),
+            ("other", "b"),
+        ];
+        assert_eq!(
+            drawn("c", &pairs),
+            [
+                "Thing/a 0",
+                ".Thing/b 1",
+                "..*Thing/c 1",
+                "...Thing/d 1",
+                "....Thing/e 1",
+                "...Thing/f 1"
+            ]
+        );
+    }
+
+    #[test]
+    fn members_of_a_group_hang_under_its_root_as_in_the_tree() {
+        let member = |name: &str, role: &str| {
+            let mut operation = row(name, "").operation.clone();
+            operation.subject.owner_references.clear();
+            Arc::new(Row::new(operation.group("g", role)))
+        };
+        let rows = [member("a", "root"), member("b", "child")];
+        let seen = |of: usize| -> Vec<(usize, String)> {
+            let relatives = family(&rows[of], rows.iter());
+            relatives
+                .into_iter()
+                .map(|it| (it.depth, it.name))
+                .collect()
+        };
+        let both = [(0, "Thing/a".to_owned()), (1, "Thing/b".to_owned())];
+        assert_eq!(seen(0), both);
+        assert_eq!(seen(1), both);
+    }
+
+    #[test]
+    fn things_that_own_each_other_are_shown_once() {
+        assert_eq!(
+            drawn("a", &[("a", "b"), ("b", "c"), ("c", "a")]),
+            ["Thing/c 1", ".Thing/b 1", "..*Thing/a 1"]
+        );
+        assert_eq!(drawn("a", &[("a", "a")]), ["*Thing/a 1"]);
+    }
+
+    #[test]
+    fn a_long_chain_ends_somewhere() {
+        let names: Vec<String> = (0..10_000).map(|it| format!("{it:05}")).collect();
+        let pairs: Vec<(&str, &str)> = names
+            .windows(2)
+            .map(|two| (two[1].as_str(), two[0].as_str()))
+            .collect();
+        assert_eq!(drawn("00001", &pairs).len(), MOST);
+        assert_eq!(drawn("09999", &pairs).len(), MOST + 1);
+    }
+}

@@ -1,0 +1,245 @@
+//! `kubectl ifo top`: the operations on the whole screen, as they change. Enters: flags,
+//! keys, changes. Leaves: the terminal as it was.
+//!
+//! ```text
+//! keys, changes, the clock ─▶ model (row · family) ─▶ view (layout · detail · theme) ─▶ screen
+//! ```
+//!
+//! The model and the view are pure; this file and `screen` touch the world.
+
+mod detail;
+mod family;
+mod keys;
+mod layout;
+mod model;
+mod row;
+mod screen;
+mod theme;
+mod view;
+
+#[cfg(test)]
+#[path = "../../tests/cli/terminal.rs"]
+mod terminal;
+#[cfg(test)]
+mod tests;
+
+use super::connect::Connect;
+use super::filter::Filters;
+use super::kinds::Kinds;
+use super::known::{self, Remark};
+use super::list::{incomplete_line, tell_incomplete};
+use super::paint::Colors;
+use super::problem::Problem;
+use super::redraw::PROBE_EVERY;
+use super::source::{Follower, Served, Source};
+use crossterm::event::{Event as Input, EventStream};
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt as _, StreamExt as _};
+use jiff::Timestamp;
+use model::{Event, Flow, Model, Order};
+use screen::Screen;
+use std::io::{self, IsTerminal as _};
+use std::process::ExitCode;
+use std::time::Duration;
+use theme::Theme;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
+
+/// Least time between two frames: changes come in any number, and eyes see no more.
+const FRAME: Duration = Duration::from_millis(50);
+
+/// How often ages are counted on.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Changes that are taken before keys are looked for again.
+const AT_ONCE: usize = 1000;
+
+/// What does without a terminal.
+const INSTEAD: &str = "for a pipe or a file use: kubectl ifo list -w";
+
+const EXAMPLES: &str = "\
+Examples:
+  kubectl ifo top                              # all that is in flight, the oldest first
+  kubectl ifo top -n shop --sort-by progress   # one namespace, the farthest first
+  kubectl ifo top -c kubevirt -A               # one component, completed operations too
+
+Keys: arrows or j and k move, Enter opens an operation, / filters, s changes the order,
+? lists all keys, q quits.";
+
+/// The flags of `top`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    #[command(flatten)]
+    filters: Filters,
+    /// Order at the start
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        value_name = "COLUMN",
+        help_heading = "Output"
+    )]
+    sort_by: Order,
+    #[command(flatten)]
+    colors: Colors,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// Shows until somebody has seen enough.
+pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
+    let mut filters = args.filters.within(args.connect.namespace());
+    filters.refuse_format("top has no output format; for one use: kubectl ifo list -w -o json")?;
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    if !io::stdout().is_terminal() || dumb {
+        return Err(Problem::Usage(format!("top needs a terminal; {INSTEAD}")));
+    }
+    let paint = args.colors.paint();
+    // crossterm reads NO_COLOR, too, and knows nothing of --color.
+    crossterm::style::force_color_output(paint.on);
+    // Before the screen is taken: a plugin that logs in may have questions.
+    let server = args.connect.open().await?;
+    let address = server.address.clone();
+    filters.resolve(&Kinds::new(server.clone())).await;
+    let (source, listed) = Source::open(server, filters.clone(), false).await?;
+    // The screen covers what is said now, and shows it again when the command ends.
+    let remarks = known::check(&filters, &source, &listed).await?;
+    remarks.iter().for_each(Remark::say);
+    let about = format!("{}, {address}", about(&filters, &source));
+    let follower = source.follow()?;
+    let model = Model::new(about, args.sort_by, filters.all_phases, Timestamp::now());
+    let ended = show(model, follower, &source, paint.into()).await;
+    tell_incomplete(&source);
+    ended
+}
+
+/// What is asked, in words.
+fn about(filters: &Filters, source: &Source) -> String {
+    let mut parts = vec![match (&filters.namespace, &source.namespaces) {
+        (Some(namespace), _) => format!("namespace {namespace}"),
+        (None, Some(namespaces)) => format!("{} namespaces", namespaces.len()),
+        (None, None) => "all namespaces".to_owned(),
+    }];
+    let kinds = filters.kind.iter().map(ToString::to_string).collect();
+    let lists = [&filters.component, &kinds, &filters.operation];
+    parts.extend(
+        lists
+            .iter()
+            .filter(|it| !it.is_empty())
+            .map(|it| it.join("|")),
+    );
+    parts.extend(filters.selector.clone());
+    if source.served == Served::Crs {
+        parts.push(format!("CRs of {}", source.served.group()));
+    }
+    parts.join(", ")
+}
+
+async fn show(
+    mut model: Model,
+    mut follower: Follower,
+    source: &Source,
+    theme: Theme,
+) -> Result<ExitCode, Problem> {
+    let mut signals = Signals::new().map_err(|error| broken(&error))?;
+    let mut screen = Screen::enter().map_err(|error| {
+        Problem::Usage(format!("top cannot use this terminal: {error}; {INSTEAD}"))
+    })?;
+    let mut keys = EventStream::new();
+    let (width, height) = screen.size().map_err(|error| broken(&error))?;
+    model.update(Event::Resize(width, height));
+    let mut second = interval(SECOND);
+    second.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut gaps = gaps(source);
+    let mut due = Instant::now();
+    let mut changed = true;
+    loop {
+        if changed && Instant::now() >= due {
+            model.settle();
+            screen.draw(&model, theme).map_err(|error| broken(&error))?;
+            changed = false;
+            due = Instant::now() + FRAME;
+        }
+        let flow = tokio::select! {
+            input = keys.next() => match input {
+                Some(Ok(Input::Key(key))) => model.update(Event::Key(key)),
+                Some(Ok(Input::Paste(text))) => model.update(Event::Paste(text)),
+                Some(Ok(Input::Resize(width, height))) => {
+                    model.update(Event::Resize(width, height))
+                }
+                Some(Ok(_)) => continue,
+                Some(Err(error)) => return Err(broken(&error)),
+                // Nobody is there any more.
+                None => Flow::Quit,
+            },
+            change = follower.next() => {
+                let mut flow = model.update(Event::Change(change));
+                for _ in 1..AT_ONCE {
+                    match follower.next().now_or_never() {
+                        Some(change) if flow == Flow::On => {
+                            flow = model.update(Event::Change(change));
+                        }
+                        _ => break,
+                    }
+                }
+                flow
+            }
+            Some(incomplete) = gaps.next() => model.update(Event::Incomplete(incomplete)),
+            _ = second.tick() => model.update(Event::Tick(Timestamp::now())),
+            () = sleep_until(due), if changed => continue,
+            number = signals.next() => return Ok(ExitCode::from(128 + number)),
+        };
+        changed = true;
+        match flow {
+            Flow::On => {}
+            Flow::Redraw => screen.clear().map_err(|error| broken(&error))?,
+            Flow::Quit => return Ok(ExitCode::SUCCESS),
+            Flow::Fail(problem) => return Err(problem),
+        }
+    }
+}
+
+/// Why operations may be missing, in one line, as the server says now and then.
+fn gaps(source: &Source) -> BoxStream<'_, Option<String>> {
+    stream::unfold(true, move |first| async move {
+        if !first {
+            sleep(PROBE_EVERY).await;
+            // A server that does not answer is reported by the watch.
+            let _ = source.probe().await;
+        }
+        let line = source.incomplete().as_ref().map(incomplete_line);
+        Some((line, false))
+    })
+    .boxed()
+}
+
+fn broken(error: &io::Error) -> Problem {
+    Problem::Other(format!("the terminal is gone: {error}"))
+}
+
+/// The signals that end a process, with their numbers.
+struct Signals([(Signal, u8); 4]);
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self([
+            (signal(SignalKind::hangup())?, 1),
+            (signal(SignalKind::interrupt())?, 2),
+            (signal(SignalKind::quit())?, 3),
+            (signal(SignalKind::terminate())?, 15),
+        ]))
+    }
+
+    /// The number of the next one.
+    async fn next(&mut self) -> u8 {
+        let all = self.0.iter_mut().map(|(signal, number)| {
+            let number = *number;
+            Box::pin(async move {
+                signal.recv().await;
+                number
+            })
+        });
+        futures::future::select_all(all).await.0
+    }
+}

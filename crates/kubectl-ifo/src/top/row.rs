@@ -1,0 +1,223 @@
+//! The operations that `top` knows. Enters: changes. Leaves: those that are to be seen,
+//! in order, with what every frame would otherwise work out again.
+
+use crate::columns::one_line;
+use crate::operation::Operation;
+use crate::sort::{SortBy, by_subject};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use unicode_width::UnicodeWidthStr as _;
+
+/// Completed operations that are kept when the server has forgotten them: enough for an
+/// upgrade of a cluster, at some KB each.
+const KEPT: usize = 1000;
+
+/// Tells an operation from every other one: [`Operation::key`].
+pub(super) type Key = (Option<String>, String);
+
+/// Display widths of subject, namespace, operation and state.
+pub(super) type Widths = [usize; 4];
+
+/// An operation, and its texts as they are shown.
+#[derive(Debug)]
+pub(super) struct Row {
+    /// What is shown.
+    pub(super) operation: Operation,
+    /// Kind, name and item of the subject.
+    pub(super) subject: String,
+    /// The same with a kind of several words by its initials, where there is no room.
+    pub(super) short: String,
+    /// Namespace of the subject.
+    pub(super) namespace: String,
+    /// How wide the texts are.
+    pub(super) widths: Widths,
+    /// Whether it ended and the server knows it no more.
+    pub(super) forgotten: bool,
+    /// What the filter looks at, in lower case.
+    text: String,
+}
+
+impl Row {
+    /// Works out the texts.
+    pub(super) fn new(operation: Operation) -> Self {
+        let subject = one_line(&operation.subject_name());
+        let short = one_line(&operation.short_name());
+        let namespace = one_line(operation.subject.namespace.as_deref().unwrap_or_default());
+        let text = [
+            &namespace,
+            &subject,
+            &operation.operation,
+            &operation.state,
+            &operation.component,
+            &operation.rule_set,
+            &operation.reason,
+            &operation.message,
+        ];
+        Self {
+            text: text.map(|it| it.to_lowercase()).join("\n"),
+            widths: [
+                subject.width(),
+                namespace.width(),
+                operation.operation.width(),
+                operation.state.width(),
+            ],
+            operation,
+            subject,
+            short,
+            namespace,
+            forgotten: false,
+        }
+    }
+
+    /// Whether all of `words`, in lower case, are in it.
+    fn has(&self, words: &[String]) -> bool {
+        words.iter().all(|word| self.text.contains(word.as_str()))
+    }
+}
+
+/// All operations.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    all: BTreeMap<Key, Arc<Row>>,
+    /// Those that the server has forgotten, the first to go first.
+    forgotten: VecDeque<Key>,
+}
+
+impl Rows {
+    /// Takes an operation that is new or other than before.
+    pub(super) fn apply(&mut self, operation: Operation) {
+        let key = operation.key();
+        let before = self.all.insert(key.clone(), Arc::new(Row::new(operation)));
+        if before.is_some_and(|row| row.forgotten) {
+            self.forgotten.retain(|it| *it != key);
+        }
+    }
+
+    /// Takes that an operation is gone: the server's list is of what is in flight, and
+    /// what somebody watches to its end should not vanish from under the eyes.
+    pub(super) fn delete(&mut self, key: Key) {
+        let Some(row) = self.all.remove(&key) else {
+            return;
+        };
+        if row.operation.active || row.forgotten {
+            return;
+        }
+        let row = Row {
+            forgotten: true,
+            ..Row::new(row.operation.clone())
+        };
+        self.all.insert(key.clone(), Arc::new(row));
+        self.forgotten.push_back(key);
+        if self.forgotten.len() > KEPT
+            && let Some(oldest) = self.forgotten.pop_front()
+        {
+            self.all.remove(&oldest);
+        }
+    }
+
+    /// One of them.
+    pub(super) fn get(&self, key: &Key) -> Option<&Arc<Row>> {
+        self.all.get(key)
+    }
+
+    /// All of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Row>> {
+        self.all.values()
+    }
+
+    /// Those to be seen: the words of `filter` are in them, in any order.
+    pub(super) fn visible(
+        &self,
+        filter: &str,
+        completed: bool,
+        order: &SortBy,
+        reversed: bool,
+    ) -> Vec<Arc<Row>> {
+        let words: Vec<String> = filter.split_whitespace().map(str::to_lowercase).collect();
+        let mut rows: Vec<Arc<Row>> = self
+            .iter()
+            .filter(|row| (completed || row.operation.active) && row.has(&words))
+            .cloned()
+            .collect();
+        rows.sort_by(|a, b| {
+            let (a, b) = (&a.operation, &b.operation);
+            let by = order.compare(a, b).then_with(|| by_subject(a, b));
+            if reversed { by.reverse() } else { by }
+        });
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation(name: &str, active: bool) -> Operation {
+        let mut operation = Operation {
+            name: name.to_owned(),
+            active,
+            ..Operation::default()
+        };
+        operation.subject.kind = "VirtualMachine".to_owned();
+        operation.subject.name = name.to_owned();
+        operation
+    }
+
+    fn names(rows: &Rows, filter: &str, completed: bool) -> Vec<String> {
+        let visible = rows.visible(filter, completed, &SortBy::Subject, false);
+        visible
+            .iter()
+            .map(|row| row.operation.name.clone())
+            .collect()
+    }
+
+    #[test]
+    fn what_ended_stays_and_what_vanished_does_not() {
+        let mut rows = Rows::default();
+        for (name, active) in [("a", true), ("b", false), ("c", true)] {
+            rows.apply(operation(name, active));
+        }
+        assert_eq!(names(&rows, "", false), ["a", "c"]);
+        for name in ["a", "b"] {
+            rows.delete((None, name.to_owned()));
+        }
+        assert_eq!(names(&rows, "", true), ["b", "c"]);
+        assert!(rows.get(&(None, "b".to_owned())).unwrap().forgotten);
+    }
+
+    #[test]
+    fn only_so_many_that_ended_stay_and_one_that_is_back_is_not_among_them() {
+        let mut rows = Rows::default();
+        for number in 0..KEPT {
+            rows.apply(operation(&format!("{number:05}"), false));
+            rows.delete((None, format!("{number:05}")));
+        }
+        rows.apply(operation("00000", true));
+        for number in KEPT..KEPT + 2 {
+            rows.apply(operation(&format!("{number:05}"), false));
+            rows.delete((None, format!("{number:05}")));
+        }
+        let names = names(&rows, "", true);
+        assert_eq!(names.len(), KEPT + 1);
+        assert_eq!(names[..2], ["00000", "00002"]);
+    }
+
+    #[test]
+    fn all_words_of_a_filter_count_in_any_order_and_case() {
+        let mut rows = Rows::default();
+        for name in ["data-0", "data-1", "web-1"] {
+            rows.apply(operation(name, true));
+        }
+        assert_eq!(names(&rows, "-1 VIRTUAL da", false), ["data-1"]);
+        assert!(names(&rows, "pod", false).is_empty());
+    }
+
+    #[test]
+    fn a_kind_is_cut_to_its_initials_only_if_they_tell_something() {
+        let row = Row::new(operation("x", true));
+        assert_eq!((&*row.subject, &*row.short), ("VirtualMachine/x", "VM/x"));
+        let mut pod = operation("x", true);
+        pod.subject.kind = "Pod".to_owned();
+        assert_eq!(Row::new(pod).short, "Pod/x");
+    }
+}

@@ -1,0 +1,212 @@
+//! The terminal while `top` has it. Enters: frames. Leaves: the terminal as it was,
+//! however this ends: by a return, an error or a panic. Signals are the caller's to turn
+//! into a return.
+
+use super::model::Model;
+use super::theme::Theme;
+use super::view;
+use crossterm::cursor::Show;
+use crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
+use crossterm::terminal::{
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use std::io::{self, Write, stdout};
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether the terminal is ours. There is one terminal, and panics come from anywhere.
+static OURS: AtomicBool = AtomicBool::new(false);
+
+/// The alternate screen in raw mode.
+pub(super) struct Screen {
+    terminal: Terminal<CrosstermBackend<Whole>>,
+}
+
+impl Screen {
+    /// Takes the terminal.
+    pub(super) fn enter() -> io::Result<Self> {
+        static HOOK: Once = Once::new();
+        HOOK.call_once(|| {
+            let before = std::panic::take_hook();
+            std::panic::set_hook(Box::new(move |panic| {
+                // First, or the message goes with the alternate screen.
+                restore();
+                before(panic);
+            }));
+        });
+        OURS.store(true, Ordering::SeqCst);
+        // From here on `restore` is due, whatever fails.
+        let screen = Self::take();
+        if screen.is_err() {
+            restore();
+        }
+        screen
+    }
+
+    fn take() -> io::Result<Self> {
+        enable_raw_mode()?;
+        // Not every terminal has an alternate screen.
+        let clear = Clear(ClearType::All);
+        crossterm::execute!(stdout(), EnterAlternateScreen, clear, EnableBracketedPaste)?;
+        let terminal = Terminal::new(CrosstermBackend::new(Whole::default()))?;
+        Ok(Self { terminal })
+    }
+
+    /// Columns and rows.
+    pub(super) fn size(&self) -> io::Result<(u16, u16)> {
+        let size = self.terminal.size()?;
+        Ok((size.width, size.height))
+    }
+
+    /// Draws what is not on the screen already.
+    pub(super) fn draw(&mut self, model: &Model, theme: Theme) -> io::Result<()> {
+        still_ours()?;
+        self.terminal
+            .draw(|frame| view::draw(model, theme, frame))?;
+        Ok(())
+    }
+
+    /// Forgets what is on the screen, so that all of it is drawn: something else may have
+    /// written to it.
+    pub(super) fn clear(&mut self) -> io::Result<()> {
+        still_ours()?;
+        // `Terminal::clear` asks the terminal where its cursor is, and the answer would
+        // be among the keys.
+        let size = self.terminal.size()?;
+        self.terminal.resize(size.into())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+/// An error if something else panicked, and the terminal is the shell's again.
+fn still_ours() -> io::Result<()> {
+    if OURS.load(Ordering::SeqCst) {
+        Ok(())
+    } else {
+        Err(io::Error::other("it was given back in a panic"))
+    }
+}
+
+/// Gives the terminal back, once. What fails here is beyond repair.
+fn restore() {
+    if OURS.swap(false, Ordering::SeqCst) {
+        let _ = crossterm::execute!(stdout(), DisableBracketedPaste, LeaveAlternateScreen, Show);
+        let _ = disable_raw_mode();
+    }
+}
+
+/// Standard output, written to in whole frames: nothing flickers, and nothing of a frame
+/// that a panic cut short comes out later.
+#[derive(Debug, Default)]
+struct Whole(Vec<u8>);
+
+impl Write for Whole {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let frame = std::mem::take(&mut self.0);
+        // ratatui shows the cursor at its end, which has been done by then.
+        if !OURS.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let mut out = stdout().lock();
+        out.write_all(&frame)?;
+        out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::model::{Event, Order};
+    use jiff::Timestamp;
+    use portable_pty::CommandBuilder;
+    use std::time::Duration;
+
+    use crate::top::terminal::Terminal as Pty;
+
+    /// Tells the test below how to end; without it, it ends at once.
+    const END: &str = "IFO_TEST_END_OF_SCREEN";
+
+    /// What the other tests run on a terminal of its own: a screen that ends in some way.
+    #[test]
+    fn a_child_takes_the_screen_and_ends() {
+        let Ok(end) = std::env::var(END) else { return };
+        let mut screen = Screen::enter().unwrap();
+        let mut model = Model::new("child".to_owned(), Order::Age, false, Timestamp::UNIX_EPOCH);
+        let (width, height) = screen.size().unwrap();
+        model.update(Event::Resize(width, height));
+        screen.draw(&model, Theme::default()).unwrap();
+        // The one who looks says when it has seen enough.
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        match end.as_str() {
+            "panic" => panic!("the end of the child"),
+            "drawing" => {
+                let draw = |_: &mut ratatui::Frame| panic!("the end of the child");
+                let _ = screen.terminal.draw(draw);
+            }
+            "thread" => {
+                let ended = std::thread::spawn(|| panic!("the end of the child")).join();
+                assert!(ended.is_err());
+                // Nothing comes after the message.
+                model.update(Event::Tick(Timestamp::UNIX_EPOCH + Duration::from_secs(9)));
+                screen.clear().unwrap_err();
+                screen.draw(&model, Theme::default()).unwrap_err();
+            }
+            _ => drop(screen),
+        }
+    }
+
+    fn child(end: &str) -> Pty {
+        let mut command = CommandBuilder::new(std::env::current_exe().unwrap());
+        let path = module_path!().split_once("::").unwrap().1;
+        command.args(["--exact", "--nocapture"]);
+        command.arg(format!("{path}::a_child_takes_the_screen_and_ends"));
+        command.env(END, end);
+        // The message would scroll out of the screen.
+        command.env("RUST_BACKTRACE", "0");
+        let mut pty = Pty::start(command, 80, 24);
+        pty.shows(&["oldest first, child"]);
+        assert!(pty.is(|screen| screen.alternate_screen() && screen.hide_cursor()));
+        pty
+    }
+
+    #[test]
+    fn a_screen_that_is_dropped_leaves_the_terminal_as_it_was() {
+        let mut pty = child("drop");
+        pty.type_text("\n");
+        assert!(pty.restored().success());
+        pty.shows(&["test result: ok"]);
+        pty.hides(&["oldest first", "error", "ailed to"]);
+    }
+
+    #[test]
+    fn a_panic_leaves_the_terminal_as_it_was_with_its_message() {
+        for end in ["panic", "drawing"] {
+            let mut pty = child(end);
+            pty.type_text("\n");
+            assert!(!pty.restored().success());
+            pty.shows(&["the end of the child", "test result: FAILED"]);
+            pty.hides(&["oldest first", "ailed to"]);
+        }
+    }
+
+    #[test]
+    fn a_panic_elsewhere_gives_the_terminal_back_for_good() {
+        let mut pty = child("thread");
+        pty.type_text("\n");
+        assert!(pty.restored().success());
+        pty.shows(&["the end of the child", "test result: ok"]);
+        pty.hides(&["oldest first", "ailed to"]);
+    }
+}

@@ -1,0 +1,367 @@
+//! What a model looks like. Enters: the model, and how large the screen is. Leaves: one
+//! frame. Only the rows that are on the screen are worked on.
+
+use super::detail::{self, bar};
+use super::keys::HELP;
+use super::layout::{Column, Layout};
+use super::model::{Link, Model, Order, Page};
+use super::row::Row;
+use super::theme::Theme;
+use crate::columns::{NONE, age, cut, one_line, pad};
+use ifo_api::duration;
+use ratatui::Frame;
+use ratatui::layout::Position;
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr as _;
+
+/// Width of ` 100%`.
+const PERCENT: usize = 5;
+
+/// How many lines each part of the screen has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Areas {
+    /// Above all: the counts; what is asked.
+    pub(super) header: usize,
+    /// The headings of the columns.
+    pub(super) heading: usize,
+    /// The rows below them.
+    pub(super) table: usize,
+    /// What another page than the table has for itself.
+    pub(super) body: usize,
+    /// The keys, or the filter.
+    pub(super) footer: usize,
+}
+
+impl Areas {
+    /// The parts of a screen with this many lines: the rows come first.
+    pub(super) fn of(height: usize) -> Self {
+        let (header, heading, footer) = match height {
+            0..=2 => (0, 0, 0),
+            3..=4 => (1, 0, 1),
+            5..=7 => (1, 1, 1),
+            _ => (2, 1, 1),
+        };
+        let body = height - header - footer;
+        Self {
+            header,
+            heading,
+            table: body - heading,
+            body,
+            footer,
+        }
+    }
+}
+
+/// Draws the model.
+pub(super) fn draw(model: &Model, theme: Theme, frame: &mut Frame) {
+    let area = frame.area();
+    let (width, height) = (usize::from(area.width), usize::from(area.height));
+    let view = View {
+        model,
+        theme,
+        width,
+    };
+    let areas = Areas::of(height);
+    let mut lines = view.header();
+    lines.truncate(areas.header);
+    let end = areas.header + areas.body;
+    match &model.page {
+        Page::List => lines.extend(view.table(areas)),
+        Page::Detail(open) => {
+            let page = detail::lines(open, model.now, width, theme);
+            lines.extend(page.into_iter().skip(open.scroll).take(areas.body));
+        }
+        Page::Help(_) => lines.extend(view.help()),
+    }
+    lines.resize(end, Line::default());
+    if areas.footer > 0 {
+        lines.push(view.footer());
+    }
+    for (line, y) in lines.iter().zip(area.top()..area.bottom()) {
+        frame
+            .buffer_mut()
+            .set_line(area.left(), y, line, area.width);
+    }
+    if model.typing && areas.footer > 0 {
+        let x = view.prompt().width().min(width.saturating_sub(1));
+        // Both are below the size of the screen, which are 16 bits.
+        let place = |at: usize| u16::try_from(at).unwrap_or(u16::MAX);
+        frame.set_cursor_position(Position::new(place(x), place(height - 1)));
+    }
+}
+
+struct View<'a> {
+    model: &'a Model,
+    theme: Theme,
+    width: usize,
+}
+
+impl View<'_> {
+    /// How many in which state, and how the connection is; below it what is asked.
+    fn header(&self) -> Vec<Line<'static>> {
+        let model = self.model;
+        let (link, style) = match &model.link {
+            Link::Listing => ("listing".to_owned(), self.theme.dim()),
+            Link::Live => ("live".to_owned(), self.theme.good()),
+            Link::Lost { since, .. } => {
+                let seconds = model.now.as_second() - since.as_second();
+                let text = format!("lost {} ago", duration::human(seconds));
+                (text, self.theme.bad())
+            }
+        };
+        let link = cut(&link, self.width);
+        let mut room = self.width - link.width();
+        let mut spans = Vec::new();
+        for (text, style) in self.counts() {
+            // A blank before the connection.
+            let text = cut(&text, room.saturating_sub(1));
+            room -= text.width();
+            spans.push(Span::styled(text, style));
+        }
+        spans.push(Span::raw(" ".repeat(room)));
+        spans.push(Span::styled(link, style));
+        let second = match (&model.link, &model.incomplete) {
+            (Link::Lost { why, .. }, _) => Line::styled(cut(&one_line(why), self.width), style),
+            (Link::Listing | Link::Live, Some(incomplete)) => {
+                Line::styled(cut(&one_line(incomplete), self.width), self.theme.bad())
+            }
+            (Link::Listing | Link::Live, None) => {
+                Line::styled(cut(&self.question(), self.width), self.theme.dim())
+            }
+        };
+        vec![Line::from_iter(spans), second]
+    }
+
+    fn counts(&self) -> Vec<(String, Style)> {
+        let counts = &self.model.counts;
+        let mut parts = Vec::new();
+        for (state, count) in &counts.active {
+            let text = one_line(&format!("{count} {}", state.to_lowercase()));
+            parts.push((text, self.theme.state(state)));
+        }
+        if parts.is_empty() && self.model.link != Link::Listing {
+            parts.push(("nothing in flight".to_owned(), self.theme.strong()));
+        }
+        if counts.completed > 0 && self.model.completed {
+            parts.push((format!("{} completed", counts.completed), self.theme.dim()));
+        }
+        let mut out = Vec::new();
+        for part in parts {
+            if !out.is_empty() {
+                out.push(("  ".to_owned(), Style::new()));
+            }
+            out.push(part);
+        }
+        out
+    }
+
+    fn question(&self) -> String {
+        let model = self.model;
+        let order = match (model.order, model.reversed) {
+            (Order::Age, false) => "oldest first",
+            (Order::Age, true) => "newest first",
+            (Order::Progress, false) => "farthest first",
+            (Order::Progress, true) => "least progress first",
+            (Order::State, false) => "most urgent first",
+            (Order::State, true) => "least urgent first",
+            (Order::Subject, false) => "by subject",
+            (Order::Subject, true) => "by subject, backwards",
+        };
+        let filter = if model.filter.is_empty() || model.typing {
+            String::new()
+        } else {
+            format!(", filter {:?}", model.filter)
+        };
+        format!("{order}{filter}, {}", model.about)
+    }
+
+    fn table(&self, areas: Areas) -> Vec<Line<'static>> {
+        let model = self.model;
+        let layout = Layout::new(model.widths, self.width);
+        let mut lines = Vec::new();
+        if areas.heading > 0 {
+            let spans = layout.columns.iter().map(|(column, width)| {
+                let style = if sorts(model.order, *column) {
+                    self.theme.sorted()
+                } else {
+                    self.theme.strong()
+                };
+                let text = cut(column.heading(*width), *width);
+                let blanks = " ".repeat(width - text.width() + layout.gap);
+                [Span::styled(text, style), Span::raw(blanks)]
+            });
+            lines.push(spans.flatten().collect());
+        }
+        let rows = model.visible.iter().enumerate().skip(model.offset);
+        for (number, row) in rows.take(areas.table) {
+            let line = self.row(row, &layout);
+            lines.push(if number == model.cursor {
+                line.style(self.theme.cursor())
+            } else {
+                line
+            });
+        }
+        if model.visible.is_empty() {
+            lines.extend(self.nothing());
+        }
+        lines
+    }
+
+    /// What is said where no row is.
+    fn nothing(&self) -> Option<Line<'static>> {
+        let model = self.model;
+        let text = match (&model.link, model.filter.is_empty()) {
+            (Link::Listing, _) => return None,
+            (_, false) => "No operation fits the filter; Esc drops it.",
+            (_, true) if model.completed => "No operations.",
+            (_, true) => "No operations in flight; c shows completed ones, too.",
+        };
+        Some(Line::styled(cut(text, self.width), self.theme.dim()))
+    }
+
+    fn row(&self, row: &Row, layout: &Layout) -> Line<'static> {
+        let operation = &row.operation;
+        let usual = if operation.active {
+            Style::new()
+        } else {
+            self.theme.dim()
+        };
+        let state = self.theme.state(&operation.state);
+        let mut spans = Vec::new();
+        let mut used = 0;
+        for (column, width) in &layout.columns {
+            let width = *width;
+            let (text, style) = match column {
+                Column::Namespace => (row.namespace.clone(), usual),
+                Column::Subject if row.widths[0] > width => (row.short.clone(), usual),
+                Column::Subject => (row.subject.clone(), usual),
+                Column::Operation => (one_line(&operation.operation), usual),
+                // Four letters tell the states from each other, and three with a mark less well.
+                Column::State if row.widths[3] > width => {
+                    (operation.state.chars().take(width).collect(), state)
+                }
+                Column::State => (one_line(&operation.state), state),
+                Column::Progress => (progress(operation.progress, width), state),
+                Column::Age => (age(operation, self.model.now), usual),
+                Column::Message => (one_line(&operation.message), usual),
+            };
+            let text = if text.is_empty() {
+                NONE.to_owned()
+            } else {
+                text
+            };
+            let text = pad(&cut(&text, width), width);
+            used += text.width() + layout.gap;
+            spans.push(Span::styled(text, style));
+            spans.push(Span::raw(" ".repeat(layout.gap)));
+        }
+        // The cursor is a bar over the whole line.
+        spans.push(Span::raw(" ".repeat(self.width.saturating_sub(used))));
+        Line::from_iter(spans)
+    }
+
+    fn help(&self) -> Vec<Line<'static>> {
+        let mut lines = vec![Line::default()];
+        for (keys, what) in HELP {
+            let keys = cut(&format!("  {}", pad(keys, 12)), self.width);
+            let what = cut(what, self.width - keys.width());
+            lines.push(Line::from_iter([
+                Span::styled(keys, self.theme.strong()),
+                Span::raw(what),
+            ]));
+        }
+        lines
+    }
+
+    /// The filter as it is typed, up to the cursor: its end if it is long.
+    fn prompt(&self) -> String {
+        let filter = one_line(&self.model.filter);
+        let mut start = 0;
+        // The slash, and the cursor behind the text.
+        let room = self.width.saturating_sub(2);
+        for (at, _) in filter.char_indices() {
+            if filter[at..].width() <= room {
+                break;
+            }
+            start = filter[at..]
+                .chars()
+                .next()
+                .map_or(at, |c| at + c.len_utf8());
+        }
+        format!("/{}", &filter[start..])
+    }
+
+    fn footer(&self) -> Line<'static> {
+        let model = self.model;
+        if model.typing {
+            let prompt = self.prompt();
+            let found = format!("  {} found", model.visible.len());
+            let found = cut(&found, self.width.saturating_sub(prompt.width() + 1));
+            return Line::from_iter([
+                Span::raw(prompt),
+                Span::raw(" "),
+                Span::styled(found, self.theme.dim()),
+            ]);
+        }
+        let keys: &[(&str, &str)] = match &model.page {
+            Page::List => &[
+                ("q", "quit"),
+                ("?", "help"),
+                ("Enter", "detail"),
+                ("/", "filter"),
+                ("s", "order"),
+                ("c", "completed"),
+            ],
+            Page::Detail(_) => &[
+                ("q", "quit"),
+                ("?", "help"),
+                ("Esc", "back"),
+                ("↑↓", "scroll"),
+            ],
+            Page::Help(_) => &[("any key", "back")],
+        };
+        let place = match &model.page {
+            Page::List if !model.visible.is_empty() => {
+                format!("{}/{}", model.cursor + 1, model.visible.len())
+            }
+            _ => String::new(),
+        };
+        let place = cut(&place, self.width);
+        let mut room = self.width - place.width();
+        let mut spans = Vec::new();
+        for (key, what) in keys {
+            let wide = key.width() + what.width() + 3;
+            if wide > room {
+                break;
+            }
+            room -= wide;
+            spans.push(Span::styled((*key).to_owned(), self.theme.strong()));
+            spans.push(Span::styled(format!(" {what}  "), self.theme.dim()));
+        }
+        spans.push(Span::raw(" ".repeat(room)));
+        spans.push(Span::styled(place, self.theme.dim()));
+        Line::from_iter(spans)
+    }
+}
+
+fn sorts(order: Order, column: Column) -> bool {
+    matches!(
+        (order, column),
+        (Order::Age, Column::Age)
+            | (Order::Progress, Column::Progress)
+            | (Order::State, Column::State)
+            | (Order::Subject, Column::Subject)
+    )
+}
+
+/// Percent, with a bar before them if there is room.
+fn progress(percent: Option<u8>, width: usize) -> String {
+    let Some(percent) = percent else {
+        return String::new();
+    };
+    match width.saturating_sub(PERCENT) {
+        0..3 => format!("{percent}%"),
+        room => format!("{} {percent:>3}%", bar(percent, room)),
+    }
+}

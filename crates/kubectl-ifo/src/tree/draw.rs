@@ -1,0 +1,284 @@
+//! Trees as text. Enters: a forest, the time, how wide the screen is. Leaves: lines whose
+//! columns are aligned over the whole output; on a screen, what is too long is cut.
+
+use super::forest::Forest;
+use crate::columns::{self, cut, one_line, pad};
+use crate::kin::Who;
+use crate::operation::Operation;
+use crate::paint::Paint;
+use jiff::Timestamp;
+use unicode_width::UnicodeWidthStr as _;
+
+/// Between two columns.
+const GAP: usize = 2;
+
+/// In front of a namespace, and of a resource that hangs under nothing.
+const INDENT: usize = 2;
+const TOP: &str = "    ";
+
+/// Levels that are drawn in front of a resource; of one that is deeper, the nearest ones
+/// after a mark. Each level takes as many columns as [`TOP`].
+const MOST_LEVELS: usize = 32;
+const LEAST_LEVELS: usize = 2;
+const DEEPER: &str = "  … ";
+
+/// What is cut on a narrow screen, in this order, and how much of it stays: how it goes
+/// (`Failing 32%`) stays longer than the names, and its state (`Blocked`) to the end.
+const CUT: [(usize, usize); 7] = [
+    (0, 20),
+    (1 + OPERATION, 8),
+    (0, 10),
+    (1 + HOW, 8),
+    (0, 8),
+    (1 + OPERATION, 4),
+    (1 + HOW, 7),
+];
+
+/// What stands for the namespace of cluster-scoped resources.
+const NO_NAMESPACE: &str = "(cluster)";
+const NO_COMPONENT: &str = "(none)";
+
+/// How trees are drawn.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Style {
+    /// Columns of the screen; None for no limit.
+    pub(super) screen: Option<usize>,
+    /// With names and messages.
+    pub(super) wide: bool,
+    /// Colours.
+    pub(super) paint: Paint,
+}
+
+enum Row<'a> {
+    Component(&'a str),
+    Namespace(&'a str),
+    Resource {
+        bars: String,
+        name: String,
+        operation: Option<&'a Operation>,
+    },
+}
+
+/// Draws.
+pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: Style) -> String {
+    let mut rows = Vec::new();
+    for component in &forest.components {
+        rows.push(Row::Component(or(component.name, NO_COMPONENT)));
+        for namespace in &component.namespaces {
+            rows.push(Row::Namespace(namespace.name.unwrap_or(NO_NAMESPACE)));
+            for top in &namespace.tops {
+                resources(forest, *top, namespace.name, style, &mut rows);
+            }
+        }
+    }
+    let cells: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| match row {
+            Row::Resource {
+                operation: Some(operation),
+                ..
+            } => cells(operation, now, style.wide),
+            _ => Vec::new(),
+        })
+        .collect();
+    let widths = widths(&rows, &cells, style);
+    let mut text = String::new();
+    for (row, cells) in rows.iter().zip(&cells) {
+        line(row, cells, &widths, style, &mut text);
+    }
+    text
+}
+
+/// The rows of one tree.
+fn resources<'a>(
+    forest: &Forest<'a>,
+    top: usize,
+    namespace: Option<&str>,
+    style: Style,
+    rows: &mut Vec<Row<'a>>,
+) {
+    let most = match style.screen {
+        // Half of the screen for the bars, half for the names.
+        Some(screen) => (screen / 2 / TOP.len()).clamp(LEAST_LEVELS, MOST_LEVELS),
+        None => MOST_LEVELS,
+    };
+    // Whether something follows on each level above.
+    let mut open: Vec<bool> = Vec::new();
+    let mut stack = vec![(top, 0, false)];
+    while let Some((number, depth, follows)) = stack.pop() {
+        let branch = forest.branch(number);
+        open.truncate(depth);
+        // The bars of the levels above; the first level has no bar of its own.
+        let above = open.get(1..).unwrap_or_default();
+        let hidden = depth.saturating_sub(most);
+        let mut bars = if hidden > 0 { DEEPER } else { TOP }.to_owned();
+        bars.extend(
+            above
+                .iter()
+                .skip(hidden)
+                .map(|open| if *open { "│   " } else { "    " }),
+        );
+        let (first, further) = match (depth, follows) {
+            (0, _) => ("", ""),
+            (_, true) => ("├── ", "│   "),
+            (_, false) => ("└── ", "    "),
+        };
+        let mut bar = first;
+        for operation in &branch.operations {
+            rows.push(Row::Resource {
+                bars: format!("{bars}{bar}"),
+                name: name(branch.who, operation.item.as_deref(), namespace),
+                operation: Some(operation),
+            });
+            bar = further;
+        }
+        if branch.operations.is_empty() {
+            rows.push(Row::Resource {
+                bars: format!("{bars}{bar}"),
+                name: name(branch.who, None, namespace),
+                operation: None,
+            });
+        }
+        open.push(follows);
+        let last = branch.children.last();
+        for child in branch.children.iter().rev() {
+            stack.push((*child, depth + 1, Some(child) != last));
+        }
+    }
+}
+
+/// `Kind/name`, with the item; with the namespace if that is not the heading's.
+fn name(who: Who<'_>, item: Option<&str>, heading: Option<&str>) -> String {
+    let mut name = format!("{}/{}", who.kind, who.name);
+    if let Some(item) = item {
+        name.push('/');
+        name.push_str(item);
+    }
+    if let Some(namespace) = who.namespace
+        && heading != Some(namespace)
+    {
+        name = format!("{name} ({namespace})");
+    }
+    one_line(&name)
+}
+
+/// Cells that have the colour of the state.
+const OPERATION: usize = 0;
+const HOW: usize = 2;
+
+fn cells(operation: &Operation, now: Timestamp, wide: bool) -> Vec<String> {
+    let mut cells = vec![
+        one_line(&operation.operation),
+        columns::age(operation, now),
+        how_it_goes(operation, wide),
+    ];
+    if wide {
+        cells.push(one_line(&operation.name));
+        cells.push(one_line(&operation.message));
+    }
+    cells
+}
+
+/// The state, unless it is the usual one, and the progress.
+fn how_it_goes(operation: &Operation, always: bool) -> String {
+    let usual = matches!(operation.state.as_str(), "Progressing" | "Active");
+    let state = if usual && !always {
+        None
+    } else {
+        Some(one_line(&operation.state))
+    };
+    let progress = operation.progress.map(|it| format!("{it}%"));
+    let parts: Vec<String> = state.into_iter().chain(progress).collect();
+    parts.join(" ")
+}
+
+/// Widths of the resources, and of the cells after them.
+fn widths(rows: &[Row<'_>], cells: &[Vec<String>], style: Style) -> Vec<usize> {
+    let mut widths = vec![0];
+    for (row, cells) in rows.iter().zip(cells) {
+        if let Row::Resource {
+            bars,
+            name,
+            operation: Some(_),
+        } = row
+        {
+            widths.resize(cells.len() + 1, 0);
+            widths[0] = widths[0].max(bars.width() + name.width());
+            for (width, cell) in widths[1..].iter_mut().zip(cells) {
+                *width = (*width).max(cell.width());
+            }
+        }
+    }
+    if let Some(screen) = style.screen
+        && !style.wide
+    {
+        for (column, least) in CUT {
+            let columns = widths.iter().filter(|width| **width > 0).count();
+            let total = widths.iter().sum::<usize>() + GAP * columns.saturating_sub(1);
+            let excess = total.saturating_sub(screen);
+            if let Some(width) = widths.get_mut(column) {
+                *width -= excess.min(width.saturating_sub(least));
+            }
+        }
+    }
+    widths
+}
+
+fn line(row: &Row<'_>, cells: &[String], widths: &[usize], style: Style, text: &mut String) {
+    let paint = style.paint;
+    // Wide is for those who want it all.
+    let screen = style.screen.filter(|_| !style.wide).unwrap_or(usize::MAX);
+    match row {
+        Row::Component(name) => text.push_str(&paint.heading(&cut(&one_line(name), screen))),
+        Row::Namespace(name) => {
+            let line = format!("{:INDENT$}{}", "", one_line(name));
+            text.push_str(&cut(&line, screen));
+        }
+        Row::Resource {
+            bars,
+            name,
+            operation: None,
+        } => {
+            let room = screen.saturating_sub(bars.width());
+            text.push_str(&cut(bars, screen));
+            text.push_str(&paint.dim(&cut(name, room)));
+        }
+        Row::Resource {
+            bars,
+            name,
+            operation: Some(operation),
+        } => {
+            let width = widths[0].min(screen);
+            let subject = cut(&format!("{bars}{name}"), width);
+            text.push_str(&subject);
+            let mut used = width;
+            // Blanks are held back until something follows them.
+            let mut blanks = width.saturating_sub(subject.width());
+            let columns = cells.iter().zip(&widths[1..]).enumerate();
+            for (column, (cell, width)) in columns.filter(|(_, (_, width))| **width > 0) {
+                let room = screen.saturating_sub(used + GAP);
+                let most = room.min(*width);
+                let cell = match cell.rsplit_once(' ') {
+                    // The state without the progress.
+                    Some((state, _)) if column == HOW && cell.width() > most => cut(state, most),
+                    _ => cut(cell, most),
+                };
+                blanks += GAP;
+                if !cell.is_empty() {
+                    text.push_str(&pad("", std::mem::take(&mut blanks)));
+                    text.push_str(&match column {
+                        OPERATION | HOW => paint.state(&operation.state, &cell),
+                        _ => cell.clone(),
+                    });
+                }
+                blanks += width.saturating_sub(cell.width());
+                used += GAP + width;
+            }
+        }
+    }
+    text.push('\n');
+}
+
+fn or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
+    if text.is_empty() { otherwise } else { text }
+}

@@ -1,0 +1,450 @@
+//! Trees of fixed operations.
+
+mod kin;
+
+use super::draw::{Style, draw};
+use super::forest::Forest;
+use super::{Target, data, found};
+use crate::filter::Filters;
+use crate::kin::Kin;
+use crate::operation::{Operation, Subject};
+use crate::paint::Paint;
+use crate::sample::{now, on, subject};
+use crate::sort::SortBy;
+use serde_json::{Value, json};
+use unicode_width::UnicodeWidthStr;
+
+const PIPED: Style = Style {
+    screen: None,
+    wide: false,
+    paint: Paint { on: false },
+};
+
+fn on_screen(columns: usize) -> Style {
+    Style {
+        screen: Some(columns),
+        ..PIPED
+    }
+}
+
+fn drawn(operations: Vec<Operation>, style: Style) -> String {
+    drawn_with(operations, &[], style)
+}
+
+fn drawn_with(mut operations: Vec<Operation>, known: &[Subject], style: Style) -> String {
+    SortBy::Subject.sort(&mut operations);
+    let kin = Kin::of(&operations, known);
+    draw(&Forest::all(&kin, &|_| true), now(), style)
+}
+
+fn drawn_for(target: &str, operations: &[Operation], known: &[Subject]) -> String {
+    drawn_for_meant(target, operations, known, &Filters::default())
+}
+
+fn drawn_for_meant(
+    target: &str,
+    operations: &[Operation],
+    known: &[Subject],
+    filters: &Filters,
+) -> String {
+    let target: Target = target.parse().unwrap();
+    let kin = Kin::of(operations, known);
+    let tops = found(&kin, &target);
+    let forest = Forest::under(&kin, &tops, &|it| filters.shows(it));
+    draw(&forest, now(), PIPED)
+}
+
+#[track_caller]
+fn same(drawn: &str, expected: &str) {
+    assert_eq!(drawn, expected, "\n{drawn}\n{expected}");
+}
+
+/// The operations of the picture in the documentation.
+fn picture() -> Vec<Operation> {
+    let place = "openshift-cnv";
+    let hyper = "HyperConverged";
+    vec![
+        on(place, hyper, "kubevirt-hyperconverged", "Reconciling").since(180),
+        on(place, "KubeVirt", "kubevirt-kubevirt", "Upgrading").since(120),
+        on(
+            "openshift-operator-lifecycle-manager",
+            "ClusterServiceVersion",
+            "my-operator.v2.0",
+            "Installing",
+        )
+        .of("olm")
+        .since(45),
+    ]
+}
+
+const PICTURE: &str = "\
+kubevirt
+  openshift-cnv
+    HyperConverged/kubevirt-hyperconverged  Reconciling  3m
+    └── KubeVirt/kubevirt-kubevirt          Upgrading    2m
+olm
+  openshift-operator-lifecycle-manager
+    ClusterServiceVersion/my-operator.v2.0  Installing   45s
+";
+
+#[test]
+fn the_picture_is_drawn_by_owner_references() {
+    let [hyper, kubevirt, csv] = picture().try_into().unwrap();
+    let kubevirt = kubevirt.owned_by("HyperConverged", "kubevirt-hyperconverged");
+    same(&drawn(vec![csv, kubevirt, hyper], PIPED), PICTURE);
+}
+
+#[test]
+fn the_picture_is_drawn_by_the_labels_of_correlation() {
+    let [hyper, kubevirt, csv] = picture().try_into().unwrap();
+    let hyper = hyper.group("cnv", "root");
+    let kubevirt = kubevirt.group("cnv", "child");
+    let operations = vec![csv, kubevirt, hyper];
+    same(&drawn(operations.clone(), PIPED), PICTURE);
+    // It fits into 80 columns, where nothing is cut.
+    same(&drawn(operations, on_screen(80)), PICTURE);
+}
+
+#[test]
+fn several_operations_of_one_subject_have_a_line_each() {
+    let operations = vec![
+        on("a", "VM", "web", "Migrating"),
+        on("a", "VM", "web", "Resizing").since(60),
+        on("a", "Disk", "d", "Growing").owned_by("VM", "web"),
+        on("a", "Disk", "d", "Moving")
+            .item("1")
+            .owned_by("VM", "web"),
+        on("a", "Disk", "e", "Moving").owned_by("VM", "web"),
+        on("a", "Part", "p", "Moving").owned_by("Disk", "d"),
+    ];
+    same(
+        &drawn(operations, PIPED),
+        "\
+kubevirt
+  a
+    VM/web          Migrating  0s
+    VM/web          Resizing   60s
+    ├── Disk/d      Growing    0s
+    │   Disk/d/1    Moving     0s
+    │   └── Part/p  Moving     0s
+    └── Disk/e      Moving     0s
+",
+    );
+}
+
+#[test]
+fn what_is_not_as_usual_is_told_behind_the_age() {
+    let operations = vec![
+        on("a", "VM", "a", "Migrating").state("Progressing", Some(45)),
+        on("a", "VM", "b", "Migrating").state("Blocked", None),
+        on("a", "VM", "c", "Migrating").state("Failing", Some(100)),
+        on("a", "VM", "d", "Migrating"),
+        on("a", "VM", "e", "Migrating").state("Succeeded", None),
+    ];
+    same(
+        &drawn(operations.clone(), PIPED),
+        "\
+kubevirt
+  a
+    VM/a  Migrating  0s  45%
+    VM/b  Migrating  0s  Blocked
+    VM/c  Migrating  0s  Failing 100%
+    VM/d  Migrating  0s
+    VM/e  Migrating  0s  Succeeded
+",
+    );
+    let mut wide = operations;
+    wide.truncate(2);
+    wide[0].message = "to\nnode".to_owned();
+    same(
+        &drawn(
+            wide,
+            Style {
+                wide: true,
+                ..on_screen(20)
+            },
+        ),
+        "\
+kubevirt
+  a
+    VM/a  Migrating  0s  Progressing 45%  a-migrating  to node
+    VM/b  Migrating  0s  Blocked          b-migrating
+",
+    );
+}
+
+#[test]
+fn colour_changes_no_column() {
+    let operations = vec![
+        on("a", "VM", "a", "Migrating").state("Failing", Some(45)),
+        on("a", "VMI", "b", "Booting").owned_by("VM", "a"),
+    ];
+    let paint = Paint { on: true };
+    let painted = drawn(operations.clone(), Style { paint, ..PIPED });
+    let mut bare = String::new();
+    let mut rest = painted.as_str();
+    while let Some((before, after)) = rest.split_once('\x1b') {
+        bare += before;
+        rest = after.split_once('m').unwrap().1;
+    }
+    bare += rest;
+    assert_ne!(bare, painted);
+    same(&bare, &drawn(operations, PIPED));
+}
+
+#[test]
+fn columns_are_as_wide_as_they_look() {
+    let operations = vec![
+        on("a", "VM", "日本語", "Migrating"),
+        on("a", "VM", "é\u{1b}[31m\n", "移行中"),
+        on("a", "VM", "abcdef", "X"),
+    ];
+    same(
+        &drawn(operations.clone(), PIPED),
+        "\
+kubevirt
+  a
+    VM/abcdef   X          0s
+    VM/é [31m   移行中     0s
+    VM/日本語   Migrating  0s
+",
+    );
+    for columns in 17..30 {
+        let narrow = drawn(operations.clone(), on_screen(columns));
+        assert!(
+            narrow.lines().all(|line| line.width() <= columns),
+            "{narrow}"
+        );
+        assert_eq!(narrow.contains("日本語"), columns >= 27, "{narrow}");
+    }
+}
+
+#[test]
+fn long_names_are_cut_to_the_terminal_and_the_columns_stay() {
+    let long = "x".repeat(100);
+    let operations = vec![
+        on(&long, "VirtualMachine", &long, "Migrating").of(&long),
+        on(&long, "Disk", "d", "Growing")
+            .of(&long)
+            .owned_by("VirtualMachine", &long)
+            .state("Failing", Some(3)),
+    ];
+    let expected = format!(
+        "\
+{}…
+  {}…
+    VirtualMachine/{}…  Migrating  0s
+    └── Disk/d{}  Growing    0s  Failing 3%
+",
+        "x".repeat(79),
+        "x".repeat(77),
+        "x".repeat(33),
+        " ".repeat(39),
+    );
+    let drawn_80 = drawn(operations.clone(), on_screen(80));
+    same(&drawn_80, &expected);
+    let widest = drawn_80.lines().map(UnicodeWidthStr::width).max();
+    assert_eq!(widest, Some(80));
+    for columns in [0, 1, 2, 5, 10, 20, 30, 79] {
+        let drawn = drawn(operations.clone(), on_screen(columns));
+        let wide = drawn.lines().find(|line| line.width() > columns);
+        assert_eq!(wide, None, "{columns}");
+    }
+    // A pipe gets it all.
+    assert!(drawn(operations, PIPED).contains(&format!("VirtualMachine/{long}  Migrating  0s\n")));
+}
+
+#[test]
+fn on_a_narrow_terminal_ages_stay() {
+    let operations = vec![
+        on("a", "VirtualMachine", "gpu-training", "ErrorUnschedulable")
+            .since(119)
+            .state("Blocked", Some(100)),
+        on("a", "VirtualMachineInstance", "gpu", "Scheduling")
+            .owned_by("VirtualMachine", "gpu-training"),
+    ];
+    same(
+        &drawn(operations, on_screen(44)),
+        "\
+kubevirt
+  a
+    VirtualMa…  ErrorUn…  119s  Blocked 100%
+    └── Virtu…  Schedul…  0s
+",
+    );
+}
+
+#[test]
+fn on_a_narrow_terminal_states_stay() {
+    let on = |name: &str| on("a", "VirtualMachine", name, "ErrorUnschedulable").since(119);
+    let operations = vec![
+        on("gpu-training").state("Failing", Some(32)),
+        on("gpu-inference").state("Blocked", None),
+    ];
+    for (columns, states) in [
+        (30, ["Failing", "Blocked"]),
+        (36, ["Failing", "Blocked"]),
+        (40, ["Failing 32%", "Blocked"]),
+        (60, ["Failing 32%", "Blocked"]),
+    ] {
+        let text = drawn(operations.clone(), on_screen(columns));
+        for state in states {
+            let is_whole = |line: &str| line.ends_with(&format!("  {state}"));
+            assert!(text.lines().any(is_whole), "{columns}: {state}\n{text}");
+        }
+        assert!(text.lines().all(|line| line.width() <= columns), "{text}");
+    }
+}
+
+#[test]
+fn three_hundred_operations_have_a_line_each() {
+    let operations: Vec<Operation> = (0..300)
+        .map(|number| {
+            let namespace = format!("ns-{:02}", number % 30);
+            let it = on(&namespace, "VM", &format!("vm-{number:03}"), "Migrating");
+            match number / 30 {
+                0 => it,
+                _ => it.owned_by("VM", &format!("vm-{:03}", number % 30)),
+            }
+        })
+        .collect();
+    let text = drawn(operations, PIPED);
+    assert_eq!(text.lines().count(), 1 + 30 + 300);
+    let namespace: Vec<&str> = text.lines().skip(1 + 11).take(11).collect();
+    let mut expected = vec![
+        "  ns-01".to_owned(),
+        "    VM/vm-001      Migrating  0s".to_owned(),
+    ];
+    for child in 1..10 {
+        let bar = if child < 9 { "├" } else { "└" };
+        let number = child * 30 + 1;
+        expected.push(format!("    {bar}── VM/vm-{number:03}  Migrating  0s"));
+    }
+    assert_eq!(namespace, expected);
+}
+
+/// One below the other.
+fn chain(length: usize) -> Vec<Operation> {
+    (0..length)
+        .map(|number| {
+            let it = on("a", "VM", &format!("{number:05}"), "Migrating");
+            match number {
+                0 => it,
+                _ => it.owned_by("VM", &format!("{:05}", number - 1)),
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn ten_thousand_levels_are_drawn_within_bounds() {
+    let operations = chain(10_000);
+    let text = drawn(operations.clone(), PIPED);
+    assert_eq!(text.lines().count(), 2 + 10_000);
+    let last = text.lines().last().unwrap();
+    let indent = " ".repeat(4 * 31);
+    assert_eq!(last, format!("  … {indent}└── VM/09999  Migrating  0s"));
+    assert_eq!(
+        drawn_for("VM/00000", &operations, &[]).lines().count(),
+        10_002
+    );
+    let narrow = drawn(operations, on_screen(80));
+    assert!(narrow.lines().all(|line| line.width() <= 80));
+    let indent = " ".repeat(4 * 9);
+    let last = format!("  … {indent}└── VM/09999  Migrating  0s");
+    assert_eq!(narrow.lines().last(), Some(&*last));
+}
+
+#[test]
+fn as_data_ten_thousand_levels_can_be_read_by_any_parser() {
+    let operations = chain(10_000);
+    let kin = Kin::of(&operations, &[]);
+    let text =
+        serde_json::to_string(&data::Trees::of(&Forest::all(&kin, &|_| true), None)).unwrap();
+    // serde_json's own limit is 128.
+    let value: Value = serde_json::from_str(&text).unwrap();
+    let mut resources = &value["components"][0]["namespaces"][0]["resources"];
+    let mut levels = 0;
+    while let Some([only]) = resources.as_array().map(Vec::as_slice) {
+        levels += 1;
+        resources = &only["children"];
+    }
+    let deeper = resources.as_array().unwrap();
+    assert_eq!(levels + deeper.len(), 10_000);
+    assert_eq!(deeper[0]["name"], "00050");
+    assert_eq!(deeper[0]["depth"], Value::Null);
+    assert_eq!(deeper[9_949]["name"], "09999");
+    assert_eq!(deeper[9_949]["depth"], 9_999);
+}
+
+#[test]
+fn the_tree_is_data_too() {
+    let mut child = on("a", "VMI", "web", "Migrating")
+        .owned_by("VM", "web")
+        .state("Failing", Some(45));
+    child.message = "no room".to_owned();
+    let node = on("", "Node", "n", "Draining").of("kubernetes");
+    let operations = vec![on("a", "VM", "web", "Migrating").item("1"), child, node];
+    let kin = Kin::of(&operations, &[]);
+    let data = serde_json::to_value(data::Trees::of(&Forest::all(&kin, &|_| true), None)).unwrap();
+    let started = "2026-01-01T12:00:00Z";
+    assert_eq!(
+        data,
+        json!({"components": [
+            {"component": "kubernetes", "namespaces": [{"namespace": null, "resources": [{
+                "apiVersion": "example.io/v1", "kind": "Node", "name": "n", "uid": "Node..n",
+                "operations": [{
+                    "operation": "Draining", "name": "n-draining", "namespace": "ifo-system",
+                    "component": "kubernetes", "ruleSet": "rules",
+                    "phase": "Active", "state": "Progressing", "started": started,
+                }],
+            }]}]},
+            {"component": "kubevirt", "namespaces": [{"namespace": "a", "resources": [{
+                "apiVersion": "example.io/v1", "kind": "VM", "name": "web", "namespace": "a",
+                "uid": "VM.a.web",
+                "operations": [{
+                    "operation": "Migrating", "item": "1", "name": "web-migrating",
+                    "namespace": "a", "component": "kubevirt", "ruleSet": "rules",
+                    "phase": "Active", "state": "Progressing", "started": started,
+                }],
+                "children": [{
+                    "apiVersion": "example.io/v1", "kind": "VMI", "name": "web", "namespace": "a",
+                    "uid": "VMI.a.web",
+                    "operations": [{
+                        "operation": "Migrating", "name": "web-migrating", "namespace": "a",
+                        "component": "kubevirt", "ruleSet": "rules", "phase": "Active",
+                        "state": "Failing", "message": "no room", "progress": 45,
+                        "started": started,
+                    }],
+                }],
+            }]}]},
+        ]})
+    );
+}
+
+#[test]
+fn siblings_are_in_the_order_that_was_asked_for() {
+    let mut operations = vec![
+        on("a", "VM", "a", "Migrating").since(10),
+        on("a", "VM", "b", "Migrating").since(30),
+        on("a", "VMI", "c", "Migrating")
+            .owned_by("VM", "b")
+            .since(20),
+        on("a", "VMI", "d", "Migrating")
+            .owned_by("VM", "b")
+            .since(40),
+    ];
+    SortBy::Age.sort(&mut operations);
+    let kin = Kin::of(&operations, &[]);
+    same(
+        &draw(&Forest::all(&kin, &|_| true), now(), PIPED),
+        "\
+kubevirt
+  a
+    VM/b       Migrating  30s
+    ├── VMI/d  Migrating  40s
+    └── VMI/c  Migrating  20s
+    VM/a       Migrating  10s
+",
+    );
+}

@@ -1,0 +1,192 @@
+//! What is shown while a command waits.
+
+use super::LOOK_EVERY;
+use super::gate::{Gate, Goal, Verdict};
+use crate::columns;
+use crate::operation::Operation;
+use jiff::Timestamp;
+use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The active operations in a few words.
+pub(super) fn count(gate: &Gate) -> String {
+    let mut active: Vec<&Operation> = gate.active().collect();
+    active.sort_by_key(|it| it.started);
+    match active.as_slice() {
+        [] => "no operation in flight".to_owned(),
+        [one] => format!("{}: {}", one.place_name(), about(one)),
+        [oldest, rest @ ..] => format!(
+            "{} operations in flight, the oldest {}: {}",
+            rest.len() + 1,
+            oldest.place_name(),
+            about(oldest)
+        ),
+    }
+}
+
+fn about(operation: &Operation) -> String {
+    let progress = operation
+        .progress
+        .map(|it| format!(" {it}%"))
+        .unwrap_or_default();
+    let state = match operation.state.as_str() {
+        // A custom resource without a status has none.
+        "" | "Progressing" | "Active" => String::new(),
+        state => format!(" ({state})"),
+    };
+    let age = columns::age(operation, Timestamp::now());
+    format!("{}{progress}{state} {age}", operation.operation)
+}
+
+/// That no operation has started, where an end is waited for.
+pub(super) fn never_begun(gate: &Gate) -> Option<String> {
+    let waits_for_end = gate.goal() == Goal::Completed && !gate.has_begun();
+    waits_for_end.then(|| "no operation has started, so none has completed".to_owned())
+}
+
+/// Where it stands, in one line.
+fn situation(gate: &Gate, why_not: Option<&str>, verdict: Verdict, now: Instant) -> String {
+    match (why_not, verdict) {
+        (Some(why), _) => format!("cannot tell yet: {why}"),
+        (None, _) if !gate.is_whole() => "listing the operations".to_owned(),
+        (None, Verdict::HoldsAt(at)) => {
+            let left = at.saturating_duration_since(now);
+            format!("quiet; {} s to go", left.as_millis().div_ceil(1000))
+        }
+        (None, _) => {
+            let stands = never_begun(gate).unwrap_or_else(|| count(gate));
+            format!("waiting: {stands}")
+        }
+    }
+}
+
+/// What is not waited for, as the end of a sentence.
+pub(super) fn but_ignored(gate: &Gate) -> String {
+    match gate.ignored() {
+        (0, 0) => String::new(),
+        (blocked, 0) => format!(", but {blocked} blocked (ignored)"),
+        (0, failing) => format!(", but {failing} failing (ignored)"),
+        (blocked, failing) => format!(", but {blocked} blocked and {failing} failing (ignored)"),
+    }
+}
+
+/// What is shown while it waits: on a terminal one line that changes, else a line for
+/// what is new, at most one in ten seconds.
+pub(super) struct Live {
+    terminal: bool,
+    quiet: bool,
+    last: String,
+    told: Option<Instant>,
+}
+
+impl Live {
+    pub(super) fn new(quiet: bool) -> Self {
+        Self {
+            terminal: std::io::stderr().is_terminal(),
+            quiet,
+            last: String::new(),
+            told: None,
+        }
+    }
+
+    /// How long what is shown stays true.
+    pub(super) fn every(&self) -> Duration {
+        if self.terminal {
+            Duration::from_secs(1)
+        } else {
+            LOOK_EVERY
+        }
+    }
+
+    pub(super) fn show(
+        &mut self,
+        gate: &Gate,
+        why_not: Option<&(String, Instant)>,
+        verdict: Verdict,
+    ) {
+        // What is not known yet is nothing to tell a pipe.
+        if why_not.is_none() && !gate.is_whole() && !self.terminal {
+            return;
+        }
+        let text = situation(
+            gate,
+            why_not.map(|(why, _)| &**why),
+            verdict,
+            Instant::now(),
+        );
+        self.note(&text);
+    }
+
+    pub(super) fn note(&mut self, text: &str) {
+        if self.quiet || self.last == text {
+            return;
+        }
+        let mut out = std::io::stderr().lock();
+        if self.terminal {
+            let width = terminal_size::terminal_size_of(&out).map_or(80, |(width, _)| width.0);
+            let line = columns::cut(
+                &columns::one_line(text),
+                usize::from(width).saturating_sub(1),
+            );
+            let _ = write!(out, "\r\x1b[K{line}").and_then(|()| out.flush());
+        } else {
+            // Ages change all the time; that alone is no news.
+            if self.told.is_some_and(|told| told.elapsed() < LOOK_EVERY) {
+                return;
+            }
+            let _ = writeln!(out, "{text}");
+            self.told = Some(Instant::now());
+        }
+        text.clone_into(&mut self.last);
+    }
+
+    /// Takes the changing line away.
+    pub(super) fn clear(&mut self) {
+        if self.terminal && !self.last.is_empty() {
+            let mut out = std::io::stderr().lock();
+            let _ = write!(out, "\r\x1b[K").and_then(|()| out.flush());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wait::gate::Terms;
+
+    #[test]
+    fn what_it_waits_for_is_told_at_any_time() {
+        let now = Instant::now();
+        let mut gate = Gate::new(Terms {
+            goal: Goal::Idle,
+            quiet_period: Duration::from_secs(30),
+            ignore_failing: false,
+            ignore_blocked: false,
+        });
+        let line = |gate: &Gate, why: Option<&str>| situation(gate, why, gate.verdict(now), now);
+        assert_eq!(line(&gate, None), "listing the operations");
+        assert_eq!(line(&gate, Some("no rules")), "cannot tell yet: no rules");
+        let operation = Operation {
+            name: "a".to_owned(),
+            operation: "Migrating".to_owned(),
+            state: "Blocked".to_owned(),
+            active: true,
+            ..Operation::default()
+        };
+        gate.applied(operation.clone(), now);
+        gate.synced(now);
+        let waiting = line(&gate, None);
+        assert!(waiting.starts_with("waiting: "), "{waiting}");
+        assert!(waiting.contains("Migrating (Blocked)"), "{waiting}");
+        let stateless = Operation {
+            state: String::new(),
+            ..operation.clone()
+        };
+        gate.applied(stateless, now);
+        let waiting = line(&gate, None);
+        assert!(!waiting.contains('('), "{waiting}");
+        gate.deleted(&operation, now);
+        assert_eq!(line(&gate, None), "quiet; 30 s to go");
+    }
+}

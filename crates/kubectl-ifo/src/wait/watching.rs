@@ -1,0 +1,674 @@
+//! Whether an empty list means a quiet cluster. Enters: the rule sets of a cluster, and
+//! what is asked for. Leaves: why it cannot be told, if so: nobody looks for such
+//! operations, or one who should does not.
+
+use crate::connect::{ListCompleteness, Server};
+use crate::filter::{FilterValue, Filters};
+use crate::kinds::ChosenKind;
+use crate::problem::{HOME, Problem};
+use ifo_api::completeness::{Incomplete, NotWorking};
+use ifo_api::{GROUP, Gvr, VERSION, labels, ruleset};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Condition of a rule set about its target. `Ready` says only that the target is at fault.
+const INVALID_TARGET: &str = "InvalidTarget";
+
+/// Rule sets that a message names.
+const NAMED: usize = 3;
+
+/// The rule sets, as far as they matter here.
+#[derive(Debug, Deserialize)]
+pub(crate) struct RuleSets {
+    items: Vec<RuleSet>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RuleSet {
+    metadata: Metadata,
+    spec: Spec,
+    status: Status,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    name: String,
+    generation: Option<i64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    component: String,
+    target: Target,
+    rules: Vec<Rule>,
+    namespaces: Vec<String>,
+    labels: BTreeMap<String, Value>,
+    label_expressions: Vec<LabelExpression>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct LabelExpression {
+    key: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Target {
+    group: String,
+    version: String,
+    resource: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Rule {
+    operation: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    conditions: Vec<Condition>,
+    observed_generation: Option<i64>,
+}
+
+/// Whether operations that are meant would be seen.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// They would.
+    Clear,
+    /// They would not, or not all, and that will not change by itself.
+    Blind(String),
+    /// They would not, or not all, for now.
+    Dim(String),
+}
+
+impl RuleSets {
+    /// Asks for all of them.
+    pub(crate) async fn read(server: &Server) -> Result<Self, Problem> {
+        let plural = ruleset::PLURAL;
+        let uri = format!("/apis/{GROUP}/{VERSION}/{plural}");
+        server.get(&uri, &format!("{plural}.{GROUP}"), None).await
+    }
+
+    /// Whether an operation that `filters` select would be seen. `completeness` is what the
+    /// server says of the list; rule sets in `ignored` do not count.
+    pub(crate) fn sight(
+        &self,
+        filters: &Filters,
+        completeness: &ListCompleteness,
+        ignored: &[String],
+    ) -> Sight {
+        if self.items.is_empty() {
+            return Sight::Blind(format!(
+                "no OperationRuleSet is installed, so nothing is looked for; for all that ship: \
+                 kubectl apply -k {HOME}/rules"
+            ));
+        }
+        if let Some(unseen) = self.unseen(filters) {
+            return Sight::Blind(unseen);
+        }
+        let relevant: Vec<&RuleSet> = self.items.iter().filter(|it| it.finds(filters)).collect();
+        // The cluster does not serve the API group, so no such object exists.
+        let served: Vec<&RuleSet> = relevant
+            .iter()
+            .copied()
+            .filter(|it| !it.is_without_group())
+            .collect();
+        if served.is_empty() {
+            return Sight::Blind(format!(
+                "the cluster serves none of the resources of {}",
+                names(relevant.iter().map(|it| it.metadata.name.as_str()))
+            ));
+        }
+        let counted: Vec<&RuleSet> = served
+            .into_iter()
+            .filter(|it| !ignored.contains(&it.metadata.name))
+            .collect();
+        if counted.is_empty() {
+            return Sight::Blind(
+                "all rule sets that detect such operations are ignored".to_owned(),
+            );
+        }
+        let unseen = counted.iter().filter(|it| !it.is_current());
+        let unseen: Vec<&str> = unseen.map(|it| it.metadata.name.as_str()).collect();
+        if !unseen.is_empty() {
+            let unseen = names(unseen.into_iter());
+            return Sight::Dim(format!("the server has not seen rule set {unseen} yet"));
+        }
+        match completeness {
+            ListCompleteness::Incomplete(Incomplete::NotWorking(sets)) => {
+                not_working(sets, &counted, ignored)
+            }
+            ListCompleteness::Incomplete(other) => Sight::Dim(other.to_string()),
+            ListCompleteness::Complete => Sight::Clear,
+            ListCompleteness::NotStated => not_ready(&counted),
+        }
+    }
+
+    /// A name in `ignored` that no rule set has.
+    pub(crate) fn unknown<'a>(&self, ignored: &'a [String]) -> Option<&'a String> {
+        let is_there = |name: &String| self.items.iter().any(|it| it.metadata.name == *name);
+        ignored.iter().find(|name| !is_there(name))
+    }
+}
+
+/// The same for a user who may not read rule sets. The server's warning covers all rule
+/// sets of the namespaces, but nothing tells whether a filter can match anything.
+pub(crate) fn sight_without_rule_sets(
+    filters: &Filters,
+    completeness: &ListCompleteness,
+    refused: &Problem,
+) -> Sight {
+    let only_namespace = filters.component.is_empty()
+        && filters.kind.is_empty()
+        && filters.operation.is_empty()
+        && filters.selector.is_none();
+    match completeness {
+        ListCompleteness::Incomplete(incomplete) => Sight::Dim(incomplete.to_string()),
+        ListCompleteness::Complete if only_namespace => Sight::Clear,
+        ListCompleteness::Complete => Sight::Blind(format!(
+            "{refused}; without that, only --namespace can be used as a filter"
+        )),
+        ListCompleteness::NotStated => Sight::Blind(refused.to_string()),
+    }
+}
+
+/// An older server does not say whether its lists are complete, so the status of the rule
+/// sets decides.
+fn not_ready(counted: &[&RuleSet]) -> Sight {
+    let mut reasons = counted
+        .iter()
+        .filter(|it| it.ready().is_none_or(|ready| ready.status != "True"))
+        .map(|it| format!("{}{}", it.metadata.name, it.why()));
+    match reasons.next() {
+        None => Sight::Clear,
+        Some(first) => Sight::Dim(format!("a rule set is not working: {first}")),
+    }
+}
+
+/// What follows from rule sets that do not work, where only `counted` ones matter.
+fn not_working(sets: &NotWorking, counted: &[&RuleSet], ignored: &[String]) -> Sight {
+    let mut reasons = Vec::new();
+    for named in &sets.named {
+        let own = counted.iter().find(|it| it.metadata.name == named.name);
+        if let Some(rule_set) = own {
+            let why = rule_set.why();
+            reasons.push(format!("{} ({}{why})", named.name, named.reason));
+        }
+    }
+    // The text of a warning names ten.
+    let unnamed = sets.count.saturating_sub(sets.named.len());
+    if unnamed > 0 {
+        reasons.push(format!("{unnamed} more"));
+    }
+    if reasons.is_empty() {
+        return Sight::Clear;
+    }
+    let ignoring = if ignored.is_empty() {
+        "; wait without them: --ignore-rule-set NAME"
+    } else {
+        ""
+    };
+    Sight::Dim(format!(
+        "rule sets are not working: {}; see: kubectl get {}.{GROUP}{ignoring}",
+        reasons.join(", "),
+        ruleset::PLURAL
+    ))
+}
+
+impl RuleSets {
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Whether one may find an operation that is meant.
+    pub(crate) fn look_for(&self, filters: &Filters) -> bool {
+        self.items.iter().any(|it| it.finds(filters))
+    }
+
+    /// Whether one that has a target watches this kind.
+    pub(crate) fn watch(&self, kind: &ChosenKind) -> bool {
+        let filters = FilterValue::Kind(kind).alone();
+        let mut items = self.items.iter();
+        items.any(|it| it.finds(&filters) && !it.is_without_target())
+    }
+
+    /// The components of all.
+    pub(crate) fn components(&self) -> impl Iterator<Item = &str> {
+        self.items.iter().map(|it| it.spec.component.as_str())
+    }
+
+    /// The operations that all look for.
+    pub(crate) fn operations(&self) -> impl Iterator<Item = &str> {
+        let rules = self.items.iter().flat_map(|it| &it.spec.rules);
+        rules.map(|it| it.operation.as_str())
+    }
+
+    /// The plurals of the targets that the cluster has.
+    pub(crate) fn resources(&self) -> impl Iterator<Item = &str> {
+        let there = self.items.iter().filter(|it| !it.is_without_target());
+        there.map(|it| it.spec.target.resource.as_str())
+    }
+
+    /// What no rule set looks for. Each value of a flag needs a rule set: with `-k vm,pod`
+    /// the pods are not quiet because a rule set looks at machines.
+    pub(crate) fn unseen(&self, filters: &Filters) -> Option<String> {
+        let values = filters.values();
+        let alone = values.iter().find(|it| !self.look_for(&it.alone()));
+        let together = || {
+            let mut values = values.iter();
+            values.find(|it| !self.look_for(&it.put_into(filters.clone())))
+        };
+        let Some(value) = alone.or_else(together) else {
+            return self.unlabelled(filters);
+        };
+        let beside = if alone.is_some() || values.len() == 1 {
+            ""
+        } else {
+            " beside the other filters"
+        };
+        let vague = match value {
+            FilterValue::Kind(kind) if kind.is_vague() => {
+                "; the cluster does not say what kinds it has, so give its full name"
+            }
+            _ => "",
+        };
+        Some(format!(
+            "no OperationRuleSet looks for such operations: check {value}{beside}{vague}"
+        ))
+    }
+
+    /// A label of the selector that no operation has: nothing would be found by it.
+    pub(crate) fn unlabelled(&self, filters: &Filters) -> Option<String> {
+        let keys = keys(filters.selector.as_deref()?);
+        let mut unknown = keys.filter(|key| {
+            let own = key.strip_prefix(labels::PREFIX);
+            let servers = own.is_some_and(|it| labels::SERVER_SUFFIXES.contains(&it));
+            let mut relevant = self.items.iter().filter(|it| it.finds(filters));
+            !servers && !relevant.any(|it| it.labels(key))
+        });
+        unknown.next().map(|key| {
+            format!(
+                "neither the server nor an OperationRuleSet gives such operations a label {key:?}: check --selector"
+            )
+        })
+    }
+}
+
+/// The keys of a label selector that the server has understood.
+fn keys(selector: &str) -> impl Iterator<Item = &str> {
+    let mut within = 0_usize;
+    let requirements = selector.split(move |c: char| {
+        match c {
+            '(' => within += 1,
+            ')' => within = within.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && within == 0
+    });
+    let is_space = |c: char| c.is_ascii_whitespace();
+    let ends = move |c: char| is_space(c) || matches!(c, '=' | '!' | '<' | '>' | '(');
+    requirements
+        .map(move |it| it.trim_start_matches(|c: char| is_space(c) || c == '!'))
+        .map(move |it| it.split(ends).next().unwrap_or_default())
+        .filter(|key| !key.is_empty())
+}
+
+impl RuleSet {
+    /// Whether it may find an operation that is meant.
+    fn finds(&self, filters: &Filters) -> bool {
+        let one_of = |wanted: &[String], value: &str| {
+            wanted.is_empty() || wanted.iter().any(|it| it.eq_ignore_ascii_case(value))
+        };
+        let spec = &self.spec;
+        let namespace =
+            |namespace: &String| spec.namespaces.is_empty() || spec.namespaces.contains(namespace);
+        let target = Gvr {
+            group: spec.target.group.clone(),
+            version: spec.target.version.clone(),
+            resource: spec.target.resource.clone(),
+        };
+        one_of(&filters.component, &spec.component)
+            && (filters.kind.is_empty() || filters.kind.iter().any(|it| it.is_target(&target)))
+            && (filters.operation.is_empty()
+                || spec
+                    .rules
+                    .iter()
+                    .any(|it| one_of(&filters.operation, &it.operation)))
+            && filters.namespace.as_ref().is_none_or(namespace)
+    }
+
+    /// Whether it gives operations a label with this key.
+    fn labels(&self, key: &str) -> bool {
+        let mut computed = self.spec.label_expressions.iter();
+        self.spec.labels.contains_key(key) || computed.any(|it| it.key == key)
+    }
+
+    fn condition(&self, type_: &str) -> Option<&Condition> {
+        self.status.conditions.iter().find(|it| it.type_ == type_)
+    }
+
+    fn ready(&self) -> Option<&Condition> {
+        self.condition("Ready")
+    }
+
+    fn is_current(&self) -> bool {
+        self.metadata.generation.is_none()
+            || self.status.observed_generation == self.metadata.generation
+    }
+
+    /// Whether the cluster does not serve the API group of the target.
+    fn is_without_group(&self) -> bool {
+        self.target_is(&[ruleset::GROUP_NOT_SERVED])
+    }
+
+    /// Whether the cluster does not serve the target, whatever it lacks.
+    fn is_without_target(&self) -> bool {
+        self.target_is(&[ruleset::GROUP_NOT_SERVED, ruleset::NOT_SERVED])
+    }
+
+    /// Whether its target is invalid now for one of these reasons.
+    fn target_is(&self, reasons: &[&str]) -> bool {
+        let target = self.condition(INVALID_TARGET);
+        let mut invalid = target.iter().filter(|it| it.status == "True");
+        self.is_current() && invalid.any(|it| reasons.contains(&it.reason.as_str()))
+    }
+
+    /// What its status says beside the reason, as the end of a parenthesis.
+    fn why(&self) -> String {
+        match self.ready() {
+            Some(ready) if ready.status != "True" && !ready.message.is_empty() => {
+                format!(": {}", ready.message)
+            }
+            _ => String::new(),
+        }
+    }
+}
+
+fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let all: Vec<&str> = names.collect();
+    let shown = all[..all.len().min(NAMED)].join(", ");
+    match all.len().saturating_sub(NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ifo_api::completeness::Named;
+    use serde_json::{Value, json};
+
+    fn condition(type_: &str, status: &str, reason: &str) -> Value {
+        json!({
+            "type": type_, "status": status, "reason": reason, "message": "because",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        })
+    }
+
+    fn rule_set(name: &str, status: &str, reason: &str) -> Value {
+        json!({
+            "metadata": {"name": name, "generation": 2},
+            "spec": {
+                "component": name, "rules": [{"operation": "Migrating"}], "namespaces": [],
+                "target": {"group": "kubevirt.io", "version": "v1", "resource": "virtualmachines"},
+            },
+            "status": {
+                "observedGeneration": 2,
+                "conditions": [condition("Ready", status, reason)],
+            },
+        })
+    }
+
+    /// As the server writes one whose target the cluster does not serve.
+    fn without_target(name: &str) -> Value {
+        let mut rule_set = rule_set(name, "False", "InvalidTarget");
+        rule_set["status"]["conditions"] = json!([
+            condition("Ready", "False", "InvalidTarget"),
+            condition("InvalidTarget", "True", "GroupNotServed"),
+            condition("Validated", "True", "RulesCompiled"),
+        ]);
+        rule_set
+    }
+
+    fn sight(items: &[Value], filters: &Filters) -> Sight {
+        let rule_sets: RuleSets = serde_json::from_value(json!({ "items": items })).unwrap();
+        rule_sets.sight(filters, &ListCompleteness::Complete, &[])
+    }
+
+    fn of(component: &str) -> Filters {
+        Filters {
+            component: vec![component.to_owned()],
+            ..Filters::default()
+        }
+    }
+
+    #[test]
+    fn without_rule_sets_nothing_can_be_told() {
+        let all = Filters::default();
+        assert!(matches!(sight(&[], &all), Sight::Blind(_)));
+        let watching = rule_set("a", "True", "Watching");
+        assert_eq!(sight(std::slice::from_ref(&watching), &all), Sight::Clear);
+        assert!(matches!(sight(&[watching], &of("other")), Sight::Blind(_)));
+    }
+
+    /// What the server says of rule sets that do not work.
+    fn warning(count: usize, names: &[&str]) -> Incomplete {
+        let named = names.iter().map(|name| Named {
+            name: (*name).to_owned(),
+            reason: "evaluation fails on 3 objects".to_owned(),
+        });
+        Incomplete::NotWorking(NotWorking {
+            count,
+            total: 61,
+            named: named.collect(),
+        })
+    }
+
+    fn warned(items: &[Value], filters: &Filters, warning: &Incomplete, ignored: &[&str]) -> Sight {
+        let rule_sets: RuleSets = serde_json::from_value(json!({ "items": items })).unwrap();
+        let ignored: Vec<String> = ignored.iter().map(|&it| it.to_owned()).collect();
+        rule_sets.sight(
+            filters,
+            &ListCompleteness::Incomplete(warning.clone()),
+            &ignored,
+        )
+    }
+
+    #[test]
+    fn rule_set_that_does_not_work_is_named_with_the_failure() {
+        let items = [
+            rule_set("a", "True", "Watching"),
+            rule_set("b", "False", "EvaluationFailed"),
+        ];
+        let all = Filters::default();
+        let Sight::Dim(why) = warned(&items, &all, &warning(1, &["b"]), &[]) else {
+            panic!("b does not work");
+        };
+        assert!(
+            why.contains("b (evaluation fails on 3 objects: because)"),
+            "{why}"
+        );
+        assert!(why.contains("--ignore-rule-set"), "{why}");
+        // The same status elsewhere does not count: only the server knows the namespaces.
+        assert_eq!(sight(&items, &all), Sight::Clear);
+        // It finds no such operation.
+        assert_eq!(
+            warned(&items, &of("A"), &warning(1, &["b"]), &[]),
+            Sight::Clear
+        );
+    }
+
+    #[test]
+    fn status_decides_where_the_server_does_not_say_whether_lists_are_complete() {
+        let items = [
+            rule_set("a", "True", "Watching"),
+            rule_set("b", "False", "WatchFailed"),
+        ];
+        let rule_sets: RuleSets = serde_json::from_value(json!({ "items": items })).unwrap();
+        let said = |filters: &Filters| rule_sets.sight(filters, &ListCompleteness::NotStated, &[]);
+        assert_eq!(said(&of("a")), Sight::Clear);
+        assert!(matches!(said(&of("b")), Sight::Dim(why) if why.contains("b: because")));
+    }
+
+    #[test]
+    fn ignored_rule_set_does_not_count() {
+        let items = [
+            rule_set("a", "True", "Watching"),
+            rule_set("b", "False", "EvaluationFailed"),
+        ];
+        let all = Filters::default();
+        assert_eq!(
+            warned(&items, &all, &warning(1, &["b"]), &["b"]),
+            Sight::Clear
+        );
+        let both = warned(&items, &all, &warning(2, &["a", "b"]), &["b"]);
+        assert!(matches!(both, Sight::Dim(why) if why.contains("working: a (")));
+        // Of a rule set without a name nobody can say that it is ignored.
+        let more = warned(&items, &all, &warning(3, &["b"]), &["b"]);
+        assert!(matches!(more, Sight::Dim(why) if why.contains("2 more")));
+        let none = warned(&items, &of("b"), &warning(1, &["b"]), &["b"]);
+        assert!(matches!(none, Sight::Blind(why) if why.contains("are ignored")));
+    }
+
+    #[test]
+    fn user_who_may_not_read_rule_sets_relies_on_the_warning() {
+        let refused = Problem::Forbidden {
+            verb: "list",
+            resource: "operationrulesets.ifo.kubevirt.io".to_owned(),
+            namespace: None,
+            user: None,
+        };
+        let own = Filters {
+            namespace: Some("shop".to_owned()),
+            ..Filters::default()
+        };
+        let sight = |filters: &Filters, said: &ListCompleteness| {
+            sight_without_rule_sets(filters, said, &refused)
+        };
+        let complete = ListCompleteness::Complete;
+        assert_eq!(sight(&own, &complete), Sight::Clear);
+        let incomplete = ListCompleteness::Incomplete(warning(1, &[]));
+        assert!(matches!(sight(&own, &incomplete), Sight::Dim(_)));
+        // It may be a typo.
+        assert!(matches!(sight(&of("kubvirt"), &complete), Sight::Blind(_)));
+        // An older server warns of nothing.
+        assert!(matches!(
+            sight(&own, &ListCompleteness::NotStated),
+            Sight::Blind(_)
+        ));
+    }
+
+    #[test]
+    fn a_status_about_an_older_generation_does_not_count() {
+        let mut stale = rule_set("a", "True", "Watching");
+        stale["metadata"]["generation"] = json!(3);
+        assert!(matches!(
+            sight(&[stale], &Filters::default()),
+            Sight::Dim(_)
+        ));
+        let unseen = json!({"metadata": {"name": "a", "generation": 1}, "spec": {"component": "a", "rules": []}});
+        assert!(matches!(
+            sight(&[unseen], &Filters::default()),
+            Sight::Dim(_)
+        ));
+    }
+
+    #[test]
+    fn a_target_that_the_cluster_does_not_have_is_quiet() {
+        let missing = without_target("a");
+        let watching = rule_set("b", "True", "Watching");
+        let all = Filters::default();
+        assert_eq!(sight(&[missing.clone(), watching], &all), Sight::Clear);
+        assert!(matches!(sight(&[missing], &all), Sight::Blind(_)));
+    }
+
+    #[test]
+    fn a_target_that_is_refused_for_another_reason_counts() {
+        for reason in ["ClusterScoped", "NotServed"] {
+            let mut refused = without_target("a");
+            refused["status"]["conditions"][1]["reason"] = json!(reason);
+            let items = [refused, rule_set("b", "True", "Watching")];
+            let told = warned(&items, &of("a"), &warning(1, &["a"]), &[]);
+            assert!(matches!(told, Sight::Dim(_)), "{reason}");
+        }
+    }
+
+    #[test]
+    fn keys_of_a_selector_are_told_from_its_values() {
+        let all: Vec<&str> =
+            keys("a.b/c=d, e in (f,g) ,!h,i notin(j),k!=l,m>3 , ! n,o==,p , q").collect();
+        assert_eq!(all, ["a.b/c", "e", "h", "i", "k", "m", "n", "o", "p", "q"]);
+        assert_eq!(keys("").count(), 0);
+    }
+
+    #[test]
+    fn a_label_needs_somebody_who_gives_it() {
+        let mut labelled = rule_set("a", "True", "Watching");
+        labelled["spec"]["labels"] = json!({"team": "x"});
+        labelled["spec"]["labelExpressions"] =
+            json!([{"key": "ifo.kubevirt.io/correlation-group", "expression": "'x'"}]);
+        let items = [labelled, rule_set("b", "True", "Watching")];
+        let by = |selector: &str| Filters {
+            selector: Some(selector.to_owned()),
+            ..Filters::default()
+        };
+        for selector in [
+            "ifo.kubevirt.io/subject-kind=Deployment,team in (x,y)",
+            "ifo.kubevirt.io/correlation-group=x",
+            "",
+        ] {
+            assert_eq!(sight(&items, &by(selector)), Sight::Clear, "{selector}");
+        }
+        for (selector, key) in [
+            (
+                "ifo.kubevirt.io/subjct-kind=Deployment",
+                "ifo.kubevirt.io/subjct-kind",
+            ),
+            ("team=x,taem=x", "taem"),
+            (
+                "!ifo.kubevirt.io/correlation-role",
+                "ifo.kubevirt.io/correlation-role",
+            ),
+        ] {
+            let Sight::Blind(why) = sight(&items, &by(selector)) else {
+                panic!("nothing has {key}");
+            };
+            assert!(why.contains(&format!("{key:?}")), "{why}");
+        }
+        let component = vec!["b".to_owned()];
+        let others = Filters {
+            component,
+            ..by("team=x")
+        };
+        assert!(matches!(sight(&items, &others), Sight::Blind(_)));
+    }
+
+    #[test]
+    fn each_kind_component_and_operation_needs_somebody_who_looks() {
+        let items = [rule_set("a", "True", "Watching")];
+        let chosen = |kinds: &[&str]| Filters {
+            kind: kinds.iter().map(|it| it.parse().unwrap()).collect(),
+            ..Filters::default()
+        };
+        assert_eq!(sight(&items, &chosen(&["VirtualMachine"])), Sight::Clear);
+        for kinds in [&["Pod"][..], &["VirtualMachine", "Pod"]] {
+            let Sight::Blind(why) = sight(&items, &chosen(kinds)) else {
+                panic!("nobody looks at pods");
+            };
+            assert!(why.contains("check --kind Pod"), "{why}");
+        }
+        let mut both = of("a");
+        both.component.push("b".to_owned());
+        assert!(matches!(sight(&items, &both), Sight::Blind(_)));
+    }
+}

@@ -1,0 +1,63 @@
+//! `roles`: the rights that rule sets need.
+
+use super::rules;
+
+const ROLE: &str = "\
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  labels:
+    ifo.kubevirt.io/aggregate-to-targets: \"true\"
+  name: ifo-rule-set-widget-rules
+rules:
+- apiGroups:
+  - example.io
+  resources:
+  - widgets
+  verbs:
+  - get
+  - list
+  - watch
+";
+
+#[test]
+fn the_role_has_what_the_targets_need_and_no_more() {
+    let said = rules(&["roles", "rules"]);
+    assert_eq!((said.code, said.err.as_str()), (0, ""));
+    assert_eq!(said.out, ROLE);
+    let said = rules(&["roles", "rules", "rules/optional.yaml", "--name", "mine"]);
+    let expected = ROLE.replace("ifo-rule-set-widget-rules", "mine");
+    let expected = expected.replace("  - widgets\n", "  - gadgets\n  - widgets\n");
+    assert_eq!((said.code, said.out), (0, expected));
+}
+
+/// Rule packs have a role for their component, whose rights would be lost with its place.
+#[test]
+fn the_role_takes_the_place_of_no_rule_packs_role() {
+    let pack = concat!(env!("CARGO_MANIFEST_DIR"), "/../../rules/kubevirt/");
+    let said = rules(&["roles", &format!("{pack}/virtualmachines.yaml")]);
+    assert!(
+        said.out
+            .contains("  name: ifo-rule-set-vm-lifecycle-rules\n"),
+        "{}",
+        said.out
+    );
+    let shipped = std::fs::read_to_string(format!("{pack}/clusterrole.yaml")).unwrap();
+    assert!(
+        shipped.contains("  name: ifo-rules-kubevirt\n"),
+        "{shipped}"
+    );
+}
+
+#[test]
+fn the_role_can_be_json() {
+    let role = rules(&["roles", "rules", "-O", "json"]).json();
+    assert_eq!(role["kind"], "ClusterRole");
+    assert_eq!(role["rules"][0]["resources"][0], "widgets");
+}
+
+#[test]
+fn without_a_rule_set_there_is_no_role() {
+    let said = rules(&["roles", "wrong.yaml"]);
+    assert_eq!((said.code, said.out.as_str()), (1, ""));
+}

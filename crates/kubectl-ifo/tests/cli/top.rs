@@ -1,0 +1,250 @@
+//! `top` on a terminal, against a demo.
+
+use super::cluster::{cluster, said};
+use super::sibling::sibling;
+use super::terminal::{DEADLINE, Terminal};
+use portable_pty::CommandBuilder;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const RULES: &str = r#"{
+    "apiVersion": "ifo.kubevirt.io/v1alpha1",
+    "kind": "OperationRuleSet",
+    "metadata": {"name": "vm-rules"},
+    "spec": {
+        "component": "tests",
+        "target": {"group": "kubevirt.io", "version": "v1", "resource": "virtualmachines"},
+        "rules": [{
+            "operation": "Migrating",
+            "expression": "object.status.printableStatus == 'Migrating'",
+            "message": "'to another node'"
+        }]
+    }
+}"#;
+
+/// A demo whose objects are files; it is killed when this is dropped.
+struct Demo {
+    child: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Demo {
+    fn start(machines: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::create_dir(path("objects")).unwrap();
+        std::fs::create_dir(path("rules")).unwrap();
+        std::fs::write(path("rules/rules.json"), RULES).unwrap();
+        let child = Command::new(sibling(env!("CARGO_BIN_EXE_kubectl-ifo"), "ifo-apiserver"))
+            .args(["demo", "--debounce-threshold=0", "--kubeconfig-out"])
+            .arg(path("kubeconfig"))
+            .arg("--objects")
+            .arg(path("objects"))
+            .arg("--rules")
+            .arg(path("rules"))
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let demo = Self { child, folder };
+        for name in machines {
+            demo.machine(name, "Migrating");
+        }
+        let started = Instant::now();
+        while !demo.kubeconfig().exists() {
+            assert!(started.elapsed() < DEADLINE, "no demo");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        demo
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("kubeconfig")
+    }
+
+    /// A VM in a state.
+    fn machine(&self, name: &str, state: &str) {
+        let text = format!(
+            "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata:\n  name: {name}\n  \
+             namespace: shop\nstatus:\n  printableStatus: {state}\n"
+        );
+        // At once, as editors do, and not under a name that counts.
+        let temporary = self.folder.path().join(format!("{name}.new"));
+        std::fs::write(&temporary, text).unwrap();
+        let path = self.folder.path().join(format!("objects/{name}.yaml"));
+        std::fs::rename(&temporary, path).unwrap();
+    }
+
+    fn stop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    fn top(&self, args: &[&str]) -> Terminal {
+        Terminal::start(top(&self.kubeconfig(), args), 80, 24)
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn top(kubeconfig: &Path, args: &[&str]) -> CommandBuilder {
+    let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
+    command.args(["top", "--kubeconfig"]);
+    command.arg(kubeconfig);
+    command.args(args);
+    command
+}
+
+#[test]
+fn operations_come_and_go_are_filtered_opened_and_left_behind() {
+    let demo = Demo::start(&["database-0", "web-0"]);
+    let mut top = demo.top(&[]);
+    top.shows(&["2 progressing", "live", "VirtualMachine/web-0"]);
+    assert!(top.is(|screen| screen.alternate_screen() && screen.hide_cursor()));
+    demo.machine("web-1", "Migrating");
+    top.shows(&["3 progressing", "VirtualMachine/web-1"]);
+    demo.machine("web-0", "Running");
+    top.shows(&["2 progressing"]);
+    top.hides(&["VirtualMachine/web-0"]);
+    // One that ended is still to be had.
+    top.type_text("c");
+    top.shows(&["VirtualMachine/web-0", "1 completed"]);
+    top.type_text("/data");
+    top.hides(&["VirtualMachine/web-0", "VirtualMachine/web-1"]);
+    top.type_text("\r\r");
+    top.shows(&["Component", "to another node", "Conditions"]);
+    top.resize(40, 10);
+    top.hides(&["Conditions"]);
+    top.shows(&["VirtualMachine/database-0", "Message"]);
+    top.resize(100, 30);
+    top.shows(&["Conditions"]);
+    top.type_text("\x1b");
+    top.shows(&["filter \"data\""]);
+    top.type_text("q");
+    assert!(top.restored().success());
+    // Nothing is left behind.
+    assert_eq!(top.text().trim(), "");
+}
+
+#[test]
+fn keys_and_signals_that_end_it_leave_the_terminal_as_it_was() {
+    let demo = Demo::start(&["web-0"]);
+    let mut top = demo.top(&[]);
+    top.shows(&["VirtualMachine/web-0"]);
+    top.type_text("/\x03");
+    assert!(top.restored().success());
+    for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129), ("QUIT", 131)] {
+        let mut top = demo.top(&[]);
+        top.shows(&["VirtualMachine/web-0"]);
+        top.signal(signal);
+        assert_eq!(top.restored().exit_code(), code, "{signal}");
+    }
+}
+
+#[test]
+fn a_server_that_is_gone_is_told_and_quitting_works() {
+    let mut demo = Demo::start(&["web-0"]);
+    let mut top = demo.top(&[]);
+    top.shows(&["VirtualMachine/web-0", "live"]);
+    demo.stop();
+    top.shows(&["VirtualMachine/web-0", "lost ", "cannot reach the cluster"]);
+    top.type_text("q");
+    assert!(top.restored().success());
+}
+
+#[test]
+fn an_error_at_the_start_is_one_line_on_the_usual_screen() {
+    let mut demo = Demo::start(&[]);
+    demo.stop();
+    let mut top = demo.top(&[]);
+    assert_eq!(top.restored().exit_code(), 1);
+    top.shows(&["error: cannot reach the cluster"]);
+    let mut top = demo.top(&["--context", "none"]);
+    assert_eq!(top.restored().exit_code(), 1);
+    top.shows(&["error: there is no context \"none\""]);
+}
+
+#[test]
+fn a_kind_that_the_cluster_does_not_know_is_told_before_the_screen_is_taken() {
+    let (_runtime, address) = cluster(Vec::new());
+    let server = format!("http://{address}");
+    let args = ["--server", &server, "--kind", "Typo"];
+    let mut top = Terminal::start(top(Path::new("/dev/null"), &args), 80, 24);
+    assert_eq!(top.restored().exit_code(), 2);
+    top.shows(&["error: the cluster has no resource \"Typo\""]);
+}
+
+#[test]
+fn what_is_no_terminal_is_told_what_to_do() {
+    let said = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"))
+        .arg("top")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(said.status.code(), Some(2));
+    assert_eq!(String::from_utf8(said.stdout).unwrap(), "");
+    let error = String::from_utf8(said.stderr).unwrap();
+    assert_eq!(error.lines().count(), 1, "{error}");
+    assert!(error.contains("kubectl ifo list -w"), "{error}");
+}
+
+#[test]
+fn colour_is_there_unless_somebody_does_not_want_it() {
+    let demo = Demo::start(&["web-0"]);
+    let colored = |screen: &vt100::Screen| {
+        let (rows, cols) = screen.size();
+        (0..rows.get()).any(|row| {
+            (0..cols.get()).any(|col| {
+                screen.cell(row, col).is_some_and(|cell| {
+                    cell.fgcolor() != vt100::Color::Default
+                        || cell.bgcolor() != vt100::Color::Default
+                })
+            })
+        })
+    };
+    let mut top = demo.top(&[]);
+    top.shows(&["live", "VirtualMachine/web-0"]);
+    assert!(top.is(colored));
+    let mut top = demo.top(&["--no-color"]);
+    top.shows(&["live", "VirtualMachine/web-0"]);
+    assert!(!top.is(colored));
+}
+
+/// The demo of a folder serves no namespaces and no kinds but its own.
+#[test]
+fn wait_takes_namespaces_and_kinds_that_the_demo_does_not_serve() {
+    let demo = Demo::start(&["web-0"]);
+    let wait = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
+        command.env("KUBECONFIG", demo.kubeconfig());
+        let waited = said(command.args(["wait", "--timeout=0"]).args(args));
+        (waited.code, waited.err + &waited.out)
+    };
+    let started = Instant::now();
+    // Until one is in flight, and the rule set is known to be watched.
+    while wait(&[]).0 != 1 || wait(&["-c", "tests", "-n", "none"]).0 != 0 {
+        assert!(started.elapsed() < DEADLINE, "not in time");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for (args, code, told) in [
+        (&["-n", "nowhere"][..], 0, "idle: no operation in flight"),
+        (&["-n", "nowhere", "-k", "vm"], 0, "idle: "),
+        (&["-k", "VM"], 1, "not idle: VirtualMachine/web-0"),
+        (
+            &["-n", "nowhere", "-k", "vn"],
+            3,
+            "check --kind vn; the cluster does not say",
+        ),
+    ] {
+        let (got, text) = wait(args);
+        assert_eq!(got, code, "{args:?}: {text}");
+        assert!(text.contains(told), "{args:?}: {text}");
+    }
+}

@@ -1,7 +1,0 @@
-//! `kubectl-ifo`: the kubectl plugin.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    ifo::cli::run()
-}
