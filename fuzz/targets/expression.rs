@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| ifo::expression::fuzzing::expression(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| ifo_cel::fuzzing::expression(input));
