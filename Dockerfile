@@ -9,7 +9,7 @@ ENV RUSTFLAGS="-C target-feature=+crt-static"
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
     target="$(rustc -vV | sed -n 's/^host: //p')" && \
-    cargo build --locked --release --features vendored-openssl --target "$target" --bin ifo-apiserver && \
+    cargo build --locked --release --features vendored-openssl --target "$target" --package ifo --bin ifo-apiserver && \
     cp "target/$target/release/ifo-apiserver" /ifo-apiserver
 
 FROM gcr.io/distroless/static-debian12:nonroot

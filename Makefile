@@ -18,16 +18,16 @@ build: ## Build both binaries (release)
 	$(CARGO) build --locked --release $(FEATURES) --bins
 
 demo: ## Run the demo: no cluster needed
-	$(CARGO) run --locked --release $(FEATURES) --bin ifo-apiserver -- demo
+	$(CARGO) run --locked --profile demo $(FEATURES) --package ifo --bin ifo-apiserver -- demo
 
 test: ## Run all tests, end-to-end ones on a real kube-apiserver included
 	$(CARGO) test --locked $(FEATURES)
 
 soak-memory: ## Measure the memory of 60 targets with 5,000 objects of 20 KB each (6 GB, some minutes)
-	SOAK_OBJECTS=5000 $(CARGO) test --locked $(FEATURES) --test pipeline -- --nocapture sixty_targets
+	SOAK_OBJECTS=5000 $(CARGO) test --locked $(FEATURES) --package ifo --test pipeline -- --nocapture sixty_targets
 
-test-e2e: ## Run the end-to-end tests alone
-	$(CARGO) test --locked $(FEATURES) --test e2e
+test-e2e: ## Run the end-to-end tests, and those of the plugin's binary, which they use
+	$(CARGO) test --locked $(FEATURES) --test e2e --test cli
 
 setup-test-e2e: ## Start the test control plane and print its kubeconfig
 	@$(CONTROL_PLANE) run --detach
@@ -36,13 +36,13 @@ cleanup-test-e2e: ## Stop what setup-test-e2e started
 	@$(CONTROL_PLANE) stop
 
 lint: ## rustfmt, clippy, cargo-deny and gofmt/vet
-	$(CARGO) fmt --check
+	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked $(FEATURES) --all-targets -- -D warnings
 	$(CARGO) deny --config .deny.toml check bans licenses sources
 	cd tests/control-plane && test -z "$$(gofmt -l .)" && go vet -tags external ./...
 
 fmt: ## Format the code
-	$(CARGO) fmt
+	$(CARGO) fmt --all
 
 manifests: ## Generate the CRD from the Rust types; the catalogue's ClusterRoles and table from its rule sets
 	$(CARGO) run --locked $(FEATURES) --example manifests
@@ -57,7 +57,7 @@ docker-build: ## Build the image
 	docker build -t $(IMAGE) .
 
 install-plugin: ## Install kubectl-ifo and its completion into BINDIR, its man pages into MANDIR
-	$(CARGO) build --locked --release $(FEATURES) --bin kubectl-ifo
+	$(CARGO) build --locked --release --package kubectl-ifo
 	install -d "$(BINDIR)" "$(MANDIR)/man1"
 	install -m 0755 "$(TARGET)/release/kubectl-ifo" deploy/plugin/kubectl_complete-ifo "$(BINDIR)"
 	"$(BINDIR)/kubectl-ifo" __man "$(MANDIR)/man1"

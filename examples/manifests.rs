@@ -28,12 +28,12 @@ pub fn manifests() -> anyhow::Result<Vec<(String, String)>> {
     let crd = serde_saphyr::to_string(&schema::operation_rule_sets())?;
     let mut manifests = vec![(
         "deploy/crd/operationrulesets.yaml".to_owned(),
-        format!("# Generated from src/api/ruleset.rs by `make manifests`.\n{crd}"),
+        format!("# Generated from crates/api/src/ruleset.rs by `make manifests`.\n{crd}"),
     )];
     let crd = serde_saphyr::to_string(&schema::persisted_operations())?;
     manifests.push((
         "deploy/crd-persistence/inflightoperations.yaml".to_owned(),
-        format!("# Generated from src/api/persisted.rs by `make manifests`.\n{crd}"),
+        format!("# Generated from crates/api/src/persisted.rs by `make manifests`.\n{crd}"),
     ));
     let folders = sorted(&repository().join("rules"))?;
     let mut catalogue = Vec::new();

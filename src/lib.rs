@@ -4,16 +4,20 @@
 //! OperationRuleSet ──watch──▶ rules ──RuleBook(generation)──▶ observe: one feed per target
 //!                                                               │ raw JSON of one object
 //!                                                               ▼
-//!                                                            evaluate (expression)
+//!                                            ifo_engine::evaluate, with ifo_cel
 //!                                                               ▼
-//!                                                             track ──▶ index
-//!                                                                        │ Reader, Cursor
-//!                                    persist: custom resources, if wanted ◀┤
-//!                                                                        ▼
-//!                                          auth ──▶ serve: discovery, OpenAPI, get, list, watch
+//!                                        tracking: ifo_engine::track ──▶ index
+//!                                                                         │ Reader, Cursor
+//!                                     persist: custom resources, if wanted ◀┤
+//!                                                                         ▼
+//!                                           auth ──▶ serve: discovery, OpenAPI, get, list, watch
 //! ```
 //!
-//! The rooms below are in the order in which data walks through them. They meet
+//! This is the server. What it shares with the kubectl plugin is in `crates/`:
+//! [`ifo_api`] (wire types), [`ifo_cel`] (CEL), [`ifo_engine`] (rules, evaluation, the tracker)
+//! and [`ifo_client`] (the way to a cluster, files).
+//!
+//! The modules below are in the order in which data walks through them. They meet
 //! through [`ifo_api`] and small messages; only [`app`] knows all of them.
 
 pub mod rules;
