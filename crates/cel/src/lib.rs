@@ -1,11 +1,29 @@
-//! CEL. Enters: rule text and the JSON of one object. Leaves: compiled programs, the
-//! field paths they need, and their answers, equal to cel-go's. The only user of the
-//! `cel` crate; no type of it shows here.
+//! Kubernetes-flavoured CEL for controllers whose users write the expressions. The README
+//! has an introduction, the limits, and what differs from cel-go and Kubernetes.
 //!
-//! The crate parses. What it parsed is checked and made an op tree, which is walked
-//! for every answer: the crate's own interpreter differs from cel-go in ways that
-//! would each need a correction, allocates for every field it selects, and cannot be
-//! bounded in steps.
+//! 1. [`compile`] parses and type-checks a text. It returns a [`Program`].
+//! 2. [`Program::projection`] has the field paths that the program can read.
+//!    [`Doc::parse`] decodes only those from the JSON of an object.
+//! 3. The methods of [`Program`] evaluate it in a [`Scope`], within a [`Budget`]. The
+//!    answers equal those of cel-go. A [`Failure`] quotes no value of the object.
+//!
+//! ```
+//! use ifo_cel::{Budget, Doc, Environment, Failure, Kind, Scope, compile};
+//! use jiff::Timestamp;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let program = compile("object.spec.replicas > 2", Kind::Bool, &Environment::default())?;
+//! let doc = Doc::parse(br#"{"spec": {}}"#, program.projection())?;
+//! let mut budget = Budget { left: 1_000 };
+//! let answer = program.test(&mut Scope::new(&doc, Timestamp::now(), &mut budget));
+//! assert!(matches!(answer, Err(Failure::Missing(_))));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The crate `cel` parses; no type of it is public here. A tree of ops of this crate's own
+//! is evaluated. The interpreter of `cel` is not used, because it differs from cel-go in
+//! many places, allocates for every field that it selects, and has no limit on its steps.
 
 mod answer;
 mod check;
@@ -38,6 +56,11 @@ mod value;
 #[cfg(test)]
 mod tests;
 
+/// The examples of the README, compiled and run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -63,8 +86,8 @@ use self::value::{V, charge, steps};
 #[derive(Clone, Debug)]
 pub struct Program(Arc<Compiled>);
 
-/// Compiles and checks `source` (bounded in length, depth and time). `environment` has
-/// the names it may use; evaluating it needs the same in its [`Scope`].
+/// Compiles and type-checks `source`, which may have 4,096 bytes and 250 levels. It may use
+/// the names in `environment`. The [`Scope`] that it is evaluated in needs the same ones.
 ///
 /// # Errors
 /// The first thing wrong with `source`: its syntax, a name or function that is not
@@ -78,7 +101,7 @@ pub fn compile(
 }
 
 impl PartialEq for Program {
-    /// Whether they answer the same at the same price, where they have the same variables.
+    /// Whether both give the same answers at the same cost, if they have the same variables.
     /// White space, comments and parentheses of the source make no difference.
     fn eq(&self, other: &Self) -> bool {
         let (a, b) = (&self.0, &other.0);
@@ -92,14 +115,14 @@ impl Program {
         &self.0.source
     }
 
-    /// The field paths of `object` that evaluating it can read.
+    /// The field paths of `object` that an evaluation can read.
     pub fn projection(&self) -> &Projection {
         &self.0.projection
     }
 
-    /// The field paths that evaluating a [`Kind::List`] program can read where of its
-    /// items only what `readers` read is needed: less than [`Self::projection`], which
-    /// keeps them whole. `environment` is what it was compiled against.
+    /// The field paths that an evaluation of a [`Kind::List`] program can read, if only
+    /// `readers` read its items. [`Self::projection`] has the whole items, and so more paths.
+    /// `environment` is the one that the program was compiled with.
     pub fn items_projection<'p>(
         &self,
         environment: &Environment,
@@ -120,7 +143,7 @@ impl Program {
         }
     }
 
-    /// Whether evaluating it, or a variable it uses, can read `now`.
+    /// Whether an evaluation can read `now`, directly or through a variable.
     pub fn reads_now(&self) -> bool {
         self.0.reads_now
     }
@@ -128,7 +151,7 @@ impl Program {
     /// Evaluates a [`Kind::Bool`] program.
     ///
     /// # Errors
-    /// If a field is missing, a value is of a wrong type, or the budget is spent.
+    /// If a field is missing, a value has a wrong type, or the budget is exhausted.
     pub fn test(&self, scope: &mut Scope<'_>) -> Result<bool, Failure> {
         match self.run(scope)? {
             V::Bool(value) => Ok(value),
@@ -147,9 +170,9 @@ impl Program {
         }
     }
 
-    /// Evaluates a [`Kind::Progress`] program: percent, rounded down, what is less than
-    /// 0 or more than 100 cut to that. None for null and for text that is no number,
-    /// such as `N/A`.
+    /// Evaluates a [`Kind::Progress`] program to whole percent, rounded down. A number below
+    /// 0 is 0, and one above 100 is 100. None for null, and for text that is no number, such
+    /// as `N/A`.
     ///
     /// # Errors
     /// As [`Self::test`]; also for a double that is not finite.
@@ -173,7 +196,7 @@ impl Program {
         answer::key(&self.run(scope)?)
     }
 
-    /// Evaluates a [`Kind::List`] program to its elements, each at the price of a step.
+    /// Evaluates a [`Kind::List`] program to its elements. Each costs one step.
     ///
     /// # Errors
     /// As [`Self::test`].
@@ -205,7 +228,7 @@ impl Program {
     }
 }
 
-/// Why a text is not a valid expression, worded as cel-go words it.
+/// Why a text is not a valid expression, in the words of cel-go.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {message}")]
 pub struct CompileError {
@@ -217,13 +240,13 @@ pub struct CompileError {
     pub column: usize,
 }
 
-/// Steps that may still be spent on one object. A step is an element that a
-/// comprehension visits, or as much work of another sort: at most some 300 ns.
+/// The steps that evaluations may still take. A step is an element that a comprehension
+/// visits, or as much work of another sort. In a release build it takes at most about 300 ns.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     /// Steps left.
     pub left: u64,
 }
 
-/// Steps for one object, all rules together.
+/// A budget for all expressions on one object together: about 30 ms at worst.
 pub const STEPS_PER_OBJECT: u64 = 100_000;

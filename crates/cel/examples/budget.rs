@@ -1,0 +1,54 @@
+//! Stops an expression that takes the square of the length of a list.
+//!
+//! A user of a controller can write such an expression by mistake or on purpose. It is
+//! short and its types fit. The budget stops it on a long list.
+
+use std::error::Error;
+use std::time::Instant;
+
+use ifo_cel::{Budget, Doc, Environment, Failure, Kind, STEPS_PER_OBJECT, Scope, compile};
+use jiff::Timestamp;
+
+/// Two loops visit each pair: cheap for ten elements, and a million steps for a thousand.
+const PAIRS: &str = "object.list.all(a, object.list.all(b, a == b || a != b))";
+
+fn main() -> Result<(), Box<dyn Error>> {
+    for length in [10, 100, 1_000, 100_000 - 1] {
+        let started = Instant::now();
+        let (outcome, spent) = evaluate(length)?;
+        let elapsed = started.elapsed();
+        match outcome {
+            Ok(answer) => println!("{length}: {answer} after {spent} steps, {elapsed:?}"),
+            // Not `false`: the answer is unknown.
+            Err(Failure::Budget) => println!("{length}: stopped after {spent} steps, {elapsed:?}"),
+            Err(failure) => return Err(failure.into()),
+        }
+    }
+    Ok(())
+}
+
+/// The answer for a list of so many numbers, and its cost.
+fn evaluate(length: u32) -> Result<(Result<bool, Failure>, u64), Box<dyn Error>> {
+    let program = compile(PAIRS, Kind::Bool, &Environment::default())?;
+    let list: Vec<_> = (0..length).collect();
+    let json = serde_json::json!({ "list": list }).to_string();
+    let doc = Doc::parse(json.as_bytes(), program.projection())?;
+    let mut budget = Budget {
+        left: STEPS_PER_OBJECT,
+    };
+    let outcome = program.test(&mut Scope::new(&doc, Timestamp::now(), &mut budget));
+    Ok((outcome, STEPS_PER_OBJECT - budget.left))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lists_are_stopped_and_short_ones_answered() {
+        let outcome = |length| evaluate(length).expect("the expression is valid");
+        assert_eq!(outcome(10), (Ok(true), 111));
+        assert_eq!(outcome(1_000), (Err(Failure::Budget), STEPS_PER_OBJECT));
+        main().expect("the expression is valid");
+    }
+}

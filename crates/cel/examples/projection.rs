@@ -1,0 +1,106 @@
+//! Decodes of a large object only the fields that a set of expressions reads.
+//!
+//! A controller that watches thousands of objects compiles its expressions once, merges
+//! their projections, and decodes every object with the result. It can keep the decoded
+//! fields in place of the object.
+
+use std::error::Error;
+
+use ifo_cel::{Budget, Doc, Environment, Kind, Origins, Projection, Scope, Step, compile, fields};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+const EXPRESSIONS: [&str; 3] = [
+    "object.status.phase == 'Pending'",
+    "object.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')",
+    "object.spec.containers.all(c, has(c.resources.limits))",
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let json = pod().to_string();
+
+    println!("fields:");
+    for path in paths()? {
+        println!("  {path}");
+    }
+
+    let mut programs = Vec::new();
+    let mut projection = Projection::default();
+    // What the program itself needs, whatever the expressions read.
+    projection.add(&["metadata", "name"]);
+    for source in EXPRESSIONS {
+        let program = compile(source, Kind::Bool, &Environment::default())?;
+        projection.merge(program.projection());
+        programs.push(program);
+    }
+    let doc = Doc::parse(json.as_bytes(), &projection)?;
+    let kept = doc.to_json();
+    println!("object: {} bytes", json.len());
+    println!("decoded: {} bytes", kept.len());
+    assert!(kept.len() * 40 < json.len());
+
+    let mut budget = Budget { left: 1_000 };
+    let mut scope = Scope::new(&doc, Timestamp::now(), &mut budget);
+    for program in &programs {
+        println!("{}: {}", program.test(&mut scope)?, program.source());
+    }
+    Ok(())
+}
+
+/// The fields that the expressions name, for people. The projection follows them through
+/// variables and comprehensions, too, but does not print.
+fn paths() -> Result<Vec<String>, Box<dyn Error>> {
+    let mut paths = Vec::new();
+    for source in EXPRESSIONS {
+        for field in fields(source, &Origins::default())?.named {
+            let mut path = "object".to_owned();
+            for step in field.path {
+                match step {
+                    Step::Field(name) => path.extend([".", &name]),
+                    Step::Index | Step::Each => path.push_str("[*]"),
+                }
+            }
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    paths.dedup();
+    Ok(paths)
+}
+
+/// A pod as an API server sends it: most of it is environment, volumes and managed fields.
+fn pod() -> Value {
+    let environment: Vec<_> = (0..100)
+        .map(|index| json!({"name": format!("VARIABLE_{index}"), "value": "x".repeat(40)}))
+        .collect();
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "web-0",
+            "managedFields": [{"manager": "kubelet", "fieldsV1": {"f:status": "x".repeat(2_000)}}],
+        },
+        "spec": {
+            "containers": [{
+                "name": "web",
+                "env": environment,
+                "resources": {"limits": {"memory": "128Mi"}},
+            }],
+        },
+        "status": {
+            "phase": "Running",
+            "conditions": [
+                {"type": "PodScheduled", "status": "True", "lastProbeTime": null},
+                {"type": "Ready", "status": "True", "lastProbeTime": null},
+            ],
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_fraction_of_the_pod_is_enough() {
+        super::main().expect("the expressions and the pod are valid");
+    }
+}
