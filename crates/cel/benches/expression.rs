@@ -1,5 +1,5 @@
 //! Decoding and evaluating one object: the bar is 6 µs for a `VirtualMachine` of 5 KB
-//! and six rules.
+//! and six expressions.
 
 use std::hint::black_box;
 
@@ -9,7 +9,7 @@ use ifo_cel::{
 };
 use jiff::Timestamp;
 
-/// Six rules of the kind that watch a `VirtualMachine`.
+/// Six expressions of the kind that watch a `VirtualMachine`.
 const RULES: [&str; 6] = [
     "has(object.status.printableStatus) && object.status.printableStatus == 'Starting'",
     "has(object.status.printableStatus) && object.status.printableStatus in ['Stopping', 'Terminating']",
@@ -24,7 +24,7 @@ fn programs() -> (Vec<Program>, Projection) {
     let programs: Vec<_> = RULES
         .iter()
         .map(|rule| {
-            compile(rule, Kind::Bool, &Environment::default()).expect("the rules are valid")
+            compile(rule, Kind::Bool, &Environment::default()).expect("the expressions are valid")
         })
         .collect();
     let mut projection = Projection::default();

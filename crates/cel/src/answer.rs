@@ -10,7 +10,7 @@ use super::failure::FixedText;
 use super::value::{Fault, V, charge, steps};
 use super::{Budget, Failure, Kind};
 
-/// A value of any type, for those who write expressions.
+/// A value of any type, for tools that show what an expression yields.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// The name of its CEL type, such as `int` or `google.protobuf.Timestamp`.

@@ -25,7 +25,7 @@ pub(super) const DEPTH: usize = 250;
 const STACK: usize = 64 << 20;
 
 /// One compilation at a time, which bounds the memory. Each has a thread of its own:
-/// rules change rarely, and a thread that ends takes its stack with it.
+/// expressions change rarely, and a thread that ends takes its stack with it.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// What compiling makes.

@@ -16,9 +16,9 @@ use crate::JsonFault;
 /// Bytes of JSON: twenty times what etcd accepts for one object by default.
 const MAX_BYTES: usize = 32 << 20;
 
-/// Values kept of one object (56 bytes each, twice while decoding): as many as all rules
-/// together may take steps for it ([`super::STEPS_PER_OBJECT`]). Rules that need more
-/// values of an object could not read them all.
+/// Values kept of one object (56 bytes each, twice while decoding): as many as all
+/// expressions together may take steps for it ([`super::STEPS_PER_OBJECT`]). Expressions
+/// that need more values of an object could not read them all.
 const MAX_VALUES: usize = 100_000;
 
 /// Members up to which looking at each is faster than a binary search.
@@ -30,19 +30,19 @@ pub struct Doc<'a> {
     root: Item<'a>,
 }
 
-/// Why a text is not read as an object. It holds nothing of the text.
+/// Why a text cannot be decoded as an object. It quotes nothing of the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DocError {
-    /// It is the JSON of something else.
+    /// It is JSON, but not an object.
     #[error("not a JSON object")]
     NotAnObject,
-    /// It is too long.
+    /// It is longer than 32 MiB.
     #[error("larger than {MAX_BYTES} bytes")]
     TooLong,
-    /// Too much of it is needed.
+    /// The projection needs more than 100,000 values of it.
     #[error("more than {MAX_VALUES} values")]
     TooManyValues,
-    /// It is no JSON, or nests too deeply.
+    /// It is not JSON, or nests deeper than 127 levels.
     #[error(transparent)]
     NoJson(JsonFault),
 }
@@ -271,7 +271,7 @@ impl<'d> Node<'d> {
 }
 
 fn decode<'a>(json: &'a [u8], need: &Need) -> Result<Doc<'a>, DocError> {
-    // What rules commonly need of an object, in one allocation each.
+    // What expressions commonly need of an object, in one allocation each.
     let mut arena = Arena {
         closed: Vec::with_capacity(32),
         open: Vec::with_capacity(16),

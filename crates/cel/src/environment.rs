@@ -1,5 +1,5 @@
-//! The names that expressions of one rule set may use. Enter: the set's variables, each
-//! compiled against those before it. Leaves: what compiling and evaluating look up.
+//! The names that expressions may use. Enter: variables, each compiled against those
+//! before it. Leaves: what compiling and evaluating look up.
 
 use super::op::Op;
 use super::project::Need;
@@ -30,17 +30,17 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// What names an expression may use beside `object` and `now`.
+/// The names that an expression may use beside `object` and `now`.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     variables: Vec<(Box<str>, Program)>,
-    /// Whether there is an `item`: the element that a rule with `forEach` is about.
+    /// Whether there is an `item`: one element of a list that another expression yielded.
     pub item: bool,
 }
 
 impl PartialEq for Environment {
-    /// Whether programs that were compiled against one answer the same with the other. They
-    /// know variables by place, so that the names make no difference.
+    /// Whether programs that were compiled with one give the same answers with the other.
+    /// Programs know variables by their place, so the names make no difference.
     fn eq(&self, other: &Self) -> bool {
         self.item == other.item
             && self.variables.len() == other.variables.len()
@@ -51,13 +51,13 @@ impl PartialEq for Environment {
 /// Why a variable cannot be declared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeclareError {
-    /// A name that an expression cannot spell.
+    /// The name is not a CEL identifier.
     #[error("{0:?} is not a CEL identifier")]
     Name(String),
-    /// A name that is taken.
+    /// Another variable has the name.
     #[error("variable {0:?} is there twice")]
     Twice(String),
-    /// An expression that depends on more than the object.
+    /// The expression reads `item`, and so has no single value for an object.
     #[error("variable {0:?} reads 'item'")]
     Item(String),
 }
@@ -83,7 +83,7 @@ impl Environment {
         Ok(())
     }
 
-    /// The same with `item`, for the expressions of a rule with `forEach`.
+    /// The same with `item`, for expressions that are evaluated on each element of a list.
     #[must_use]
     pub fn with_item(&self) -> Self {
         Self {

@@ -88,7 +88,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
             .ok_or(Fault::error("no such attribute"))
     }
 
-    /// A variable of the rule set, evaluated by whoever reads it first.
+    /// A variable, evaluated when it is first read.
     #[inline(never)]
     fn variable(&mut self, slot: usize) -> Outcome<'e> {
         if let Some(known) = self.scope.known(slot) {

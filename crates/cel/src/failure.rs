@@ -1,6 +1,6 @@
 //! Why an evaluation has no answer. Enters: what went wrong. Leaves: a [`Failure`], which
-//! holds fixed words and texts of the rule's own source. It never holds a value of the
-//! object, because a failure is shown in the cluster-scoped status of the rule set.
+//! holds fixed words and texts of the expression. It never holds a value of the object,
+//! because people may see a failure who may not read the object.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use super::op::Const;
 /// Why an evaluation has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// A field, key or index that is not there: the rule does not match.
+    /// A field, key or index does not exist. Most callers take it as "does not match".
     #[error("no such key{0}")]
     Missing(MissingKey),
-    /// Anything else: wrong type, overflow, conversion.
+    /// Anything else, such as a wrong type, an overflow or a failed conversion.
     #[error("{0}")]
     Error(FixedText),
-    /// More steps than one object may cost.
+    /// The budget is exhausted.
     #[error("evaluation cost limit exceeded")]
     Budget,
 }
@@ -56,7 +56,7 @@ impl fmt::Display for MissingKey {
 }
 
 /// A text without values. It is made of words that are fixed in this program, or by the
-/// compiler from the rule's source. It has no place for text that evaluating makes.
+/// compiler from the expression. It has no place for text that evaluating makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedText(Words);
 
@@ -77,7 +77,7 @@ impl FixedText {
         Self(Words::Several(words.into()))
     }
 
-    /// What the compiler says of the rule's source. Never of what evaluating makes.
+    /// What the compiler says of the expression. Never of what evaluating makes.
     pub(super) fn of_source(text: &str) -> Self {
         Self(Words::Source(text.into()))
     }

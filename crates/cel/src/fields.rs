@@ -1,4 +1,4 @@
-//! Which fields a text reads, and where it says so, for those who check texts against a
+//! The fields that a text names, with their places, for those who check texts against a
 //! schema. Enters: the text of an expression. Leaves: paths with line and column.
 //!
 //! Unlike a [`super::Projection`], which must hold whatever evaluating can touch, this
@@ -112,7 +112,7 @@ impl Part {
     }
 }
 
-/// What a text reads.
+/// The fields that a text names, and the origin of its result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fields {
     /// The fields, in the order of the text.
@@ -126,7 +126,7 @@ pub struct Fields {
 pub struct Origins {
     /// Of `item`.
     pub item: Origin,
-    /// Of the variables of the rule set, by name.
+    /// Of the variables, by name.
     pub variables: Vec<(String, Origin)>,
 }
 

@@ -1,5 +1,5 @@
-//! What this room promises for every expression, checked on one. Enters: the text of a
-//! rule author. Leaves: nothing, or a panic that names the promise that was broken.
+//! What this crate promises for every expression, checked on one. Enters: any bytes.
+//! Leaves: nothing, or a panic that names the promise that was broken.
 //! Compiled for the fuzz targets in `fuzz/` and for the tests, which check their corpus.
 
 use super::{
@@ -8,7 +8,7 @@ use super::{
 };
 use jiff::Timestamp;
 
-/// What `object` is: something of every type that JSON has and that rules look at.
+/// What `object` is: something of every type that JSON has and that expressions read.
 const OBJECT: &[u8] = br#"{
     "metadata": {
         "name": "vm", "namespace": "ns", "uid": "u", "generation": 3,

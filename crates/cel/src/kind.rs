@@ -11,13 +11,13 @@ pub enum Kind {
     Bool,
     /// A string.
     String,
-    /// How far something is: a number, or a string such as `45.20%`.
+    /// A percentage: a number, or a string such as `45.20%`.
     Progress,
     /// A timestamp, or a string in RFC 3339.
     Time,
     /// A list.
     List,
-    /// What tells an element of a list from the others: a string or an integer.
+    /// The key of an element of a list: a string or an integer.
     Key,
     /// Anything.
     Any,

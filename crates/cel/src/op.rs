@@ -10,9 +10,9 @@ pub(super) enum Op {
     Const(Const),
     Object,
     Now,
-    /// The element that a rule with `forEach` is about.
+    /// One element of a list that another expression yielded.
     Item,
-    /// A variable of the rule set, by its place in the environment.
+    /// A variable, by its place in the environment.
     Variable(usize),
     /// A comprehension variable, by the number of comprehensions around it.
     Var(usize),

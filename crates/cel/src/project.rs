@@ -144,7 +144,7 @@ impl Need {
 struct Reader {
     object: Need,
     item: Need,
-    /// What is needed of each variable of the rule set; none of one that is not used.
+    /// What is needed of each variable of the environment; none of one that is not used.
     variables: Vec<Option<Need>>,
     /// What is needed of each comprehension variable in scope.
     vars: Vec<Need>,

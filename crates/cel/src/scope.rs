@@ -1,18 +1,18 @@
 //! What expressions see while one object is evaluated. Enters: the object, the time,
-//! the variables of a rule set. Leaves: their values, each made at most once.
+//! the variables of an environment. Leaves: their values, each made at most once.
 
 use jiff::Timestamp;
 
 use super::value::{Fault, V};
 use super::{Budget, Doc, Environment, Program};
 
-/// What an expression sees.
+/// The names that an expression reads, with their values, for one object.
 pub struct Scope<'a> {
     /// `object`.
     pub doc: &'a Doc<'a>,
     /// `now`.
     pub now: Timestamp,
-    /// What evaluating may still cost.
+    /// The steps that evaluations may still take.
     pub budget: &'a mut Budget,
     /// Whether an evaluation read `now`.
     pub read_now: bool,
@@ -33,7 +33,7 @@ struct Known<'a> {
 pub struct Item<'a>(pub(super) V<'a>);
 
 impl<'a> Scope<'a> {
-    /// Of one object, at one time, without variables and `item`.
+    /// For one object and one time, without variables and `item`.
     pub fn new(doc: &'a Doc<'a>, now: Timestamp, budget: &'a mut Budget) -> Self {
         Self {
             doc,
@@ -46,14 +46,14 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Goes over to programs that were compiled against `environment`, or a part of it.
-    /// Variables are evaluated when they are first read.
+    /// Sets the variables, for programs that were compiled with `environment` or with a part of
+    /// it. A variable is evaluated when it is first read. The values of earlier ones are lost.
     pub fn set_variables(&mut self, environment: &'a Environment) {
         self.environment = Some(environment);
         self.known.clear();
     }
 
-    /// Sets what `item` is, for programs that were compiled with it. Returns what it was.
+    /// Sets `item`, for programs that were compiled with it. Returns the previous one.
     pub fn set_item(&mut self, item: Option<Item<'a>>) -> Option<Item<'a>> {
         std::mem::replace(&mut self.item, item)
     }

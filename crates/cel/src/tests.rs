@@ -1,4 +1,4 @@
-//! The room as a whole against cel-go's recorded answers, and against abuse.
+//! The crate as a whole against cel-go's recorded answers, and against abuse.
 
 use serde::Deserialize;
 

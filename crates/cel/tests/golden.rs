@@ -1,4 +1,4 @@
-//! The public face of the expression room against cel-go's recorded answers: every
+//! The public interface of the crate against cel-go's recorded answers: every
 //! golden case that yields a boolean or a string, fails, or is refused.
 
 use ifo_cel::{Budget, Doc, Environment, Failure, Kind, STEPS_PER_OBJECT, Scope, compile};
@@ -32,7 +32,7 @@ fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// What the whole room makes of a case, as the golden file writes it.
+/// What the crate makes of a case, as the golden file writes it.
 fn run(case: &Case, kind: Kind) -> Result<String, Failure> {
     let program = compile(&case.source, kind, &Environment::default())
         .unwrap_or_else(|e| panic!("{}: {e}", case.source));

@@ -180,7 +180,7 @@ fn a_variable_is_evaluated_once_and_its_failure_is_its_readers() {
 }
 
 #[test]
-fn variables_are_forgotten_with_their_rule_set() {
+fn variables_are_forgotten_with_their_environment() {
     let one = environment(&[("a", "1")]);
     let two = environment(&[("a", "2")]);
     let program = with("variables.a", Kind::Any, &one).unwrap();

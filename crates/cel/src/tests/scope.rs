@@ -158,7 +158,7 @@ fn errors_carry_line_and_column_in_characters() {
 }
 
 #[test]
-fn rules_of_one_object_share_its_budget() {
+fn expressions_on_one_object_share_its_budget() {
     let program = compile("object.spec.list.all(x, x > 0)", Kind::Bool).unwrap();
     let doc = Doc::parse(JSON, program.projection()).unwrap();
     let mut budget = Budget { left: 5 };
