@@ -22,7 +22,7 @@ pub(super) const DEPTH: usize = 250;
 
 /// Bytes of the compiling thread's stack: the parser takes up to 25 KB a level in a
 /// debug build, and [`SOURCE`] bytes hold 2,048 levels. Untouched pages cost nothing.
-const STACK: usize = 64 << 20;
+pub(super) const STACK: usize = 64 << 20;
 
 /// One compilation at a time, which bounds the memory. Each has a thread of its own:
 /// expressions change rarely, and a thread that ends takes its stack with it.
@@ -81,7 +81,8 @@ fn error(message: String) -> CompileError {
     }
 }
 
-fn on_this_stack(
+/// Compiles on the calling thread, which has a stack of [`STACK`] bytes.
+pub(super) fn on_this_stack(
     source: &str,
     kind: Kind,
     environment: &Environment,

@@ -18,9 +18,22 @@ pub(super) fn functions() -> Functions {
     serde_json::from_str(include_str!("../../../../tests/golden/functions.json")).unwrap()
 }
 
+impl Functions {
+    /// Each case, with its expression compiled.
+    pub(super) fn compiled(&self) -> Vec<(&Answered, Result<Compiled, CompileError>)> {
+        let sources: Vec<_> = self.cases.iter().map(|case| &case.expr).collect();
+        let compiled = all(&sources, &Environment::default());
+        self.cases.iter().zip(compiled).collect()
+    }
+}
+
 /// What is made of a case, as the golden file writes it.
-fn outcome(source: &str, json: &str, projection: Option<&Projection>) -> (&'static str, String) {
-    let program = match any(source) {
+fn outcome(
+    program: &Result<Compiled, CompileError>,
+    json: &str,
+    projection: Option<&Projection>,
+) -> (&'static str, String) {
+    let program = match program {
         Ok(program) => program,
         Err(error) => {
             let text = format!("ERROR: <input>:{error}");
@@ -32,7 +45,7 @@ fn outcome(source: &str, json: &str, projection: Option<&Projection>) -> (&'stat
     };
     let projection = projection.unwrap_or(&program.projection);
     let doc = Doc::parse(json.as_bytes(), projection).unwrap();
-    match answer(&program, &doc, &mut full()) {
+    match answer(program, &doc, &mut full()) {
         Ok(value) => ("ok", value),
         Err(failure) => ("eval-err", failure.to_string()),
     }
@@ -59,8 +72,8 @@ fn functions_answer_and_complain_as_those_of_kubernetes() {
     let golden = functions();
     assert!(golden.cases.len() > 400);
     let mut wrong = Vec::new();
-    for case in &golden.cases {
-        let (phase, value) = outcome(&case.expr, &golden.object, None);
+    for (case, program) in golden.compiled() {
+        let (phase, value) = outcome(&program, &golden.object, None);
         if phase != case.phase || without_values(&value) != without_values(&case.v) {
             wrong.push(format!(
                 "{}\n  there: {} {}\n  here:  {phase} {value}",
@@ -80,10 +93,10 @@ fn functions_answer_and_complain_as_those_of_kubernetes() {
 fn functions_answer_the_same_on_projected_and_whole_documents() {
     let golden = functions();
     let whole = whole();
-    for case in &golden.cases {
+    for (case, program) in golden.compiled() {
         assert_eq!(
-            outcome(&case.expr, &golden.object, None),
-            outcome(&case.expr, &golden.object, Some(&whole)),
+            outcome(&program, &golden.object, None),
+            outcome(&program, &golden.object, Some(&whole)),
             "{}",
             case.expr
         );

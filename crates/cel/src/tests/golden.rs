@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use super::*;
 
 /// Syntax errors that the crate's parser words or places otherwise than cel-go's, by
@@ -17,8 +19,8 @@ const WORDED_OTHERWISE: [&str; 5] = [
 fn answers_equal_those_of_cel_go() {
     let golden = Golden::load();
     let mut wrong = Vec::new();
-    for case in &golden.cases {
-        let (phase, value) = phase_and_value(&golden, case, None);
+    for (case, program) in golden.compiled() {
+        let (phase, value) = phase_and_value(&golden, case, &program, None);
         let same = match &*phase {
             "ok" => case.phase == "ok" && value == case.v,
             "missing" => case.phase == "eval-err" && is_missing(&case.v),
@@ -44,11 +46,11 @@ fn answers_equal_those_of_cel_go() {
 fn compile_errors_are_those_of_cel_go_in_word_and_place() {
     let golden = Golden::load();
     let mut wrong = Vec::new();
-    for case in &golden.cases {
+    for (case, program) in golden.compiled() {
         if case.phase != "compile-err" || is_worded_otherwise(&case.expr) {
             continue;
         }
-        let error = any(&case.expr).expect_err(&case.expr);
+        let error = program.expect_err(&case.expr);
         // The golden file has the first line.
         let text = format!("ERROR: <input>:{error}");
         if text.lines().next() != Some(&case.v) {
@@ -70,10 +72,13 @@ fn compile_errors_are_those_of_cel_go_in_word_and_place() {
 fn projected_and_whole_documents_give_the_same_answers() {
     let golden = Golden::load();
     let whole = whole();
-    for case in golden.cases.iter().filter(|case| case.phase != "badobj") {
+    for (case, program) in golden.compiled() {
+        if case.phase == "badobj" {
+            continue;
+        }
         assert_eq!(
-            phase_and_value(&golden, case, None),
-            phase_and_value(&golden, case, Some(&whole)),
+            phase_and_value(&golden, case, &program, None),
+            phase_and_value(&golden, case, &program, Some(&whole)),
             "{} [{}]",
             case.expr,
             case.object
@@ -86,9 +91,9 @@ fn every_expression_answers_the_same_on_every_object_projected_or_whole() {
     let golden = Golden::load();
     let whole = whole();
     let programs: Vec<_> = golden
-        .cases
-        .iter()
-        .filter_map(|case| any(&case.expr).ok())
+        .compiled()
+        .into_iter()
+        .filter_map(|(_, program)| program.ok())
         .collect();
     let mut merged = Projection::default();
     for program in &programs {
@@ -157,14 +162,21 @@ fn what_is_read_through_variables_and_items_is_what_is_read_of_the_object() {
         environment.declare(name, program).unwrap();
     }
     let inner = environment.with_item();
-    let compile = |source: &str| super::super::compile(source, Kind::Any, &inner);
-    let items = compile("[object].filter(x, true)").unwrap();
+    let items = "[object].filter(x, true)";
+    let items = super::super::compile(items, Kind::Any, &inner).unwrap();
+    let docs: Vec<_> = golden
+        .objects
+        .iter()
+        .filter(|json| !json.is_empty())
+        .filter_map(|json| Some((json, Doc::parse(json.as_bytes(), &whole).ok()?)))
+        .collect();
     let mut compared = 0;
-    for case in &golden.cases {
-        let Ok(original) = any(&case.expr) else {
+    for (case, original) in golden.compiled() {
+        let Ok(original) = original else {
             continue;
         };
-        let rewrites = [
+        // Equal where the expression does not name what is replaced.
+        let rewrites: Vec<_> = BTreeSet::from([
             case.expr.replace("object", "variables.o"),
             case.expr.replace("object", "item"),
             case.expr.replace("object", "variables.list[0]"),
@@ -172,14 +184,17 @@ fn what_is_read_through_variables_and_items_is_what_is_read_of_the_object() {
                 .replace("object.metadata", "variables.meta")
                 .replace("object.spec", "variables.spec")
                 .replace("object.status", "variables.status"),
-        ];
-        for program in rewrites.iter().filter_map(|source| compile(source).ok()) {
-            for json in golden.objects.iter().filter(|json| !json.is_empty()) {
-                let Ok(doc) = Doc::parse(json.as_bytes(), &whole) else {
-                    continue;
-                };
-                let expected = answer(&original, &doc, &mut full());
-                let found = through(&program, &environment, &items, json.as_bytes());
+        ])
+        .into_iter()
+        .collect();
+        let programs: Vec<_> = all(&rewrites, &inner)
+            .into_iter()
+            .filter_map(|compiled| Some(Program(Arc::new(compiled.ok()?))))
+            .collect();
+        for (json, doc) in &docs {
+            let expected = answer(&original, doc, &mut full());
+            for program in &programs {
+                let found = through(program, &environment, &items, json.as_bytes());
                 assert_eq!(found, expected, "{}", program.source());
                 compared += 1;
             }
@@ -201,9 +216,10 @@ fn is_missing(message: &str) -> bool {
 fn phase_and_value(
     golden: &Golden,
     case: &Case,
+    program: &Result<Compiled, CompileError>,
     projection: Option<&Projection>,
 ) -> (String, String) {
-    let program = match any(&case.expr) {
+    let program = match program {
         Ok(program) => program,
         Err(error) => return ("compile-err".to_owned(), error.to_string()),
     };
@@ -212,7 +228,7 @@ fn phase_and_value(
         Ok(doc) => doc,
         Err(error) => return ("badobj".to_owned(), error.to_string()),
     };
-    match answer(&program, &doc, &mut full()) {
+    match answer(program, &doc, &mut full()) {
         Ok(value) => ("ok".to_owned(), value),
         Err(Failure::Missing(what)) => ("missing".to_owned(), what.to_string()),
         Err(failure) => ("eval-err".to_owned(), failure.to_string()),

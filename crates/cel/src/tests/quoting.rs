@@ -52,9 +52,10 @@ fn failures(programs: &[Compiled], object: &Value) -> usize {
 fn no_failure_of_a_golden_expression_quotes_a_value() {
     let golden = Golden::load();
     let functions = functions::functions();
-    let plain = golden.cases.iter().map(|case| &case.expr);
-    let sources = plain.chain(functions.cases.iter().map(|case| &case.expr));
-    let programs: Vec<_> = sources.filter_map(|source| any(source).ok()).collect();
+    let plain = golden.compiled().into_iter().map(|(_, program)| program);
+    let others = functions.compiled().into_iter();
+    let programs = plain.chain(others.map(|(_, program)| program));
+    let programs: Vec<_> = programs.filter_map(Result::ok).collect();
     let mut count = 0;
     let texts = golden.objects.iter().chain([&functions.object]);
     for object in texts.filter_map(|text| serde_json::from_str::<Value>(text).ok()) {

@@ -491,3 +491,13 @@ fn maps_find_numbers_of_any_type_and_iterate_their_keys() {
         assert_eq!(value(source), Ok(expected.to_owned()), "{source}");
     }
 }
+
+#[test]
+fn programs_can_be_shared_between_threads() {
+    fn shared<T: Send + Sync>(value: T) -> T {
+        value
+    }
+    shared(compile("object.a.matches('x')", Kind::Bool).unwrap());
+    shared(Environment::default());
+    shared(Projection::default());
+}
