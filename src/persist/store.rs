@@ -6,17 +6,16 @@ use crate::observe::Connection;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use http_body_util::{BodyExt as _, Limited};
 use ifo_api::persisted::InFlightOperation;
+use ifo_client::list::{ListError, ListItems, ListPage, ListPager, ListRequest, ListStart};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::client::Body;
-use kube::core::{ObjectList, PartialObjectMeta};
+use kube::core::PartialObjectMeta;
 use kube::{Client, Resource as _, ResourceExt as _};
-use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -139,18 +138,26 @@ pub trait Store: Send + Sync + 'static {
 pub struct ClusterStore {
     client: Client,
     path: String,
-    /// Whether a page was too large since the last list began.
-    small: AtomicBool,
+    custom_resources: ListPager,
+    namespaces: ListPager,
 }
 
 impl ClusterStore {
     /// Writes over a connection of its own, so that it does not stand in the way of
     /// anything else, and without anybody else's retries: the queue has its own.
     pub fn new(connection: &Connection) -> Self {
+        let client = connection.without_retries();
+        let path = InFlightOperation::url_path(&(), None);
+        let pager = |path: &str, media_type| {
+            ListPager::new(client.clone(), path, Some(PAGE))
+                .accepting(media_type)
+                .bounded(ANSWER, SMALL_PAGE)
+        };
         Self {
-            client: connection.without_retries(),
-            path: InFlightOperation::url_path(&(), None),
-            small: AtomicBool::new(false),
+            custom_resources: pager(&path, "application/json"),
+            namespaces: pager(NAMESPACES, METADATA_LIST),
+            client,
+            path,
         }
     }
 
@@ -171,57 +178,47 @@ impl ClusterStore {
             .map_err(|error| Refusal::lost(&error))?;
         let sent = self.client.send(request).await;
         let answer = sent.map_err(|error| Refusal::lost(&error))?;
-        let code = answer.status();
-        let retry_after = retry_after(&answer);
-        let read = Limited::new(answer.into_body(), ANSWER).collect().await;
-        let read = read.map_err(|error| Refusal {
-            too_large: error.is::<LengthLimitError>(),
-            ..Refusal::lost(&*error)
-        });
-        let body = read?.to_bytes();
-        if code.is_success() {
-            return Ok(body.to_vec());
-        }
-        let (explanation, about_uid) = status(code, &body);
-        Err(Refusal {
-            code: Some(code),
-            explanation,
-            retry_after,
-            about_uid,
-            too_large: false,
-        })
-    }
-
-    /// A part of a list: a smaller one if the first is too large.
-    async fn list(
-        &self,
-        path: &str,
-        accept: &str,
-        token: Option<&str>,
-    ) -> Result<Vec<u8>, Failure> {
-        if token.is_none() {
-            self.small.store(false, Ordering::Relaxed);
-        }
-        loop {
-            let small = self.small.load(Ordering::Relaxed);
-            let limit = if small { SMALL_PAGE } else { PAGE };
-            let mut uri = format!("{path}?limit={limit}");
-            if let Some(token) = token {
-                uri.push_str("&continue=");
-                uri.extend(form_urlencoded::byte_serialize(token.as_bytes()));
-            }
-            let headers = [(header::ACCEPT, accept)];
-            match self.send(Method::GET, uri, &headers, Vec::new()).await {
-                Err(refusal) if refusal.too_large && !small => {
-                    self.small.store(true, Ordering::Relaxed);
-                }
-                answer => return Ok(answer?),
-            }
+        if answer.status().is_success() {
+            read(answer.into_body()).await
+        } else {
+            Err(Refusal::read(answer).await)
         }
     }
 
     fn of(&self, name: &str) -> String {
         format!("{}/{name}", self.path)
+    }
+}
+
+/// The body of an answer, if it is not longer than [`ANSWER`].
+async fn read(body: Body) -> Result<Vec<u8>, Refusal> {
+    let read = Limited::new(body, ANSWER).collect().await;
+    let read = read.map_err(|error| Refusal::lost(&*error))?;
+    Ok(read.to_bytes().into())
+}
+
+/// A page of a list. The first page has the usual number of objects. A page that is too
+/// large is requested again at once, with fewer objects.
+async fn page(pager: &ListPager, token: Option<&str>) -> Result<ListPage, Failure> {
+    if token.is_none() {
+        pager.reset_limit();
+    }
+    let request = ListRequest {
+        start: ListStart::after(token),
+        ..ListRequest::default()
+    };
+    loop {
+        let refusal = match pager.page(request).await {
+            Ok(page) => return Ok(page),
+            Err(ListError::TooLarge {
+                is_reduced: true, ..
+            }) => continue,
+            Err(ListError::TooLarge { source, .. }) => Refusal::lost(&source),
+            Err(ListError::Request { source, .. }) => Refusal::lost(&source),
+            Err(ListError::Transport(error)) => Refusal::lost(&error),
+            Err(ListError::Refused(answer)) => Refusal::read(*answer).await,
+        };
+        return Err(refusal.into());
     }
 }
 
@@ -232,8 +229,6 @@ struct Refusal {
     retry_after: Option<Duration>,
     /// Whether the object has another uid than was said.
     about_uid: bool,
-    /// Whether there was an answer that is longer than what is read.
-    too_large: bool,
 }
 
 impl Refusal {
@@ -243,7 +238,23 @@ impl Refusal {
             explanation: Explanation::Connection(error.to_string()),
             retry_after: None,
             about_uid: false,
-            too_large: false,
+        }
+    }
+
+    /// Reads the answer, which is no success.
+    async fn read(answer: Response<Body>) -> Self {
+        let code = answer.status();
+        let retry_after = retry_after(&answer);
+        let body = match read(answer.into_body()).await {
+            Ok(body) => body,
+            Err(lost) => return lost,
+        };
+        let (explanation, about_uid) = status(code, &body);
+        Self {
+            code: Some(code),
+            explanation,
+            retry_after,
+            about_uid,
         }
     }
 
@@ -343,24 +354,17 @@ impl Store for ClusterStore {
     }
 
     fn page<'a>(&'a self, token: Option<&'a str>) -> BoxFuture<'a, Result<Page, Failure>> {
-        #[derive(Deserialize)]
-        struct List<'a> {
-            #[serde(default)]
-            metadata: kube::core::ListMeta,
-            // One that does not have the form of ours must not spoil the others.
-            #[serde(borrow)]
-            items: Vec<&'a RawValue>,
-        }
         async move {
-            let answer = self.list(&self.path, "application/json", token).await?;
-            let list: List<'_> = serde_json::from_slice(&answer)
+            let page = page(&self.custom_resources, token).await?;
+            // One that does not have the form of ours must not spoil the others.
+            let list = ListItems::<&RawValue>::read(&page.body)
                 .map_err(|error| Failure::Unreachable(Explanation::garbled(&error), None))?;
             let items = list.items.iter();
             Ok(Page {
                 items: items
                     .filter_map(|item| serde_json::from_str(item.get()).ok())
                     .collect(),
-                next: list.metadata.continue_.filter(|token| !token.is_empty()),
+                next: list.next,
             })
         }
         .boxed()
@@ -371,15 +375,15 @@ impl Store for ClusterStore {
         token: Option<&'a str>,
     ) -> BoxFuture<'a, Result<NamespacePage, Failure>> {
         async move {
-            let answer = self.list(NAMESPACES, METADATA_LIST, token).await?;
-            let list: ObjectList<PartialObjectMeta<Namespace>> = serde_json::from_slice(&answer)
+            let page = page(&self.namespaces, token).await?;
+            let list = ListItems::<PartialObjectMeta<Namespace>>::read(&page.body)
                 .map_err(|error| Failure::Unreachable(Explanation::garbled(&error), None))?;
             let since = |it: &PartialObjectMeta<Namespace>| {
                 Some((it.name_any(), it.creation_timestamp()?.0))
             };
             Ok(NamespacePage {
                 items: list.items.iter().filter_map(since).collect(),
-                next: list.metadata.continue_.filter(|token| !token.is_empty()),
+                next: list.next,
             })
         }
         .boxed()

@@ -3,13 +3,11 @@
 //! comes first, so that no amount of history crowds it out.
 
 use super::Failure;
-use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Limited};
+use bytes::Bytes;
+use http::StatusCode;
 use ifo_cel::JsonFault;
+use ifo_client::list::{ListError, ListItems, ListPager, ListRequest, ListStart};
 use kube::Client;
-use kube::client::Body;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,11 +27,10 @@ const MAX_PAGE: usize = 16 << 20;
 
 /// A list that is read page by page.
 pub(super) struct List {
-    client: Client,
+    pager: ListPager,
     path: &'static str,
     /// Bytes of an object that are read.
     max_object: usize,
-    small: AtomicBool,
     /// Whether phases cannot be selected: then all are listed at once.
     mixed: AtomicBool,
 }
@@ -80,29 +77,15 @@ pub(super) struct Listed<T> {
     pub items: Vec<T>,
 }
 
-#[derive(Deserialize)]
-struct Wire<'a> {
-    metadata: Metadata,
-    #[serde(borrow)]
-    items: Vec<&'a RawValue>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    resource_version: Option<String>,
-    #[serde(rename = "continue")]
-    next: Option<String>,
-}
-
 impl List {
     /// One of objects that have at most `max_object` bytes; larger ones are left out.
     pub(super) fn new(client: Client, path: &'static str, max_object: usize) -> Self {
         Self {
-            client,
+            pager: ListPager::new(client, path, Some(LIMIT))
+                .accepting("application/json")
+                .bounded(MAX_PAGE, SMALL_LIMIT),
             path,
             max_object,
-            small: AtomicBool::new(false),
             mixed: AtomicBool::new(false),
         }
     }
@@ -117,17 +100,21 @@ impl List {
             None if self.mixed.load(Ordering::Relaxed) => Place::default(),
             None => Place::of(PHASES[0]),
         };
-        let mut answer = self.ask(place).await?;
-        if answer.status() == StatusCode::BAD_REQUEST && next.is_none() && !place.phase.is_empty() {
+        let mut body = self.read(place).await;
+        if let Err(ListError::Refused(answer)) = &body
+            && answer.status() == StatusCode::BAD_REQUEST
+            && next.is_none()
+            && !place.phase.is_empty()
+        {
             tracing::info!(path = self.path, "phases cannot be selected");
             self.mixed.store(true, Ordering::Relaxed);
             place = Place::default();
-            answer = self.ask(place).await?;
+            body = self.read(place).await;
         }
-        let mut listed = self.listed(answer).await?;
-        let token = listed.next.take().filter(|token| !token.is_empty());
+        let body = body.map_err(|error| failure(&error))?;
+        let mut listed = decode(&body, self.max_object)?;
         let version = listed.version.as_deref().unwrap_or_default();
-        listed.next = match &token {
+        listed.next = match &listed.next {
             Some(token) => Some(Place { token, ..place }.write()),
             None if place.phase == PHASES[0] => Some(
                 Place {
@@ -141,58 +128,39 @@ impl List {
         Ok(listed)
     }
 
-    /// Asks for the objects from `place` on.
-    async fn ask(&self, place: Place<'_>) -> Result<Response<Body>, Failure> {
+    /// The body of the page that begins at `place`.
+    async fn read(&self, place: Place<'_>) -> Result<Bytes, ListError> {
         let Place {
             phase,
             version,
             token,
         } = place;
-        let small = self.small.load(Ordering::Relaxed);
-        let limit = if small { SMALL_LIMIT } else { LIMIT };
-        let mut uri = format!("{}?limit={limit}", self.path);
-        if !phase.is_empty() {
-            uri.push_str("&fieldSelector=status.phase%3D");
-            uri.push_str(phase);
-        }
-        if !token.is_empty() {
-            uri.push_str("&continue=");
-            uri.extend(utf8_percent_encode(token, NON_ALPHANUMERIC));
-        } else if !version.is_empty() {
-            uri.push_str("&resourceVersionMatch=Exact&resourceVersion=");
-            uri.extend(utf8_percent_encode(version, NON_ALPHANUMERIC));
-        }
-        let request = Request::get(uri)
-            .header("accept", "application/json")
-            .body(Body::empty())
-            .map_err(|error| Failure::Lasting(error.to_string()))?;
-        let answer = self.client.send(request).await;
-        answer.map_err(|error| Failure::Passing(error.to_string()))
+        let field_selector = match phase {
+            "" => String::new(),
+            phase => format!("status.phase={phase}"),
+        };
+        let request = ListRequest {
+            field_selector: &field_selector,
+            start: match (token, version) {
+                ("", "") => ListStart::First,
+                ("", version) => ListStart::Exact(version),
+                (token, _) => ListStart::Continue(token),
+            },
+            ..ListRequest::default()
+        };
+        Ok(self.pager.page(request).await?.body)
     }
+}
 
-    async fn listed<T: DeserializeOwned>(
-        &self,
-        answer: Response<Body>,
-    ) -> Result<Listed<T>, Failure> {
-        let status = answer.status();
-        if !status.is_success() {
-            return Err(refused(status));
-        }
-        let body = Limited::new(answer.into_body(), MAX_PAGE).collect().await;
-        match body {
-            Ok(body) => decode(&body.to_bytes(), self.max_object),
-            Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-                if self.small.swap(true, Ordering::Relaxed) {
-                    return Err(Failure::Lasting(format!(
-                        "a page of more than {MAX_PAGE} bytes"
-                    )));
-                }
-                Err(Failure::Passing(format!(
-                    "a page of more than {MAX_PAGE} bytes"
-                )))
-            }
-            Err(error) => Err(Failure::Passing(error.to_string())),
-        }
+/// What an error of the pager means.
+fn failure(error: &ListError) -> Failure {
+    match error {
+        ListError::Request { source, .. } => Failure::Lasting(source.to_string()),
+        ListError::Refused(answer) => refused(answer.status()),
+        ListError::TooLarge {
+            is_reduced: false, ..
+        } => Failure::Lasting(error.to_string()),
+        ListError::Transport(_) | ListError::TooLarge { .. } => Failure::Passing(error.to_string()),
     }
 }
 
@@ -209,11 +177,11 @@ pub(super) fn refused(status: StatusCode) -> Failure {
 }
 
 fn decode<T: DeserializeOwned>(body: &[u8], max_object: usize) -> Result<Listed<T>, Failure> {
-    let wire: Wire<'_> = serde_json::from_slice(body).map_err(|error| {
+    let list = ListItems::<&RawValue>::read(body).map_err(|error| {
         let fault = JsonFault::from(&error);
         Failure::Lasting(format!("the answer is not a list: {fault}"))
     })?;
-    let items = wire.items.into_iter().filter_map(|item| {
+    let items = list.items.into_iter().filter_map(|item| {
         if item.get().len() > max_object {
             tracing::warn!(
                 bytes = item.get().len(),
@@ -230,8 +198,8 @@ fn decode<T: DeserializeOwned>(body: &[u8], max_object: usize) -> Result<Listed<
     });
     Ok(Listed {
         items: items.collect(),
-        version: wire.metadata.resource_version,
-        next: wire.metadata.next,
+        version: list.version,
+        next: list.next,
     })
 }
 

@@ -1,5 +1,6 @@
 //! What the server and the kubectl plugin share as clients of a cluster, and as readers of
 //! files.
 
+pub mod list;
 pub mod manifest;
 pub mod proxy;

@@ -9,6 +9,7 @@ use super::problem::{Problem, causes};
 use http_body_util::BodyExt as _;
 use ifo_api::completeness::{COMPLETE_HEADER, Incomplete};
 use ifo_api::duration;
+use ifo_client::list::{ListError, ListPage, ListPager, ListRequest};
 use ifo_client::proxy::proxy;
 use kube::client::{AuthError, Body};
 use kube::config::{
@@ -432,7 +433,7 @@ pub(super) enum ListCompleteness {
 }
 
 /// What the headers of our server say; others may warn of other things.
-fn completeness(headers: &http::HeaderMap) -> ListCompleteness {
+pub(super) fn completeness(headers: &http::HeaderMap) -> ListCompleteness {
     match warning(headers) {
         Some(incomplete) => ListCompleteness::Incomplete(incomplete),
         None if headers.contains_key(COMPLETE_HEADER) => ListCompleteness::Complete,
@@ -448,6 +449,38 @@ fn warning(headers: &http::HeaderMap) -> Option<Incomplete> {
             let quoted = value.strip_prefix("299 - \"")?.strip_suffix('"')?;
             quoted.parse().ok()
         })
+}
+
+/// The error that an answer other than a success is, as kube's own client has it.
+async fn refusal(answer: http::Response<Body>) -> kube::Error {
+    let code = answer.status().as_u16();
+    let bytes = match answer.into_body().collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) => return error,
+    };
+    let status: Status = serde_json::from_slice(&bytes).unwrap_or_else(|_| {
+        let text = String::from_utf8_lossy(&bytes);
+        Status::failure(&text, "Unknown").with_code(code)
+    });
+    kube::Error::Api(Box::new(status))
+}
+
+/// How often a request was repeated.
+#[derive(Default)]
+struct Retries(usize);
+
+impl Retries {
+    /// Whether the request is to be repeated, after the pause before that: if the server is
+    /// still listing its targets or takes no more requests, up to [`SYNC_TRIES`] times.
+    async fn may_retry(&mut self, problem: &Problem) -> bool {
+        let passes = matches!(problem, Problem::NotSynced | Problem::Busy(_));
+        if !passes || self.0 == SYNC_TRIES {
+            return false;
+        }
+        self.0 += 1;
+        tokio::time::sleep(SYNC_RETRY).await;
+        true
+    }
 }
 
 impl Server {
@@ -485,16 +518,53 @@ impl Server {
         resource: &str,
         namespace: Option<&str>,
     ) -> Result<Answer, Problem> {
-        let mut tries = 0;
+        let mut retries = Retries::default();
         loop {
             match self.once(uri, resource, namespace).await {
-                Err(Problem::NotSynced | Problem::Busy(_)) if tries < SYNC_TRIES => {
-                    tries += 1;
-                    tokio::time::sleep(SYNC_RETRY).await;
-                }
+                Err(problem) if retries.may_retry(&problem).await => {}
                 answer => return answer,
             }
         }
+    }
+
+    /// A page of a list. A server that is still listing its targets is asked again, as by
+    /// [`Server::get`].
+    pub(super) async fn page(
+        &self,
+        pager: &ListPager,
+        request: ListRequest<'_>,
+        resource: &str,
+        namespace: Option<&str>,
+    ) -> Result<ListPage, Problem> {
+        let mut retries = Retries::default();
+        loop {
+            let page = self.page_once(pager, request, resource, namespace);
+            match self.within(page).await? {
+                Err(problem) if retries.may_retry(&problem).await => {}
+                page => return page,
+            }
+        }
+    }
+
+    async fn page_once(
+        &self,
+        pager: &ListPager,
+        request: ListRequest<'_>,
+        resource: &str,
+        namespace: Option<&str>,
+    ) -> Result<ListPage, Problem> {
+        let error = match pager.page(request).await {
+            Ok(page) => return Ok(page),
+            Err(ListError::Refused(answer)) => refusal(*answer).await,
+            Err(ListError::Transport(error)) => error,
+            Err(error @ ListError::Request { .. }) => {
+                return Err(Problem::Usage(error.to_string()));
+            }
+            Err(error @ ListError::TooLarge { .. }) => {
+                return Err(Problem::Other(error.to_string()));
+            }
+        };
+        Err(self.problem(&error, "list", resource, namespace))
     }
 
     async fn once(
@@ -512,15 +582,12 @@ impl Server {
 
     /// As `Client::request_text`, which drops the headers.
     async fn exchange(&self, request: http::Request<Body>) -> Result<Answer, kube::Error> {
-        let (parts, body) = self.client.send(request).await?.into_parts();
-        let bytes = body.collect().await?.to_bytes();
-        if parts.status.is_client_error() || parts.status.is_server_error() {
-            let status: Status = serde_json::from_slice(&bytes).unwrap_or_else(|_| {
-                let text = String::from_utf8_lossy(&bytes);
-                Status::failure(&text, "Unknown").with_code(parts.status.as_u16())
-            });
-            return Err(kube::Error::Api(Box::new(status)));
+        let answer = self.client.send(request).await?;
+        if answer.status().is_client_error() || answer.status().is_server_error() {
+            return Err(refusal(answer).await);
         }
+        let (parts, body) = answer.into_parts();
+        let bytes = body.collect().await?.to_bytes();
         Ok(Answer {
             text: String::from_utf8(bytes.into()).map_err(kube::Error::FromUtf8)?,
             completeness: completeness(&parts.headers),

@@ -5,8 +5,9 @@
 mod follow;
 
 pub(super) use follow::{Change, Follower};
+pub(super) use ifo_client::list::query;
 
-use super::connect::{ListCompleteness, Server};
+use super::connect::{ListCompleteness, Server, completeness};
 use super::filter::Filters;
 use super::operation::Operation;
 use super::output::complain;
@@ -15,6 +16,7 @@ use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
 use ifo_api::completeness::{Incomplete, Named, NotWorking};
 use ifo_api::{GROUP, LIVE_GROUP, VERSION, live};
+use ifo_client::list::{ListItems, ListPager, ListRequest, ListStart};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -22,7 +24,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 /// Objects of one page: kubectl's chunk size. It bounds the text that is held at once.
-const PAGE: u32 = 500;
+const PAGE: usize = 500;
 
 /// Namespaces that are asked at the same time.
 const AT_ONCE: usize = 16;
@@ -327,49 +329,43 @@ impl Source {
 
     /// Lists one namespace, or all at once.
     async fn list_in(&self, namespace: Option<&str>) -> Result<Vec<Operation>, Problem> {
-        match self.pages(namespace, PAGE).await {
+        match self.pages(namespace, Some(PAGE)).await {
             // Between two pages the server went on farther than it can go back.
-            Err(Problem::Expired) => self.pages(namespace, 0).await,
+            Err(Problem::Expired) => self.pages(namespace, None).await,
             listed => listed,
         }
     }
 
-    async fn pages(&self, namespace: Option<&str>, size: u32) -> Result<Vec<Operation>, Problem> {
+    /// Lists pages of at most so many objects, or all objects as one page.
+    async fn pages(
+        &self,
+        namespace: Option<&str>,
+        limit: Option<usize>,
+    ) -> Result<Vec<Operation>, Problem> {
+        let pager = ListPager::new(self.server.client.clone(), self.path(namespace), limit);
+        let resource = self.served.resource();
         let mut operations = Vec::new();
-        let mut resume = String::new();
-        let size = if size == 0 {
-            String::new()
-        } else {
-            size.to_string()
-        };
+        let mut next: Option<String> = None;
         loop {
-            let query = query(&[
-                ("limit", &size),
-                ("continue", &resume),
-                (
-                    "labelSelector",
-                    self.filters.selector.as_deref().unwrap_or_default(),
-                ),
-                ("fieldSelector", self.phase()),
-            ]);
-            let uri = format!("{}?{query}", self.path(namespace));
-            let resource = self.served.resource();
-            let answer = self.server.answer(&uri, resource, namespace).await?;
-            self.learn(namespace, answer.completeness);
-            let text = answer.text;
-            let unreadable = |error: serde_json::Error| {
-                Problem::Other(format!("{uri}: the answer cannot be read: {error}"))
+            let request = ListRequest {
+                label_selector: self.filters.selector.as_deref().unwrap_or_default(),
+                field_selector: self.phase(),
+                start: ListStart::after(next.as_deref()),
             };
-            let page: RawPage<'_> = serde_json::from_str(&text).map_err(unreadable)?;
-            for item in page.items {
+            let page = self.server.page(&pager, request, resource, namespace);
+            let page = page.await?;
+            self.learn(namespace, completeness(&page.headers));
+            let unreadable = |error| unreadable(&page.uri, &error);
+            let list = ListItems::<&RawValue>::read(&page.body).map_err(unreadable)?;
+            for item in list.items {
                 let operation = Operation::read(item.get(), self.keep_raw).map_err(unreadable)?;
                 if self.filters.shows(&operation) {
                     operations.push(operation);
                 }
             }
-            match page.metadata.resume {
-                Some(token) if !token.is_empty() => resume = token,
-                _ => return Ok(operations),
+            next = list.next;
+            if next.is_none() {
+                return Ok(operations);
             }
         }
     }
@@ -420,54 +416,42 @@ fn merged(mut one: NotWorking, other: NotWorking) -> NotWorking {
 /// All namespaces that the user can know of: all, or (`OpenShift`) their projects, or the
 /// context's.
 pub(super) async fn namespaces(server: &Server) -> Vec<String> {
-    for (uri, resource) in [
+    for (path, resource) in [
         ("/api/v1/namespaces", "namespaces"),
         (
             "/apis/project.openshift.io/v1/projects",
             "projects.project.openshift.io",
         ),
     ] {
-        if let Ok(names) = names(server, uri, resource).await {
+        if let Ok(names) = names(server, path, resource).await {
             return names;
         }
     }
     vec![server.default_namespace.clone()]
 }
 
-async fn names(server: &Server, uri: &str, resource: &str) -> Result<Vec<String>, Problem> {
+async fn names(server: &Server, path: &str, resource: &str) -> Result<Vec<String>, Problem> {
+    let pager = ListPager::new(server.client.clone(), path, Some(PAGE));
     let mut names = Vec::new();
-    let mut resume = String::new();
+    let mut next: Option<String> = None;
     loop {
-        let query = query(&[("limit", &PAGE.to_string()), ("continue", &resume)]);
-        let uri = format!("{uri}?{query}");
-        let page: Page<WithName> = server.get(&uri, resource, None).await?;
-        names.extend(page.items.into_iter().map(|item| item.metadata.name));
-        match page.metadata.resume {
-            Some(token) if !token.is_empty() => resume = token,
-            _ => return Ok(names),
+        let request = ListRequest {
+            start: ListStart::after(next.as_deref()),
+            ..ListRequest::default()
+        };
+        let page = server.page(&pager, request, resource, None).await?;
+        let list = ListItems::<WithName>::read(&page.body)
+            .map_err(|error| unreadable(&page.uri, &error))?;
+        names.extend(list.items.into_iter().map(|item| item.metadata.name));
+        next = list.next;
+        if next.is_none() {
+            return Ok(names);
         }
     }
 }
 
-#[derive(Deserialize)]
-struct RawPage<'a> {
-    #[serde(default)]
-    metadata: ListMeta,
-    #[serde(borrow)]
-    items: Vec<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Page<T> {
-    #[serde(default)]
-    metadata: ListMeta,
-    items: Vec<T>,
-}
-
-#[derive(Default, Deserialize)]
-struct ListMeta {
-    #[serde(rename = "continue")]
-    resume: Option<String>,
+fn unreadable(uri: &str, error: &serde_json::Error) -> Problem {
+    Problem::Other(format!("{uri}: the answer cannot be read: {error}"))
 }
 
 #[derive(Deserialize)]
@@ -478,14 +462,6 @@ struct WithName {
 #[derive(Deserialize)]
 struct Name {
     name: String,
-}
-
-/// A query string of the options that have a value.
-pub(super) fn query(options: &[(&str, &str)]) -> String {
-    let given = options.iter().filter(|(_, value)| !value.is_empty());
-    form_urlencoded::Serializer::new(String::new())
-        .extend_pairs(given)
-        .finish()
 }
 
 /// What RFC 3986 leaves as it is.

@@ -1,0 +1,259 @@
+//! The pager of Kubernetes lists. Enters: a client, the path of a list, and which page of
+//! it is requested. Leaves: that page, or a [`ListError`].
+//!
+//! A call reads one page, and the pager keeps none: its caller needs the memory of one page.
+//! The caller decides which errors it retries, and whether it starts the list again.
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, header};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use kube::Client;
+use kube::client::Body;
+use serde::{Deserialize, Deserializer};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+#[cfg(test)]
+mod tests;
+
+/// Which page of a list is requested.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ListRequest<'a> {
+    /// Label selector; empty for all objects.
+    pub label_selector: &'a str,
+    /// Field selector; empty for all objects.
+    pub field_selector: &'a str,
+    /// Where the page begins.
+    pub start: ListStart<'a>,
+}
+
+/// Where a page begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ListStart<'a> {
+    /// At the first object of the newest state.
+    #[default]
+    First,
+    /// At the first object of the state at exactly this resourceVersion.
+    Exact(&'a str),
+    /// At the continue token of the previous page.
+    Continue(&'a str),
+}
+
+impl<'a> ListStart<'a> {
+    /// At the continue token, or at the first object if there is none.
+    pub fn after(token: Option<&'a str>) -> Self {
+        token.map_or(Self::First, Self::Continue)
+    }
+}
+
+/// A page as the server sent it.
+#[derive(Clone, Debug)]
+pub struct ListPage {
+    /// Path and query of the request, for messages.
+    pub uri: String,
+    /// The headers of the answer.
+    pub headers: HeaderMap,
+    /// The body: JSON that [`ListItems::read`] decodes.
+    pub body: Bytes,
+}
+
+/// The decoded body of a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListItems<T> {
+    /// The resourceVersion of the list.
+    pub version: Option<String>,
+    /// The continue token of the next page; `None` if this page is the last one.
+    pub next: Option<String>,
+    /// The objects.
+    pub items: Vec<T>,
+}
+
+impl<'a, T: Deserialize<'a>> ListItems<T> {
+    /// Decodes the body of a page. An object that has not the form of `T` is an error for
+    /// the whole page. With `&RawValue` for `T` the caller decodes each object on its own.
+    pub fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
+        #[derive(Deserialize)]
+        #[serde(bound(deserialize = "T: Deserialize<'de>"))]
+        struct Wire<T> {
+            #[serde(default)]
+            metadata: Metadata,
+            #[serde(deserialize_with = "null_is_empty")]
+            items: Vec<T>,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Metadata {
+            resource_version: Option<String>,
+            #[serde(rename = "continue")]
+            next: Option<String>,
+        }
+        let Wire { metadata, items } = serde_json::from_slice(body)?;
+        Ok(Self {
+            version: metadata.resource_version,
+            next: metadata.next.filter(|token| !token.is_empty()),
+            items,
+        })
+    }
+}
+
+/// Go encodes a list without objects as null, unless the program takes care.
+fn null_is_empty<'de, D, T>(items: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    Option::deserialize(items).map(Option::unwrap_or_default)
+}
+
+/// Why there is no page.
+#[derive(Debug, thiserror::Error)]
+pub enum ListError {
+    /// Path and query are no URI.
+    #[error("{uri}: {source}")]
+    Request {
+        /// Path and query.
+        uri: String,
+        /// What is wrong with them.
+        source: http::Error,
+    },
+    /// No answer came, or only a part of one.
+    #[error(transparent)]
+    Transport(#[from] kube::Error),
+    /// The server answered with a status other than 2xx. The body has not been read.
+    #[error("answered {}", .0.status())]
+    Refused(Box<Response<Body>>),
+    /// The page is larger than the pager reads.
+    #[error("a page of more than {max} bytes")]
+    TooLarge {
+        /// Bytes of a page that the pager reads.
+        max: usize,
+        /// Whether the pager now requests fewer objects per page, so that the caller can
+        /// retry.
+        is_reduced: bool,
+        /// What stopped the reading.
+        source: Box<LengthLimitError>,
+    },
+}
+
+/// Reads a list page by page.
+pub struct ListPager {
+    client: Client,
+    path: String,
+    accept: Option<&'static str>,
+    limit: Option<usize>,
+    max_bytes: usize,
+    reduced_limit: Option<usize>,
+    /// Whether `reduced_limit` counts instead of `limit`.
+    is_reduced: AtomicBool,
+}
+
+impl ListPager {
+    /// Reads the list at `path` with at most `limit` objects per page. `None` reads all
+    /// objects as one page. The size of a page has no bound.
+    pub fn new(client: Client, path: impl Into<String>, limit: Option<usize>) -> Self {
+        Self {
+            client,
+            path: path.into(),
+            accept: None,
+            limit,
+            max_bytes: usize::MAX,
+            reduced_limit: None,
+            is_reduced: AtomicBool::new(false),
+        }
+    }
+
+    /// Requests this media type.
+    #[must_use]
+    pub fn accepting(mut self, media_type: &'static str) -> Self {
+        self.accept = Some(media_type);
+        self
+    }
+
+    /// Reads at most `max_bytes` of a page. After a larger page the pager requests at most
+    /// `reduced_limit` objects per page.
+    #[must_use]
+    pub fn bounded(mut self, max_bytes: usize, reduced_limit: usize) -> Self {
+        self.max_bytes = max_bytes;
+        self.reduced_limit = Some(reduced_limit);
+        self
+    }
+
+    /// Requests the usual number of objects per page again.
+    pub fn reset_limit(&self) {
+        self.is_reduced.store(false, Ordering::Relaxed);
+    }
+
+    /// Requests one page, and reads all of it.
+    pub async fn page(&self, request: ListRequest<'_>) -> Result<ListPage, ListError> {
+        let was_reduced = self.is_reduced.load(Ordering::Relaxed);
+        let limit = if was_reduced {
+            self.reduced_limit
+        } else {
+            self.limit
+        };
+        let uri = self.uri(limit, request);
+        let mut get = Request::get(&uri);
+        if let Some(accept) = self.accept {
+            get = get.header(header::ACCEPT, accept);
+        }
+        let get = match get.body(Body::empty()) {
+            Ok(get) => get,
+            Err(source) => return Err(ListError::Request { uri, source }),
+        };
+        let answer = self.client.send(get).await?;
+        if !answer.status().is_success() {
+            return Err(ListError::Refused(Box::new(answer)));
+        }
+        let (parts, body) = answer.into_parts();
+        match Limited::new(body, self.max_bytes).collect().await {
+            Ok(body) => Ok(ListPage {
+                uri,
+                headers: parts.headers,
+                body: body.to_bytes(),
+            }),
+            Err(error) => match error.downcast::<LengthLimitError>() {
+                Ok(source) => {
+                    let is_reduced = !was_reduced && self.reduced_limit.is_some();
+                    if is_reduced {
+                        self.is_reduced.store(true, Ordering::Relaxed);
+                    }
+                    Err(ListError::TooLarge {
+                        max: self.max_bytes,
+                        is_reduced,
+                        source,
+                    })
+                }
+                Err(error) => Err(match error.downcast::<kube::Error>() {
+                    Ok(error) => *error,
+                    Err(other) => kube::Error::Service(other),
+                }
+                .into()),
+            },
+        }
+    }
+
+    fn uri(&self, limit: Option<usize>, request: ListRequest<'_>) -> String {
+        let limit = limit.map(|limit| limit.to_string()).unwrap_or_default();
+        let (exact, version, token) = match request.start {
+            ListStart::First => ("", "", ""),
+            ListStart::Exact(version) => ("Exact", version, ""),
+            ListStart::Continue(token) => ("", "", token),
+        };
+        let query = query(&[
+            ("limit", &limit),
+            ("labelSelector", request.label_selector),
+            ("fieldSelector", request.field_selector),
+            ("resourceVersionMatch", exact),
+            ("resourceVersion", version),
+            ("continue", token),
+        ]);
+        format!("{}?{query}", self.path)
+    }
+}
+
+/// A query string of the options whose value is not empty, in this order.
+pub fn query(options: &[(&str, &str)]) -> String {
+    let given = options.iter().filter(|(_, value)| !value.is_empty());
+    form_urlencoded::Serializer::new(String::new())
+        .extend_pairs(given)
+        .finish()
+}

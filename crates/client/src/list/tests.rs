@@ -1,0 +1,196 @@
+//! What the pager requests, and what it makes of the answers.
+
+use super::*;
+use futures::stream;
+use http::StatusCode;
+use http_body::Frame;
+use http_body_util::{Full, StreamBody};
+use serde_json::value::RawValue;
+use std::convert::Infallible;
+use std::io;
+use std::sync::{Arc, Mutex};
+
+/// The path and query, and the Accept header, of each request.
+type Requests = Arc<Mutex<Vec<(String, Option<String>)>>>;
+
+/// A client of a server that answers each path and query with this code and body, and the
+/// requests that the server received.
+fn serving(answer: impl Fn(&str) -> (u16, String) + Send + Sync + 'static) -> (Client, Requests) {
+    let requests = Requests::default();
+    let log = requests.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let uri = request.uri().to_string();
+        let accept = request.headers().get(header::ACCEPT);
+        let accept = accept.map(|it| it.to_str().unwrap().to_owned());
+        let (code, body) = answer(&uri);
+        log.lock().unwrap().push((uri, accept));
+        let answer = Response::builder().status(code).header("x-note", "kept");
+        let answer = answer.body(Full::new(Bytes::from(body))).unwrap();
+        std::future::ready(Ok::<_, Infallible>(answer))
+    });
+    (Client::new(service, "default"), requests)
+}
+
+fn uris(requests: &Requests) -> Vec<String> {
+    let requests = requests.lock().unwrap();
+    requests.iter().map(|(uri, _)| uri.clone()).collect()
+}
+
+#[tokio::test]
+async fn a_list_is_read_page_by_page_with_the_same_selectors() {
+    let (client, requests) = serving(|uri| {
+        let last = uri.contains("continue=");
+        let next = if last { "" } else { "a/b=" };
+        let metadata = format!(r#"{{"resourceVersion":"7","continue":"{next}"}}"#);
+        (
+            200,
+            format!(r#"{{"metadata":{metadata},"items":[1,{last}]}}"#),
+        )
+    });
+    let pager = ListPager::new(client, "/things", Some(500)).accepting("application/json");
+    let request = ListRequest {
+        label_selector: "team in (a,b)",
+        field_selector: "status.phase=Active",
+        start: ListStart::First,
+    };
+    let first = pager.page(request).await.unwrap();
+    assert_eq!(first.headers["x-note"], "kept");
+    let items = ListItems::<&RawValue>::read(&first.body).unwrap();
+    let texts: Vec<&str> = items.items.iter().map(|item| item.get()).collect();
+    assert_eq!(texts, ["1", "false"]);
+    assert_eq!(items.version.as_deref(), Some("7"));
+    assert_eq!(items.next.as_deref(), Some("a/b="));
+    let start = ListStart::after(items.next.as_deref());
+    let second = pager.page(ListRequest { start, ..request }).await.unwrap();
+    let items = ListItems::<&RawValue>::read(&second.body).unwrap();
+    assert_eq!(items.next, None, "an empty token is none");
+    let selectors = "labelSelector=team+in+%28a%2Cb%29&fieldSelector=status.phase%3DActive";
+    assert_eq!(
+        uris(&requests),
+        [
+            format!("/things?limit=500&{selectors}"),
+            format!("/things?limit=500&{selectors}&continue=a%2Fb%3D"),
+        ]
+    );
+    assert_eq!(second.uri, uris(&requests)[1]);
+    let accept = &requests.lock().unwrap()[0].1;
+    assert_eq!(accept.as_deref(), Some("application/json"));
+}
+
+#[tokio::test]
+async fn a_list_can_be_read_whole_and_at_an_exact_version() {
+    let (client, requests) = serving(|_| (200, r#"{"items":[]}"#.to_owned()));
+    let pager = ListPager::new(client, "/things", None);
+    let start = ListStart::Exact("7");
+    for start in [start, ListStart::First, ListStart::after(None)] {
+        let request = ListRequest {
+            start,
+            ..ListRequest::default()
+        };
+        assert!(pager.page(request).await.is_ok());
+    }
+    let exact = "/things?resourceVersionMatch=Exact&resourceVersion=7";
+    assert_eq!(uris(&requests), [exact, "/things?", "/things?"]);
+    assert_eq!(requests.lock().unwrap()[0].1, None);
+}
+
+#[tokio::test]
+async fn after_a_page_that_is_too_large_fewer_objects_are_requested() {
+    let (client, requests) = serving(|uri| {
+        let bytes = if uri.contains("limit=2") { 11 } else { 10 };
+        (200, "x".repeat(bytes))
+    });
+    let pager = ListPager::new(client, "/things", Some(2)).bounded(10, 1);
+    let first = ListRequest::default();
+    let error = pager.page(first).await.unwrap_err();
+    assert_eq!(error.to_string(), "a page of more than 10 bytes");
+    assert!(matches!(
+        error,
+        ListError::TooLarge {
+            is_reduced: true,
+            ..
+        }
+    ));
+    assert!(pager.page(first).await.is_ok());
+    assert!(pager.page(first).await.is_ok());
+    pager.reset_limit();
+    assert!(pager.page(first).await.is_err());
+    let limits = ["2", "1", "1", "2"].map(|limit| format!("/things?limit={limit}"));
+    assert_eq!(uris(&requests), limits);
+}
+
+#[tokio::test]
+async fn a_reduced_page_that_is_too_large_is_not_reduced_again() {
+    let (client, _) = serving(|_| (200, "x".repeat(11)));
+    let pager = ListPager::new(client, "/things", Some(2)).bounded(10, 1);
+    for reduced in [true, false, false] {
+        let error = pager.page(ListRequest::default()).await.unwrap_err();
+        assert!(
+            matches!(error, ListError::TooLarge { is_reduced, .. } if is_reduced == reduced),
+            "{error:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_comes_with_its_body_and_does_not_reduce_the_page() {
+    let (client, requests) = serving(|_| (410, "x".repeat(11)));
+    let pager = ListPager::new(client, "/things", Some(2)).bounded(10, 1);
+    let error = pager.page(ListRequest::default()).await.unwrap_err();
+    assert_eq!(error.to_string(), "answered 410 Gone");
+    let ListError::Refused(answer) = error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(answer.status(), StatusCode::GONE);
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(body, "x".repeat(11));
+    assert!(pager.page(ListRequest::default()).await.is_err());
+    assert_eq!(uris(&requests), ["/things?limit=2", "/things?limit=2"]);
+}
+
+#[tokio::test]
+async fn a_page_that_breaks_off_is_a_fault_of_the_transport() {
+    let service = tower::service_fn(|_: Request<Body>| {
+        let frames = [
+            Ok(Frame::data(Bytes::from_static(b"{"))),
+            Err(io::Error::other("cut")),
+        ];
+        let body = StreamBody::new(stream::iter(frames));
+        std::future::ready(Ok::<_, Infallible>(Response::new(body)))
+    });
+    let pager = ListPager::new(Client::new(service, "default"), "/things", Some(2));
+    let error = pager.page(ListRequest::default()).await.unwrap_err();
+    assert!(matches!(error, ListError::Transport(_)), "{error:?}");
+    assert!(error.to_string().contains("cut"), "{error}");
+}
+
+#[tokio::test]
+async fn a_path_that_is_no_uri_is_an_error_and_no_request() {
+    let (client, requests) = serving(|_| (200, String::new()));
+    let pager = ListPager::new(client, "/a thing", Some(2));
+    let error = pager.page(ListRequest::default()).await.unwrap_err();
+    assert!(matches!(error, ListError::Request { .. }), "{error:?}");
+    assert!(
+        error.to_string().starts_with("/a thing?limit=2: "),
+        "{error}"
+    );
+    assert_eq!(uris(&requests), Vec::<String>::new());
+}
+
+#[test]
+fn a_body_that_is_no_list_is_an_error() {
+    for body in ["", "[]", "{}", r#"{"items": 3}"#, "not found"] {
+        let read = ListItems::<&RawValue>::read(body.as_bytes());
+        assert!(read.is_err(), "{body}");
+    }
+    for body in [r#"{"items": null}"#, r#"{"metadata": {}, "items": []}"#] {
+        let read = ListItems::<u8>::read(body.as_bytes()).unwrap();
+        assert_eq!((read.next, read.items), (None, Vec::new()), "{body}");
+    }
+    assert!(ListItems::<u8>::read(br#"{"items": [1, "a"]}"#).is_err());
+}
+
+#[test]
+fn a_query_has_only_options_with_a_value() {
+    assert_eq!(query(&[("a", ""), ("b", "x y"), ("c", "")]), "b=x+y");
+}
