@@ -2,6 +2,7 @@
 
 use ifo::app::Signals;
 use ifo::config::Config;
+use ifo_client::error::chain;
 use std::num::NonZero;
 use std::process::ExitCode;
 
@@ -57,7 +58,7 @@ fn main() -> ExitCode {
     let code = match runtime.block_on(ifo::app::run(config, signals)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{error:#}");
+            tracing::error!("{}", chain(&*error));
             ExitCode::FAILURE
         }
     };

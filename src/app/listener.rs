@@ -64,6 +64,7 @@ fn open(address: SocketAddr) -> io::Result<TcpListener> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ifo_client::error::chain;
     use std::cell::RefCell;
 
     /// What `anywhere` opens in order, if opening IPv6 and IPv4 ends like this.
@@ -74,7 +75,7 @@ mod tests {
             let failure = if address.is_ipv6() { v6 } else { v4 };
             failure.map_or(Ok(address), |kind| Err(kind.into()))
         });
-        let end = end.map_or_else(|error| format!("{error:#}"), |address| address.to_string());
+        let end = end.map_or_else(|error| chain(&*error), |address| address.to_string());
         (tried.into_inner(), end)
     }
 
@@ -107,7 +108,7 @@ mod tests {
         let (first, address) = bind(Some(given), 0).unwrap();
         assert_eq!(address.ip(), given);
         let error = bind(Some(given), address.port()).unwrap_err();
-        let text = format!("{error:#}");
+        let text = chain(&*error);
         assert!(
             text.starts_with(&format!("cannot listen on {address}: ")),
             "{text}"

@@ -9,10 +9,7 @@
 //! ends, which for a watch is minutes. So watches are spread over lanes, each with a
 //! connection of its own, and calls have one to themselves.
 
-use super::{
-    bounded::{Bounded, ConnectWithin},
-    lines::chain,
-};
+use super::bounded::{Bounded, ConnectWithin};
 use http::Uri;
 use hyper_util::{
     client::{
@@ -24,6 +21,7 @@ use hyper_util::{
     },
     rt::{TokioExecutor, TokioTimer},
 };
+use ifo_client::error::chain;
 use ifo_client::proxy::proxy;
 use kube::{
     Client, Config,

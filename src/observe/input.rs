@@ -6,12 +6,10 @@
 //! kept. A part of more than [`SMALL`] bytes waits for a place in the [`Budget`], and the
 //! server waits with it.
 
-use super::{
-    budget::{Budget, Place, SMALL},
-    lines::chain,
-};
+use super::budget::{Budget, Place, SMALL};
 use bytes::{Buf as _, Bytes, BytesMut};
 use futures::{Stream, StreamExt as _};
+use ifo_client::error::chain;
 use tokio::time::{Instant, timeout_at};
 
 /// The largest object, in bytes. etcd refuses requests above 1.5 MiB by default, and

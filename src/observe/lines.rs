@@ -69,22 +69,6 @@ where
     }
 }
 
-/// An error with its sources, on one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let next = error.to_string();
-        // Many errors repeat their source in their own text.
-        if !text.contains(&next) {
-            text.push_str(": ");
-            text.push_str(&next);
-        }
-        source = error.source();
-    }
-    text.replace(['\r', '\n'], " ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,10 +1,11 @@
 //! The requests of a feed and of discovery, and what an answer other than 200 means.
 
-use super::{Lost, envelope::Status, lines::chain};
+use super::{Lost, envelope::Status};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
 use ifo_api::{Gvr, Source};
+use ifo_client::error::chain;
 use ifo_engine::evaluate::Subject;
 use kube::client::Body;
 use kube::core::PartialObjectMeta;

@@ -5,10 +5,11 @@
 mod tests;
 
 use super::address::{is_plain, with_scheme};
-use super::problem::{Problem, causes};
+use super::problem::Problem;
 use http_body_util::BodyExt as _;
 use ifo_api::completeness::{COMPLETE_HEADER, Incomplete};
 use ifo_api::duration;
+use ifo_client::error::chain;
 use ifo_client::list::{ListError, ListPage, ListPager, ListRequest};
 use ifo_client::proxy::proxy;
 use kube::client::{AuthError, Body};
@@ -378,7 +379,7 @@ fn through(server: &http::Uri, proxy_url: Option<&str>) -> Result<Option<http::U
 /// has to say of that.
 fn refused(error: &kube::Error, exec: Option<&ExecConfig>) -> String {
     let (kube::Error::Auth(AuthError::AuthExecStart(why)), Some(exec)) = (error, exec) else {
-        return causes(error);
+        return chain(error);
     };
     let command = exec.command.as_deref().unwrap_or_default();
     let hint = exec.install_hint.as_deref().unwrap_or_default();

@@ -2,6 +2,7 @@
 //! what to do about it.
 
 use ifo_api::{GROUP, LIVE_GROUP, live, ruleset};
+use ifo_client::error::{chain, one_line};
 use kube::config::KubeconfigError;
 use std::time::Duration;
 
@@ -193,25 +194,7 @@ fn unreachable(error: &kube::Error) -> String {
             cause = inner;
         }
     }
-    causes(cause)
-}
-
-/// An error with its causes, without what the outer ones repeat.
-pub(super) fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let more = inner.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = inner.source();
-    }
-    one_line(&text)
-}
-
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    chain(cause)
 }
 
 impl From<KubeconfigError> for Problem {
@@ -219,7 +202,7 @@ impl From<KubeconfigError> for Problem {
         Self::Config(match &error {
             // kube reads them whether or not they count here.
             KubeconfigError::ParseProxyUrl(_) | KubeconfigError::ParseNoProxy(_) => {
-                return Self::Proxy(causes(&error));
+                return Self::Proxy(chain(&error));
             }
             // The error shows the lines around, and there are tokens in them.
             KubeconfigError::Parse(error) => match error.location() {
@@ -233,7 +216,7 @@ impl From<KubeconfigError> for Problem {
             KubeconfigError::ReadConfig(why, path) => {
                 format!("cannot read {}: {why}", path.display())
             }
-            error => causes(error),
+            error => chain(error),
         })
     }
 }

@@ -1,0 +1,71 @@
+//! The text of an error. Enters: an error with its sources. Leaves: one line for a log or a
+//! message.
+
+use std::error::Error;
+
+/// The error's text and those of its sources, joined with ": ", on one line. A source is
+/// left out if the text before it contains it: many errors repeat their source.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        source = error.source();
+    }
+    one_line(&text)
+}
+
+/// The text with one space for each run of white space, line ends included.
+pub fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt;
+
+    #[derive(Debug)]
+    struct Layer(&'static str, Option<Box<Layer>>);
+
+    impl fmt::Display for Layer {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl Error for Layer {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            self.1.as_deref().map(|it| it as _)
+        }
+    }
+
+    /// An error with this text whose sources have the other texts.
+    fn error(texts: &[&'static str]) -> Layer {
+        let (first, rest) = texts.split_first().unwrap();
+        let source = (!rest.is_empty()).then(|| Box::new(error(rest)));
+        Layer(first, source)
+    }
+
+    #[test]
+    fn the_sources_follow_their_error() {
+        assert_eq!(chain(&error(&["a"])), "a");
+        assert_eq!(chain(&error(&["a", "b", "c"])), "a: b: c");
+    }
+
+    #[test]
+    fn a_source_that_is_repeated_is_left_out_and_its_own_source_is_not() {
+        let repeats = error(&["cannot connect: refused", "refused", "os error 111"]);
+        assert_eq!(chain(&repeats), "cannot connect: refused: os error 111");
+    }
+
+    #[test]
+    fn a_text_of_several_lines_becomes_one_line() {
+        let lines = error(&["no\r\nanswer", "\tfrom  the\nserver\n"]);
+        assert_eq!(chain(&lines), "no answer: from the server");
+    }
+}
