@@ -12,6 +12,7 @@ mod signals;
 
 pub use signals::{Signal, Signals};
 
+use crate::clock;
 use crate::config::{Common, Config, Mode};
 use crate::index::{self, Bounds, Object, Reader, Scope};
 use crate::observe::{Feed, Supervisor};
@@ -375,7 +376,7 @@ fn sample(reader: &Reader) -> IndexSample {
         let number = paths.position(|own| *own == path)?;
         serde_json::from_slice(object.value(number)?).ok()
     }
-    let now = Timestamp::now();
+    let now = clock::now();
     let entries = reader
         .list(&Scope::All, index::At::Latest)
         .map(|(_, entries)| entries)

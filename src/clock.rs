@@ -1,9 +1,15 @@
-//! The time of day. Tests move it along with tokio's clock, so that hours of it pass without
-//! waiting and two servers of one test read the same time.
+//! The clocks of the machine: the time of day, and the steady clock. The server reads the
+//! time of day only here, so that tests can replace it.
+//!
+//! The steady clock is tokio's in all rooms. Code that sets timers takes it from
+//! `tokio::time::Instant`, and other code from [`steady`]. A test that pauses tokio's time
+//! stops both.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use std::time::{Duration, Instant};
 
-/// The time now.
+/// The time of day. A test can replace it with [`simulated::begin`].
+#[expect(clippy::disallowed_methods, reason = "the server's one reader of it")]
 pub fn now() -> Timestamp {
     #[cfg(test)]
     if let Some(now) = simulated::now() {
@@ -12,36 +18,87 @@ pub fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// A clock of the tests' own.
-#[cfg(test)]
-pub mod simulated {
-    use jiff::Timestamp;
-    use std::cell::Cell;
-    use tokio::time::Instant;
+/// The time on the steady clock.
+pub fn steady() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
 
-    thread_local! {
-        /// What time it was when, on this thread.
-        static SINCE: Cell<Option<(Timestamp, Instant)>> = const { Cell::new(None) };
+/// How long ago the steady clock showed `then`; zero if that is yet to come.
+pub fn since(then: Instant) -> Duration {
+    steady().saturating_duration_since(then)
+}
+
+/// A time of day that is set once, and moves with the steady clock from then on.
+#[derive(Clone, Copy, Debug)]
+pub struct SteadyTime {
+    at: Timestamp,
+    since: Instant,
+}
+
+impl SteadyTime {
+    /// It is `at` now.
+    pub fn starting(at: Timestamp) -> Self {
+        Self {
+            at,
+            since: steady(),
+        }
     }
 
-    /// As long as it is there, the time of day on this thread goes as tokio's clock does.
+    /// The time now.
+    pub fn now(&self) -> Timestamp {
+        let passed = SignedDuration::try_from(since(self.since)).unwrap_or(SignedDuration::MAX);
+        self.at.checked_add(passed).unwrap_or(Timestamp::MAX)
+    }
+}
+
+/// A time of day that a test sets. It moves with tokio's clock, so that hours of it pass
+/// without waiting, and two servers of one test read the same time.
+#[cfg(test)]
+pub mod simulated {
+    use super::SteadyTime;
+    use jiff::Timestamp;
+    use std::cell::Cell;
+
+    thread_local! {
+        /// The time of day on this thread.
+        static TIME: Cell<Option<SteadyTime>> = const { Cell::new(None) };
+    }
+
+    /// While it exists, [`now`](super::now) gives the simulated time on this thread.
     #[derive(Debug)]
     pub struct Simulated(());
 
     /// It is `at` now.
     pub fn begin(at: Timestamp) -> Simulated {
-        SINCE.set(Some((at, Instant::now())));
+        TIME.set(Some(SteadyTime::starting(at)));
         Simulated(())
     }
 
     impl Drop for Simulated {
         fn drop(&mut self) {
-            SINCE.set(None);
+            TIME.set(None);
         }
     }
 
     pub(super) fn now() -> Option<Timestamp> {
-        let (at, since) = SINCE.get()?;
-        Some(at + since.elapsed())
+        Some(TIME.get()?.now())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_simulated_time_moves_with_the_paused_clock_of_tokio() {
+        let at: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let begun = steady();
+        let simulated = simulated::begin(at);
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        assert_eq!(now(), at + SignedDuration::from_hours(1));
+        assert_eq!(since(begun), Duration::from_hours(1));
+        assert_eq!(since(steady() + Duration::from_secs(1)), Duration::ZERO);
+        drop(simulated);
+        assert!(now() > at + SignedDuration::from_hours(2));
     }
 }

@@ -9,6 +9,7 @@ mod process;
 #[cfg(test)]
 mod tests;
 
+use crate::clock;
 pub use log::{LogFormat, REQUESTS, start_log};
 pub use persistence::PersistenceMetrics;
 use process::Process;
@@ -470,7 +471,7 @@ impl Metrics {
             .unwrap_or_else(PoisonError::into_inner);
         if let Some(expires) = expires {
             self.certificate
-                .set((expires - jiff::Timestamp::now().as_second()) as f64);
+                .set((expires - clock::now().as_second()) as f64);
         }
         self.persistence.read();
         self.process.read();

@@ -66,7 +66,7 @@ pub async fn run(
             match writer.commit(changes, Stamp::Mint) {
                 Ok(_) => reads
                     .iter()
-                    .for_each(|read| metrics.event_visible(read.elapsed())),
+                    .for_each(|read| metrics.event_visible(clock::since(*read))),
                 Err(error) => {
                     tracing::error!(%error, "operations could not be written to the index");
                 }
@@ -81,10 +81,9 @@ pub async fn run(
 
 /// The time now, on the clocks of this machine.
 pub fn now() -> Now {
-    // tokio's clock, so that paused tests move it.
     Now {
         wall: clock::now(),
-        steady: tokio::time::Instant::now().into_std(),
+        steady: clock::steady(),
     }
 }
 

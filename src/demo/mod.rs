@@ -5,7 +5,6 @@
 //! commands to try. The pipeline and the server behind it are the ones that run in a
 //! cluster; nothing here knows what an operation is.
 
-mod clock;
 pub mod kinds;
 pub mod kubeconfig;
 pub mod namespaces;
@@ -14,11 +13,12 @@ pub mod rules;
 mod scenario;
 mod shelf;
 mod store;
+mod time;
 
-pub use clock::Clock;
 pub use scenario::{NAMESPACES, Scenario};
 pub use shelf::Shelf;
 pub use store::World;
+pub use time::WorldTime;
 
 use std::path::Path;
 

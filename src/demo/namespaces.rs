@@ -38,7 +38,7 @@ pub fn serve(
     let own = json!({
         "apiVersion": "v1",
         "kind": "Namespace",
-        "metadata": {"name": cluster_operations, "creationTimestamp": world.clock().stamp()},
+        "metadata": {"name": cluster_operations, "creationTimestamp": world.time().stamp()},
         "status": {"phase": "Active"},
     });
     let namespaces = Namespaces {

@@ -1,11 +1,11 @@
 //! The rule sets as the demo serves them: in an index of their own, read-only, with the
 //! statuses that the controller writes.
 
+use crate::clock;
 use crate::index::{Key, Stamp, Write, Writer};
 use crate::rules::{RuleSetEvent, StatusSink, StatusWrite};
 use futures::future::{BoxFuture, ready};
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetStatus};
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -82,7 +82,7 @@ impl Shelved {
         object.metadata.uid = Some(Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()).to_string());
         object.metadata.creation_timestamp = before
             .and_then(|before| before.metadata.creation_timestamp.clone())
-            .or_else(|| Some(Time(Timestamp::now())));
+            .or_else(|| Some(Time(clock::now())));
         object.status = before.and_then(|before| before.status.clone());
         self.objects.insert(name, object.clone());
         self.show(&object);

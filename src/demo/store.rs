@@ -7,9 +7,9 @@
 //! `generation`, `uid`, `creationTimestamp` and `managedFields` look as they do in a
 //! cluster.
 
-use super::clock::Clock;
 use super::kinds::{self, Generation, Kind};
 use super::random::Dice;
+use super::time::WorldTime;
 use crate::observe::{Feed, Raw};
 use crate::rules::Resolve;
 use bytes::Bytes;
@@ -38,7 +38,7 @@ pub struct World {
 }
 
 struct Inner {
-    clock: Clock,
+    time: WorldTime,
     objects: Mutex<Objects>,
     changes: broadcast::Sender<Change>,
 }
@@ -63,17 +63,17 @@ struct Change {
 
 impl World {
     /// An empty world. `seed` decides the uids.
-    pub fn new(seed: u64, clock: Clock) -> Self {
-        Self::with_backlog(seed, clock, BACKLOG)
+    pub fn new(seed: u64, time: WorldTime) -> Self {
+        Self::with_backlog(seed, time, BACKLOG)
     }
 
-    fn with_backlog(seed: u64, clock: Clock, backlog: usize) -> Self {
+    fn with_backlog(seed: u64, time: WorldTime, backlog: usize) -> Self {
         let mut dice = Dice::new(seed);
         // A cluster that has lived for a while.
         let resource_version = dice.between(1_000_000, 9_000_000);
         Self {
             inner: Arc::new(Inner {
-                clock,
+                time,
                 objects: Mutex::new(Objects {
                     by_key: BTreeMap::new(),
                     resource_version,
@@ -84,9 +84,9 @@ impl World {
         }
     }
 
-    /// The clock that this world's timestamps come from.
-    pub fn clock(&self) -> Clock {
-        self.inner.clock
+    /// The time that this world's timestamps come from.
+    pub fn time(&self) -> WorldTime {
+        self.inner.time
     }
 
     /// Creates an object or replaces it, written by `manager`. Its `metadata` needs a
@@ -168,7 +168,7 @@ impl World {
         if before == Some(&object) {
             return;
         }
-        let now = self.inner.clock.stamp();
+        let now = self.inner.time.stamp();
         object["apiVersion"] = json!(kind.api_version());
         object["kind"] = json!(kind.kind);
         let generation = next_generation(kind, before, &object);

@@ -43,9 +43,11 @@ pub use writer::Writer;
 pub use ifo_api::Key;
 pub use ifo_engine::track::Write;
 
+use crate::clock;
+use jiff::Timestamp;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// A resourceVersion: microseconds since 1970, at least the last one plus one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -58,11 +60,8 @@ impl Rv {
 
     /// The version that a clock gives now; 0 when it is set before 1970 or past
     /// [`Rv::LIMIT`], where it is of no use.
-    fn of_clock(clock: SystemTime) -> Rv {
-        let micros = clock
-            .duration_since(UNIX_EPOCH)
-            .ok()
-            .and_then(|since| u64::try_from(since.as_micros()).ok());
+    fn of_clock(clock: Timestamp) -> Rv {
+        let micros = u64::try_from(clock.as_microsecond()).ok();
         Rv(micros.filter(|&rv| rv < Self::LIMIT.0).unwrap_or(0))
     }
 }
@@ -200,7 +199,7 @@ impl Bounds {
 ///
 /// As [`index_from`].
 pub fn index(layout: &'static Layout, bounds: Bounds) -> (Writer, Reader) {
-    index_from(layout, bounds, Rv::of_clock(SystemTime::now()))
+    index_from(layout, bounds, Rv::of_clock(clock::now()))
 }
 
 /// Makes an empty index whose head and lower boundary is `start`: for a mirror, which

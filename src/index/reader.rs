@@ -1,8 +1,9 @@
 //! Views of the index. Enters: a scope and a version. Leaves: the objects of the one
 //! exactly as of the other, or a cursor that goes on from there.
 
-use super::ring::{self, Ring};
+use super::ring::Ring;
 use super::{At, Bounds, Cursor, Entry, Gone, Key, Rv, Scope};
+use crate::clock;
 use dashmap::DashMap;
 use ifo_api::compare_namespaces;
 use std::collections::BTreeMap;
@@ -217,7 +218,7 @@ impl Reader {
 
     /// Age of the oldest change in the ring; zero if there is none.
     pub fn ring_age(&self) -> Duration {
-        self.shared.ring().age(ring::now())
+        self.shared.ring().age(clock::steady())
     }
 
     #[cfg(test)]

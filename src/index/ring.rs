@@ -15,11 +15,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The time that ages are counted in: tokio's, so that paused tests move it.
-pub(super) fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
-}
-
 #[derive(Debug)]
 pub(super) struct Ring {
     slots: VecDeque<Slot>,

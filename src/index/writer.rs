@@ -3,17 +3,18 @@
 
 use super::entry::Encoded;
 use super::reader::Shared;
-use super::ring;
 use super::{Bounds, Change, Entry, Error, Key, Layout, Reader, Rv, Stamp, Write};
+use crate::clock;
 use dashmap::Entry as Slot;
+use jiff::{SignedDuration, Timestamp};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Instant;
 use tokio::sync::watch;
 
 /// How far another machine's clock may be ahead of ours for its versions to count.
-const AHEAD: Duration = Duration::from_hours(1);
+const AHEAD: SignedDuration = SignedDuration::from_hours(1);
 
 /// The only one that changes the index.
 #[derive(Debug)]
@@ -42,7 +43,7 @@ impl Writer {
     /// Makes all versions to come be above `version`, which another index has issued. One
     /// that no clock near ours can have made is ignored: it would use the versions up.
     pub fn raise(&mut self, version: Rv) {
-        let ahead = SystemTime::now() + AHEAD;
+        let ahead = clock::now().checked_add(AHEAD).unwrap_or(Timestamp::MAX);
         if version <= Rv::of_clock(ahead) {
             self.floor = self.floor.max(version);
         } else {
@@ -69,7 +70,7 @@ impl Writer {
             return Ok(head);
         };
 
-        let now = ring::now();
+        let now = clock::steady();
         {
             let mut ring = self.shared.ring_mut();
             for change in &changes {
@@ -122,7 +123,7 @@ impl Writer {
                 };
                 let head = *head.borrow();
                 let mut ring = shared.ring_mut();
-                ring.watched = ring.trim(ring::now(), head);
+                ring.watched = ring.trim(clock::steady(), head);
                 if !ring.watched {
                     return;
                 }
@@ -186,7 +187,7 @@ impl<'a> Draft<'a> {
             layout: writer.layout,
             stamp,
             head,
-            clock: Rv::of_clock(SystemTime::now()).max(Rv(writer.floor.0 + 1)),
+            clock: Rv::of_clock(clock::now()).max(Rv(writer.floor.0 + 1)),
             changes: Vec::new(),
             drafted: HashMap::new(),
             namespaces: HashSet::new(),

@@ -4,6 +4,7 @@
 
 use super::unknown::UnknownObjects;
 use super::{Feed, Lost, Raw, envelope, managed};
+use crate::clock;
 use crate::rules::{Feedback, Publication};
 use crate::telemetry::Metrics;
 use bytes::Bytes;
@@ -15,7 +16,6 @@ use ifo_cel::{Doc, Projection};
 use ifo_engine::evaluate::{self, Allowances, Evaluation, EvaluationError, Subject};
 use ifo_engine::rules::RuleBook;
 use ifo_engine::track::{Event, Message};
-use jiff::Timestamp;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
@@ -162,12 +162,12 @@ impl Follower {
                 },
                 _ = resync.tick(), if !self.listing => {
                     let mut goes_on = true;
-                    let now = Instant::now();
+                    let now = clock::steady();
                     self.interesting.retain(|_, it| {
                         it.fading.is_none_or(|since| now.duration_since(since) < FADING)
                     });
                     for object in self.timed.values().cloned().collect::<Vec<_>>() {
-                        goes_on = goes_on && self.again(&object, Instant::now()).await;
+                        goes_on = goes_on && self.again(&object, clock::steady()).await;
                     }
                     if self.unknown.wants_list(now) {
                         events = self.events(&*feed);
@@ -191,7 +191,7 @@ impl Follower {
 
     /// False when nobody listens any more.
     async fn event(&mut self, feed: &dyn Feed, event: Raw) -> bool {
-        let read = Instant::now();
+        let read = clock::steady();
         match event {
             Raw::Reset => {
                 self.listing = true;
@@ -250,7 +250,7 @@ impl Follower {
             Ok(doc) => {
                 let (meter, allowances) = (&*self.metrics, &mut self.allowances);
                 let evaluation =
-                    evaluate::evaluate_within(&book, &doc, Timestamp::now(), meter, allowances)
+                    evaluate::evaluate_within(&book, &doc, clock::now(), meter, allowances)
                         .inspect(|evaluation| self.keep(evaluation, &doc));
                 self.unknown.throttling(&self.allowances);
                 evaluation
@@ -280,7 +280,7 @@ impl Follower {
         // What was read of it before is not how it is any more.
         self.timed.remove(&subject.identity(&self.source.target));
         let evaluation =
-            evaluate::undecided(&self.book, subject, error, Timestamp::now(), &*self.metrics);
+            evaluate::undecided(&self.book, subject, error, clock::now(), &*self.metrics);
         self.evaluated(evaluation, read, None).await
     }
 

@@ -530,7 +530,7 @@ async fn when_a_subject_changed_is_told_with_what_starts_then() {
         else {
             panic!("{message:?}");
         };
-        let second = |at: Timestamp| at.as_second().rem_euclid(60);
+        let second = |at: jiff::Timestamp| at.as_second().rem_euclid(60);
         evaluation.subject.managed.map(second)
     };
     assert_eq!(managed(at(true, 2)).await, Some(2), "it starts");

@@ -1,6 +1,7 @@
 //! The whole room against a cluster of the tests' own, under virtual time.
 
 use super::*;
+use crate::clock;
 use crate::index::{Bounds, Key, Stamp, Write, Writer, index};
 use crate::serve::resource::LIVE_LAYOUT;
 use crate::telemetry::Metrics;
@@ -353,7 +354,7 @@ async fn an_end_that_another_server_writes_meanwhile_stays_as_it_was_written() {
         let status = objects.values_mut().next().unwrap().status.as_mut();
         let status = status.unwrap();
         status.phase = Phase::Completed;
-        status.completed = Some(Time(Timestamp::now()));
+        status.completed = Some(Time(clock::now()));
         status.message = "seen by another".to_owned();
     }
     let before = bench.changes();

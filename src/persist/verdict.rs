@@ -3,6 +3,7 @@
 
 use super::queue::REFUSALS;
 use super::store::Failure;
+use crate::clock;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -185,7 +186,7 @@ pub async fn keep_condition(
     let params = PatchParams::apply(super::FIELD_MANAGER).force();
     let (mut said, mut told) = (false, Told::default());
     loop {
-        let condition = told.condition(&verdict.borrow_and_update(), Timestamp::now());
+        let condition = told.condition(&verdict.borrow_and_update(), clock::now());
         if let Some(condition) = condition {
             let patch = Patch::Apply(json!({
                 "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",

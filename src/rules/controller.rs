@@ -5,12 +5,12 @@ use super::Report;
 use super::lookups::{Lookups, Resolve};
 use super::registry::{Ask, Feedback, Publication, Registry};
 use super::writes::{StatusSink, StatusWrite, StatusWrites};
+use crate::clock;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use ifo_api::ruleset::OperationRuleSet;
 use ifo_api::{Gvr, Resolution};
 use ifo_engine::rules::{Bookless, Invalid, RuleSet, compile};
-use jiff::Timestamp;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -275,7 +275,7 @@ impl Controller {
         if self.first == First::Reading {
             return;
         }
-        if let Some(again) = writes.take(self.registry.statuses(Timestamp::now())) {
+        if let Some(again) = writes.take(self.registry.statuses(clock::now())) {
             self.review.at(again);
         }
     }

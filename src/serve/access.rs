@@ -14,6 +14,7 @@ use super::select::Reviewed;
 use super::status::Failure;
 use super::{REQUEST_TIMEOUT, Shared};
 use crate::auth::{Attributes, Decision, PeerCertificates, User};
+use crate::clock;
 use crate::telemetry::RequestLabels;
 use axum::body::Body;
 use axum::extract::State;
@@ -62,7 +63,7 @@ pub async fn admit(
     request: Request<Body>,
     next: Next,
 ) -> Response {
-    let begun = Instant::now();
+    let begun = clock::steady();
     // What is read-only has no use for a body: it is dropped unread.
     let (parts, _) = request.into_parts();
     let head = parts.method == Method::HEAD;
@@ -489,7 +490,7 @@ fn labels(shared: &Shared, asked: Option<&Asked>, method: &'static str) -> Reque
 
 fn count(shared: &Shared, labels: &RequestLabels<'_>, response: &Response, begun: Instant) {
     let code = response.status().as_u16();
-    let duration = (labels.verb != "WATCH").then(|| begun.elapsed());
+    let duration = (labels.verb != "WATCH").then(|| clock::since(begun));
     let metrics = &shared.server.metrics;
     if response.extensions().get::<SelfDefence>().is_some() {
         metrics.request_terminated(labels, code);

@@ -7,10 +7,10 @@ use super::request::{Query, Request};
 use super::resource::Resource;
 use super::respond;
 use super::status::Failure;
+use crate::clock;
 use crate::index::{Key, Rv};
 use axum::response::Response;
 use http::HeaderMap;
-use jiff::Timestamp;
 use std::sync::Arc;
 
 /// Answers a get. Of the options only `resourceVersion` (at least that one) and those of
@@ -44,7 +44,7 @@ pub async fn get(
     let encoder = Encoder {
         resource,
         form: wanted.form,
-        now: Timestamp::now(),
+        now: clock::now(),
     };
     encoder.object(Shown::own(&object), true, &mut body);
     body.push(b'\n');

@@ -7,6 +7,7 @@
 
 use super::encode::Shown;
 use super::negotiate::Form;
+use crate::clock;
 use crate::index::{Entry, Rv};
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -63,7 +64,7 @@ impl Lines {
         columns: bool,
         encode: impl FnOnce(Shown<'_>, Timestamp) -> Bytes,
     ) -> Bytes {
-        let now = Timestamp::now();
+        let now = clock::now();
         let key = Key {
             kind,
             rv: at.unwrap_or(entry.rv()),

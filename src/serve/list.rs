@@ -16,6 +16,7 @@ use super::resource::Resource;
 use super::respond::{self, Indenter};
 use super::select::Selector;
 use super::status::Failure;
+use crate::clock;
 use crate::index::{At, Entry, Rv, Scope};
 use axum::body::Body;
 use axum::response::Response;
@@ -249,7 +250,7 @@ pub async fn list(
         resource: Arc::clone(resource),
         form: wanted.form,
         syntax: wanted.syntax,
-        now: Timestamp::now(),
+        now: clock::now(),
         meta,
         entries: entries.into_iter(),
         state: State::Head,

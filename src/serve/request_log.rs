@@ -9,6 +9,7 @@
 use super::quoted::clip;
 use super::request::Asked;
 use crate::auth::User;
+use crate::clock;
 use crate::telemetry::REQUESTS;
 use http::request::Parts;
 use http::{HeaderValue, StatusCode};
@@ -111,7 +112,7 @@ impl Drop for Line {
             namespace = line.namespace,
             path = line.path,
             code = line.code,
-            latency_ms = u64::try_from(line.begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+            latency_ms = u64::try_from(clock::since(line.begun).as_millis()).unwrap_or(u64::MAX),
             audit_id = line.audit_id,
             client = line.client.map(tracing::field::display),
             "request"

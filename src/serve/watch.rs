@@ -19,12 +19,12 @@ use super::resource::Resource;
 use super::respond;
 use super::select::Selector;
 use super::status::Failure;
+use crate::clock;
 use crate::index::{At, Change, Cursor, Entry, Rv, Scope};
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use http::HeaderMap;
-use jiff::Timestamp;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -396,7 +396,7 @@ impl Watcher {
         Encoder {
             resource: &self.resource,
             form: self.form,
-            now: Timestamp::now(),
+            now: clock::now(),
         }
     }
 

@@ -2,6 +2,7 @@
 //! then, and that is no trouble.
 
 use super::Labels;
+use crate::clock;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -89,7 +90,7 @@ impl PersistenceMetrics {
         let age = match waiting {
             Waiting::Off => return,
             Waiting::Nothing => 0.0,
-            Waiting::Since(since) => since.elapsed().as_secs_f64(),
+            Waiting::Since(since) => clock::since(since).as_secs_f64(),
         };
         self.oldest.get_or_create(&Labels(Vec::new())).set(age);
     }

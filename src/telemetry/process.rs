@@ -1,5 +1,6 @@
 //! What any process tells of itself.
 
+use crate::clock;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -16,7 +17,7 @@ pub(super) struct Process {
 
 impl Process {
     pub(super) fn register(&self, registry: &mut Registry) {
-        let now = jiff::Timestamp::now().as_second();
+        let now = clock::now().as_second();
         #[allow(clippy::cast_precision_loss)] // seconds since 1970 fit 52 bits
         self.started.set(now as f64);
         registry.register(

@@ -26,6 +26,7 @@ fn of_namespace(namespace: &str, all: BTreeMap<String, Value>) -> BTreeMap<Strin
 async fn touch(world: &World, namespace: &str, name: &str, start: &str) {
     let path = format!("{}/{name}", VM.path(Some(namespace)));
     eventually("the machine has changed since", async || {
+        #[expect(clippy::disallowed_methods, reason = "any value that rises")]
         let now = jiff::Timestamp::now().as_nanosecond().to_string();
         let patch = json!({"metadata": {"labels": {"touched": now}}});
         let machine = world.admin.merge(&path, &patch).await.ok();

@@ -8,6 +8,7 @@
 
 mod address;
 mod arguments;
+mod clock;
 mod columns;
 mod completion;
 mod connect;

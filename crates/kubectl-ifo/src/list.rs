@@ -13,6 +13,7 @@ use super::paint::{Colors, Paint};
 use super::problem::{HOME, Problem};
 use super::sort::SortBy;
 use super::source::{Change, Served, Source};
+use crate::clock;
 use ifo_api::completeness::Incomplete;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -146,7 +147,7 @@ async fn show(
         screen: screen(),
     };
     if !output.watch {
-        print(&view.all(&operations, Timestamp::now(), names.len() == 1)?)?;
+        print(&view.all(&operations, clock::now(), names.len() == 1)?)?;
         if operations.is_empty() && matches!(shape, Shape::Table | Shape::Wide) {
             tell(nothing);
         }
@@ -162,12 +163,12 @@ async fn show(
     if !output.watch {
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = view.open_table(&operations, Timestamp::now());
+    let mut table = view.open_table(&operations, clock::now());
     if matches!(shape, Shape::Table | Shape::Wide) {
         print(&table.header())?;
     }
     for operation in &operations {
-        print(&view.one(&mut table, operation, Timestamp::now())?)?;
+        print(&view.one(&mut table, operation, clock::now())?)?;
     }
     tell_incomplete(&source);
     // What was listed is told again when the watch begins, and needs no second line.
@@ -197,7 +198,7 @@ async fn show(
             }
         };
         for operation in &news {
-            print(&view.one(&mut table, operation, Timestamp::now())?)?;
+            print(&view.one(&mut table, operation, clock::now())?)?;
         }
         if up_to_date {
             complain("note", "up to date again");

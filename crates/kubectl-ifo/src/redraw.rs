@@ -7,6 +7,7 @@ use super::operation::Operation;
 use super::output::{Shape, complain, print, tell};
 use super::problem::Problem;
 use super::source::{Change, Follower, Source};
+use crate::clock;
 use ifo_api::completeness::Incomplete;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,7 +56,7 @@ impl Shown {
     /// As it is now, by the newest answer to `source`.
     pub(super) fn now(source: &Source) -> Self {
         Self {
-            now: Timestamp::now(),
+            now: clock::now(),
             screen: screen(),
             incomplete: source.incomplete(),
         }

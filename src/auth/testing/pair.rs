@@ -11,7 +11,6 @@ use openssl::x509::extension::{BasicConstraints, ExtendedKeyUsage, KeyUsage};
 use openssl::x509::{X509, X509Builder, X509NameBuilder};
 use rustls::pki_types::CertificateDer;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A certificate with its key.
 pub(crate) struct Pair {
@@ -61,13 +60,7 @@ impl Pair {
             .set_issuer_name(issuer.map_or(&name, |ca| ca.certificate.subject_name()))
             .unwrap();
         builder.set_pubkey(&key).unwrap();
-        let now = i64::try_from(
-            SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .unwrap()
-                .as_secs(),
-        )
-        .unwrap();
+        let now = crate::clock::now().as_second();
         let (from, to) = template.life;
         builder
             .set_not_before(&Asn1Time::from_unix(now + from).unwrap())

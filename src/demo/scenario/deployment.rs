@@ -45,7 +45,7 @@ const COMPLETE: Counters = Counters {
 impl Rollout {
     /// A Deployment that is complete.
     pub fn present(mut stage: Stage, namespace: &'static str, name: &'static str) -> Self {
-        let clock = stage.clock();
+        let time = stage.time();
         let replica_set = format!("{name}-{}", stage.dice.suffix(10));
         stage.world.put(
             &DEPLOYMENT,
@@ -54,7 +54,7 @@ impl Rollout {
                 "metadata": {
                     "name": name,
                     "namespace": namespace,
-                    "creationTimestamp": clock.ago(5 * 86_400),
+                    "creationTimestamp": time.ago(5 * 86_400),
                     "labels": {"app": name},
                     "annotations": {"deployment.kubernetes.io/revision": "41"},
                     "generation": 41,

@@ -34,7 +34,7 @@ pub(super) fn actors(stage: &mut Stage) -> Vec<Actor> {
         name: "legacy-import".to_owned(),
     };
     // It has been failing for a while when the demo starts.
-    let created = failing.stage.clock().ago(1_500);
+    let created = failing.stage.time().ago(1_500);
     failing.create(
         &json!({"http": {"url": "http://archive.example.com/images/legacy.qcow2"}}),
         Some(created),

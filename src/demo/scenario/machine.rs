@@ -47,14 +47,14 @@ impl Machine {
         entrance: &Entrance,
     ) -> Self {
         let mut machine = Self::named(stage, namespace, name, node);
-        let clock = machine.stage.clock();
+        let time = machine.stage.time();
         let (strategy, age) = match *entrance {
             Entrance::Running(seconds) => ("Always", seconds + 3_600),
             Entrance::Halted => ("Halted", 86_400),
         };
-        machine.put(strategy, Some(clock.ago(age)), None);
+        machine.put(strategy, Some(time.ago(age)), None);
         if let Entrance::Running(seconds) = *entrance {
-            let started = clock.ago(seconds);
+            let started = time.ago(seconds);
             machine.put_instance(&started);
             machine.edit_vmi("virt-controller", |vmi, now| {
                 instance::phase(vmi, now, "Scheduling");

@@ -30,9 +30,10 @@ mod stack;
 mod stage;
 mod workloads;
 
-use super::clock::{Clock, whole_second};
 use super::kinds::NAMESPACE;
 use super::store::World;
+use super::time::{WorldTime, whole_second};
+use crate::clock;
 use futures::future::{BoxFuture, join_all};
 use serde_json::json;
 use stage::Stage;
@@ -65,7 +66,7 @@ impl Scenario {
     ///
     /// Outside a tokio runtime, whose clock it reads.
     pub fn new(seed: u64, speed: f64) -> Self {
-        Self::starting(seed, speed, jiff::Timestamp::now())
+        Self::starting(seed, speed, clock::now())
     }
 
     /// The same at a time of the caller's choice.
@@ -78,7 +79,7 @@ impl Scenario {
         // Timestamps are in whole seconds, and a write that moves nothing but its
         // timestamp is a change only in another second. So a story is the same at any
         // time of the day only if its seconds begin with it.
-        let world = World::new(seed, Clock::starting(whole_second(at)));
+        let world = World::new(seed, WorldTime::starting(whole_second(at)));
         let mut stage = Stage::new(world.clone(), seed, speed);
         for name in NAMESPACES {
             world.put(
@@ -87,7 +88,7 @@ impl Scenario {
                 json!({
                     "metadata": {
                         "name": name,
-                        "creationTimestamp": world.clock().ago(90 * 86_400),
+                        "creationTimestamp": world.time().ago(90 * 86_400),
                         "labels": {"kubernetes.io/metadata.name": name},
                     },
                     "spec": {"finalizers": ["kubernetes"]},

@@ -33,7 +33,7 @@ impl Operator {
             plans: VecDeque::new(),
             generation: 7,
         };
-        let clock = operator.stage.clock();
+        let time = operator.stage.time();
         operator.stage.world.put(
             &SUBSCRIPTION,
             "kubectl-create",
@@ -41,7 +41,7 @@ impl Operator {
                 "metadata": {
                     "name": PACKAGE,
                     "namespace": NAMESPACE,
-                    "creationTimestamp": clock.ago(80 * 86_400),
+                    "creationTimestamp": time.ago(80 * 86_400),
                     "labels": {format!("operators.coreos.com/{PACKAGE}.{NAMESPACE}"): ""},
                 },
                 "spec": {

@@ -36,17 +36,17 @@ pub(super) fn actors(stage: &mut Stage) -> Vec<Actor> {
 }
 
 fn put_node(stage: &mut Stage, name: &str) {
-    let clock = stage.clock();
+    let time = stage.time();
     let condition = |kind: &str, status: &str, reason: &str, message: &str| {
         json!({
             "type": kind, "status": status, "reason": reason, "message": message,
-            "lastHeartbeatTime": clock.stamp(), "lastTransitionTime": clock.ago(2_000_000),
+            "lastHeartbeatTime": time.stamp(), "lastTransitionTime": time.ago(2_000_000),
         })
     };
     stage.world.put(&NODE, "kubelet", json!({
         "metadata": {
             "name": name,
-            "creationTimestamp": clock.ago(90 * 86_400),
+            "creationTimestamp": time.ago(90 * 86_400),
             "labels": {
                 "kubernetes.io/arch": "amd64",
                 "kubernetes.io/hostname": name,
@@ -209,15 +209,15 @@ impl Cluster {
     }
 
     fn create(&mut self) {
-        let (version, uuid, clock) = (self.version(), self.stage.dice.uuid(), self.stage.clock());
+        let (version, uuid, time) = (self.version(), self.stage.dice.uuid(), self.stage.time());
         let condition = |kind: &str, status: &str, reason: &str, message: &str| {
             json!({
                 "type": kind, "status": status, "reason": reason, "message": message,
-                "lastTransitionTime": clock.ago(900_000),
+                "lastTransitionTime": time.ago(900_000),
             })
         };
         self.stage.world.put(&CLUSTER_VERSION, "cluster-version-operator", json!({
-            "metadata": {"name": "version", "creationTimestamp": clock.ago(90 * 86_400)},
+            "metadata": {"name": "version", "creationTimestamp": time.ago(90 * 86_400)},
             "spec": {"channel": "stable-4.20", "clusterID": uuid},
             "status": {
                 "availableUpdates": null,
@@ -225,7 +225,7 @@ impl Cluster {
                 "desired": {"version": version, "image": image(&version)},
                 "history": [{
                     "state": "Completed", "version": version, "image": image(&version),
-                    "startedTime": clock.ago(904_000), "completionTime": clock.ago(900_000),
+                    "startedTime": time.ago(904_000), "completionTime": time.ago(900_000),
                     "verified": true,
                 }],
                 "conditions": [

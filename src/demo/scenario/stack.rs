@@ -83,7 +83,7 @@ struct Stack {
 
 impl Stack {
     fn create(&self, version: &str) {
-        let created = self.stage.clock().ago(80 * 86_400);
+        let created = self.stage.time().ago(80 * 86_400);
         let world = &self.stage.world;
         world.put(
             &HYPERCONVERGED,

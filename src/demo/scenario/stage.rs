@@ -1,9 +1,9 @@
 //! What every actor of the scenario has in its hands: the world, the clock, dice and
 //! the speed at which time is played.
 
-use crate::demo::clock::Clock;
 use crate::demo::random::Dice;
 use crate::demo::store::World;
+use crate::demo::time::WorldTime;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -62,13 +62,13 @@ impl Stage {
         turns.await.expect("the semaphore is never closed")
     }
 
-    /// The clock of the world.
-    pub fn clock(&self) -> Clock {
-        self.world.clock()
+    /// The time in the world.
+    pub fn time(&self) -> WorldTime {
+        self.world.time()
     }
 
     /// The time now, as objects carry it.
     pub fn now(&self) -> String {
-        self.clock().stamp()
+        self.time().stamp()
     }
 }

@@ -4,7 +4,10 @@ use futures::FutureExt;
 use std::time::Duration;
 
 fn world() -> World {
-    World::new(1, Clock::starting("2026-01-01T00:00:00Z".parse().unwrap()))
+    World::new(
+        1,
+        WorldTime::starting("2026-01-01T00:00:00Z".parse().unwrap()),
+    )
 }
 
 fn vm(namespace: &str, name: &str, run: &str) -> Value {
@@ -104,7 +107,7 @@ async fn a_follower_sees_only_its_resource_and_its_namespace() {
 async fn a_follower_that_lags_gets_the_whole_state_again_without_what_is_gone() {
     let world = World::with_backlog(
         1,
-        Clock::starting("2026-01-01T00:00:00Z".parse().unwrap()),
+        WorldTime::starting("2026-01-01T00:00:00Z".parse().unwrap()),
         4,
     );
     world.put(&VM, "m", vm("a", "gone", "Always"));

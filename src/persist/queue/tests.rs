@@ -1,6 +1,7 @@
 //! The queue under virtual time, without anything to write to.
 
 use super::*;
+use crate::clock;
 use crate::index::{Bounds, Key, Stamp, Write, index};
 use crate::serve::resource::LIVE_LAYOUT;
 
@@ -615,7 +616,7 @@ async fn another_replica_may_see_an_operation_first() {
 #[tokio::test(start_paused = true)]
 async fn history_without_a_live_object_is_bounded_by_age_and_number() {
     let time = |hours: i64| {
-        let time = Timestamp::now() - jiff::SignedDuration::from_hours(hours);
+        let time = clock::now() - jiff::SignedDuration::from_hours(hours);
         time.to_string()
     };
     let mut bench = Bench::new(SETTINGS);
@@ -862,7 +863,7 @@ async fn orphans_of_rule_sets_that_are_unread_wait_and_those_of_lost_namespaces_
         let mut bench = Bench::unsettled(Settings { retain, ..SETTINGS });
         let mut outlived = found(2, active(1), None);
         outlived.outlived = true;
-        let mut history = found(3, completed(1), Some(&Timestamp::now().to_string()));
+        let mut history = found(3, completed(1), Some(&clock::now().to_string()));
         history.outlived = true;
         bench.compare(vec![found(1, active(1), None), outlived, history]);
         bench.settle_but(&["others", "rules"]);

@@ -23,7 +23,7 @@ use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -279,7 +279,7 @@ impl Feed {
             Told::Deleted(object) => {
                 self.interesting.remove(&object.uid);
                 let subject = subject(&object, None);
-                let read = read();
+                let read = clock::steady();
                 self.event(book, Event::Deleted { subject, read }).await;
             }
             Told::Applied(object) => {
@@ -322,7 +322,7 @@ impl Feed {
             read_now: false,
         };
         let evaluation = Box::new(evaluation);
-        let read = read();
+        let read = clock::steady();
         self.event(book, Event::Evaluated { evaluation, read })
             .await;
     }
@@ -393,10 +393,6 @@ impl Feed {
             .expect("nothing panics that holds it");
         wrong.extend(lost);
     }
-}
-
-fn read() -> Instant {
-    tokio::time::Instant::now().into_std()
 }
 
 fn subject(object: &Object, managed: Option<Timestamp>) -> Subject {

@@ -1,11 +1,11 @@
 //! When statuses are written, and how often.
 
 use super::*;
-use jiff::Timestamp;
+use crate::clock;
 
 fn failure(characters: usize) -> EvaluationFailure {
     EvaluationFailure {
-        at: Timestamp::now(),
+        at: clock::now(),
         what: "Working".into(),
         error: EvaluationError::State(characters),
     }
@@ -33,7 +33,7 @@ async fn failure_is_told_within_seconds_and_once() {
     world.writes();
     for second in 0..60 {
         let activity = activity(&published[0]);
-        activity.evaluated(Timestamp::now());
+        activity.evaluated(clock::now());
         activity.failed(failure(second));
         tokio::time::sleep(Duration::from_secs(1)).await;
         if second == 10 {

@@ -274,6 +274,10 @@ fn a_rule_that_reads_the_time_is_evaluated_again_without_a_change_of_the_object(
         let (name, from, object, all) = loop {
             let seconds = attempts.next().expect("a minute is enough");
             let name = format!("a-{seconds}");
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "the server under test is another process, and reads the same clock"
+            )]
             let from = jiff::Timestamp::now() + Duration::from_secs(seconds);
             let to = from + Duration::from_secs(2 * seconds);
             let mut object = json!({

@@ -22,8 +22,8 @@ use super::paint::Colors;
 use super::problem::Problem;
 use super::source::Source;
 use super::target::Target;
+use crate::clock;
 use events::Event;
-use jiff::Timestamp;
 use related::Related;
 use rule::Rule;
 use serde_json::Value;
@@ -111,7 +111,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
             lookup.owners(&operations).await;
             let accounts = accounts(&server, &operations, &chosen, &lookup).await;
             let paint = args.colors.paint();
-            print(&text::text(&accounts, Timestamp::now(), paint))?;
+            print(&text::text(&accounts, clock::now(), paint))?;
         }
     }
     // After what was found, as kubectl does.

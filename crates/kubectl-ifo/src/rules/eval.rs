@@ -4,6 +4,7 @@
 //! error.
 
 use super::input;
+use crate::clock;
 use crate::output::{Format, complain, print, print_value};
 use crate::problem::Problem;
 use clap::ValueEnum;
@@ -11,7 +12,6 @@ use ifo_cel::{
     Budget, CompileError, Doc, DocError, Environment, Failure, Kind, STEPS_PER_OBJECT, Scope,
     compile,
 };
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -123,7 +123,7 @@ fn evaluate(source: &str, json: &[u8]) -> Result<(String, Value), NoValue> {
     let mut budget = Budget {
         left: STEPS_PER_OBJECT,
     };
-    let mut scope = Scope::new(&doc, Timestamp::now(), &mut budget);
+    let mut scope = Scope::new(&doc, clock::now(), &mut budget);
     let answer = program.value(&mut scope).map_err(NoValue::Evaluate)?;
     Ok((answer.type_name, answer.value))
 }

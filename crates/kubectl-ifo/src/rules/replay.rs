@@ -24,8 +24,8 @@
 //! - The server keeps outcomes for five minutes after the last finding; here for ever.
 //! - The server restores, retains and persists operations; here nothing of that happens.
 
-mod clock;
 mod history;
+mod time_scale;
 
 use super::input::Input;
 use super::names::Names;
@@ -33,7 +33,6 @@ use super::rule_sets;
 use super::stream::{self, Change, Event};
 use crate::output::{Format, complain, print, print_value, table};
 use crate::problem::Problem;
-use clock::Clock;
 use history::{History, Run};
 use ifo_api::{Gvr, Source, duration};
 use ifo_cel::Doc;
@@ -46,6 +45,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use time_scale::TimeScale;
 
 /// How often the server evaluates what depends on the time again
 /// (`K8S_INFORMER_RESYNC`'s default).
@@ -184,7 +184,7 @@ fn replay(
     debounce: Duration,
     hindsight: bool,
 ) -> (Vec<Run>, Vec<Failed>) {
-    let mut player = Player::new(Clock::of(events), debounce, History::new(hindsight));
+    let mut player = Player::new(TimeScale::of(events), debounce, History::new(hindsight));
     player.begin(targets, events);
     for event in events {
         player.until(event.t);
@@ -198,7 +198,7 @@ fn replay(
 
 /// The server's rooms, on the stream's clocks.
 struct Player {
-    clock: Clock,
+    scale: TimeScale,
     tracker: Tracker,
     books: BTreeMap<Gvr, (Source, Arc<RuleBook>)>,
     /// Objects whose evaluation read `now`, and the next time to do that again.
@@ -209,15 +209,15 @@ struct Player {
 }
 
 impl Player {
-    fn new(clock: Clock, debounce: Duration, history: History) -> Self {
+    fn new(scale: TimeScale, debounce: Duration, history: History) -> Self {
         let settings = Settings {
             debounce,
             retain: None,
             cluster_namespace: "ifo-system".into(),
         };
         Self {
-            resync: clock.start() + RESYNC,
-            clock,
+            resync: scale.start() + RESYNC,
+            scale,
             tracker: Tracker::new(settings, Arc::new(())),
             books: BTreeMap::new(),
             timed: BTreeMap::new(),
@@ -244,7 +244,7 @@ impl Player {
                 book: Some(book.clone()),
                 removed: false,
             };
-            let now = self.clock.first();
+            let now = self.scale.first();
             self.tracker.advance(rules, now);
             self.books.insert((*target).clone(), (source, book));
             self.tell(&target, track::Event::Reset, now);
@@ -267,7 +267,7 @@ impl Player {
 
     /// Lets time pass up to `t`: what falls due on the way does.
     fn until(&mut self, t: f64) {
-        let to = self.clock.at(t).steady;
+        let to = self.scale.at(t).steady;
         while let Some(due) = self.due().filter(|due| *due <= to) {
             self.fall_due(due);
         }
@@ -284,7 +284,7 @@ impl Player {
     }
 
     fn fall_due(&mut self, due: Instant) {
-        let now = self.clock.when(due);
+        let now = self.scale.when(due);
         if !self.timed.is_empty() && self.resync == due {
             self.again(now);
             self.resync = due + RESYNC;
@@ -303,7 +303,7 @@ impl Player {
         if !self.books.contains_key(&event.resource) {
             return;
         }
-        let now = self.clock.at(event.t);
+        let now = self.scale.at(event.t);
         let json = event.object.to_string().into_bytes();
         let subject = Subject {
             uid: event.subject.uid.as_deref().map(Into::into),
@@ -391,9 +391,9 @@ impl Player {
     /// Ends what is due, and takes note of what can be seen.
     fn commit(&mut self, now: track::Now) {
         self.tracker.expire(now);
-        let t = self.clock.seconds(now.steady);
+        let t = self.scale.seconds(now.steady);
         for change in self.tracker.take_changes() {
-            self.history.changed(change, t, &self.clock);
+            self.history.changed(change, t, &self.scale);
         }
     }
 

@@ -12,6 +12,7 @@ use super::expect;
 use super::input::{Found, Input};
 use super::names::Names;
 use super::rule_sets;
+use crate::clock;
 use crate::output::{Format, complain, print, print_value, table};
 use crate::problem::Problem;
 use ifo_api::Gvr;
@@ -170,7 +171,7 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
             (target, book)
         })
         .collect();
-    let now = Timestamp::now();
+    let now = clock::now();
     let results: Vec<ObjectResult> = objects
         .objects
         .iter()

@@ -32,10 +32,10 @@ use super::paint::Colors;
 use super::problem::Problem;
 use super::redraw::PROBE_EVERY;
 use super::source::{Follower, Served, Source};
+use crate::clock;
 use crossterm::event::{Event as Input, EventStream};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, StreamExt as _};
-use jiff::Timestamp;
 use model::{Event, Flow, Model, Order};
 use screen::Screen;
 use std::io::{self, IsTerminal as _};
@@ -108,7 +108,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     remarks.iter().for_each(Remark::say);
     let about = format!("{}, {address}", about(&filters, &source));
     let follower = source.follow()?;
-    let model = Model::new(about, args.sort_by, filters.all_phases, Timestamp::now());
+    let model = Model::new(about, args.sort_by, filters.all_phases, clock::now());
     let ended = show(model, follower, &source, paint.into()).await;
     tell_incomplete(&source);
     ended
@@ -186,7 +186,7 @@ async fn show(
                 flow
             }
             Some(incomplete) = gaps.next() => model.update(Event::Incomplete(incomplete)),
-            _ = second.tick() => model.update(Event::Tick(Timestamp::now())),
+            _ = second.tick() => model.update(Event::Tick(clock::now())),
             () = sleep_until(due), if changed => continue,
             number = signals.next() => return Ok(ExitCode::from(128 + number)),
         };

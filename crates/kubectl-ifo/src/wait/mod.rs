@@ -16,9 +16,9 @@ use super::output::{print, tell};
 use super::paint::Paint;
 use super::problem::Problem;
 use super::source::{Change, Follower, Served, Source};
+use crate::clock;
 use gate::{Gate, Goal, Terms, Verdict};
 use ifo_api::duration;
-use jiff::Timestamp;
 use progress::{Live, but_ignored, count, never_begun};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -526,7 +526,7 @@ impl Waiting {
         tell(&format!("{}: {}", self.not_so(once), self.why_not_so()));
         let active: Vec<Operation> = self.gate.active().take(NAMED).cloned().collect();
         if !active.is_empty() {
-            let now = Timestamp::now();
+            let now = clock::now();
             let table = Table::new(&active, false, now, columns::screen(), Paint::default());
             let rows = active.iter().map(|it| table.row(it, now));
             let lines: String = std::iter::once(table.header()).chain(rows).collect();

@@ -2,9 +2,9 @@
 
 use super::LOOK_EVERY;
 use super::gate::{Gate, Goal, Verdict};
+use crate::clock;
 use crate::columns;
 use crate::operation::Operation;
-use jiff::Timestamp;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -35,7 +35,7 @@ fn about(operation: &Operation) -> String {
         "" | "Progressing" | "Active" => String::new(),
         state => format!(" ({state})"),
     };
-    let age = columns::age(operation, Timestamp::now());
+    let age = columns::age(operation, clock::now());
     format!("{}{progress}{state} {age}", operation.operation)
 }
 

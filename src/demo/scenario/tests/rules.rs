@@ -1,5 +1,6 @@
 //! What the rule sets that ship find in the objects of the demo.
 
+use crate::clock;
 use crate::demo::kinds::{self, Kind};
 use crate::demo::rules::shipped;
 use ifo_cel::Doc;
@@ -53,7 +54,7 @@ pub(super) fn operations(kind: &str, object: &Value) -> Vec<String> {
     let book = &BOOKS[kind];
     let json = object.to_string();
     let doc = Doc::parse(json.as_bytes(), &book.projection).unwrap();
-    let evaluation = evaluate(book, &doc, jiff::Timestamp::now(), &()).unwrap();
+    let evaluation = evaluate(book, &doc, clock::now(), &()).unwrap();
     assert!(
         evaluation.failures.is_empty(),
         "{:?}: {json}",

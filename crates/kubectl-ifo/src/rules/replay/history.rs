@@ -1,7 +1,7 @@
 //! What could be seen of the operations. Enters: changes by the tracker, as a watch would
 //! show them. Leaves: one line of history for each operation.
 
-use super::clock::Clock;
+use super::time_scale::TimeScale;
 use crate::rules::expect;
 use crate::rules::test::Subject;
 use ifo_api::Key;
@@ -153,7 +153,7 @@ impl History {
     }
 
     /// Something about an operation changed at `t`.
-    pub(super) fn changed(&mut self, change: Write, t: f64, clock: &Clock) {
+    pub(super) fn changed(&mut self, change: Write, t: f64, scale: &TimeScale) {
         let (key, json) = match change {
             Write::Put { key, json } => (key, json),
             Write::Delete { key } => {
@@ -173,7 +173,7 @@ impl History {
             }
             None if self.closed => return,
             None => {
-                let started = self.started(&object, t, clock);
+                let started = self.started(&object, t, scale);
                 self.open.insert(key, (self.runs.len(), json));
                 self.runs.push(begin(&object, started));
                 self.runs.len() - 1
@@ -191,12 +191,12 @@ impl History {
 
     /// When an operation that shows at `t` started. Its object has whole seconds; where
     /// an event of the subject falls into that second, it was the event.
-    fn started(&self, object: &InFlightOperation, t: f64, clock: &Clock) -> f64 {
+    fn started(&self, object: &InFlightOperation, t: f64, scale: &TimeScale) -> f64 {
         let Some(created) = &object.metadata.creation_timestamp else {
             return t;
         };
         let second = created.0.as_second();
-        let within = |t: f64| clock.at(t).wall.as_second();
+        let within = |t: f64| scale.at(t).wall.as_second();
         if second >= within(t) {
             return t;
         }
@@ -217,7 +217,7 @@ impl History {
         if let Some(event) = event {
             return event.t;
         }
-        let begins = clock.seconds_of(created.0);
+        let begins = scale.seconds_of(created.0);
         // Some controllers write a moment after they looked at the clock: nothing was
         // heard in that second, but soon after it.
         let ends = begins + 1.0;

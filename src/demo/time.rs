@@ -1,30 +1,23 @@
-//! The time of the demo's world: the wall clock at the start, carried on by tokio's
-//! clock, so that a test that pauses tokio's time sees timestamps that move with it.
+//! The time in the demo's world, and the timestamps of its objects. It starts at the time
+//! of day, and moves with the steady clock, so that a test that pauses tokio's time sees
+//! timestamps that move with it.
 
+use crate::clock::SteadyTime;
 use jiff::{RoundMode, SignedDuration, Timestamp, TimestampRound, Unit};
-use tokio::time::Instant;
 
 /// Tells the time of one world.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock {
-    started: Instant,
-    at: Timestamp,
-}
+pub struct WorldTime(SteadyTime);
 
-impl Clock {
-    /// A clock that shows `at` now.
+impl WorldTime {
+    /// It is `at` now.
     pub fn starting(at: Timestamp) -> Self {
-        Self {
-            started: Instant::now(),
-            at,
-        }
+        Self(SteadyTime::starting(at))
     }
 
     /// The time now.
     pub fn now(&self) -> Timestamp {
-        let passed =
-            SignedDuration::try_from(self.started.elapsed()).unwrap_or(SignedDuration::MAX);
-        self.at.checked_add(passed).unwrap_or(Timestamp::MAX)
+        self.0.now()
     }
 
     /// The time `seconds` ago, as objects carry it.
@@ -59,10 +52,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_time_follows_tokio_and_is_cut_to_whole_seconds() {
-        let clock = Clock::starting("2026-01-01T00:00:00.9Z".parse().unwrap());
-        assert_eq!(clock.stamp(), "2026-01-01T00:00:00Z");
+        let time = WorldTime::starting("2026-01-01T00:00:00.9Z".parse().unwrap());
+        assert_eq!(time.stamp(), "2026-01-01T00:00:00Z");
         tokio::time::sleep(Duration::from_secs(90)).await;
-        assert_eq!(clock.stamp(), "2026-01-01T00:01:30Z");
-        assert_eq!(clock.ago(31), "2026-01-01T00:00:59Z");
+        assert_eq!(time.stamp(), "2026-01-01T00:01:30Z");
+        assert_eq!(time.ago(31), "2026-01-01T00:00:59Z");
     }
 }

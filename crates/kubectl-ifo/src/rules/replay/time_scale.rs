@@ -1,4 +1,6 @@
-//! The two clocks of a replay, driven by the stream's seconds.
+//! The scale of a replay: which time it is on the wall clock and on the steady clock at a
+//! second of the stream. The stream gives the time on the wall clock. The steady clock may
+//! begin anywhere, and begins when the scale is made: an `Instant` has no other origin.
 
 use super::Event;
 use ifo_engine::track::Now;
@@ -6,16 +8,16 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// Turns seconds of the stream into times, and back.
+/// Converts seconds of the stream to times, and back.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clock {
+pub(super) struct TimeScale {
     first: f64,
     start: Instant,
     wall: Timestamp,
 }
 
-impl Clock {
-    /// The clock of `events`. A stream does not say what time it was when it was
+impl TimeScale {
+    /// The scale of `events`. A stream does not say what time it was when it was
     /// recorded, but its objects do: none can be from the future, and the newest times in
     /// them are those of the events themselves. So it is the earliest time at which no
     /// event is before what its object says.
@@ -107,13 +109,13 @@ mod tests {
         let text = line(10.5, "2026-11-21T10:00:00Z") + &line(12.0, "2026-11-21T10:00:02Z");
         let (events, faults) = stream::read(&text, &Names::default());
         assert!(faults.is_empty(), "{faults:?}");
-        let clock = Clock::of(&events);
+        let scale = TimeScale::of(&events);
         let wall = |text: &str| text.parse::<Timestamp>().expect("a time");
-        assert_eq!(clock.first().wall, wall("2026-11-21T10:00:00.5Z"));
-        assert_eq!(clock.at(12.0).wall, wall("2026-11-21T10:00:02Z"));
-        assert_eq!(clock.seconds(clock.at(12.0).steady).to_string(), "12");
+        assert_eq!(scale.first().wall, wall("2026-11-21T10:00:00.5Z"));
+        assert_eq!(scale.at(12.0).wall, wall("2026-11-21T10:00:02Z"));
+        assert_eq!(scale.seconds(scale.at(12.0).steady).to_string(), "12");
         assert_eq!(
-            clock.seconds_of(wall("2026-11-21T09:59:59Z")).to_string(),
+            scale.seconds_of(wall("2026-11-21T09:59:59Z")).to_string(),
             "9"
         );
     }
