@@ -22,7 +22,6 @@ mod budget;
 mod envelope;
 mod follow;
 mod input;
-mod kinds;
 mod lines;
 mod managed;
 mod page;

@@ -4,9 +4,9 @@
 //! reported once with the place of the fault, and what it said last stays: an editor that
 //! is halfway through saving must not end operations.
 
-use super::kinds::{self, GroupKind, Names};
 use bytes::Bytes;
 use ifo_api::Gvr;
+use ifo_client::kinds::{self, GroupKind, Names};
 use ifo_client::manifest::{self, Object};
 use serde_json::Value;
 use std::{

@@ -2,6 +2,7 @@
 //! files.
 
 pub mod error;
+pub mod kinds;
 pub mod list;
 pub mod manifest;
 pub mod proxy;

@@ -28,7 +28,6 @@ mod redraw;
 pub mod rules;
 #[cfg(test)]
 mod sample;
-mod short_names;
 #[cfg(test)]
 mod snapshots;
 mod sort;

@@ -67,7 +67,7 @@ const ALL: [(&str, &str, &str); 40] = [
 ];
 
 /// Whether `name`, in lower case, is a short name of the resource `plural` of `group`.
-pub(super) fn is_short_for(name: &str, group: &str, plural: &str) -> bool {
+pub fn is_short_for(name: &str, group: &str, plural: &str) -> bool {
     ALL.contains(&(name, group, plural))
 }
 

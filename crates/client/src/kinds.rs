@@ -3,18 +3,20 @@
 //! A `CustomResourceDefinition` in the folder says so; what is built into Kubernetes is
 //! known; for the rest, English plurals and the presence of a namespace must do.
 
+pub mod short_names;
+
 use std::collections::HashMap;
 
 /// A kind as its `apiVersion` and `kind` name it, without the version: group and kind.
-pub(super) type GroupKind = (String, String);
+pub type GroupKind = (String, String);
 
 /// What is known of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Names {
+pub struct Names {
     /// The resource's name, if it is known rather than guessed.
-    pub(super) plural: Option<String>,
+    pub plural: Option<String>,
     /// Whether its objects live in namespaces.
-    pub(super) namespaced: bool,
+    pub namespaced: bool,
 }
 
 /// Cluster-scoped kinds that a folder of manifests is likely to hold.
@@ -75,7 +77,7 @@ const NAMESPACED_GROUPS: &[&str] = &[
 
 /// What `declared` (by a `CustomResourceDefinition`) or common knowledge says of a kind;
 /// else, whether any object of it has a namespace.
-pub(super) fn names(
+pub fn names(
     kind: &GroupKind,
     declared: &HashMap<GroupKind, Names>,
     any_has_namespace: bool,
@@ -93,7 +95,7 @@ pub(super) fn names(
 }
 
 /// Whether `resource` names the objects of `kind`.
-pub(super) fn is_plural(resource: &str, kind: &str) -> bool {
+pub fn is_plural(resource: &str, kind: &str) -> bool {
     let kind = kind.to_lowercase();
     // Endpoints is its own plural; ingress, policy and pod stand for the three others.
     resource == kind
