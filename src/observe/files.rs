@@ -194,9 +194,9 @@ impl Resolve for Folder {
     fn resolve<'a>(&'a self, gvr: &'a Gvr) -> BoxFuture<'a, Resolution> {
         let content = Arc::clone(&self.inner.content.borrow());
         let resolution = match content.kind(gvr) {
-            Some((kind, names)) => Resolution::Served {
+            Some((kind, namespaced)) => Resolution::Served {
                 kind: kind.to_owned(),
-                namespaced: names.namespaced,
+                namespaced,
             },
             None => Resolution::NotServed {
                 message: format!("{} holds no object of {gvr}", self.inner.dir.display()),
@@ -219,7 +219,7 @@ impl Resolve for Folder {
                         future::pending::<()>().await;
                     }
                     let now = Arc::clone(&content.borrow_and_update());
-                    let changed = now.kinds != seen.kinds;
+                    let changed = !now.has_same_kinds(&seen);
                     seen = now;
                     if changed {
                         return Some(((), (inner, content, seen)));

@@ -6,11 +6,11 @@
 
 use bytes::Bytes;
 use ifo_api::Gvr;
-use ifo_client::kinds::{self, GroupKind, Names};
+use ifo_client::kinds::{KnownKinds, group};
 use ifo_client::manifest::{self, Object};
 use serde_json::Value;
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     fs, io,
     io::Read as _,
     path::{Path, PathBuf},
@@ -46,22 +46,26 @@ pub(super) struct Key {
 #[derive(Debug, Default)]
 pub(super) struct Content {
     objects: BTreeMap<Key, Bytes>,
-    /// By `apiVersion` and kind: those that have objects or a `CustomResourceDefinition`.
-    pub(super) kinds: BTreeMap<(String, String), Names>,
+    /// `apiVersion` and kind of all that have objects or a `CustomResourceDefinition`, and
+    /// whether they are namespaced.
+    kinds: BTreeMap<(String, String), bool>,
+    known: KnownKinds,
 }
 
 impl Content {
-    /// The kind of `gvr`, if it is known.
-    pub(super) fn kind(&self, gvr: &Gvr) -> Option<(&str, &Names)> {
+    /// The kind of `gvr`, if it is known, and whether it is namespaced.
+    pub(super) fn kind(&self, gvr: &Gvr) -> Option<(&str, bool)> {
         let api_version = gvr.api_version();
         self.kinds
             .iter()
             .filter(|((version, _), _)| *version == api_version)
-            .find(|((_, kind), names)| match &names.plural {
-                Some(plural) => *plural == gvr.resource,
-                None => kinds::is_plural(&gvr.resource, kind),
-            })
-            .map(|((_, kind), names)| (kind.as_str(), names))
+            .find(|((_, kind), _)| self.known.is_resource(&gvr.group, kind, &gvr.resource))
+            .map(|((_, kind), namespaced)| (kind.as_str(), *namespaced))
+    }
+
+    /// Whether the same kinds are known of the other content.
+    pub(super) fn has_same_kinds(&self, other: &Self) -> bool {
+        self.kinds == other.kinds && self.known == other.known
     }
 
     /// The objects of `gvr`, in one namespace or in all.
@@ -79,59 +83,38 @@ impl Content {
     }
 
     fn of<'a>(files: impl Iterator<Item = (&'a Path, &'a Object)> + Clone) -> Self {
-        let mut declared = HashMap::new();
-        let mut kinds = BTreeMap::new();
-        let mut with_namespace = HashSet::new();
-        for (_, object) in files.clone() {
-            if let Some((kind, versions, names)) = declaration(object) {
-                for version in versions {
-                    kinds.insert(
-                        (format!("{}/{version}", kind.0), kind.1.clone()),
-                        names.clone(),
-                    );
-                }
-                declared.insert(kind, names);
-            }
-            if object.namespace.is_some() {
-                with_namespace.insert((object.group(), object.kind.as_str()));
-            }
-        }
+        let known = KnownKinds::of(files.clone().map(|(_, object)| object));
+        let with_namespace: HashSet<(&str, &str)> = files
+            .clone()
+            .filter(|(_, object)| object.namespace.is_some())
+            .map(|(_, object)| (object.group(), object.kind.as_str()))
+            .collect();
+        let is_namespaced = |group: &str, kind: &str| {
+            known.is_namespaced(group, kind, with_namespace.contains(&(group, kind)))
+        };
+        let mut kinds: BTreeMap<(String, String), bool> = known
+            .declared()
+            .map(|(version, kind)| {
+                let namespaced = is_namespaced(group(&version), kind);
+                ((version, kind.to_owned()), namespaced)
+            })
+            .collect();
         let mut objects: BTreeMap<Key, Bytes> = BTreeMap::new();
         for (path, object) in files {
-            let group_kind: GroupKind = (object.group().to_owned(), object.kind.clone());
-            let has = with_namespace.contains(&(object.group(), object.kind.as_str()));
-            let names = kinds
+            let namespaced = *kinds
                 .entry((object.api_version.clone(), object.kind.clone()))
-                .or_insert_with(|| kinds::names(&group_kind, &declared, has));
-            let (key, json) = completed(object, names.namespaced);
+                .or_insert_with(|| is_namespaced(object.group(), &object.kind));
+            let (key, json) = completed(object, namespaced);
             if objects.insert(key, json).is_some() {
                 warn!(file = %path.display(), kind = object.kind, name = object.name, "object is there twice; the later file counts");
             }
         }
-        Self { objects, kinds }
+        Self {
+            objects,
+            kinds,
+            known,
+        }
     }
-}
-
-/// What a `CustomResourceDefinition` declares.
-fn declaration(object: &Object) -> Option<(GroupKind, Vec<String>, Names)> {
-    if object.kind != "CustomResourceDefinition" || object.group() != "apiextensions.k8s.io" {
-        return None;
-    }
-    let spec = object.json.get("spec")?;
-    let names = spec.get("names")?;
-    let text = |value: &Value, key: &str| Some(value.get(key)?.as_str()?.to_owned());
-    let versions = spec.get("versions")?.as_array()?;
-    Some((
-        (text(spec, "group")?, text(names, "kind")?),
-        versions
-            .iter()
-            .filter_map(|version| text(version, "name"))
-            .collect(),
-        Names {
-            plural: text(names, "plural"),
-            namespaced: text(spec, "scope")? == "Namespaced",
-        },
-    ))
 }
 
 /// The object as a server would have it: with a namespace, if its kind has one, and a uid.

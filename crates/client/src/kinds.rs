@@ -1,118 +1,211 @@
-//! Which resource a kind is, and whether it is namespaced, where no discovery can be asked.
+//! What is known of kinds where no cluster is asked: the server on a folder of manifests,
+//! and the plugin's commands on files. Enters: objects, resources that rule sets name.
+//! Leaves: the resource of a kind, and whether its objects live in namespaces.
 //!
-//! A `CustomResourceDefinition` in the folder says so; what is built into Kubernetes is
-//! known; for the rest, English plurals and the presence of a namespace must do.
+//! | question | first answer | else | else |
+//! | --- | --- | --- | --- |
+//! | plural of a kind | its CRD is among the objects | a rule set names a resource that can be the plural | the guess of apimachinery |
+//! | whether a resource is of a kind | its CRD is among the objects | English plurals | |
+//! | whether a kind is namespaced | its CRD is among the objects | the table of cluster-scoped kinds and namespaced groups | whether an object of the kind has a namespace |
 
-pub mod short_names;
+mod name;
+mod scope;
+mod short_names;
 
-use std::collections::HashMap;
+pub use name::KindName;
 
-/// A kind as its `apiVersion` and `kind` name it, without the version: group and kind.
-pub type GroupKind = (String, String);
+use crate::manifest::Object;
+use ifo_api::Gvr;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known of a kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Names {
-    /// The resource's name, if it is known rather than guessed.
-    pub plural: Option<String>,
-    /// Whether its objects live in namespaces.
-    pub namespaced: bool,
+/// Group and version of an `apiVersion`; the group is empty for the core group.
+pub fn group_and_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
 }
 
-/// Cluster-scoped kinds that a folder of manifests is likely to hold.
-const CLUSTER_SCOPED: &[(&str, &str)] = &[
-    ("", "Namespace"),
-    ("", "Node"),
-    ("", "PersistentVolume"),
-    (
-        "admissionregistration.k8s.io",
-        "MutatingWebhookConfiguration",
-    ),
-    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"),
-    (
-        "admissionregistration.k8s.io",
-        "ValidatingAdmissionPolicyBinding",
-    ),
-    (
-        "admissionregistration.k8s.io",
-        "ValidatingWebhookConfiguration",
-    ),
-    ("apiextensions.k8s.io", "CustomResourceDefinition"),
-    ("apiregistration.k8s.io", "APIService"),
-    ("cdi.kubevirt.io", "CDI"),
-    ("certificates.k8s.io", "CertificateSigningRequest"),
-    ("config.openshift.io", "ClusterOperator"),
-    ("config.openshift.io", "ClusterVersion"),
-    ("flowcontrol.apiserver.k8s.io", "FlowSchema"),
-    ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"),
-    ("machineconfiguration.openshift.io", "MachineConfig"),
-    ("machineconfiguration.openshift.io", "MachineConfigPool"),
-    ("networking.k8s.io", "IngressClass"),
-    ("node.k8s.io", "RuntimeClass"),
-    ("rbac.authorization.k8s.io", "ClusterRole"),
-    ("rbac.authorization.k8s.io", "ClusterRoleBinding"),
-    ("scheduling.k8s.io", "PriorityClass"),
-    ("snapshot.storage.k8s.io", "VolumeSnapshotClass"),
-    ("snapshot.storage.k8s.io", "VolumeSnapshotContent"),
-    ("storage.k8s.io", "CSIDriver"),
-    ("storage.k8s.io", "CSINode"),
-    ("storage.k8s.io", "StorageClass"),
-    ("storage.k8s.io", "VolumeAttachment"),
-];
+/// The group of an `apiVersion`; empty for the core group.
+pub fn group(api_version: &str) -> &str {
+    group_and_version(api_version).0
+}
 
-/// Groups whose other kinds are namespaced.
-const NAMESPACED_GROUPS: &[&str] = &[
-    "",
-    "apps",
-    "autoscaling",
-    "batch",
-    "coordination.k8s.io",
-    "discovery.k8s.io",
-    "events.k8s.io",
-    "kubevirt.io",
-    "networking.k8s.io",
-    "operators.coreos.com",
-    "policy",
-];
-
-/// What `declared` (by a `CustomResourceDefinition`) or common knowledge says of a kind;
-/// else, whether any object of it has a namespace.
-pub fn names(
-    kind: &GroupKind,
-    declared: &HashMap<GroupKind, Names>,
-    any_has_namespace: bool,
-) -> Names {
-    if let Some(names) = declared.get(kind) {
-        return names.clone();
-    }
-    let (group, name) = (kind.0.as_str(), kind.1.as_str());
-    let namespaced = !CLUSTER_SCOPED.contains(&(group, name))
-        && (any_has_namespace || NAMESPACED_GROUPS.contains(&group));
-    Names {
-        plural: None,
-        namespaced,
+/// The plural that apimachinery's `meta.UnsafeGuessKindToResource` guesses.
+pub fn plural(kind: &str) -> String {
+    let singular = kind.to_lowercase();
+    if singular.is_empty() || singular.ends_with("endpoints") {
+        singular
+    } else if singular.ends_with('s') {
+        singular + "es"
+    } else if let Some(stem) = singular.strip_suffix('y') {
+        format!("{stem}ies")
+    } else {
+        singular + "s"
     }
 }
 
-/// Whether `resource` names the objects of `kind`.
+/// Ends of English words whose plural ends in `es`.
+const TAKE_ES: [&str; 6] = ["s", "x", "z", "ch", "sh", "o"];
+
+/// Whether `resource` can be the plural of `kind`. More than one resource can:
+/// `gateways` and `gatewaies` for `Gateway`.
 pub fn is_plural(resource: &str, kind: &str) -> bool {
     let kind = kind.to_lowercase();
-    // Endpoints is its own plural; ingress, policy and pod stand for the three others.
-    resource == kind
-        || resource
-            .strip_prefix(kind.as_str())
-            .is_some_and(|end| end == "s" || end == "es")
-        || kind
+    let takes_es = || TAKE_ES.iter().any(|end| kind.ends_with(end));
+    // Endpoints is its own plural; pod, ingress and policy stand for the three others.
+    match resource.strip_prefix(kind.as_str()) {
+        Some("" | "s") => true,
+        Some("es") => takes_es(),
+        _ => kind
             .strip_suffix('y')
-            .is_some_and(|stem| resource.strip_prefix(stem) == Some("ies"))
+            .is_some_and(|stem| resource.strip_prefix(stem) == Some("ies")),
+    }
+}
+
+/// A kind without its version.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct GroupKind {
+    group: String,
+    kind: String,
+}
+
+impl GroupKind {
+    fn new(group: &str, kind: &str) -> Self {
+        Self {
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+        }
+    }
+}
+
+/// What a `CustomResourceDefinition` says of its kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Declaration {
+    versions: Vec<String>,
+    plural: Option<String>,
+    namespaced: Option<bool>,
+}
+
+/// Reads a `CustomResourceDefinition`; None for another object, and for one that names no
+/// kind.
+fn declaration(object: &Object) -> Option<(GroupKind, Declaration)> {
+    if object.kind != "CustomResourceDefinition" || object.group() != "apiextensions.k8s.io" {
+        return None;
+    }
+    let text = |pointer| object.json.pointer(pointer).and_then(Value::as_str);
+    let kind = GroupKind::new(text("/spec/group")?, text("/spec/names/kind")?);
+    let versions = object.json.pointer("/spec/versions");
+    let versions = versions.and_then(Value::as_array).into_iter().flatten();
+    let declaration = Declaration {
+        versions: versions
+            .filter_map(|version| version.get("name")?.as_str())
+            .map(str::to_owned)
+            .collect(),
+        plural: text("/spec/names/plural").map(str::to_owned),
+        namespaced: text("/spec/scope").map(|scope| scope == "Namespaced"),
+    };
+    Some((kind, declaration))
+}
+
+/// What objects and rule sets say of kinds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KnownKinds {
+    /// From the CRDs among the objects.
+    declared: BTreeMap<GroupKind, Declaration>,
+    /// Plurals that rule sets name, by group.
+    targets: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl KnownKinds {
+    /// What the CRDs among `objects` declare. If two declare the same kind, the later one
+    /// counts.
+    pub fn of<'a>(objects: impl IntoIterator<Item = &'a Object>) -> Self {
+        Self {
+            declared: objects.into_iter().filter_map(declaration).collect(),
+            targets: BTreeMap::new(),
+        }
+    }
+
+    /// The same, with the resources that rule sets name as their targets.
+    #[must_use]
+    pub fn with_targets<'a>(mut self, targets: impl IntoIterator<Item = &'a Gvr>) -> Self {
+        for target in targets {
+            let plurals = self.targets.entry(target.group.clone()).or_default();
+            plurals.insert(target.resource.clone());
+        }
+        self
+    }
+
+    /// `apiVersion` and kind of all that CRDs declare, in each of its versions.
+    pub fn declared(&self) -> impl Iterator<Item = (String, &str)> {
+        self.declared.iter().flat_map(|(kind, declaration)| {
+            let versions = declaration.versions.iter();
+            versions.map(|version| (format!("{}/{version}", kind.group), kind.kind.as_str()))
+        })
+    }
+
+    /// The resource of the objects with this `apiVersion` and kind.
+    pub fn resource(&self, api_version: &str, kind: &str) -> Gvr {
+        let (group, version) = group_and_version(api_version);
+        let named = || {
+            let plurals = self.targets.get(group)?;
+            plurals.iter().find(|it| is_plural(it, kind))
+        };
+        let known = self.declared_plural(group, kind);
+        let known = known.or_else(|| named().map(String::as_str));
+        Gvr {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            resource: known.map_or_else(|| plural(kind), str::to_owned),
+        }
+    }
+
+    /// Whether the objects of `kind` are the resource `resource` of `group`.
+    pub fn is_resource(&self, group: &str, kind: &str, resource: &str) -> bool {
+        match self.declared_plural(group, kind) {
+            Some(plural) => plural == resource,
+            None => is_plural(resource, kind),
+        }
+    }
+
+    /// Whether the objects of `kind` live in namespaces. `has_namespace` is whether any of
+    /// them has a namespace.
+    pub fn is_namespaced(&self, group: &str, kind: &str, has_namespace: bool) -> bool {
+        let declaration = self.declared.get(&GroupKind::new(group, kind));
+        declaration
+            .and_then(|it| it.namespaced)
+            .or_else(|| scope::is_namespaced(group, kind))
+            .unwrap_or(has_namespace)
+    }
+
+    fn declared_plural(&self, group: &str, kind: &str) -> Option<&str> {
+        let declaration = self.declared.get(&GroupKind::new(group, kind))?;
+        declaration.plural.as_deref()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
-    fn kind(group: &str, kind: &str) -> GroupKind {
-        (group.into(), kind.into())
+    fn object(json: Value) -> Object {
+        let mut objects = Vec::new();
+        crate::manifest::take(json, &mut objects).expect("it is an object");
+        objects.remove(0)
+    }
+
+    fn crd(spec: &Value) -> Object {
+        object(json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "kine.x.io"}, "spec": spec,
+        }))
+    }
+
+    fn kine() -> KnownKinds {
+        KnownKinds::of([&crd(&json!({
+            "group": "x.io", "scope": "Cluster", "names": {"kind": "Cow", "plural": "kine"},
+            "versions": [{"name": "v1"}, {"name": "v2"}],
+        }))])
     }
 
     #[test]
@@ -121,6 +214,8 @@ mod tests {
             ("pods", "Pod"),
             ("ingresses", "Ingress"),
             ("networkpolicies", "NetworkPolicy"),
+            ("gateways", "Gateway"),
+            ("boxes", "Box"),
             ("endpoints", "Endpoints"),
             (
                 "virtualmachineinstancemigrations",
@@ -131,6 +226,8 @@ mod tests {
         }
         for (resource, kind) in [
             ("virtualmachineinstances", "VirtualMachine"),
+            // A kind with a typo: `es` would make it a plural.
+            ("virtualmachines", "VirtualMachin"),
             ("pod", "Pods"),
             ("", "Pod"),
         ] {
@@ -139,17 +236,78 @@ mod tests {
     }
 
     #[test]
-    fn scope_comes_from_the_crd_then_from_knowledge_then_from_the_objects() {
-        let none = HashMap::new();
-        let crd = Names {
-            plural: Some("kine".into()),
-            namespaced: false,
+    fn plurals_are_guessed_as_apimachinery_does() {
+        for (kind, expected) in [
+            ("VirtualMachine", "virtualmachines"),
+            ("Endpoints", "endpoints"),
+            ("Ingress", "ingresses"),
+            ("NetworkPolicy", "networkpolicies"),
+            ("Gateway", "gatewaies"),
+            ("AAQ", "aaqs"),
+        ] {
+            assert_eq!(plural(kind), expected);
+            assert!(is_plural(expected, kind), "{kind}");
+        }
+    }
+
+    #[test]
+    fn the_plural_comes_from_the_crd_then_from_the_rule_sets_then_from_a_guess() {
+        let target = |group: &str, resource: &str| Gvr {
+            group: group.into(),
+            version: "v1".into(),
+            resource: resource.into(),
         };
-        let declared = HashMap::from([(kind("x.io", "Cow"), crd.clone())]);
-        assert_eq!(names(&kind("x.io", "Cow"), &declared, true), crd);
-        assert!(!names(&kind("", "Node"), &none, true).namespaced);
-        assert!(names(&kind("apps", "Deployment"), &none, false).namespaced);
-        assert!(names(&kind("x.io", "Cow"), &none, true).namespaced);
-        assert!(!names(&kind("x.io", "Cow"), &none, false).namespaced);
+        let targets = [target("x.io", "cows"), target("net.io", "gateways")];
+        let known = kine().with_targets(&targets);
+        for (api_version, kind, expected) in [
+            ("x.io/v1", "Cow", "x.io/v1/kine"),
+            ("y.io/v1", "Cow", "y.io/v1/cows"),
+            ("net.io/v2", "Gateway", "net.io/v2/gateways"),
+            ("other.io/v1", "Gateway", "other.io/v1/gatewaies"),
+            ("v1", "Pod", "v1/pods"),
+        ] {
+            assert_eq!(known.resource(api_version, kind).to_string(), expected);
+        }
+        assert!(known.is_resource("x.io", "Cow", "kine"));
+        assert!(!known.is_resource("x.io", "Cow", "cows"));
+        assert!(known.is_resource("", "Pod", "pods"));
+    }
+
+    #[test]
+    fn scope_comes_from_the_crd_then_from_knowledge_then_from_the_objects() {
+        let none = KnownKinds::default();
+        assert!(!kine().is_namespaced("x.io", "Cow", true));
+        assert!(!none.is_namespaced("", "Node", true));
+        assert!(none.is_namespaced("apps", "Deployment", false));
+        assert!(none.is_namespaced("x.io", "Cow", true));
+        assert!(!none.is_namespaced("x.io", "Cow", false));
+    }
+
+    #[test]
+    fn a_crd_that_says_little_counts_as_far_as_it_goes() {
+        let versions: Vec<(String, String)> = kine()
+            .declared()
+            .map(|(version, kind)| (version, kind.to_owned()))
+            .collect();
+        let cow = "Cow".to_owned();
+        assert_eq!(
+            versions,
+            [("x.io/v1".into(), cow.clone()), ("x.io/v2".into(), cow)]
+        );
+        let known = KnownKinds::of([
+            &crd(&json!({"group": "x.io", "names": {"kind": "Cow", "plural": "kine"}})),
+            &crd(&json!({"group": "y.io", "scope": "Namespaced", "names": {"kind": "Hen"}})),
+            &crd(&json!({"group": "z.io"})),
+        ]);
+        assert_eq!(known.declared().count(), 0);
+        assert!(known.is_resource("x.io", "Cow", "kine"));
+        assert!(known.is_namespaced("x.io", "Cow", true));
+        assert!(known.is_resource("y.io", "Hen", "hens"));
+        assert!(known.is_namespaced("y.io", "Hen", false));
+        let other = object(json!({
+            "apiVersion": "x.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "a"}, "spec": {"group": "x.io", "names": {"kind": "Cow", "plural": "kine"}},
+        }));
+        assert_eq!(KnownKinds::of([&other]), KnownKinds::default());
     }
 }

@@ -35,9 +35,7 @@ pub struct Object {
 impl Object {
     /// The group part of `apiVersion`.
     pub fn group(&self) -> &str {
-        self.api_version
-            .split_once('/')
-            .map_or("", |(group, _)| group)
+        crate::kinds::group(&self.api_version)
     }
 }
 

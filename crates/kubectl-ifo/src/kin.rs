@@ -7,6 +7,7 @@
 //! must expect them.
 
 use super::operation::{Operation, Subject};
+use ifo_client::kinds::group;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -45,11 +46,6 @@ impl<'a> Who<'a> {
             self.name,
         )
     }
-}
-
-/// The group of an `apiVersion`; empty for the core group.
-pub(super) fn group(api_version: &str) -> &str {
-    api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
 /// Group, kind, namespace, name.

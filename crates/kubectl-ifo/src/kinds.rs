@@ -1,23 +1,29 @@
-//! The kinds that a cluster serves, and which of them a name means. Enters: a name as
-//! people type it. Leaves: the kinds with that name. All commands resolve kinds here.
+//! The kinds that a cluster serves. Enters: the name of a kind as people type it, or an
+//! `apiVersion` with a kind as an owner reference has it. Leaves: the resources that are
+//! meant. All commands that have a cluster resolve kinds here; what is known without one is
+//! in `ifo_client::kinds`.
 //!
 //! A name is a kind, a plural, a singular or a short name, in upper or lower case, with a
 //! group and a version behind it or not. A name without a group means the kinds of that
 //! name in all groups: kubectl takes the preferred group alone, which would hide the
-//! operations on the others. Subresources have no names. The cluster is asked when a kind
-//! is first needed: two requests.
+//! operations on the others. Subresources have no names.
+//!
+//! The cluster's discovery is asked when a kind is first needed: two requests for all kinds.
+//! If that answer does not have a kind of an owner reference, one more request asks for the
+//! kinds of its API version: a kube-apiserver before 1.26 answers only that one.
 
 use super::connect::Server;
-use super::kin::group;
 use super::nearest::nearest;
 use super::operation::Subject;
+use super::source::escape;
 use ifo_api::Gvr;
-use ifo_client::kinds::short_names;
+use ifo_client::kinds::{KindName, group, group_and_version, is_plural};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResource, APIResourceList};
 use kube::core::discovery::v2::{APIGroupDiscoveryList, APIVersionDiscovery};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::str::FromStr;
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex, OnceCell};
 
 /// `freshness` of a version whose server does not answer kube-apiserver: what it lists may
 /// be old, or nothing.
@@ -26,8 +32,10 @@ const STALE: &str = "Stale";
 /// The kinds of one cluster.
 pub(super) struct Kinds {
     server: Server,
-    /// What it said, if it did.
+    /// All kinds, if the cluster's aggregated discovery has said them.
     served: OnceCell<Option<Served>>,
+    /// The kinds of single API versions, which were asked for one by one.
+    versions: Mutex<HashMap<String, Vec<Resource>>>,
 }
 
 /// What a cluster serves.
@@ -39,80 +47,16 @@ struct Served {
 
 /// A resource that is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Resource {
+pub(super) struct Resource {
     group: String,
     version: String,
     kind: String,
     /// As in the address.
     plural: String,
+    /// Whether its objects live in namespaces.
+    namespaced: bool,
     /// The kind, plural, singular and short names, in lower case.
     names: Vec<String>,
-}
-
-/// A kind as people name it: in any case, by its plural or a short name, with a group
-/// and a version behind it or not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct KindName {
-    /// Kind, plural or short name, in lower case.
-    name: String,
-    /// Group, with a version in front or not; what comes after the first dot.
-    group: Option<String>,
-}
-
-impl KindName {
-    /// Reads it.
-    fn of(text: &str) -> Self {
-        let text = text.to_ascii_lowercase();
-        match text.split_once('.') {
-            Some((name, group)) => Self {
-                name: name.to_owned(),
-                group: Some(group.to_owned()),
-            },
-            None => Self {
-                name: text,
-                group: None,
-            },
-        }
-    }
-
-    /// Whether it may be in this group and version.
-    fn is_of(&self, group: &str, version: &str) -> bool {
-        self.group.as_deref().is_none_or(|wanted| {
-            wanted == group
-                || wanted
-                    .strip_prefix(version)
-                    .is_some_and(|rest| rest.strip_prefix('.').unwrap_or(rest) == group)
-        })
-    }
-
-    /// Whether it is a kind, its plural, its initials or a widely used short name of it, as
-    /// far as the names tell.
-    fn is(&self, kind: &str, api_version: &str) -> bool {
-        let plural = plural(kind);
-        let named = self.name.eq_ignore_ascii_case(kind)
-            || self.name == plural
-            || self.is_initials(kind)
-            || short_names::is_short_for(&self.name, group(api_version), &plural);
-        named && self.is_in(api_version)
-    }
-
-    /// Whether it is the initials of a kind of several words: `vm` of `VirtualMachine`.
-    fn is_initials(&self, kind: &str) -> bool {
-        let initials = kind.chars().filter(char::is_ascii_uppercase);
-        self.name.len() > 1
-            && initials
-                .map(|it| it.to_ascii_lowercase())
-                .eq(self.name.chars())
-    }
-
-    fn is_in(&self, api_version: &str) -> bool {
-        let version = api_version.rsplit('/').next().unwrap_or_default();
-        self.is_of(group(api_version), version)
-    }
-
-    fn means(&self, resource: &Resource) -> bool {
-        resource.names.contains(&self.name) && self.is_of(&resource.group, &resource.version)
-    }
 }
 
 /// A kind that operations are chosen by: as it was typed, and what the cluster means by
@@ -127,7 +71,7 @@ pub(super) struct ChosenKind {
     certain: bool,
     /// The nearest name that the cluster serves, where it serves none of this name.
     nearest: Option<String>,
-    /// Group and plural of kinds whose initials it is, where the cluster does not say.
+    /// Group and kind of the kinds whose initials it is, where the cluster does not say.
     initials_of: BTreeSet<(String, String)>,
 }
 
@@ -135,10 +79,8 @@ impl FromStr for ChosenKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let name = KindName::of(text);
-        if name.name.is_empty() {
-            return Err(format!("{text:?} is no kind, such as VirtualMachine"));
-        }
+        let wrong = |_| format!("{text:?} is no kind, such as VirtualMachine");
+        let name = text.parse().map_err(wrong)?;
         Ok(Self {
             text: text.to_owned(),
             name,
@@ -163,11 +105,11 @@ impl ChosenKind {
             return;
         };
         self.certain = served.whole;
-        let meant = served.resources.iter().filter(|it| self.name.means(it));
+        let meant = served.resources.iter().filter(|it| it.goes_by(&self.name));
         self.resources = meant.cloned().collect();
         if self.resources.is_empty() {
             let names = served.resources.iter().flat_map(|it| &it.names);
-            let nearest = nearest(&self.name.name, names.map(String::as_str));
+            let nearest = nearest(self.name.name(), names.map(String::as_str));
             self.nearest = nearest.map(str::to_owned);
         }
     }
@@ -187,7 +129,7 @@ impl ChosenKind {
     pub(super) fn unknown<'a>(&'a self, others: impl Iterator<Item = &'a str>) -> String {
         let names = others.chain(self.nearest.as_deref());
         let what = format!("the cluster has no resource {:?}", self.text);
-        match nearest(&self.name.name, names) {
+        match nearest(self.name.name(), names) {
             Some(nearest) => format!("{what}; did you mean {nearest:?}?"),
             None => what,
         }
@@ -197,16 +139,12 @@ impl ChosenKind {
     /// compared.
     pub(super) fn is_of(&self, kind: &str, api_version: &str) -> bool {
         if self.resources.is_empty() {
-            return self.name.is(kind, api_version);
+            return self.name.is_kind(kind, api_version);
         }
         let group = group(api_version);
         self.resources
             .iter()
             .any(|it| it.group == group && it.kind.eq_ignore_ascii_case(kind))
-    }
-
-    fn is_short_for(&self, subject: &Subject) -> bool {
-        self.name.is_initials(&subject.kind) && self.name.is_in(&subject.api_version)
     }
 
     /// Whether the cluster does not say what it means.
@@ -216,40 +154,24 @@ impl ChosenKind {
 
     /// Takes from `subjects` what it is the initials of: no plural tells those.
     pub(super) fn learn<'a>(&mut self, subjects: impl Iterator<Item = &'a Subject>) {
-        let meant = subjects.filter(|it| self.is_short_for(it));
-        let seen = meant.map(|it| (group(&it.api_version).to_owned(), plural(&it.kind)));
-        let seen: Vec<_> = seen.collect();
+        let name = &self.name;
+        let meant = subjects.filter(|it| name.is_initials_of(&it.kind, &it.api_version));
+        let seen = meant.map(|it| (group(&it.api_version).to_owned(), it.kind.clone()));
         self.initials_of.extend(seen);
     }
 
     /// Whether a rule set with this target finds operations on it.
     pub(super) fn is_target(&self, target: &Gvr) -> bool {
         if self.resources.is_empty() {
-            let name = &self.name.name;
-            let named = (*name == target.resource
-                || plural(name) == target.resource
-                || short_names::is_short_for(name, &target.group, &target.resource))
-                && self.name.is_of(&target.group, &target.version);
-            let seen = (target.group.clone(), target.resource.clone());
-            return named || self.initials_of.contains(&seen);
+            let mut seen = self.initials_of.iter();
+            return self.name.is_resource(target)
+                || seen.any(|(group, kind)| {
+                    *group == target.group && is_plural(&target.resource, kind)
+                });
         }
         self.resources
             .iter()
             .any(|it| it.group == target.group && it.plural == target.resource)
-    }
-}
-
-/// apimachinery's `meta.UnsafeGuessKindToResource`.
-pub(super) fn plural(kind: &str) -> String {
-    let singular = kind.to_lowercase();
-    if singular.is_empty() || singular.ends_with("endpoints") {
-        singular
-    } else if singular.ends_with('s') {
-        singular + "es"
-    } else if let Some(stem) = singular.strip_suffix('y') {
-        format!("{stem}ies")
-    } else {
-        singular + "s"
     }
 }
 
@@ -259,7 +181,40 @@ impl Kinds {
         Self {
             server,
             served: OnceCell::new(),
+            versions: Mutex::default(),
         }
+    }
+
+    /// The resource of the objects with this `apiVersion` and kind; None if the cluster
+    /// does not say.
+    pub(super) async fn resource(&self, api_version: &str, kind: &str) -> Option<Resource> {
+        let is_it = |it: &&Resource| {
+            it.kind == kind && (&*it.group, &*it.version) == group_and_version(api_version)
+        };
+        if let Some(served) = self.told().await
+            && let Some(resource) = served.resources.iter().find(is_it)
+        {
+            return Some(resource.clone());
+        }
+        let mut versions = self.versions.lock().await;
+        if !versions.contains_key(api_version) {
+            let resources = self.ask_version(api_version).await;
+            versions.insert(api_version.to_owned(), resources);
+        }
+        versions[api_version].iter().find(is_it).cloned()
+    }
+
+    /// The resources of one API version; none if the cluster does not say.
+    async fn ask_version(&self, api_version: &str) -> Vec<Resource> {
+        let path = version_path(api_version);
+        let list: Result<APIResourceList, _> = self.server.get(&path, api_version, None).await;
+        let resources = list.map(|list| list.resources).unwrap_or_default();
+        let resources = resources.into_iter();
+        resources
+            // The others are subresources.
+            .filter(|it| !it.name.contains('/'))
+            .map(|it| Resource::of_version(api_version, it))
+            .collect()
     }
 
     /// All kinds, those of the core group first; None if the cluster does not say.
@@ -282,6 +237,60 @@ impl Kinds {
         resources.extend(all(groups));
         // A server before 1.26 answers in another form, in which there are no items.
         (!resources.is_empty()).then_some(Served { resources, whole })
+    }
+}
+
+/// Path of an API version.
+fn version_path(api_version: &str) -> String {
+    match group_and_version(api_version) {
+        ("", version) => format!("/api/{}", escape(version)),
+        (group, version) => format!("/apis/{}/{}", escape(group), escape(version)),
+    }
+}
+
+impl Resource {
+    fn of_version(api_version: &str, served: APIResource) -> Self {
+        let (group, version) = group_and_version(api_version);
+        let names = [&served.kind, &served.name, &served.singular_name];
+        let names = names.into_iter().chain(served.short_names.iter().flatten());
+        Self {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            names: names.map(|name| name.to_ascii_lowercase()).collect(),
+            kind: served.kind,
+            plural: served.name,
+            namespaced: served.namespaced,
+        }
+    }
+
+    fn goes_by(&self, name: &KindName) -> bool {
+        let named = self.names.iter().any(|own| own == name.name());
+        named && name.allows(&self.group, &self.version)
+    }
+
+    /// Path of one of its objects. The namespace counts if the objects live in namespaces.
+    pub(super) fn path(&self, namespace: Option<&str>, name: &str) -> String {
+        let version = match &*self.group {
+            "" => self.version.clone(),
+            group => format!("{group}/{}", self.version),
+        };
+        let root = version_path(&version);
+        let within = match namespace {
+            Some(namespace) if self.namespaced => format!("/namespaces/{}", escape(namespace)),
+            _ => String::new(),
+        };
+        format!("{root}{within}/{}/{}", self.plural, escape(name))
+    }
+}
+
+/// `plural.group/version`, for people.
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.", self.plural)?;
+        if !self.group.is_empty() {
+            write!(f, "{}/", self.group)?;
+        }
+        f.write_str(&self.version)
     }
 }
 
@@ -316,6 +325,7 @@ fn of_version(group: &str, version: APIVersionDiscovery) -> impl Iterator<Item =
         Some(Resource {
             group: group.to_owned(),
             version: name.clone(),
+            namespaced: resource.scope.as_deref() == Some("Namespaced"),
             names: names.map(|name| name.to_ascii_lowercase()).collect(),
             kind,
             plural,

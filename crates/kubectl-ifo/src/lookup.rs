@@ -6,12 +6,12 @@
 
 use super::connect::Server;
 use super::kin::{Kin, Who};
+use super::kinds::Kinds;
 use super::operation::{Operation, Subject};
-use super::source::escape;
 use futures::StreamExt as _;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResource, APIResourceList, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 /// Owners above an owner: nobody has a longer chain, and each level waits for the one
 /// below.
@@ -23,17 +23,13 @@ const AT_ONCE: usize = 16;
 /// What was found out.
 pub(super) struct Lookup {
     server: Server,
+    kinds: Kinds,
     /// Owners that were asked for; more are not.
     most: usize,
     asked: HashSet<String>,
-    resources: Resources,
     /// Owners that were found.
     pub(super) known: Vec<Subject>,
 }
-
-/// What discovery says, by `apiVersion`; nothing where it cannot be asked.
-#[derive(Default)]
-struct Resources(HashMap<String, Vec<APIResource>>);
 
 #[derive(Deserialize)]
 struct Object {
@@ -41,13 +37,13 @@ struct Object {
 }
 
 impl Lookup {
-    /// Asks `server` for at most `most` owners.
-    pub(super) fn new(server: Server, most: usize) -> Self {
+    /// Asks `server` for at most `most` owners. `kinds` are those of the same server.
+    pub(super) fn new(server: Server, kinds: Kinds, most: usize) -> Self {
         Self {
             server,
+            kinds,
             most,
             asked: HashSet::new(),
-            resources: Resources::default(),
             known: Vec::new(),
         }
     }
@@ -80,17 +76,15 @@ impl Lookup {
             let mut requests = Vec::new();
             for who in missing {
                 self.asked.extend(who.uid.map(str::to_owned));
-                let resources = self.resources.of(who.api_version, &self.server).await;
-                let resource = resources
-                    .iter()
-                    .find(|it| it.kind == who.kind && !it.name.contains('/'));
-                if let Some(resource) = resource {
-                    requests.push((who, path(who, resource)));
+                if let Some(resource) = self.kinds.resource(who.api_version, who.kind).await {
+                    requests.push((who, resource));
                 }
             }
             let server = &self.server;
             let found: Vec<Option<Subject>> = futures::stream::iter(requests)
-                .map(async |(who, (path, resource))| {
+                .map(async |(who, resource)| {
+                    let path = resource.path(who.namespace, who.name);
+                    let resource = resource.to_string();
                     let object: Object = server.get(&path, &resource, who.namespace).await.ok()?;
                     owner(who, object.metadata)
                 })
@@ -101,37 +95,6 @@ impl Lookup {
         }
         0
     }
-}
-
-impl Resources {
-    async fn of(&mut self, api_version: &str, server: &Server) -> &[APIResource] {
-        if !self.0.contains_key(api_version) {
-            let path = root(api_version);
-            let list: Result<APIResourceList, _> = server.get(&path, api_version, None).await;
-            let resources = list.map(|list| list.resources).unwrap_or_default();
-            self.0.insert(api_version.to_owned(), resources);
-        }
-        &self.0[api_version]
-    }
-}
-
-/// Path of an API version.
-fn root(api_version: &str) -> String {
-    match api_version.split_once('/') {
-        Some((group, version)) => format!("/apis/{}/{}", escape(group), escape(version)),
-        None => format!("/api/{}", escape(api_version)),
-    }
-}
-
-/// Path of an object, and its resource for people.
-fn path(who: Who<'_>, resource: &APIResource) -> (String, String) {
-    let within = match who.namespace {
-        Some(namespace) if resource.namespaced => format!("/namespaces/{}", escape(namespace)),
-        _ => String::new(),
-    };
-    let root = root(who.api_version);
-    let path = format!("{root}{within}/{}/{}", resource.name, escape(who.name));
-    (path, format!("{}.{}", resource.name, who.api_version))
 }
 
 /// The owner in the object that has its name, if it is still the same object.

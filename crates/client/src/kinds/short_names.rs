@@ -2,6 +2,8 @@
 //! not list the kind: the demo serves none of its kinds, and a kube-apiserver before 1.26
 //! has no aggregated discovery.
 
+use super::is_plural;
+
 /// A short name, with the group and the plural of its kind.
 const ALL: [(&str, &str, &str); 40] = [
     ("cm", "", "configmaps"),
@@ -66,8 +68,14 @@ const ALL: [(&str, &str, &str); 40] = [
     ("app", "argoproj.io", "applications"),
 ];
 
+/// Whether `name`, in lower case, is a short name of a kind of `group`.
+pub(super) fn is_short_for_kind(name: &str, group: &str, kind: &str) -> bool {
+    let mut all = ALL.iter();
+    all.any(|(short, of, plural)| (*short, *of) == (name, group) && is_plural(plural, kind))
+}
+
 /// Whether `name`, in lower case, is a short name of the resource `plural` of `group`.
-pub fn is_short_for(name: &str, group: &str, plural: &str) -> bool {
+pub(super) fn is_short_for(name: &str, group: &str, plural: &str) -> bool {
     ALL.contains(&(name, group, plural))
 }
 
@@ -80,5 +88,7 @@ mod tests {
         assert!(is_short_for("deploy", "apps", "deployments"));
         assert!(!is_short_for("deploy", "example.io", "deployments"));
         assert!(!is_short_for("deploy", "apps", "daemonsets"));
+        assert!(is_short_for_kind("deploy", "apps", "Deployment"));
+        assert!(!is_short_for_kind("deploy", "apps", "DaemonSet"));
     }
 }

@@ -104,7 +104,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
             }
         }
         Shape::Table | Shape::Wide => {
-            let mut lookup = Lookup::new(server.clone(), MOST_OWNERS);
+            let mut lookup = Lookup::new(server.clone(), kinds, MOST_OWNERS);
             // First those of what is told of: there may be too many of all others.
             let first: Vec<Operation> = chosen.iter().map(|it| operations[*it].clone()).collect();
             lookup.owners(&first).await;

@@ -1,4 +1,5 @@
 use super::*;
+use ifo_client::kinds::plural;
 
 fn resource(group: &str, kind: &str, short: &str) -> Resource {
     Resource {
@@ -6,6 +7,7 @@ fn resource(group: &str, kind: &str, short: &str) -> Resource {
         version: "v1".to_owned(),
         kind: kind.to_owned(),
         plural: plural(kind),
+        namespaced: true,
         names: [kind.to_lowercase(), plural(kind), short.to_owned()].to_vec(),
     }
 }
@@ -29,23 +31,9 @@ fn target(group: &str, resource: &str) -> Gvr {
 fn chosen(text: &str, served: &[Resource]) -> ChosenKind {
     let mut kind: ChosenKind = text.parse().unwrap();
     kind.certain = !served.is_empty();
-    let meant = served.iter().filter(|it| kind.name.means(it));
+    let meant = served.iter().filter(|it| it.goes_by(&kind.name));
     kind.resources = meant.cloned().collect();
     kind
-}
-
-#[test]
-fn plurals_are_guessed_as_apimachinery_does() {
-    for (kind, expected) in [
-        ("VirtualMachine", "virtualmachines"),
-        ("Endpoints", "endpoints"),
-        ("Ingress", "ingresses"),
-        ("NetworkPolicy", "networkpolicies"),
-        ("Gateway", "gatewaies"),
-        ("AAQ", "aaqs"),
-    ] {
-        assert_eq!(plural(kind), expected);
-    }
 }
 
 #[test]

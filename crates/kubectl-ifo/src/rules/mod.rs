@@ -14,7 +14,6 @@ mod check;
 mod eval;
 mod expect;
 mod input;
-mod names;
 mod replay;
 pub mod roles;
 mod rule_sets;

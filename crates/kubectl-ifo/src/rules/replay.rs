@@ -28,7 +28,6 @@ mod history;
 mod time_scale;
 
 use super::input::Input;
-use super::names::Names;
 use super::rule_sets;
 use super::stream::{self, Change, Event};
 use crate::output::{Format, complain, print, print_value, table};
@@ -36,6 +35,7 @@ use crate::problem::Problem;
 use history::{History, Run};
 use ifo_api::{Gvr, Source, duration};
 use ifo_cel::Doc;
+use ifo_client::kinds::KnownKinds;
 use ifo_engine::evaluate::{self, FieldFailure, Nameless, Subject};
 use ifo_engine::rules::{RuleBook, RuleSet};
 use ifo_engine::track::{self, Message, Settings, Tracker};
@@ -119,10 +119,12 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     if loaded.is_empty() {
         return Ok(false);
     }
-    let names = Names::of(&rules.objects);
+    let targets = rule_sets::by_target(&loaded);
+    let objects = rules.objects.iter().map(|found| &found.object);
+    let kinds = KnownKinds::of(objects).with_targets(targets.keys());
     let mut events = Vec::new();
     for path in &args.stream {
-        let read = text(path).map(|text| stream::read(&text, &names));
+        let read = text(path).map(|text| stream::read(&text, &kinds));
         let faults = match read {
             Ok((more, faults)) => {
                 events.extend(more);
@@ -136,7 +138,6 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
         }
     }
     events.sort_by(|a, b| a.t.total_cmp(&b.t));
-    let targets = rule_sets::by_target(&loaded);
     if !events
         .iter()
         .any(|event| targets.contains_key(&event.resource))

@@ -7,9 +7,9 @@
 //! than one line for each. An event without `t` comes a second after the one before it:
 //! only the order means anything then.
 
-use super::names::Names;
 use super::test::Subject;
 use ifo_api::Gvr;
+use ifo_client::kinds::{KnownKinds, group_and_version};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -51,7 +51,7 @@ const FARTHEST: f64 = 3e9;
 
 /// Reads events, and tells what is none; that hides no other. They come in the order of
 /// their times: recordings of several resources may lie one after the other.
-pub(super) fn read(text: &str, names: &Names) -> (Vec<Event>, Vec<String>) {
+pub(super) fn read(text: &str, kinds: &KnownKinds) -> (Vec<Event>, Vec<String>) {
     let mut events: Vec<Event> = Vec::new();
     let mut faults = Vec::new();
     let mut last: Option<f64> = None;
@@ -65,7 +65,7 @@ pub(super) fn read(text: &str, names: &Names) -> (Vec<Event>, Vec<String>) {
                 return Err("t is out of range".to_owned());
             }
             last = Some(t);
-            event(line, t, names)
+            event(line, t, kinds)
         });
         match event {
             Ok(event) => events.extend(event),
@@ -102,7 +102,7 @@ fn values(text: &str) -> Vec<Result<Value, String>> {
 }
 
 /// One event; None for what is about no object.
-fn event(line: Line, t: f64, names: &Names) -> Result<Option<Event>, String> {
+fn event(line: Line, t: f64, kinds: &KnownKinds) -> Result<Option<Event>, String> {
     let change = match line.kind.as_str() {
         "ADDED" | "MODIFIED" => Change::Applied,
         "DELETED" => Change::Deleted,
@@ -113,7 +113,7 @@ fn event(line: Line, t: f64, names: &Names) -> Result<Option<Event>, String> {
         }
         other => return Err(format!("unknown type {other:?}")),
     };
-    let (resource, subject) = identify(line.resource.as_deref(), &line.object, names)?;
+    let (resource, subject) = identify(line.resource.as_deref(), &line.object, kinds)?;
     Ok(Some(Event {
         t,
         resource,
@@ -127,7 +127,7 @@ fn event(line: Line, t: f64, names: &Names) -> Result<Option<Event>, String> {
 fn identify(
     resource: Option<&str>,
     object: &Value,
-    names: &Names,
+    kinds: &KnownKinds,
 ) -> Result<(Gvr, Subject), String> {
     let text = |pointer: &str| {
         let text = object.pointer(pointer).and_then(Value::as_str);
@@ -153,13 +153,15 @@ fn identify(
             let api_version = api_version
                 .as_deref()
                 .ok_or("the object has no apiVersion")?;
+            let (group, version) = group_and_version(api_version);
             Gvr {
+                group: group.to_owned(),
+                version: version.to_owned(),
                 resource: plural.to_owned(),
-                ..names.resource(api_version, "")
             }
         }
         Some(_) => return Err("resource is not group/version/plural".to_owned()),
-        None => names.resource(
+        None => kinds.resource(
             api_version
                 .as_deref()
                 .ok_or("the object has no apiVersion")?,
@@ -181,7 +183,7 @@ mod tests {
     use super::*;
 
     fn told(text: &str) -> (Vec<String>, Vec<String>) {
-        let (events, faults) = read(text, &Names::default());
+        let (events, faults) = read(text, &KnownKinds::default());
         let told = events
             .iter()
             .map(|event| format!("{} {} {}", event.t, event.resource, event.subject.path()))

@@ -10,7 +10,6 @@
 
 use super::expect;
 use super::input::{Found, Input};
-use super::names::Names;
 use super::rule_sets;
 use crate::clock;
 use crate::output::{Format, complain, print, print_value, table};
@@ -18,6 +17,7 @@ use crate::problem::Problem;
 use ifo_api::Gvr;
 use ifo_api::live::State;
 use ifo_cel::Doc;
+use ifo_client::kinds::KnownKinds;
 use ifo_engine::evaluate::{Evaluation, evaluate};
 use ifo_engine::rules::RuleBook;
 use jiff::Timestamp;
@@ -163,7 +163,6 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     if loaded.is_empty() {
         return Ok(false);
     }
-    let names = Names::of(rules.objects.iter().chain(&objects.objects));
     let books: BTreeMap<Gvr, Arc<RuleBook>> = rule_sets::by_target(&loaded)
         .into_iter()
         .map(|(target, sets)| {
@@ -171,17 +170,19 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
             (target, book)
         })
         .collect();
+    let all = rules.objects.iter().chain(&objects.objects);
+    let kinds = KnownKinds::of(all.map(|found| &found.object)).with_targets(books.keys());
     let now = clock::now();
     let results: Vec<ObjectResult> = objects
         .objects
         .iter()
         .map(|found| {
-            let target = names.resource(&found.object.api_version, &found.object.kind);
+            let target = kinds.resource(&found.object.api_version, &found.object.kind);
             let book = books.get(&target);
             result(found, book.map(Arc::as_ref), args.expect, now)
         })
         .collect();
-    other_versions(&objects, &names, &books);
+    other_versions(&objects, &kinds, &books);
     let as_expected = !args.expect || compare(&results);
     let failed: Vec<&ObjectResult> = results
         .iter()
@@ -273,10 +274,10 @@ fn fill(result: &mut ObjectResult, evaluation: Evaluation) {
 
 /// Tells of objects that no rule looked at only because of their version: the server
 /// would get them in another one, converted.
-fn other_versions(objects: &Input, names: &Names, books: &BTreeMap<Gvr, Arc<RuleBook>>) {
+fn other_versions(objects: &Input, kinds: &KnownKinds, books: &BTreeMap<Gvr, Arc<RuleBook>>) {
     let mut passed_over: BTreeMap<Gvr, usize> = BTreeMap::new();
     for found in &objects.objects {
-        let own = names.resource(&found.object.api_version, &found.object.kind);
+        let own = kinds.resource(&found.object.api_version, &found.object.kind);
         let ruled = |target: &&Gvr| target.group == own.group && target.resource == own.resource;
         if !books.contains_key(&own) && books.keys().any(|target| ruled(&target)) {
             *passed_over.entry(own).or_default() += 1;

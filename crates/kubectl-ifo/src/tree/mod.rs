@@ -103,7 +103,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
         shape,
         paint: args.output.colors.paint(),
         served: source.served,
-        lookup: Lookup::new(server, most),
+        lookup: Lookup::new(server, kinds, most),
         unknown,
         absent: false,
         told: false,

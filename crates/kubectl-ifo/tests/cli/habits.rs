@@ -1,7 +1,7 @@
 //! What people who know kubectl expect, and what the plugin says where it does otherwise.
 
 use super::cluster::{
-    LIVE, RULE_SETS, body, cluster, list, not_found, operation, plugin, said, serve, status,
+    LIVE, RULE_SETS, body, cluster, group, list, not_found, operation, plugin, said, serve, status,
 };
 use super::rules;
 use axum::body::{Body, Bytes};
@@ -116,6 +116,31 @@ fn the_owners_of_what_is_described_are_asked_for_before_all_others() {
     let asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
     assert_eq!(asked.first().map(String::as_str), Some("pool-299"));
     assert_eq!(asked.len(), 200);
+}
+
+#[test]
+fn owners_are_resolved_by_the_discovery_that_resolves_the_filters() {
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let log = asked.clone();
+    let (_runtime, address) = serve(move |request| {
+        let path = request.uri().path();
+        let mut asked = log.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.push(path.to_owned());
+        match path {
+            LIVE => list(&[owned(1)], ""),
+            "/api" => body(&group("", "Pod", "pods", "po")),
+            "/apis" => body(&group("example.io", "Pool", "pools", "pl")),
+            _ => not_found(),
+        }
+    });
+    let told = said(plugin(address).args(["tree", "-k", "VirtualMachine"]));
+    assert_eq!(told.code, 0, "{}", told.err);
+    let asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+    let times = |path: &str| asked.iter().filter(|it| *it == path).count();
+    assert_eq!((times("/api"), times("/apis")), (1, 1), "{asked:?}");
+    assert_eq!(times("/apis/example.io/v1"), 0, "{asked:?}");
+    let owner = "/apis/example.io/v1/namespaces/shop/pools/pool-1";
+    assert_eq!(times(owner), 1, "{asked:?}");
 }
 
 #[test]

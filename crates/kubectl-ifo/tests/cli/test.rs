@@ -191,3 +191,26 @@ fn objects_in_another_version_are_told() {
         said.err
     );
 }
+
+#[test]
+fn the_plural_of_a_kind_without_a_crd_is_the_one_that_the_rule_set_names() {
+    let rule_set = "
+apiVersion: ifo.kubevirt.io/v1alpha1
+kind: OperationRuleSet
+metadata: {name: gateway-rules}
+spec:
+  component: c
+  target: {group: example.io, version: v1, resource: gateways}
+  rules: [{operation: Moving, expression: object.moving}]
+";
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("rules.yaml");
+    std::fs::write(&path, rule_set).expect("written");
+    let object = "{apiVersion: example.io/v1, kind: Gateway, metadata: {name: a}, moving: true}";
+    let path = path.to_str().expect("a path");
+    let args = ["test", path, "--objects", "-", "-O", "json"];
+    let said = rules_with(&args, object);
+    assert_eq!(said.code, 0, "{}", said.err);
+    let found = each(&said.json()["results"], "/operations/0/operation");
+    assert_eq!(found, ["Moving"]);
+}

@@ -96,8 +96,8 @@ fn newest(object: &Value) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::names::Names;
     use crate::rules::stream;
+    use ifo_client::kinds::KnownKinds;
 
     #[test]
     fn no_object_is_from_the_future() {
@@ -107,7 +107,7 @@ mod tests {
             )
         };
         let text = line(10.5, "2026-11-21T10:00:00Z") + &line(12.0, "2026-11-21T10:00:02Z");
-        let (events, faults) = stream::read(&text, &Names::default());
+        let (events, faults) = stream::read(&text, &KnownKinds::default());
         assert!(faults.is_empty(), "{faults:?}");
         let scale = TimeScale::of(&events);
         let wall = |text: &str| text.parse::<Timestamp>().expect("a time");

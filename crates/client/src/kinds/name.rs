@@ -1,0 +1,130 @@
+//! A kind as people name it on a command line.
+
+use super::{group_and_version, is_plural, short_names};
+use ifo_api::Gvr;
+use std::str::FromStr;
+
+/// The name of a kind: the kind, its plural, its singular or a short name, in upper or
+/// lower case, with a group and a version after it or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KindName {
+    /// What comes before the first dot, in lower case.
+    name: String,
+    /// What comes after the first dot, in lower case: a group, with a version before it or
+    /// not.
+    group: Option<String>,
+}
+
+/// The text names no kind: nothing is before its first dot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EmptyName;
+
+impl FromStr for KindName {
+    type Err = EmptyName;
+
+    fn from_str(text: &str) -> Result<Self, EmptyName> {
+        let text = text.to_ascii_lowercase();
+        let (name, group) = match text.split_once('.') {
+            Some((name, group)) => (name, Some(group.to_owned())),
+            None => (text.as_str(), None),
+        };
+        if name.is_empty() {
+            return Err(EmptyName);
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            group,
+        })
+    }
+}
+
+impl KindName {
+    /// The kind, plural, singular or short name, in lower case.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the name allows this group and version.
+    pub fn allows(&self, group: &str, version: &str) -> bool {
+        self.group.as_deref().is_none_or(|wanted| {
+            wanted == group
+                || wanted
+                    .strip_prefix(version)
+                    .is_some_and(|rest| rest.strip_prefix('.').unwrap_or(rest) == group)
+        })
+    }
+
+    /// Whether the name is that of a kind: the kind itself, its plural, its initials or a
+    /// widely used short name.
+    pub fn is_kind(&self, kind: &str, api_version: &str) -> bool {
+        let (group, version) = group_and_version(api_version);
+        let named = is_plural(&self.name, kind)
+            || is_initials(&self.name, kind)
+            || short_names::is_short_for_kind(&self.name, group, kind);
+        named && self.allows(group, version)
+    }
+
+    /// Whether the name is the initials of a kind of several words: `vm` of
+    /// `VirtualMachine`.
+    pub fn is_initials_of(&self, kind: &str, api_version: &str) -> bool {
+        let (group, version) = group_and_version(api_version);
+        is_initials(&self.name, kind) && self.allows(group, version)
+    }
+
+    /// Whether the name is that of a resource: its plural, a kind with this plural, or a
+    /// widely used short name.
+    pub fn is_resource(&self, resource: &Gvr) -> bool {
+        let named = is_plural(&resource.resource, &self.name)
+            || short_names::is_short_for(&self.name, &resource.group, &resource.resource);
+        named && self.allows(&resource.group, &resource.version)
+    }
+}
+
+fn is_initials(name: &str, kind: &str) -> bool {
+    let initials = kind.chars().filter(char::is_ascii_uppercase);
+    name.len() > 1 && initials.map(|it| it.to_ascii_lowercase()).eq(name.chars())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> KindName {
+        text.parse().expect("it names a kind")
+    }
+
+    #[test]
+    fn a_kind_goes_by_its_kind_plural_initials_and_short_name() {
+        for text in [
+            "VirtualMachine",
+            "virtualmachines",
+            "vm",
+            "vms",
+            "vm.kubevirt.io",
+            "VMS.v1.kubevirt.io",
+        ] {
+            assert!(name(text).is_kind("VirtualMachine", "kubevirt.io/v1"));
+        }
+        for text in ["vmi", "virtualmachineinstances", "vm.example.io", "v"] {
+            assert!(!name(text).is_kind("VirtualMachine", "kubevirt.io/v1"));
+        }
+        assert!(name("nodes.v1").is_kind("Node", "v1"));
+        assert_eq!(".apps".parse::<KindName>(), Err(EmptyName));
+    }
+
+    #[test]
+    fn an_irregular_plural_names_the_kind_as_well_as_the_guessed_one() {
+        for text in ["Gateway", "gateways", "gatewaies"] {
+            assert!(name(text).is_kind("Gateway", "net.io/v1"), "{text}");
+        }
+        let resource = Gvr {
+            group: "net.io".into(),
+            version: "v1".into(),
+            resource: "gateways".into(),
+        };
+        for text in ["Gateway", "gateways", "gateway.net.io"] {
+            assert!(name(text).is_resource(&resource), "{text}");
+        }
+        assert!(!name("gateway.example.io").is_resource(&resource));
+    }
+}

@@ -1,0 +1,66 @@
+//! Whether kinds are namespaced, as far as that is common knowledge.
+
+/// Cluster-scoped kinds that a folder of manifests is likely to hold.
+const CLUSTER_SCOPED: &[(&str, &str)] = &[
+    ("", "Namespace"),
+    ("", "Node"),
+    ("", "PersistentVolume"),
+    (
+        "admissionregistration.k8s.io",
+        "MutatingWebhookConfiguration",
+    ),
+    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"),
+    (
+        "admissionregistration.k8s.io",
+        "ValidatingAdmissionPolicyBinding",
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "ValidatingWebhookConfiguration",
+    ),
+    ("apiextensions.k8s.io", "CustomResourceDefinition"),
+    ("apiregistration.k8s.io", "APIService"),
+    ("cdi.kubevirt.io", "CDI"),
+    ("certificates.k8s.io", "CertificateSigningRequest"),
+    ("config.openshift.io", "ClusterOperator"),
+    ("config.openshift.io", "ClusterVersion"),
+    ("flowcontrol.apiserver.k8s.io", "FlowSchema"),
+    ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"),
+    ("machineconfiguration.openshift.io", "MachineConfig"),
+    ("machineconfiguration.openshift.io", "MachineConfigPool"),
+    ("networking.k8s.io", "IngressClass"),
+    ("node.k8s.io", "RuntimeClass"),
+    ("rbac.authorization.k8s.io", "ClusterRole"),
+    ("rbac.authorization.k8s.io", "ClusterRoleBinding"),
+    ("scheduling.k8s.io", "PriorityClass"),
+    ("snapshot.storage.k8s.io", "VolumeSnapshotClass"),
+    ("snapshot.storage.k8s.io", "VolumeSnapshotContent"),
+    ("storage.k8s.io", "CSIDriver"),
+    ("storage.k8s.io", "CSINode"),
+    ("storage.k8s.io", "StorageClass"),
+    ("storage.k8s.io", "VolumeAttachment"),
+];
+
+/// Groups whose other kinds are all namespaced.
+const NAMESPACED_GROUPS: &[&str] = &[
+    "",
+    "apps",
+    "autoscaling",
+    "batch",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "kubevirt.io",
+    "networking.k8s.io",
+    "operators.coreos.com",
+    "policy",
+];
+
+/// Whether the objects of a kind live in namespaces; None for a kind that is not in the
+/// tables.
+pub(super) fn is_namespaced(group: &str, kind: &str) -> Option<bool> {
+    if CLUSTER_SCOPED.contains(&(group, kind)) {
+        return Some(false);
+    }
+    NAMESPACED_GROUPS.contains(&group).then_some(true)
+}
