@@ -9,10 +9,12 @@
 use super::operation::{Operation, Subject};
 use ifo_client::kinds::group;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde::Serialize;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// A resource, as operations and owner references name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Who<'a> {
     /// Group and version.
     pub(super) api_version: &'a str,
@@ -21,8 +23,10 @@ pub(super) struct Who<'a> {
     /// Name.
     pub(super) name: &'a str,
     /// Namespace; None for a cluster-scoped one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) namespace: Option<&'a str>,
     /// UID, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) uid: Option<&'a str>,
 }
 

@@ -140,7 +140,7 @@ async fn show(
         sort.check(&operations)?;
     }
     sort.sort(&mut operations);
-    let view = View {
+    let view = ListView {
         shape,
         served: source.served,
         paint: output.colors.paint(),
@@ -252,7 +252,7 @@ async fn not_found(source: &Source, filters: &Filters, name: &str) -> Problem {
 }
 
 /// How operations are shown.
-struct View {
+struct ListView {
     shape: Shape,
     served: Served,
     paint: Paint,
@@ -287,7 +287,7 @@ impl Serialize for Laid<'_> {
     }
 }
 
-impl View {
+impl ListView {
     fn table(&self, operations: &[Operation], now: Timestamp) -> Table {
         let (wide, screen) = self.size();
         Table::new(operations, wide, now, screen, self.paint)
@@ -387,8 +387,8 @@ mod tests {
     use serde_json::{Value, json};
     use unicode_width::UnicodeWidthStr as _;
 
-    fn view(shape: Shape, screen: Option<usize>, color: bool) -> View {
-        View {
+    fn view(shape: Shape, screen: Option<usize>, color: bool) -> ListView {
+        ListView {
             shape,
             served: Served::Live,
             paint: Paint { on: color },

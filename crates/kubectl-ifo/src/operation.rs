@@ -1,16 +1,26 @@
-//! An operation as the plugin's commands know it, whoever served it: the live API, the
-//! CRs of persistence mode, or the Go operator's. What an object does not say is empty;
-//! nothing that a server sends makes a command fail.
+//! An operation as all commands of the plugin know it. Enters: an object of the live API, a
+//! CR of persistence mode, or a CR of the Go operator; `rules replay` reads the objects that
+//! the tracker writes, and `rules test` makes operations from what rules find. A field that
+//! an object does not have is empty; nothing that a server sends makes a command fail.
 
-use ifo_api::live;
+mod data;
+
+pub(super) use data::{Field, OperationData};
+
+use ifo_api::live::{self, State};
+use ifo_client::manifest::Object;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
 /// Prefix of the correlation labels, see `docs/rules.md`.
 const CORRELATION: &str = "ifo.kubevirt.io/correlation-";
+
+/// Tells an operation from all others: namespace and name of its object.
+pub(super) type OperationKey = (Option<String>, String);
 
 /// One operation.
 #[allow(
@@ -49,6 +59,8 @@ pub(super) struct Operation {
     pub(super) progress: Option<u8>,
     /// When it began.
     pub(super) started: Option<Timestamp>,
+    /// Where that time comes from, as written: `Expression`, `Detected`, …
+    pub(super) start_time_source: String,
     /// When it ended.
     pub(super) completed: Option<Timestamp>,
     /// Its conditions.
@@ -58,20 +70,21 @@ pub(super) struct Operation {
 }
 
 /// What an operation happens on.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Subject {
     /// Group and version.
     pub(super) api_version: String,
     /// Kind.
     pub(super) kind: String,
-    /// Name.
-    pub(super) name: String,
     /// Namespace; None for a cluster-scoped one.
     pub(super) namespace: Option<String>,
+    /// Name.
+    pub(super) name: String,
     /// UID.
     pub(super) uid: Option<String>,
-    /// Its owners.
+    /// Its owners, which no command prints.
+    #[serde(skip_serializing)]
     pub(super) owner_references: Vec<OwnerReference>,
 }
 
@@ -94,15 +107,15 @@ pub(super) struct Condition {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Wire {
-    metadata: Metadata,
-    spec: Spec,
-    status: Status,
+struct OperationObject {
+    metadata: OperationMetadata,
+    spec: OperationSpec,
+    status: OperationStatus,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Metadata {
+struct OperationMetadata {
     namespace: Option<String>,
     name: String,
     resource_version: String,
@@ -112,7 +125,7 @@ struct Metadata {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Spec {
+struct OperationSpec {
     operation: String,
     item: Option<String>,
     component: String,
@@ -122,13 +135,14 @@ struct Spec {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Status {
+struct OperationStatus {
     phase: String,
     state: String,
     reason: String,
     message: String,
     progress: Option<u8>,
     started: Option<Timestamp>,
+    start_time_source: String,
     completed: Option<Timestamp>,
     conditions: Vec<Condition>,
 }
@@ -136,17 +150,17 @@ struct Status {
 impl Operation {
     /// Reads one object; `keep` keeps it as it is, too.
     pub(super) fn read(json: &str, keep: bool) -> Result<Self, serde_json::Error> {
-        let wire: Wire = serde_json::from_str(json)?;
+        let object: OperationObject = serde_json::from_str(json)?;
         let raw = if keep {
             Some(RawValue::from_string(json.to_owned())?)
         } else {
             None
         };
-        let Wire {
+        let OperationObject {
             metadata,
             spec,
             status,
-        } = wire;
+        } = object;
         // The Go operator writes no state.
         let active = status.phase != "Completed";
         let state = if status.state.is_empty() {
@@ -170,6 +184,7 @@ impl Operation {
             message: status.message,
             progress: status.progress,
             started: status.started.or(metadata.creation_timestamp),
+            start_time_source: status.start_time_source,
             completed: status.completed,
             conditions: status.conditions,
             raw,
@@ -205,6 +220,11 @@ impl Operation {
         }
     }
 
+    /// Its phase, as written.
+    pub(super) fn phase(&self) -> &'static str {
+        if self.active { "Active" } else { "Completed" }
+    }
+
     /// Seconds since it began.
     pub(super) fn age(&self, now: Timestamp) -> Option<i64> {
         Some(now.as_second() - self.started?.as_second())
@@ -228,14 +248,42 @@ impl Operation {
         self.state == "Blocked"
     }
 
+    /// Whether it is no longer detected, and its debounce period is not over.
+    pub(super) fn is_settling(&self) -> bool {
+        self.state == State::Settling.name()
+    }
+
     /// `inflightoperation.GROUP/name`, as kubectl's `-o name` has it.
     pub(super) fn resource_name(&self, group: &str) -> String {
         format!("{}.{group}/{}", live::KIND.to_lowercase(), self.name)
     }
 
     /// Tells it from every other one.
-    pub(super) fn key(&self) -> (Option<String>, String) {
+    pub(super) fn key(&self) -> OperationKey {
         (self.namespace.clone(), self.name.clone())
+    }
+}
+
+impl Subject {
+    /// The identity of an object in a file, without its owners.
+    pub(super) fn of(object: &Object) -> Self {
+        let uid = object.json.pointer("/metadata/uid").and_then(Value::as_str);
+        Self {
+            api_version: object.api_version.clone(),
+            kind: object.kind.clone(),
+            namespace: object.namespace.clone(),
+            name: object.name.clone(),
+            uid: uid.map(str::to_owned),
+            owner_references: Vec::new(),
+        }
+    }
+
+    /// `Kind namespace/name`.
+    pub(super) fn path(&self) -> String {
+        match &self.namespace {
+            Some(namespace) => format!("{} {namespace}/{}", self.kind, self.name),
+            None => format!("{} {}", self.kind, self.name),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::columns::{cut_painted, screen};
 use super::list::incomplete_line;
-use super::operation::Operation;
+use super::operation::{Operation, OperationKey};
 use super::output::{Shape, complain, print, tell};
 use super::problem::Problem;
 use super::source::{Change, Follower, Source};
@@ -29,8 +29,7 @@ const HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_REST: &str = "\x1b[J";
 
-type Key = (Option<String>, String);
-type Known = BTreeMap<Key, Operation>;
+type Known = BTreeMap<OperationKey, Operation>;
 
 /// A text that is made of all operations that are meant.
 pub(super) trait Picture {
@@ -73,7 +72,7 @@ pub(super) async fn run(
     let shape = picture.shape();
     let on_screen = screen().is_some() && matches!(shape, Shape::Table | Shape::Wide);
     let mut known: Known = operations.into_iter().map(|it| (it.key(), it)).collect();
-    let mut told: Option<BTreeSet<Key>> = Some(BTreeSet::new());
+    let mut told: Option<BTreeSet<OperationKey>> = Some(BTreeSet::new());
     let mut lost = None;
     let mut first = true;
     let mut printed = None;

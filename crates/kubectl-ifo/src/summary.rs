@@ -6,7 +6,7 @@ use super::filter::Filters;
 use super::kinds::Kinds;
 use super::known::{self, Remark};
 use super::list::{Output, tell_incomplete};
-use super::operation::Operation;
+use super::operation::{Field, Operation, OperationData};
 use super::output::{Format, Shape, print, table, text_of};
 use super::paint::Paint;
 use super::problem::Problem;
@@ -60,7 +60,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     }
     let server = args.connect.open().await?;
     filters.resolve(&Kinds::new(server.clone())).await;
-    let mut view = View {
+    let mut view = SummaryView {
         shape,
         paint: args.output.colors.paint(),
         filters: filters.clone(),
@@ -81,7 +81,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
 }
 
 /// How the counts are shown.
-struct View {
+struct SummaryView {
     shape: Shape,
     paint: Paint,
     filters: Filters,
@@ -89,7 +89,7 @@ struct View {
     sort: Option<SortBy>,
 }
 
-impl Picture for View {
+impl Picture for SummaryView {
     fn shape(&self) -> Shape {
         self.shape
     }
@@ -123,12 +123,12 @@ impl Picture for View {
 
 /// What there is of one sort.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
-struct Counts {
+struct PhaseCounts {
     active: usize,
     completed: usize,
 }
 
-impl Counts {
+impl PhaseCounts {
     fn add(&mut self, active: bool) {
         if active {
             self.active += 1;
@@ -138,66 +138,46 @@ impl Counts {
     }
 }
 
+/// The fields of an operation that the JSON names, in order.
+const FIELDS: &[Field] = &[
+    Field::Name,
+    Field::SubjectNamespace,
+    Field::SubjectName,
+    Field::Operation,
+    Field::State,
+    Field::Started,
+    Field::AgeSeconds,
+    Field::Message,
+];
+
 /// All counts; as data it is the command's JSON.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Summary {
-    total: Counts,
-    by_component: BTreeMap<String, Counts>,
-    by_kind: BTreeMap<String, Counts>,
-    by_operation: BTreeMap<String, Counts>,
+struct Summary<'a> {
+    total: PhaseCounts,
+    by_component: BTreeMap<String, PhaseCounts>,
+    by_kind: BTreeMap<String, PhaseCounts>,
+    by_operation: BTreeMap<String, PhaseCounts>,
     by_state: BTreeMap<String, usize>,
     /// The active operation that began first.
-    oldest: Option<Brief>,
-    failing: Vec<Brief>,
-    blocked: Vec<Brief>,
+    oldest: Option<OperationData<'a>>,
+    failing: Vec<OperationData<'a>>,
+    blocked: Vec<OperationData<'a>>,
     /// Why operations may be missing from the counts; absent if none are.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<IncompleteData>,
 }
 
-/// An operation in a few words.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Brief {
-    name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    namespace: Option<String>,
-    subject: String,
-    operation: String,
-    state: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    started: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    age_seconds: Option<i64>,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    message: String,
-}
-
-impl Brief {
-    fn of(operation: &Operation, now: Timestamp) -> Self {
-        Self {
-            name: operation.name.clone(),
-            namespace: operation.subject.namespace.clone(),
-            subject: operation.subject_name(),
-            operation: operation.operation.clone(),
-            state: operation.state.clone(),
-            started: operation.started,
-            age_seconds: operation.age(now),
-            message: operation.message.clone(),
-        }
-    }
-}
-
-impl Summary {
-    fn of(operations: &[Operation], now: Timestamp) -> Self {
+impl<'a> Summary<'a> {
+    fn of(operations: &'a [Operation], now: Timestamp) -> Self {
+        let data = |it: &'a Operation| it.data(FIELDS).at(now);
         let mut summary = Self {
-            total: Counts::default(),
+            total: PhaseCounts::default(),
             by_component: BTreeMap::new(),
             by_kind: BTreeMap::new(),
             by_operation: BTreeMap::new(),
             by_state: BTreeMap::new(),
-            oldest: oldest(operations).map(|it| Brief::of(it, now)),
+            oldest: oldest(operations).map(data),
             failing: Vec::new(),
             blocked: Vec::new(),
             incomplete: None,
@@ -220,7 +200,7 @@ impl Summary {
             } else {
                 &mut summary.failing
             };
-            list.push(Brief::of(it, now));
+            list.push(data(it));
         }
         summary
     }
@@ -232,7 +212,7 @@ impl Summary {
         screen: Option<usize>,
         paint: Paint,
     ) -> String {
-        let Counts { active, completed } = self.total;
+        let PhaseCounts { active, completed } = self.total;
         let mut text = format!("{active} active, {completed} completed\n");
         if let Some(oldest) = oldest(operations) {
             let subject = columns::one_line(&oldest.place_name());
@@ -274,7 +254,7 @@ impl Summary {
     }
 }
 
-fn block(title: &'static str, counts: &BTreeMap<String, Counts>) -> String {
+fn block(title: &'static str, counts: &BTreeMap<String, PhaseCounts>) -> String {
     if counts.is_empty() {
         return String::new();
     }

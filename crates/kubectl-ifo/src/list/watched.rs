@@ -2,21 +2,19 @@
 //! that a line is to be printed of, each once; the end of one that ended while nobody
 //! could see it, too.
 
-use crate::operation::Operation;
+use crate::operation::{Operation, OperationKey};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-
-type Key = (Option<String>, String);
 
 /// What stands on the screen.
 pub(super) struct Watched {
     /// Whether what is over is shown, too.
     all_phases: bool,
     /// The operations that were shown last as active; until all is told, what is over too.
-    shown: BTreeMap<Key, Operation>,
+    shown: BTreeMap<OperationKey, Operation>,
     /// What the watch has told since it began; None when it has told all once.
-    told: Option<BTreeSet<Key>>,
+    told: Option<BTreeSet<OperationKey>>,
 }
 
 impl Watched {

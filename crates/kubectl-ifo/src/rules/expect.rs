@@ -1,5 +1,6 @@
 //! What an object says that rules should find on it, in its annotation.
 
+use crate::operation::Operation;
 use ifo_client::manifest::Object;
 use std::collections::BTreeSet;
 
@@ -21,10 +22,10 @@ fn names(text: &str) -> BTreeSet<String> {
 }
 
 /// The name of an operation as the annotation has it.
-pub(super) fn name(operation: &str, item: Option<&str>) -> String {
-    match item {
-        Some(item) => format!("{operation}/{item}"),
-        None => operation.to_owned(),
+pub(super) fn name(operation: &Operation) -> String {
+    match &operation.item {
+        Some(item) => format!("{}/{item}", operation.operation),
+        None => operation.operation.clone(),
     }
 }
 

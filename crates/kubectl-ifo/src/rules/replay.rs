@@ -29,7 +29,7 @@ mod time_scale;
 
 use super::input::Input;
 use super::rule_sets;
-use super::stream::{self, Change, Event};
+use super::stream::{self, RecordedChange, RecordedEvent};
 use crate::output::{Format, complain, print, print_value, table};
 use crate::problem::Problem;
 use history::{History, Run};
@@ -106,7 +106,7 @@ fn debounce(text: &str) -> Result<Duration, String> {
 }
 
 #[derive(Debug, Serialize)]
-struct Operations {
+struct Runs {
     operations: Vec<Run>,
 }
 
@@ -152,7 +152,7 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     }
     match args.output {
         Format::Table => print_table(&operations)?,
-        format => print_value(&Operations { operations }, format)?,
+        format => print_value(&Runs { operations }, format)?,
     }
     Ok(well)
 }
@@ -181,7 +181,7 @@ const MAX_FAILURES: usize = 100;
 /// the stream ends has ended when it stopped being detected.
 fn replay(
     targets: &BTreeMap<Gvr, Vec<Arc<RuleSet>>>,
-    events: &[Event],
+    events: &[RecordedEvent],
     debounce: Duration,
     hindsight: bool,
 ) -> (Vec<Run>, Vec<Failed>) {
@@ -229,7 +229,7 @@ impl Player {
 
     /// Publishes the rules of all targets that the stream has, whose watches are then
     /// up to date.
-    fn begin(&mut self, targets: &BTreeMap<Gvr, Vec<Arc<RuleSet>>>, events: &[Event]) {
+    fn begin(&mut self, targets: &BTreeMap<Gvr, Vec<Arc<RuleSet>>>, events: &[RecordedEvent]) {
         for (target, rule_sets) in targets {
             let mut about = events.iter().filter(|event| event.resource == *target);
             let Some(first) = about.next() else { continue };
@@ -300,7 +300,7 @@ impl Player {
         }
     }
 
-    fn event(&mut self, event: &Event) {
+    fn event(&mut self, event: &RecordedEvent) {
         if !self.books.contains_key(&event.resource) {
             return;
         }
@@ -313,8 +313,8 @@ impl Player {
             ..Subject::default()
         };
         let detected = match event.change {
-            Change::Applied => self.applied(&event.resource, &subject, &json, now),
-            Change::Deleted => {
+            RecordedChange::Applied => self.applied(&event.resource, &subject, &json, now),
+            RecordedChange::Deleted => {
                 self.deleted(&event.resource, subject, &json, now);
                 Vec::new()
             }

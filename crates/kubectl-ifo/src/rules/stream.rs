@@ -7,7 +7,7 @@
 //! than one line for each. An event without `t` comes a second after the one before it:
 //! only the order means anything then.
 
-use super::test::Subject;
+use crate::operation::Subject;
 use ifo_api::Gvr;
 use ifo_client::kinds::{KnownKinds, group_and_version};
 use serde::Deserialize;
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum RecordedChange {
     /// It is there.
     Applied,
     /// It is gone.
@@ -24,13 +24,13 @@ pub(super) enum Change {
 
 /// One event.
 #[derive(Clone, Debug)]
-pub(super) struct Event {
+pub(super) struct RecordedEvent {
     /// Seconds of the stream.
     pub(super) t: f64,
     /// What it is about.
     pub(super) resource: Gvr,
     /// What happened.
-    pub(super) change: Change,
+    pub(super) change: RecordedChange,
     /// The object, identified.
     pub(super) subject: Subject,
     /// The object itself.
@@ -51,8 +51,8 @@ const FARTHEST: f64 = 3e9;
 
 /// Reads events, and tells what is none; that hides no other. They come in the order of
 /// their times: recordings of several resources may lie one after the other.
-pub(super) fn read(text: &str, kinds: &KnownKinds) -> (Vec<Event>, Vec<String>) {
-    let mut events: Vec<Event> = Vec::new();
+pub(super) fn read(text: &str, kinds: &KnownKinds) -> (Vec<RecordedEvent>, Vec<String>) {
+    let mut events: Vec<RecordedEvent> = Vec::new();
     let mut faults = Vec::new();
     let mut last: Option<f64> = None;
     for (number, value) in (1..).zip(values(text)) {
@@ -102,10 +102,10 @@ fn values(text: &str) -> Vec<Result<Value, String>> {
 }
 
 /// One event; None for what is about no object.
-fn event(line: Line, t: f64, kinds: &KnownKinds) -> Result<Option<Event>, String> {
+fn event(line: Line, t: f64, kinds: &KnownKinds) -> Result<Option<RecordedEvent>, String> {
     let change = match line.kind.as_str() {
-        "ADDED" | "MODIFIED" => Change::Applied,
-        "DELETED" => Change::Deleted,
+        "ADDED" | "MODIFIED" => RecordedChange::Applied,
+        "DELETED" => RecordedChange::Deleted,
         "BOOKMARK" => return Ok(None),
         "ERROR" => {
             let message = line.object.get("message").and_then(Value::as_str);
@@ -114,7 +114,7 @@ fn event(line: Line, t: f64, kinds: &KnownKinds) -> Result<Option<Event>, String
         other => return Err(format!("unknown type {other:?}")),
     };
     let (resource, subject) = identify(line.resource.as_deref(), &line.object, kinds)?;
-    Ok(Some(Event {
+    Ok(Some(RecordedEvent {
         t,
         resource,
         change,
@@ -174,6 +174,7 @@ fn identify(
         namespace: text("/metadata/namespace"),
         name,
         uid: text("/metadata/uid"),
+        owner_references: Vec::new(),
     };
     Ok((gvr, subject))
 }

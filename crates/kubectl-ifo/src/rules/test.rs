@@ -12,18 +12,17 @@ use super::expect;
 use super::input::{Found, Input};
 use super::rule_sets;
 use crate::clock;
+use crate::operation::{Field, Operation, Subject};
 use crate::output::{Format, complain, print, print_value, table};
 use crate::problem::Problem;
 use ifo_api::Gvr;
 use ifo_api::live::State;
 use ifo_cel::Doc;
 use ifo_client::kinds::KnownKinds;
-use ifo_engine::evaluate::{Evaluation, evaluate};
+use ifo_engine::evaluate::{Evaluation, Finding, evaluate};
 use ifo_engine::rules::RuleBook;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde::Serialize;
-use serde_json::Value;
+use serde::{Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
@@ -70,6 +69,7 @@ struct Results {
 struct ObjectResult {
     source: String,
     subject: Subject,
+    #[serde(serialize_with = "data")]
     operations: Vec<Operation>,
     failures: Vec<RuleFailure>,
     /// Only with `--expect`, for objects that expect something.
@@ -79,53 +79,22 @@ struct ObjectResult {
     targeted: bool,
 }
 
-/// An object, as results name it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Subject {
-    pub(super) api_version: String,
-    pub(super) kind: String,
-    pub(super) namespace: Option<String>,
-    pub(super) name: String,
-    pub(super) uid: Option<String>,
-}
+/// The fields of an operation in JSON and YAML, in order.
+const FIELDS: &[Field] = &[
+    Field::Operation,
+    Field::Item,
+    Field::RuleSet,
+    Field::Component,
+    Field::State,
+    Field::Reason,
+    Field::Message,
+    Field::Progress,
+    Field::Started,
+    Field::Labels,
+];
 
-impl Subject {
-    fn of(found: &Found) -> Self {
-        let object = &found.object;
-        let uid = object.json.pointer("/metadata/uid").and_then(Value::as_str);
-        Self {
-            api_version: object.api_version.clone(),
-            kind: object.kind.clone(),
-            namespace: object.namespace.clone(),
-            name: object.name.clone(),
-            uid: uid.map(str::to_owned),
-        }
-    }
-
-    /// `Kind namespace/name`.
-    pub(super) fn path(&self) -> String {
-        match &self.namespace {
-            Some(namespace) => format!("{} {namespace}/{}", self.kind, self.name),
-            None => format!("{} {}", self.kind, self.name),
-        }
-    }
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Operation {
-    #[serde(rename = "operation")]
-    name: String,
-    item: Option<String>,
-    rule_set: String,
-    component: String,
-    state: State,
-    reason: String,
-    message: String,
-    progress: Option<u8>,
-    started: Option<Time>,
-    labels: BTreeMap<String, String>,
+fn data<S: Serializer>(operations: &[Operation], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(operations.iter().map(|it| it.whole_data(FIELDS)))
 }
 
 #[derive(Debug, Serialize)]
@@ -207,7 +176,7 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
 fn result(found: &Found, book: Option<&RuleBook>, expect: bool, now: Timestamp) -> ObjectResult {
     let mut result = ObjectResult {
         source: found.source.clone(),
-        subject: Subject::of(found),
+        subject: Subject::of(&found.object),
         operations: Vec::new(),
         failures: Vec::new(),
         expected: expect.then(|| expect::expected(&found.object)).flatten(),
@@ -232,31 +201,9 @@ fn result(found: &Found, book: Option<&RuleBook>, expect: bool, now: Timestamp) 
 
 /// Takes over what the rules say.
 fn fill(result: &mut ObjectResult, evaluation: Evaluation) {
-    for finding in evaluation.findings {
-        // What failed is told below. Whether an operation is in flight that only continues
-        // cannot be told from one object.
-        let Some(says) = finding.says.filter(|says| !says.continues) else {
-            continue;
-        };
-        let name = finding.operation.to_string();
-        let reason = says.reason.as_deref().unwrap_or(&name);
-        result.operations.push(Operation {
-            reason: reason.to_owned(),
-            name,
-            item: finding.item.as_deref().map(str::to_owned),
-            rule_set: finding.rule_set.name.to_string(),
-            component: finding.rule_set.component.to_string(),
-            state: says.state.unwrap_or(State::Progressing),
-            message: says.message.to_string(),
-            progress: says.progress,
-            started: says.started.map(Time),
-            labels: says
-                .labels
-                .iter()
-                .map(|(key, value)| (key.to_string(), value.to_string()))
-                .collect(),
-        });
-    }
+    let found = evaluation.findings.into_iter();
+    let found = found.filter_map(|finding| operation(finding, &result.subject));
+    result.operations.extend(found);
     result
         .failures
         .extend(evaluation.failures.into_iter().map(|failure| {
@@ -270,6 +217,33 @@ fn fill(result: &mut ObjectResult, evaluation: Evaluation) {
                 message: failure.error.to_string(),
             }
         }));
+}
+
+/// The operation that a rule finds on `subject`; None if its rule failed, which the failures
+/// say. None also for a rule that only continues an operation: one object does not tell
+/// whether the operation is in flight.
+fn operation(finding: Finding, subject: &Subject) -> Option<Operation> {
+    let says = finding.says.filter(|says| !says.continues)?;
+    let name = finding.operation.to_string();
+    let reason = says.reason.as_deref().unwrap_or(&name);
+    let labels = says.labels.iter();
+    Some(Operation {
+        reason: reason.to_owned(),
+        operation: name,
+        item: finding.item.as_deref().map(str::to_owned),
+        rule_set: finding.rule_set.name.to_string(),
+        component: finding.rule_set.component.to_string(),
+        subject: subject.clone(),
+        active: true,
+        state: says.state.unwrap_or(State::Progressing).name().to_owned(),
+        message: says.message.to_string(),
+        progress: says.progress,
+        started: says.started,
+        labels: labels
+            .map(|(key, value)| (key.to_string(), value.to_string()))
+            .collect(),
+        ..Operation::default()
+    })
 }
 
 /// Tells of objects that no rule looked at only because of their version: the server
@@ -300,11 +274,7 @@ fn compare(results: &[ObjectResult]) -> bool {
             continue;
         };
         compared += 1;
-        let found: BTreeSet<String> = result
-            .operations
-            .iter()
-            .map(|operation| expect::name(&operation.name, operation.item.as_deref()))
-            .collect();
+        let found: BTreeSet<String> = result.operations.iter().map(expect::name).collect();
         let at = format!("{}: {}", result.source, result.subject.path());
         if found != *expected {
             well = false;
@@ -332,13 +302,12 @@ fn print_table(results: &[ObjectResult]) -> Result<(), Problem> {
             let progress = operation.progress;
             rows.push([
                 result.subject.path(),
-                expect::name(&operation.name, operation.item.as_deref()),
-                format!("{:?}", operation.state),
+                expect::name(operation),
+                operation.state.clone(),
                 progress.map_or_else(String::new, |percent| format!("{percent}%")),
                 operation
                     .started
-                    .as_ref()
-                    .map_or_else(String::new, |started| started.0.to_string()),
+                    .map_or_else(String::new, |started| started.to_string()),
                 operation.rule_set.clone(),
                 operation.message.clone(),
             ]);

@@ -1,9 +1,10 @@
 //! Where an operation belongs. Enters: one operation and all others. Leaves: its subject
 //! among those that it belongs to, by owners and by groups, as far as operations tell.
 
-use super::row::{Key, Row};
+use super::row::Row;
 use crate::columns::one_line;
 use crate::kin::Kin;
+use crate::operation::OperationKey;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -33,7 +34,7 @@ pub(super) fn family<'a>(of: &Arc<Row>, all: impl Iterator<Item = &'a Arc<Row>>)
         rows.push(of);
     }
     let kin = Kin::of(rows.iter().map(|row| &row.operation), &[]);
-    let by_key: HashMap<Key, &Arc<Row>> =
+    let by_key: HashMap<OperationKey, &Arc<Row>> =
         rows.iter().map(|row| (row.operation.key(), *row)).collect();
     let own = kin.nodes.iter().position(|node| {
         let mut operations = node.operations.iter();

@@ -4,9 +4,10 @@
 
 use super::detail;
 use super::family::{Relative, family};
-use super::row::{Key, Row, Rows, Widths};
+use super::row::{Row, Rows, Widths};
 use super::theme::Theme;
 use super::view::Areas;
+use crate::operation::OperationKey;
 use crate::problem::Problem;
 use crate::sort::{SortBy, urgency};
 use crate::source::Change;
@@ -158,7 +159,7 @@ pub(super) struct Model {
     pub(super) offset: usize,
     /// What the cursor is on, unless it is at the top: there it stays with whatever
     /// comes first.
-    pub(super) selected: Option<Key>,
+    pub(super) selected: Option<OperationKey>,
     pub(super) page: Page,
     /// Whether `settle` has anything to do.
     stale: bool,

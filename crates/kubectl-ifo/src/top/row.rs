@@ -2,7 +2,7 @@
 //! in order, with what every frame would otherwise work out again.
 
 use crate::columns::one_line;
-use crate::operation::Operation;
+use crate::operation::{Operation, OperationKey};
 use crate::sort::{SortBy, by_subject};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,9 +11,6 @@ use unicode_width::UnicodeWidthStr as _;
 /// Completed operations that are kept when the server has forgotten them: enough for an
 /// upgrade of a cluster, at some KB each.
 const KEPT: usize = 1000;
-
-/// Tells an operation from every other one: [`Operation::key`].
-pub(super) type Key = (Option<String>, String);
 
 /// Display widths of subject, namespace, operation and state.
 pub(super) type Widths = [usize; 4];
@@ -78,9 +75,9 @@ impl Row {
 /// All operations.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
-    all: BTreeMap<Key, Arc<Row>>,
+    all: BTreeMap<OperationKey, Arc<Row>>,
     /// Those that the server has forgotten, the first to go first.
-    forgotten: VecDeque<Key>,
+    forgotten: VecDeque<OperationKey>,
 }
 
 impl Rows {
@@ -95,7 +92,7 @@ impl Rows {
 
     /// Takes that an operation is gone: the server's list is of what is in flight, and
     /// what somebody watches to its end should not vanish from under the eyes.
-    pub(super) fn delete(&mut self, key: Key) {
+    pub(super) fn delete(&mut self, key: OperationKey) {
         let Some(row) = self.all.remove(&key) else {
             return;
         };
@@ -116,7 +113,7 @@ impl Rows {
     }
 
     /// One of them.
-    pub(super) fn get(&self, key: &Key) -> Option<&Arc<Row>> {
+    pub(super) fn get(&self, key: &OperationKey) -> Option<&Arc<Row>> {
         self.all.get(key)
     }
 

@@ -95,7 +95,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
         Some(_) => MOST_OWNERS_FOR,
         None => MOST_OWNERS,
     };
-    let mut view = View {
+    let mut view = TreeView {
         target,
         filters,
         selected,
@@ -125,7 +125,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
 }
 
 /// What is shown, and how.
-struct View {
+struct TreeView {
     target: Option<Target>,
     filters: Filters,
     selected: Option<Selected>,
@@ -142,7 +142,7 @@ struct View {
     told: bool,
 }
 
-impl Picture for View {
+impl Picture for TreeView {
     fn shape(&self) -> Shape {
         self.shape
     }
@@ -163,7 +163,7 @@ impl Picture for View {
     }
 }
 
-impl View {
+impl TreeView {
     /// The trees; None if there is nothing in them.
     async fn show(
         &mut self,

@@ -1,18 +1,16 @@
 //! Which operations a label selector means, where the others are known as well. Enters:
 //! operations. Leaves: which of them the server selects: it alone says what selectors are.
 
-use crate::operation::Operation;
+use crate::operation::{Operation, OperationKey};
 use crate::problem::Problem;
 use crate::source::Source;
 use std::collections::{HashMap, HashSet};
-
-type Key = (Option<String>, String);
 
 /// What a selector means.
 pub(super) struct Selected {
     source: Source,
     /// Of each operation: in which version it was judged, and how.
-    judged: HashMap<Key, (String, bool)>,
+    judged: HashMap<OperationKey, (String, bool)>,
 }
 
 impl Selected {
@@ -39,7 +37,7 @@ impl Selected {
             Err(problem) if self.judged.is_empty() => return Err(problem),
             Err(_) => return Ok(()),
         };
-        let listed: HashSet<Key> = listed.iter().map(Operation::key).collect();
+        let listed: HashSet<OperationKey> = listed.iter().map(Operation::key).collect();
         let judged = operations.iter().map(|it| {
             let key = it.key();
             let selected = listed.contains(&key);

@@ -1,7 +1,7 @@
 //! When a wait is over. Enters: operations as they come and go, whether the view of them
 //! is whole, and the time. Leaves: a verdict. Nothing here asks anybody.
 
-use crate::operation::Operation;
+use crate::operation::{Operation, OperationKey};
 use clap::ValueEnum;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,15 +27,13 @@ pub(crate) struct Terms {
     pub(crate) ignore_blocked: bool,
 }
 
-type Key = (Option<String>, String);
-
 /// The operations that hold up what is waited for.
 #[derive(Debug)]
 pub(crate) struct Gate {
     terms: Terms,
-    active: BTreeMap<Key, Operation>,
+    active: BTreeMap<OperationKey, Operation>,
     /// Operations that are active and not waited for, and whether each is blocked.
-    ignored: BTreeMap<Key, bool>,
+    ignored: BTreeMap<OperationKey, bool>,
     /// Whether what is known is all there is.
     whole: bool,
     /// Since when nothing has been active, as far as is known without a gap.

@@ -2,38 +2,27 @@
 //! show them. Leaves: one line of history for each operation.
 
 use super::time_scale::TimeScale;
+use crate::operation::{Field, Operation, OperationData, Subject};
 use crate::rules::expect;
-use crate::rules::test::Subject;
 use ifo_api::Key;
-use ifo_api::live::{InFlightOperation, Phase, StartTimeSource, State, Status};
 use ifo_engine::track::Write;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// One operation from its start to its end.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug)]
 pub(super) struct Run {
-    subject: Subject,
-    operation: String,
-    item: Option<String>,
-    rule_set: String,
     /// Seconds of the stream; before the first event if the rule says so.
     started: f64,
     /// When the server shows its end, or in hindsight: when it stopped being detected. None
     /// for what is active when the stream ends.
     completed: Option<f64>,
-    state: State,
-    reason: String,
-    /// What it said on the way, in order.
-    messages: Vec<String>,
-    /// How often something visible about it changed, its appearance and end included.
-    changes: usize,
-    /// These changes.
-    timeline: Vec<Moment>,
+    /// The operation as the server shows it first.
+    first: Moment,
+    /// Each visible change after that, the end included.
+    later: Vec<Moment>,
     /// When it stopped being detected, as long as it is not.
-    #[serde(skip)]
     settling: Option<f64>,
 }
 
@@ -42,55 +31,132 @@ pub(super) struct Run {
 struct Moment {
     /// Seconds of the stream.
     t: f64,
-    state: State,
-    reason: String,
-    message: String,
-    progress: Option<u8>,
+    #[serde(flatten, serialize_with = "shown")]
+    operation: Operation,
+}
+
+/// The fields of an operation that a moment prints, in order.
+const SHOWN: &[Field] = &[Field::State, Field::Reason, Field::Message, Field::Progress];
+
+fn shown<S: Serializer>(operation: &Operation, serializer: S) -> Result<S::Ok, S::Error> {
+    operation.whole_data(SHOWN).serialize(serializer)
+}
+
+/// A run as JSON and YAML have it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RunData<'a> {
+    #[serde(flatten)]
+    identity: OperationData<'a>,
+    rule_set: &'a str,
+    started: f64,
+    completed: Option<f64>,
+    #[serde(flatten)]
+    end: OperationData<'a>,
+    /// What it said on the way, in order.
+    messages: Vec<&'a str>,
+    /// How often something visible about it changed, its appearance and end included.
+    changes: usize,
+    /// These changes.
+    timeline: Vec<&'a Moment>,
+}
+
+/// The `startTimeSource` of a start that the rule's own expression says.
+const EXPRESSION: &str = "Expression";
+
+/// The fields before the rule set.
+const IDENTITY: &[Field] = &[Field::Subject, Field::Operation, Field::Item];
+
+/// The fields after the times.
+const END: &[Field] = &[Field::State, Field::Reason];
+
+impl Serialize for Run {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let last = self.operation();
+        let data = RunData {
+            identity: self.first.operation.whole_data(IDENTITY),
+            rule_set: &last.rule_set,
+            started: self.started,
+            completed: self.completed,
+            end: last.whole_data(END),
+            messages: self.messages(),
+            changes: self.moments().count(),
+            timeline: self.moments().collect(),
+        };
+        data.serialize(serializer)
+    }
 }
 
 impl Run {
-    pub(super) fn row(&self) -> [String; 8] {
-        let seconds = |t: f64| format!("{t:.3}");
-        [
-            seconds(self.started),
-            self.completed.map_or_else(|| "-".to_owned(), seconds),
-            self.subject.path(),
-            expect::name(&self.operation, self.item.as_deref()),
-            format!("{:?}", self.state),
-            self.reason.clone(),
-            self.changes.to_string(),
-            self.messages.join("; "),
-        ]
+    /// The server shows an operation at `t` for the first time.
+    fn begin(operation: Operation, started: f64, t: f64) -> Self {
+        Self {
+            started,
+            completed: (!operation.active).then_some(t),
+            settling: operation.is_settling().then_some(t),
+            first: Moment { t, operation },
+            later: Vec::new(),
+        }
     }
 
     /// The server shows this of it since `t`.
-    fn show(&mut self, status: Status, t: f64, hindsight: bool) {
+    fn show(&mut self, operation: Operation, t: f64, hindsight: bool) {
         let settling = self.settling.filter(|_| hindsight);
-        let over = status.phase == Phase::Completed;
-        let t = if over { settling.unwrap_or(t) } else { t };
-        self.changes += 1;
-        self.state = status.state;
-        self.reason.clone_from(&status.reason);
-        if over {
-            self.completed = Some(t);
+        let t = if operation.active {
+            self.settling = operation.is_settling().then(|| self.settling.unwrap_or(t));
+            t
         } else {
-            self.settling = match status.state {
-                State::Settling => self.settling.or(Some(t)),
-                _ => None,
-            };
-            let said = self.messages.last().map(String::as_str).unwrap_or_default();
-            if !status.message.is_empty() && status.message != said {
-                self.messages.push(status.message.clone());
-            }
-        }
-        self.timeline.push(Moment {
-            t,
-            state: status.state,
-            reason: status.reason,
-            message: status.message,
-            progress: status.progress,
-        });
+            let end = settling.unwrap_or(t);
+            self.completed = Some(end);
+            end
+        };
+        self.later.push(Moment { t, operation });
     }
+
+    fn moments(&self) -> impl Iterator<Item = &Moment> {
+        std::iter::once(&self.first).chain(&self.later)
+    }
+
+    /// The operation as the server shows it last.
+    fn operation(&self) -> &Operation {
+        let last = self.later.last().unwrap_or(&self.first);
+        &last.operation
+    }
+
+    /// What it said while it was active, without repetitions.
+    fn messages(&self) -> Vec<&str> {
+        let active = self.moments().map(|it| &it.operation);
+        let active = active.filter(|it| it.active && !it.message.is_empty());
+        let mut messages: Vec<&str> = active.map(|it| it.message.as_str()).collect();
+        messages.dedup();
+        messages
+    }
+
+    pub(super) fn row(&self) -> [String; 8] {
+        let seconds = |t: f64| format!("{t:.3}");
+        let last = self.operation();
+        [
+            seconds(self.started),
+            self.completed.map_or_else(|| "-".to_owned(), seconds),
+            self.first.operation.subject.path(),
+            expect::name(&self.first.operation),
+            last.state.clone(),
+            last.reason.clone(),
+            self.moments().count().to_string(),
+            self.messages().join("; "),
+        ]
+    }
+}
+
+/// Kind, namespace and name of a subject.
+type SubjectNames = (String, Option<String>, String);
+
+fn names(subject: &Subject) -> SubjectNames {
+    (
+        subject.kind.clone(),
+        subject.namespace.clone(),
+        subject.name.clone(),
+    )
 }
 
 /// An event.
@@ -111,7 +177,7 @@ pub(super) struct History {
     /// Those that are shown, by their key: the place in `runs`, and the object.
     open: HashMap<Key, (usize, Vec<u8>)>,
     /// The times of all events, by subject, in order.
-    heard: HashMap<(String, Option<String>, String), Vec<Heard>>,
+    heard: HashMap<SubjectNames, Vec<Heard>>,
     /// Whether the stream is over: what settles ends, and nothing else happens.
     closed: bool,
 }
@@ -127,15 +193,8 @@ impl History {
 
     /// An event was about `subject`, and rules `detected` these operations on it.
     pub(super) fn heard(&mut self, subject: &Subject, t: f64, detected: Vec<Arc<str>>) {
-        let key = (
-            subject.kind.clone(),
-            subject.namespace.clone(),
-            subject.name.clone(),
-        );
-        self.heard
-            .entry(key)
-            .or_default()
-            .push(Heard { t, detected });
+        let events = self.heard.entry(names(subject)).or_default();
+        events.push(Heard { t, detected });
     }
 
     /// The stream is over.
@@ -161,63 +220,57 @@ impl History {
                 return;
             }
         };
-        let Ok(object) = serde_json::from_slice::<InFlightOperation>(&json) else {
+        let text = std::str::from_utf8(&json).ok();
+        let Some(operation) = text.and_then(|text| Operation::read(text, false).ok()) else {
             return;
         };
-        let run = match self.open.get_mut(&key) {
-            // What is the same as before is no change for a watch.
-            Some((_, before)) if *before == json => return,
-            Some((run, before)) => {
-                *before = json;
-                *run
-            }
-            None if self.closed => return,
-            None => {
-                let started = self.started(&object, t, scale);
+        let Some((run, before)) = self.open.get_mut(&key) else {
+            if !self.closed {
+                let started = self.started(&operation, t, scale);
                 self.open.insert(key, (self.runs.len(), json));
-                self.runs.push(begin(&object, started));
-                self.runs.len() - 1
+                self.runs.push(Run::begin(operation, started, t));
             }
+            return;
         };
-        let Some(run) = self.runs.get_mut(run) else {
+        // What is the same as before is no change for a watch.
+        if *before == json {
+            return;
+        }
+        *before = json;
+        let Some(run) = self.runs.get_mut(*run) else {
             return;
         };
         if self.closed && run.settling.is_none() {
             return;
         }
-        run.rule_set = object.spec.rule_set;
-        run.show(object.status, t, self.hindsight);
+        run.show(operation, t, self.hindsight);
     }
 
     /// When an operation that shows at `t` started. Its object has whole seconds; where
     /// an event of the subject falls into that second, it was the event.
-    fn started(&self, object: &InFlightOperation, t: f64, scale: &TimeScale) -> f64 {
-        let Some(created) = &object.metadata.creation_timestamp else {
+    fn started(&self, operation: &Operation, t: f64, scale: &TimeScale) -> f64 {
+        let Some(created) = operation.started else {
             return t;
         };
-        let second = created.0.as_second();
+        let second = created.as_second();
         let within = |t: f64| scale.at(t).wall.as_second();
         if second >= within(t) {
             return t;
         }
-        let subject = &object.spec.subject;
-        let key = (
-            subject.kind.clone(),
-            subject.namespace.clone(),
-            subject.name.clone(),
-        );
-        let heard = self.heard.get(&key).into_iter().flatten();
+        let heard = self.heard.get(&names(&operation.subject));
+        let heard = heard.into_iter().flatten();
         let mut events = heard.filter(|event| within(event.t) == second);
-        let operation = object.spec.operation.as_str();
-        let event = match object.status.start_time_source {
-            // The time is in the object, as it is since the first of them.
-            StartTimeSource::Expression => events.next(),
-            _ => events.find(|event| event.detected.iter().any(|it| **it == *operation)),
+        // A time of the rule's own is in the object, as it is since the first of them.
+        let event = if operation.start_time_source == EXPRESSION {
+            events.next()
+        } else {
+            let name = operation.operation.as_str();
+            events.find(|event| event.detected.iter().any(|it| **it == *name))
         };
         if let Some(event) = event {
             return event.t;
         }
-        let begins = scale.seconds_of(created.0);
+        let begins = scale.seconds_of(created);
         // Some controllers write a moment after they looked at the clock: nothing was
         // heard in that second, but soon after it.
         let ends = begins + 1.0;
@@ -228,29 +281,5 @@ impl History {
     pub(super) fn into_runs(mut self) -> Vec<Run> {
         self.runs.sort_by(|a, b| a.started.total_cmp(&b.started));
         self.runs
-    }
-}
-
-fn begin(object: &InFlightOperation, started: f64) -> Run {
-    let subject = &object.spec.subject;
-    Run {
-        subject: Subject {
-            api_version: subject.api_version.clone(),
-            kind: subject.kind.clone(),
-            namespace: subject.namespace.clone(),
-            name: subject.name.clone(),
-            uid: subject.uid.clone(),
-        },
-        operation: object.spec.operation.clone(),
-        item: object.spec.item.clone(),
-        rule_set: object.spec.rule_set.clone(),
-        started,
-        completed: None,
-        state: object.status.state,
-        reason: String::new(),
-        messages: Vec::new(),
-        changes: 0,
-        timeline: Vec::new(),
-        settling: None,
     }
 }

@@ -2,7 +2,7 @@
 //! second of the stream. The stream gives the time on the wall clock. The steady clock may
 //! begin anywhere, and begins when the scale is made: an `Instant` has no other origin.
 
-use super::Event;
+use crate::rules::stream::RecordedEvent;
 use ifo_engine::track::Now;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -21,7 +21,7 @@ impl TimeScale {
     /// recorded, but its objects do: none can be from the future, and the newest times in
     /// them are those of the events themselves. So it is the earliest time at which no
     /// event is before what its object says.
-    pub(super) fn of(events: &[Event]) -> Self {
+    pub(super) fn of(events: &[RecordedEvent]) -> Self {
         let first = events.first().map_or(0.0, |event| event.t);
         let wall = events
             .iter()

@@ -1,0 +1,160 @@
+//! An operation as JSON and YAML have it. Each command names the fields that it prints,
+//! and their order.
+
+use super::Operation;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+/// A field that commands print.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Field {
+    /// Name of the InFlightOperation.
+    Name,
+    /// Namespace of the InFlightOperation.
+    Namespace,
+    /// Name of the operation, such as `Migrating`.
+    Operation,
+    Item,
+    Component,
+    RuleSet,
+    /// The subject as an object.
+    Subject,
+    /// The subject as `Kind/name`, with the item.
+    SubjectName,
+    /// Namespace of the subject; its key is `namespace`.
+    SubjectNamespace,
+    Phase,
+    State,
+    Reason,
+    Message,
+    Progress,
+    Started,
+    Completed,
+    /// Seconds since the start, where [`OperationData::at`] says what time it is.
+    AgeSeconds,
+    Labels,
+}
+
+/// Some fields of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OperationData<'a> {
+    operation: &'a Operation,
+    fields: &'static [Field],
+    /// Whether a field without a value is printed, too.
+    whole: bool,
+    now: Option<Timestamp>,
+}
+
+impl Operation {
+    /// These fields, without those that have no value.
+    pub(crate) fn data(&self, fields: &'static [Field]) -> OperationData<'_> {
+        OperationData {
+            operation: self,
+            fields,
+            whole: false,
+            now: None,
+        }
+    }
+
+    /// These fields. One that has no value is `null`, or the empty text.
+    pub(crate) fn whole_data(&self, fields: &'static [Field]) -> OperationData<'_> {
+        OperationData {
+            whole: true,
+            ..self.data(fields)
+        }
+    }
+}
+
+impl OperationData<'_> {
+    /// The same, with the time for the age.
+    pub(crate) fn at(self, now: Timestamp) -> Self {
+        Self {
+            now: Some(now),
+            ..self
+        }
+    }
+
+    /// Prints a field that need not have a value.
+    fn optional<M: SerializeMap>(
+        &self,
+        map: &mut M,
+        key: &str,
+        value: Option<&impl Serialize>,
+    ) -> Result<(), M::Error> {
+        if value.is_some() || self.whole {
+            map.serialize_entry(key, &value)?;
+        }
+        Ok(())
+    }
+
+    /// Prints a text that may be empty.
+    fn text<M: SerializeMap>(&self, map: &mut M, key: &str, text: &str) -> Result<(), M::Error> {
+        if !text.is_empty() || self.whole {
+            map.serialize_entry(key, text)?;
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for OperationData<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let it = self.operation;
+        let mut map = serializer.serialize_map(None)?;
+        for field in self.fields {
+            match field {
+                Field::Name => map.serialize_entry("name", &it.name)?,
+                Field::Namespace => self.optional(&mut map, "namespace", it.namespace.as_ref())?,
+                Field::Operation => map.serialize_entry("operation", &it.operation)?,
+                Field::Item => self.optional(&mut map, "item", it.item.as_ref())?,
+                Field::Component => map.serialize_entry("component", &it.component)?,
+                Field::RuleSet => map.serialize_entry("ruleSet", &it.rule_set)?,
+                Field::Subject => map.serialize_entry("subject", &it.subject)?,
+                Field::SubjectName => map.serialize_entry("subject", &it.subject_name())?,
+                Field::SubjectNamespace => {
+                    self.optional(&mut map, "namespace", it.subject.namespace.as_ref())?;
+                }
+                Field::Phase => map.serialize_entry("phase", it.phase())?,
+                Field::State => map.serialize_entry("state", &it.state)?,
+                Field::Reason => self.text(&mut map, "reason", &it.reason)?,
+                Field::Message => self.text(&mut map, "message", &it.message)?,
+                Field::Progress => self.optional(&mut map, "progress", it.progress.as_ref())?,
+                Field::Started => {
+                    self.optional(&mut map, "started", it.started.map(Time).as_ref())?;
+                }
+                Field::Completed => {
+                    self.optional(&mut map, "completed", it.completed.map(Time).as_ref())?;
+                }
+                Field::AgeSeconds => {
+                    let age = self.now.and_then(|now| it.age(now));
+                    self.optional(&mut map, "ageSeconds", age.as_ref())?;
+                }
+                Field::Labels => map.serialize_entry("labels", &it.labels)?,
+            }
+        }
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::to_string;
+
+    #[test]
+    fn fields_are_printed_in_the_order_in_which_they_are_named() {
+        let operation = Operation {
+            name: "a-moving".to_owned(),
+            state: "Failing".to_owned(),
+            ..Operation::default()
+        };
+        let fields = &[Field::State, Field::Item, Field::Message, Field::Name];
+        let json = to_string(&operation.data(fields)).expect("it is data");
+        assert_eq!(json, r#"{"state":"Failing","name":"a-moving"}"#);
+        let json = to_string(&operation.whole_data(fields)).expect("it is data");
+        assert_eq!(
+            json,
+            r#"{"state":"Failing","item":null,"message":"","name":"a-moving"}"#
+        );
+    }
+}
