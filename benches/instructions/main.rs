@@ -1,0 +1,192 @@
+//! Guards performance: counts the instructions that the processor executes on six paths
+//! and compares the counts with recorded figures. Instructions instead of time, because
+//! the count hardly depends on what else the machine does.
+//!
+//! ```text
+//! make instructions             compare the counts with the recorded figures
+//! make instructions RECORD=1    record the counts as the new figures
+//! ```
+//!
+//! For each path this program starts itself once more under valgrind's callgrind, which
+//! counts only while [`paths::counted_section`] runs. So the set-up is not counted.
+
+mod paths;
+mod recorded;
+
+use anyhow::{Context as _, bail, ensure};
+use paths::{COUNTED_SECTION, MeasuredPath, PATHS};
+use recorded::RecordedFigures;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+/// By how many percent a count may differ from its recorded figure. A change of the code
+/// that does not concern a path moves its count by less, through other inlining and other
+/// layout of code.
+const TOLERANCE: f64 = 5.0;
+
+/// Starts valgrind, and fetches it first where it is not installed.
+const VALGRIND: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions/valgrind");
+
+fn main() -> anyhow::Result<ExitCode> {
+    // cargo adds `--bench`.
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| argument != "--bench")
+        .collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
+        ["compare"] => compare(),
+        ["record"] => record(),
+        ["run", name] => {
+            let path = PATHS.iter().find(|path| path.name == *name);
+            let path = path.with_context(|| format!("there is no path named {name:?}"))?;
+            println!("{}", (path.run)());
+            Ok(ExitCode::SUCCESS)
+        }
+        [] => {
+            // `cargo bench` builds this benchmark stripped, so valgrind could not find
+            // the function that is counted.
+            println!("instructions: skipped, because `make instructions` runs this benchmark");
+            Ok(ExitCode::SUCCESS)
+        }
+        other => bail!("the arguments are `compare` or `record`, not {other:?}"),
+    }
+}
+
+/// Counts all paths and compares them with the recorded figures.
+fn compare() -> anyhow::Result<ExitCode> {
+    let recorded = RecordedFigures::read()?;
+    let compiler = compiler()?;
+    let same_compiler = recorded.compiler == compiler;
+    if !same_compiler {
+        println!(
+            "Warning: the figures were recorded with another compiler, so a difference does \
+             not fail.\n  recorded: {}\n  counted:  {compiler}\n",
+            recorded.compiler
+        );
+    }
+    println!(
+        "{:<20} {:>10} {:>10} {:>11}",
+        "path", "recorded", "counted", "difference"
+    );
+    let mut outside = Vec::new();
+    for path in &PATHS {
+        let name = path.name;
+        let figure = recorded.figure(name);
+        let figure = figure.with_context(|| format!("{}: no figure for {name}", recorded::FILE))?;
+        let counted = count(path)?;
+        let difference = percent(figure, counted);
+        println!("{name:<20} {figure:>10} {counted:>10} {difference:>+10.1}%");
+        if difference.abs() > TOLERANCE {
+            let profile = profile(path).display().to_string();
+            outside.push(format!(
+                "{name}: {difference:+.1}%, {counted} instructions instead of {figure} for {}.\n    \
+                 To list its functions: callgrind_annotate {profile}",
+                path.item
+            ));
+        }
+    }
+    if outside.is_empty() {
+        println!("\nAll counts are within {TOLERANCE}% of the recorded figures.");
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!("\nThese counts are not within {TOLERANCE}% of the recorded figures:");
+    for path in outside {
+        eprintln!("  {path}");
+    }
+    eprintln!(
+        "\nIf the change of the count is intended, record the new figures with\n  \
+         make instructions RECORD=1\nand give the reason in the commit message."
+    );
+    Ok(if same_compiler {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// Counts all paths and records the counts.
+fn record() -> anyhow::Result<ExitCode> {
+    let mut figures = Vec::new();
+    for path in &PATHS {
+        let counted = count(path)?;
+        println!("{:<20} {counted:>10}", path.name);
+        figures.push((path, counted));
+    }
+    recorded::write(&compiler()?, &figures)?;
+    println!("\nRecorded in {}.", recorded::FILE);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The instructions that one item of `path` takes.
+fn count(path: &MeasuredPath) -> anyhow::Result<u64> {
+    let profile = profile(path);
+    if let Some(folder) = profile.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let output = Command::new(VALGRIND)
+        .arg("--tool=callgrind")
+        .arg("--collect-atstart=no")
+        .arg(format!("--toggle-collect=*{COUNTED_SECTION}*"))
+        .arg(format!("--callgrind-out-file={}", profile.display()))
+        .arg(std::env::current_exe()?)
+        .args(["run", path.name])
+        .output()
+        .with_context(|| format!("cannot start {VALGRIND}"))?;
+    let report = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "{}: {}\n{report}",
+        path.name,
+        output.status
+    );
+    // `==123== Collected : 456`
+    let collected: u64 = report
+        .lines()
+        .find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok())
+        .with_context(|| format!("valgrind has not reported a count:\n{report}"))?;
+    ensure!(
+        collected > 0,
+        "valgrind has not found the function {COUNTED_SECTION}: build with `--profile instructions`"
+    );
+    let items = String::from_utf8_lossy(&output.stdout);
+    let items: u64 = items
+        .trim()
+        .parse()
+        .with_context(|| format!("{}: {items:?} is no number of items", path.name))?;
+    ensure!(items > 0, "{}: there are no items", path.name);
+    Ok((collected + items / 2) / items)
+}
+
+/// Where callgrind writes which functions executed how many instructions.
+fn profile(path: &MeasuredPath) -> PathBuf {
+    let name = format!("{}.callgrind", path.name.replace(' ', "-"));
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join("instructions")
+        .join(name)
+}
+
+/// By how many percent `counted` is above (or, negative, below) `figure`.
+fn percent(figure: u64, counted: u64) -> f64 {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "instructions of one item are far below 2^52"
+    )]
+    let (figure, counted) = (figure as f64, counted as f64);
+    (counted / figure - 1.0) * 100.0
+}
+
+/// The compiler and its target, for example
+/// `rustc 1.95.0 (59807616e 2026-04-14) for x86_64-unknown-linux-gnu`.
+fn compiler() -> anyhow::Result<String> {
+    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
+    let output = Command::new(&rustc)
+        .arg("-vV")
+        .output()
+        .with_context(|| format!("cannot start {rustc}"))?;
+    let text = String::from_utf8(output.stdout)?;
+    let version = text.lines().next().unwrap_or_default();
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    let host = host.with_context(|| format!("{rustc} -vV names no host:\n{text}"))?;
+    Ok(format!("{version} for {host}"))
+}

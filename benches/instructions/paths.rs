@@ -1,0 +1,450 @@
+//! The six paths whose instructions are counted. Each makes its input, runs the path in
+//! [`counted_section`], checks the result, and returns how many items it has run.
+//!
+//! The inputs are the same in every run. The time that the tracker is given is made up,
+//! and long ago, so that ages in tables stay the same for a year.
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use http::{Request, StatusCode};
+use http_body_util::BodyExt as _;
+use ifo::auth::{AdministratorsOnly, TokenHolder};
+use ifo::index::{self, Bounds, Reader, Rv, Stamp, Write, Writer};
+use ifo::serve::{self, Health, Limits, Server, VersionInfo, discovery::CoreGroup, resource};
+use ifo::telemetry::Metrics;
+use ifo_api::completeness::Gaps;
+use ifo_api::ruleset::OperationRuleSet;
+use ifo_api::{Gvr, Source};
+use ifo_cel::Doc;
+use ifo_engine::evaluate::{self, Allowances, Evaluation};
+use ifo_engine::rules::{self, RuleBook};
+use ifo_engine::track::{Event, Message, Now, Settings, Tracker};
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+/// The name that valgrind finds [`counted_section`] by. No other function has it in its
+/// name: valgrind would switch at the start and at the end of that one too.
+pub const COUNTED_SECTION: &str = "counted_section";
+
+/// A path of data through the server.
+pub struct MeasuredPath {
+    /// Its name in the file of the recorded figures.
+    pub name: &'static str,
+    /// One of what the figure is for.
+    pub item: &'static str,
+    /// Runs it, and returns how many items there were.
+    pub run: fn() -> usize,
+}
+
+/// In the order in which data walks through the server.
+pub const PATHS: [MeasuredPath; 6] = [
+    MeasuredPath {
+        name: "decode and evaluate",
+        item: "a VirtualMachine of 5 KB and the shipped rule set of 14 rules",
+        run: decode_and_evaluate,
+    },
+    MeasuredPath {
+        name: "track",
+        item: "an evaluation, of three for each of 1,000 operations: it starts, changes and ends",
+        run: track,
+    },
+    MeasuredPath {
+        name: "commit",
+        item: "a change of the index, of four for each of 1,000 operations, in commits of one or two",
+        run: commit,
+    },
+    MeasuredPath {
+        name: "list",
+        item: "an operation in a list of 1,000 as JSON",
+        run: || list("application/json", "items"),
+    },
+    MeasuredPath {
+        name: "watch line",
+        item: "the event of a change, as one watch gets it in JSON",
+        run: watch_line,
+    },
+    MeasuredPath {
+        name: "table",
+        item: "an operation in a list of 1,000 as Table",
+        run: || list(TABLE, "rows"),
+    },
+];
+
+const VIRTUAL_MACHINE: &str = include_str!("../../tests/fixtures/objects/virtualmachine.json");
+const RULE_SET: &str = include_str!("../../rules/kubevirt/virtualmachines.yaml");
+const LIVE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+const TOKEN: &str = "token";
+
+/// Objects that are decoded and evaluated.
+const OBJECTS: usize = 1_000;
+/// Operations that are tracked, committed and listed.
+const OPERATIONS: usize = 1_000;
+/// Operations in one namespace.
+const NAMESPACE: usize = 100;
+/// Lists that are counted, so that what a request costs apart from its operations counts
+/// as it does in the server.
+const LISTS: usize = 3;
+/// How long operations stay in one of their stages. Longer than the debounce period.
+const STAGE: Duration = Duration::from_mins(1);
+
+/// Bounds of the index as the server has them, except for the age: no change is too old
+/// for the ring on a slow machine.
+const RING: Bounds = Bounds {
+    bytes: 4 << 20,
+    age: Duration::from_hours(24),
+};
+
+/// The version that the index starts with. It is far ahead of the clock, so that each
+/// version is the last one plus one, and has as many digits as those of the clock.
+const START: Rv = Rv(3_141_592_653_589_793);
+
+/// Runs `work`. Valgrind counts only while this function runs.
+#[inline(never)]
+pub fn counted_section(work: &mut dyn FnMut()) {
+    work();
+    // Without anything after the call, the compiler would make a jump of it.
+    black_box(0_u8);
+}
+
+fn decode_and_evaluate() -> usize {
+    let mut machines = Machines::new();
+    // Two rules match one of them, and one rule matches the other.
+    let migrating = VIRTUAL_MACHINE.replace("\"Running\"", "\"Migrating\"");
+    let texts = [migrating.as_str(), VIRTUAL_MACHINE];
+    let mut findings = 0;
+    counted_section(&mut || {
+        for n in 0..OBJECTS {
+            let evaluation = machines.evaluate(black_box(texts[n % 2]));
+            findings += black_box(evaluation).findings.len();
+        }
+    });
+    assert_eq!(findings, OBJECTS / 2 * 3, "three rules match two objects");
+    OBJECTS
+}
+
+fn track() -> usize {
+    let mut machines = Machines::new();
+    let messages = machines.messages(&Stage::ALL);
+    let items = messages.len();
+    let mut messages = Some(messages);
+    let mut commits = Vec::with_capacity(2 * items);
+    counted_section(&mut || {
+        if let Some(messages) = messages.take() {
+            machines.track(messages, &mut commits);
+        }
+    });
+    assert_eq!(changes(&commits), 4 * OPERATIONS);
+    items
+}
+
+fn commit() -> usize {
+    let mut machines = Machines::new();
+    let commits = machines.commits(&Stage::ALL);
+    let items = changes(&commits);
+    let (mut writer, reader) = empty_index();
+    let mut commits = commits.into_iter();
+    counted_section(&mut || {
+        for changes in commits.by_ref() {
+            put(&mut writer, changes);
+        }
+    });
+    assert!(reader.is_empty(), "all operations have ended");
+    items
+}
+
+fn list(accept: &str, field: &str) -> usize {
+    let mut machines = Machines::new();
+    let (mut writer, reader) = empty_index();
+    for changes in machines.commits(&[Stage::Start, Stage::Change]) {
+        put(&mut writer, changes);
+    }
+    let (runtime, router) = (runtime(), router(reader));
+    let answer = async || chunks(ask(&router, LIVE, accept).await).await;
+
+    let text = runtime.block_on(answer()).concat();
+    let json: serde_json::Value = serde_json::from_slice(&text).expect("the answer is JSON");
+    assert_eq!(json[field].as_array().map(Vec::len), Some(OPERATIONS));
+
+    counted_section(&mut || {
+        for _ in 0..LISTS {
+            black_box(runtime.block_on(answer()));
+        }
+    });
+    LISTS * OPERATIONS
+}
+
+fn watch_line() -> usize {
+    let mut machines = Machines::new();
+    let commits = machines.commits(&Stage::ALL);
+    let items = changes(&commits);
+    let (mut writer, reader) = empty_index();
+    let path = format!("{LIVE}?watch=1&resourceVersion={}", reader.head());
+    let (runtime, router) = (runtime(), router(reader));
+    let mut body = runtime.block_on(ask(&router, &path, "application/json"));
+    let mut lines = 0;
+    for changes in commits {
+        put(&mut writer, changes);
+        let mut frame = None;
+        counted_section(&mut || frame = runtime.block_on(body.frame()));
+        let frame = frame.expect("the watch goes on");
+        let bytes = frame.expect("the stream does not break").into_data();
+        let bytes = bytes.expect("a watch has no trailers");
+        lines += memchr::memchr_iter(b'\n', &bytes).count();
+    }
+    assert_eq!(lines, items, "each change is one line");
+    items
+}
+
+/// What happens to each machine, in this order.
+#[derive(Clone, Copy)]
+enum Stage {
+    /// The machine starts.
+    Start,
+    /// It still starts, and says why it is not ready in other words.
+    Change,
+    /// It runs.
+    End,
+}
+
+impl Stage {
+    const ALL: [Self; 3] = [Self::Start, Self::Change, Self::End];
+
+    /// Machine number `n` in this stage.
+    fn machine(self, n: usize) -> String {
+        const READY: &str = r#""status":"True","type":"Ready""#;
+        const SNAPSHOT: &str =
+            r#","snapshotInProgress":"tmp-snapshot-e9850da2-25ba-40c4-94a7-e8bf3ab90d62""#;
+        const NAME: &str = r#""name":"db","namespace":"snapshot-restore-clone""#;
+        assert!(
+            [READY, SNAPSHOT, NAME]
+                .iter()
+                .all(|it| VIRTUAL_MACHINE.contains(it))
+        );
+        let named = format!(
+            r#""name":"vm-{n:04}","namespace":"team-{:02}""#,
+            n / NAMESPACE
+        );
+        // One operation for each machine is enough.
+        let machine = VIRTUAL_MACHINE
+            .replace(SNAPSHOT, "")
+            .replace(NAME, &named)
+            .replacen("\"uid\":\"", &format!("\"uid\":\"{n:08x}"), 1);
+        let message = match self {
+            Self::Start => "Guest VM is not reported as running",
+            Self::Change => "Guest VM is not reported as running yet",
+            Self::End => return machine,
+        };
+        let unready = format!(
+            r#""message":"{message}","reason":"GuestNotRunning","status":"False","type":"Ready""#
+        );
+        machine
+            .replace(READY, &unready)
+            .replace("\"Running\"", "\"Starting\"")
+    }
+}
+
+/// Virtual machines, as a feed evaluates them and the tracker follows them.
+struct Machines {
+    book: Arc<RuleBook>,
+    source: Source,
+    metrics: Arc<Metrics>,
+    allowances: Allowances,
+    tracker: Tracker,
+    start: Now,
+}
+
+impl Machines {
+    fn new() -> Self {
+        let book = virtual_machines();
+        let metrics = Arc::new(Metrics::new());
+        let source = Source {
+            target: Arc::new(book.target.clone()),
+            namespace: None,
+        };
+        let settings = Settings {
+            debounce: Duration::from_secs(30),
+            retain: None,
+            cluster_namespace: "ifo-system".into(),
+        };
+        let start = Now {
+            wall: "2016-01-02T03:04:05Z".parse().expect("it is a time"),
+            steady: Instant::now(),
+        };
+        let mut machines = Self {
+            tracker: Tracker::new(settings, metrics.clone()),
+            book,
+            source,
+            metrics,
+            allowances: Allowances::default(),
+            start,
+        };
+        let rules = Message::Rules {
+            target: machines.source.target.clone(),
+            book: Some(machines.book.clone()),
+            removed: false,
+        };
+        // What the feed reports from here on has just happened.
+        let synced = machines.message(Event::Synced { missing: None });
+        machines.tracker.advance(rules, start);
+        machines.tracker.advance(synced, start);
+        machines
+    }
+
+    /// From the bytes of an object to what the rules find on it.
+    fn evaluate(&mut self, json: &str) -> Evaluation {
+        let doc = Doc::parse(json.as_bytes(), &self.book.projection).expect("it is an object");
+        evaluate::evaluate_within(
+            &self.book,
+            &doc,
+            self.start.wall,
+            &*self.metrics,
+            &mut self.allowances,
+        )
+        .expect("it has a name")
+    }
+
+    fn message(&self, event: Event) -> Message {
+        Message::Feed {
+            source: self.source.clone(),
+            generation: self.book.generation,
+            event,
+        }
+    }
+
+    /// The time so long after the start.
+    fn after(&self, time: Duration) -> Now {
+        Now {
+            wall: self.start.wall + time,
+            steady: self.start.steady + time,
+        }
+    }
+
+    /// What the feed sends while all machines go through these stages, and when.
+    fn messages(&mut self, stages: &[Stage]) -> Vec<(Message, Now)> {
+        let mut messages = Vec::new();
+        let mut time = Duration::ZERO;
+        for stage in stages {
+            for n in 0..OPERATIONS {
+                let evaluation = Box::new(self.evaluate(&stage.machine(n)));
+                let read = self.start.steady;
+                let message = self.message(Event::Evaluated { evaluation, read });
+                messages.push((message, self.after(time)));
+                time += STAGE / 1_000;
+            }
+        }
+        messages
+    }
+
+    /// Does what the server's task of the tracker does, and then lets all timers run out.
+    /// `commits` takes what is committed at once.
+    fn track(&mut self, messages: Vec<(Message, Now)>, commits: &mut Vec<Vec<Write>>) {
+        let tracker = &mut self.tracker;
+        for (message, now) in messages {
+            tracker.advance(message, now);
+            tracker.expire(now);
+            commits.push(tracker.take_changes());
+        }
+        while let Some(deadline) = tracker.next_deadline() {
+            let time = deadline - self.start.steady;
+            tracker.expire(Now {
+                wall: self.start.wall + time,
+                steady: deadline,
+            });
+            commits.push(tracker.take_changes());
+        }
+    }
+
+    /// What is committed while all machines go through these stages.
+    fn commits(&mut self, stages: &[Stage]) -> Vec<Vec<Write>> {
+        let mut commits = Vec::new();
+        let messages = self.messages(stages);
+        self.track(messages, &mut commits);
+        commits.retain(|changes| !changes.is_empty());
+        commits
+    }
+}
+
+/// An index whose versions do not come from the clock. Other digits are packed otherwise;
+/// with versions from the clock one list in twenty differed by 2 %.
+fn empty_index() -> (Writer, Reader) {
+    index::index_from(&resource::LIVE_LAYOUT, RING, START)
+}
+
+fn changes(commits: &[Vec<Write>]) -> usize {
+    commits.iter().map(Vec::len).sum()
+}
+
+fn put(writer: &mut Writer, changes: Vec<Write>) {
+    let committed = writer.commit(changes, Stamp::Mint);
+    committed.expect("operations are well-formed");
+}
+
+/// The book of the shipped rule set.
+fn virtual_machines() -> Arc<RuleBook> {
+    let set: OperationRuleSet = serde_saphyr::from_str(RULE_SET).expect("it can be read");
+    let name = set.metadata.name.as_deref().unwrap_or_default();
+    let rules = rules::compile(name, &set.spec).expect("it compiles");
+    let target = Gvr {
+        group: set.spec.target.group.clone(),
+        version: set.spec.target.version.clone(),
+        resource: set.spec.target.resource.clone(),
+    };
+    let kind = "VirtualMachine".into();
+    Arc::new(RuleBook::new(1, target, kind, true, vec![Arc::new(rules)]))
+}
+
+/// One thread, so that callgrind has one count.
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("the process may have one")
+}
+
+fn router(reader: Reader) -> Router {
+    let health = Arc::new(Health::new());
+    health.set_synced();
+    serve::router(Server {
+        resources: vec![resource::inflight_operations(reader)],
+        authenticate: Arc::new(TokenHolder::of(TOKEN)),
+        authorize: Arc::new(AdministratorsOnly),
+        completeness: Arc::new(Gaps {
+            read: true,
+            total: 1,
+            rule_sets: Vec::new(),
+        }),
+        health,
+        metrics: Arc::new(Metrics::new()),
+        version: VersionInfo::default(),
+        core: CoreGroup::Absent,
+        limits: Limits::default(),
+        shutdown: CancellationToken::new(),
+    })
+}
+
+async fn ask(router: &Router, path: &str, accept: &str) -> Body {
+    let request = Request::get(path)
+        .header("authorization", format!("Bearer {TOKEN}"))
+        .header("accept", accept)
+        .header("accept-encoding", "identity")
+        .body(Body::empty())
+        .expect("the parts are valid");
+    let response = router.clone().oneshot(request).await;
+    let response = response.expect("the router always answers");
+    assert_eq!(response.status(), StatusCode::OK);
+    response.into_body()
+}
+
+async fn chunks(mut body: Body) -> Vec<Bytes> {
+    let mut chunks = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.expect("the stream does not break");
+        chunks.push(frame.into_data().expect("there are no trailers"));
+    }
+    chunks
+}

@@ -1,0 +1,67 @@
+//! The file of the recorded figures: the compiler, then one line for each path.
+
+use super::paths::MeasuredPath;
+use anyhow::Context as _;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// The file.
+pub const FILE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/benches/instructions/recorded.txt"
+);
+
+/// What stands above the figures.
+const HEADER: &str = "\
+# Instructions that the processor executes for one item of each path, as valgrind counts
+# them. `make instructions` fails if a count differs from its figure by more than 5 %.
+# Record new figures with `make instructions RECORD=1`, and give the reason in the commit
+# message. docs/performance.md has the rest.
+";
+
+/// The recorded figures.
+pub struct RecordedFigures {
+    /// The compiler that the paths were compiled with.
+    pub compiler: String,
+    figures: BTreeMap<String, u64>,
+}
+
+impl RecordedFigures {
+    /// Reads the file.
+    pub fn read() -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(FILE).with_context(|| {
+            format!("cannot read {FILE}; `make instructions RECORD=1` makes it")
+        })?;
+        let mut compiler = String::new();
+        let mut figures = BTreeMap::new();
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let (name, rest) = line
+                .split_once(": ")
+                .with_context(|| format!("{FILE}: there is no colon in {line:?}"))?;
+            if name == "compiler" {
+                rest.clone_into(&mut compiler);
+                continue;
+            }
+            let figure = rest.split(' ').next().unwrap_or_default();
+            let figure = figure
+                .parse()
+                .with_context(|| format!("{FILE}: there is no figure in {line:?}"))?;
+            figures.insert(name.to_owned(), figure);
+        }
+        Ok(Self { compiler, figures })
+    }
+
+    /// The recorded figure of the path named `name`.
+    pub fn figure(&self, name: &str) -> Option<u64> {
+        self.figures.get(name).copied()
+    }
+}
+
+/// Writes the file anew.
+pub fn write(compiler: &str, figures: &[(&MeasuredPath, u64)]) -> anyhow::Result<()> {
+    let mut text = format!("{HEADER}compiler: {compiler}\n");
+    for (path, figure) in figures {
+        writeln!(text, "{}: {figure} for {}", path.name, path.item)?;
+    }
+    std::fs::write(FILE, text).with_context(|| format!("cannot write {FILE}"))
+}
