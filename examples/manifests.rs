@@ -11,7 +11,7 @@ mod catalogue;
 use anyhow::Context as _;
 use catalogue::Shipped;
 use ifo_api::schema;
-use kubectl_ifo::rules::roles;
+use ifo_engine::rules::roles;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -93,13 +93,13 @@ fn roles_of(folder: &str, shipped: &[Shipped]) -> anyhow::Result<Vec<(String, St
         let stem = alone.file.trim_end_matches(".yaml");
         let role_name = format!("{folder_role}-{stem}");
         let role = roles::cluster_role(&role_name, [&alone.rule_set.spec.target]);
-        let role = roles::to_yaml(&role)?;
+        let role = serde_saphyr::to_string(&role)?;
         let path = format!("rules/{folder}/{}", alone.file);
         manifests.push((path, format!("{}\n---\n{NOTE}{role}", alone.text)));
     }
     let targets = shipped.iter().filter(|set| set.default);
     let targets = targets.map(|set| &set.rule_set.spec.target);
-    let role = roles::to_yaml(&roles::cluster_role(&folder_role, targets))?;
+    let role = serde_saphyr::to_string(&roles::cluster_role(&folder_role, targets))?;
     let path = format!("rules/{folder}/clusterrole.yaml");
     manifests.push((path, format!("{NOTE}{role}")));
     Ok(manifests)

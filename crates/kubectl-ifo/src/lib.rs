@@ -25,7 +25,7 @@ mod output;
 mod paint;
 mod problem;
 mod redraw;
-pub mod rules;
+mod rules;
 #[cfg(test)]
 mod sample;
 #[cfg(test)]

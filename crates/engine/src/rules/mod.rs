@@ -4,6 +4,7 @@
 
 mod activity;
 mod compile;
+pub mod roles;
 mod validate;
 
 pub use activity::{Activity, EvaluationFailure, Objects, UnknownDetections};

@@ -15,7 +15,7 @@ mod eval;
 mod expect;
 mod input;
 mod replay;
-pub mod roles;
+mod roles;
 mod rule_sets;
 mod schema;
 mod stream;
