@@ -1,0 +1,135 @@
+//! The crates of the workspace depend on each other as docs/architecture.md says.
+
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+/// What `cargo metadata` says of the workspace and its dependencies.
+struct Workspace(Value);
+
+impl Workspace {
+    fn read() -> Self {
+        let output = Command::new(env!("CARGO"))
+            .args(["metadata", "--locked", "--offline", "--format-version=1"])
+            // Of other platforms' dependencies nothing may have been fetched.
+            .args(["--filter-platform", &host()])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output()
+            .expect("cargo starts");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{error}");
+        Self(serde_json::from_slice(&output.stdout).expect("JSON"))
+    }
+
+    fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
+        value[field].as_array().expect("a list")
+    }
+
+    /// Package ids and names.
+    fn names(&self) -> BTreeMap<&str, &str> {
+        let packages = Self::list(&self.0, "packages").iter();
+        packages
+            .map(|it| {
+                (
+                    it["id"].as_str().expect("an id"),
+                    it["name"].as_str().expect("a name"),
+                )
+            })
+            .collect()
+    }
+
+    /// The members of the workspace that each member depends on, without those for tests.
+    fn members(&self) -> BTreeMap<&str, BTreeSet<&str>> {
+        let names = self.names();
+        let ids = Self::list(&self.0, "workspace_members").iter();
+        let members: BTreeSet<&str> = ids.map(|id| names[id.as_str().expect("an id")]).collect();
+        let packages = Self::list(&self.0, "packages").iter();
+        let own = packages.filter(|it| members.contains(it["name"].as_str().expect("a name")));
+        own.map(|package| {
+            let dependencies = Self::list(package, "dependencies").iter();
+            let normal = dependencies.filter(|it| it["kind"].is_null());
+            let needed = normal.map(|it| it["name"].as_str().expect("a name"));
+            let needed = needed.filter(|name| members.contains(name)).collect();
+            (package["name"].as_str().expect("a name"), needed)
+        })
+        .collect()
+    }
+
+    /// The names of all packages that are linked into the binaries of `package`.
+    fn linked(&self, package: &str) -> BTreeSet<&str> {
+        let names = self.names();
+        let nodes = Self::list(&self.0["resolve"], "nodes").iter();
+        let nodes: BTreeMap<&str, &Value> = nodes
+            .map(|node| (node["id"].as_str().expect("an id"), node))
+            .collect();
+        let first = names.iter().find(|(_, name)| **name == package);
+        let mut open = vec![*first.expect("a package of this name").0];
+        let mut seen = BTreeSet::new();
+        while let Some(id) = open.pop() {
+            if !seen.insert(id) {
+                continue;
+            }
+            for dependency in Self::list(nodes[id], "deps") {
+                let kinds = Self::list(dependency, "dep_kinds");
+                if kinds.iter().any(|kind| kind["kind"].is_null()) {
+                    open.push(dependency["pkg"].as_str().expect("an id"));
+                }
+            }
+        }
+        seen.into_iter().map(|id| names[id]).collect()
+    }
+}
+
+/// The platform of this machine, such as `x86_64-unknown-linux-gnu`.
+fn host() -> String {
+    let output = Command::new("rustc").arg("-vV").output();
+    let output = output.expect("rustc starts").stdout;
+    let text = String::from_utf8(output).expect("UTF-8");
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    host.expect("rustc says its host").to_owned()
+}
+
+#[test]
+fn dependencies_between_the_crates_point_one_way() {
+    let wanted = BTreeMap::from([
+        (
+            "ifo",
+            BTreeSet::from(["ifo-api", "ifo-cel", "ifo-client", "ifo-engine"]),
+        ),
+        ("ifo-api", BTreeSet::new()),
+        ("ifo-cel", BTreeSet::new()),
+        ("ifo-client", BTreeSet::from(["ifo-api"])),
+        ("ifo-engine", BTreeSet::from(["ifo-api", "ifo-cel"])),
+        (
+            "kubectl-ifo",
+            BTreeSet::from(["ifo-api", "ifo-cel", "ifo-client", "ifo-engine"]),
+        ),
+    ]);
+    assert_eq!(Workspace::read().members(), wanted);
+}
+
+#[test]
+fn neither_binary_links_what_only_the_other_needs() {
+    let workspace = Workspace::read();
+    for (package, own, foreign) in [
+        (
+            "ifo",
+            "axum",
+            &["ratatui", "crossterm", "clap_complete", "kubectl-ifo"][..],
+        ),
+        (
+            "kubectl-ifo",
+            "ratatui",
+            &["axum", "openssl", "dashmap", "prometheus-client", "ifo"],
+        ),
+    ] {
+        let linked = workspace.linked(package);
+        assert!(
+            linked.contains(own),
+            "{package} without {own}: is this list right?"
+        );
+        for name in foreign {
+            assert!(!linked.contains(name), "{package} links {name}");
+        }
+    }
+}
