@@ -37,6 +37,12 @@ impl Object {
     pub fn group(&self) -> &str {
         crate::kinds::group(&self.api_version)
     }
+
+    /// `metadata.uid`, if it is there and not empty.
+    pub fn uid(&self) -> Option<&str> {
+        let uid = self.json.pointer("/metadata/uid").and_then(Value::as_str);
+        uid.filter(|uid| !uid.is_empty())
+    }
 }
 
 /// Reads a file's text; `json` if its name says so. `Err` says what is wrong, with the

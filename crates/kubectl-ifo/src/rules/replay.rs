@@ -233,8 +233,8 @@ impl Player {
         for (target, rule_sets) in targets {
             let mut about = events.iter().filter(|event| event.resource == *target);
             let Some(first) = about.next() else { continue };
-            let namespaced = first.subject.namespace.is_some();
-            let book = rule_sets::book(target.clone(), &first.subject.kind, namespaced, rule_sets);
+            let namespaced = first.object.namespace.is_some();
+            let book = rule_sets::book(target.clone(), &first.object.kind, namespaced, rule_sets);
             let target = Arc::new(target.clone());
             let source = Source {
                 target: target.clone(),
@@ -305,11 +305,11 @@ impl Player {
             return;
         }
         let now = self.scale.at(event.t);
-        let json = event.object.to_string().into_bytes();
+        let json = event.object.json.to_string().into_bytes();
         let subject = Subject {
-            uid: event.subject.uid.as_deref().map(Into::into),
-            name: event.subject.name.as_str().into(),
-            namespace: event.subject.namespace.as_deref().map(Into::into),
+            uid: event.object.uid().map(Into::into),
+            name: event.object.name.as_str().into(),
+            namespace: event.object.namespace.as_deref().map(Into::into),
             ..Subject::default()
         };
         let detected = match event.change {
@@ -319,7 +319,7 @@ impl Player {
                 Vec::new()
             }
         };
-        self.history.heard(&event.subject, event.t, detected);
+        self.history.heard(&event.object, event.t, detected);
     }
 
     /// Yields the operations that rules detect on the object. `subject` is the object's

@@ -7,9 +7,9 @@
 //! than one line for each. An event without `t` comes a second after the one before it:
 //! only the order means anything then.
 
-use crate::operation::Subject;
 use ifo_api::Gvr;
 use ifo_client::kinds::{KnownKinds, group_and_version};
+use ifo_client::manifest::Object;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -31,10 +31,9 @@ pub(super) struct RecordedEvent {
     pub(super) resource: Gvr,
     /// What happened.
     pub(super) change: RecordedChange,
-    /// The object, identified.
-    pub(super) subject: Subject,
-    /// The object itself.
-    pub(super) object: Value,
+    /// The object. Its `apiVersion` is that of `resource`; its kind is empty if the
+    /// recording does not say it.
+    pub(super) object: Object,
 }
 
 #[derive(Deserialize)]
@@ -113,24 +112,23 @@ fn event(line: Line, t: f64, kinds: &KnownKinds) -> Result<Option<RecordedEvent>
         }
         other => return Err(format!("unknown type {other:?}")),
     };
-    let (resource, subject) = identify(line.resource.as_deref(), &line.object, kinds)?;
+    let (resource, object) = identify(line.resource.as_deref(), line.object, kinds)?;
     Ok(Some(RecordedEvent {
         t,
         resource,
         change,
-        subject,
-        object: line.object,
+        object,
     }))
 }
 
 /// Which object it is, of which resource.
 fn identify(
     resource: Option<&str>,
-    object: &Value,
+    json: Value,
     kinds: &KnownKinds,
-) -> Result<(Gvr, Subject), String> {
+) -> Result<(Gvr, Object), String> {
     let text = |pointer: &str| {
-        let text = object.pointer(pointer).and_then(Value::as_str);
+        let text = json.pointer(pointer).and_then(Value::as_str);
         text.filter(|text| !text.is_empty()).map(str::to_owned)
     };
     let name = text("/metadata/name").ok_or("the object has no metadata.name")?;
@@ -168,15 +166,14 @@ fn identify(
             kind.as_deref().ok_or("the object has no kind")?,
         ),
     };
-    let subject = Subject {
+    let object = Object {
         api_version: gvr.api_version(),
         kind: kind.unwrap_or_default(),
         namespace: text("/metadata/namespace"),
         name,
-        uid: text("/metadata/uid"),
-        owner_references: Vec::new(),
+        json,
     };
-    Ok((gvr, subject))
+    Ok((gvr, object))
 }
 
 #[cfg(test)]
@@ -187,7 +184,16 @@ mod tests {
         let (events, faults) = read(text, &KnownKinds::default());
         let told = events
             .iter()
-            .map(|event| format!("{} {} {}", event.t, event.resource, event.subject.path()))
+            .map(|event| {
+                let Object {
+                    kind,
+                    namespace,
+                    name,
+                    ..
+                } = &event.object;
+                let namespace = namespace.as_deref().unwrap_or("-");
+                format!("{} {} {kind} {namespace} {name}", event.t, event.resource)
+            })
             .collect();
         (told, faults)
     }
@@ -201,9 +207,9 @@ mod tests {
         assert_eq!(
             told(recorded).0,
             [
-                "3.25 v1/nodes Node b",
-                "3.5 apps/v1/deployments Deployment n/a",
-                "5 apps/v1/deployments Deployment c"
+                "3.25 v1/nodes Node - b",
+                "3.5 apps/v1/deployments Deployment n a",
+                "5 apps/v1/deployments Deployment - c"
             ]
         );
         let object =
@@ -214,8 +220,8 @@ mod tests {
         assert_eq!(
             told(&printed).0,
             [
-                "0 networking.k8s.io/v1/ingresses Ingress a",
-                "1 networking.k8s.io/v1/ingresses Ingress a"
+                "0 networking.k8s.io/v1/ingresses Ingress - a",
+                "1 networking.k8s.io/v1/ingresses Ingress - a"
             ]
         );
     }

@@ -5,6 +5,7 @@ use super::time_scale::TimeScale;
 use crate::operation::{Field, Operation, OperationData, Subject};
 use crate::rules::expect;
 use ifo_api::Key;
+use ifo_client::manifest::Object;
 use ifo_engine::track::Write;
 use serde::{Serialize, Serializer};
 use std::collections::HashMap;
@@ -151,11 +152,11 @@ impl Run {
 /// Kind, namespace and name of a subject.
 type SubjectNames = (String, Option<String>, String);
 
-fn names(subject: &Subject) -> SubjectNames {
+fn names(kind: &str, namespace: Option<&str>, name: &str) -> SubjectNames {
     (
-        subject.kind.clone(),
-        subject.namespace.clone(),
-        subject.name.clone(),
+        kind.to_owned(),
+        namespace.map(str::to_owned),
+        name.to_owned(),
     )
 }
 
@@ -191,9 +192,10 @@ impl History {
         }
     }
 
-    /// An event was about `subject`, and rules `detected` these operations on it.
-    pub(super) fn heard(&mut self, subject: &Subject, t: f64, detected: Vec<Arc<str>>) {
-        let events = self.heard.entry(names(subject)).or_default();
+    /// An event was about `object`, and rules `detected` these operations on it.
+    pub(super) fn heard(&mut self, object: &Object, t: f64, detected: Vec<Arc<str>>) {
+        let subject = names(&object.kind, object.namespace.as_deref(), &object.name);
+        let events = self.heard.entry(subject).or_default();
         events.push(Heard { t, detected });
     }
 
@@ -257,7 +259,13 @@ impl History {
         if second >= within(t) {
             return t;
         }
-        let heard = self.heard.get(&names(&operation.subject));
+        let Subject {
+            kind,
+            namespace,
+            name,
+            ..
+        } = &operation.subject;
+        let heard = self.heard.get(&names(kind, namespace.as_deref(), name));
         let heard = heard.into_iter().flatten();
         let mut events = heard.filter(|event| within(event.t) == second);
         // A time of the rule's own is in the object, as it is since the first of them.

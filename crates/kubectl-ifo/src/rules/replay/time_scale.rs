@@ -26,7 +26,7 @@ impl TimeScale {
         let wall = events
             .iter()
             .filter_map(|event| {
-                let written = newest(&event.object)?;
+                let written = newest(&event.object.json)?;
                 written.checked_sub(duration(event.t - first)).ok()
             })
             .max();
