@@ -6,3 +6,4 @@ pub mod kinds;
 pub mod list;
 pub mod manifest;
 pub mod proxy;
+pub mod recording;

@@ -18,7 +18,6 @@ mod replay;
 mod roles;
 mod rule_sets;
 mod schema;
-mod stream;
 mod test;
 
 use super::problem::Problem;

@@ -29,13 +29,13 @@ mod time_scale;
 
 use super::input::Input;
 use super::rule_sets;
-use super::stream::{self, RecordedChange, RecordedEvent};
 use crate::output::{Format, complain, print, print_value, table};
 use crate::problem::Problem;
 use history::{History, Run};
 use ifo_api::{Gvr, Source, duration};
 use ifo_cel::Doc;
 use ifo_client::kinds::KnownKinds;
+use ifo_client::recording::{self, RecordedChange, RecordedEvent};
 use ifo_engine::evaluate::{self, FieldFailure, Nameless, Subject};
 use ifo_engine::rules::{RuleBook, RuleSet};
 use ifo_engine::track::{self, Message, Settings, Tracker};
@@ -124,7 +124,7 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     let kinds = KnownKinds::of(objects).with_targets(targets.keys());
     let mut events = Vec::new();
     for path in &args.stream {
-        let read = text(path).map(|text| stream::read(&text, &kinds));
+        let read = text(path).map(|text| recording::read(&text, &kinds));
         let faults = match read {
             Ok((more, faults)) => {
                 events.extend(more);

@@ -2,7 +2,7 @@
 //! second of the stream. The stream gives the time on the wall clock. The steady clock may
 //! begin anywhere, and begins when the scale is made: an `Instant` has no other origin.
 
-use crate::rules::stream::RecordedEvent;
+use ifo_client::recording::RecordedEvent;
 use ifo_engine::track::Now;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -96,8 +96,8 @@ fn newest(object: &Value) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::stream;
     use ifo_client::kinds::KnownKinds;
+    use ifo_client::recording;
 
     #[test]
     fn no_object_is_from_the_future() {
@@ -107,7 +107,7 @@ mod tests {
             )
         };
         let text = line(10.5, "2026-11-21T10:00:00Z") + &line(12.0, "2026-11-21T10:00:02Z");
-        let (events, faults) = stream::read(&text, &KnownKinds::default());
+        let (events, faults) = recording::read(&text, &KnownKinds::default());
         assert!(faults.is_empty(), "{faults:?}");
         let scale = TimeScale::of(&events);
         let wall = |text: &str| text.parse::<Timestamp>().expect("a time");

@@ -7,15 +7,15 @@
 //! than one line for each. An event without `t` comes a second after the one before it:
 //! only the order means anything then.
 
+use crate::kinds::{KnownKinds, group_and_version};
+use crate::manifest::Object;
 use ifo_api::Gvr;
-use ifo_client::kinds::{KnownKinds, group_and_version};
-use ifo_client::manifest::Object;
 use serde::Deserialize;
 use serde_json::Value;
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RecordedChange {
+pub enum RecordedChange {
     /// It is there.
     Applied,
     /// It is gone.
@@ -24,16 +24,16 @@ pub(super) enum RecordedChange {
 
 /// One event.
 #[derive(Clone, Debug)]
-pub(super) struct RecordedEvent {
+pub struct RecordedEvent {
     /// Seconds of the stream.
-    pub(super) t: f64,
+    pub t: f64,
     /// What it is about.
-    pub(super) resource: Gvr,
+    pub resource: Gvr,
     /// What happened.
-    pub(super) change: RecordedChange,
+    pub change: RecordedChange,
     /// The object. Its `apiVersion` is that of `resource`; its kind is empty if the
     /// recording does not say it.
-    pub(super) object: Object,
+    pub object: Object,
 }
 
 #[derive(Deserialize)]
@@ -50,7 +50,7 @@ const FARTHEST: f64 = 3e9;
 
 /// Reads events, and tells what is none; that hides no other. They come in the order of
 /// their times: recordings of several resources may lie one after the other.
-pub(super) fn read(text: &str, kinds: &KnownKinds) -> (Vec<RecordedEvent>, Vec<String>) {
+pub fn read(text: &str, kinds: &KnownKinds) -> (Vec<RecordedEvent>, Vec<String>) {
     let mut events: Vec<RecordedEvent> = Vec::new();
     let mut faults = Vec::new();
     let mut last: Option<f64> = None;
