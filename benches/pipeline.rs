@@ -5,18 +5,17 @@
 //! Measured is the processor time of the process, not that on the wall: what else the
 //! machine does should not count.
 
+mod serving;
+
 use axum::Router;
 use axum::body::Body;
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
-use ifo::auth::{AdministratorsOnly, TokenHolder};
 use ifo::index::{self, Bounds, Reader, Stamp, Writer};
-use ifo::serve::{self, Health, Limits, Server, VersionInfo, discovery::CoreGroup, resource};
+use ifo::serve::resource;
 use ifo::telemetry::Metrics;
 use ifo::tracking;
-use ifo_api::completeness::Gaps;
 use ifo_api::ruleset::OperationRuleSet;
 use ifo_api::{Gvr, Source};
 use ifo_cel::Doc;
@@ -29,14 +28,11 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
-use tower::ServiceExt as _;
 
 const VIRTUAL_MACHINE: &str = include_str!("../tests/fixtures/objects/virtualmachine.json");
 const KUBEVIRT: &str = include_str!("../tests/fixtures/objects/kubevirt.json");
 const LIVE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
-const TOKEN: &str = "token";
 /// Operations that are listed.
 const OPERATIONS: usize = 10_000;
 /// Watchers that a change goes out to.
@@ -372,43 +368,6 @@ fn track(c: &mut Criterion<ProcessorTime>) {
     group.finish();
 }
 
-fn router(reader: Reader) -> Router {
-    let health = Arc::new(Health::new());
-    health.set_synced();
-    serve::router(Server {
-        resources: vec![resource::inflight_operations(reader)],
-        authenticate: Arc::new(TokenHolder::of(TOKEN)),
-        authorize: Arc::new(AdministratorsOnly),
-        completeness: Arc::new(Gaps {
-            read: true,
-            total: 1,
-            rule_sets: Vec::new(),
-        }),
-        health,
-        metrics: Arc::new(Metrics::new()),
-        version: VersionInfo::default(),
-        core: CoreGroup::Absent,
-        limits: Limits::default(),
-        shutdown: CancellationToken::new(),
-    })
-}
-
-async fn ask(router: &Router, path: &str, accept: &str, encoding: &str) -> Body {
-    let request = Request::get(path)
-        .header("authorization", format!("Bearer {TOKEN}"))
-        .header("accept", accept)
-        .header("accept-encoding", encoding)
-        .body(Body::empty())
-        .expect("the parts are valid");
-    let response = router
-        .clone()
-        .oneshot(request)
-        .await
-        .expect("it always answers");
-    assert_eq!(response.status(), StatusCode::OK);
-    response.into_body()
-}
-
 async fn drained(mut body: Body) -> usize {
     let mut bytes = 0;
     while let Some(frame) = body.frame().await {
@@ -424,7 +383,7 @@ fn list(c: &mut Criterion<ProcessorTime>) {
         .build()
         .expect("threads can be had");
     let (_pipeline, reader) = Pipeline::filled(OPERATIONS);
-    let router = router(reader);
+    let router = serving::router(reader);
     let mut group = c.benchmark_group("list of 10k");
     for (name, accept, encoding) in [
         ("JSON", "application/json", "identity"),
@@ -432,7 +391,7 @@ fn list(c: &mut Criterion<ProcessorTime>) {
         ("Table", TABLE, "identity"),
         ("Table, gzip", TABLE, "gzip"),
     ] {
-        let list = async || drained(ask(&router, LIVE, accept, encoding).await).await;
+        let list = async || drained(serving::get(&router, LIVE, accept, encoding).await).await;
         // Bytes as they are sent.
         let size = runtime.block_on(list());
         group.throughput(Throughput::Bytes(size as u64));
@@ -453,12 +412,12 @@ fn fan_out(c: &mut Criterion<ProcessorTime>) {
     for (name, accept) in [("JSON", "application/json"), ("Table", TABLE)] {
         let (mut pipeline, reader) = Pipeline::filled(1);
         let path = format!("{LIVE}?watch=1&resourceVersion={}", reader.head());
-        let router = Router::clone(&router(reader));
+        let router = Router::clone(&serving::router(reader));
         let (told, mut heard) = mpsc::channel::<usize>(WATCHERS);
         for _ in 0..WATCHERS {
             let (router, path, told) = (router.clone(), path.clone(), told.clone());
             runtime.spawn(async move {
-                let mut body = ask(&router, &path, accept, "identity").await;
+                let mut body = serving::get(&router, &path, accept, "identity").await;
                 while let Some(Ok(frame)) = body.frame().await {
                     let bytes = frame.data_ref().map_or(0, bytes::Bytes::len);
                     if told.send(bytes).await.is_err() {

@@ -12,6 +12,8 @@
 
 mod paths;
 mod recorded;
+#[path = "../serving/mod.rs"]
+mod serving;
 
 use anyhow::{Context as _, bail, ensure};
 use paths::{COUNTED_SECTION, MeasuredPath, PATHS};

@@ -4,15 +4,12 @@
 //! The inputs are the same in every run. The time that the tracker is given is made up,
 //! and long ago, so that ages in tables stay the same for a year.
 
-use axum::Router;
+use crate::serving;
 use axum::body::{Body, Bytes};
-use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
-use ifo::auth::{AdministratorsOnly, TokenHolder};
 use ifo::index::{self, Bounds, Reader, Rv, Stamp, Write, Writer};
-use ifo::serve::{self, Health, Limits, Server, VersionInfo, discovery::CoreGroup, resource};
+use ifo::serve::resource;
 use ifo::telemetry::Metrics;
-use ifo_api::completeness::Gaps;
 use ifo_api::ruleset::OperationRuleSet;
 use ifo_api::{Gvr, Source};
 use ifo_cel::Doc;
@@ -23,8 +20,6 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
-use tokio_util::sync::CancellationToken;
-use tower::ServiceExt as _;
 
 /// The name that valgrind finds [`counted_section`] by. No other function has it in its
 /// name: valgrind would switch at the start and at the end of that one too.
@@ -78,7 +73,6 @@ const VIRTUAL_MACHINE: &str = include_str!("../../tests/fixtures/objects/virtual
 const RULE_SET: &str = include_str!("../../rules/kubevirt/virtualmachines.yaml");
 const LIVE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
-const TOKEN: &str = "token";
 
 /// Objects that are decoded and evaluated.
 const OBJECTS: usize = 1_000;
@@ -163,8 +157,8 @@ fn list(accept: &str, field: &str) -> usize {
     for changes in machines.commits(&[Stage::Start, Stage::Change]) {
         put(&mut writer, changes);
     }
-    let (runtime, router) = (runtime(), router(reader));
-    let answer = async || chunks(ask(&router, LIVE, accept).await).await;
+    let (runtime, router) = (runtime(), serving::router(reader));
+    let answer = async || chunks(serving::get(&router, LIVE, accept, "identity").await).await;
 
     let text = runtime.block_on(answer()).concat();
     let json: serde_json::Value = serde_json::from_slice(&text).expect("the answer is JSON");
@@ -184,8 +178,8 @@ fn watch_line() -> usize {
     let items = changes(&commits);
     let (mut writer, reader) = empty_index();
     let path = format!("{LIVE}?watch=1&resourceVersion={}", reader.head());
-    let (runtime, router) = (runtime(), router(reader));
-    let mut body = runtime.block_on(ask(&router, &path, "application/json"));
+    let (runtime, router) = (runtime(), serving::router(reader));
+    let mut body = runtime.block_on(serving::get(&router, &path, "application/json", "identity"));
     let mut lines = 0;
     for changes in commits {
         put(&mut writer, changes);
@@ -404,40 +398,6 @@ fn runtime() -> Runtime {
         .enable_all()
         .build()
         .expect("the process may have one")
-}
-
-fn router(reader: Reader) -> Router {
-    let health = Arc::new(Health::new());
-    health.set_synced();
-    serve::router(Server {
-        resources: vec![resource::inflight_operations(reader)],
-        authenticate: Arc::new(TokenHolder::of(TOKEN)),
-        authorize: Arc::new(AdministratorsOnly),
-        completeness: Arc::new(Gaps {
-            read: true,
-            total: 1,
-            rule_sets: Vec::new(),
-        }),
-        health,
-        metrics: Arc::new(Metrics::new()),
-        version: VersionInfo::default(),
-        core: CoreGroup::Absent,
-        limits: Limits::default(),
-        shutdown: CancellationToken::new(),
-    })
-}
-
-async fn ask(router: &Router, path: &str, accept: &str) -> Body {
-    let request = Request::get(path)
-        .header("authorization", format!("Bearer {TOKEN}"))
-        .header("accept", accept)
-        .header("accept-encoding", "identity")
-        .body(Body::empty())
-        .expect("the parts are valid");
-    let response = router.clone().oneshot(request).await;
-    let response = response.expect("the router always answers");
-    assert_eq!(response.status(), StatusCode::OK);
-    response.into_body()
 }
 
 async fn chunks(mut body: Body) -> Vec<Bytes> {

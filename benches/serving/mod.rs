@@ -1,0 +1,52 @@
+//! The server's routes without a listener, for benchmarks of what it answers.
+
+use axum::Router;
+use axum::body::Body;
+use http::{Request, StatusCode};
+use ifo::auth::{AdministratorsOnly, TokenHolder};
+use ifo::index::Reader;
+use ifo::serve::{self, Health, Limits, Server, VersionInfo, discovery::CoreGroup, resource};
+use ifo::telemetry::Metrics;
+use ifo_api::completeness::Gaps;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+/// The administrator's token.
+const TOKEN: &str = "token";
+
+/// The routes of a server that has read everything and serves the operations of `reader`.
+pub fn router(reader: Reader) -> Router {
+    let health = Arc::new(Health::new());
+    health.set_synced();
+    serve::router(Server {
+        resources: vec![resource::inflight_operations(reader)],
+        authenticate: Arc::new(TokenHolder::of(TOKEN)),
+        authorize: Arc::new(AdministratorsOnly),
+        completeness: Arc::new(Gaps {
+            read: true,
+            total: 1,
+            rule_sets: Vec::new(),
+        }),
+        health,
+        metrics: Arc::new(Metrics::new()),
+        version: VersionInfo::default(),
+        core: CoreGroup::Absent,
+        limits: Limits::default(),
+        shutdown: CancellationToken::new(),
+    })
+}
+
+/// The body of the answer to the administrator's GET.
+pub async fn get(router: &Router, path: &str, accept: &str, encoding: &str) -> Body {
+    let request = Request::get(path)
+        .header("authorization", format!("Bearer {TOKEN}"))
+        .header("accept", accept)
+        .header("accept-encoding", encoding)
+        .body(Body::empty())
+        .expect("the parts are valid");
+    let response = router.clone().oneshot(request).await;
+    let response = response.expect("the router always answers");
+    assert_eq!(response.status(), StatusCode::OK);
+    response.into_body()
+}
