@@ -12,7 +12,6 @@ use ifo_client::manifest::Object;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
@@ -267,13 +266,12 @@ impl Operation {
 impl Subject {
     /// The identity of an object in a file, without its owners.
     pub(super) fn of(object: &Object) -> Self {
-        let uid = object.json.pointer("/metadata/uid").and_then(Value::as_str);
         Self {
             api_version: object.api_version.clone(),
             kind: object.kind.clone(),
             namespace: object.namespace.clone(),
             name: object.name.clone(),
-            uid: uid.map(str::to_owned),
+            uid: object.uid().map(str::to_owned),
             owner_references: Vec::new(),
         }
     }
