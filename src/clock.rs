@@ -1,7 +1,7 @@
 //! The clocks of the machine: the time of day, and the steady clock. The server reads the
 //! time of day only here, so that tests can replace it.
 //!
-//! The steady clock is tokio's in all rooms. Code that sets timers takes it from
+//! The steady clock is tokio's in all modules. Code that sets timers takes it from
 //! `tokio::time::Instant`, and other code from [`steady`]. A test that pauses tokio's time
 //! stops both.
 

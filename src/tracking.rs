@@ -1,5 +1,6 @@
-//! The task that owns the tracker and the index's writer. Enters: messages of feeds and
-//! of the controller, in order for each subject. Leaves: changes of the index.
+//! The task that owns the tracker and the index's writer. Enters: messages of the feeds, of
+//! the controller of rule sets, of the restore at the start, and about namespaces. Leaves:
+//! changes of the index.
 
 use crate::clock;
 use crate::index::{Rv, Stamp, Writer};

@@ -1,6 +1,6 @@
-//! The binary of another package of this workspace. Cargo builds it for that package's
-//! integration tests, so it is there, and up to date, when the tests of the whole
-//! workspace run. To run only some tests that need it, build it first with `cargo build`.
+//! The binary of another package of this workspace. `cargo test` in the root builds it first,
+//! because that package has integration tests. Before you run a single test target, build
+//! the binary with `cargo build`.
 
 use std::path::{Path, PathBuf};
 

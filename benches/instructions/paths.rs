@@ -29,7 +29,7 @@ pub const COUNTED_SECTION: &str = "counted_section";
 pub struct MeasuredPath {
     /// Its name in the file of the recorded figures.
     pub name: &'static str,
-    /// One of what the figure is for.
+    /// The unit that the figure counts.
     pub item: &'static str,
     /// Runs it, and returns how many items there were.
     pub run: fn() -> usize,
@@ -44,12 +44,12 @@ pub const PATHS: [MeasuredPath; 6] = [
     },
     MeasuredPath {
         name: "track",
-        item: "an evaluation, of three for each of 1,000 operations: it starts, changes and ends",
+        item: "an evaluation; each of 1,000 operations has three: start, change, end",
         run: track,
     },
     MeasuredPath {
         name: "commit",
-        item: "a change of the index, of four for each of 1,000 operations, in commits of one or two",
+        item: "a change of the index; each of 1,000 operations has four, in commits of one or two",
         run: commit,
     },
     MeasuredPath {

@@ -1,4 +1,5 @@
-//! The server's routes without a listener, for benchmarks of what it answers.
+//! Builds the server's routes without a listener, for the benchmarks `pipeline` and
+//! `instructions`.
 
 use axum::Router;
 use axum::body::Body;

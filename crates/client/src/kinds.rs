@@ -1,6 +1,7 @@
-//! What is known of kinds where no cluster is asked: the server on a folder of manifests,
-//! and the plugin's commands on files. Enters: objects, resources that rule sets name.
-//! Leaves: the resource of a kind, and whether its objects live in namespaces.
+//! Plural, scope and short names of kinds, without a cluster: for the server's demo on a
+//! folder of manifests, for the plugin's commands on files, and for kinds that a cluster's
+//! discovery does not list. Enters: objects, resources that rule sets name. Leaves: the
+//! resource of a kind, and whether its objects live in namespaces.
 //!
 //! | question | first answer | else | else |
 //! | --- | --- | --- | --- |

@@ -1,5 +1,5 @@
-//! What the server and the kubectl plugin share as clients of a cluster, and as readers of
-//! files.
+//! What the server and the kubectl plugin share: the choice of a proxy, the pager of lists,
+//! plural and scope of kinds, the reading of manifests and recordings, the text of errors.
 
 pub mod error;
 pub mod kinds;

@@ -1,8 +1,8 @@
 //! A manifest's text in, its objects out.
 //!
-//! YAML or JSON, several documents in one file, `List` kinds taken apart. Each object has
-//! `apiVersion`, `kind` and `metadata.name`, or the file is refused as a whole with the
-//! place of the fault, as kubectl does.
+//! YAML or JSON, several documents in one file; a `List` is replaced by its items. If an
+//! object lacks `apiVersion`, `kind` or `metadata.name`, the whole file is refused, as kubectl
+//! does, and the error gives the place.
 
 use serde_json::{Map, Value};
 

@@ -1,10 +1,10 @@
 //! Which proxy a kube-apiserver is reached through. Enters: its address, the kubeconfig's
-//! `proxy-url`, the environment. Leaves: the proxy's address as it was given, or none.
+//! `proxy-url`, the environment. Leaves: the proxy's address, or none.
 //!
-//! As client-go: `proxy-url` counts whatever else is set, and the environment as in Go's
-//! `golang.org/x/net/http/httpproxy`. The libraries at hand differ: kube compares
-//! `NO_PROXY` with the proxy's address instead of the server's, and hyper-util reads it as
-//! curl does, without ports.
+//! The rules are those of client-go: `proxy-url` overrides the environment, and the
+//! environment is read as by Go's `golang.org/x/net/http/httpproxy`. kube and hyper-util have
+//! other rules, so they are not used: kube compares `NO_PROXY` with the proxy's address
+//! instead of the server's, and hyper-util reads it as curl does, without ports.
 
 use http::Uri;
 use ipnet::IpNet;

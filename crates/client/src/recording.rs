@@ -3,9 +3,9 @@
 //!
 //! Two forms are understood: one JSON object for each event, `{"t": seconds, "resource":
 //! "group/version/plural", "type", "object"}`, and what `kubectl get … -w
-//! --output-watch-events -o json` prints, which has neither `t` nor `resource` and more
-//! than one line for each. An event without `t` comes a second after the one before it:
-//! only the order means anything then.
+//! --output-watch-events -o json` prints, which has neither `t` nor `resource` and
+//! several lines for each event. An event without `t` comes a second after the one before
+//! it, so only the order of such events is meaningful.
 
 use crate::kinds::{KnownKinds, group_and_version};
 use crate::manifest::Object;

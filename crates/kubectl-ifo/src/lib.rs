@@ -1,6 +1,6 @@
 //! The commands of the kubectl plugin. Enters: arguments. Leaves: what they print, and
-//! an exit code. The tools for rule authors (`rules`) need no server; the others ask that
-//! of the current kubeconfig.
+//! an exit code. The tools for rule authors (`rules`) need no server, and a cluster only for
+//! `rules check --cluster`. The others ask the server of the current kubeconfig.
 //!
 //! ```text
 //! connect ─▶ source ─▶ operation ─▶ filter ─▶ sort ─▶ columns · list · summary

@@ -1,6 +1,8 @@
-//! The life of operations. Enters: what feeds evaluated, in order for each subject.
-//! Leaves: changes of what is shown. Time comes in with each call. There is one tracker,
-//! and one task owns it, so two events of one subject cannot race.
+//! The tracker: turns evaluations into operations that start, change and complete. Enters:
+//! evaluations in order for each subject, rules, operations from before a restart, and what
+//! happens to namespaces; the time comes in with each call. Leaves: a [`Write`] for each
+//! change of what is shown. Each call needs the tracker exclusively, so two events of one
+//! subject cannot race.
 
 mod arbitrate;
 mod end;
@@ -37,7 +39,7 @@ pub enum Write {
         /// The object.
         json: Vec<u8>,
     },
-    /// Removes. What is not there stays away.
+    /// Removes. Without an object there, it has no effect.
     Delete {
         /// Where.
         key: Key,
@@ -74,7 +76,7 @@ pub enum Message {
         /// follow are above it.
         version: Option<u64>,
     },
-    /// All rule sets that have a book have brought it, but for these.
+    /// The rule books of all rule sets have arrived, except for those of these rule sets.
     Booked(Arc<Bookless>),
     /// A namespace is gone, and what is retained in it goes too.
     NamespaceGone {
@@ -115,8 +117,8 @@ pub enum Event {
     },
     /// The feed is up to date: after `Reset`, whatever was not told of is gone.
     Synced {
-        /// Where to say what was not told of, if it may be there all the same: the feed
-        /// shows a selection of the objects. What happened to each of them is told next.
+        /// Where to send the subjects that the list lacks although they may exist, because the
+        /// feed shows a selection of the objects. What happened to each of them comes next.
         missing: Option<oneshot::Sender<Vec<Subject>>>,
     },
     /// The feed has a gap.

@@ -1,4 +1,4 @@
-//! An operation as JSON and YAML have it. Each command names the fields that it prints,
+//! The JSON and YAML form of an operation. Each command names the fields that it prints,
 //! and their order.
 
 use super::Operation;
