@@ -58,13 +58,13 @@ fn main() -> anyhow::Result<ExitCode> {
 /// Counts all paths and compares them with the recorded figures.
 fn compare() -> anyhow::Result<ExitCode> {
     let recorded = RecordedFigures::read()?;
-    let compiler = compiler()?;
-    let same_compiler = recorded.compiler == compiler;
-    if !same_compiler {
+    let platform = platform()?;
+    let same_platform = recorded.platform == platform;
+    if !same_platform {
         println!(
-            "Warning: the figures were recorded with another compiler, so a difference does \
-             not fail.\n  recorded: {}\n  counted:  {compiler}\n",
-            recorded.compiler
+            "Warning: the figures were recorded with another compiler or processor, so a \
+             difference does not fail.\n  recorded: {}\n  counted:  {platform}\n",
+            recorded.platform
         );
     }
     println!(
@@ -100,7 +100,7 @@ fn compare() -> anyhow::Result<ExitCode> {
         "\nIf the change of the count is intended, record the new figures with\n  \
          make instructions RECORD=1\nand give the reason in the commit message."
     );
-    Ok(if same_compiler {
+    Ok(if same_platform {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
@@ -115,7 +115,7 @@ fn record() -> anyhow::Result<ExitCode> {
         println!("{:<20} {counted:>10}", path.name);
         figures.push((path, counted));
     }
-    recorded::write(&compiler()?, &figures)?;
+    recorded::write(&platform()?, &figures)?;
     println!("\nRecorded in {}.", recorded::FILE);
     Ok(ExitCode::SUCCESS)
 }
@@ -178,9 +178,10 @@ fn percent(figure: u64, counted: u64) -> f64 {
     (counted / figure - 1.0) * 100.0
 }
 
-/// The compiler and its target, for example
-/// `rustc 1.95.0 (59807616e 2026-04-14) for x86_64-unknown-linux-gnu`.
-fn compiler() -> anyhow::Result<String> {
+/// The compiler, its target and whether the processor has AVX2, for example
+/// `rustc 1.95.0 (59807616e 2026-04-14) for x86_64-unknown-linux-gnu with AVX2`. Libraries
+/// take other code on a processor without AVX2, and so does the C library.
+fn platform() -> anyhow::Result<String> {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
     let output = Command::new(&rustc)
         .arg("-vV")
@@ -190,5 +191,16 @@ fn compiler() -> anyhow::Result<String> {
     let version = text.lines().next().unwrap_or_default();
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
     let host = host.with_context(|| format!("{rustc} -vV names no host:\n{text}"))?;
-    Ok(format!("{version} for {host}"))
+    let avx2 = if has_avx2() { "with" } else { "without" };
+    Ok(format!("{version} for {host} {avx2} AVX2"))
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx2() -> bool {
+    std::arch::is_x86_feature_detected!("avx2")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_avx2() -> bool {
+    false
 }

@@ -1,4 +1,4 @@
-//! The file of the recorded figures: the compiler, then one line for each path.
+//! The file of the recorded figures: the platform, then one line for each path.
 
 use super::paths::MeasuredPath;
 use anyhow::Context as _;
@@ -21,8 +21,8 @@ const HEADER: &str = "\
 
 /// The recorded figures.
 pub struct RecordedFigures {
-    /// The compiler that the paths were compiled with.
-    pub compiler: String,
+    /// Compiler, target and processor that the figures were recorded with.
+    pub platform: String,
     figures: BTreeMap<String, u64>,
 }
 
@@ -32,14 +32,14 @@ impl RecordedFigures {
         let text = std::fs::read_to_string(FILE).with_context(|| {
             format!("cannot read {FILE}; `make instructions RECORD=1` makes it")
         })?;
-        let mut compiler = String::new();
+        let mut platform = String::new();
         let mut figures = BTreeMap::new();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let (name, rest) = line
                 .split_once(": ")
                 .with_context(|| format!("{FILE}: there is no colon in {line:?}"))?;
-            if name == "compiler" {
-                rest.clone_into(&mut compiler);
+            if name == "platform" {
+                rest.clone_into(&mut platform);
                 continue;
             }
             let figure = rest.split(' ').next().unwrap_or_default();
@@ -48,7 +48,7 @@ impl RecordedFigures {
                 .with_context(|| format!("{FILE}: there is no figure in {line:?}"))?;
             figures.insert(name.to_owned(), figure);
         }
-        Ok(Self { compiler, figures })
+        Ok(Self { platform, figures })
     }
 
     /// The recorded figure of the path named `name`.
@@ -58,8 +58,8 @@ impl RecordedFigures {
 }
 
 /// Writes the file anew.
-pub fn write(compiler: &str, figures: &[(&MeasuredPath, u64)]) -> anyhow::Result<()> {
-    let mut text = format!("{HEADER}compiler: {compiler}\n");
+pub fn write(platform: &str, figures: &[(&MeasuredPath, u64)]) -> anyhow::Result<()> {
+    let mut text = format!("{HEADER}platform: {platform}\n");
     for (path, figure) in figures {
         writeln!(text, "{}: {figure} for {}", path.name, path.item)?;
     }
