@@ -4,14 +4,13 @@
 // A folder and its files are spoken of as one thing, and cases stand in a table.
 #![allow(clippy::unused_self, clippy::type_complexity)]
 
+mod binaries;
 #[path = "demo/folder.rs"]
 mod folder;
 #[path = "demo/harness.rs"]
 mod harness;
 #[path = "demo/scenario.rs"]
 mod scenario;
-#[path = "sibling.rs"]
-mod sibling;
 #[path = "demo/startup.rs"]
 mod startup;
 #[path = "demo/stop.rs"]
@@ -19,5 +18,5 @@ mod stop;
 
 /// The kubectl plugin.
 fn plugin() -> std::path::PathBuf {
-    sibling::sibling(env!("CARGO_BIN_EXE_ifo-apiserver"), "kubectl-ifo")
+    binaries::other_binary(env!("CARGO_BIN_EXE_ifo-apiserver"), "kubectl-ifo")
 }

@@ -25,6 +25,8 @@
 mod harness;
 
 mod access;
+#[path = "../binaries/mod.rs"]
+mod binaries;
 mod clients;
 mod differential;
 mod hostile;
@@ -42,8 +44,6 @@ mod plugin_tree;
 mod restarts;
 mod restore;
 mod rule_sets;
-#[path = "../sibling.rs"]
-mod sibling;
 mod targets;
 mod tools;
 mod workloads;
@@ -51,5 +51,5 @@ mod writes;
 
 /// The kubectl plugin.
 fn plugin() -> std::path::PathBuf {
-    sibling::sibling(env!("CARGO_BIN_EXE_ifo-apiserver"), "kubectl-ifo")
+    binaries::other_binary(env!("CARGO_BIN_EXE_ifo-apiserver"), "kubectl-ifo")
 }

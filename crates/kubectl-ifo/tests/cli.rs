@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
+#[path = "../../../tests/binaries/mod.rs"]
+mod binaries;
 #[path = "cli/check.rs"]
 mod check;
 #[path = "cli/cluster.rs"]
@@ -23,8 +25,6 @@ mod replay;
 mod roles;
 #[path = "cli/screen.rs"]
 mod screen;
-#[path = "../../../tests/sibling.rs"]
-mod sibling;
 #[path = "cli/terminal.rs"]
 mod terminal;
 #[path = "cli/test.rs"]

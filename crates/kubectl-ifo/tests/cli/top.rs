@@ -1,7 +1,7 @@
 //! `top` on a terminal, against a demo.
 
+use super::binaries::other_binary;
 use super::cluster::{cluster, said};
-use super::sibling::sibling;
 use super::terminal::{DEADLINE, Terminal};
 use portable_pty::CommandBuilder;
 use std::path::{Path, PathBuf};
@@ -36,19 +36,22 @@ impl Demo {
         std::fs::create_dir(path("objects")).unwrap();
         std::fs::create_dir(path("rules")).unwrap();
         std::fs::write(path("rules/rules.json"), RULES).unwrap();
-        let child = Command::new(sibling(env!("CARGO_BIN_EXE_kubectl-ifo"), "ifo-apiserver"))
-            .args(["demo", "--debounce-threshold=0", "--kubeconfig-out"])
-            .arg(path("kubeconfig"))
-            .arg("--objects")
-            .arg(path("objects"))
-            .arg("--rules")
-            .arg(path("rules"))
-            .env_clear()
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let child = Command::new(other_binary(
+            env!("CARGO_BIN_EXE_kubectl-ifo"),
+            "ifo-apiserver",
+        ))
+        .args(["demo", "--debounce-threshold=0", "--kubeconfig-out"])
+        .arg(path("kubeconfig"))
+        .arg("--objects")
+        .arg(path("objects"))
+        .arg("--rules")
+        .arg(path("rules"))
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
         let demo = Self { child, folder };
         for name in machines {
             demo.machine(name, "Migrating");

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 /// The path of `name` in the folder of `own`, which is a binary of the test's own package.
-pub fn sibling(own: &str, name: &str) -> PathBuf {
+pub fn other_binary(own: &str, name: &str) -> PathBuf {
     let path = Path::new(own).with_file_name(name);
     assert!(
         path.exists(),
