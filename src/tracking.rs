@@ -74,7 +74,7 @@ pub async fn run(
             }
         }
         for done in flushed {
-            // Whoever asked may not want to know any more.
+            // The sender of the message may have dropped its receiver.
             let _ = done.send(());
         }
     }

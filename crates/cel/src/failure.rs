@@ -77,7 +77,7 @@ impl FixedText {
         Self(Words::Several(words.into()))
     }
 
-    /// What the compiler says of the expression. Never of what evaluating makes.
+    /// A text that comes from the compiled expression, never from a value of the object.
     pub(super) fn of_source(text: &str) -> Self {
         Self(Words::Source(text.into()))
     }

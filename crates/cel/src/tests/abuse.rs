@@ -94,14 +94,15 @@ fn deep_expressions_end_in_an_answer_or_an_error_and_never_the_process() {
 #[test]
 fn the_deepest_expressions_that_compile_evaluate_on_a_worker_stack() {
     for index in 0..shapes(1).len() {
-        // From the deepest: what compiles is evaluated, and needs the most stack.
-        let compiles = [250, 249, 248, 247, 240, 200, 124, 120, 100, 60, 20]
+        // All of them, whichever compile: what compiles is evaluated.
+        let compiled = [20, 60, 100, 120, 124, 200, 240, 247, 248, 249, 250]
             .into_iter()
-            .any(|times| survive(&shapes(times).swap_remove(index)));
+            .filter(|times| survive(&shapes(*times).swap_remove(index)))
+            .count();
         // The last ones are no expressions at any length.
         let source = shapes(20).swap_remove(index);
         let valid = any(&source).is_ok();
-        assert_eq!(compiles, valid, "{source}");
+        assert_eq!(compiled > 0, valid, "{source}");
     }
 }
 

@@ -173,7 +173,7 @@ pub struct Rule {
     pub operation: Arc<str>,
     /// True while the operation is under way.
     pub expression: Program,
-    /// True while an operation goes on that is in flight already.
+    /// True while an operation that is already in flight continues.
     pub continue_while: Option<Program>,
     /// The elements that it is about, each on its own; None: about the object.
     pub for_each: Option<ForEach>,

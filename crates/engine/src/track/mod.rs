@@ -1,8 +1,7 @@
 //! The tracker: turns evaluations into operations that start, change and complete. Enters:
 //! evaluations in order for each subject, rules, operations from before a restart, and what
-//! happens to namespaces; the time comes in with each call. Leaves: a [`Write`] for each
-//! change of what is shown. Each call needs the tracker exclusively, so two events of one
-//! subject cannot race.
+//! happens to namespaces. Each call states the time. Leaves: a [`Write`] for each change of
+//! an operation. The methods take `&mut self`, so two events of one subject cannot race.
 
 mod arbitrate;
 mod end;
@@ -28,20 +27,21 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::oneshot;
 
-/// A change of what is shown.
+/// A change of the objects that the server lists.
 #[derive(Clone, Debug)]
 pub enum Write {
-    /// Adds or replaces; `json` is a whole object without a resourceVersion. It may be the
-    /// same as the object that it replaces.
+    /// Adds or replaces an object; `json` is all of it. The index replaces any
+    /// resourceVersion in it. An object that differs from the one there in nothing else is
+    /// no change.
     Put {
-        /// Where; nobody compares it with the names inside `json`.
+        /// Namespace and name. They are not compared with those inside `json`.
         key: Key,
         /// The object.
         json: Vec<u8>,
     },
-    /// Removes. Without an object there, it has no effect.
+    /// Removes an object. If there is none, the write has no effect.
     Delete {
-        /// Where.
+        /// Namespace and name.
         key: Key,
     },
 }
@@ -70,7 +70,8 @@ pub enum Message {
     },
     /// What was there before a restart. Comes before any rules.
     Restore {
-        /// The operations, from whoever kept them: each is checked.
+        /// The operations that another replica or the custom resources kept. The tracker
+        /// checks each of them.
         operations: Vec<InFlightOperation>,
         /// The resourceVersion that they were listed at, if it is of this API: all that
         /// follow are above it.
@@ -115,7 +116,7 @@ pub enum Event {
         /// When the event was read.
         read: Instant,
     },
-    /// The feed is up to date: after `Reset`, whatever was not told of is gone.
+    /// The feed is up to date. Objects that it has not reported since `Reset` were deleted.
     Synced {
         /// Where to send the subjects that the list lacks although they may exist, because the
         /// feed shows a selection of the objects. What happened to each of them comes next.
