@@ -25,35 +25,30 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        head: watch::Receiver<Rv>,
-        scope: Scope,
-        rv: Rv,
-    ) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, scope: Scope, rv: Rv) -> Self {
         Self {
+            head: shared.head.subscribe(),
             shared,
-            head,
             scope,
             rv,
         }
     }
 
     /// The next changes of the scope, in order, at least one and not many at once; waits
-    /// for them, without end once the writer is gone. Cancel-safe.
+    /// for them, without end once the writer is gone. Empty changes, which begin a term, are
+    /// in every scope. Cancel-safe.
     ///
     /// # Errors
     ///
-    /// [`Gone`] when the ring has moved past this cursor, and at every later call.
+    /// [`Gone`] when the ring has moved past this cursor, or the index was rebuilt, and at
+    /// every later call.
     pub async fn next(&mut self) -> Result<Vec<Change>, Gone> {
         loop {
             // The borrow is a lock: it ends here, not at the await below.
             let head = *self.head.borrow_and_update();
-            if head > self.rv {
-                let changes = self.until(head)?;
-                if !changes.is_empty() {
-                    return Ok(changes);
-                }
+            let changes = self.until(head)?;
+            if !changes.is_empty() {
+                return Ok(changes);
             }
             if self.head.changed().await.is_err() {
                 std::future::pending::<()>().await;
@@ -70,10 +65,10 @@ impl Cursor {
     fn until(&mut self, head: Rv) -> Result<Vec<Change>, Gone> {
         let ring = self.shared.ring();
         let mut changes: Vec<Change> = Vec::new();
-        let mut to = head;
+        let mut to = head.max(self.rv);
         let all = ring.after(self.rv)?;
         for change in all.take_while(|change| change.rv <= head) {
-            if !self.scope.contains(change.key()) {
+            if change.key().is_some_and(|key| !self.scope.contains(key)) {
                 continue;
             }
             if let Some(last) = changes.last()

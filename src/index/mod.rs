@@ -38,7 +38,7 @@ pub use entry::{Entry, Layout, Object};
 pub use reader::Reader;
 pub use scan::Malformed;
 pub use scope::Scope;
-pub use writer::Writer;
+pub use writer::{Loaded, Writer};
 
 pub use ifo_api::Key;
 pub use ifo_engine::track::Write;
@@ -85,6 +85,8 @@ pub enum Stamp {
 }
 
 /// A change, as cursors deliver it. `before` and `after` are None where there was or is nothing.
+/// A change with neither changes no object: it gives a version that both sides of a watch
+/// can know to the ring, at the begin of a leader's term.
 #[derive(Clone, Debug)]
 pub struct Change {
     /// Version of the change.
@@ -96,15 +98,10 @@ pub struct Change {
 }
 
 impl Change {
-    /// Where the change is.
-    ///
-    /// # Panics
-    ///
-    /// If both sides are None: that changes nothing, and no cursor delivers it.
-    pub fn key(&self) -> &Key {
+    /// Where the change is; None for an empty one.
+    pub fn key(&self) -> Option<&Key> {
         let side = self.after.as_ref().or(self.before.as_ref());
-        side.expect("a change has an object before it or after it")
-            .key()
+        side.map(|entry| entry.key())
     }
 }
 
@@ -117,7 +114,7 @@ pub enum At {
     Exact(Rv),
 }
 
-/// The version asked for is not in the ring any more, or never was a version, or is
+/// The version asked for is not in the ring any more, or never was a version here, or is
 /// above the head (whoever asks for such a one waits for it first: [`Reader::reached`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("resourceVersion {asked} is gone; the oldest is {oldest}")]
@@ -147,6 +144,14 @@ pub enum Error {
         asked: Rv,
         /// The published version.
         head: Rv,
+    },
+    /// The next version is not reserved for this leader.
+    #[error("resourceVersion {next} is above {reserved}, up to which versions are reserved")]
+    NotReserved {
+        /// The version that the change would get.
+        next: Rv,
+        /// The highest that may be issued.
+        reserved: Rv,
     },
     /// The next version would not be below [`Rv::LIMIT`].
     #[error("there is no resourceVersion above {head}")]

@@ -23,11 +23,13 @@ const TRIES: usize = 3;
 /// them.
 pub(super) type Names = BTreeMap<Arc<str>, Arc<Entry>>;
 
-/// What the writer and the readers share. Nobody takes one of the two locks, the ring's
-/// and that of a part of the map, for writing while holding the other.
+/// What the writer and the readers share: one state and its history. Nobody takes one of the
+/// two locks, the ring's and that of a part of the map, for writing while holding the other.
 pub(super) struct Shared {
     pub map: DashMap<Arc<str>, Names>,
     pub len: AtomicUsize,
+    /// The published version.
+    pub head: watch::Sender<Rv>,
     ring: RwLock<Ring>,
 }
 
@@ -45,8 +47,21 @@ impl Shared {
         Self {
             map: DashMap::new(),
             len: AtomicUsize::new(0),
+            head: watch::Sender::new(start),
             ring: RwLock::new(Ring::new(bounds, start)),
         }
+    }
+
+    /// The published version.
+    pub(super) fn head(&self) -> Rv {
+        *self.head.borrow()
+    }
+
+    /// Ends the history: another state has taken the place of this one. Every cursor is
+    /// woken, and gets [`Gone`].
+    pub(super) fn retire(&self) {
+        self.ring_mut().retire();
+        self.head.send_modify(|_| {});
     }
 
     pub(super) fn ring(&self) -> RwLockReadGuard<'_, Ring> {
@@ -55,6 +70,15 @@ impl Shared {
 
     pub(super) fn ring_mut(&self) -> RwLockWriteGuard<'_, Ring> {
         self.ring.write().expect("nothing panics that holds it")
+    }
+
+    /// Puts an entry into the map.
+    pub(super) fn put(&self, entry: Arc<Entry>) {
+        let Key { namespace, name } = entry.key().clone();
+        let mut names = self.map.entry(namespace).or_default();
+        if names.insert(name, entry).is_none() {
+            self.len.fetch_add(1, Relaxed);
+        }
     }
 
     /// What the map has at `key`.
@@ -128,48 +152,62 @@ pub(super) fn undo(
 /// A shared view. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Reader {
-    shared: Arc<Shared>,
-    head: watch::Receiver<Rv>,
+    /// The state that counts now. [`Writer::rebuild`](super::Writer::rebuild) replaces it.
+    current: watch::Receiver<Arc<Shared>>,
 }
 
 impl Reader {
-    pub(super) fn new(shared: Arc<Shared>, head: watch::Receiver<Rv>) -> Self {
-        Self { shared, head }
+    pub(super) fn new(current: watch::Receiver<Arc<Shared>>) -> Self {
+        Self { current }
+    }
+
+    pub(super) fn shared(&self) -> Arc<Shared> {
+        self.current.borrow().clone()
     }
 
     /// The published version.
     pub fn head(&self) -> Rv {
-        *self.head.borrow()
+        self.shared().head()
     }
 
     /// The ring's lower boundary: a watch may start there, or at any later change.
     pub fn oldest(&self) -> Rv {
-        self.shared.ring().floor()
+        self.shared().ring().floor()
     }
 
     /// Waits until the published version is at least `rv`; false when `limit` ran out,
     /// or the writer is gone.
     pub async fn reached(&self, rv: Rv, limit: Duration) -> bool {
-        let mut head = self.head.clone();
-        let reached = head.wait_for(|&head| head >= rv);
-        matches!(tokio::time::timeout(limit, reached).await, Ok(Ok(_)))
+        let mut current = self.current.clone();
+        let reached = async {
+            loop {
+                let mut head = current.borrow_and_update().head.subscribe();
+                tokio::select! {
+                    reached = head.wait_for(|&head| head >= rv) => return reached.is_ok(),
+                    replaced = current.changed() => if replaced.is_err() {
+                        return false;
+                    },
+                }
+            }
+        };
+        tokio::time::timeout(limit, reached).await.unwrap_or(false)
     }
 
     /// The objects of `scope`, in the order of their keys, exactly as of the version
-    /// returned: for [`At::Exact`] that very one, which may lie between two changes.
+    /// returned: for [`At::Exact`] that very one.
     ///
     /// # Errors
     ///
-    /// [`Gone`] for an exact version below the ring's lower boundary, and for one above
-    /// the head: who wants that waits for it with [`Reader::reached`] first.
+    /// [`Gone`] for an exact version that the ring does not know: one that it has dropped,
+    /// one that was never the version of a change here, and one above the head (who wants
+    /// that waits for it with [`Reader::reached`] first).
     pub fn list(&self, scope: &Scope, at: At) -> Result<(Rv, Vec<Arc<Entry>>), Gone> {
         match at {
             At::Latest => Ok(self.latest(scope)),
             At::Exact(rv) => {
-                if rv > self.head() || rv < self.oldest() {
-                    return Err(self.shared.ring().gone(rv));
-                }
-                Ok((rv, self.state(scope, rv)?))
+                let shared = self.shared();
+                shared.check(rv)?;
+                Ok((rv, shared.state(scope, rv)?))
             }
         }
     }
@@ -187,23 +225,14 @@ impl Reader {
     ///
     /// [`Gone`] for any other version.
     pub fn follow(&self, rv: Rv, scope: Scope) -> Result<Cursor, Gone> {
-        let head = self.head();
-        let ring = self.shared.ring();
-        // A change above the head is in the ring before it is published.
-        if rv > head || !ring.knows(rv) {
-            return Err(ring.gone(rv));
-        }
-        Ok(Cursor::new(
-            self.shared.clone(),
-            self.head.clone(),
-            scope,
-            rv,
-        ))
+        let shared = self.shared();
+        shared.check(rv)?;
+        Ok(Cursor::new(shared, scope, rv))
     }
 
     /// How many objects there are.
     pub fn len(&self) -> usize {
-        self.shared.len.load(Relaxed)
+        self.shared().len.load(Relaxed)
     }
 
     /// Whether there is none.
@@ -213,42 +242,63 @@ impl Reader {
 
     /// Bytes that only the ring keeps in memory, as [`Bounds::bytes`] counts them.
     pub fn ring_bytes(&self) -> usize {
-        self.shared.ring().bytes()
+        self.shared().ring().bytes()
     }
 
     /// Age of the oldest change in the ring; zero if there is none.
     pub fn ring_age(&self) -> Duration {
-        self.shared.ring().age(clock::steady())
+        self.shared().ring().age(clock::steady())
     }
 
-    #[cfg(test)]
-    pub(super) fn shared(&self) -> &Shared {
-        &self.shared
+    fn latest(&self, scope: &Scope) -> (Rv, Vec<Arc<Entry>>) {
+        loop {
+            // It fails only if the index was rebuilt meanwhile.
+            if let Ok(found) = self.shared().latest(scope) {
+                return found;
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Whether `rv` is a version of this state, now or at some time that the ring remembers.
+    fn check(&self, rv: Rv) -> Result<(), Gone> {
+        let head = self.head();
+        let ring = self.ring();
+        // A change above the head is in the ring before it is published.
+        if rv > head || !ring.knows(rv) {
+            return Err(ring.gone(rv));
+        }
+        Ok(())
     }
 
     /// The state of `scope` at `rv`, a version from the lower boundary to the head.
     fn state(&self, scope: &Scope, rv: Rv) -> Result<Vec<Arc<Entry>>, Gone> {
-        let found = self.shared.scan(scope);
-        let old = self.shared.ring().old(scope, rv)?;
+        let found = self.scan(scope);
+        let old = self.ring().old(scope, rv)?;
         Ok(undo(rv, found, old))
     }
 
-    fn latest(&self, scope: &Scope) -> (Rv, Vec<Arc<Entry>>) {
+    /// The newest state.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`] if the state is retired.
+    fn latest(&self, scope: &Scope) -> Result<(Rv, Vec<Arc<Entry>>), Gone> {
         for _ in 0..TRIES {
             let head = self.head();
             if let Ok(found) = self.state(scope, head) {
-                return (head, found);
+                return Ok((head, found));
             }
         }
         // Nothing enters the ring or leaves it for so long. What the writer does to the
         // map meanwhile is in the ring already.
-        let ring = self.shared.ring();
+        let ring = self.ring();
         let head = self.head();
-        let found = self.shared.scan(scope);
-        let old = ring
-            .old(scope, head)
-            .expect("the lower boundary is not above the head, and neither moves down");
+        let found = self.scan(scope);
+        // The lower boundary is not above the head, and neither moves down.
+        let old = ring.old(scope, head)?;
         drop(ring);
-        (head, undo(head, found, old))
+        Ok((head, undo(head, found, old)))
     }
 }

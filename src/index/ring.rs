@@ -25,6 +25,8 @@ pub(super) struct Ring {
     bounds: Bounds,
     /// Whether somebody will trim it even if nothing is added.
     pub watched: bool,
+    /// Whether another history has taken its place.
+    retired: bool,
 }
 
 #[derive(Debug)]
@@ -50,7 +52,15 @@ impl Ring {
             bytes: 0,
             bounds,
             watched: false,
+            retired: false,
         }
+    }
+
+    /// Lets go of all changes. From now on every version is gone.
+    pub(super) fn retire(&mut self) {
+        self.retired = true;
+        self.slots.clear();
+        self.bytes = 0;
     }
 
     /// Adds a change, whose version is not below that of the last.
@@ -86,7 +96,7 @@ impl Ring {
 
     /// The changes after `rv`, if the ring still has all of them.
     pub(super) fn after(&self, rv: Rv) -> Result<impl Iterator<Item = &Change>, Gone> {
-        if rv < self.floor {
+        if rv < self.floor || self.retired {
             return Err(self.gone(rv));
         }
         let from = self.slots.partition_point(|slot| slot.change.rv <= rv);
@@ -105,6 +115,9 @@ impl Ring {
 
     /// Whether `rv` is the version of a change, or the lower boundary.
     pub(super) fn knows(&self, rv: Rv) -> bool {
+        if self.retired {
+            return false;
+        }
         let at = self.slots.partition_point(|slot| slot.change.rv < rv);
         rv == self.floor || self.slots.get(at).is_some_and(|slot| slot.change.rv == rv)
     }

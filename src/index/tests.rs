@@ -307,35 +307,32 @@ fn an_empty_index_is_listed_and_followed_from_its_first_version() {
 }
 
 #[test]
-fn versions_between_changes_are_listed_but_not_followed() {
+fn a_version_that_was_never_one_of_a_change_is_gone() {
     let (mut writer, reader) = index_from(&LAYOUT, MANY, Rv(10));
     for rv in [20, 30] {
         writer
             .commit(vec![put("a", "x", rv)], Stamp::Exact(Rv(rv)))
             .unwrap();
     }
-    let listed = |rv| reader.list(&Scope::All, At::Exact(Rv(rv)));
+    let listed = |rv| {
+        let listed = reader.list(&Scope::All, At::Exact(Rv(rv)));
+        listed.map(|(_, entries)| shown(&entries).len())
+    };
     let followed = |rv| {
-        reader
-            .follow(Rv(rv), Scope::All)
-            .map(|cursor| ready(cursor).len())
+        let followed = reader.follow(Rv(rv), Scope::All);
+        followed.map(|cursor| ready(cursor).len())
     };
-    let gone = |rv| Gone {
-        asked: Rv(rv),
-        oldest: Rv(10),
-    };
-    assert_eq!(listed(9).unwrap_err(), gone(9));
-    assert_eq!(listed(31).unwrap_err(), gone(31));
-    assert_eq!(
-        shown(&listed(29).unwrap().1),
-        [("a/x".into(), Rv(20), "20".into())]
-    );
-    assert_eq!(shown(&listed(19).unwrap().1), []);
-    for (rv, changes) in [(10, 2), (20, 1), (30, 0)] {
+    for (rv, objects, changes) in [(10, 0, 2), (20, 1, 1), (30, 1, 0)] {
+        assert_eq!(listed(rv), Ok(objects));
         assert_eq!(followed(rv), Ok(changes));
     }
     for rv in [0, 9, 11, 19, 29, 31] {
-        assert_eq!(followed(rv), Err(gone(rv)));
+        let gone = Gone {
+            asked: Rv(rv),
+            oldest: Rv(10),
+        };
+        assert_eq!(listed(rv), Err(gone));
+        assert_eq!(followed(rv), Err(gone));
     }
 }
 
@@ -408,32 +405,123 @@ fn a_batch_with_a_malformed_write_changes_nothing() {
     assert_eq!(ready(reader.follow(head, Scope::All).unwrap()).len(), 0);
 }
 
-#[test]
-fn versions_follow_the_clock_and_never_go_back() {
-    let start = Rv::of_clock(clock::now());
-    let (mut writer, _) = index(&LAYOUT, MANY);
-    assert!(writer.head() >= start);
-    let rv = writer.commit(vec![put("a", "x", 1)], Stamp::Mint).unwrap();
-    assert!(rv > start && rv <= Rv(Rv::of_clock(clock::now()).0 + 1));
+#[tokio::test(start_paused = true)]
+async fn versions_follow_the_steady_clock_from_the_start_of_the_term() {
+    let before = Rv::of_clock(clock::now());
+    let (writer, _) = index(&LAYOUT, MANY);
+    assert!(writer.head() >= before);
 
-    // A clock set back: the head is ahead of it.
-    let ahead = Rv(rv.0 + 3_600_000_000);
-    let (mut writer, _) = index_from(&LAYOUT, MANY, ahead);
+    let (mut writer, _) = index_from(&LAYOUT, MANY, Rv(1_000));
+    tokio::time::advance(Duration::from_millis(5)).await;
     let two = vec![put("a", "x", 1), put("a", "y", 1)];
-    assert_eq!(writer.commit(two, Stamp::Mint).unwrap(), Rv(ahead.0 + 2));
-    let past = writer.commit(vec![delete("a", "x")], Stamp::Exact(ahead));
-    assert!(matches!(past, Err(Error::NotAbove { asked, .. }) if asked == ahead));
-    let same = writer.commit(vec![], Stamp::Exact(writer.head()));
-    assert!(matches!(same, Err(Error::NotAbove { .. })));
+    assert_eq!(writer.needs(2), Rv(6_001));
+    assert_eq!(writer.commit(two, Stamp::Mint).unwrap(), Rv(6_001));
+    // More changes than microseconds.
+    let next = writer.commit(vec![delete("a", "x")], Stamp::Mint).unwrap();
+    assert_eq!(next, Rv(6_002));
+    for asked in [next, Rv(7)] {
+        let past = writer.commit(vec![delete("a", "y")], Stamp::Exact(asked));
+        assert!(matches!(past, Err(Error::NotAbove { asked: told, .. }) if told == asked));
+        assert!(matches!(writer.begin(asked), Err(Error::NotAbove { .. })));
+    }
 
-    // And one that is no use at all.
+    // A clock that is of no use.
     let before_1970 = Timestamp::UNIX_EPOCH - Duration::from_secs(1);
     assert_eq!(Rv::of_clock(before_1970), Rv(0));
     assert_eq!(Rv::of_clock(Timestamp::MAX), Rv(0));
 }
 
-#[test]
-fn versions_end_below_what_a_double_counts() {
+#[tokio::test(start_paused = true)]
+async fn a_term_begins_with_an_empty_change_and_issues_only_reserved_versions() {
+    let (mut writer, reader) = index_from(&LAYOUT, MANY, Rv(10));
+    writer
+        .commit(vec![put("a", "x", 1)], Stamp::Exact(Rv(20)))
+        .unwrap();
+    let other_namespace = reader.follow(Rv(20), Scope::Namespace("b".into())).unwrap();
+    writer.begin(Rv(1_000)).unwrap();
+    let marker = ready(other_namespace);
+    assert_eq!(marker.len(), 1);
+    assert_eq!((marker[0].rv, marker[0].key()), (Rv(1_000), None));
+    let (_, entries) = reader.list(&Scope::All, At::Exact(Rv(1_000))).unwrap();
+    assert_eq!(entries.len(), 1);
+    assert!(reader.follow(Rv(1_000), Scope::All).is_ok());
+
+    let change = || vec![put("a", "x", 2), put("a", "y", 2)];
+    let refused = |error| matches!(error, Err(Error::NotReserved { .. }));
+    assert!(
+        refused(writer.commit(change(), Stamp::Mint)),
+        "nothing is reserved yet"
+    );
+    writer.reserve(Rv(1_001));
+    assert!(
+        refused(writer.commit(change(), Stamp::Mint)),
+        "only one is reserved"
+    );
+    assert_eq!(
+        reader.head(),
+        Rv(1_000),
+        "nothing of the batch is committed"
+    );
+    writer.reserve(Rv(1_002));
+    assert_eq!(writer.commit(change(), Stamp::Mint).unwrap(), Rv(1_002));
+    writer.reserve(Rv(0));
+    assert!(refused(writer.commit(vec![delete("a", "x")], Stamp::Mint)));
+}
+
+#[tokio::test]
+async fn an_index_that_is_rebuilt_has_no_past_and_tells_every_cursor() {
+    let (mut writer, reader) = index_from(&LAYOUT, MANY, Rv(10));
+    for rv in [20, 30] {
+        writer
+            .commit(vec![put("a", "x", rv)], Stamp::Exact(Rv(rv)))
+            .unwrap();
+    }
+    let mut waiting = reader.follow(Rv(30), Scope::All).unwrap();
+    let waiting = tokio::spawn(async move { (waiting.next().await, waiting.next().await) });
+    let mut behind = reader.follow(Rv(20), Scope::All).unwrap();
+    let later = reader.clone();
+    let reached = tokio::spawn(async move { later.reached(Rv(40), Duration::from_hours(1)).await });
+    tokio::task::yield_now().await;
+
+    let object = |name: &str, rv| Loaded {
+        key: Key::new("b", name),
+        rv: Rv(rv),
+        json: format!(r#"{{"metadata":{{"name":"{name}","resourceVersion":"{rv}"}},"n":{rv}}}"#)
+            .into_bytes(),
+    };
+    let bad = Loaded {
+        json: b"no JSON".to_vec(),
+        ..object("z", 1)
+    };
+    assert!(writer.rebuild(Rv(25), [object("x", 5), bad]).is_err());
+    assert_eq!(reader.head(), Rv(30), "nothing has changed");
+    writer
+        .rebuild(Rv(25), [object("x", 5), object("y", 21)])
+        .unwrap();
+    assert_eq!((reader.oldest(), reader.head()), (Rv(25), Rv(25)));
+    let (rv, entries) = reader.list(&Scope::All, At::Latest).unwrap();
+    let x = ("b/x".to_owned(), Rv(5), "5".to_owned());
+    let y = ("b/y".to_owned(), Rv(21), "21".to_owned());
+    assert_eq!((rv, shown(&entries)), (Rv(25), vec![x, y]));
+    assert_eq!(reader.len(), 2);
+
+    let (first, second) = waiting.await.unwrap();
+    assert!(first.is_err() && second.is_err());
+    assert!(behind.next().await.is_err());
+    for gone in [10, 20, 30] {
+        assert!(reader.follow(Rv(gone), Scope::All).is_err());
+    }
+    assert!(!reached.is_finished());
+    let mut after = reader.follow(Rv(25), Scope::All).unwrap();
+    writer
+        .commit(vec![delete("b", "x")], Stamp::Exact(Rv(40)))
+        .unwrap();
+    assert_eq!(after.next().await.unwrap()[0].rv, Rv(40));
+    assert!(reached.await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn versions_end_below_what_a_double_counts() {
     let (mut writer, reader) = index_from(&LAYOUT, MANY, Rv(Rv::LIMIT.0 - 2));
     let last = writer.commit(vec![put("a", "x", 1)], Stamp::Mint).unwrap();
     assert_eq!(last, Rv(Rv::LIMIT.0 - 1));

@@ -6,49 +6,144 @@ use super::reader::Shared;
 use super::{Bounds, Change, Entry, Error, Key, Layout, Reader, Rv, Stamp, Write};
 use crate::clock;
 use dashmap::Entry as Slot;
-use jiff::{SignedDuration, Timestamp};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use tokio::sync::watch;
 
-/// How far another machine's clock may be ahead of ours for its versions to count.
-const AHEAD: SignedDuration = SignedDuration::from_hours(1);
-
 /// The only one that changes the index.
 #[derive(Debug)]
 pub struct Writer {
     shared: Arc<Shared>,
-    head: watch::Sender<Rv>,
+    current: watch::Sender<Arc<Shared>>,
     layout: &'static Layout,
-    /// Every version is above it.
-    floor: Rv,
+    bounds: Bounds,
+    numbering: Numbering,
+}
+
+/// The versions of one term: those of its leader.
+#[derive(Clone, Copy, Debug)]
+struct Numbering {
+    /// The first version of the term.
+    start: Rv,
+    /// When the term began. Versions follow the steady clock from there, since the time of
+    /// day may be set back.
+    since: Instant,
+    /// The highest version that may be issued.
+    reserved: Rv,
+}
+
+impl Numbering {
+    fn beginning(start: Rv) -> Self {
+        Self {
+            start,
+            since: clock::steady(),
+            reserved: Rv(Rv::LIMIT.0 - 1),
+        }
+    }
+
+    /// The version that the steady clock gives now.
+    fn now(&self) -> Rv {
+        let passed = u64::try_from(clock::since(self.since).as_micros()).unwrap_or(u64::MAX);
+        Rv(self.start.0.saturating_add(passed))
+    }
 }
 
 /// An empty index.
 pub(super) fn pair(layout: &'static Layout, bounds: Bounds, start: Rv) -> (Writer, Reader) {
-    let (head, published) = watch::channel(start);
     let shared = Arc::new(Shared::new(bounds, start));
+    let (current, read) = watch::channel(shared.clone());
     let writer = Writer {
-        shared: shared.clone(),
-        head,
+        shared,
+        current,
         layout,
-        floor: start,
+        bounds,
+        numbering: Numbering::beginning(start),
     };
-    (writer, Reader::new(shared, published))
+    (writer, Reader::new(read))
 }
 
 impl Writer {
-    /// Makes all versions to come be above `version`, which another index has issued. One
-    /// that no clock near ours can have made is ignored: it would use the versions up.
-    pub fn raise(&mut self, version: Rv) {
-        let ahead = clock::now().checked_add(AHEAD).unwrap_or(Timestamp::MAX);
-        if version <= Rv::of_clock(ahead) {
-            self.floor = self.floor.max(version);
-        } else {
-            tracing::warn!(%version, "a resourceVersion that is far ahead of the time is ignored");
+    /// Begins a term: commits an empty change at `start`, its marker, above which all
+    /// versions of the term are. Nothing may be issued before [`Writer::reserve`] says how far.
+    ///
+    /// # Errors
+    ///
+    /// If `start` is not above the head, or versions have run out. Nothing has changed then.
+    pub fn begin(&mut self, start: Rv) -> Result<(), Error> {
+        self.mark(start)?;
+        self.numbering = Numbering {
+            reserved: start,
+            ..Numbering::beginning(start)
+        };
+        Ok(())
+    }
+
+    /// Allows to issue versions up to `until`. Zero takes back what was allowed before.
+    pub fn reserve(&mut self, until: Rv) {
+        self.numbering.reserved = until;
+    }
+
+    /// The highest version that a batch of `changes` changes would get now.
+    pub fn needs(&self, changes: usize) -> Rv {
+        let next = self
+            .numbering
+            .now()
+            .max(Rv(self.head().0.saturating_add(1)));
+        let more = u64::try_from(changes).unwrap_or(u64::MAX).saturating_sub(1);
+        Rv(next.0.saturating_add(more))
+    }
+
+    /// Commits an empty change, which gives `rv` to the ring and no object.
+    ///
+    /// # Errors
+    ///
+    /// As [`Writer::begin`].
+    pub fn mark(&mut self, rv: Rv) -> Result<(), Error> {
+        above(rv, self.head())?;
+        let marker = Change {
+            rv,
+            before: None,
+            after: None,
+        };
+        let now = clock::steady();
+        self.shared.ring_mut().push(marker, now);
+        self.shared.head.send_replace(rv);
+        self.let_go(now);
+        Ok(())
+    }
+
+    /// Replaces everything by `objects` as of version `at`, which may be below the head.
+    /// Readers see the old state or the new one. Cursors on the old one get
+    /// [`Gone`](super::Gone), since no change leads from it to the new one.
+    ///
+    /// # Errors
+    ///
+    /// If JSON is malformed. Nothing has changed then.
+    pub fn rebuild(
+        &mut self,
+        at: Rv,
+        objects: impl IntoIterator<Item = Loaded>,
+    ) -> Result<(), Error> {
+        let shared = Arc::new(Shared::new(self.bounds, at));
+        for Loaded { key, rv, json } in objects {
+            let encoded = match Encoded::new(rv, &json, self.layout) {
+                Ok(encoded) => encoded,
+                Err(source) => return Err(Error::Malformed { key, source }),
+            };
+            let namespace = shared.map.get(&*key.namespace);
+            let namespace = namespace.map(|names| names.key().clone());
+            let key = Key {
+                namespace: namespace.unwrap_or(key.namespace),
+                name: key.name,
+            };
+            shared.put(Arc::new(encoded.pack(key)));
         }
+        let old = std::mem::replace(&mut self.shared, shared);
+        self.current.send_replace(self.shared.clone());
+        old.retire();
+        Ok(())
     }
 
     /// Applies the batch in order and publishes the last version, which it returns: the
@@ -80,7 +175,7 @@ impl Writer {
         for change in changes {
             self.apply(change);
         }
-        self.head.send_replace(last);
+        self.shared.head.send_replace(last);
         self.let_go(now);
         Ok(last)
     }
@@ -92,7 +187,7 @@ impl Writer {
 
     /// The published version.
     pub fn head(&self) -> Rv {
-        *self.head.borrow()
+        self.shared.head()
     }
 
     /// Drops from the ring what is too old at `now`. Each commit does this too; a timer
@@ -114,16 +209,15 @@ impl Writer {
         };
         ring.watched = true;
         drop(ring);
-        let (shared, head) = (Arc::downgrade(&self.shared), self.head.subscribe());
+        let shared = Arc::downgrade(&self.shared);
         runtime.spawn(async move {
             loop {
                 tokio::time::sleep(Bounds::YOUNG).await;
                 let Some(shared) = shared.upgrade() else {
                     return;
                 };
-                let head = *head.borrow();
                 let mut ring = shared.ring_mut();
-                ring.watched = ring.trim(clock::steady(), head);
+                ring.watched = ring.trim(clock::steady(), shared.head());
                 if !ring.watched {
                     return;
                 }
@@ -135,13 +229,7 @@ impl Writer {
     fn apply(&self, change: Change) {
         let Change { before, after, .. } = change;
         match (before, after) {
-            (_, Some(after)) => {
-                let Key { namespace, name } = after.key().clone();
-                let mut names = self.shared.map.entry(namespace).or_default();
-                if names.insert(name, after).is_none() {
-                    self.shared.len.fetch_add(1, Relaxed);
-                }
-            }
+            (_, Some(after)) => self.shared.put(after),
             (Some(before), None) => {
                 let Key { namespace, name } = before.key().clone();
                 // Namespaces come and go; an empty one takes no room.
@@ -159,6 +247,28 @@ impl Writer {
     }
 }
 
+/// An object of another index.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// Namespace and name.
+    pub key: Key,
+    /// Version of its last change.
+    pub rv: Rv,
+    /// All of it.
+    pub json: Vec<u8>,
+}
+
+/// Whether `asked` may be the version of the next change after `head`.
+fn above(asked: Rv, head: Rv) -> Result<(), Error> {
+    if asked <= head {
+        return Err(Error::NotAbove { asked, head });
+    }
+    if asked >= Rv::LIMIT {
+        return Err(Error::Exhausted { head });
+    }
+    Ok(())
+}
+
 /// A batch while it is worked out: the changes that it will make, and what lies where
 /// after them.
 struct Draft<'a> {
@@ -166,8 +276,9 @@ struct Draft<'a> {
     layout: &'static Layout,
     stamp: Stamp,
     head: Rv,
-    /// The least version that the clock allows.
+    /// The least version that the clock allows, and the highest that is reserved.
     clock: Rv,
+    reserved: Rv,
     changes: Vec<Change>,
     /// Where `changes` has the last word on a key.
     drafted: HashMap<Key, usize>,
@@ -177,17 +288,16 @@ struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     fn new(writer: &'a Writer, stamp: Stamp, head: Rv) -> Result<Self, Error> {
-        match stamp {
-            Stamp::Exact(asked) if asked <= head => return Err(Error::NotAbove { asked, head }),
-            Stamp::Exact(asked) if asked >= Rv::LIMIT => return Err(Error::Exhausted { head }),
-            _ => {}
+        if let Stamp::Exact(asked) = stamp {
+            above(asked, head)?;
         }
         Ok(Self {
             shared: &writer.shared,
             layout: writer.layout,
             stamp,
             head,
-            clock: Rv::of_clock(clock::now()).max(Rv(writer.floor.0 + 1)),
+            clock: writer.numbering.now(),
+            reserved: writer.numbering.reserved,
             changes: Vec::new(),
             drafted: HashMap::new(),
             namespaces: HashSet::new(),
@@ -219,8 +329,9 @@ impl<'a> Draft<'a> {
             },
         };
         let change = Change { rv, before, after };
-        self.drafted
-            .insert(change.key().clone(), self.changes.len());
+        if let Some(key) = change.key() {
+            self.drafted.insert(key.clone(), self.changes.len());
+        }
         self.changes.push(change);
         Ok(())
     }
@@ -234,6 +345,10 @@ impl<'a> Draft<'a> {
                 let next = self.clock.max(Rv(last.0.saturating_add(1)));
                 if next >= Rv::LIMIT {
                     return Err(Error::Exhausted { head: self.head });
+                }
+                if next > self.reserved {
+                    let reserved = self.reserved;
+                    return Err(Error::NotReserved { next, reserved });
                 }
                 Ok(next)
             }

@@ -350,8 +350,16 @@ impl Watcher {
     }
 
     /// One change as this watch's selector sees it: what comes to fit was added, what no
-    /// longer fits was deleted, with its last fitting content at the change's version.
+    /// longer fits was deleted, with its last fitting content at the change's version. An
+    /// empty change is a bookmark: from its version on, a client can go on at every replica.
     fn change(&mut self, change: &Change) -> Option<Bytes> {
+        if change.key().is_none() {
+            let mut line = Vec::new();
+            if self.course.bookmarks {
+                self.bookmark(change.rv, false, &mut line);
+            }
+            return Some(line.into());
+        }
         let fitting = |entry: &'_ Option<Arc<Entry>>| {
             let entry = entry.as_ref()?;
             self.selector.matches(entry).then(|| Arc::clone(entry))
