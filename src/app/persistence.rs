@@ -3,7 +3,7 @@
 use super::App;
 use crate::config::Common;
 use crate::observe::Connection;
-use crate::persist::{self, ClusterStore, Persist, Settings, Verdict};
+use crate::persist::{self, AtStop, ClusterStore, Persist, Settings, Verdict};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -30,6 +30,7 @@ impl App {
             metrics: self.metrics.persistence(),
             settled: self.settled.subscribe(),
             stop: self.shutdown.clone(),
+            at_stop: AtStop::WriteAll,
             verdict,
         };
         super::spawn(&mut self.last, "persistence", persist.run());

@@ -1,11 +1,31 @@
-//! Between the live object and the custom resource. Pure: the same live object always
-//! yields the same bytes, so whoever writes it again changes nothing.
+//! Converts live objects to custom resources and back. The functions are pure: the same live
+//! object always yields the same custom resource, whichever replica writes it.
 
+use super::store::Revision;
 use ifo_api::live::{self, Phase, State};
 use ifo_api::{LIVE_GROUP, VERSION, persisted};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
-use std::collections::BTreeMap;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Fields of a custom resource that an operation need not have, and the objects that they
+/// are in. A merge patch keeps a field that it does not mention, so it sets these to null.
+const OPTIONAL: [(&str, &[&str]); 3] = [
+    ("/spec", &["item"]),
+    ("/spec/subject", &["namespace", "uid", "ownerReferences"]),
+    (
+        "/status",
+        &[
+            "completed",
+            "detectedBy",
+            "subjectGeneration",
+            "message",
+            "progress",
+            "instance",
+        ],
+    ),
+];
 
 /// Longest name of an object (validation.DNS1123SubdomainMaxLength).
 const MAX_NAME: usize = 253;
@@ -141,27 +161,73 @@ pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperat
     })
 }
 
-/// The labels that we applied, as the object's managedFields tell; all of one that has
-/// never been applied. What others add is theirs: an apply does not remove it.
-pub(super) fn own_labels(cr: &persisted::InFlightOperation) -> Option<BTreeMap<String, String>> {
-    let labels = cr.metadata.labels.as_ref()?;
-    let mut entries = cr.metadata.managed_fields.iter().flatten();
-    let ours = entries.find(|entry| {
-        entry.manager.as_deref() == Some(super::FIELD_MANAGER)
-            && entry.operation.as_deref() == Some("Apply")
-            && entry.subresource.is_none()
+/// The JSON merge patch that changes a custom resource in the state `revision` to `cr`. It
+/// removes the labels `gone` and leaves alone what others have added.
+///
+/// The owner is left out: it is the same for the whole operation, and a merge patch would
+/// replace the whole list of owners.
+pub(super) fn merge_patch(
+    cr: &persisted::InFlightOperation,
+    revision: &Revision,
+    gone: &[String],
+) -> Value {
+    let mut patch = json!({"spec": cr.spec, "status": cr.status});
+    for (parent, fields) in OPTIONAL {
+        let parent = patch.pointer_mut(parent).and_then(Value::as_object_mut);
+        let parent = parent.expect("a custom resource of ours has a spec and a status");
+        for field in fields {
+            parent.entry(*field).or_insert(Value::Null);
+        }
+    }
+    let mut labels = json!(cr.metadata.labels.clone().unwrap_or_default());
+    for key in gone {
+        labels[key] = Value::Null;
+    }
+    patch["metadata"] = json!({
+        "uid": revision.uid,
+        "resourceVersion": revision.resource_version,
+        "labels": labels,
+        "annotations": cr.metadata.annotations,
     });
-    let Some(ours) = ours else {
-        return Some(labels.clone());
-    };
-    let fields = ours.fields_v1.as_ref().map(|fields| &fields.0);
-    let owned = fields.and_then(|fields| fields.pointer("/f:metadata/f:labels"));
-    let own: BTreeMap<String, String> = labels
-        .iter()
-        .filter(|(key, _)| owned.is_some_and(|owned| owned.get(format!("f:{key}")).is_some()))
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect();
+    patch
+}
+
+/// The labels that we set on `there` and that `wanted` does not have.
+pub(super) fn gone_labels(
+    there: &persisted::InFlightOperation,
+    wanted: &persisted::InFlightOperation,
+) -> Vec<String> {
+    let labels = |cr: &persisted::InFlightOperation| cr.metadata.labels.clone().unwrap_or_default();
+    let (mut gone, wanted) = (labels(there), labels(wanted));
+    let managed = managed_fields(there, "f:labels");
+    gone.retain(|key, _| managed.contains(key.as_str()) && !wanted.contains_key(key));
+    gone.into_keys().collect()
+}
+
+/// The labels that we set. If we did not create the object, for example since somebody has
+/// restored it from a backup, these are all its labels.
+pub(super) fn own_labels(cr: &persisted::InFlightOperation) -> Option<BTreeMap<String, String>> {
+    let mut own = cr.metadata.labels.clone()?;
+    if managed_fields(cr, "f:annotations").contains(persisted::LIVE_ANNOTATION) {
+        let managed = managed_fields(cr, "f:labels");
+        own.retain(|key, _| managed.contains(key.as_str()));
+    }
     (!own.is_empty()).then_some(own)
+}
+
+/// The keys of a map in the metadata that we set, according to managedFields. Release 0.1.0
+/// used server-side apply, so an object can have one entry for `Apply` and one for `Update`.
+fn managed_fields<'a>(cr: &'a persisted::InFlightOperation, map: &str) -> BTreeSet<&'a str> {
+    let entries = cr.metadata.managed_fields.iter().flatten();
+    let ours = entries.filter(|entry| {
+        entry.manager.as_deref() == Some(super::FIELD_MANAGER) && entry.subresource.is_none()
+    });
+    let fields = ours.filter_map(|entry| {
+        let metadata = entry.fields_v1.as_ref()?.0.get("f:metadata")?;
+        metadata.get(map)?.as_object()
+    });
+    let keys = fields.flat_map(|fields| fields.keys());
+    keys.filter_map(|key| key.strip_prefix("f:")).collect()
 }
 
 /// The last moment at which an operation is known to have been in its namespace: its end,
@@ -244,7 +310,8 @@ fn owners(subject: &live::Subject) -> Option<Vec<OwnerReference>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+    use kube::CustomResourceExt as _;
 
     fn live(namespace: Option<&str>, progress: Option<u8>) -> live::InFlightOperation {
         let mut object = json!({
@@ -357,32 +424,85 @@ mod tests {
         assert!(!is_outlived(&live(None, None), None));
     }
 
+    /// An entry of managedFields.
+    fn entry(manager: &str, operation: &str, metadata: &Value) -> ManagedFieldsEntry {
+        let entry = json!({
+            "manager": manager, "operation": operation, "fieldsType": "FieldsV1",
+            "apiVersion": "ifo.kubevirt.io/v1alpha1",
+            "fieldsV1": {"f:metadata": metadata, "f:status": {}},
+        });
+        serde_json::from_value(entry).unwrap()
+    }
+
     #[test]
     fn labels_of_others_are_not_ours() {
         let mut cr = to_cr(&live(Some("default"), None));
         let before = own_labels(&cr);
         assert_eq!(before, cr.metadata.labels);
-        let entry = |manager: &str, labels: serde_json::Value| {
-            let entry = json!({
-                "manager": manager, "operation": "Apply", "apiVersion": "ifo.kubevirt.io/v1alpha1",
-                "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": labels}},
-            });
-            serde_json::from_value(entry).unwrap()
-        };
-        let ours = json!({".": {}, "f:a": {}, "f:ifo.kubevirt.io/operation": {}, "f:gone": {}});
-        cr.metadata.managed_fields = Some(vec![
-            entry("somebody", json!({"f:team": {}})),
-            entry("ifo-persistence", ours),
-        ]);
+        let annotations = json!({".": {}, "f:ifo.kubevirt.io/live": {}});
+        let operation = json!({"f:annotations": annotations.clone(),
+            "f:labels": {".": {}, "f:ifo.kubevirt.io/operation": {}, "f:removed": {}}});
+        let others = entry("somebody", "Update", &json!({"f:labels": {"f:team": {}}}));
         let labels = cr.metadata.labels.as_mut().unwrap();
         labels.insert("team".to_owned(), "a".to_owned());
+        // Release 0.1.0 has applied one label, and a later release has set the other one.
+        cr.metadata.managed_fields = Some(vec![
+            others.clone(),
+            entry("ifo-persistence", "Apply", &operation),
+            entry(
+                "ifo-persistence",
+                "Update",
+                &json!({"f:labels": {"f:a": {}}}),
+            ),
+        ]);
         assert_eq!(own_labels(&cr), before);
+        let mut wanted = to_cr(&live(Some("default"), None));
+        assert_eq!(gone_labels(&cr, &wanted), [""; 0]);
+        wanted.metadata.labels.as_mut().unwrap().remove("a");
+        assert_eq!(gone_labels(&cr, &wanted), ["a"]);
         // Somebody has taken one of ours over, with another value.
-        cr.metadata.managed_fields.as_mut().unwrap()[1] = entry(
-            "ifo-persistence",
-            json!({"f:ifo.kubevirt.io/operation": {}}),
-        );
+        let operation = entry("ifo-persistence", "Apply", &operation);
+        cr.metadata.managed_fields = Some(vec![others.clone(), operation]);
         assert_ne!(own_labels(&cr), before);
+        assert_eq!(gone_labels(&cr, &wanted), [""; 0]);
+        // Somebody else has created it, and we have changed its status.
+        let status = entry("ifo-persistence", "Update", &json!({}));
+        cr.metadata.managed_fields = Some(vec![others, status]);
+        assert_eq!(own_labels(&cr), cr.metadata.labels);
+        assert_eq!(gone_labels(&cr, &wanted), [""; 0]);
+    }
+
+    #[test]
+    fn a_merge_patch_sets_or_removes_every_field_of_the_crd() {
+        let mut minimal = live(Some("default"), None);
+        minimal.spec.item = None;
+        minimal.spec.subject.namespace = None;
+        minimal.spec.subject.uid = None;
+        minimal.spec.subject.owner_references.clear();
+        minimal.status.detected_by.clear();
+        minimal.status.message.clear();
+        minimal.status.subject_generation = None;
+        minimal.status.instance = None;
+        let revision = Revision {
+            uid: uuid::Uuid::from_u128(7),
+            resource_version: "42".into(),
+        };
+        let patch = merge_patch(&to_cr(&minimal), &revision, &["b".to_owned()]);
+        let crd = serde_json::to_value(persisted::InFlightOperation::crd()).unwrap();
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        for path in ["/spec", "/spec/subject", "/status"] {
+            let properties = path.replace('/', "/properties/") + "/properties";
+            let properties = schema.pointer(&properties).unwrap().as_object().unwrap();
+            let sent = patch.pointer(path).unwrap().as_object().unwrap();
+            assert!(properties.keys().eq(sent.keys()), "{path}: {sent:?}");
+        }
+        assert_eq!(patch["status"]["progress"], Value::Null);
+        assert_eq!(patch["metadata"]["uid"], revision.uid.to_string());
+        assert_eq!(patch["metadata"]["resourceVersion"], "42");
+        let labels = json!({"ifo.kubevirt.io/operation": "Migrating", "a": "b", "b": null});
+        assert_eq!(patch["metadata"]["labels"], labels);
+        // The list of owners can have those that somebody else has added.
+        assert!(patch["metadata"].get("ownerReferences").is_none());
     }
 
     #[test]

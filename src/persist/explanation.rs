@@ -47,14 +47,15 @@ impl fmt::Display for Explanation {
                 let fields = fields.join(", ");
                 write!(f, "the kube-apiserver answers {code}, about {fields}")
             }
-            Self::Garbled(fault) => write!(f, "no list: {fault}"),
+            Self::Garbled(fault) => write!(f, "the answer cannot be decoded: {fault}"),
             Self::Connection(error) => f.write_str(error),
         }
     }
 }
 
-/// The code and the fields that a Status is about; and whether it is about the object's uid.
-/// Its message quotes the object, and is for those who debug.
+/// Returns the code and the fields that a Status is about, and whether it says that the
+/// object of the request does not exist or has another uid. The message of a Status quotes
+/// the object, so it is logged at the debug level only.
 pub(super) fn status(code: StatusCode, body: &[u8]) -> (Explanation, bool) {
     #[derive(Deserialize)]
     struct Status {
@@ -64,6 +65,8 @@ pub(super) fn status(code: StatusCode, body: &[u8]) -> (Explanation, bool) {
     }
     #[derive(Deserialize)]
     struct Details {
+        #[serde(default)]
+        name: String,
         #[serde(default)]
         causes: Vec<Cause>,
     }
@@ -78,11 +81,20 @@ pub(super) fn status(code: StatusCode, body: &[u8]) -> (Explanation, bool) {
     let message: String = status.message.chars().take(500).collect();
     tracing::debug!(%code, message, "an answer to persistence");
     let causes = || status.details.iter().flat_map(|details| &details.causes);
-    let about_uid = causes().any(|cause| cause.field == "metadata.uid");
+    // If the CRD is missing, the answer 404 names no object.
+    let names_object = status
+        .details
+        .as_ref()
+        .is_some_and(|it| !it.name.is_empty());
+    let is_gone = match code {
+        StatusCode::NOT_FOUND => names_object,
+        StatusCode::UNPROCESSABLE_ENTITY => causes().any(|cause| cause.field == "metadata.uid"),
+        _ => false,
+    };
     let fields = causes().map(|cause| path(&cause.field));
     let fields: BTreeSet<String> = fields.filter(|field| !field.is_empty()).collect();
     let fields = fields.into_iter().take(MAX_FIELDS).collect();
-    (Explanation::Answer(code, fields), about_uid)
+    (Explanation::Answer(code, fields), is_gone)
 }
 
 /// The part of a cause's field that names a field of ours: a key of a map, which stands in

@@ -1,4 +1,5 @@
-//! What of an operation is worth a write: a small value to compare instead of objects.
+//! The part of an operation whose changes are written, as hashes: a small value to compare
+//! instead of whole objects.
 
 use super::convert;
 use crate::index::Entry;
@@ -8,26 +9,25 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use std::hash::{DefaultHasher, Hasher as _};
 
-/// What an operation looks like, in so far as a change of it is written.
+/// What an operation looks like. If this changes, the custom resource is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Look {
-    /// Whether it is over.
+    /// Whether the operation is completed.
     pub phase: Phase,
-    /// Whether it is no longer detected, but not over either.
+    /// Whether the operation is no longer detected, but not completed either.
     pub settling: bool,
-    /// Everything else that a person would call a change.
+    /// Hash of all fields that count.
     pub digest: u64,
-    /// What it is an operation of: subject, operation and item. There is one at a time.
-    pub identity: u64,
+    /// Hash of the keys of the labels. If these change, some may have to be removed.
+    pub labels: u64,
 }
 
 impl Look {
-    /// Of a custom resource as it is, or as it is to be.
+    /// The look of a custom resource. None if it has no status.
     ///
-    /// Left out are `lastDetected`, `subjectGeneration` and the conditions: they change
-    /// along with what is not left out, or on their own with every gap in a watch, and
-    /// then for all operations at once. So would `startTimeSource`, with a restart. And so
-    /// is what others put on a custom resource: writing it again does not remove that.
+    /// These do not count: `lastDetected`, `subjectGeneration` and the conditions, because a
+    /// gap in a watch changes them for all operations at once; `startTimeSource`, because a
+    /// restart changes it; and what others add, because a write does not remove it.
     pub fn of(cr: &persisted::InFlightOperation) -> Option<Self> {
         let status = cr.status.as_ref()?;
         let mut shown = serde_json::to_value(status).ok()?;
@@ -42,17 +42,13 @@ impl Look {
         let annotations = cr.metadata.annotations.as_ref();
         let place = annotations.and_then(|all| all.get(persisted::LIVE_ANNOTATION));
         let labels = convert::own_labels(cr);
-        let bytes = serde_json::to_vec(&(&cr.spec, labels, place, shown)).ok()?;
-        let subject = &cr.spec.subject;
+        let keys: Vec<&String> = labels.iter().flatten().map(|(key, _)| key).collect();
+        let bytes = serde_json::to_vec(&(&cr.spec, &labels, place, shown)).ok()?;
         Some(Self {
             phase: status.phase,
             settling: status.state == State::Settling,
             digest: hash(&bytes),
-            identity: hash(&(
-                (&subject.api_version, &subject.kind),
-                (&subject.namespace, &subject.name, &subject.uid),
-                (&cr.spec.operation, &cr.spec.item),
-            )),
+            labels: hash(&keys),
         })
     }
 }
@@ -63,40 +59,29 @@ fn hash(of: &impl std::hash::Hash) -> u64 {
     hasher.finish()
 }
 
-/// When the operation of an object of the index started, and when it was over if it is.
-pub(super) fn span(entry: &Entry) -> Option<(Timestamp, Option<Timestamp>)> {
+/// When the operation in the index was completed. None while it is active.
+pub(super) fn completed(entry: &Entry) -> Option<Timestamp> {
     #[derive(Deserialize)]
     struct Object {
-        metadata: Metadata,
         status: Status,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Metadata {
-        creation_timestamp: Timestamp,
     }
     #[derive(Deserialize)]
     struct Status {
         completed: Option<Timestamp>,
     }
     let object: Object = serde_json::from_slice(entry.open().json()).ok()?;
-    Some((object.metadata.creation_timestamp, object.status.completed))
+    object.status.completed
 }
 
-/// When the operation of an object of the index was over.
-pub(super) fn completed(entry: &Entry) -> Option<Timestamp> {
-    span(entry)?.1
-}
-
-/// The name of the custom resource for an object of the index, and the look it is to have.
-/// None for what is no operation, which the index never holds.
+/// The name and the look of the custom resource for an operation in the index. None if the
+/// entry is not an operation: the index holds no such entry.
 pub(super) fn of_entry(entry: &Entry) -> Option<(String, Look)> {
     let cr = cr_of(entry)?;
     let look = Look::of(&cr)?;
     Some((cr.metadata.name?, look))
 }
 
-/// The custom resource for an object of the index.
+/// The custom resource for an operation in the index.
 pub(super) fn cr_of(entry: &Entry) -> Option<persisted::InFlightOperation> {
     let live: live::InFlightOperation = serde_json::from_slice(entry.open().json()).ok()?;
     Some(convert::to_cr(&live))

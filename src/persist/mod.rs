@@ -1,18 +1,18 @@
-//! Optional: operations as real custom resources. Enters: the index, by a cursor like any
-//! watcher's. Leaves: two writes for an ordinary operation, by server-side apply.
+//! Optional: writes operations as custom resources. Enters: the index, through a cursor.
+//! Leaves: two writes for an ordinary operation.
 //!
 //! ```text
-//! index ──Cursor──▶ queue: newest state of each, what is written ──▶ store ──▶ kube-apiserver
-//!           │                ▲                                          │
-//!           └ off the ring:  └──────── how it went · a list, compared ──┘
-//!             list, go on
+//! index ──Cursor──▶ queue: wanted and stored state of each ──▶ store ──▶ kube-apiserver
+//!           │                ▲                                     │
+//!           └ off the ring:  └─────── results · lists, compared ───┘
+//!             list, follow again
 //! ```
 //!
-//! Nothing waits for it: when the kube-apiserver is slow or away, the queue holds one small
-//! record for each operation, and serving goes on. What is written is a function of the live
-//! object, name included, so a retry, a second replica and a restart change nothing. At the
-//! start, after trouble and every ten minutes what is in the cluster is listed and compared,
-//! so that nothing is left behind by whoever was killed.
+//! Serving never waits for persistence. While the kube-apiserver is slow or unavailable, the
+//! queue holds one small record for each operation. Only the leader writes, and every write
+//! is conditional on the state that was last read or written, so a late write of a previous
+//! leader changes nothing. At the start, 65 s later, after trouble and every ten minutes, the
+//! custom resources are listed and compared with the index.
 
 mod convert;
 mod explanation;
@@ -23,14 +23,12 @@ mod store;
 mod verdict;
 
 #[cfg(test)]
-mod simulation;
-#[cfg(test)]
 mod tests;
 
 pub use convert::{ended, from_cr, is_outlived, name_of, to_cr};
 pub use explanation::Explanation;
-pub use queue::{Settings, Unread};
-pub use store::{ClusterStore, FIELD_MANAGER, Failure, NamespacePage, Page, Store};
+pub use queue::{AtStop, Settings, Unread};
+pub use store::{ClusterStore, FIELD_MANAGER, Failure, NamespacePage, Page, Revision, Store};
 pub use verdict::{Verdict, keep_condition};
 
 use crate::clock;
@@ -39,10 +37,9 @@ use crate::telemetry::PersistenceMetrics;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
-use ifo_api::live::{Phase, State};
+use ifo_api::live::Phase;
 use ifo_api::persisted::InFlightOperation;
 use jiff::Timestamp;
-use kube::ResourceExt as _;
 use look::Look;
 use queue::{Done, Found, Job, Next, Queue, Task};
 use std::collections::{HashMap, HashSet};
@@ -51,12 +48,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 use verdict::Judge;
-
-/// How long the queue may take to empty itself when the server stops. With the 5 s before
-/// it, well within the 30 s that a Pod has.
-const DRAIN: Duration = Duration::from_secs(10); // As `Persist::stop` says.
 
 /// How often the metrics of the queue are brought up to date: it is counted for that.
 const MEASURE: Duration = Duration::from_secs(1);
@@ -74,14 +66,16 @@ pub struct Persist {
     /// Set once the index holds all that it should after the start, but for operations of
     /// the rule sets that are named; what it does not hold then is over.
     pub settled: watch::Receiver<Option<Arc<Unread>>>,
-    /// Ends it, once what waits has been written or 10 s have passed.
+    /// Ends it, as `at_stop` says.
     pub stop: CancellationToken,
+    /// What happens to the writes that wait then.
+    pub at_stop: AtStop,
     /// Tells whether writes succeed.
     pub verdict: watch::Sender<Verdict>,
 }
 
-/// The name of what was written, how it went, and by which verb, if it was.
-type Writing = BoxFuture<'static, (Arc<str>, Option<&'static str>, Result<Done, Failure>)>;
+/// The name of the custom resource, and the result of the job.
+type Writing = BoxFuture<'static, (Arc<str>, Result<Done, Failure>)>;
 /// Namespaces, each held once.
 type Places = HashSet<Arc<str>>;
 type Listing = BoxFuture<'static, Result<Vec<Found>, Failure>>;
@@ -156,10 +150,14 @@ impl Persist {
                     // Off the ring: compare and go on.
                     Err(_) => waits.cursor = self.catch_up(&mut queue),
                 },
-                Some((name, verb, result)) = waits.writes.next() => {
+                Some((name, result)) = waits.writes.next() => {
                     queue.done(&name, &result, Instant::now());
-                    self.written(&name, verb, &result);
-                    judge.written(result.as_ref().err(), queue.is_refused());
+                    self.written(&name, &result);
+                    match &result {
+                        // That a read succeeds does not mean that writes do.
+                        Ok(Done::Read(_)) => judge.listed(None, false),
+                        _ => judge.written(result.as_ref().err(), queue.is_refused()),
+                    }
                 }
                 found = listed(&mut waits.listing) => {
                     let now = Instant::now();
@@ -177,9 +175,13 @@ impl Persist {
                 }
                 unread = settled(&mut self.settled) => queue.settle(unread, Instant::now()),
                 () = self.stop.cancelled(), if until.is_none() => {
+                    // The last changes before the stop belong to what is written.
+                    while let Some(Ok(changes)) = waits.cursor.next().now_or_never() {
+                        follow(&mut queue, &changes);
+                    }
                     let now = Instant::now();
-                    queue.drain(now);
-                    until = Some(now + DRAIN);
+                    queue.stop(self.at_stop, now);
+                    until = Some(now + self.at_stop.limit());
                 }
                 () = sleep_until(wake) => {
                     if measure.at == wake {
@@ -190,9 +192,11 @@ impl Persist {
             measure.soon();
         }
         let left = queue.backlog(Instant::now()).length;
-        if left > 0 {
+        if left > 0 && self.at_stop == AtStop::WriteAll {
             tracing::warn!(left, "not every operation could be written before the end");
         }
+        // The next leader has the queue now.
+        self.metrics.backlog(0, None);
     }
 
     /// Tells the queue of everything that is there, and follows from then on.
@@ -224,13 +228,11 @@ impl Persist {
         }
     }
 
-    fn written(&self, name: &str, verb: Option<&'static str>, result: &Result<Done, Failure>) {
+    fn written(&self, name: &str, result: &Result<Done, Failure>) {
         match result {
-            Ok(_) => {
-                if let Some(verb) = verb {
-                    self.metrics.written(verb);
-                }
-            }
+            Ok(Done::Written(..)) => self.metrics.written("apply"),
+            Ok(Done::Deleted) => self.metrics.written("delete"),
+            Ok(Done::Read(_)) => {}
             Err(failure) => {
                 self.metrics.failed(failure.reason());
                 // What is about one object; the judge speaks of the rest.
@@ -267,65 +269,86 @@ fn follow(queue: &mut Queue, changes: &[Change]) {
 fn write(store: Arc<dyn Store>, job: Job) -> Writing {
     async move {
         let Job { name, task } = job;
-        let (verb, result) = match task {
-            Task::Apply { entry, look, uid } => {
-                (Some("apply"), apply(&*store, &entry, look, uid).await)
-            }
-            Task::End { doubled } => match end(&*store, &name, doubled).await {
-                Ok((verb, done)) => (verb, Ok(done)),
-                Err(failure) => (None, Err(failure)),
-            },
-            Task::Delete { uid } => {
-                let deleted = store.delete(&name, uid).await;
-                (Some("delete"), deleted.map(|()| Done::Absent))
-            }
-        };
-        (name, verb, result)
+        let result = perform(&*store, &name, task).await;
+        (name, result)
     }
     .boxed()
 }
 
-async fn apply(
-    store: &dyn Store,
-    entry: &Entry,
-    look: Look,
-    uid: Option<Uuid>,
-) -> Result<Done, Failure> {
-    let cr = look::cr_of(entry);
-    let mut cr = cr.ok_or_else(|| Failure::Invalid("the index holds no operation".into()))?;
-    cr.metadata.uid = uid.map(|uid| uid.to_string());
-    let uid = store.apply(&cr).await?;
-    Ok(Done::Applied(look, uid))
+async fn perform(store: &dyn Store, name: &str, task: Task) -> Result<Done, Failure> {
+    match task {
+        Task::Create { entry, look } => {
+            let revision = store.create(&wanted(&entry)?).await?;
+            Ok(Done::Written(look, revision))
+        }
+        Task::Change {
+            entry,
+            look,
+            revision,
+            relabels,
+        } => {
+            let wanted = wanted(&entry)?;
+            let gone = if relabels {
+                let there = store.get(name).await?;
+                let there = there.ok_or_else(|| Failure::Conflict("it is gone".into()))?;
+                convert::gone_labels(&there, &wanted)
+            } else {
+                Vec::new()
+            };
+            let patch = convert::merge_patch(&wanted, &revision, &gone);
+            let revision = store.patch(name, &patch).await?;
+            Ok(Done::Written(look, revision))
+        }
+        Task::End => end(store, name).await,
+        Task::Delete { revision } => {
+            store.delete(name, &revision).await?;
+            Ok(Done::Deleted)
+        }
+        Task::Read { entry } => {
+            let Some(cr) = store.get(name).await? else {
+                return Ok(Done::Read(None));
+            };
+            let state = state_of(&cr);
+            let Some(entry) = entry else {
+                return Ok(Done::Read(state));
+            };
+            let wanted = wanted(&entry)?;
+            let live_uid = |cr: &InFlightOperation| Some(cr.status.as_ref()?.live_uid.clone());
+            let state = state.filter(|_| live_uid(&cr) == live_uid(&wanted));
+            let other = || Failure::Invalid("another object has its name".into());
+            state.map(|it| Done::Read(Some(it))).ok_or_else(other)
+        }
+    }
 }
 
-/// Writes the end of what nobody saw the end of, unless it is written or gone by now; of one
-/// that is there twice (`doubled`) none, and it goes.
-async fn end(
-    store: &dyn Store,
-    name: &str,
-    doubled: bool,
-) -> Result<(Option<&'static str>, Done), Failure> {
-    let Some(cr) = store.get(name).await? else {
-        return Ok((None, Done::Absent));
+/// Writes the end of an operation that ended unobserved, if its custom resource is Active.
+async fn end(store: &dyn Store, name: &str) -> Result<Done, Failure> {
+    let cr = store.get(name).await?;
+    let Some((cr, (look, revision))) = cr.and_then(|cr| state_of(&cr).map(|it| (cr, it))) else {
+        return Ok(Done::Read(None));
     };
-    if let Some(look) = Look::of(&cr).filter(|look| look.phase == Phase::Completed) {
-        let uid = cr.uid().and_then(|uid| uid.parse().ok());
-        return Ok((None, Done::Applied(look, uid)));
+    let ended = convert::ended(&cr, clock::now());
+    let ended = ended.and_then(|ended| Some((Look::of(&ended)?, ended)));
+    match ended.filter(|_| look.phase == Phase::Active) {
+        Some((look, ended)) => {
+            let patch = convert::merge_patch(&ended, &revision, &[]);
+            let revision = store.patch(name, &patch).await?;
+            Ok(Done::Written(look, revision))
+        }
+        None => Ok(Done::Read(Some((look, revision)))),
     }
-    if doubled {
-        let uid = cr.uid().and_then(|uid| uid.parse().ok());
-        store.delete(name, uid).await?;
-        return Ok((Some("delete"), Done::Absent));
-    }
-    let ended = convert::ended(&cr, clock::now())
-        .and_then(|ended| Some((Look::of(&ended)?, ended)))
-        .ok_or_else(|| Failure::Invalid("it is not one of ours any more".into()))?;
-    let (look, mut ended) = ended;
-    // Another server may have seen how it ended, and say so in this very moment.
-    ended.metadata.uid = cr.metadata.uid;
-    ended.metadata.resource_version = cr.metadata.resource_version;
-    let uid = store.apply(&ended).await?;
-    Ok((Some("apply"), Done::Applied(look, uid)))
+}
+
+/// The state of a custom resource. None if it is not ours.
+fn state_of(cr: &InFlightOperation) -> Option<(Look, Revision)> {
+    convert::from_cr(cr)?;
+    Some((Look::of(cr)?, Revision::of(&cr.metadata)?))
+}
+
+/// The custom resource as the index has the operation.
+fn wanted(entry: &Entry) -> Result<InFlightOperation, Failure> {
+    let none = || Failure::Invalid("the index holds no operation".into());
+    look::cr_of(entry).ok_or_else(none)
 }
 
 /// What is in the cluster, page by page, and nothing kept of it but what decides.
@@ -384,7 +407,7 @@ async fn since(
     }
 }
 
-/// None for one that is not ours: it is left alone.
+/// None if the custom resource is not ours: it is left alone.
 fn found(cr: &InFlightOperation, places: &mut Places) -> Option<Found> {
     let live = convert::from_cr(cr)?;
     let namespace = live.spec.subject.namespace.as_deref();
@@ -404,13 +427,10 @@ fn found(cr: &InFlightOperation, places: &mut Places) -> Option<Found> {
     if !rule_sets.contains(&live.spec.rule_set) {
         rule_sets.push(live.spec.rule_set);
     }
-    let own_uid = cr.metadata.uid.as_deref();
     Some(Found {
         name: name.into(),
-        uid: own_uid.and_then(|uid| Uuid::parse_str(uid).ok()),
+        revision: Revision::of(&cr.metadata)?,
         look: Look::of(cr)?,
-        started: live.metadata.creation_timestamp?.0,
-        settling: (live.status.state == State::Settling).then_some(live.status.last_detected.0),
         completed: live.status.completed.map(|time| time.0),
         place,
         outlived: false,

@@ -1,13 +1,13 @@
-//! What is still to be written, when, and in which order. Enters: the newest state of each
-//! operation, what is in the cluster, how writes went, the time. Leaves: the next write.
+//! The queue of writes. Enters: the newest state of each operation, lists of the custom
+//! resources, results of writes, the time. Leaves: the next write.
 //!
-//! It holds one small record for each operation of the index and for each custom resource
-//! in the cluster, however many changes there were: a record says what is wanted and what
-//! was written last, and there is something to write as long as the two differ.
+//! The queue holds one small record for each operation in the index and for each custom
+//! resource in the cluster, however many changes there were. A record has the wanted state
+//! and the stored state. If the two differ, a write is due.
 
 use super::look::{self, Look};
 use super::pace::{self, Pace};
-use super::store::Failure;
+use super::store::{Failure, Revision};
 use crate::clock;
 use crate::index::Entry;
 use ifo_api::live::Phase;
@@ -17,7 +17,6 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
-use uuid::Uuid;
 
 mod orphans;
 mod outcomes;
@@ -25,26 +24,30 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-use record::{Fate, Plan, Record, Wanted, Written};
+use record::{Plan, Record, Stored, Wanted};
 
 /// Writes under way at once. At 20 ms for a write, more than the rate needs.
 const CONCURRENCY: usize = 4;
 
-/// How often what is in the cluster is compared with what is in the index: that finds what
-/// others deleted, and what another replica left behind when it ended.
+/// How often the custom resources are listed and compared with the index. A comparison
+/// finds those that others have deleted or changed.
 const COMPARE_EVERY: Duration = Duration::from_mins(10);
 
-/// How long a custom resource without a live object is looked at before anything is done
-/// about it: another replica may have seen its operation a moment earlier.
+/// How long an orphan is left alone after a comparison found it. The previous leader may have
+/// read the subject from a kube-apiserver that is ahead of the one that this leader reads
+/// from. Then this leader detects the same operation a moment later.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// When to compare once more after all targets have been read: by then another replica
-/// that was going has gone, and what it wrote last is there.
-const COMPARE_AGAIN: Duration = Duration::from_mins(1);
+/// How long after the targets have been read the second comparison is. The previous leader
+/// may have sent a creation just before it lost the Lease. The kube-apiserver ends requests
+/// after 60 s, so 5 s later such a late creation has either landed or failed.
+const COMPARE_AGAIN: Duration = Duration::from_secs(65);
 
-/// When to compare once more if something is found that may be there twice: by then another
-/// server that goes on has deleted the one that it does not know.
-const COMPARE_SOON: Duration = Duration::from_secs(30);
+/// An operation that was completed longer than this before the queue existed, and has no
+/// custom resource, was written and then deleted by somebody. A later one may not have been
+/// written by the previous leader. The time is that between two comparisons, so it is longer
+/// than a kube-apiserver usually needs to restart.
+const OLD: Duration = COMPARE_EVERY;
 
 /// Deletions of what may be there or not, since its write was not answered. More are not
 /// kept: a comparison finds those that are there.
@@ -76,7 +79,29 @@ pub struct Settings {
     pub retain_max: usize,
 }
 
-/// What is to be done.
+/// What happens to the writes that wait when the server stops or hands over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtStop {
+    /// Write all of them, for at most 10 s. This is for a server that runs alone.
+    WriteAll,
+    /// Send no more writes, and wait for those that were sent, for at most 500 ms. The next
+    /// leader does the rest.
+    HandOver,
+}
+
+impl AtStop {
+    /// How long it may take.
+    pub(super) fn limit(self) -> Duration {
+        match self {
+            // With the 5 s before it, this is well within the 30 s that a Pod has.
+            Self::WriteAll => Duration::from_secs(10),
+            // No replica writes meanwhile, so this is a part of the failover time.
+            Self::HandOver => Duration::from_millis(500),
+        }
+    }
+}
+
+/// One or two requests about one custom resource.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     /// Name of the custom resource.
@@ -86,26 +111,33 @@ pub(super) struct Job {
 
 #[derive(Clone, Debug)]
 pub(super) enum Task {
-    /// Apply what the index has; with a uid, only to the one with that uid.
-    Apply {
+    /// Create it as the index has it.
+    Create { entry: Arc<Entry>, look: Look },
+    /// Change this state of it to what the index has. With `relabels`, the keys of its labels
+    /// differ: read it first, to find those that are to be removed.
+    Change {
         entry: Arc<Entry>,
         look: Look,
-        uid: Option<Uuid>,
+        revision: Revision,
+        relabels: bool,
     },
-    /// Read it, and apply it as one that ended while nobody looked, unless it is over. With
-    /// `doubled`, the operation is known under another name: delete it, unless it is over.
-    End { doubled: bool },
-    /// Delete it; with a uid, only the one with that uid.
-    Delete { uid: Option<Uuid> },
+    /// Read it. If it is Active, change it to an operation that ended unobserved.
+    End,
+    /// Delete it if it is in this state.
+    Delete { revision: Revision },
+    /// Read it. With an entry, it must be the custom resource of that operation.
+    Read { entry: Option<Arc<Entry>> },
 }
 
-/// How it went.
-#[derive(Clone, Debug)]
+/// The result of a job that succeeded.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Done {
-    /// It has this look and this uid now.
-    Applied(Look, Option<Uuid>),
-    /// It is not there.
-    Absent,
+    /// It was created or changed, and is in this state now.
+    Written(Look, Revision),
+    /// It was deleted, or was gone already.
+    Deleted,
+    /// It was read and not written. None if it does not exist or is not ours.
+    Read(Option<(Look, Revision)>),
 }
 
 /// What to do next.
@@ -123,11 +155,8 @@ pub(super) enum Next {
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub name: Arc<str>,
-    pub uid: Option<Uuid>,
+    pub revision: Revision,
     pub look: Look,
-    pub started: Timestamp,
-    /// Since when it was not detected any more, if it was settling.
-    pub settling: Option<Timestamp>,
     pub completed: Option<Timestamp>,
     /// The namespace of its subject, and when it was last seen there.
     pub place: Option<(Arc<str>, Timestamp)>,
@@ -159,8 +188,6 @@ pub(super) struct Queue {
     refused: HashSet<Arc<str>>,
     /// Those to delete that may not even be there.
     doubtful: HashSet<Arc<str>>,
-    /// Those that the last comparison took for doubles, if the next one finds them too.
-    suspects: HashSet<Arc<str>>,
     writing: usize,
     /// When to compare next; None while a comparison is under way.
     compare_at: Option<Instant>,
@@ -176,7 +203,7 @@ pub(super) struct Queue {
     refusals: u32,
     /// Lists that were refused in a row.
     unlisted: u32,
-    draining: bool,
+    stopping: Option<AtStop>,
 }
 
 impl Queue {
@@ -190,7 +217,6 @@ impl Queue {
             again: BTreeSet::new(),
             refused: HashSet::new(),
             doubtful: HashSet::new(),
-            suspects: HashSet::new(),
             writing: 0,
             compare_at: Some(now),
             compare_again: None,
@@ -199,7 +225,7 @@ impl Queue {
             successes: 0,
             refusals: 0,
             unlisted: 0,
-            draining: false,
+            stopping: None,
         }
     }
 
@@ -209,10 +235,11 @@ impl Queue {
             Slot::Occupied(known) => known.into_mut(),
             Slot::Vacant(new) => {
                 let record = new.insert(Record::default());
-                // What this process sees the end of, it has seen before.
-                record.restored = look.phase == Phase::Completed
+                // An operation whose end this queue observes has had a record before.
+                let old = self.born.checked_sub(OLD).unwrap_or(Timestamp::MIN);
+                record.is_old = look.phase == Phase::Completed
                     && self.unread.is_none()
-                    && look::completed(entry).is_some_and(|completed| completed < self.born);
+                    && look::completed(entry).is_some_and(|completed| completed < old);
                 record
             }
         };
@@ -273,10 +300,10 @@ impl Queue {
         }
     }
 
-    /// What changed in the middle of operations is written now too: nobody will later. What
-    /// failed before has another try at once.
-    pub fn drain(&mut self, now: Instant) {
-        self.draining = true;
+    /// Prepares for the stop. With [`AtStop::WriteAll`], changes that were held back become
+    /// due now, and writes that failed are tried again at once.
+    pub fn stop(&mut self, at_stop: AtStop, now: Instant) {
+        self.stopping = Some(at_stop);
         for record in self.records.values_mut() {
             record.not_before = None;
         }
@@ -285,10 +312,14 @@ impl Queue {
         }
     }
 
-    /// Whether nothing is left to write before the end. What failed a moment ago is: nothing
-    /// is put off now for any other reason.
+    /// Whether nothing is left to do before the stop.
     pub fn is_drained(&self) -> bool {
-        self.draining && self.writing == 0 && self.due.is_empty() && self.again.is_empty()
+        let is_empty = match self.stopping {
+            None => false,
+            Some(AtStop::WriteAll) => self.due.is_empty() && self.again.is_empty(),
+            Some(AtStop::HandOver) => true,
+        };
+        is_empty && self.writing == 0
     }
 
     /// Whether anything that is still to be written was refused the last time.
@@ -301,6 +332,9 @@ impl Queue {
         let Some(compare_at) = self.compare_at else {
             return Next::Wait(None);
         };
+        if self.stopping == Some(AtStop::HandOver) {
+            return Next::Wait(None);
+        }
         if let Some(until) = self.pace.paused(now) {
             return Next::Wait(Some(until));
         }
@@ -337,13 +371,12 @@ impl Queue {
             &mut self.again
         };
         let (_, name) = from.pop_first().expect("it was there just now");
-        let doubled = self.is_doubled(&name);
         let record = self.records.get_mut(&name);
         let record = record.expect("what is due has a record");
         record.due = None;
         record.writing = true;
         self.writing += 1;
-        let task = record.task(doubled);
+        let task = record.task();
         Next::Write(Job { name, task })
     }
 
@@ -352,11 +385,12 @@ impl Queue {
         self.writing -= 1;
         let mut most = pace::MAX_OBJECT;
         match result {
+            Ok(Done::Read(_)) => self.pace.succeeded(),
             Ok(_) => self.succeeded(name, now),
             Err(Failure::Forbidden(_)) => most = self.forbidden(name, now),
             Err(failure) => self.failed(failure, now),
         }
-        if self.draining {
+        if self.stopping.is_some() {
             most = pace::MAX_DRAINING;
         }
         let Some(record) = self.records.get_mut(name) else {
@@ -364,17 +398,7 @@ impl Queue {
         };
         record.writing = false;
         match result {
-            Ok(Done::Applied(look, uid)) => {
-                record.succeeded(Some(Written {
-                    look: *look,
-                    uid: *uid,
-                    at: Some(now),
-                }));
-                if let Wanted::Orphan(orphan) = &mut record.wanted {
-                    orphan.fate = Fate::Keep;
-                }
-            }
-            Ok(Done::Absent) => record.succeeded(None),
+            Ok(done) => record.succeeded(done, now),
             Err(failure) => {
                 record.failed(failure, most, now);
                 if matches!(failure, Failure::Forbidden(_) | Failure::Invalid(_)) {
@@ -397,8 +421,7 @@ impl Queue {
         // stays removed: what is over is not written twice.
         for name in self.names(|name, record| !there.contains(name) && !record.is_history()) {
             if let Some(record) = self.records.get_mut(&name) {
-                record.written = None;
-                record.doubtful = false;
+                record.stored = Stored::Absent;
                 if matches!(record.wanted, Wanted::Orphan(_)) {
                     record.wanted = Wanted::Gone;
                 }
@@ -406,9 +429,6 @@ impl Queue {
             self.plan(&name, now);
         }
         let keep = self.kept(&found);
-        if !self.suspects.is_empty() {
-            self.compare_at = self.compare_at.map(|at| at.min(now + COMPARE_SOON));
-        }
         for found in found {
             let orphan = self.orphan(&found, &keep);
             let record = match self.records.entry(found.name.clone()) {
@@ -418,13 +438,21 @@ impl Queue {
             if let Wanted::Orphan(known) = &mut record.wanted {
                 *known = orphan;
             }
-            let at = record.written.as_ref().and_then(|written| written.at);
-            record.doubtful = false;
-            record.written = Some(Written {
-                look: found.look,
-                uid: found.uid,
-                at,
-            });
+            let at = match &record.stored {
+                // It is as this queue knows it. Its look can differ from what the queue has
+                // written: labels of an object that others created count as ours, and a write
+                // does not remove those.
+                Stored::Present { revision, .. } if *revision == found.revision => None,
+                Stored::Present { at, .. } => Some(*at),
+                _ => Some(None),
+            };
+            if let Some(at) = at {
+                record.stored = Stored::Present {
+                    look: found.look,
+                    revision: found.revision,
+                    at,
+                };
+            }
             self.plan(&found.name, now);
         }
     }
@@ -470,7 +498,7 @@ impl Queue {
         let changed = record.changed.take();
         self.doubtful.remove(name);
         let unread = self.unread.as_deref();
-        match record.plan(&self.settings, unread, self.draining, now) {
+        match record.plan(&self.settings, unread, self.stopping, now) {
             Plan::Forget => {
                 self.records.remove(name);
                 self.pardon(name, now);

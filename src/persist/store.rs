@@ -1,5 +1,10 @@
-//! Where custom resources go. Enters: one to write or to delete. Leaves: what the
-//! kube-apiserver says to that, in the few words that decide what to do next.
+//! The requests for custom resources. Enters: a custom resource to create, change or delete.
+//! Leaves: the kube-apiserver's answer, reduced to the [`Failure`] that decides what to do
+//! next.
+//!
+//! Every write is conditional. A creation fails if the name exists. A change and a deletion
+//! name the uid and the resourceVersion that they are meant for. So a late write of a
+//! previous leader cannot overwrite a newer state.
 
 use super::explanation::{Explanation, status};
 use crate::observe::Connection;
@@ -11,19 +16,20 @@ use ifo_api::persisted::InFlightOperation;
 use ifo_client::list::{ListError, ListItems, ListPage, ListPager, ListRequest, ListStart};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::client::Body;
 use kube::core::PartialObjectMeta;
 use kube::{Client, Resource as _, ResourceExt as _};
-use serde_json::json;
+use serde::Serialize;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use std::time::Duration;
 use uuid::Uuid;
 
 #[cfg(test)]
 mod tests;
 
-/// Field manager of all writes, of every replica: what a second writer applies is what
-/// the first one did, and changes nothing.
+/// Field manager of all writes, on every replica.
 pub const FIELD_MANAGER: &str = "ifo-persistence";
 
 /// Objects in a page of a list: at some 4 KB each, 2 MB.
@@ -39,7 +45,8 @@ const ANSWER: usize = 16 << 20;
 /// What is waited after a 429 that does not say how long, as client-go does.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Of Kubernetes' metadata, all that is needed of a write's answer: the uid.
+/// The only part of a write's answer that is needed: it has the uid and the
+/// resourceVersion.
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// The same of a list.
@@ -57,7 +64,8 @@ pub enum Failure {
     /// The server may not do it, or an admission plugin does not want it.
     #[error("forbidden: inflightoperations.ifo.kubevirt.io: {0}")]
     Forbidden(Explanation),
-    /// The object with the uid that was said is not there any more, or has changed.
+    /// The object is not in the state that the write is conditional on: it exists already,
+    /// has changed, or is gone.
     #[error("conflict: {0}")]
     Conflict(Explanation),
     /// The object itself is refused, and will be again.
@@ -85,6 +93,26 @@ impl Failure {
     }
 }
 
+/// One state of one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Revision {
+    /// metadata.uid.
+    pub uid: Uuid,
+    /// metadata.resourceVersion.
+    pub resource_version: Box<str>,
+}
+
+impl Revision {
+    /// Returns the state that an object with this metadata is in. None if the metadata is
+    /// not from a kube-apiserver, which sets both fields.
+    pub fn of(metadata: &ObjectMeta) -> Option<Self> {
+        Some(Self {
+            uid: Uuid::parse_str(metadata.uid.as_deref()?).ok()?,
+            resource_version: metadata.resource_version.as_deref()?.into(),
+        })
+    }
+}
+
 /// A part of a list.
 #[derive(Debug, Default)]
 pub struct Page {
@@ -105,20 +133,27 @@ pub struct NamespacePage {
 
 /// Where custom resources are.
 pub trait Store: Send + Sync + 'static {
-    /// Server-side apply, forced. With a uid in its metadata it changes that object, or
-    /// nothing: it does not make a new one; with a resourceVersion, that state of it.
-    /// Answers with the uid.
-    fn apply<'a>(
+    /// Creates it. If the name exists, this is a [`Failure::Conflict`].
+    fn create<'a>(&'a self, cr: &'a InFlightOperation) -> BoxFuture<'a, Result<Revision, Failure>>;
+
+    /// Applies a JSON merge patch. Its metadata has the uid and the resourceVersion of the
+    /// state that it changes. If the object is in another state, or is gone, this is a
+    /// [`Failure::Conflict`].
+    fn patch<'a>(
         &'a self,
-        cr: &'a InFlightOperation,
-    ) -> BoxFuture<'a, Result<Option<Uuid>, Failure>>;
+        name: &'a str,
+        patch: &'a Value,
+    ) -> BoxFuture<'a, Result<Revision, Failure>>;
 
-    /// Deletes the one with that uid, if one is said, and no other; one that is not there
-    /// is as good as deleted.
-    fn delete<'a>(&'a self, name: &'a str, uid: Option<Uuid>)
-    -> BoxFuture<'a, Result<(), Failure>>;
+    /// Deletes it if it is in this state. If it is in another state, this is a
+    /// [`Failure::Conflict`]. If it is gone, this is a success.
+    fn delete<'a>(
+        &'a self,
+        name: &'a str,
+        revision: &'a Revision,
+    ) -> BoxFuture<'a, Result<(), Failure>>;
 
-    /// Reads one.
+    /// Reads it. None if it does not exist.
     fn get<'a>(
         &'a self,
         name: &'a str,
@@ -185,7 +220,32 @@ impl ClusterStore {
         }
     }
 
-    fn of(&self, name: &str) -> String {
+    /// Sends a creation or a change, and reads the state that the object is in afterwards.
+    async fn write(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        object: &impl Serialize,
+    ) -> Result<Revision, Failure> {
+        // Strict: if the CRD does not have a field, the write is refused. Otherwise the
+        // kube-apiserver would drop the field and report a success.
+        let uri = format!("{path}?fieldManager={FIELD_MANAGER}&fieldValidation=Strict");
+        let headers = [
+            (header::CONTENT_TYPE, content_type),
+            (header::ACCEPT, METADATA_ONLY),
+        ];
+        let body = serde_json::to_vec(object).expect("maps with string keys always encode");
+        let answer = self.send(method, uri, &headers, body).await?;
+        // Without a revision, the next write has nothing to be conditional on.
+        let unusable = |why| Failure::Unreachable(why, None);
+        let answer: PartialObjectMeta<InFlightOperation> = serde_json::from_slice(&answer)
+            .map_err(|error| unusable(Explanation::garbled(&error)))?;
+        let revision = Revision::of(&answer.metadata);
+        revision.ok_or_else(|| unusable("the answer has no uid or no resourceVersion".into()))
+    }
+
+    fn path_of(&self, name: &str) -> String {
         format!("{}/{name}", self.path)
     }
 }
@@ -227,8 +287,8 @@ struct Refusal {
     code: Option<StatusCode>,
     explanation: Explanation,
     retry_after: Option<Duration>,
-    /// Whether the object has another uid than was said.
-    about_uid: bool,
+    /// Whether the object of the request does not exist, or has another uid.
+    is_gone: bool,
 }
 
 impl Refusal {
@@ -237,7 +297,7 @@ impl Refusal {
             code: None,
             explanation: Explanation::Connection(error.to_string()),
             retry_after: None,
-            about_uid: false,
+            is_gone: false,
         }
     }
 
@@ -249,17 +309,13 @@ impl Refusal {
             Ok(body) => body,
             Err(lost) => return lost,
         };
-        let (explanation, about_uid) = status(code, &body);
+        let (explanation, is_gone) = status(code, &body);
         Self {
             code: Some(code),
             explanation,
             retry_after,
-            about_uid,
+            is_gone,
         }
-    }
-
-    fn is(&self, code: StatusCode) -> bool {
-        self.code == Some(code)
     }
 }
 
@@ -267,14 +323,11 @@ impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         let explanation = refusal.explanation;
         match refusal.code {
-            Some(StatusCode::NOT_FOUND) => Self::Missing,
+            _ if refusal.is_gone => Self::Conflict(explanation),
+            // While a CRD is being deleted, creations are answered with 405.
+            Some(StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) => Self::Missing,
             Some(StatusCode::FORBIDDEN) => Self::Forbidden(explanation),
             Some(StatusCode::CONFLICT) => Self::Conflict(explanation),
-            // So says the kube-apiserver if there is another object of that name; if there
-            // is none, it is a conflict.
-            Some(StatusCode::UNPROCESSABLE_ENTITY) if refusal.about_uid => {
-                Self::Conflict(explanation)
-            }
             Some(StatusCode::TOO_MANY_REQUESTS) => {
                 Self::Throttled(refusal.retry_after.unwrap_or(RETRY_AFTER))
             }
@@ -296,22 +349,20 @@ fn retry_after<B>(answer: &Response<B>) -> Option<Duration> {
 }
 
 impl Store for ClusterStore {
-    fn apply<'a>(
+    fn create<'a>(&'a self, cr: &'a InFlightOperation) -> BoxFuture<'a, Result<Revision, Failure>> {
+        self.write(Method::POST, &self.path, "application/json", cr)
+            .boxed()
+    }
+
+    fn patch<'a>(
         &'a self,
-        cr: &'a InFlightOperation,
-    ) -> BoxFuture<'a, Result<Option<Uuid>, Failure>> {
+        name: &'a str,
+        patch: &'a Value,
+    ) -> BoxFuture<'a, Result<Revision, Failure>> {
         async move {
-            let name = cr.metadata.name.as_deref().unwrap_or_default();
-            let uri = format!("{}?fieldManager={FIELD_MANAGER}&force=true", self.of(name));
-            let headers = [
-                (header::CONTENT_TYPE, "application/apply-patch+yaml"),
-                (header::ACCEPT, METADATA_ONLY),
-            ];
-            let body = serde_json::to_vec(cr).expect("maps with string keys always encode");
-            let answer = self.send(Method::PATCH, uri, &headers, body).await?;
-            let metadata = serde_json::from_slice::<PartialObjectMeta<InFlightOperation>>(&answer);
-            let uid = metadata.ok().and_then(|object| object.metadata.uid);
-            Ok(uid.and_then(|uid| Uuid::parse_str(&uid).ok()))
+            let kind = "application/merge-patch+json";
+            self.write(Method::PATCH, &self.path_of(name), kind, patch)
+                .await
         }
         .boxed()
     }
@@ -319,20 +370,20 @@ impl Store for ClusterStore {
     fn delete<'a>(
         &'a self,
         name: &'a str,
-        uid: Option<Uuid>,
+        revision: &'a Revision,
     ) -> BoxFuture<'a, Result<(), Failure>> {
         async move {
             let headers = [
                 (header::CONTENT_TYPE, "application/json"),
                 (header::ACCEPT, METADATA_ONLY),
             ];
-            let options = uid.map(|uid| json!({"preconditions": {"uid": uid}}).to_string());
-            let body = options.unwrap_or_default().into_bytes();
-            match self
-                .send(Method::DELETE, self.of(name), &headers, body)
-                .await
-            {
-                Err(refusal) if !refusal.is(StatusCode::NOT_FOUND) => Err(refusal.into()),
+            let options = json!({"preconditions": {
+                "uid": revision.uid, "resourceVersion": revision.resource_version,
+            }});
+            let body = options.to_string().into_bytes();
+            let path = self.path_of(name);
+            match self.send(Method::DELETE, path, &headers, body).await {
+                Err(refusal) if refusal.code != Some(StatusCode::NOT_FOUND) => Err(refusal.into()),
                 _ => Ok(()),
             }
         }
@@ -344,9 +395,13 @@ impl Store for ClusterStore {
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<InFlightOperation>, Failure>> {
         async move {
-            match self.send(Method::GET, self.of(name), &[], Vec::new()).await {
-                Ok(answer) => Ok(serde_json::from_slice(&answer).ok()),
-                Err(refusal) if refusal.is(StatusCode::NOT_FOUND) => Ok(None),
+            let path = self.path_of(name);
+            match self.send(Method::GET, path, &[], Vec::new()).await {
+                // An object without the form of ours has the name.
+                Ok(answer) => serde_json::from_slice(&answer)
+                    .map(Some)
+                    .map_err(|error| Failure::Invalid(Explanation::garbled(&error))),
+                Err(refusal) if refusal.is_gone => Ok(None),
                 Err(refusal) => Err(refusal.into()),
             }
         }

@@ -1,156 +1,15 @@
 //! The whole room against a cluster of the tests' own, under virtual time.
 
 use super::*;
-use crate::clock;
 use crate::index::{Bounds, Key, Stamp, Write, Writer, index};
 use crate::serve::resource::LIVE_LAYOUT;
 use crate::telemetry::Metrics;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use fake::Fake;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard};
+use uuid::Uuid;
 
-/// A cluster in memory, in which writes take a moment and may fail.
-#[derive(Default)]
-struct Fake {
-    objects: Mutex<BTreeMap<String, InFlightOperation>>,
-    /// Writes that changed something, and all of them.
-    changes: Mutex<Vec<String>>,
-    attempts: Mutex<usize>,
-    trouble: Mutex<Option<Failure>>,
-    /// What is refused, by the beginning of verb and name.
-    refused: Mutex<Option<&'static str>>,
-    /// Since when namespaces are there.
-    namespaces: Mutex<BTreeMap<String, Timestamp>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap()
-}
-
-impl Fake {
-    async fn call(&self) -> Result<(), Failure> {
-        *lock(&self.attempts) += 1;
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        lock(&self.trouble).clone().map_or(Ok(()), Err)
-    }
-
-    fn refuse(&self, change: &str) -> Result<(), Failure> {
-        let refused = *lock(&self.refused);
-        match refused.filter(|refused| change.starts_with(refused)) {
-            Some(_) => Err(Failure::Forbidden("not this one".into())),
-            None => Ok(()),
-        }
-    }
-
-    fn set_trouble(&self, trouble: Option<Failure>) {
-        *lock(&self.trouble) = trouble;
-    }
-
-    fn phases(&self) -> Vec<(String, Phase)> {
-        let objects = lock(&self.objects);
-        let phase = |cr: &InFlightOperation| cr.status.as_ref().unwrap().phase;
-        let of = |cr: &InFlightOperation| (cr.spec.subject.name.clone(), phase(cr));
-        objects.values().map(of).collect()
-    }
-}
-
-impl Store for Fake {
-    fn apply<'a>(
-        &'a self,
-        cr: &'a InFlightOperation,
-    ) -> BoxFuture<'a, Result<Option<Uuid>, Failure>> {
-        async move {
-            self.call().await?;
-            let name = cr.metadata.name.clone().unwrap();
-            self.refuse(&format!("apply {name}"))?;
-            let mut objects = lock(&self.objects);
-            let there = objects.get(&name).and_then(|cr| cr.metadata.uid.clone());
-            if cr.metadata.uid.is_some() && cr.metadata.uid != there {
-                return Err(Failure::Conflict("uid".into()));
-            }
-            let uid = there.map_or_else(Uuid::new_v4, |uid| Uuid::parse_str(&uid).unwrap());
-            let mut new = cr.clone();
-            new.metadata.uid = Some(uid.to_string());
-            if objects.get(&name) != Some(&new) {
-                lock(&self.changes).push(format!("apply {name}"));
-                objects.insert(name, new);
-            }
-            Ok(Some(uid))
-        }
-        .boxed()
-    }
-
-    fn delete<'a>(
-        &'a self,
-        name: &'a str,
-        uid: Option<Uuid>,
-    ) -> BoxFuture<'a, Result<(), Failure>> {
-        async move {
-            self.call().await?;
-            self.refuse(&format!("delete {name}"))?;
-            let mut objects = lock(&self.objects);
-            let there = objects.get(name).and_then(|cr| cr.metadata.uid.clone());
-            if uid.is_some_and(|uid| there.is_some_and(|there| there != uid.to_string())) {
-                return Err(Failure::Conflict("uid".into()));
-            }
-            if objects.remove(name).is_some() {
-                lock(&self.changes).push(format!("delete {name}"));
-            }
-            Ok(())
-        }
-        .boxed()
-    }
-
-    fn get<'a>(
-        &'a self,
-        name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<InFlightOperation>, Failure>> {
-        async move {
-            self.call().await?;
-            Ok(lock(&self.objects).get(name).cloned())
-        }
-        .boxed()
-    }
-
-    fn page<'a>(&'a self, token: Option<&'a str>) -> BoxFuture<'a, Result<Page, Failure>> {
-        async move {
-            self.call().await?;
-            // Two in a page, after the one whose name is the token.
-            let objects = lock(&self.objects);
-            let mut rest = objects
-                .iter()
-                .filter(|(name, _)| token < Some(name.as_str()));
-            let items: Vec<_> = rest.by_ref().take(2).collect();
-            let last = items.last().map(|(name, _)| (*name).clone());
-            Ok(Page {
-                next: rest.next().and(last),
-                items: items.into_iter().map(|(_, cr)| cr.clone()).collect(),
-            })
-        }
-        .boxed()
-    }
-
-    fn namespaces<'a>(
-        &'a self,
-        token: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<NamespacePage, Failure>> {
-        async move {
-            let all = lock(&self.namespaces).clone();
-            let rest: Vec<_> = all
-                .into_iter()
-                .filter(|(name, _)| token < Some(name))
-                .collect();
-            let items: Vec<_> = rest.iter().take(1).cloned().collect();
-            let last = items.last().map(|(name, _)| name.clone());
-            Ok(NamespacePage {
-                next: last.filter(|_| rest.len() > 1),
-                items,
-            })
-        }
-        .boxed()
-    }
-}
+mod fake;
 
 fn operation(name: &str, phase: &str) -> Write {
     let uid = Uuid::new_v5(&Uuid::NAMESPACE_DNS, name.as_bytes());
@@ -195,7 +54,7 @@ fn delete(name: &str) -> Write {
 struct Bench {
     writer: Writer,
     reader: Reader,
-    fake: Arc<Fake>,
+    fake: Fake,
     settled: watch::Sender<Option<Arc<Unread>>>,
     retain: bool,
 }
@@ -226,28 +85,31 @@ impl Bench {
             age: Duration::from_mins(5),
         };
         let (writer, reader) = index(&LIVE_LAYOUT, bounds);
+        let fake = Fake::default();
+        fake.lock().namespaces = BTreeMap::from([
+            ("another".to_owned(), Timestamp::UNIX_EPOCH),
+            ("default".to_owned(), Timestamp::UNIX_EPOCH),
+        ]);
         Self {
             writer,
             reader,
-            fake: Arc::new(Fake {
-                namespaces: Mutex::new(BTreeMap::from([
-                    ("another".to_owned(), Timestamp::UNIX_EPOCH),
-                    ("default".to_owned(), Timestamp::UNIX_EPOCH),
-                ])),
-                ..Fake::default()
-            }),
+            fake,
             settled: watch::Sender::new(Some(Arc::default())),
             retain,
         }
     }
 
     fn run(&self) -> Running {
+        self.run_until(AtStop::WriteAll)
+    }
+
+    fn run_until(&self, at_stop: AtStop) -> Running {
         let stop = CancellationToken::new();
         let (sender, verdict) = watch::channel(Verdict::Unknown);
         let metrics = Arc::new(Metrics::new());
         let persist = Persist {
             reader: self.reader.clone(),
-            store: self.fake.clone(),
+            store: Arc::new(self.fake.clone()),
             settings: Settings {
                 resync: Duration::from_secs(30),
                 settling: Duration::from_mins(1),
@@ -259,6 +121,7 @@ impl Bench {
             metrics: metrics.persistence(),
             settled: self.settled.subscribe(),
             stop: stop.clone(),
+            at_stop,
             verdict: sender,
         };
         Running {
@@ -279,27 +142,8 @@ impl Bench {
     }
 
     fn changes(&self) -> usize {
-        lock(&self.fake.changes).len()
+        self.fake.lock().changes.len()
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_second_writer_changes_nothing() {
-    let mut bench = Bench::new(true);
-    let _one = bench.run();
-    let _other = bench.run();
-    for number in 0..20 {
-        bench.commit([operation(&format!("vm-{number}"), "Active")]);
-    }
-    bench.pass(10).await;
-    assert_eq!(bench.changes(), 20);
-    for number in 0..20 {
-        bench.commit([operation(&format!("vm-{number}"), "Completed")]);
-    }
-    bench.pass(10).await;
-    assert_eq!(bench.changes(), 40);
-    let phases = bench.fake.phases();
-    assert!(phases.iter().all(|(_, phase)| *phase == Phase::Completed));
 }
 
 #[tokio::test(start_paused = true)]
@@ -340,33 +184,6 @@ async fn what_ended_while_no_server_was_there_is_completed_where_history_is_kept
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_that_another_server_writes_meanwhile_stays_as_it_was_written() {
-    let mut bench = Bench::new(true);
-    let one = bench.run();
-    bench.commit([operation("a", "Active")]);
-    bench.pass(1).await;
-    one.task.abort();
-    bench.commit([delete("a")]);
-    let next = bench.run();
-    bench.pass(1).await;
-    {
-        let mut objects = lock(&bench.fake.objects);
-        let status = objects.values_mut().next().unwrap().status.as_mut();
-        let status = status.unwrap();
-        status.phase = Phase::Completed;
-        status.completed = Some(Time(clock::now()));
-        status.message = "seen by another".to_owned();
-    }
-    let before = bench.changes();
-    bench.pass(60).await;
-    assert_eq!(bench.changes(), before);
-    assert_eq!(next.counted(), 0);
-    let objects = lock(&bench.fake.objects);
-    let status = objects.values().next().unwrap().status.as_ref().unwrap();
-    assert_eq!(status.message, "seen by another");
-}
-
-#[tokio::test(start_paused = true)]
 async fn while_the_server_is_away_the_ring_moves_on_and_then_all_is_as_it_should_be() {
     let mut bench = Bench::new(false);
     let running = bench.run();
@@ -384,7 +201,7 @@ async fn while_the_server_is_away_the_ring_moves_on_and_then_all_is_as_it_should
     }
     bench.commit([delete("first")]);
     bench.pass(300).await;
-    let attempts = *lock(&bench.fake.attempts);
+    let attempts = bench.fake.lock().requests.len();
     assert!(attempts < 60, "{attempts}");
     assert!(matches!(
         &*running.verdict.borrow(),
@@ -409,7 +226,7 @@ async fn a_missing_crd_is_told_and_asked_for_once_a_requeue() {
     let running = bench.run();
     bench.commit([operation("a", "Active")]);
     bench.pass(599).await;
-    assert!(*lock(&bench.fake.attempts) <= 10);
+    assert!(bench.fake.lock().requests.len() <= 10);
     assert!(matches!(
         &*running.verdict.borrow(),
         Verdict::Fails {
@@ -421,33 +238,6 @@ async fn a_missing_crd_is_told_and_asked_for_once_a_requeue() {
     bench.pass(61).await;
     assert_eq!(bench.fake.phases(), [("a".to_owned(), Phase::Active)]);
     assert_eq!(*running.verdict.borrow(), Verdict::Works);
-}
-
-#[tokio::test(start_paused = true)]
-async fn at_the_end_the_queue_is_emptied_or_has_had_its_time() {
-    let mut bench = Bench::new(true);
-    let running = bench.run();
-    bench.pass(1).await;
-    for number in 0..200 {
-        bench.commit([operation(&format!("vm-{number}"), "Active")]);
-    }
-    let start = Instant::now();
-    tokio::task::yield_now().await;
-    running.stop.cancel();
-    running.task.await.unwrap();
-    assert_eq!(bench.changes(), 200);
-    assert!(start.elapsed() < DRAIN);
-
-    let running = bench.run();
-    bench.pass(1).await;
-    bench
-        .fake
-        .set_trouble(Some(Failure::Unreachable("away".into(), None)));
-    bench.commit([operation("late", "Active")]);
-    let start = Instant::now();
-    running.stop.cancel();
-    running.task.await.unwrap();
-    assert!(start.elapsed() <= DRAIN + Duration::from_secs(1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -483,13 +273,13 @@ async fn what_somebody_else_keeps_under_the_same_kind_is_left_alone() {
             item: None,
         },
     );
-    lock(&bench.fake.objects).insert("foreign".to_owned(), foreign);
+    bench.fake.lock().create(&foreign, false).unwrap();
     let _running = bench.run();
     bench.commit([operation("a", "Active")]);
     bench.pass(1).await;
     bench.commit([delete("a")]);
     bench.pass(1300).await;
-    assert_eq!(lock(&bench.fake.objects).len(), 1);
+    assert_eq!(bench.fake.lock().objects.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -504,7 +294,7 @@ async fn what_was_in_a_namespace_that_is_gone_or_another_is_deleted_and_never_en
         one.task.abort();
         bench.commit([delete("a"), delete("b")]);
         {
-            let mut namespaces = lock(&bench.fake.namespaces);
+            let namespaces = &mut bench.fake.lock().namespaces;
             namespaces.remove("default");
             let since = since.map(|since| ("default".to_owned(), since.parse().unwrap()));
             namespaces.extend(since);
@@ -538,75 +328,26 @@ async fn what_a_target_with_a_gap_may_still_have_is_let_alone() {
     assert_eq!(bench.fake.phases(), [("a".to_owned(), Phase::Completed)]);
 }
 
-#[tokio::test(start_paused = true)]
-async fn of_two_that_a_killed_server_left_of_one_operation_the_one_that_is_not_shown_is_deleted() {
-    let earlier = operation("a", "Active");
-    let later = started_at("2026-01-02T03:04:09Z");
-    // It was shown for a moment, or never.
-    for was_shown in [true, false] {
-        let mut bench = Bench::new(true);
-        let one = bench.run();
-        bench.commit([later.clone()]);
-        bench.pass(1).await;
-        one.task.abort();
-        let running = bench.run();
-        if was_shown {
-            bench.pass(1).await;
-        }
-        let taken_back = Write::Delete {
-            key: Key::new("default", "a-migrating-89abcdef"),
-        };
-        bench.commit([earlier.clone(), taken_back]);
-        bench.pass(60).await;
-        assert_eq!(bench.fake.phases(), [("a".to_owned(), Phase::Active)]);
-        let changes = lock(&bench.fake.changes).clone();
-        assert_eq!(changes.len(), 3, "{changes:?}");
-        let deleted = |change: &String| change.starts_with("delete a-migrating-89abcdef");
-        assert!(changes.iter().any(deleted), "{changes:?}");
-        running.task.abort();
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn of_two_starts_of_one_operation_the_one_that_another_server_has_ended_meanwhile_stays() {
-    let mut bench = Bench::new(true);
-    let one = bench.run();
-    bench.commit([operation("a", "Active")]);
-    bench.pass(1).await;
-    one.task.abort();
-    bench.commit([delete("a"), started_at("2026-01-02T03:04:09Z")]);
-    let _next = bench.run();
-    bench.pass(2).await;
-    // After the next one has listed it, and before it does anything about it.
-    {
-        let mut objects = lock(&bench.fake.objects);
-        let first = objects.values_mut().find(|cr| {
-            let status = cr.status.as_ref().unwrap();
-            status.started.0.to_string() == "2026-01-02T03:04:05Z"
-        });
-        let status = first.unwrap().status.as_mut().unwrap();
-        status.phase = Phase::Completed;
-        status.completed = Some(Time("2026-01-02T03:04:09Z".parse().unwrap()));
-    }
-    bench.pass(50).await;
-    let phases: Vec<Phase> = bench.fake.phases().into_iter().map(|it| it.1).collect();
-    assert_eq!(phases.len(), 2);
-    assert!(phases.contains(&Phase::Completed) && phases.contains(&Phase::Active));
-}
-
-/// `write`, with these members of its status.
-fn with_status(write: &Write, members: &serde_json::Value) -> Write {
+/// `write`, with this change of the object.
+fn changed(write: &Write, change: impl Fn(&mut serde_json::Value)) -> Write {
     let Write::Put { key, json } = write else {
         panic!("it is put");
     };
-    let mut object: serde_json::Value = serde_json::from_slice(json).unwrap();
-    for (name, value) in members.as_object().unwrap() {
-        object["status"][name] = value.clone();
-    }
+    let mut object = serde_json::from_slice(json).unwrap();
+    change(&mut object);
     Write::Put {
         key: key.clone(),
         json: serde_json::to_vec(&object).unwrap(),
     }
+}
+
+/// `write`, with these members of its status.
+fn with_status(write: &Write, members: &serde_json::Value) -> Write {
+    changed(write, |object| {
+        for (name, value) in members.as_object().unwrap() {
+            object["status"][name] = value.clone();
+        }
+    })
 }
 
 /// The operation on `a`, as one that started then has it.
@@ -625,7 +366,7 @@ fn started_at(second: &str) -> Write {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_had_settled_before_a_later_one_started_is_history_and_no_double_of_it() {
+async fn an_orphan_that_was_settling_ended_when_it_was_last_detected() {
     let mut bench = Bench::new(true);
     let one = bench.run();
     let settled = json!({"state": "Settling", "lastDetected": "2026-01-02T03:04:06Z"});
@@ -635,7 +376,7 @@ async fn a_run_that_had_settled_before_a_later_one_started_is_history_and_no_dou
     bench.commit([delete("a"), started_at("2026-01-02T03:04:09Z")]);
     let _next = bench.run();
     bench.pass(60).await;
-    let objects = lock(&bench.fake.objects);
+    let objects = bench.fake.lock().objects.clone();
     let statuses = objects.values().map(|cr| cr.status.as_ref().unwrap());
     let mut ends: Vec<_> = statuses
         .map(|status| {
@@ -651,57 +392,14 @@ async fn a_run_that_had_settled_before_a_later_one_started_is_history_and_no_dou
 }
 
 #[tokio::test(start_paused = true)]
-async fn labels_and_annotations_of_others_are_no_reason_to_write() {
-    let mut bench = Bench::new(true);
-    let _running = bench.run();
-    bench.commit([operation("a", "Active")]);
-    bench.pass(1).await;
-    for cr in lock(&bench.fake.objects).values_mut() {
-        let ours = json!({
-            "manager": FIELD_MANAGER, "operation": "Apply", "fieldsType": "FieldsV1",
-            "fieldsV1": {"f:metadata": {"f:annotations": {"f:ifo.kubevirt.io/live": {}}}},
-        });
-        cr.metadata.managed_fields = Some(vec![serde_json::from_value(ours).unwrap()]);
-        let label = [("team".to_owned(), "a".to_owned())];
-        cr.metadata
-            .labels
-            .get_or_insert_default()
-            .extend(label.clone());
-        cr.metadata
-            .annotations
-            .get_or_insert_default()
-            .extend(label);
-    }
-    bench.pass(3_000).await;
-    assert_eq!(bench.changes(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_last_words_of_a_replica_that_went_are_found_soon_after_the_start() {
-    let mut bench = Bench::new(true);
-    let one = bench.run();
-    bench.pass(1).await;
-    bench.commit([operation("a", "Active")]);
-    bench.pass(1).await;
-    one.task.abort();
-    let late = lock(&bench.fake.objects).pop_first().unwrap();
-    bench.commit([delete("a")]);
-    let _next = bench.run();
-    bench.pass(30).await;
-    lock(&bench.fake.objects).extend([late]);
-    bench.pass(60).await;
-    assert_eq!(bench.fake.phases(), [("a".to_owned(), Phase::Completed)]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_refused_verb_is_told_once_and_holds_up_no_other() {
-    for refused in ["delete", "apply refused"] {
+    for refused in ["delete", "create refused"] {
         let mut bench = Bench::new(false);
         let mut running = bench.run();
         bench.pass(1).await;
         bench.commit([operation("first", "Active")]);
         bench.pass(1).await;
-        *lock(&bench.fake.refused) = Some(refused);
+        bench.fake.lock().refused = Some(refused);
         bench.commit([operation("refused", "Active"), delete("first")]);
         let mut told = 0;
         for number in 0..100 {
@@ -719,7 +417,7 @@ async fn a_refused_verb_is_told_once_and_holds_up_no_other() {
         );
         let fails = matches!(&*running.verdict.borrow(), Verdict::Fails { .. });
         assert!(fails, "{refused}");
-        *lock(&bench.fake.refused) = None;
+        bench.fake.lock().refused = None;
         bench.pass(301).await;
         assert_eq!(*running.verdict.borrow(), Verdict::Works);
         running.task.abort();
@@ -741,4 +439,353 @@ async fn a_refusal_is_forgotten_with_the_operation_it_was_about() {
     bench.fake.set_trouble(None);
     bench.pass(120).await;
     assert_eq!(*running.verdict.borrow(), Verdict::Works);
+}
+
+/// `write`, with these labels.
+fn with_labels(write: &Write, labels: &serde_json::Value) -> Write {
+    changed(write, |object| {
+        object["metadata"]["labels"].clone_from(labels);
+    })
+}
+
+fn status(cr: &InFlightOperation) -> &ifo_api::persisted::InFlightOperationStatus {
+    cr.status.as_ref().unwrap()
+}
+
+impl Bench {
+    /// The requests so far, but for lists. There is one custom resource, so only the verbs
+    /// matter.
+    fn verbs(&self) -> Vec<String> {
+        let cluster = self.fake.lock();
+        let verbs = cluster
+            .requests
+            .iter()
+            .map(|it| it.split(' ').next().unwrap());
+        verbs
+            .filter(|it| *it != "list")
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// Requests that are sent from now on need this long to arrive.
+    fn set_latency(&self, seconds: f64) {
+        self.fake.lock().latency = Some(Duration::from_secs_f64(seconds));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ordinary_operation_is_created_changed_and_deleted_and_never_read() {
+    let mut bench = Bench::new(true);
+    let _running = bench.run();
+    bench.commit([operation("a", "Active")]);
+    bench.pass(100).await;
+    bench.commit([operation("a", "Completed")]);
+    bench.pass(100).await;
+    assert_eq!(bench.verbs(), ["create", "patch"]);
+    bench.commit([delete("a")]);
+    bench.pass(1).await;
+    assert_eq!(bench.verbs(), ["create", "patch", "delete"]);
+    assert_eq!(bench.fake.phases(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_change_of_a_previous_leader_changes_nothing() {
+    let mut bench = Bench::new(true);
+    let previous = bench.run();
+    bench.commit([operation("a", "Active")]);
+    bench.pass(1).await;
+    bench.set_latency(30.0);
+    bench.commit([operation("a", "Completed")]);
+    bench.pass(1).await;
+    previous.task.abort();
+    // The next leader does not know of the end, and the operation goes on.
+    bench.set_latency(0.005);
+    let message = json!({"message": "of the next leader"});
+    bench.commit([with_status(&operation("a", "Active"), &message)]);
+    let _next = bench.run();
+    bench.pass(60).await;
+    assert_eq!(bench.verbs(), ["create", "patch", "patch"]);
+    assert_eq!(bench.changes(), 2);
+    assert_eq!(status(&bench.fake.only()).message, "of the next leader");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_deletion_of_a_previous_leader_deletes_nothing() {
+    let mut bench = Bench::new(false);
+    let previous = bench.run();
+    bench.commit([operation("a", "Active")]);
+    bench.pass(1).await;
+    bench.set_latency(30.0);
+    bench.commit([delete("a")]);
+    bench.pass(1).await;
+    previous.task.abort();
+    bench.set_latency(0.005);
+    let message = json!({"message": "of the next leader"});
+    bench.commit([with_status(&operation("a", "Active"), &message)]);
+    let _next = bench.run();
+    bench.pass(60).await;
+    assert_eq!(bench.verbs(), ["create", "delete", "patch"]);
+    assert_eq!(bench.fake.phases(), [("a".to_owned(), Phase::Active)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_creation_of_a_previous_leader_is_found_by_the_second_comparison() {
+    for retain in [true, false] {
+        let mut bench = Bench::new(retain);
+        let previous = bench.run();
+        bench.pass(1).await;
+        bench.set_latency(58.0);
+        bench.commit([operation("a", "Active")]);
+        bench.pass(1).await;
+        previous.task.abort();
+        // The next leader has never heard of it.
+        bench.set_latency(0.005);
+        bench.commit([delete("a")]);
+        let _next = bench.run();
+        bench.pass(50).await;
+        assert_eq!(bench.fake.phases(), []);
+        bench.pass(10).await;
+        assert_eq!(bench.fake.phases(), [("a".to_owned(), Phase::Active)]);
+        bench.pass(15).await;
+        let completed = [("a".to_owned(), Phase::Completed)];
+        let want: &[_] = if retain { &completed } else { &[] };
+        assert_eq!(bench.fake.phases(), want);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_creation_of_an_operation_that_goes_on_changes_nothing() {
+    let mut bench = Bench::new(true);
+    let previous = bench.run();
+    bench.pass(1).await;
+    bench.set_latency(30.0);
+    bench.commit([operation("a", "Active")]);
+    bench.pass(1).await;
+    previous.task.abort();
+    bench.set_latency(0.005);
+    let _next = bench.run();
+    bench.pass(100).await;
+    assert_eq!(bench.verbs(), ["create", "create"]);
+    assert_eq!(bench.changes(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_lands_while_the_orphan_is_being_ended_stays() {
+    let mut bench = Bench::new(true);
+    let previous = bench.run();
+    bench.commit([operation("a", "Active")]);
+    bench.pass(1).await;
+    bench.set_latency(7.0);
+    let message = json!({"message": "of the previous leader"});
+    bench.commit([with_status(&operation("a", "Completed"), &message)]);
+    bench.pass(1).await;
+    previous.task.abort();
+    bench.set_latency(0.005);
+    bench.commit([delete("a")]);
+    let _next = bench.run();
+    bench.pass(3).await;
+    // The next leader reads it before that end has landed, and changes it afterwards.
+    bench.set_latency(0.7);
+    bench.pass(60).await;
+    assert_eq!(bench.verbs(), ["create", "patch", "get", "patch", "get"]);
+    assert_eq!(bench.changes(), 2);
+    let left = bench.fake.only();
+    assert_eq!(status(&left).message, "of the previous leader");
+    assert_eq!(status(&left).phase, Phase::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn labels_of_others_survive_and_our_own_go_if_they_are_not_wanted() {
+    let mut bench = Bench::new(true);
+    let running = bench.run();
+    let labels = json!({"ours": "1", "gone": "1"});
+    let progress = json!({"progress": 5, "message": "half way"});
+    let first = with_labels(&operation("a", "Active"), &labels);
+    bench.commit([with_status(&first, &progress)]);
+    bench.pass(1).await;
+    let uid = bench.fake.only().metadata.uid;
+    let theirs = || ("team".to_owned(), "a".to_owned());
+    bench.fake.lock().edit(|cr| {
+        cr.metadata
+            .labels
+            .get_or_insert_default()
+            .extend([theirs()]);
+        cr.metadata
+            .annotations
+            .get_or_insert_default()
+            .extend([theirs()]);
+    });
+    let labels = json!({"ours": "2", "new": "1"});
+    bench.commit([with_labels(&operation("a", "Active"), &labels)]);
+    bench.pass(60).await;
+    let cr = bench.fake.only();
+    let want = json!({"ours": "2", "new": "1", "team": "a"});
+    assert_eq!(json!(cr.metadata.labels), want);
+    assert!(
+        cr.metadata
+            .annotations
+            .as_ref()
+            .unwrap()
+            .contains_key("team")
+    );
+    assert_eq!(cr.metadata.uid, uid);
+    assert_eq!((status(&cr).progress, &*status(&cr).message), (None, ""));
+    // None of it is a reason to write again, also after a restart.
+    let changes = bench.verbs();
+    running.task.abort();
+    let _next = bench.run();
+    bench.pass(3_000).await;
+    assert_eq!(bench.verbs(), changes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_somebody_has_created_anew_is_changed_once_and_keeps_its_labels() {
+    let mut bench = Bench::new(true);
+    let running = bench.run();
+    let with = |phase| with_labels(&operation("a", phase), &json!({"ours": "1"}));
+    bench.commit([with("Active")]);
+    bench.pass(1).await;
+    {
+        let mut cluster = bench.fake.lock();
+        let (_, mut copy) = cluster.objects.pop_first().unwrap();
+        let theirs = ("restored".to_owned(), "true".to_owned());
+        copy.metadata.labels.as_mut().unwrap().extend([theirs]);
+        cluster.create(&copy, false).unwrap();
+    }
+    bench.commit([with("Completed")]);
+    bench.pass(60).await;
+    let cr = bench.fake.only();
+    assert_eq!(status(&cr).phase, Phase::Completed);
+    assert_eq!(
+        json!(cr.metadata.labels),
+        json!({"ours": "1", "restored": "true"})
+    );
+    running.task.abort();
+    let before = bench.verbs().len();
+    let _next = bench.run();
+    bench.pass(3_000).await;
+    // The next process finds labels that may be ours. It reads it and tries, once.
+    assert_eq!(bench.verbs()[before..], ["get", "patch"]);
+    assert_eq!(bench.fake.only(), cr);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_creation_without_an_answer_is_looked_up_and_not_repeated() {
+    let mut bench = Bench::new(true);
+    let _running = bench.run();
+    bench.pass(1).await;
+    bench.fake.lock().answers_get_lost = true;
+    bench.commit([operation("a", "Active")]);
+    bench.pass(1).await;
+    bench.fake.lock().answers_get_lost = false;
+    bench.commit([operation("a", "Completed")]);
+    bench.pass(60).await;
+    assert_eq!(bench.fake.phases(), [("a".to_owned(), Phase::Completed)]);
+    let creations = bench.verbs().iter().filter(|it| *it == "create").count();
+    assert_eq!(creations, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_conflicts_is_repeated_for_the_state_that_is_there() {
+    let mut bench = Bench::new(false);
+    let _running = bench.run();
+    bench.commit([operation("a", "Active")]);
+    bench.pass(1).await;
+    bench.fake.lock().edit(|cr| {
+        let label = ("team".to_owned(), "a".to_owned());
+        cr.metadata.labels.get_or_insert_default().extend([label]);
+    });
+    bench.commit([delete("a")]);
+    bench.pass(5).await;
+    assert_eq!(bench.verbs(), ["create", "delete", "get", "delete"]);
+    assert_eq!(bench.fake.phases(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_object_of_somebody_else_under_our_name_is_left_alone_and_reported() {
+    let mut bench = Bench::new(true);
+    let running = bench.run();
+    bench.commit([operation("a", "Active")]);
+    bench.pass(1).await;
+    let mut foreign = bench.fake.lock().objects.pop_first().unwrap().1;
+    foreign.metadata.annotations = None;
+    bench.fake.lock().create(&foreign, false).unwrap();
+    let foreign = bench.fake.only();
+    bench.commit([operation("a", "Completed")]);
+    bench.pass(60).await;
+    assert_eq!(bench.fake.only(), foreign);
+    let verdict = running.verdict.borrow().clone();
+    assert!(
+        matches!(
+            verdict,
+            Verdict::Fails {
+                reason: "Refused",
+                ..
+            }
+        ),
+        "{verdict:?}"
+    );
+    bench.fake.lock().objects.clear();
+    bench.pass(600).await;
+    assert_eq!(bench.fake.phases(), [("a".to_owned(), Phase::Completed)]);
+    assert_eq!(*running.verdict.borrow(), Verdict::Works);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_runs_alone_writes_all_before_it_stops() {
+    let mut bench = Bench::new(true);
+    let running = bench.run();
+    bench.pass(1).await;
+    for number in 0..200 {
+        bench.commit([operation(&format!("vm-{number}"), "Active")]);
+    }
+    let start = Instant::now();
+    tokio::task::yield_now().await;
+    running.stop.cancel();
+    running.task.await.unwrap();
+    assert_eq!(bench.changes(), 200);
+    assert!(start.elapsed() < AtStop::WriteAll.limit());
+
+    let running = bench.run();
+    bench.pass(1).await;
+    bench
+        .fake
+        .set_trouble(Some(Failure::Unreachable("away".into(), None)));
+    bench.commit([operation("late", "Active")]);
+    let start = Instant::now();
+    running.stop.cancel();
+    running.task.await.unwrap();
+    let limit = AtStop::WriteAll.limit();
+    assert!((limit..limit + Duration::from_secs(1)).contains(&start.elapsed()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_hands_over_waits_for_what_it_sent_and_leaves_the_rest_to_the_next_one() {
+    // The writes that were sent are answered in time, or they are not.
+    for (latency, is_answered) in [(0.3, true), (30.0, false)] {
+        let mut bench = Bench::new(true);
+        let leader = bench.run_until(AtStop::HandOver);
+        bench.pass(1).await;
+        bench.set_latency(latency);
+        for number in 0..200 {
+            bench.commit([operation(&format!("vm-{number}"), "Active")]);
+        }
+        tokio::task::yield_now().await;
+        let start = Instant::now();
+        leader.stop.cancel();
+        leader.task.await.unwrap();
+        let sent = bench.verbs().len();
+        assert!((1..200).contains(&sent), "{sent}");
+        assert_eq!(bench.changes(), if is_answered { sent } else { 0 });
+        let limit = AtStop::HandOver.limit();
+        assert_eq!(start.elapsed() < limit, is_answered);
+        assert!(start.elapsed() <= limit);
+        assert!(!leader.metrics.render().contains("queue_length 1"));
+
+        bench.set_latency(0.005);
+        let next = bench.run();
+        bench.pass(60).await;
+        assert_eq!(bench.changes(), 200);
+        assert_eq!(next.counted() + if is_answered { sent } else { 0 }, 200);
+    }
 }

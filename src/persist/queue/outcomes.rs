@@ -3,6 +3,7 @@
 
 use super::super::pace;
 use super::super::store::Failure;
+use super::record::Stored;
 use super::{Queue, REFUSALS};
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,8 +55,8 @@ impl Queue {
             Failure::Missing => {
                 // With the CRD went all that was written.
                 for record in self.records.values_mut() {
-                    if record.written.take().is_some() {
-                        record.restored = false;
+                    if matches!(std::mem::take(&mut record.stored), Stored::Present { .. }) {
+                        record.is_old = false;
                     }
                 }
                 self.halt(now);

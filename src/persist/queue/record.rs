@@ -1,26 +1,22 @@
-//! One operation in the queue: what is wanted of it, what was written, and when the next
-//! write of it is due.
+//! One operation in the queue: its wanted state, the known state of its custom resource, and
+//! when the next write is due.
 
-use super::{Settings, Task, Unread};
+use super::{AtStop, Done, Settings, Task, Unread};
 use crate::index::Entry;
 use crate::persist::look::Look;
 use crate::persist::pace;
-use crate::persist::store::Failure;
+use crate::persist::store::{Failure, Revision};
 use ifo_api::live::Phase;
-use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
-use uuid::Uuid;
 
 /// See above.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     pub wanted: Wanted,
-    /// What is in the cluster, as far as is known.
-    pub written: Option<Written>,
-    /// Whether there may be one all the same, since a write was not answered.
-    pub doubtful: bool,
+    /// The custom resource in the cluster, as far as is known.
+    pub stored: Stored,
     /// When the next write is, as the queue has it.
     pub due: Option<Instant>,
     /// Since when it should have been written.
@@ -31,9 +27,9 @@ pub(super) struct Record {
     /// Not to be written before this time.
     pub not_before: Option<Instant>,
     pub writing: bool,
-    /// Whether it was over before this process looked: if it is not in the cluster,
-    /// somebody has removed it from there.
-    pub restored: bool,
+    /// Whether the operation was completed long before this queue existed. If its custom
+    /// resource is missing, somebody has deleted it.
+    pub is_old: bool,
     /// How many writes of others had succeeded when it was first refused.
     pub refused_after: Option<u64>,
     /// Failures in a row.
@@ -42,12 +38,12 @@ pub(super) struct Record {
 
 #[derive(Debug, Default)]
 pub(super) enum Wanted {
-    /// What the index has, and since when it looks like this.
+    /// The operation in the index, and since when it looks like this.
     Live((Arc<Entry>, Look), Instant),
     /// Nothing: the live object is gone.
     #[default]
     Gone,
-    /// There never was a live object as long as this process runs.
+    /// There was no live object since this queue exists.
     Orphan(Orphan),
 }
 
@@ -55,10 +51,6 @@ pub(super) enum Wanted {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Orphan {
     pub fate: Fate,
-    /// When it started.
-    pub started: Timestamp,
-    /// Since when it was not detected any more, if it was settling.
-    pub settling: Option<Timestamp>,
     /// The rule sets that may still detect it. It is let alone until their targets have
     /// been read.
     pub rule_sets: Box<[String]>,
@@ -74,12 +66,21 @@ pub(super) enum Fate {
     Delete,
 }
 
-#[derive(Clone, Debug)]
-pub(super) struct Written {
-    pub look: Look,
-    pub uid: Option<Uuid>,
-    /// When, if this process wrote it.
-    pub at: Option<Instant>,
+/// What is known of a custom resource.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Stored {
+    /// It does not exist.
+    #[default]
+    Absent,
+    /// A write was not answered, or conflicted: it is read before the next write.
+    Unknown,
+    /// It exists.
+    Present {
+        look: Look,
+        revision: Revision,
+        /// When this queue wrote it last.
+        at: Option<Instant>,
+    },
 }
 
 /// When to write.
@@ -108,7 +109,7 @@ impl Record {
         &self,
         settings: &Settings,
         unread: Option<&Unread>,
-        draining: bool,
+        stopping: Option<AtStop>,
         now: Instant,
     ) -> Plan {
         match &self.wanted {
@@ -118,21 +119,22 @@ impl Record {
                     return Plan::Rest;
                 }
                 if look.phase == Phase::Active && unread.is_none() {
-                    // Another server told of it. It may have ended since, and been written as
-                    // such: nobody has looked yet.
+                    // The operation was detected before a restart or by the previous leader.
+                    // It may have ended since: its target has not been read yet.
                     return Plan::Rest;
                 }
-                let Some(written) = &self.written else {
-                    let removed = self.restored && look.phase == Phase::Completed;
-                    return if removed { Plan::Rest } else { Plan::At(now) };
+                let at = match &self.stored {
+                    Stored::Absent if self.is_old && look.phase == Phase::Completed => {
+                        return Plan::Rest;
+                    }
+                    Stored::Absent | Stored::Unknown => return Plan::At(now),
+                    Stored::Present { look: stored, .. } if stored == look => return Plan::Rest,
+                    Stored::Present { at, .. } => *at,
                 };
-                if written.look == *look {
-                    return Plan::Rest;
-                }
-                if draining || look.phase == Phase::Completed {
+                if stopping.is_some() || look.phase == Phase::Completed {
                     return Plan::At(now);
                 }
-                let last = written.at.map_or(now, |at| at + settings.resync);
+                let last = at.map_or(now, |at| at + settings.resync);
                 let settling = if look.settling {
                     *since + settings.settling
                 } else {
@@ -140,15 +142,15 @@ impl Record {
                 };
                 Plan::At(last.max(settling))
             }
-            Wanted::Gone if self.written.is_none() && !self.doubtful => Plan::Forget,
+            Wanted::Gone if matches!(self.stored, Stored::Absent) => Plan::Forget,
             Wanted::Gone => Plan::At(now),
             Wanted::Orphan(orphan) => {
                 let may_come = |unread: &Unread| {
                     let mut rule_sets = orphan.rule_sets.iter();
                     rule_sets.any(|rule_set| unread.contains(rule_set))
                 };
-                // Whoever starts next will see them too.
-                let rests = draining || orphan.fate == Fate::Keep;
+                // The next process or the next leader finds the same orphans.
+                let rests = stopping.is_some() || orphan.fate == Fate::Keep;
                 if rests || unread.is_none_or(may_come) {
                     Plan::Rest
                 } else {
@@ -158,20 +160,34 @@ impl Record {
         }
     }
 
-    /// What to do when it is due. `doubled` is whether the operation is known under another
-    /// name: then that one is its history.
-    pub fn task(&self, doubled: bool) -> Task {
-        let uid = self.written.as_ref().and_then(|written| written.uid);
-        match &self.wanted {
-            Wanted::Live((entry, look), _) => Task::Apply {
+    /// What to do when it is due.
+    pub fn task(&self) -> Task {
+        match (&self.wanted, &self.stored) {
+            (Wanted::Orphan(it), _) if it.fate == Fate::End => Task::End,
+            (Wanted::Live((entry, look), _), Stored::Absent) => Task::Create {
                 entry: entry.clone(),
                 look: *look,
-                uid,
             },
-            Wanted::Orphan(Orphan {
-                fate: Fate::End, ..
-            }) => Task::End { doubled },
-            Wanted::Gone | Wanted::Orphan(_) => Task::Delete { uid },
+            (
+                Wanted::Live((entry, look), _),
+                Stored::Present {
+                    look: old,
+                    revision,
+                    ..
+                },
+            ) => Task::Change {
+                entry: entry.clone(),
+                look: *look,
+                revision: revision.clone(),
+                relabels: old.labels != look.labels,
+            },
+            (Wanted::Live((entry, _), _), Stored::Unknown) => Task::Read {
+                entry: Some(entry.clone()),
+            },
+            (Wanted::Gone | Wanted::Orphan(_), Stored::Present { revision, .. }) => Task::Delete {
+                revision: revision.clone(),
+            },
+            (Wanted::Gone | Wanted::Orphan(_), _) => Task::Read { entry: None },
         }
     }
 
@@ -182,32 +198,44 @@ impl Record {
         }
     }
 
-    /// It is written, and this is there now.
-    pub fn succeeded(&mut self, written: Option<Written>) {
-        if written.is_none() && matches!(self.wanted, Wanted::Orphan(_)) {
-            self.wanted = Wanted::Gone;
-        }
-        self.written = written;
-        self.doubtful = false;
-        self.failures = 0;
-        self.refused_after = None;
+    /// A job succeeded.
+    pub fn succeeded(&mut self, done: &Done, now: Instant) {
         self.not_before = None;
-        self.since = None;
+        if let Wanted::Orphan(orphan) = &mut self.wanted {
+            match done {
+                Done::Written(..) => orphan.fate = Fate::Keep,
+                // Somebody else has ended it.
+                Done::Read(Some((look, _))) if look.phase == Phase::Completed => {
+                    if orphan.fate == Fate::End {
+                        orphan.fate = Fate::Keep;
+                    }
+                }
+                Done::Read(Some(_)) => {}
+                Done::Read(None) | Done::Deleted => self.wanted = Wanted::Gone,
+            }
+        }
+        let (found, at) = match done {
+            Done::Written(look, revision) => {
+                self.failures = 0;
+                self.refused_after = None;
+                self.since = None;
+                (Some((*look, revision)), Some(now))
+            }
+            Done::Read(found) => (found.as_ref().map(|(look, it)| (*look, it)), None),
+            Done::Deleted => (None, None),
+        };
+        self.stored = found.map_or(Stored::Absent, |(look, revision)| Stored::Present {
+            look,
+            revision: revision.clone(),
+            at,
+        });
     }
 
-    /// It is not, or nobody knows. It is tried again after at most `most`.
+    /// A job failed. It is tried again after at most `most`.
     pub fn failed(&mut self, failure: &Failure, most: Duration, now: Instant) {
         match failure {
-            // Deleted by somebody, and perhaps made anew.
-            Failure::Conflict(_) => {
-                self.written = None;
-                if matches!(&self.wanted, Wanted::Orphan(it) if it.fate == Fate::Delete) {
-                    // What is there now is for the next comparison to find.
-                    self.wanted = Wanted::Gone;
-                }
-            }
-            Failure::Unreachable(..) => self.doubtful = true,
-            // These are about all of them: the queue as a whole waits.
+            Failure::Conflict(_) | Failure::Unreachable(..) => self.stored = Stored::Unknown,
+            // These are about all writes: the queue as a whole waits.
             Failure::Throttled(_) | Failure::Missing => return,
             Failure::Forbidden(_) | Failure::Invalid(_) => {}
         }
@@ -215,17 +243,21 @@ impl Record {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// Whether the operation is over, still shown, and has been written as such.
+    /// Whether the operation is completed, still shown, and has been written as such.
     pub fn is_history(&self) -> bool {
-        let Wanted::Live((_, look), _) = &self.wanted else {
-            return false;
-        };
-        let written = self.written.as_ref();
-        look.phase == Phase::Completed && written.is_some_and(|written| written.look == *look)
+        match (&self.wanted, &self.stored) {
+            (Wanted::Live((_, look), _), Stored::Present { look: stored, .. }) => {
+                look.phase == Phase::Completed && look == stored
+            }
+            _ => false,
+        }
     }
 
-    /// Whether it is to be deleted though it may not be there.
+    /// Whether it is to be deleted although it may not exist.
     pub fn is_doubtful_deletion(&self) -> bool {
-        matches!(self.wanted, Wanted::Gone) && self.written.is_none()
+        matches!(
+            (&self.wanted, &self.stored),
+            (Wanted::Gone, Stored::Unknown)
+        )
     }
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::clock;
 use crate::index::{Bounds, Key, Stamp, Write, index};
 use crate::serve::resource::LIVE_LAYOUT;
+use uuid::Uuid;
 
 const SETTINGS: Settings = Settings {
     resync: Duration::from_secs(30),
@@ -27,18 +28,20 @@ fn names(jobs: &[Job]) -> Vec<&str> {
     jobs.iter().map(|job| &*job.name).collect()
 }
 
-/// An entry of an index; the queue does not look into it.
-fn entry() -> Arc<Entry> {
+/// An operation in an index that was completed at this time, if it is completed. The queue
+/// reads nothing else of it.
+fn entry(completed: &str) -> Arc<Entry> {
     let bounds = Bounds {
         bytes: 1 << 20,
         age: seconds(60),
     };
     let (mut writer, reader) = index(&LIVE_LAYOUT, bounds);
     let key = Key::new("a", "x");
-    let json = br#"{"metadata":{"name":"x","namespace":"a",
-        "creationTimestamp":"2026-01-01T03:04:05Z"},
-        "status":{"completed":"2026-01-02T03:04:05Z"}}"#;
-    let json = json.to_vec();
+    let json = format!(
+        r#"{{"metadata":{{"name":"x","namespace":"a"}},
+        "status":{{"completed":"{completed}"}}}}"#
+    );
+    let json = json.into_bytes();
     let put = Write::Put {
         key: key.clone(),
         json,
@@ -52,14 +55,8 @@ fn active(digest: u64) -> Look {
         phase: Phase::Active,
         settling: false,
         digest,
-        identity: 0,
+        labels: 0,
     }
-}
-
-/// The same, of the operation with this number.
-fn of(number: usize, look: Look) -> Look {
-    let identity = u64::try_from(number).expect("a small number");
-    Look { identity, ..look }
 }
 
 fn settling(digest: u64) -> Look {
@@ -73,6 +70,13 @@ fn completed(digest: u64) -> Look {
     Look {
         phase: Phase::Completed,
         ..active(digest)
+    }
+}
+
+fn revision(number: u128) -> Revision {
+    Revision {
+        uid: Uuid::from_u128(1),
+        resource_version: number.to_string().into(),
     }
 }
 
@@ -102,7 +106,7 @@ impl Bench {
         Self {
             queue: Queue::new(settings, now),
             now,
-            entry: entry(),
+            entry: entry("2026-01-02T03:04:05Z"),
             written: Vec::new(),
         }
     }
@@ -120,7 +124,6 @@ impl Bench {
     }
 
     fn live(&mut self, number: usize, look: Look) {
-        let look = of(number, look);
         self.queue.live(&name(number), &self.entry, look, self.now);
     }
 
@@ -144,11 +147,15 @@ impl Bench {
 
     fn succeed(&mut self, job: &Job) {
         let (done, verb) = match &job.task {
-            Task::Apply { look, .. } => (Done::Applied(*look, Some(Uuid::from_u128(1))), "apply"),
-            Task::End { doubled: false } => (Done::Applied(completed(99), None), "end"),
-            Task::End { doubled: true } | Task::Delete { .. } => (Done::Absent, "delete"),
+            Task::Create { look, .. } => (Done::Written(*look, revision(1)), "create"),
+            Task::Change { look, .. } => (Done::Written(*look, revision(2)), "change"),
+            Task::End => (Done::Written(completed(99), revision(3)), "end"),
+            Task::Delete { .. } => (Done::Deleted, "delete"),
+            Task::Read { .. } => (Done::Read(None), "read"),
         };
-        self.written.push((job.name.to_string(), verb));
+        if verb != "read" {
+            self.written.push((job.name.to_string(), verb));
+        }
         self.queue.done(&job.name, &Ok(done), self.now);
     }
 
@@ -179,10 +186,8 @@ impl Bench {
 fn found(number: usize, look: Look, completed: Option<&str>) -> Found {
     Found {
         name: name(number),
-        uid: Some(Uuid::from_u128(2)),
-        look: of(number, look),
-        started: "2026-01-01T00:00:00Z".parse().unwrap(),
-        settling: None,
+        revision: revision(9),
+        look,
         completed: completed.map(|time| time.parse().unwrap()),
         place: None,
         outlived: false,
@@ -199,7 +204,7 @@ async fn an_ordinary_operation_is_written_twice() {
     assert_eq!(bench.pass(seconds(30)), 0);
     bench.live(1, completed(3));
     assert_eq!(bench.pass(seconds(1)), 1);
-    assert_eq!(bench.verbs(), ["apply", "apply"]);
+    assert_eq!(bench.verbs(), ["create", "change"]);
     bench.gone(1);
     assert_eq!(bench.pass(seconds(1)), 1);
     assert!(bench.queue.records.is_empty());
@@ -217,7 +222,7 @@ async fn without_retention_the_second_write_is_the_deletion() {
     assert_eq!(bench.pass(seconds(1)), 0);
     bench.gone(1);
     bench.pass(seconds(1));
-    assert_eq!(bench.verbs(), ["apply", "delete"]);
+    assert_eq!(bench.verbs(), ["create", "delete"]);
     assert!(bench.queue.records.is_empty());
 }
 
@@ -233,8 +238,8 @@ async fn changes_in_the_middle_are_written_once_a_resync_and_only_the_newest() {
     let writes = bench.written.len() - 1;
     assert!((9..=10).contains(&writes), "{writes}");
     bench.pass(seconds(60));
-    let record = &bench.queue.records[&name(1)];
-    assert_eq!(record.written.as_ref().unwrap().look, of(1, active(290)));
+    let stored = &bench.queue.records[&name(1)].stored;
+    assert!(matches!(stored, Stored::Present { look, .. } if *look == active(290)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -390,10 +395,7 @@ async fn without_the_crd_nothing_is_tried_until_the_requeue_and_then_all_is_comp
     // It is there again, and empty.
     bench.compare(Vec::new());
     let job = bench.job().unwrap();
-    assert!(
-        matches!(&job.task, Task::Apply { uid: None, .. }),
-        "{job:?}"
-    );
+    assert!(matches!(&job.task, Task::Create { .. }), "{job:?}");
 }
 
 /// Refuses what `refuses` says for `time`, or until all of that is over which is due in it;
@@ -409,7 +411,7 @@ fn refuse(bench: &mut Bench, time: Duration, refuses: impl Fn(&Job) -> bool) -> 
             }
             Next::Write(job) => bench.succeed(&job),
             Next::Compare => {
-                let written = bench.written.iter().filter(|(_, verb)| *verb == "apply");
+                let written = bench.written.iter().filter(|(_, verb)| *verb == "create");
                 let there = written.map(|(name, _)| name[3..].parse().unwrap());
                 let there = there.map(|number| found(number, active(1), None)).collect();
                 bench.queue.compared(there, bench.now);
@@ -458,7 +460,7 @@ async fn what_a_policy_refuses_holds_up_nothing_else() {
     bench.live(100, active(1));
     let refuses = |job: &Job| job.name.len() < "op-100".len();
     refuse(&mut bench, seconds(20), refuses);
-    assert_eq!(bench.written, [("op-100".to_owned(), "apply")]);
+    assert_eq!(bench.written, [("op-100".to_owned(), "create")]);
     let mut refused = 0;
     for number in 101..160 {
         bench.live(number, active(1));
@@ -498,55 +500,11 @@ async fn deletions_that_are_refused_hold_up_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_is_not_made_to_another_object_of_the_same_name() {
-    let mut bench = Bench::new(SETTINGS);
-    bench.live(1, active(1));
-    bench.pass(seconds(1));
-    bench.live(1, completed(2));
-    let job = bench.job().unwrap();
-    let Task::Apply { uid, .. } = job.task else {
-        panic!("{job:?}")
-    };
-    assert_eq!(uid, Some(Uuid::from_u128(1)));
-    bench.fail(&job, &Failure::Conflict("uid".into()));
-    bench.now += seconds(1);
-    let job = bench.job().expect("it is made anew");
-    assert!(matches!(job.task, Task::Apply { uid: None, .. }));
-}
-
-#[tokio::test(start_paused = true)]
-async fn nor_is_another_object_of_the_same_name_deleted() {
-    let conflict = Failure::Conflict("uid".into());
-    let of_uid = |uid| Found {
-        uid: Some(Uuid::from_u128(uid)),
-        ..found(1, active(1), None)
-    };
-    let retain = false;
-    let mut bench = Bench::unsettled(Settings { retain, ..SETTINGS });
-    bench.compare(vec![of_uid(1)]);
-    bench.settle();
-    for uid in [1, 2] {
-        bench.now += GRACE;
-        let job = bench.job().expect("it is over");
-        let want = Some(Uuid::from_u128(uid));
-        assert!(
-            matches!(job.task, Task::Delete { uid } if uid == want),
-            "{job:?}"
-        );
-        bench.fail(&job, &conflict);
-        assert_eq!(bench.pass(seconds(60)), 0);
-        // What is there now is found at the next comparison.
-        bench.now += COMPARE_EVERY;
-        bench.compare(vec![of_uid(uid + 1)]);
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn nothing_is_written_before_it_is_known_what_is_there() {
     let mut bench = Bench::unsettled(SETTINGS);
     bench.live(1, active(1));
     bench.live(2, active(1));
-    // A second writer, or a predecessor, has written one of them already.
+    // The previous leader has written one of them already.
     bench.compare(vec![found(1, active(1), None)]);
     bench.settle();
     assert_eq!(bench.pass(seconds(60)), 1);
@@ -554,7 +512,8 @@ async fn nothing_is_written_before_it_is_known_what_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_another_server_says_goes_on_is_not_written_before_somebody_has_looked() {
+async fn an_active_operation_of_the_previous_leader_is_not_written_before_its_target_has_been_read()
+{
     let over = found(1, completed(1), Some("2026-01-02T03:04:05Z"));
     for ends in [true, false] {
         let mut bench = Bench::unsettled(SETTINGS);
@@ -575,7 +534,12 @@ async fn what_another_server_says_goes_on_is_not_written_before_somebody_has_loo
         let want: &[&str] = if ends { &["op-2"] } else { &["op-1", "op-2"] };
         let written: Vec<&str> = bench.written.iter().map(|(name, _)| &**name).collect();
         assert_eq!(written, want);
-        assert!(bench.written.iter().all(|(_, verb)| *verb == "apply"));
+        let verbs = if ends {
+            ["create"].to_vec()
+        } else {
+            ["change", "create"].to_vec()
+        };
+        assert_eq!(bench.verbs(), verbs);
     }
 }
 
@@ -601,16 +565,6 @@ async fn what_a_killed_server_left_ends_once_all_targets_have_been_read() {
         assert_eq!(bench.verbs(), want);
         assert!(bench.written.iter().all(|(name, _)| name != "op-3"));
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn another_replica_may_see_an_operation_first() {
-    let mut bench = Bench::new(SETTINGS);
-    bench.now += COMPARE_EVERY;
-    bench.compare(vec![found(1, active(1), None)]);
-    bench.pass(seconds(1));
-    bench.live(1, active(1));
-    assert_eq!(bench.pass(seconds(60)), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -673,11 +627,11 @@ async fn off_the_ring_the_whole_state_says_what_is_gone_and_what_is_new() {
     bench.pass(seconds(40));
     bench.written.clear();
     let now = [(0, active(1)), (1, completed(2)), (3, active(1))];
-    let all = now.map(|(number, look)| (name(number), bench.entry.clone(), of(number, look)));
+    let all = now.map(|(number, look)| (name(number), bench.entry.clone(), look));
     bench.queue.reset(all.to_vec(), bench.now);
     bench.pass(seconds(1));
     bench.written.sort();
-    let want = [("op-1", "apply"), ("op-2", "delete"), ("op-3", "apply")];
+    let want = [("op-1", "change"), ("op-2", "delete"), ("op-3", "create")];
     assert_eq!(
         bench.written,
         want.map(|(name, verb)| (name.to_owned(), verb))
@@ -714,7 +668,7 @@ async fn at_the_end_what_was_held_back_is_written() {
     bench.live(1, settling(2));
     assert_eq!(bench.pass(seconds(1)), 0);
     assert!(!bench.queue.is_drained());
-    bench.queue.drain(bench.now);
+    bench.queue.stop(AtStop::WriteAll, bench.now);
     assert!(!bench.queue.is_drained());
     assert_eq!(bench.pass(seconds(1)), 2);
     assert!(bench.queue.is_drained());
@@ -724,7 +678,7 @@ async fn at_the_end_what_was_held_back_is_written() {
 async fn at_the_end_what_failed_is_tried_again_and_not_given_up() {
     let mut bench = Bench::new(SETTINGS);
     bench.live(1, active(1));
-    bench.queue.drain(bench.now);
+    bench.queue.stop(AtStop::WriteAll, bench.now);
     let job = bench.job().unwrap();
     bench.fail(&job, &unreachable());
     assert!(!bench.queue.is_drained());
@@ -748,7 +702,7 @@ async fn at_the_end_what_waits_for_its_back_off_has_another_try_at_once_and_each
         };
         bench.now = at;
     }
-    bench.queue.drain(bench.now);
+    bench.queue.stop(AtStop::WriteAll, bench.now);
     for _ in 0..3 {
         let job = bench.job().expect("it has another try");
         bench.fail(&job, &invalid);
@@ -757,65 +711,6 @@ async fn at_the_end_what_waits_for_its_back_off_has_another_try_at_once_and_each
     }
     assert_eq!(bench.pass(seconds(1)), 1);
     assert!(bench.queue.is_drained());
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_double_of_a_second_writer_is_deleted_and_never_ended() {
-    let double = |started: &str| {
-        let mut double = found(7, active(1), None);
-        double.look.identity = 1;
-        double.started = started.parse().unwrap();
-        double
-    };
-    // The entry's operation was over on the second of January.
-    let (before, after) = ("2026-01-01T00:00:00Z", "2026-01-03T00:00:00Z");
-    for (own, started, want) in [
-        (active(1), after, "delete"),
-        (completed(1), before, "delete"),
-        (completed(1), after, "end"),
-    ] {
-        let mut bench = Bench::new(SETTINGS);
-        bench.live(1, own);
-        bench.pass(seconds(1));
-        bench.now += COMPARE_EVERY;
-        bench.written.clear();
-        bench.compare(vec![found(1, own, None), double(started)]);
-        bench.pass(seconds(10));
-        assert_eq!(bench.written, [("op-7".to_owned(), want)]);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn history_of_a_time_in_which_the_same_goes_on_since_before_is_deleted() {
-    // The entry's operation went on from the first to the second of January.
-    let day = |day: u32| format!("2026-01-{day:02}T03:04:05Z");
-    for (identity, started, stays) in [
-        (1, "2026-01-01T00:00:00Z", true), // The one that started first stays.
-        (1, "2026-01-01T03:04:05Z", true),
-        (1, "2026-01-01T03:04:06Z", false),
-        (1, "2026-01-02T03:04:04Z", false),
-        (1, "2026-01-02T03:04:05Z", true), // It is over by then.
-        (2, "2026-01-01T03:04:06Z", true),
-    ] {
-        let retain_for = Duration::from_hours(1 << 30);
-        let mut bench = Bench::new(Settings {
-            retain_for,
-            ..SETTINGS
-        });
-        bench.live(1, completed(1));
-        bench.pass(seconds(1));
-        bench.now += COMPARE_EVERY;
-        bench.written.clear();
-        let mut history = found(7, completed(1), Some(&day(3)));
-        history.look.identity = identity;
-        history.started = started.parse().unwrap();
-        let own = found(1, completed(1), Some(&day(2)));
-        bench.compare(vec![own, history]);
-        bench.pass(seconds(10));
-        let deleted = [("op-7".to_owned(), "delete")];
-        let want: &[(String, &str)] = if stays { &[] } else { &deleted };
-        assert_eq!(bench.written, want, "{identity} {started}");
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -836,25 +731,38 @@ async fn some_time_after_the_start_it_compares_once_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_restored_as_over_and_not_there_is_history_that_somebody_removed() {
+async fn a_completed_operation_without_a_custom_resource_is_written_unless_it_was_completed_long_ago()
+ {
     let mut bench = Bench::unsettled(SETTINGS);
     for number in 1..=3 {
         bench.live(number, completed(2));
     }
-    // One is there, one is not, and of one its end has not been written.
+    // The previous leader has not written this one: it ended just before the failover.
+    let minute_ago = clock::now() - jiff::SignedDuration::from_mins(1);
+    let recent = entry(&minute_ago.to_string());
+    bench.queue.live(&name(6), &recent, completed(2), bench.now);
+    // Of the old ones, one exists, one does not exist, and one exists as Active.
     bench.compare(vec![
         found(2, completed(2), Some("2026-01-02T03:04:05Z")),
         found(3, active(1), None),
     ]);
     bench.settle();
-    // What this process sees come and go is written.
+    // An operation that this queue sees come and go is written.
     bench.live(4, active(1));
     bench.live(4, completed(2));
     bench.live(5, completed(2));
     bench.pass(seconds(60));
     bench.written.sort();
-    let want = ["op-3", "op-4", "op-5"].map(|name| (name.to_owned(), "apply"));
-    assert_eq!(bench.written, want);
+    let want = [
+        ("op-3", "change"),
+        ("op-4", "create"),
+        ("op-5", "create"),
+        ("op-6", "create"),
+    ];
+    assert_eq!(
+        bench.written,
+        want.map(|(name, verb)| (name.to_owned(), verb))
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -909,46 +817,147 @@ async fn what_changes_while_it_is_written_is_written_before_what_changes_later()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_earlier_start_of_what_began_while_this_server_was_there_goes_if_it_is_found_twice() {
-    // The entry's operation went on from the first to the second of January.
-    let born: Timestamp = "2026-01-01T03:03:50Z".parse().unwrap();
-    let retain_for = Duration::from_hours(1 << 30);
-    let settings = Settings {
-        retain_for,
-        ..SETTINGS
-    };
-    for (started, over, own_is_there, deleted) in [
-        ("2026-01-01T03:04:00Z", "2026-01-02T03:04:05Z", true, true),
-        ("2026-01-01T03:03:40Z", "2026-01-02T03:04:05Z", true, true),
-        // Before this server was there: it would have been told of it.
-        ("2026-01-01T03:03:38Z", "2026-01-02T03:04:05Z", true, false),
-        // Over by then.
-        ("2026-01-01T03:04:00Z", "2026-01-01T03:04:05Z", true, false),
-        // Another server has deleted what this one wrote.
-        ("2026-01-01T03:04:00Z", "2026-01-02T03:04:05Z", false, false),
-    ] {
-        let mut bench = Bench::new(settings);
-        bench.queue.born = born;
-        bench.live(1, completed(1));
-        bench.pass(seconds(1));
-        bench.written.clear();
-        let mut history = found(7, completed(1), Some(over));
-        history.look.identity = 1;
-        history.started = started.parse().unwrap();
-        let own = found(1, completed(1), Some("2026-01-02T03:04:05Z"));
-        let both = vec![own, history.clone()];
-        bench.now += COMPARE_EVERY;
-        bench.compare(both.clone());
-        bench.pass(seconds(29));
-        assert_eq!(bench.written, [], "{started}: not yet");
-        if bench.queue.compare_at > Some(bench.now + seconds(1)) {
-            bench.now += COMPARE_EVERY;
-        }
+async fn after_a_conflict_or_a_lost_answer_the_object_is_read_before_the_next_write() {
+    for failure in [Failure::Conflict("changed".into()), unreachable()] {
+        let mut bench = Bench::new(SETTINGS);
+        bench.live(1, active(1));
+        let job = bench.job().unwrap();
+        assert!(matches!(job.task, Task::Create { .. }), "{job:?}");
+        bench.fail(&job, &failure);
+        assert!(bench.job().is_none(), "it backs off");
         bench.now += seconds(1);
-        bench.compare(if own_is_there { both } else { vec![history] });
-        bench.pass(seconds(10));
-        let deletion = [("op-7".to_owned(), "delete")];
-        let want: &[(String, &str)] = if deleted { &deletion } else { &[] };
-        assert_eq!(bench.written, want, "{started} {own_is_there}");
+        let job = bench.job().unwrap();
+        assert!(matches!(job.task, Task::Read { entry: Some(_) }), "{job:?}");
+        // Its creation has succeeded after all.
+        let found = Done::Read(Some((active(1), revision(7))));
+        bench.queue.done(&job.name, &Ok(found), bench.now);
+        assert_eq!(bench.pass(seconds(60)), 0);
+
+        bench.live(1, completed(2));
+        let job = bench.job().unwrap();
+        assert!(
+            matches!(&job.task, Task::Change { revision: it, .. } if *it == revision(7)),
+            "{job:?}"
+        );
+        bench.fail(&job, &failure);
+        bench.gone(1);
+        bench.now += seconds(1);
+        let job = bench.job().unwrap();
+        assert!(matches!(job.task, Task::Read { entry: None }), "{job:?}");
+        let found = Done::Read(Some((completed(3), revision(8))));
+        bench.queue.done(&job.name, &Ok(found), bench.now);
+        let job = bench.job().unwrap();
+        assert!(
+            matches!(&job.task, Task::Delete { revision: it } if *it == revision(8)),
+            "{job:?}"
+        );
+        bench.succeed(&job);
+        assert!(bench.queue.records.is_empty());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_change_of_the_label_keys_needs_a_read() {
+    let mut bench = Bench::new(SETTINGS);
+    bench.live(1, active(1));
+    bench.pass(seconds(31));
+    for (look, want) in [
+        (active(2), false),
+        (
+            Look {
+                labels: 1,
+                ..active(3)
+            },
+            true,
+        ),
+        (
+            Look {
+                labels: 1,
+                ..completed(4)
+            },
+            false,
+        ),
+    ] {
+        bench.live(1, look);
+        let job = bench.job().unwrap();
+        assert!(
+            matches!(job.task, Task::Change { relabels, .. } if relabels == want),
+            "{job:?}"
+        );
+        bench.succeed(&job);
+        bench.pass(seconds(31));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_comparison_keeps_what_was_written_if_nobody_has_changed_it() {
+    let mut bench = Bench::new(SETTINGS);
+    bench.live(1, active(1));
+    bench.pass(seconds(1));
+    for (version, writes) in [(1, 0), (5, 1)] {
+        // It looks different, for example since somebody else has created it with labels.
+        let other = Found {
+            revision: revision(version),
+            ..found(1, active(8), None)
+        };
+        bench.now += COMPARE_EVERY;
+        bench.compare(vec![other]);
+        assert_eq!(bench.pass(seconds(60)), writes);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_orphan_that_was_detected_a_moment_later_is_left_alone() {
+    let mut bench = Bench::new(SETTINGS);
+    bench.now += COMPARE_EVERY;
+    bench.compare(vec![found(1, active(1), None)]);
+    bench.pass(seconds(1));
+    bench.live(1, active(1));
+    assert_eq!(bench.pass(seconds(60)), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_orphan_that_conflicts_is_read_and_has_the_same_fate() {
+    let conflict = Failure::Conflict("changed".into());
+    for retain in [true, false] {
+        let mut bench = Bench::unsettled(Settings { retain, ..SETTINGS });
+        bench.compare(vec![found(1, active(1), None)]);
+        bench.settle();
+        bench.now += GRACE;
+        let job = bench.job().unwrap();
+        bench.fail(&job, &conflict);
+        bench.now += seconds(1);
+        let job = bench.job().unwrap();
+        let phase = if retain {
+            // Reading is a part of this task. Somebody else has ended it.
+            assert!(matches!(job.task, Task::End), "{job:?}");
+            completed(2)
+        } else {
+            assert!(matches!(job.task, Task::Read { entry: None }), "{job:?}");
+            active(2)
+        };
+        let found = Done::Read(Some((phase, revision(9))));
+        bench.queue.done(&job.name, &Ok(found), bench.now);
+        bench.pass(seconds(60));
+        let deleted = [("op-1".to_owned(), "delete")];
+        let want: &[_] = if retain { &[] } else { &deleted };
+        assert_eq!(bench.written, want);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_hands_over_starts_nothing_and_waits_for_what_it_sent() {
+    let mut bench = Bench::new(SETTINGS);
+    for number in 0..10 {
+        bench.live(number, active(1));
+    }
+    let sent = bench.job().unwrap();
+    bench.queue.stop(AtStop::HandOver, bench.now);
+    assert!(bench.job().is_none());
+    assert!(!bench.queue.is_drained());
+    bench.now += COMPARE_EVERY;
+    assert!(bench.job().is_none(), "nor does it compare");
+    bench.succeed(&sent);
+    assert!(bench.queue.is_drained());
+    assert!(bench.job().is_none());
 }

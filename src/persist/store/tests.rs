@@ -56,23 +56,46 @@ fn cr() -> InFlightOperation {
     )
 }
 
+/// What a write is answered with.
+const METADATA: &str = r#"{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":
+    {"name":"a","uid":"6f1d3b8e-52c4-5f0a-9c61-2a7e84d0b35f","resourceVersion":"42"}}"#;
+
+fn revision() -> Revision {
+    Revision {
+        uid: "6f1d3b8e-52c4-5f0a-9c61-2a7e84d0b35f".parse().unwrap(),
+        resource_version: "42".into(),
+    }
+}
+
 #[tokio::test]
-async fn writes_are_applied_by_a_manager_of_their_own_and_tell_the_uid() {
-    let body = r#"{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":
-        {"name":"a","uid":"6f1d3b8e-52c4-5f0a-9c61-2a7e84d0b35f"}}"#;
-    let (store, asked) = store(200, None, body);
-    let uid = store.apply(&cr()).await.unwrap().unwrap();
-    assert_eq!(uid.to_string(), "6f1d3b8e-52c4-5f0a-9c61-2a7e84d0b35f");
+async fn writes_name_their_field_manager_and_return_the_new_state() {
+    let (store, asked) = store(201, None, METADATA);
+    assert_eq!(store.create(&cr()).await, Ok(revision()));
+    let patch = json!({"metadata": {"resourceVersion": "41"}});
+    assert_eq!(store.patch("a", &patch).await, Ok(revision()));
     let asked = asked.lock().unwrap();
+    let path = "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations";
+    let query = "?fieldManager=ifo-persistence&fieldValidation=Strict";
     let (method, uri, sent) = &asked[0];
-    assert_eq!(method, Method::PATCH);
-    assert_eq!(
-        uri,
-        "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations/a?fieldManager=ifo-persistence&force=true"
-    );
-    let sent: serde_json::Value = serde_json::from_str(sent).unwrap();
+    assert_eq!((method, uri), (&Method::POST, &format!("{path}{query}")));
+    let sent: Value = serde_json::from_str(sent).unwrap();
     assert_eq!(sent["apiVersion"], "ifo.kubevirt.io/v1alpha1");
     assert_eq!(sent["kind"], "InFlightOperation");
+    let (method, uri, sent) = &asked[1];
+    assert_eq!((method, uri), (&Method::PATCH, &format!("{path}/a{query}")));
+    assert_eq!(*sent, patch.to_string());
+}
+
+#[tokio::test]
+async fn an_answer_without_a_state_is_no_success() {
+    for answer in ["{}", r#"{"metadata":{"name":"a"}}"#, "<html>"] {
+        let (store, _) = store(200, None, answer);
+        let answer = store.create(&cr()).await;
+        assert!(
+            matches!(answer, Err(Failure::Unreachable(..))),
+            "{answer:?}"
+        );
+    }
 }
 
 #[tokio::test]
@@ -86,6 +109,8 @@ async fn refusals_are_told_apart() {
     };
     for (code, retry_after, want) in [
         (404, None, Failure::Missing),
+        // The CRD is being deleted.
+        (405, None, Failure::Missing),
         (403, None, Failure::Forbidden(why(403))),
         (409, None, Failure::Conflict(why(409))),
         (422, None, Failure::Invalid(why(422))),
@@ -99,30 +124,44 @@ async fn refusals_are_told_apart() {
         ),
     ] {
         let (store, _) = store(code, retry_after, status);
-        assert_eq!(store.apply(&cr()).await, Err(want));
+        assert_eq!(store.create(&cr()).await, Err(want.clone()));
+        assert_eq!(store.patch("a", &json!({})).await, Err(want));
     }
 }
 
+/// The answer if the object of the request does not exist.
+const NOT_FOUND: &str = r#"{"kind":"Status","message":"not found","reason":"NotFound","details":
+    {"name":"a","group":"ifo.kubevirt.io","kind":"inflightoperations"}}"#;
+
 #[tokio::test]
-async fn what_is_not_there_is_deleted_and_read_as_nothing() {
-    let (store, asked) = store(404, None, r#"{"kind":"Status","message":"not found"}"#);
-    assert_eq!(store.delete("a", None).await, Ok(()));
-    assert_eq!(store.get("a").await, Ok(None));
+async fn a_missing_object_is_told_apart_from_a_missing_crd() {
+    let (store_, asked) = store(404, None, NOT_FOUND);
+    assert_eq!(store_.delete("a", &revision()).await, Ok(()));
+    assert_eq!(store_.get("a").await, Ok(None));
+    let answer = store_.patch("a", &json!({})).await;
+    assert!(matches!(answer, Err(Failure::Conflict(_))), "{answer:?}");
     assert_eq!(asked.lock().unwrap()[0].0, Method::DELETE);
+    let (store, _) = store(404, None, "404 page not found");
+    assert_eq!(store.get("a").await, Err(Failure::Missing));
+    assert_eq!(store.patch("a", &json!({})).await, Err(Failure::Missing));
 }
 
 #[tokio::test]
-async fn a_deletion_may_be_of_one_object_only() {
-    let uid = Uuid::from_u128(7);
+async fn a_deletion_is_conditional_on_the_state_of_the_object() {
     let (store, asked) = store(200, None, "{}");
-    for uid in [None, Some(uid)] {
-        store.delete("a", uid).await.unwrap();
-    }
-    let asked = asked.lock().unwrap();
-    let sent: Vec<&str> = asked.iter().map(|(.., sent)| &**sent).collect();
-    assert_eq!(sent[0], "");
-    let sent: serde_json::Value = serde_json::from_str(sent[1]).unwrap();
-    assert_eq!(sent, json!({"preconditions": {"uid": uid.to_string()}}));
+    store.delete("a", &revision()).await.unwrap();
+    let sent: Value = serde_json::from_str(&asked.lock().unwrap()[0].2).unwrap();
+    let want = json!({"preconditions": {
+        "uid": "6f1d3b8e-52c4-5f0a-9c61-2a7e84d0b35f", "resourceVersion": "42",
+    }});
+    assert_eq!(sent, want);
+}
+
+#[tokio::test]
+async fn an_object_of_another_form_under_our_name_is_refused() {
+    let (store, _) = store(200, None, r#"{"metadata":{"name":"a"},"spec":{"other":1}}"#);
+    let answer = store.get("a").await;
+    assert!(matches!(answer, Err(Failure::Invalid(_))), "{answer:?}");
 }
 
 #[tokio::test]
@@ -150,7 +189,7 @@ async fn another_object_of_the_same_name_is_a_conflict() {
     let body = r#"{"kind":"Status","message":"immutable","reason":"Invalid","details":
         {"causes":[{"reason":"FieldValueInvalid","message":"no","field":"metadata.uid"}]}}"#;
     let (store, _) = store(422, None, body);
-    let answer = store.apply(&cr()).await;
+    let answer = store.patch("a", &json!({})).await;
     assert!(matches!(answer, Err(Failure::Conflict(_))), "{answer:?}");
 }
 

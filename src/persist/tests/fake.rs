@@ -1,0 +1,291 @@
+//! A cluster in memory: custom resources with uid, resourceVersion, managedFields, conflicts,
+//! and requests that arrive although the client has gone.
+
+use super::*;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard};
+
+/// A handle to the cluster. Clones share it.
+#[derive(Clone, Default)]
+pub struct Fake(Arc<Mutex<Cluster>>);
+
+#[derive(Default)]
+pub struct Cluster {
+    pub objects: BTreeMap<String, InFlightOperation>,
+    /// Writes that changed something, as verb and name.
+    pub changes: Vec<String>,
+    /// Requests, as verb and name, with those that failed.
+    pub requests: Vec<String>,
+    /// Every request fails with this.
+    pub trouble: Option<Failure>,
+    /// Requests are served, and their answers are lost.
+    pub answers_get_lost: bool,
+    /// Writes that begin with this verb and name are forbidden.
+    pub refused: Option<&'static str>,
+    /// How long a request that is sent now needs to arrive; 5 ms if it is not set.
+    pub latency: Option<Duration>,
+    /// When the namespaces were created.
+    pub namespaces: BTreeMap<String, Timestamp>,
+    version: u64,
+}
+
+impl Cluster {
+    /// Stores an object in a new state.
+    fn put(&mut self, mut cr: InFlightOperation) -> Revision {
+        self.version += 1;
+        cr.metadata.resource_version = Some(self.version.to_string());
+        cr.metadata
+            .uid
+            .get_or_insert_with(|| Uuid::new_v4().to_string());
+        let revision = Revision::of(&cr.metadata).unwrap();
+        self.objects.insert(cr.metadata.name.clone().unwrap(), cr);
+        revision
+    }
+
+    /// Creates an object as we or, without `ours`, as somebody else.
+    pub fn create(&mut self, cr: &InFlightOperation, ours: bool) -> Result<Revision, Failure> {
+        if self
+            .objects
+            .contains_key(cr.metadata.name.as_ref().unwrap())
+        {
+            return Err(Failure::Conflict("it exists".into()));
+        }
+        let mut new = cr.clone();
+        new.metadata.uid = None;
+        let labels = cr
+            .metadata
+            .labels
+            .iter()
+            .flat_map(|all| all.keys().cloned());
+        new.metadata.managed_fields = ours.then(|| managed(&labels.collect(), true));
+        Ok(self.put(new))
+    }
+
+    fn patch(&mut self, name: &str, patch: &Value) -> Result<Option<Revision>, Failure> {
+        let conflict = || Failure::Conflict("another state".into());
+        let there = self.objects.get(name).ok_or_else(conflict)?;
+        let state = Revision::of(&there.metadata).unwrap();
+        let of = |field: &str| patch["metadata"][field].as_str().map(str::to_owned);
+        if of("uid") != Some(state.uid.to_string())
+            || of("resourceVersion").as_deref() != Some(&state.resource_version)
+        {
+            return Err(conflict());
+        }
+        let before = serde_json::to_value(there).unwrap();
+        let mut after = before.clone();
+        merge(&mut after, patch);
+        if after == before {
+            return Ok(None);
+        }
+        // As Kubernetes does, an update takes over the fields that it changes.
+        let label = |of: &Value, key: &str| of["metadata"]["labels"].get(key).cloned();
+        let mut owned = managed_labels(there);
+        let changed = patch["metadata"]["labels"]
+            .as_object()
+            .into_iter()
+            .flatten();
+        let changed = changed.filter(|(key, _)| label(&before, key) != label(&after, key));
+        owned.extend(changed.map(|(key, _)| key.clone()));
+        owned.retain(|key| label(&after, key).is_some());
+        let created = there.metadata.managed_fields.is_some();
+        let mut after: InFlightOperation = serde_json::from_value(after).unwrap();
+        after.metadata.managed_fields = Some(managed(&owned, created));
+        Ok(Some(self.put(after)))
+    }
+
+    /// Somebody else changes each object.
+    pub fn edit(&mut self, change: impl Fn(&mut InFlightOperation)) {
+        for mut cr in self.objects.clone().into_values() {
+            change(&mut cr);
+            self.put(cr);
+        }
+    }
+}
+
+/// RFC 7396.
+fn merge(into: &mut Value, patch: &Value) {
+    let Some(patch) = patch.as_object() else {
+        into.clone_from(patch);
+        return;
+    };
+    if !into.is_object() {
+        *into = json!({});
+    }
+    let into = into.as_object_mut().unwrap();
+    for (key, value) in patch {
+        if value.is_null() {
+            into.remove(key);
+        } else {
+            merge(into.entry(key).or_insert(Value::Null), value);
+        }
+    }
+}
+
+type Managed = k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+
+/// The entry of our field manager.
+fn managed(labels: &BTreeSet<String>, created: bool) -> Vec<Managed> {
+    let fields: serde_json::Map<String, Value> = labels
+        .iter()
+        .map(|key| (format!("f:{key}"), json!({})))
+        .collect();
+    let mut metadata = json!({"f:labels": fields});
+    if created {
+        metadata["f:annotations"] = json!({"f:ifo.kubevirt.io/live": {}});
+    }
+    let entry = json!({
+        "manager": FIELD_MANAGER, "operation": "Update", "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:metadata": metadata},
+    });
+    vec![serde_json::from_value(entry).unwrap()]
+}
+
+fn managed_labels(cr: &InFlightOperation) -> BTreeSet<String> {
+    let entry = cr.metadata.managed_fields.iter().flatten().next();
+    let fields = entry.and_then(|entry| entry.fields_v1.as_ref());
+    let labels = fields.and_then(|fields| fields.0["f:metadata"]["f:labels"].as_object());
+    let keys = labels.into_iter().flatten().map(|(key, _)| key);
+    keys.map(|key| key["f:".len()..].to_owned()).collect()
+}
+
+impl Fake {
+    pub fn lock(&self) -> MutexGuard<'_, Cluster> {
+        self.0.lock().unwrap()
+    }
+
+    /// Sends a request. It arrives even if the caller is dropped meanwhile.
+    fn request<T: Send + 'static>(
+        &self,
+        request: String,
+        work: impl FnOnce(&mut Cluster) -> Result<T, Failure> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, Failure>> {
+        let cluster = self.clone();
+        async move {
+            let latency = {
+                let mut cluster = cluster.lock();
+                cluster.requests.push(request.clone());
+                cluster.latency.unwrap_or(Duration::from_millis(5))
+            };
+            let arrives = async move {
+                tokio::time::sleep(latency).await;
+                let mut cluster = cluster.lock();
+                if let Some(trouble) = cluster.trouble.clone() {
+                    return Err(trouble);
+                }
+                if cluster.refused.is_some_and(|it| request.starts_with(it)) {
+                    return Err(Failure::Forbidden("not this one".into()));
+                }
+                let answer = work(&mut cluster);
+                if cluster.answers_get_lost {
+                    return Err(Failure::Unreachable("lost".into(), None));
+                }
+                answer
+            };
+            tokio::spawn(arrives).await.unwrap()
+        }
+        .boxed()
+    }
+
+    pub fn set_trouble(&self, trouble: Option<Failure>) {
+        self.lock().trouble = trouble;
+    }
+
+    /// The phase of each custom resource, by the name of its subject.
+    pub fn phases(&self) -> Vec<(String, Phase)> {
+        let phase = |cr: &InFlightOperation| cr.status.as_ref().unwrap().phase;
+        let of = |cr: &InFlightOperation| (cr.spec.subject.name.clone(), phase(cr));
+        self.lock().objects.values().map(of).collect()
+    }
+
+    /// The only custom resource.
+    pub fn only(&self) -> InFlightOperation {
+        let cluster = self.lock();
+        assert_eq!(cluster.objects.len(), 1);
+        cluster.objects.values().next().unwrap().clone()
+    }
+}
+
+impl Store for Fake {
+    fn create<'a>(&'a self, cr: &'a InFlightOperation) -> BoxFuture<'a, Result<Revision, Failure>> {
+        let (cr, name) = (cr.clone(), cr.metadata.name.clone().unwrap());
+        self.request(format!("create {name}"), move |cluster| {
+            let revision = cluster.create(&cr, true)?;
+            cluster.changes.push(format!("create {name}"));
+            Ok(revision)
+        })
+    }
+
+    fn patch<'a>(
+        &'a self,
+        name: &'a str,
+        patch: &'a Value,
+    ) -> BoxFuture<'a, Result<Revision, Failure>> {
+        let (name, patch) = (name.to_owned(), patch.clone());
+        self.request(format!("patch {name}"), move |cluster| {
+            if let Some(revision) = cluster.patch(&name, &patch)? {
+                cluster.changes.push(format!("patch {name}"));
+                return Ok(revision);
+            }
+            Ok(Revision::of(&cluster.objects[&name].metadata).unwrap())
+        })
+    }
+
+    fn delete<'a>(
+        &'a self,
+        name: &'a str,
+        revision: &'a Revision,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        let (name, revision) = (name.to_owned(), revision.clone());
+        self.request(format!("delete {name}"), move |cluster| {
+            let there = cluster.objects.get(&name);
+            if there.is_some_and(|cr| Revision::of(&cr.metadata).unwrap() != revision) {
+                return Err(Failure::Conflict("another state".into()));
+            }
+            if cluster.objects.remove(&name).is_some() {
+                cluster.changes.push(format!("delete {name}"));
+            }
+            Ok(())
+        })
+    }
+
+    fn get<'a>(
+        &'a self,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<InFlightOperation>, Failure>> {
+        let name = name.to_owned();
+        self.request(format!("get {name}"), move |cluster| {
+            Ok(cluster.objects.get(&name).cloned())
+        })
+    }
+
+    fn page<'a>(&'a self, token: Option<&'a str>) -> BoxFuture<'a, Result<Page, Failure>> {
+        let token = token.map(str::to_owned);
+        self.request("list".to_owned(), move |cluster| {
+            // Two in a page, after the one whose name is the token.
+            let objects = cluster.objects.iter();
+            let mut rest = objects.filter(|(name, _)| token.as_ref() < Some(name));
+            let items: Vec<_> = rest.by_ref().take(2).collect();
+            let last = items.last().map(|(name, _)| (*name).clone());
+            Ok(Page {
+                next: rest.next().and(last),
+                items: items.into_iter().map(|(_, cr)| cr.clone()).collect(),
+            })
+        })
+    }
+
+    fn namespaces<'a>(
+        &'a self,
+        token: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<NamespacePage, Failure>> {
+        let all = self.lock().namespaces.clone();
+        let rest: Vec<_> = all
+            .into_iter()
+            .filter(|(name, _)| token < Some(name))
+            .collect();
+        let items: Vec<_> = rest.iter().take(1).cloned().collect();
+        let last = items.last().map(|(name, _)| name.clone());
+        let next = last.filter(|_| rest.len() > 1);
+        std::future::ready(Ok(NamespacePage { next, items })).boxed()
+    }
+}
