@@ -84,8 +84,69 @@ fn labels_and_annotations_of_others_are_left_alone() {
         let live = persisting.live().await;
         let shown = &live[text(&cr, "/status/liveUID")];
         assert!(shown["metadata"]["labels"]["team"].is_null(), "{shown}");
-        let after = world.admin.get(&path).await.ok();
+        // The server has not seen this state, so its next change conflicts first.
+        let theirs = json!({"metadata": {"labels": {"late": "c"}}});
+        world.admin.merge(&path, &theirs).await.ok();
+        world.set_status(namespace, "a", "Running").await;
+        let after = eventually("its end is written", async || {
+            let after = world.admin.get(&path).await.ok();
+            so(after["status"]["phase"] == "Completed", &after["status"])?;
+            Ok(after)
+        })
+        .await;
         assert_eq!(after["metadata"]["labels"]["team"], "a");
+        assert_eq!(after["metadata"]["labels"]["late"], "c");
         assert_eq!(after["metadata"]["annotations"]["note"], "b");
+        let conflicts = persisting.metric("ifo_persistence_failures_total").await;
+        assert!((conflicts - 1.0).abs() < 0.5, "{conflicts}");
+    });
+}
+
+#[test]
+fn what_release_0_1_0_applied_is_changed_and_its_old_labels_and_fields_are_removed() {
+    alone(async |world| {
+        clear(world).await;
+        let mut persisting = Persisting::start(world, &[]).await;
+        let (_, cr) = written(world, &persisting).await;
+        let path = format!("{}/{}", CR.path(None), text(&cr, "/metadata/name"));
+        persisting.server.kill().await;
+        world.admin.delete(&path).await.ok();
+        // That release used server-side apply.
+        let mut applied = json!({
+            "apiVersion": cr["apiVersion"], "kind": cr["kind"],
+            "metadata": {"labels": cr["metadata"]["labels"],
+                "annotations": cr["metadata"]["annotations"]},
+            "spec": cr["spec"], "status": cr["status"],
+        });
+        applied["metadata"]["labels"]["old"] = json!("a");
+        applied["status"]["progress"] = json!(50);
+        let apply = format!("{path}?fieldManager=ifo-persistence&force=true");
+        let kind = "application/apply-patch+yaml";
+        let answer = world
+            .admin
+            .send(http::Method::PATCH, &apply, kind, applied.to_string())
+            .await;
+        answer.ok();
+        let theirs = json!({"metadata": {"labels": {"team": "a"}}});
+        world.admin.merge(&path, &theirs).await.ok();
+        persisting.start_again().await;
+        let labels = eventually("its progress is removed", async || {
+            let after = world.admin.get(&path).await.ok();
+            so(after["status"]["progress"].is_null(), &after["status"])?;
+            Ok(after["metadata"]["labels"].clone())
+        })
+        .await;
+        let mut want = cr["metadata"]["labels"].clone();
+        want["team"] = json!("a");
+        // What the server restores from the custom resource has the old label, until the
+        // rule has been evaluated again.
+        eventually("its old label is removed", async || {
+            let after = world.admin.get(&path).await.ok();
+            so(
+                after["metadata"]["labels"] == want,
+                (&labels, &after["metadata"]["labels"]),
+            )
+        })
+        .await;
     });
 }

@@ -1,6 +1,6 @@
-//! What is left when servers are killed, or replaced, while operations come and go.
+//! The custom resources after a server was killed while operations came and went.
 
-use super::{CR, Persisting, clear, crs, doubled, identity, traffic::Traffic};
+use super::{Persisting, clear, crs, doubled, identity, traffic::Traffic};
 use crate::harness::{World, alone, eventually, migrating, so, text};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -125,43 +125,5 @@ fn after_kills_without_history_only_what_goes_on_is_left() {
         traffic.statuses.fill("Running");
         traffic.repeat().await;
         all_is_right(&persisting, &traffic, false).await;
-    });
-}
-
-#[test]
-fn a_rolling_update_under_traffic_keeps_what_goes_on_and_doubles_nothing() {
-    alone(async |world| {
-        clear(world).await;
-        let mut old = Persisting::start(world, &[]).await;
-        let mut traffic = Traffic::start(world, 20).await;
-        let lasting = lasting(world, &old).await;
-        let before = crs(world).await;
-        let from = ("RESTORE_FROM", &*old.server.url());
-        let env = [from];
-        let update = async {
-            let new = Persisting::start_only(world, &env).await;
-            unchanged(&lasting, &new.live().await);
-            assert!(old.server.terminate().await.success());
-            unchanged(&lasting, &new.live().await);
-            new
-        };
-        let (new, ()) = tokio::join!(update, traffic.steps(600));
-        traffic.repeat().await;
-        let after = all_is_right(&new, &traffic, true).await;
-        assert!(before.keys().all(|uid| after.contains_key(uid)));
-        for uid in lasting.keys() {
-            assert_eq!(
-                text(&before[uid], "/metadata/uid"),
-                text(&after[uid], "/metadata/uid"),
-                "it is the same custom resource"
-            );
-        }
-        let path = CR.path(None);
-        let listed = world.admin.get(&path).await.ok();
-        assert_eq!(
-            listed["items"].as_array().map(Vec::len),
-            Some(after.len()),
-            "each is there once"
-        );
     });
 }

@@ -32,7 +32,7 @@ fn an_operation_is_written_at_its_start_and_at_its_end_and_then_kept() {
         );
         assert_eq!(
             text(&active, "/metadata/managedFields/0/operation"),
-            "Apply"
+            "Update"
         );
         assert!(active["metadata"]["ownerReferences"].is_null(), "{active}");
         let live = persisting.live().await;

@@ -10,7 +10,6 @@ mod life;
 mod namespaces;
 mod traffic;
 mod trouble;
-mod writers;
 
 use crate::harness::{Caller, Kind, OPERATION, Server, World, eventually, so, text};
 use serde_json::{Value, json};
