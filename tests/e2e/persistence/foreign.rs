@@ -114,7 +114,7 @@ fn what_release_0_1_0_applied_is_changed_and_its_old_labels_and_fields_are_remov
         // That release used server-side apply.
         let mut applied = json!({
             "apiVersion": cr["apiVersion"], "kind": cr["kind"],
-            "metadata": {"labels": cr["metadata"]["labels"],
+            "metadata": {"name": cr["metadata"]["name"], "labels": cr["metadata"]["labels"],
                 "annotations": cr["metadata"]["annotations"]},
             "spec": cr["spec"], "status": cr["status"],
         });
