@@ -45,7 +45,7 @@ pub fn name_of(live_name: &str, live_uid: &str) -> String {
         .map(|c| c.to_ascii_lowercase())
         .take(UID_PART)
         .collect();
-    // Names are ASCII; what is not is no name, and the server says so.
+    // Names are ASCII. The kube-apiserver refuses other names.
     let head: String = live_name.chars().take(MAX_NAME - UID_PART - 1).collect();
     // A cut may end at a dot or a dash, which would be valid only in the middle.
     let head = head.trim_end_matches(['.', '-']);
@@ -109,9 +109,9 @@ pub fn to_cr(live: &live::InFlightOperation) -> persisted::InFlightOperation {
 }
 
 /// The live object that a custom resource was written from. None if it is not one of
-/// ours: without a status, without the annotation that tells where the live one is, or
-/// under another name than ours has. Who copies one changes its name, so a copy never
-/// speaks for the original.
+/// ours: it has no status, lacks the annotation with the name of the live object, or has
+/// another name than that annotation implies. A copy has another name, so it is not taken for
+/// the original.
 pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperation> {
     let status = cr.status.as_ref()?;
     let annotations = cr.metadata.annotations.as_ref()?;
@@ -230,8 +230,8 @@ fn managed_fields<'a>(cr: &'a persisted::InFlightOperation, map: &str) -> BTreeS
     keys.filter_map(|key| key.strip_prefix("f:")).collect()
 }
 
-/// The last moment at which an operation is known to have been in its namespace: its end,
-/// or, of one in flight, the later of its start and its last detection.
+/// The last time at which an operation was known to be in its namespace: its end, or, if it
+/// is active, the later of its start and its last detection.
 pub(super) fn last_seen(operation: &live::InFlightOperation) -> Option<Timestamp> {
     let status = &operation.status;
     match status.phase {
@@ -244,8 +244,9 @@ pub(super) fn last_seen(operation: &live::InFlightOperation) -> Option<Timestamp
     }
 }
 
-/// Whether the namespace of its subject is gone, or is another one by now: `created` is
-/// when the one of this name that is there was created. What has no namespace is never.
+/// Whether the namespace of the subject was deleted after the operation was last seen there.
+/// `created` is the creation time of the namespace that has this name now. False if the
+/// subject is cluster-scoped.
 pub fn is_outlived(operation: &live::InFlightOperation, created: Option<&Timestamp>) -> bool {
     if operation.spec.subject.namespace.is_none() {
         return false;
@@ -254,8 +255,7 @@ pub fn is_outlived(operation: &live::InFlightOperation, created: Option<&Timesta
     created.is_none_or(|created| seen.is_none_or(|seen| *created > seen))
 }
 
-/// The custom resource of an operation that ended while no server was looking, as of the
-/// moment when one looked again.
+/// The custom resource of an operation that ended unobserved, found at the time `now`.
 pub fn ended(
     cr: &persisted::InFlightOperation,
     now: Timestamp,
@@ -264,7 +264,7 @@ pub fn ended(
     const MESSAGE: &str = "It was over when the server looked again after a restart.";
     let mut live = from_cr(cr)?;
     let status = &mut live.status;
-    // One that settled was not detected any more since then: it may have started again.
+    // A settling operation was not detected after that time, so it had ended by then.
     let completed = match status.state {
         State::Settling => status.last_detected.0.min(now),
         _ => now,
@@ -282,7 +282,7 @@ pub fn ended(
             condition.last_transition_time = Time(now);
         }
         REASON.clone_into(&mut condition.reason);
-        // As those of an operation whose end was seen: `Detected` has nothing to add.
+        // An operation whose end was observed has the same conditions: no message in `Detected`.
         if condition.type_ == "Detected" {
             condition.message.clear();
         } else {
@@ -292,8 +292,7 @@ pub fn ended(
     Some(to_cr(&live))
 }
 
-/// The reference that makes an operation go with its subject; none for a subject whose
-/// uid is unknown.
+/// The owner reference to the subject. None if the uid of the subject is unknown.
 fn owners(subject: &live::Subject) -> Option<Vec<OwnerReference>> {
     subject.uid.as_ref().map(|uid| {
         vec![OwnerReference {

@@ -6,7 +6,6 @@ use crate::index::Entry;
 use ifo_api::live::{self, Phase, State};
 use ifo_api::persisted;
 use jiff::Timestamp;
-use serde::Deserialize;
 use std::hash::{DefaultHasher, Hasher as _};
 
 /// What an operation looks like. If this changes, the custom resource is written.
@@ -61,16 +60,7 @@ fn hash(of: &impl std::hash::Hash) -> u64 {
 
 /// When the operation in the index was completed. None while it is active.
 pub(super) fn completed(entry: &Entry) -> Option<Timestamp> {
-    #[derive(Deserialize)]
-    struct Object {
-        status: Status,
-    }
-    #[derive(Deserialize)]
-    struct Status {
-        completed: Option<Timestamp>,
-    }
-    let object: Object = serde_json::from_slice(entry.open().json()).ok()?;
-    object.status.completed
+    Some(cr_of(entry)?.status?.completed?.0)
 }
 
 /// The name and the look of the custom resource for an operation in the index. None if the

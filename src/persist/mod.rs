@@ -28,7 +28,7 @@ mod tests;
 pub use convert::{ended, from_cr, is_outlived, name_of, to_cr};
 pub use explanation::Explanation;
 pub use queue::{AtStop, Settings, Unread};
-pub use store::{ClusterStore, FIELD_MANAGER, Failure, NamespacePage, Page, Revision, Store};
+pub use store::{ClusterStore, FIELD_MANAGER, Failure, Page, Pending, Revision, Store};
 pub use verdict::{Verdict, keep_condition};
 
 use crate::clock;
@@ -42,7 +42,7 @@ use ifo_api::persisted::InFlightOperation;
 use jiff::Timestamp;
 use look::Look;
 use queue::{Done, Found, Job, Next, Queue, Task};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -50,70 +50,37 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use verdict::Judge;
 
-/// How often the metrics of the queue are brought up to date: it is counted for that.
+/// How often the metrics of the queue are updated, if it has changed. An update counts all
+/// records.
 const MEASURE: Duration = Duration::from_secs(1);
 
 /// Writes operations as custom resources.
 pub struct Persist {
-    /// The operations.
+    /// The operations in the index.
     pub reader: Reader,
-    /// Where they are written to.
+    /// The API of the custom resources.
     pub store: Arc<dyn Store>,
-    /// How.
+    /// When and what to write.
     pub settings: Settings,
-    /// Metrics.
+    /// The metrics of the queue and its writes.
     pub metrics: Arc<PersistenceMetrics>,
-    /// Set once the index holds all that it should after the start, but for operations of
-    /// the rule sets that are named; what it does not hold then is over.
+    /// None until the targets have been read after the start or the takeover. Then it has the
+    /// names of the rule sets whose operations the index may still lack. All other operations
+    /// that the index does not hold have ended.
     pub settled: watch::Receiver<Option<Arc<Unread>>>,
-    /// Ends it, as `at_stop` says.
+    /// Stops it.
     pub stop: CancellationToken,
-    /// What happens to the writes that wait then.
+    /// What happens then to the writes that wait.
     pub at_stop: AtStop,
-    /// Tells whether writes succeed.
+    /// Receives whether writes succeed.
     pub verdict: watch::Sender<Verdict>,
 }
 
 /// The name of the custom resource, and the result of the job.
 type Writing = BoxFuture<'static, (Arc<str>, Result<Done, Failure>)>;
-/// Namespaces, each held once.
-type Places = HashSet<Arc<str>>;
-type Listing = BoxFuture<'static, Result<Vec<Found>, Failure>>;
+type Listing = Pending<'static, Vec<Found>>;
 
-/// When to bring the metrics up to date.
-struct Measure {
-    /// None while nothing has changed since the last time.
-    at: Option<Instant>,
-    last: Option<Instant>,
-}
-
-impl Measure {
-    fn due(now: Instant) -> Self {
-        Self {
-            at: Some(now),
-            last: None,
-        }
-    }
-
-    fn is_due(&mut self, now: Instant) -> bool {
-        let due = self.at.is_some_and(|at| at <= now);
-        if due {
-            *self = Self {
-                at: None,
-                last: Some(now),
-            };
-        }
-        due
-    }
-
-    /// Something has changed.
-    fn soon(&mut self) {
-        let earliest = self.last.map(|last| last + MEASURE);
-        self.at = self.at.or(earliest);
-    }
-}
-
-/// What there is to wait for.
+/// The events that the loop waits for.
 struct Waits {
     cursor: Cursor,
     writes: FuturesUnordered<Writing>,
@@ -121,10 +88,10 @@ struct Waits {
 }
 
 impl Persist {
-    /// Runs until it is stopped and the queue is empty, or has had its time.
+    /// Runs until it is stopped, and then as long as [`AtStop`] says.
     pub async fn run(mut self) {
         let mut queue = Queue::new(self.settings, Instant::now());
-        // It may have been set before anybody looked.
+        // It may have been set before this task started.
         self.settled.mark_changed();
         let mut judge = Judge::new(self.verdict.clone());
         let mut waits = Waits {
@@ -132,7 +99,8 @@ impl Persist {
             writes: FuturesUnordered::new(),
             listing: None,
         };
-        let mut measure = Measure::due(Instant::now());
+        let mut measure = tokio::time::interval(MEASURE);
+        let mut has_changed = true;
         let mut until: Option<Instant> = None;
         loop {
             let now = Instant::now();
@@ -140,21 +108,24 @@ impl Persist {
                 break;
             }
             let wake = self.start_work(&mut queue, &mut waits, now);
-            if measure.is_due(now) {
-                self.measure(&queue, now);
-            }
-            let wake = wake.into_iter().chain(until).chain(measure.at).min();
+            let wake = wake.into_iter().chain(until).min();
             tokio::select! {
+                _ = measure.tick() => {
+                    if std::mem::take(&mut has_changed) {
+                        self.measure(&queue, now);
+                    }
+                    continue;
+                }
                 changes = waits.cursor.next() => match changes {
                     Ok(changes) => follow(&mut queue, &changes),
-                    // Off the ring: compare and go on.
+                    // The cursor fell off the ring: list, and follow again.
                     Err(_) => waits.cursor = self.catch_up(&mut queue),
                 },
                 Some((name, result)) = waits.writes.next() => {
                     queue.done(&name, &result, Instant::now());
                     self.written(&name, &result);
                     match &result {
-                        // That a read succeeds does not mean that writes do.
+                        // A read can succeed while writes are refused.
                         Ok(Done::Read(_)) => judge.listed(None, false),
                         _ => judge.written(result.as_ref().err(), queue.is_refused()),
                     }
@@ -175,7 +146,7 @@ impl Persist {
                 }
                 unread = settled(&mut self.settled) => queue.settle(unread, Instant::now()),
                 () = self.stop.cancelled(), if until.is_none() => {
-                    // The last changes before the stop belong to what is written.
+                    // The last changes before the stop are to be written too.
                     while let Some(Ok(changes)) = waits.cursor.next().now_or_never() {
                         follow(&mut queue, &changes);
                     }
@@ -183,41 +154,37 @@ impl Persist {
                     queue.stop(self.at_stop, now);
                     until = Some(now + self.at_stop.limit());
                 }
-                () = sleep_until(wake) => {
-                    if measure.at == wake {
-                        continue; // Nothing has changed but the time.
-                    }
-                }
+                () = sleep_until(wake) => {}
             }
-            measure.soon();
+            has_changed = true;
         }
         let left = queue.backlog(Instant::now()).length;
         if left > 0 && self.at_stop == AtStop::WriteAll {
             tracing::warn!(left, "not every operation could be written before the end");
         }
-        // The next leader has the queue now.
+        // This process writes nothing more.
         self.metrics.backlog(0, None);
     }
 
-    /// Tells the queue of everything that is there, and follows from then on.
+    /// Passes all operations to the queue, and returns a cursor to the changes after them.
     fn catch_up(&self, queue: &mut Queue) -> Cursor {
         loop {
             let Ok((rv, entries)) = self.reader.list(&Scope::All, At::Latest) else {
-                continue; // The newest state is never gone.
+                continue; // The newest state is always available.
             };
             let all = entries.into_iter().filter_map(|entry| {
                 let (name, look) = look::of_entry(&entry)?;
                 Some((name.into(), entry, look))
             });
             queue.reset(all.collect(), Instant::now());
-            // Only a writer that fills the ring meanwhile makes this fail.
+            // This fails only if the changes since the list fill the whole ring.
             if let Ok(cursor) = self.reader.follow(rv, Scope::All) {
                 return cursor;
             }
         }
     }
 
-    /// Starts what may be started; the time at which there is more.
+    /// Starts all jobs that are due. Returns the time at which the next one is.
     fn start_work(&self, queue: &mut Queue, waits: &mut Waits, now: Instant) -> Option<Instant> {
         loop {
             match queue.next(now) {
@@ -235,7 +202,7 @@ impl Persist {
             Ok(Done::Read(_)) => {}
             Err(failure) => {
                 self.metrics.failed(failure.reason());
-                // What is about one object; the judge speaks of the rest.
+                // This failure is about one object. The judge reports the others.
                 if matches!(failure, Failure::Invalid(_)) {
                     tracing::warn!(name, %failure, "an operation cannot be written");
                 }
@@ -250,7 +217,7 @@ impl Persist {
     }
 }
 
-/// Tells the queue what changed.
+/// Passes changes of the index to the queue.
 fn follow(queue: &mut Queue, changes: &[Change]) {
     let now = Instant::now();
     for change in changes {
@@ -351,77 +318,55 @@ fn wanted(entry: &Entry) -> Result<InFlightOperation, Failure> {
     look::cr_of(entry).ok_or_else(none)
 }
 
-/// What is in the cluster, page by page, and nothing kept of it but what decides.
+/// Lists the custom resources page by page, and keeps only what decides about each of them.
 fn list(store: Arc<dyn Store>) -> Listing {
     async move {
-        let mut all = Vec::new();
-        let mut places = Places::new();
-        let mut token: Option<String> = None;
+        let (mut all, mut token) = (Vec::new(), None);
         loop {
             let page = store.page(token.as_deref()).await?;
-            all.extend(page.items.iter().filter_map(|cr| found(cr, &mut places)));
-            match page.next {
-                Some(next) => token = Some(next),
-                None => break,
+            all.extend(page.items.iter().filter_map(found));
+            token = page.next;
+            if token.is_none() {
+                break;
             }
         }
-        // Only now: what is not there has been there before.
-        match since(&*store, &places).await {
-            Ok(since) => {
+        if all.iter().all(|found| found.place.is_none()) {
+            return Ok(all);
+        }
+        // The namespaces are listed last: one that is missing now was there before.
+        match created(&*store).await {
+            Ok(created) => {
                 for found in &mut all {
                     found.outlived = found.place.as_ref().is_some_and(|(namespace, seen)| {
-                        since.get(namespace).is_none_or(|since| since > seen)
+                        created.get(namespace).is_none_or(|created| created > seen)
                     });
                 }
             }
-            Err(error) => {
-                tracing::debug!(%error, "nobody knows which namespaces are gone");
-            }
+            Err(error) => tracing::debug!(%error, "the namespaces cannot be listed"),
         }
         Ok(all)
     }
     .boxed()
 }
 
-/// Since when those of these namespaces are there that are.
-async fn since(
-    store: &dyn Store,
-    places: &Places,
-) -> Result<HashMap<Arc<str>, Timestamp>, Failure> {
-    let mut there = HashMap::new();
-    if places.is_empty() {
-        return Ok(there);
-    }
-    let mut token: Option<String> = None;
+/// When each namespace was created.
+async fn created(store: &dyn Store) -> Result<HashMap<String, Timestamp>, Failure> {
+    let (mut all, mut token) = (HashMap::new(), None);
     loop {
         let page = store.namespaces(token.as_deref()).await?;
-        for (name, since) in page.items {
-            if let Some(name) = places.get(&*name) {
-                there.insert(name.clone(), since);
-            }
-        }
-        match page.next {
-            Some(next) => token = Some(next),
-            None => return Ok(there),
+        all.extend(page.items);
+        token = page.next;
+        if token.is_none() {
+            return Ok(all);
         }
     }
 }
 
 /// None if the custom resource is not ours: it is left alone.
-fn found(cr: &InFlightOperation, places: &mut Places) -> Option<Found> {
+fn found(cr: &InFlightOperation) -> Option<Found> {
     let live = convert::from_cr(cr)?;
-    let namespace = live.spec.subject.namespace.as_deref();
-    let place = namespace
-        .zip(convert::last_seen(&live))
-        .map(|(namespace, seen)| {
-            let known = places.get(namespace).cloned();
-            let namespace = known.unwrap_or_else(|| {
-                let new: Arc<str> = namespace.into();
-                places.insert(new.clone());
-                new
-            });
-            (namespace, seen)
-        });
+    let seen = convert::last_seen(&live);
+    let place = live.spec.subject.namespace.zip(seen);
     let name = cr.metadata.name.as_deref()?;
     let mut rule_sets = live.status.detected_by;
     if !rule_sets.contains(&live.spec.rule_set) {
@@ -438,7 +383,7 @@ fn found(cr: &InFlightOperation, places: &mut Places) -> Option<Found> {
     })
 }
 
-/// The end of the listing, if there is one under way.
+/// Waits for the end of the listing. Waits forever if there is none.
 async fn listed(listing: &mut Option<Listing>) -> Result<Vec<Found>, Failure> {
     let Some(under_way) = listing else {
         return std::future::pending().await;
@@ -448,7 +393,7 @@ async fn listed(listing: &mut Option<Listing>) -> Result<Vec<Found>, Failure> {
     found
 }
 
-/// Ready when it is set, and each time that it changes then.
+/// Waits until the value is set, or has changed since.
 async fn settled(settled: &mut watch::Receiver<Option<Arc<Unread>>>) -> Arc<Unread> {
     loop {
         if settled.changed().await.is_err() {

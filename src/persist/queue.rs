@@ -26,7 +26,7 @@ mod tests;
 
 use record::{Plan, Record, Stored, Wanted};
 
-/// Writes under way at once. At 20 ms for a write, more than the rate needs.
+/// Jobs that run at the same time. If a write takes 20 ms, this is more than the rate needs.
 const CONCURRENCY: usize = 4;
 
 /// How often the custom resources are listed and compared with the index. A comparison
@@ -49,33 +49,29 @@ const COMPARE_AGAIN: Duration = Duration::from_secs(65);
 /// than a kube-apiserver usually needs to restart.
 const OLD: Duration = COMPARE_EVERY;
 
-/// Deletions of what may be there or not, since its write was not answered. More are not
-/// kept: a comparison finds those that are there.
-const DOUBTFUL: usize = 1_000;
-
-/// A single refusal may be about one object, and a kube-apiserver that has just started
-/// refuses everything until it has read who may do what. After so many in a row, with pauses
-/// that double (some ten seconds in all), the server may not write at all, or not all.
+/// Refusals in a row after which the server is taken to lack rights. A single refusal may be
+/// about one object, and a kube-apiserver that has just started refuses everything until it
+/// has read its RBAC rules. With pauses that double, these refusals take some ten seconds.
 pub(super) const REFUSALS: u32 = 6;
 
 /// Names of the rule sets whose targets have not been read, or have a gap.
 pub type Unread = BTreeSet<String>;
 
-/// How the queue is to behave.
+/// When and what the queue writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Changes in the middle of an operation are written at most this often.
     pub resync: Duration,
-    /// How long an operation must be settling before that is written: longer than it
-    /// usually takes until it is over.
+    /// How long an operation must be settling before this is written. It is longer than an
+    /// operation usually settles before it ends.
     pub settling: Duration,
-    /// How long after a refusal of all writes the next attempt is.
+    /// Time until the next attempt after the CRD was missing.
     pub requeue: Duration,
-    /// Whether completed operations stay …
+    /// Whether completed operations are kept.
     pub retain: bool,
-    /// … for so long after their end …
+    /// How long after their end they are kept.
     pub retain_for: Duration,
-    /// … and at most so many.
+    /// How many of them are kept.
     pub retain_max: usize,
 }
 
@@ -140,18 +136,18 @@ pub(super) enum Done {
     Read(Option<(Look, Revision)>),
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// This.
+    /// Do this job.
     Write(Job),
-    /// List what is in the cluster.
+    /// List the custom resources.
     Compare,
-    /// Nothing before this time; None is until something happens.
+    /// Wait until this time, or, if it is None, until something happens.
     Wait(Option<Instant>),
 }
 
-/// What a list found of one.
+/// A custom resource in a list.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub name: Arc<str>,
@@ -159,14 +155,14 @@ pub(super) struct Found {
     pub look: Look,
     pub completed: Option<Timestamp>,
     /// The namespace of its subject, and when it was last seen there.
-    pub place: Option<(Arc<str>, Timestamp)>,
-    /// Whether that namespace is gone, or another one by now.
+    pub place: Option<(String, Timestamp)>,
+    /// Whether that namespace was deleted. A new one of the same name may exist.
     pub outlived: bool,
     /// The rule sets that detect it.
     pub rule_sets: Vec<String>,
 }
 
-/// How much there is to do.
+/// The operations that wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Backlog {
     /// Operations whose write is due or under way.
@@ -180,26 +176,24 @@ pub(super) struct Queue {
     settings: Settings,
     pace: Pace,
     records: HashMap<Arc<str>, Record>,
-    /// When which of them is to be written, back-off included.
+    /// The time of the next job of each record, back-off included.
     due: BTreeSet<(Instant, Arc<str>)>,
-    /// The same of those that were refused: they come after all others.
+    /// The same for records that were refused. They come after all others.
     again: BTreeSet<(Instant, Arc<str>)>,
-    /// Those that were refused, and are still to be written.
+    /// The records that were refused and are still to be written.
     refused: HashSet<Arc<str>>,
-    /// Those to delete that may not even be there.
-    doubtful: HashSet<Arc<str>>,
     writing: usize,
     /// When to compare next; None while a comparison is under way.
     compare_at: Option<Instant>,
-    /// When to compare once more after the start.
+    /// When the second comparison after the start is.
     compare_again: Option<Instant>,
-    /// The rule sets whose operations may be missing in the index; None as long as it does
-    /// not hold all that it should after a start.
+    /// The rule sets whose operations the index may lack. None until the targets have been
+    /// read after the start.
     unread: Option<Arc<Unread>>,
     born: Timestamp,
     /// Writes that succeeded.
     successes: u64,
-    /// Writes that were refused since.
+    /// Writes that were refused since the last success.
     refusals: u32,
     /// Lists that were refused in a row.
     unlisted: u32,
@@ -207,7 +201,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Nothing is written before the first comparison.
+    /// Creates an empty queue. It writes nothing before the first comparison.
     pub fn new(settings: Settings, now: Instant) -> Self {
         Self {
             settings,
@@ -216,7 +210,6 @@ impl Queue {
             due: BTreeSet::new(),
             again: BTreeSet::new(),
             refused: HashSet::new(),
-            doubtful: HashSet::new(),
             writing: 0,
             compare_at: Some(now),
             compare_again: None,
@@ -229,7 +222,7 @@ impl Queue {
         }
     }
 
-    /// An operation is there, or has changed.
+    /// An operation was added to the index, or has changed.
     pub fn live(&mut self, name: &Arc<str>, entry: &Arc<Entry>, look: Look, now: Instant) {
         let record = match self.records.entry(name.clone()) {
             Slot::Occupied(known) => known.into_mut(),
@@ -258,7 +251,7 @@ impl Queue {
         self.plan(name, now);
     }
 
-    /// An operation is not there any more.
+    /// An operation was removed from the index.
     pub fn gone(&mut self, name: &Arc<str>, now: Instant) {
         if let Some(record) = self.records.get_mut(name)
             && matches!(record.wanted, Wanted::Live(..))
@@ -269,7 +262,7 @@ impl Queue {
         }
     }
 
-    /// These are all the operations: after a gap in what the queue was told.
+    /// Replaces all operations, after changes were missed.
     pub fn reset(&mut self, all: Vec<(Arc<str>, Arc<Entry>, Look)>, now: Instant) {
         let there: HashSet<Arc<str>> = all.iter().map(|(name, ..)| name.clone()).collect();
         let others: Vec<Arc<str>> = self.names(|name, _| !there.contains(name));
@@ -281,9 +274,8 @@ impl Queue {
         }
     }
 
-    /// From now on the index holds all that it should, but for operations of rule sets
-    /// that are `unread`: custom resources without a live object are those of operations
-    /// that are over.
+    /// The targets have been read, except those of the rule sets in `unread`. From now on, a
+    /// custom resource without a live object belongs to an operation that has ended.
     pub fn settle(&mut self, unread: Arc<Unread>, now: Instant) {
         if self.unread.replace(unread).is_none() {
             self.compare_again = Some(now + COMPARE_AGAIN);
@@ -327,7 +319,7 @@ impl Queue {
         !self.refused.is_empty()
     }
 
-    /// What to do now.
+    /// Returns the next step, and counts a job as started.
     pub fn next(&mut self, now: Instant) -> Next {
         let Some(compare_at) = self.compare_at else {
             return Next::Wait(None);
@@ -345,7 +337,7 @@ impl Queue {
             self.compare_at = None;
             return Next::Compare;
         }
-        // After trouble one write finds out whether it is over.
+        // After trouble, one write at a time finds out whether the trouble is over.
         let most = if self.pace.in_trouble() {
             1
         } else {
@@ -380,7 +372,7 @@ impl Queue {
         Next::Write(Job { name, task })
     }
 
-    /// A job is over.
+    /// A job has ended.
     pub fn done(&mut self, name: &Arc<str>, result: &Result<Done, Failure>, now: Instant) {
         self.writing -= 1;
         let mut most = pace::MAX_OBJECT;
@@ -409,7 +401,7 @@ impl Queue {
         self.plan(name, now);
     }
 
-    /// A comparison is over.
+    /// A list has ended. Compares it with the records.
     pub fn compared(&mut self, found: Vec<Found>, now: Instant) {
         self.pace.succeeded();
         self.unlisted = 0;
@@ -417,8 +409,8 @@ impl Queue {
         self.compare_again = again;
         self.compare_at = Some(again.unwrap_or(now + COMPARE_EVERY));
         let there: HashSet<Arc<str>> = found.iter().map(|found| found.name.clone()).collect();
-        // History that somebody has removed, such as the garbage collector with its subject,
-        // stays removed: what is over is not written twice.
+        // A completed operation is not written twice. Somebody has deleted its custom
+        // resource, for example the garbage collector together with the subject.
         for name in self.names(|name, record| !there.contains(name) && !record.is_history()) {
             if let Some(record) = self.records.get_mut(&name) {
                 record.stored = Stored::Absent;
@@ -439,9 +431,9 @@ impl Queue {
                 *known = orphan;
             }
             let at = match &record.stored {
-                // It is as this queue knows it. Its look can differ from what the queue has
-                // written: labels of an object that others created count as ours, and a write
-                // does not remove those.
+                // Nobody has changed it since. Its look can still differ from the look that was
+                // written: all labels of an object that others created count as ours, but a
+                // write does not remove the labels of others.
                 Stored::Present { revision, .. } if *revision == found.revision => None,
                 Stored::Present { at, .. } => Some(*at),
                 _ => Some(None),
@@ -457,7 +449,7 @@ impl Queue {
         }
     }
 
-    /// A comparison failed.
+    /// A list failed.
     pub fn not_compared(&mut self, failure: &Failure, now: Instant) {
         self.compare_at = Some(now);
         match failure {
@@ -466,7 +458,7 @@ impl Queue {
         }
     }
 
-    /// What there is to do.
+    /// Counts the operations that wait.
     pub fn backlog(&self, now: Instant) -> Backlog {
         let mut backlog = Backlog::default();
         for record in self.records.values() {
@@ -483,7 +475,7 @@ impl Queue {
         matching.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Finds out anew when to write the record, after anything about it has changed.
+    /// Plans the next job of a record, after anything about it has changed.
     fn plan(&mut self, name: &Arc<str>, now: Instant) {
         let Some(record) = self.records.get_mut(name) else {
             return;
@@ -493,10 +485,9 @@ impl Queue {
             let _ = self.due.remove(&place) || self.again.remove(&place);
         }
         if record.writing {
-            return; // Its end comes back here.
+            return; // The end of its job plans it again.
         }
         let changed = record.changed.take();
-        self.doubtful.remove(name);
         let unread = self.unread.as_deref();
         match record.plan(&self.settings, unread, self.stopping, now) {
             Plan::Forget => {
@@ -508,23 +499,14 @@ impl Queue {
                 self.pardon(name, now);
             }
             Plan::At(at) => {
-                // What waits for its turn keeps its place, however often it changes, and what
-                // has changed while it was being written has had one since then: the end of one
-                // run is not to come after the whole of the next.
+                // A record that waits keeps its place, however often it changes. A record that
+                // changed during its job has its place from that time: otherwise the end of one
+                // run would be written after the whole next run.
                 let changed = changed.filter(|_| at <= now);
                 let place = record.since.filter(|since| *since <= now).or(changed);
                 let at = place.unwrap_or(at);
                 record.since = Some(at);
                 let at = record.not_before.map_or(at, |earliest| earliest.max(at));
-                if record.is_doubtful_deletion() {
-                    if self.doubtful.len() >= DOUBTFUL {
-                        self.records.remove(name);
-                        self.refused.remove(name);
-                        self.compare_at = self.compare_at.map(|at| at.min(now));
-                        return;
-                    }
-                    self.doubtful.insert(name.clone());
-                }
                 record.due = Some(at);
                 let place = (at, name.clone());
                 if self.refused.contains(name) {

@@ -42,45 +42,45 @@ const SMALL_PAGE: usize = 10;
 /// Longest answer that is read, in bytes.
 const ANSWER: usize = 16 << 20;
 
-/// What is waited after a 429 that does not say how long, as client-go does.
+/// The pause after an answer 429 without the header `Retry-After`, as in client-go.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The only part of a write's answer that is needed: it has the uid and the
 /// resourceVersion.
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
-/// The same of a list.
+/// The same for a list.
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// Where namespaces are.
+/// Path of the namespaces.
 const NAMESPACES: &str = "/api/v1/namespaces";
 
-/// Why something was not done.
+/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// The resource is not served: its CRD is missing.
     #[error("the CRD inflightoperations.ifo.kubevirt.io is missing")]
     Missing,
-    /// The server may not do it, or an admission plugin does not want it.
+    /// The server lacks the right, or an admission plugin refuses the request.
     #[error("forbidden: inflightoperations.ifo.kubevirt.io: {0}")]
     Forbidden(Explanation),
     /// The object is not in the state that the write is conditional on: it exists already,
     /// has changed, or is gone.
     #[error("conflict: {0}")]
     Conflict(Explanation),
-    /// The object itself is refused, and will be again.
+    /// The kube-apiserver refuses this object, and will refuse it again.
     #[error("refused: {0}")]
     Invalid(Explanation),
-    /// Too many requests; nothing was done.
+    /// There are too many requests. The request had no effect.
     #[error("too many requests, again in {} s", .0.as_secs())]
     Throttled(Duration),
-    /// No answer, or that of a server in trouble: it may have been done all the same.
+    /// There is no answer, or an answer of the class 5xx. The request may have had an effect.
     #[error("{0}")]
     Unreachable(Explanation, Option<Duration>),
 }
 
 impl Failure {
-    /// Its name as a metric's label.
+    /// The value of the metrics' label `reason`.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Missing => "missing",
@@ -113,63 +113,43 @@ impl Revision {
     }
 }
 
-/// A part of a list.
-#[derive(Debug, Default)]
-pub struct Page {
-    /// Those that have the form of ours.
-    pub items: Vec<InFlightOperation>,
-    /// Token of the next page, if there is one.
+/// One page of a list.
+#[derive(Debug)]
+pub struct Page<T> {
+    /// The objects on this page.
+    pub items: Vec<T>,
+    /// The continue token of the next page, if there is one.
     pub next: Option<String>,
 }
 
-/// A part of a list of namespaces.
-#[derive(Debug, Default)]
-pub struct NamespacePage {
-    /// Names, and when they were created.
-    pub items: Vec<(String, Timestamp)>,
-    /// Token of the next page, if there is one.
-    pub next: Option<String>,
-}
+/// The answer to a request that has been sent or will be.
+pub type Pending<'a, T> = BoxFuture<'a, Result<T, Failure>>;
 
-/// Where custom resources are.
+/// The API of the custom resources.
 pub trait Store: Send + Sync + 'static {
     /// Creates it. If the name exists, this is a [`Failure::Conflict`].
-    fn create<'a>(&'a self, cr: &'a InFlightOperation) -> BoxFuture<'a, Result<Revision, Failure>>;
+    fn create<'a>(&'a self, cr: &'a InFlightOperation) -> Pending<'a, Revision>;
 
     /// Applies a JSON merge patch. Its metadata has the uid and the resourceVersion of the
     /// state that it changes. If the object is in another state, or is gone, this is a
     /// [`Failure::Conflict`].
-    fn patch<'a>(
-        &'a self,
-        name: &'a str,
-        patch: &'a Value,
-    ) -> BoxFuture<'a, Result<Revision, Failure>>;
+    fn patch<'a>(&'a self, name: &'a str, patch: &'a Value) -> Pending<'a, Revision>;
 
     /// Deletes it if it is in this state. If it is in another state, this is a
     /// [`Failure::Conflict`]. If it is gone, this is a success.
-    fn delete<'a>(
-        &'a self,
-        name: &'a str,
-        revision: &'a Revision,
-    ) -> BoxFuture<'a, Result<(), Failure>>;
+    fn delete<'a>(&'a self, name: &'a str, revision: &'a Revision) -> Pending<'a, ()>;
 
     /// Reads it. None if it does not exist.
-    fn get<'a>(
-        &'a self,
-        name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<InFlightOperation>, Failure>>;
+    fn get<'a>(&'a self, name: &'a str) -> Pending<'a, Option<InFlightOperation>>;
 
-    /// Lists, page by page.
-    fn page<'a>(&'a self, token: Option<&'a str>) -> BoxFuture<'a, Result<Page, Failure>>;
+    /// Lists the custom resources that have the form of ours, page by page.
+    fn page<'a>(&'a self, token: Option<&'a str>) -> Pending<'a, Page<InFlightOperation>>;
 
-    /// Lists the namespaces that are there, page by page.
-    fn namespaces<'a>(
-        &'a self,
-        token: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<NamespacePage, Failure>>;
+    /// Lists the names and creation times of the namespaces, page by page.
+    fn namespaces<'a>(&'a self, token: Option<&'a str>) -> Pending<'a, Page<(String, Timestamp)>>;
 }
 
-/// Those of a cluster.
+/// The API of the custom resources of a cluster.
 pub struct ClusterStore {
     client: Client,
     path: String,
@@ -178,8 +158,8 @@ pub struct ClusterStore {
 }
 
 impl ClusterStore {
-    /// Writes over a connection of its own, so that it does not stand in the way of
-    /// anything else, and without anybody else's retries: the queue has its own.
+    /// Uses a connection of its own, so that writes delay no other requests, and no retries,
+    /// because the queue retries by itself.
     pub fn new(connection: &Connection) -> Self {
         let client = connection.without_retries();
         let path = InFlightOperation::url_path(&(), None);
@@ -196,7 +176,7 @@ impl ClusterStore {
         }
     }
 
-    /// The answer's body, if the answer is a good one.
+    /// Sends a request and returns the body of a successful answer.
     async fn send(
         &self,
         method: Method,
@@ -250,14 +230,14 @@ impl ClusterStore {
     }
 }
 
-/// The body of an answer, if it is not longer than [`ANSWER`].
+/// Reads the body of an answer, up to [`ANSWER`] bytes.
 async fn read(body: Body) -> Result<Vec<u8>, Refusal> {
     let read = Limited::new(body, ANSWER).collect().await;
     let read = read.map_err(|error| Refusal::lost(&*error))?;
     Ok(read.to_bytes().into())
 }
 
-/// A page of a list. The first page has the usual number of objects. A page that is too
+/// Reads one page of a list. The first page has the usual number of objects. A page that is too
 /// large is requested again at once, with fewer objects.
 async fn page(pager: &ListPager, token: Option<&str>) -> Result<ListPage, Failure> {
     if token.is_none() {
@@ -282,7 +262,7 @@ async fn page(pager: &ListPager, token: Option<&str>) -> Result<ListPage, Failur
     }
 }
 
-/// An answer that is no success, or none (no code).
+/// An answer that is not a success, or, without a code, no answer.
 struct Refusal {
     code: Option<StatusCode>,
     explanation: Explanation,
@@ -301,7 +281,7 @@ impl Refusal {
         }
     }
 
-    /// Reads the answer, which is no success.
+    /// Reads an answer that is not a success.
     async fn read(answer: Response<Body>) -> Self {
         let code = answer.status();
         let retry_after = retry_after(&answer);
@@ -342,23 +322,19 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// The header, in seconds; the other form, a date, Kubernetes does not use.
+/// The header `Retry-After` in seconds. Kubernetes does not use its other form, a date.
 fn retry_after<B>(answer: &Response<B>) -> Option<Duration> {
     let value = answer.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
     value.trim().parse().ok().map(Duration::from_secs)
 }
 
 impl Store for ClusterStore {
-    fn create<'a>(&'a self, cr: &'a InFlightOperation) -> BoxFuture<'a, Result<Revision, Failure>> {
+    fn create<'a>(&'a self, cr: &'a InFlightOperation) -> Pending<'a, Revision> {
         self.write(Method::POST, &self.path, "application/json", cr)
             .boxed()
     }
 
-    fn patch<'a>(
-        &'a self,
-        name: &'a str,
-        patch: &'a Value,
-    ) -> BoxFuture<'a, Result<Revision, Failure>> {
+    fn patch<'a>(&'a self, name: &'a str, patch: &'a Value) -> Pending<'a, Revision> {
         async move {
             let kind = "application/merge-patch+json";
             self.write(Method::PATCH, &self.path_of(name), kind, patch)
@@ -367,11 +343,7 @@ impl Store for ClusterStore {
         .boxed()
     }
 
-    fn delete<'a>(
-        &'a self,
-        name: &'a str,
-        revision: &'a Revision,
-    ) -> BoxFuture<'a, Result<(), Failure>> {
+    fn delete<'a>(&'a self, name: &'a str, revision: &'a Revision) -> Pending<'a, ()> {
         async move {
             let headers = [
                 (header::CONTENT_TYPE, "application/json"),
@@ -390,14 +362,11 @@ impl Store for ClusterStore {
         .boxed()
     }
 
-    fn get<'a>(
-        &'a self,
-        name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<InFlightOperation>, Failure>> {
+    fn get<'a>(&'a self, name: &'a str) -> Pending<'a, Option<InFlightOperation>> {
         async move {
             let path = self.path_of(name);
             match self.send(Method::GET, path, &[], Vec::new()).await {
-                // An object without the form of ours has the name.
+                // If it cannot be decoded, somebody else has created it under this name.
                 Ok(answer) => serde_json::from_slice(&answer)
                     .map(Some)
                     .map_err(|error| Failure::Invalid(Explanation::garbled(&error))),
@@ -408,10 +377,10 @@ impl Store for ClusterStore {
         .boxed()
     }
 
-    fn page<'a>(&'a self, token: Option<&'a str>) -> BoxFuture<'a, Result<Page, Failure>> {
+    fn page<'a>(&'a self, token: Option<&'a str>) -> Pending<'a, Page<InFlightOperation>> {
         async move {
             let page = page(&self.custom_resources, token).await?;
-            // One that does not have the form of ours must not spoil the others.
+            // An object that cannot be decoded must not make the whole page fail.
             let list = ListItems::<&RawValue>::read(&page.body)
                 .map_err(|error| Failure::Unreachable(Explanation::garbled(&error), None))?;
             let items = list.items.iter();
@@ -425,10 +394,7 @@ impl Store for ClusterStore {
         .boxed()
     }
 
-    fn namespaces<'a>(
-        &'a self,
-        token: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<NamespacePage, Failure>> {
+    fn namespaces<'a>(&'a self, token: Option<&'a str>) -> Pending<'a, Page<(String, Timestamp)>> {
         async move {
             let page = page(&self.namespaces, token).await?;
             let list = ListItems::<PartialObjectMeta<Namespace>>::read(&page.body)
@@ -436,7 +402,7 @@ impl Store for ClusterStore {
             let since = |it: &PartialObjectMeta<Namespace>| {
                 Some((it.name_any(), it.creation_timestamp()?.0))
             };
-            Ok(NamespacePage {
+            Ok(Page {
                 items: list.items.iter().filter_map(since).collect(),
                 next: list.next,
             })

@@ -780,7 +780,11 @@ async fn a_leader_that_hands_over_waits_for_what_it_sent_and_leaves_the_rest_to_
         let limit = AtStop::HandOver.limit();
         assert_eq!(start.elapsed() < limit, is_answered);
         assert!(start.elapsed() <= limit);
-        assert!(!leader.metrics.render().contains("queue_length 1"));
+        let metrics = leader.metrics.render();
+        assert!(
+            metrics.contains("ifo_persistence_queue_length{} 0"),
+            "{metrics}"
+        );
 
         bench.set_latency(0.005);
         let next = bench.run();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 impl Queue {
-    /// What a success means for all writes.
+    /// A write succeeded: adapts the pace, and tries again what was refused.
     pub(super) fn succeeded(&mut self, name: &Arc<str>, now: Instant) {
         self.pace.succeeded();
         self.successes += 1;
@@ -18,8 +18,8 @@ impl Queue {
         if std::mem::take(&mut self.refusals) < REFUSALS {
             return;
         }
-        // Nothing was written for a while: who knows what is there now. What was refused
-        // meanwhile may have been so with all the others.
+        // Every write was refused for a while. So others may have changed the cluster since,
+        // and what was refused may be allowed now.
         self.compare_at = self.compare_at.map(|at| at.min(now));
         for name in self.names(|name, _| self.refused.contains(name)) {
             if let Some(record) = self.records.get_mut(&name) {
@@ -29,9 +29,9 @@ impl Queue {
         }
     }
 
-    /// A write was refused. If others have succeeded since that was so first, it is about
-    /// this one and holds up none; else it may be about all of them, and few are tried until
-    /// one succeeds. The longest time after which it is tried again.
+    /// A write was refused. If others have succeeded since its first refusal, the refusal is
+    /// about this object and delays no other one. Otherwise it may be about all objects, and
+    /// few are tried until one succeeds. Returns the longest time until the next attempt.
     pub(super) fn forbidden(&mut self, name: &Arc<str>, now: Instant) -> Duration {
         let successes = self.successes;
         let known = self.records.get_mut(name);
@@ -49,11 +49,11 @@ impl Queue {
         self.settings.requeue.min(pace::MAX_OBJECT)
     }
 
-    /// What a failure means for all writes.
+    /// A request failed: adapts the pace of all writes.
     pub(super) fn failed(&mut self, failure: &Failure, now: Instant) {
         match failure {
             Failure::Missing => {
-                // With the CRD went all that was written.
+                // The custom resources were deleted with their CRD.
                 for record in self.records.values_mut() {
                     if matches!(std::mem::take(&mut record.stored), Stored::Present { .. }) {
                         record.is_old = false;
@@ -61,7 +61,7 @@ impl Queue {
                 }
                 self.halt(now);
             }
-            // Of a list: nothing is written before there was one.
+            // Only lists come here: `forbidden` handles writes. No list means no writes.
             Failure::Forbidden(_) => {
                 self.unlisted = self.unlisted.saturating_add(1);
                 if self.unlisted >= REFUSALS {
@@ -76,7 +76,7 @@ impl Queue {
         }
     }
 
-    /// Nothing can be written. When it can again, who knows what is there then.
+    /// Nothing can be written for a while. The next step after that is a comparison.
     fn halt(&mut self, now: Instant) {
         self.pace.wait(self.settings.requeue, now);
         if self.compare_at.is_some() {
@@ -84,8 +84,8 @@ impl Queue {
         }
     }
 
-    /// It is not to be written any more, refused or not. If it was the last one that was
-    /// refused, a list tells soon whether all is well.
+    /// Forgets a refusal, because the write is not wanted any more. If it was the last refused
+    /// one, a comparison soon finds out whether requests succeed.
     pub(super) fn pardon(&mut self, name: &Arc<str>, now: Instant) {
         if self.refused.remove(name) && self.refused.is_empty() {
             let soon = now + self.settings.requeue;

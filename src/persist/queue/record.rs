@@ -11,20 +11,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// See above.
+/// One operation, or one custom resource without an operation.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     pub wanted: Wanted,
     /// The custom resource in the cluster, as far as is known.
     pub stored: Stored,
-    /// When the next write is, as the queue has it.
+    /// The time of the next job in the queue.
     pub due: Option<Instant>,
-    /// Since when it should have been written.
+    /// Since when a write is due.
     pub since: Option<Instant>,
-    /// When something else was first wanted while it was being written: its place in line
-    /// after that.
+    /// When the wanted state first changed during the current job. This is its place in the
+    /// queue afterwards.
     pub changed: Option<Instant>,
-    /// Not to be written before this time.
+    /// Back-off: there is no job before this time.
     pub not_before: Option<Instant>,
     pub writing: bool,
     /// Whether the operation was completed long before this queue existed. If its custom
@@ -40,10 +40,10 @@ pub(super) struct Record {
 pub(super) enum Wanted {
     /// The operation in the index, and since when it looks like this.
     Live((Arc<Entry>, Look), Instant),
-    /// Nothing: the live object is gone.
+    /// The live object was deleted: no custom resource is wanted.
     #[default]
     Gone,
-    /// There was no live object since this queue exists.
+    /// This queue has never had a live object for it.
     Orphan(Orphan),
 }
 
@@ -51,18 +51,18 @@ pub(super) enum Wanted {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Orphan {
     pub fate: Fate,
-    /// The rule sets that may still detect it. It is let alone until their targets have
-    /// been read.
+    /// The rule sets that may still detect it. It is left alone until their targets have been
+    /// read.
     pub rule_sets: Box<[String]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It is history, and stays.
+    /// It is history and is kept.
     Keep,
-    /// It ended while nobody looked.
+    /// The operation ended unobserved: write its end.
     End,
-    /// Nobody is to see it any more.
+    /// Delete it.
     Delete,
 }
 
@@ -83,19 +83,19 @@ pub(super) enum Stored {
     },
 }
 
-/// When to write.
+/// When the next job is.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// Never again: there is nothing, and nothing is wanted.
+    /// Never: no custom resource exists and none is wanted.
     Forget,
-    /// Not as things are.
+    /// Not until something changes.
     Rest,
-    /// Then, or at once.
+    /// At this time.
     At(Instant),
 }
 
 impl Record {
-    /// That of a custom resource without a live object, to be let alone for a while.
+    /// Creates the record of an orphan that is left alone until `not_before`.
     pub fn orphan(orphan: Orphan, not_before: Instant) -> Self {
         Self {
             wanted: Wanted::Orphan(orphan),
@@ -104,7 +104,7 @@ impl Record {
         }
     }
 
-    /// When what is wanted is to be written, back-off left aside.
+    /// Decides when the next job is, without back-off.
     pub fn plan(
         &self,
         settings: &Settings,
@@ -115,7 +115,7 @@ impl Record {
         match &self.wanted {
             Wanted::Live((_, look), since) => {
                 if look.phase == Phase::Completed && !settings.retain {
-                    // It is deleted right after it; that takes the place of this write.
+                    // The live object is deleted next, and the custom resource with it.
                     return Plan::Rest;
                 }
                 if look.phase == Phase::Active && unread.is_none() {
@@ -160,7 +160,7 @@ impl Record {
         }
     }
 
-    /// What to do when it is due.
+    /// The job that is due.
     pub fn task(&self) -> Task {
         match (&self.wanted, &self.stored) {
             (Wanted::Orphan(it), _) if it.fate == Fate::End => Task::End,
@@ -191,7 +191,7 @@ impl Record {
         }
     }
 
-    /// Something else is wanted.
+    /// The wanted state has changed.
     pub fn has_changed(&mut self, now: Instant) {
         if self.writing {
             self.changed.get_or_insert(now);
@@ -251,13 +251,5 @@ impl Record {
             }
             _ => false,
         }
-    }
-
-    /// Whether it is to be deleted although it may not exist.
-    pub fn is_doubtful_deletion(&self) -> bool {
-        matches!(
-            (&self.wanted, &self.stored),
-            (Wanted::Gone, Stored::Unknown)
-        )
     }
 }

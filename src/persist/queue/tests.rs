@@ -4,6 +4,7 @@ use super::*;
 use crate::clock;
 use crate::index::{Bounds, Key, Stamp, Write, index};
 use crate::serve::resource::LIVE_LAYOUT;
+use serde_json::json;
 use uuid::Uuid;
 
 const SETTINGS: Settings = Settings {
@@ -37,11 +38,19 @@ fn entry(completed: &str) -> Arc<Entry> {
     };
     let (mut writer, reader) = index(&LIVE_LAYOUT, bounds);
     let key = Key::new("a", "x");
-    let json = format!(
-        r#"{{"metadata":{{"name":"x","namespace":"a"}},
-        "status":{{"completed":"{completed}"}}}}"#
-    );
-    let json = json.into_bytes();
+    let status = json!({
+        "phase": "Completed", "state": "Ended", "reason": "NotDetected", "completed": completed,
+        "startTimeSource": "Detected", "lastDetected": "2026-01-01T03:04:05Z",
+    });
+    let object = json!({
+        "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
+        "metadata": {"name": "x", "namespace": "a"}, "status": status,
+        "spec": {
+            "operation": "Migrating", "ruleSet": "rules", "component": "kubevirt",
+            "subject": {"apiVersion": "v1", "kind": "VM", "name": "vm"},
+        },
+    });
+    let json = serde_json::to_vec(&object).unwrap();
     let put = Write::Put {
         key: key.clone(),
         json,
@@ -636,25 +645,6 @@ async fn off_the_ring_the_whole_state_says_what_is_gone_and_what_is_new() {
         bench.written,
         want.map(|(name, verb)| (name.to_owned(), verb))
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn deletions_of_what_may_not_be_there_are_bounded() {
-    let mut bench = Bench::new(SETTINGS);
-    for number in 0..=DOUBTFUL {
-        bench.live(number, active(1));
-        bench.queue.pace = Pace::new(bench.now);
-        let job = bench.job().expect("it is new");
-        bench.gone(number);
-        bench.fail(&job, &unreachable());
-    }
-    assert_eq!(bench.queue.records.len(), DOUBTFUL);
-    bench.now += seconds(60);
-    // Those that were dropped are found if they are there.
-    bench.compare(vec![found(DOUBTFUL, active(1), None)]);
-    bench.pass(seconds(10));
-    let last = (format!("op-{DOUBTFUL}"), "end");
-    assert_eq!(bench.written, [last]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -159,7 +159,7 @@ impl Fake {
         &self,
         request: String,
         work: impl FnOnce(&mut Cluster) -> Result<T, Failure> + Send + 'static,
-    ) -> BoxFuture<'static, Result<T, Failure>> {
+    ) -> Pending<'static, T> {
         let cluster = self.clone();
         async move {
             let latency = {
@@ -207,7 +207,7 @@ impl Fake {
 }
 
 impl Store for Fake {
-    fn create<'a>(&'a self, cr: &'a InFlightOperation) -> BoxFuture<'a, Result<Revision, Failure>> {
+    fn create<'a>(&'a self, cr: &'a InFlightOperation) -> Pending<'a, Revision> {
         let (cr, name) = (cr.clone(), cr.metadata.name.clone().unwrap());
         self.request(format!("create {name}"), move |cluster| {
             let revision = cluster.create(&cr, true)?;
@@ -216,11 +216,7 @@ impl Store for Fake {
         })
     }
 
-    fn patch<'a>(
-        &'a self,
-        name: &'a str,
-        patch: &'a Value,
-    ) -> BoxFuture<'a, Result<Revision, Failure>> {
+    fn patch<'a>(&'a self, name: &'a str, patch: &'a Value) -> Pending<'a, Revision> {
         let (name, patch) = (name.to_owned(), patch.clone());
         self.request(format!("patch {name}"), move |cluster| {
             if let Some(revision) = cluster.patch(&name, &patch)? {
@@ -231,11 +227,7 @@ impl Store for Fake {
         })
     }
 
-    fn delete<'a>(
-        &'a self,
-        name: &'a str,
-        revision: &'a Revision,
-    ) -> BoxFuture<'a, Result<(), Failure>> {
+    fn delete<'a>(&'a self, name: &'a str, revision: &'a Revision) -> Pending<'a, ()> {
         let (name, revision) = (name.to_owned(), revision.clone());
         self.request(format!("delete {name}"), move |cluster| {
             let there = cluster.objects.get(&name);
@@ -249,17 +241,14 @@ impl Store for Fake {
         })
     }
 
-    fn get<'a>(
-        &'a self,
-        name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<InFlightOperation>, Failure>> {
+    fn get<'a>(&'a self, name: &'a str) -> Pending<'a, Option<InFlightOperation>> {
         let name = name.to_owned();
         self.request(format!("get {name}"), move |cluster| {
             Ok(cluster.objects.get(&name).cloned())
         })
     }
 
-    fn page<'a>(&'a self, token: Option<&'a str>) -> BoxFuture<'a, Result<Page, Failure>> {
+    fn page<'a>(&'a self, token: Option<&'a str>) -> Pending<'a, Page<InFlightOperation>> {
         let token = token.map(str::to_owned);
         self.request("list".to_owned(), move |cluster| {
             // Two in a page, after the one whose name is the token.
@@ -274,10 +263,7 @@ impl Store for Fake {
         })
     }
 
-    fn namespaces<'a>(
-        &'a self,
-        token: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<NamespacePage, Failure>> {
+    fn namespaces<'a>(&'a self, token: Option<&'a str>) -> Pending<'a, Page<(String, Timestamp)>> {
         let all = self.lock().namespaces.clone();
         let rest: Vec<_> = all
             .into_iter()
@@ -286,6 +272,6 @@ impl Store for Fake {
         let items: Vec<_> = rest.iter().take(1).cloned().collect();
         let last = items.last().map(|(name, _)| name.clone());
         let next = last.filter(|_| rest.len() > 1);
-        std::future::ready(Ok(NamespacePage { next, items })).boxed()
+        std::future::ready(Ok(Page { items, next })).boxed()
     }
 }
