@@ -1,6 +1,9 @@
 //! Tells the kube-apiserver by which CA it knows us: keeps `spec.caBundle` of our
 //! `APIService` right. Enters: the bundle, and the `APIService` as it changes. Leaves: a
 //! patch of that one field, and only when it differs.
+//!
+//! Several replicas do this. While the CA is renewed, they can have different bundles for a
+//! minute. So a replica leaves a bundle alone that has all its certificates and more.
 
 use super::{FIELD_MANAGER, WITHIN};
 use futures::StreamExt;
@@ -10,7 +13,7 @@ use kube::api::{Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -72,8 +75,8 @@ impl CaBundle {
                 Some(event) = events.next() => match event {
                     Ok(watcher::Event::Apply(found) | watcher::Event::InitApply(found)) => {
                         // Read again: what the event shows may be older than our patch.
-                        if !self.is_right(&found) {
-                            self.check().await;
+                        if !self.is_sufficient(&found) {
+                            self.check(Self::is_sufficient).await;
                         }
                     }
                     Ok(watcher::Event::InitDone) => {
@@ -94,21 +97,29 @@ impl CaBundle {
                 },
                 changed = changed => {
                     alive = changed.is_ok();
-                    self.check().await;
+                    self.check(Self::is_equal).await;
                 }
-                _ = ticks.tick() => self.check().await,
+                _ = ticks.tick() => self.check(Self::is_sufficient).await,
             }
         }
     }
 
-    fn is_right(&self, found: &APIService) -> bool {
-        let current = found.spec.as_ref().and_then(|spec| spec.ca_bundle.as_ref());
-        current.is_some_and(|current| current.0 == self.bundle.borrow().as_bytes())
+    /// Whether the bundle in the `APIService` is ours.
+    fn is_equal(&self, found: &APIService) -> bool {
+        bundle_of(found) == self.bundle.borrow().as_bytes()
+    }
+
+    /// Whether it has all certificates of ours, and perhaps more.
+    fn is_sufficient(&self, found: &APIService) -> bool {
+        let ours = self.bundle.borrow();
+        let current = String::from_utf8_lossy(bundle_of(found));
+        let known: BTreeSet<&str> = certificates(&current).collect();
+        certificates(&ours).all(|certificate| known.contains(certificate))
     }
 
     /// Reads the `APIService` and puts it right, or gives up for now.
-    async fn check(&mut self) {
-        if let Err(late) = tokio::time::timeout(WITHIN, self.put_right()).await {
+    async fn check(&mut self, is_right: fn(&Self, &APIService) -> bool) {
+        if let Err(late) = tokio::time::timeout(WITHIN, self.put_right(is_right)).await {
             self.say("reach", &kube::Error::Service(late.into()));
         } else {
             self.troubles.remove("reach");
@@ -119,11 +130,11 @@ impl CaBundle {
     /// an `APIService` that is gone, where server-side apply would make one; and needs no
     /// `force` against whoever applied the manifest. `kubectl apply` of a manifest
     /// without the field leaves it alone.
-    async fn put_right(&mut self) {
+    async fn put_right(&mut self, is_right: fn(&Self, &APIService) -> bool) {
         match self.api.get_opt(&self.name).await {
             Ok(found) => {
                 self.troubles.remove("get");
-                if found.is_none_or(|found| self.is_right(&found)) {
+                if found.is_none_or(|found| is_right(self, &found)) {
                     self.troubles.remove("patch");
                     return;
                 }
@@ -161,4 +172,15 @@ impl CaBundle {
             self.troubles.insert(verb, trouble);
         }
     }
+}
+
+fn bundle_of(found: &APIService) -> &[u8] {
+    let bundle = found.spec.as_ref().and_then(|spec| spec.ca_bundle.as_ref());
+    bundle.map_or(&[], |bundle| &bundle.0)
+}
+
+/// The certificates in a bundle, as text.
+fn certificates(bundle: &str) -> impl Iterator<Item = &str> {
+    let all = bundle.split("-----END CERTIFICATE-----").map(str::trim);
+    all.filter(|certificate| !certificate.is_empty())
 }

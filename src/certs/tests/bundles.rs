@@ -131,3 +131,24 @@ async fn without_the_right_to_watch_it_is_still_kept() {
     assert_eq!(bundle(&cluster).as_deref(), Some("one"));
     keeping.abort();
 }
+
+#[tokio::test(start_paused = true)]
+async fn replicas_with_different_bundles_do_not_undo_each_other() {
+    let end = "-----END CERTIFICATE-----\n";
+    let both = format!("one{end}two{end}");
+    let cluster = Cluster::new();
+    // A replica that has renewed its CA earlier.
+    cluster.put(PATH, service(Some(&both)));
+    let (sender, receiver) = watch::channel(Arc::from(format!("one{end}")));
+    let keeping = tokio::spawn(CaBundle::new(cluster.client(), NAME, receiver).keep());
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert!(cluster.seen(&Method::PATCH).is_empty());
+    // When the bundle of this replica changes, it is written as it is: also if it is shorter.
+    let two = format!("two{end}");
+    sender.send(two.as_str().into()).unwrap();
+    eventually("the shorter bundle", || {
+        bundle(&cluster).as_ref() == Some(&two)
+    })
+    .await;
+    keeping.abort();
+}
