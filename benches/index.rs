@@ -68,7 +68,7 @@ fn put(n: u64, progress: u64) -> Write {
 
 fn filled(size: u64) -> (Writer, Reader) {
     let (mut writer, reader) = index(&LAYOUT, BOUNDS);
-    let batch = (0..size).map(|n| put(n, 0)).collect();
+    let batch: Vec<Write> = (0..size).map(|n| put(n, 0)).collect();
     writer
         .commit(batch, Stamp::Mint)
         .expect("the objects are well formed");

@@ -6,36 +6,34 @@
 
 mod cluster;
 mod demo;
+mod detection;
 mod listener;
 mod persistence;
+mod replica;
 mod signals;
 
 pub use signals::{Signal, Signals};
 
 use crate::clock;
 use crate::config::{Common, Config, Mode};
-use crate::index::{self, Bounds, Object, Reader, Scope};
-use crate::observe::{Feed, Supervisor};
-use crate::persist::Unread;
-use crate::rules::{
-    Controller, Inputs, Outputs, Report, Reporter, Resolve, RuleSetEvent, StatusSink,
+use crate::index::{self, Bounds, Object, Reader, Rv, Scope, Writer};
+use crate::replicate::{
+    self, Contact, Covered, Leadership, Mirror, Predecessor, ReplicaTask, Standing, View,
 };
-use crate::serve::{self, Health, Limits, Resource, Server, VersionInfo, resource};
+use crate::rules::{Report, Reporter};
+use crate::serve::{self, Connections, Health, Limits, Resource, Server, VersionInfo, resource};
 use crate::telemetry::{IndexSample, Metrics, OperationSample};
-use crate::tracking;
 use anyhow::bail;
+use detection::Detection;
 use futures::future::BoxFuture;
-use futures::stream::BoxStream;
-use futures::{FutureExt as _, StreamExt as _};
 use ifo_api::Source;
 use ifo_api::live::Phase;
-use ifo_engine::rules::Bookless;
-use ifo_engine::track::{Message, Retention, Settings, Tracker};
 use jiff::Timestamp;
+use replica::{Begin, ServerPipeline};
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -49,12 +47,6 @@ const RING: Bounds = Bounds {
 /// Time between becoming unready and refusing connections, if a Service may lead clients
 /// here: the aggregator and kube-proxy need some seconds to learn that this endpoint is gone.
 const UNREADY: Duration = Duration::from_secs(5);
-
-/// Reports of feeds that may wait for the controller; when it is full, feeds wait.
-const FEEDBACK: usize = 256;
-
-/// Books that may wait for the supervisor; when it is full, the controller waits.
-const PUBLICATIONS: usize = 64;
 
 /// Runs until a signal stops it, also while it starts.
 pub async fn run(config: Config, signals: Signals) -> anyhow::Result<()> {
@@ -81,65 +73,46 @@ struct App {
     shutdown: CancellationToken,
     /// Whether it may be an endpoint of a Service.
     behind_service: bool,
-    /// Set once every target has been read since the start or is known to have a gap,
-    /// however long that took, to the rule sets whose targets have one: what is not in the
-    /// index then, and not theirs, is over.
-    settled: watch::Sender<Option<Arc<Unread>>>,
     version: String,
     limits: Limits,
+    connections: Arc<Connections>,
     operations: Reader,
-    tracker: mpsc::Sender<Message>,
+    /// The rest of this is taken when the replica begins.
+    replica: Option<(Writer, Contact)>,
+    standing: watch::Sender<Standing>,
+    view: View,
+    /// Cancelled when this replica is to lead no more.
+    retire: CancellationToken,
     /// Which rule sets work.
     report: watch::Sender<Arc<Report>>,
     cluster_namespace: Arc<str>,
 }
 
-/// Where the pipeline's input comes from.
-struct Origin {
-    feed: Arc<dyn Feed>,
-    resolve: Arc<dyn Resolve>,
-    rule_sets: BoxStream<'static, RuleSetEvent>,
-    status: Arc<dyn StatusSink>,
-    /// Ends when what was there before a restart has been told to the tracker.
-    restored: BoxFuture<'static, ()>,
-}
-
 impl App {
-    /// An index, and the tracker that writes it.
+    /// An index that holds nothing yet.
     fn start(common: &Common, behind_service: bool) -> Self {
         let metrics = Arc::new(Metrics::of_version(&common.version));
-        let (writer, operations) = index::index(&resource::LIVE_LAYOUT, RING);
-        let settings = Settings {
-            debounce: common.debounce,
-            retain: common.retain.then_some(Retention {
-                age: common.retain_for,
-                most: common.retain_max,
-            }),
-            cluster_namespace: common.cluster_operations_namespace.as_str().into(),
-        };
-        let (tracker, messages) = mpsc::channel(tracking::QUEUE);
-        let mut tasks = JoinSet::new();
-        let run = tracking::run(
-            Tracker::new(settings, metrics.clone()),
-            writer,
-            messages,
-            metrics.clone(),
-        );
-        spawn(&mut tasks, "tracker", run);
-        let sampled = operations.clone();
-        metrics.read_index_with(move || sample(&sampled));
+        // No leader issues version 0, so no mirror goes on from it.
+        let (writer, operations) = index::index_from(&resource::LIVE_LAYOUT, RING, Rv(0));
+        let standing = watch::Sender::new(Standing::Unknown);
+        let (view, contact) = replicate::view(operations.clone(), standing.subscribe());
+        let (sampled, own) = (operations.clone(), view.clone());
+        metrics.read_index_with(move || sample(&sampled, &own));
         Self {
-            tasks,
+            tasks: JoinSet::new(),
             last: JoinSet::new(),
             metrics,
             health: Arc::new(Health::new()),
             shutdown: CancellationToken::new(),
             behind_service,
-            settled: watch::Sender::new(None),
             version: common.version.clone(),
             limits: common.limits,
+            connections: Connections::new(common.limits.connections),
             operations,
-            tracker,
+            replica: Some((writer, contact)),
+            standing,
+            view,
+            retire: CancellationToken::new(),
             report: watch::Sender::default(),
             cluster_namespace: common.cluster_operations_namespace.as_str().into(),
         }
@@ -150,49 +123,51 @@ impl App {
         spawn(&mut self.tasks, name, task);
     }
 
-    /// Rule sets to books, books to feeds, feeds to the tracker.
-    fn detect(&mut self, common: &Common, origin: Origin) {
-        let (publications, published) = mpsc::channel(PUBLICATIONS);
-        let (feedback, reported) = mpsc::channel(FEEDBACK);
-        let (caught_up, catching_up) = watch::channel(None);
-        let (unread, left) = watch::channel(Arc::default());
-        let supervisor = Supervisor {
-            feed: origin.feed,
-            tracker: self.tracker.clone(),
-            feedback,
-            metrics: self.metrics.clone(),
-            resync: common.resync,
+    /// Leads from now on, without an election.
+    fn lead(&mut self, common: &Common, begin: Begin) {
+        self.health.set_has_joined();
+        let alone = Leadership::alone(Rv::of_clock(clock::now()));
+        self.standing.send_replace(Standing::Leading(alone));
+        if let Some((writer, _)) = self.replica.take() {
+            self.begin(common, writer, None, None, begin);
+        }
+    }
+
+    /// Follows or leads from now on, as its standing says.
+    fn begin(
+        &mut self,
+        common: &Common,
+        writer: Writer,
+        following: Option<(Mirror, Predecessor)>,
+        release: Option<oneshot::Sender<Rv>>,
+        begin: Begin,
+    ) {
+        let (mirror, predecessor) = following.unzip();
+        let pipeline = ServerPipeline {
+            operations: self.operations.clone(),
+            detection: Detection::new(
+                common.clone(),
+                self.metrics.clone(),
+                self.health.clone(),
+                self.report.clone(),
+            ),
+            begin,
+            running: None,
         };
-        self.keep("supervisor", supervisor.run(published));
-        let (restored, may_serve) = oneshot::channel();
-        // Without rule sets there are no feeds: nothing is detected before.
-        let before = origin.restored.map(move |()| {
-            // Nobody waits when the process is stopping.
-            let _ = restored.send(());
-            origin.rule_sets
-        });
-        let controller = Controller::new(origin.resolve, common.requeue, common.allow_secrets);
-        let inputs = Inputs {
-            rule_sets: before.flatten_stream().boxed(),
-            feedback: reported,
+        let replica = ReplicaTask {
+            writer,
+            operations: self.operations.clone(),
+            standing: self.standing.subscribe(),
+            mirror,
+            predecessor,
+            view: self.view.clone(),
+            pipeline,
+            retire: self.retire.clone(),
+            release,
+            shutdown: self.shutdown.clone(),
         };
-        let outputs = Outputs {
-            publications,
-            caught_up,
-            unread,
-            report: self.report.clone(),
-            status: origin.status,
-        };
-        self.keep("rules", controller.run(inputs, outputs));
-        let synced = first_sync(
-            may_serve,
-            (catching_up, left),
-            self.tracker.clone(),
-            self.health.clone(),
-            self.settled.clone(),
-            common.sync_timeout,
-        );
-        self.keep("first sync", synced);
+        self.last
+            .spawn(async move { replica.run().await.unwrap_or("replica") });
     }
 
     /// The HTTP side, without its listener.
@@ -202,16 +177,18 @@ impl App {
         more: Option<Resource>,
         core: serve::discovery::CoreGroup,
     ) -> Server {
+        let reporter = Reporter::new(self.report.subscribe(), self.cluster_namespace.clone());
+        let covered = Covered::new(reporter, self.view.clone());
+        let own = covered.clone();
         let mut resources = vec![resource::inflight_operations(self.operations.clone())];
         resources.extend(more);
         Server {
             resources,
             authenticate: access.authenticate,
             authorize: access.authorize,
-            completeness: Arc::new(Reporter::new(
-                self.report.subscribe(),
-                self.cluster_namespace.clone(),
-            )),
+            completeness: Arc::new(covered),
+            coverage: Arc::new(move || own.coverage()),
+            view: self.view.clone(),
             health: self.health.clone(),
             metrics: self.metrics.clone(),
             version: VersionInfo {
@@ -234,6 +211,8 @@ impl App {
         let early = tokio::select! {
             signal = signals.next() => {
                 self.health.drain();
+                // Another replica leads from now on, and this one follows until it ends.
+                self.retire.cancel();
                 // A person at a terminal sends SIGINT, and does not want to wait.
                 if signal == Signal::Terminate && self.may_be_routed_to() {
                     unready(&mut signals).await?;
@@ -252,6 +231,7 @@ impl App {
         };
         self.health.drain();
         self.shutdown.cancel();
+        self.view.end_streams(false);
         let drained = async {
             let _ = (&mut listening).await;
             while self.last.join_next().await.is_some() {}
@@ -304,73 +284,8 @@ fn spawn(
     });
 }
 
-/// Data is served once what was there before a restart is there again, every feed of the
-/// first rule sets has reported and what they brought is in the index, or at the latest
-/// `limit` after the first. Never ends.
-async fn first_sync(
-    restored: oneshot::Receiver<()>,
-    (mut caught_up, mut unread): (
-        watch::Receiver<Option<Arc<Bookless>>>,
-        watch::Receiver<Arc<Unread>>,
-    ),
-    tracker: mpsc::Sender<Message>,
-    health: Arc<Health>,
-    settled: watch::Sender<Option<Arc<Unread>>>,
-    limit: Duration,
-) {
-    // It always comes, but when the process is stopping.
-    let _ = restored.await;
-    let complete = async {
-        // A closed channel means that the process is stopping.
-        let _ = caught_up.wait_for(Option::is_some).await;
-        booked(&mut caught_up, &tracker).await;
-    };
-    if tokio::time::timeout(limit, complete).await.is_err() {
-        tracing::warn!(
-            "not every target has been read within {} s; serving what is there",
-            limit.as_secs()
-        );
-    } else {
-        tracing::info!("every target has been read");
-    }
-    health.set_synced();
-    loop {
-        // What is read by now is in the index after that.
-        let left = unread.borrow_and_update().clone();
-        booked(&mut caught_up, &tracker).await;
-        if caught_up.borrow().is_some() {
-            settled.send_replace(Some(left));
-        }
-        let changed = tokio::select! {
-            changed = caught_up.changed() => changed,
-            changed = unread.changed() => changed,
-        };
-        if changed.is_err() {
-            return std::future::pending().await;
-        }
-    }
-}
-
-/// Tells the tracker which rule sets have no book, and waits until it has heard of it and
-/// of all before.
-async fn booked(
-    caught_up: &mut watch::Receiver<Option<Arc<Bookless>>>,
-    tracker: &mpsc::Sender<Message>,
-) {
-    let Some(bookless) = caught_up.borrow_and_update().clone() else {
-        return;
-    };
-    let (done, flushed) = oneshot::channel();
-    for message in [Message::Booked(bookless), Message::Flush(done)] {
-        if tracker.send(message).await.is_err() {
-            return;
-        }
-    }
-    let _ = flushed.await;
-}
-
 /// What the metrics show of the index.
-fn sample(reader: &Reader) -> IndexSample {
+fn sample(reader: &Reader, view: &View) -> IndexSample {
     fn value<T: DeserializeOwned>(object: &Object<'_>, path: &[&str]) -> Option<T> {
         let mut paths = resource::LIVE_LAYOUT.paths.iter();
         let number = paths.position(|own| *own == path)?;
@@ -399,6 +314,7 @@ fn sample(reader: &Reader) -> IndexSample {
             .collect(),
         ring_bytes: reader.ring_bytes(),
         ring_age: reader.ring_age(),
+        lag: view.lag(),
     }
 }
 

@@ -1,5 +1,5 @@
-//! The clocks of the machine: the time of day, and the steady clock. The server reads the
-//! time of day only here, so that tests can replace it.
+//! The clocks of the machine: the time of day, the steady clock and the boot clock. The
+//! server reads the time of day only here, so that tests can replace it.
 //!
 //! The steady clock is tokio's in all modules. Code that sets timers takes it from
 //! `tokio::time::Instant`, and other code from [`steady`]. A test that pauses tokio's time
@@ -26,6 +26,48 @@ pub fn steady() -> Instant {
 /// How long ago the steady clock showed `then`; zero if that is yet to come.
 pub fn since(then: Instant) -> Duration {
     steady().saturating_duration_since(then)
+}
+
+/// A time on the boot clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BootTime(Duration);
+
+impl BootTime {
+    /// Later than any other.
+    pub const MAX: Self = Self(Duration::MAX);
+
+    /// The time from `earlier` to this one; zero if `earlier` is later.
+    pub fn since(self, earlier: BootTime) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl std::ops::Add<Duration> for BootTime {
+    type Output = BootTime;
+
+    fn add(self, duration: Duration) -> BootTime {
+        BootTime(self.0.saturating_add(duration))
+    }
+}
+
+/// The time since the machine started. Unlike the steady clock, it also counts the time for
+/// which the machine was suspended or a virtual machine was paused.
+pub fn boot() -> BootTime {
+    #[cfg(test)]
+    return simulated::boot();
+    #[cfg(not(test))]
+    {
+        use rustix::time::{ClockId, clock_gettime};
+        // Elsewhere, CLOCK_MONOTONIC is the nearest clock.
+        #[cfg(target_os = "linux")]
+        let id = ClockId::Boottime;
+        #[cfg(not(target_os = "linux"))]
+        let id = ClockId::Monotonic;
+        let time = clock_gettime(id);
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        let nanoseconds = u32::try_from(time.tv_nsec).unwrap_or(0);
+        BootTime(Duration::new(seconds, nanoseconds))
+    }
 }
 
 /// A time of day that is set once, and moves with the steady clock from then on.
@@ -55,13 +97,57 @@ impl SteadyTime {
 /// without waiting, and two servers of one test read the same time.
 #[cfg(test)]
 pub mod simulated {
-    use super::SteadyTime;
-    use jiff::Timestamp;
+    use super::{BootTime, SteadyTime, steady};
+    use jiff::{SignedDuration, Timestamp};
     use std::cell::Cell;
+    use std::sync::LazyLock;
+    use std::time::{Duration, Instant};
+
+    /// The boot clock shows [`UPTIME`] then.
+    static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+    /// More than any test takes, since a test can have begun before [`BEGIN`].
+    const UPTIME: Duration = Duration::from_hours(24 * 365);
 
     thread_local! {
         /// The time of day on this thread.
         static TIME: Cell<Option<SteadyTime>> = const { Cell::new(None) };
+        /// How far the clocks of the process that runs on this thread are ahead.
+        static SKEW: Cell<Skew> = const { Cell::new(Skew::NONE) };
+    }
+
+    /// How far the clocks of a simulated machine are ahead of those of the simulation.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Skew {
+        /// The time of day.
+        pub wall: SignedDuration,
+        /// The boot clock.
+        pub boot: Duration,
+    }
+
+    impl Skew {
+        /// The clocks of the simulation.
+        pub const NONE: Self = Self {
+            wall: SignedDuration::ZERO,
+            boot: Duration::ZERO,
+        };
+
+        /// Runs `body` on a machine with these clocks.
+        pub fn within<T>(self, body: impl FnOnce() -> T) -> T {
+            let outer = Restore(SKEW.replace(self));
+            let result = body();
+            drop(outer);
+            result
+        }
+    }
+
+    /// Sets the skew back, also if a test panics.
+    struct Restore(Skew);
+
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            SKEW.set(self.0);
+        }
     }
 
     /// While it exists, [`now`](super::now) gives the simulated time on this thread.
@@ -81,7 +167,17 @@ pub mod simulated {
     }
 
     pub(super) fn now() -> Option<Timestamp> {
-        Some(TIME.get()?.now())
+        let now = TIME.get()?.now();
+        Some(now.checked_add(SKEW.get().wall).unwrap_or(Timestamp::MAX))
+    }
+
+    pub(super) fn boot() -> BootTime {
+        let now = steady();
+        let (after, before) = (
+            now.saturating_duration_since(*BEGIN),
+            BEGIN.saturating_duration_since(now),
+        );
+        BootTime((UPTIME + after).saturating_sub(before) + SKEW.get().boot)
     }
 }
 
@@ -100,5 +196,22 @@ mod tests {
         assert_eq!(since(steady() + Duration::from_secs(1)), Duration::ZERO);
         drop(simulated);
         assert!(now() > at + SignedDuration::from_hours(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_simulated_machine_has_clocks_of_its_own_that_move_with_the_others() {
+        let skew = simulated::Skew {
+            wall: SignedDuration::from_hours(-1),
+            boot: Duration::from_hours(3),
+        };
+        let _simulated = simulated::begin("2026-01-01T00:00:00Z".parse().unwrap());
+        let (wall, begun) = (now(), boot());
+        tokio::time::sleep(Duration::from_mins(2)).await;
+        assert_eq!(boot().since(begun), Duration::from_mins(2));
+        assert_eq!(begun.since(boot()), Duration::ZERO);
+        let (there, booted) = skew.within(|| (now(), boot()));
+        assert_eq!(there, wall + SignedDuration::from_mins(2 - 60));
+        assert_eq!(booted, begun + Duration::from_mins(182));
+        assert_eq!(now(), wall + SignedDuration::from_mins(2));
     }
 }

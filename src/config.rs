@@ -7,11 +7,11 @@ mod tests;
 
 pub use flags::Cli;
 
+use crate::replicate::Timing;
 use crate::serve::Limits;
 use crate::telemetry::LogFormat;
 use clap::Parser as _;
-use flags::{CliCommand, CommonFlags, Format};
-use http::Uri;
+use flags::{CliCommand, CommonFlags, Format, ServeFlags};
 use ifo_api::duration;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -96,12 +96,26 @@ pub struct Serve {
     pub service_name: String,
     /// Where to write the port.
     pub port_file: Option<PathBuf>,
-    /// Another server to take operations over from at the start.
-    pub restore_from: Option<Uri>,
-    /// The address of the Pod, which tells other servers behind the Service from this one.
+    /// The address of the Pod.
     pub pod_ip: Option<IpAddr>,
+    /// How a leader is elected; None for a server that runs alone.
+    pub election: Option<Box<Election>>,
     /// Whether operations are also written as custom resources.
     pub persistence: Persistence,
+}
+
+/// How a leader is elected among several replicas.
+#[derive(Clone, Debug)]
+pub struct Election {
+    /// The periods of the election.
+    pub timing: Timing,
+    /// `HOST:PORT` where the other replicas reach this one. None: the address of the Pod, and
+    /// the port that is listened on.
+    pub advertise_address: Option<String>,
+    /// The file with the token by which the other replicas know this one.
+    pub peer_token_file: Option<PathBuf>,
+    /// The UID of the Pod. A restarted container of it may take its own Lease over at once.
+    pub pod_uid: Option<String>,
 }
 
 /// Whether operations are also written to the cluster.
@@ -146,8 +160,9 @@ const POSITIVE: &str =
 const NUMBER: &str = "expected a whole number from 1 to 1000000";
 const CONNECTIONS: &str = "expected a whole number from 8 to 1000000";
 const PERSISTENCE: &str = "expected crs or off";
-const URL: &str = "expected https://host:port";
 const ADDRESS: &str = "expected an IP address";
+const HOST_PORT: &str = "expected HOST:PORT";
+const ADVERTISE: &str = "expected HOST:PORT with --leader-elect, since POD_IP, which it is made from by default, is not set";
 const BOOL: &str = "expected true or false";
 const NAMESPACE: &str = "expected the name of a namespace (lower-case letters, digits and '-')";
 
@@ -185,6 +200,7 @@ impl Config {
             },
             None => Self {
                 mode: Mode::Serve(Serve {
+                    election: election(&cli.serve, &env)?,
                     kubeconfig: cli.serve.kubeconfig,
                     bind_address: cli.serve.bind_address,
                     secure_port: cli.serve.secure_port,
@@ -193,13 +209,73 @@ impl Config {
                     service_name: cli.serve.service_name,
                     port_file: cli.serve.port_file,
                     persistence: persistence(cli.serve.persistence, &env)?,
-                    restore_from: server_url(cli.serve.restore_from, &env)?,
                     pod_ip: pod_ip(&env)?,
                 }),
                 common: common(cli.serve.common, &env, "30s")?,
             },
         })
     }
+}
+
+fn election(
+    flags: &ServeFlags,
+    env: &impl Fn(&str) -> Option<String>,
+) -> Result<Option<Box<Election>>, ConfigError> {
+    let error = |name: &str, value: &str, accepted| ConfigError {
+        name: name.to_owned(),
+        value: value.to_owned(),
+        accepted,
+    };
+    let flags_of = [
+        (
+            "--leader-elect-lease-duration",
+            &flags.leader_elect_lease_duration,
+        ),
+        (
+            "--leader-elect-renew-deadline",
+            &flags.leader_elect_renew_deadline,
+        ),
+        (
+            "--leader-elect-retry-period",
+            &flags.leader_elect_retry_period,
+        ),
+    ];
+    let mut periods = [Duration::ZERO; 3];
+    for (period, (name, value)) in periods.iter_mut().zip(flags_of) {
+        *period = duration::parse(value)
+            .filter(|period| *period <= MAX_DURATION)
+            .ok_or_else(|| error(name, value, POSITIVE))?;
+    }
+    let [lease_duration, renew_deadline, retry_period] = periods;
+    let timing = Timing {
+        lease_duration,
+        renew_deadline,
+        retry_period,
+    };
+    timing.check().map_err(|(flag, accepted)| {
+        let given = flags_of.iter().find(|(name, _)| *name == flag);
+        error(flag, given.map_or("", |(_, value)| value), accepted)
+    })?;
+    let address = flags.advertise_address.as_deref();
+    let is_host_port = |address: &str| {
+        let authority = address.parse::<http::uri::Authority>();
+        authority.is_ok_and(|it| it.port_u16().is_some() && !it.host().is_empty())
+    };
+    if let Some(address) = address.filter(|address| !is_host_port(address)) {
+        return Err(error("--advertise-address", address, HOST_PORT));
+    }
+    if !flags.leader_elect {
+        return Ok(None);
+    }
+    if address.is_none() && pod_ip(env)?.is_none() {
+        return Err(error("--advertise-address", "", ADVERTISE));
+    }
+    Ok(Some(Box::new(Election {
+        timing,
+        advertise_address: address.map(str::to_owned),
+        peer_token_file: flags.peer_token_file.clone(),
+        pod_uid: env("POD_UID").filter(|uid| !uid.is_empty()),
+    })))
 }
 
 fn persistence(
@@ -351,25 +427,6 @@ fn at_least(
             name,
             value,
             accepted: if least == 1 { NUMBER } else { CONNECTIONS },
-        }),
-    }
-}
-
-fn server_url(
-    flag: Option<String>,
-    env: &impl Fn(&str) -> Option<String>,
-) -> Result<Option<Uri>, ConfigError> {
-    let (name, value) = setting(flag, env, "RESTORE_FROM", "");
-    let is_server = |url: &Uri| {
-        url.scheme_str() == Some("https") && url.host().is_some() && matches!(url.path(), "" | "/")
-    };
-    match value.parse::<Uri>() {
-        Ok(url) if is_server(&url) => Ok(Some(url)),
-        _ if value.is_empty() => Ok(None),
-        _ => Err(ConfigError {
-            name,
-            value,
-            accepted: URL,
         }),
     }
 }

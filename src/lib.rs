@@ -1,6 +1,8 @@
 //! ifo: which operations are in flight in a cluster, and is it safe to touch?
 //!
 //! ```text
+//! On the leader:
+//!
 //! OperationRuleSet ──watch──▶ rules ──RuleBook(generation)──▶ observe: one feed per target
 //!                                                               │ raw JSON of one object
 //!                                                               ▼
@@ -8,9 +10,17 @@
 //!                                                               ▼
 //!                                        tracking: ifo_engine::track ──▶ index
 //!                                                                         │ Reader, Cursor
-//!                                     persist: custom resources, if wanted ◀┤
-//!                                                                         ▼
-//!                                           auth ──▶ serve: discovery, OpenAPI, get, list, watch
+//!                                     persist: custom resources, if wanted ◀┘
+//!
+//! On a follower:
+//!
+//! operations of the leader ──list, watch──▶ replicate: mirror ──▶ index
+//!
+//! On every replica:
+//!
+//! Lease ◀──read, renew──▶ replicate: election ──▶ this replica leads or follows
+//!
+//! requests ──▶ auth ──▶ serve: discovery, OpenAPI, get, list, watch ◀──Reader, Cursor── index
 //! ```
 //!
 //! This is the server. What it shares with the kubectl plugin is in `crates/`:
@@ -33,6 +43,8 @@ pub mod serve;
 pub mod auth;
 
 pub mod certs;
+
+pub mod replicate;
 
 pub mod persist;
 

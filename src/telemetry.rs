@@ -102,6 +102,8 @@ pub struct IndexSample {
     pub ring_bytes: usize,
     /// Age of the ring's oldest change.
     pub ring_age: Duration,
+    /// How long ago the index was last known to have all operations.
+    pub lag: Duration,
 }
 
 type ReadIndex = Box<dyn Fn() -> IndexSample + Send + Sync>;
@@ -124,10 +126,14 @@ pub struct Metrics {
     oldest: Family<Labels, FloatGauge>,
     ring_bytes: Gauge,
     ring_age: FloatGauge,
+    mirror_lag: FloatGauge,
     watchers: Gauge,
     certificate: FloatGauge,
     certificate_expires: Mutex<Option<i64>>,
     trust_shared: Gauge,
+    leader: Gauge,
+    failovers: Counter,
+    lease_renew: Histogram,
     requests: Counters,
     request_duration: Histograms,
     terminations: Counters,
@@ -174,10 +180,14 @@ impl Metrics {
             oldest: Family::default(),
             ring_bytes: Gauge::default(),
             ring_age: Gauge::default(),
+            mirror_lag: Gauge::default(),
             watchers: Gauge::default(),
             certificate: Gauge::default(),
             certificate_expires: Mutex::default(),
             trust_shared: Gauge::default(),
+            leader: Gauge::default(),
+            failovers: Counter::default(),
+            lease_renew: Histogram::new(REQUEST_BUCKETS),
             requests: Family::default(),
             request_duration: Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS)),
             terminations: Family::default(),
@@ -275,6 +285,22 @@ impl Metrics {
             "ifo_front_proxy_trust_shared",
             "1 if every client certificate of a CA can claim any user and group",
             self.trust_shared.clone(),
+        );
+        registry.register("ifo_leader", "1 if this replica leads", self.leader.clone());
+        registry.register(
+            "ifo_mirror_lag_seconds",
+            "Time since this replica was last known to have all operations of the leader",
+            self.mirror_lag.clone(),
+        );
+        registry.register(
+            "ifo_failovers",
+            "Times that this replica took over the leadership from another one",
+            self.failovers.clone(),
+        );
+        registry.register(
+            "ifo_lease_renew_seconds",
+            "Duration of successful renewals of the Lease",
+            self.lease_renew.clone(),
         );
         registry.register(
             "apiserver_request",
@@ -434,6 +460,21 @@ impl Metrics {
         self.trust_shared.set(shared.into());
     }
 
+    /// Whether this replica leads (`ifo_leader`).
+    pub fn leader(&self, leads: bool) {
+        self.leader.set(leads.into());
+    }
+
+    /// This replica took over the leadership from another one (`ifo_failovers_total`).
+    pub fn failed_over(&self) {
+        self.failovers.inc();
+    }
+
+    /// The Lease was renewed (`ifo_lease_renew_seconds`).
+    pub fn lease_renewed(&self, took: Duration) {
+        self.lease_renew.observe(took.as_secs_f64());
+    }
+
     /// OpenMetrics text (which Prometheus reads) of everything.
     pub fn render(&self) -> String {
         self.read_gauges();
@@ -465,6 +506,7 @@ impl Metrics {
         self.ring_bytes
             .set(i64::try_from(sample.ring_bytes).unwrap_or(i64::MAX));
         self.ring_age.set(sample.ring_age.as_secs_f64());
+        self.mirror_lag.set(sample.lag.as_secs_f64());
         let expires = *self
             .certificate_expires
             .lock()

@@ -1,11 +1,13 @@
-//! The task that owns the tracker and the index's writer. Enters: messages of the feeds, of
-//! the controller of rule sets, of the restore at the start, and about namespaces. Leaves:
-//! changes of the index.
+//! The task that owns the tracker, and writes the index while this replica leads. Enters:
+//! messages of the feeds, of the controller of rule sets, of the takeover, and about
+//! namespaces. Leaves: changes of the index, at versions that are reserved for this term.
 
 use crate::clock;
-use crate::index::{Stamp, Writer};
+use crate::index::{Error, Rv, Stamp, Write, Writer};
+use crate::replicate::Leadership;
 use crate::telemetry::Metrics;
-use ifo_engine::track::{Event, Message, Now, Tracker};
+pub use ifo_engine::track::Message;
+use ifo_engine::track::{Event, Now, Tracker};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -17,10 +19,12 @@ pub const QUEUE: usize = 1024;
 /// waits for the first of them.
 const BATCH: usize = 256;
 
-/// Runs until all senders are gone, and then leaves the index as it is.
+/// Runs until all senders are gone or the leadership is lost, and then leaves the index as it
+/// is. It may be dropped at any time: the index has all changes of a batch or none.
 pub async fn run(
     mut tracker: Tracker,
-    mut writer: Writer,
+    writer: &mut Writer,
+    leadership: &Leadership,
     mut messages: mpsc::Receiver<Message>,
     metrics: Arc<Metrics>,
 ) {
@@ -34,6 +38,7 @@ pub async fn run(
             }
         };
         tokio::select! {
+            biased;
             received = messages.recv_many(&mut batch, BATCH) => if received == 0 { return },
             () = expired => {}
         }
@@ -57,13 +62,11 @@ pub async fn run(
         tracker.expire(now);
         let changes = tracker.take_changes();
         if !changes.is_empty() {
-            match writer.commit(changes, Stamp::Mint) {
-                Ok(_) => reads
-                    .iter()
-                    .for_each(|read| metrics.event_visible(clock::since(*read))),
-                Err(error) => {
-                    tracing::error!(%error, "operations could not be written to the index");
-                }
+            if !commit(writer, leadership, changes).await {
+                return;
+            }
+            for read in reads {
+                metrics.event_visible(clock::since(read));
             }
         }
         for done in flushed {
@@ -73,10 +76,167 @@ pub async fn run(
     }
 }
 
+/// Commits changes once their versions are reserved. False if the leadership is lost before.
+async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write>) -> bool {
+    loop {
+        // If the process is paused after this, the versions still are of this term alone.
+        writer.reserve(leadership.reserved());
+        match writer.commit(&changes, Stamp::Mint) {
+            Err(Error::NotReserved { next, .. }) => {
+                if !leadership.reserved_above(Rv(next.0 - 1)).await {
+                    return false;
+                }
+            }
+            Err(error) => {
+                tracing::error!(%error, "operations could not be written to the index");
+                return true;
+            }
+            Ok(_) => return true,
+        }
+    }
+}
+
 /// The time now, on the clocks of this machine.
 pub fn now() -> Now {
     Now {
         wall: clock::now(),
         steady: clock::steady(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::{At, Bounds, Layout, Reader, Scope, Write, index};
+    use ifo_api::{Gvr, Source};
+    use ifo_engine::evaluate::{Evaluation, Finding, Says, Subject};
+    use ifo_engine::rules::{RuleBook, compile};
+    use ifo_engine::track::{InitialState, Settings};
+    use serde_json::json;
+    use std::time::{Duration, Instant};
+    use tokio::sync::oneshot;
+
+    static LAYOUT: Layout = Layout {
+        paths: &[],
+        example: b"",
+    };
+
+    fn book(target: &Gvr) -> RuleBook {
+        let spec = json!({
+            "component": "kubevirt",
+            "target": target,
+            "rules": [{"operation": "Migrating", "expression": "true"}],
+        });
+        let spec = serde_json::from_value(spec).expect("a spec");
+        let rule_set = Arc::new(compile("vm-rules", &spec).expect("valid rules"));
+        RuleBook::new(1, target.clone(), "Machine".into(), true, vec![rule_set])
+    }
+
+    /// One subject with one operation.
+    fn migrating(book: &RuleBook) -> Evaluation {
+        Evaluation {
+            subject: Subject {
+                uid: Some("uid-vm".into()),
+                name: "vm".into(),
+                namespace: Some("ns".into()),
+                ..Subject::default()
+            },
+            findings: vec![Finding {
+                rule_set: book.rule_sets[0].clone(),
+                operation: "Migrating".into(),
+                item: None,
+                says: Some(Says::default()),
+            }],
+            outcomes: Vec::new(),
+            unselected: Vec::new(),
+            failures: Vec::new(),
+            unknown: Vec::new(),
+            read_now: false,
+        }
+    }
+
+    /// Runs a tracker with the writer of an index until it has taken these messages.
+    async fn take(writer: Writer, messages: Vec<Message>) {
+        let settings = Settings {
+            debounce: Duration::from_secs(30),
+            retain: None,
+            cluster_namespace: "ifo-system".into(),
+        };
+        let (send, queue) = mpsc::channel(QUEUE);
+        let metrics = Arc::new(Metrics::new());
+        let tracker = Tracker::new(settings, metrics.clone());
+        let running = tokio::spawn(async move {
+            let mut writer = writer;
+            let leadership = Leadership::alone(writer.head());
+            run(tracker, &mut writer, &leadership, queue, metrics).await;
+        });
+        let (done, flushed) = oneshot::channel();
+        for message in messages.into_iter().chain([Message::Flush(done)]) {
+            send.send(message).await.expect("the task runs");
+        }
+        flushed.await.expect("the messages were taken");
+        drop(send);
+        running.await.expect("the task ends with its senders");
+    }
+
+    fn new_index() -> (Writer, Reader) {
+        let bounds = Bounds {
+            bytes: 1 << 20,
+            age: Duration::from_mins(1),
+        };
+        index(&LAYOUT, bounds)
+    }
+
+    #[tokio::test]
+    async fn a_takeover_commits_nothing_but_the_deletion_of_what_it_cannot_read() {
+        let target = Arc::new(Gvr {
+            group: "example.com".into(),
+            version: "v1".into(),
+            resource: "machines".into(),
+        });
+        let book = Arc::new(book(&target));
+        let rules = Message::Rules {
+            target: target.clone(),
+            book: Some(book.clone()),
+            removed: false,
+        };
+        let source = Source {
+            target,
+            namespace: None,
+        };
+        let event = Event::Evaluated {
+            evaluation: Box::new(migrating(&book)),
+            read: Instant::now(),
+        };
+        let detected = Message::Feed {
+            source,
+            generation: 1,
+            event,
+        };
+        let (leader, listed) = new_index();
+        take(leader, vec![rules, detected]).await;
+        let list = |reader: &Reader| reader.list(&Scope::All, At::Latest).expect("a list").1;
+        let entry = list(&listed).pop().expect("it is detected");
+
+        for is_broken in [false, true] {
+            let (mut follower, reader) = new_index();
+            let key = entry.key().clone();
+            let json = if is_broken {
+                br#"{"metadata":{}}"#.to_vec()
+            } else {
+                entry.open().into_json()
+            };
+            let write = Write::Put { key, json };
+            let head = follower
+                .commit(vec![write], Stamp::Mint)
+                .expect("an object");
+            let mut state = InitialState::new("ifo-system".into(), None);
+            for entry in list(&reader) {
+                state.add_index_object(entry.key(), entry.open().json(), now());
+            }
+            take(follower, vec![Message::Resume(Box::new(state))]).await;
+            assert_eq!(reader.head() == head, !is_broken);
+            assert_eq!(reader.is_empty(), is_broken);
+        }
     }
 }

@@ -78,7 +78,7 @@ fn write_until(done: &AtomicBool, writer: &mut Writer) -> Vec<(Rv, Vec<Step>)> {
             steps.extend(step);
         }
         let rv = writer
-            .commit(steps.iter().map(write).collect(), Stamp::Mint)
+            .commit(steps.iter().map(write).collect::<Vec<_>>(), Stamp::Mint)
             .unwrap();
         if !steps.is_empty() {
             log.push((rv, steps));
@@ -336,7 +336,7 @@ proptest! {
             let head = writer.head();
             let changing = model.changing(&steps, mirror);
             let stamp = if mirror { Stamp::Exact(Rv(head.0 + 10)) } else { Stamp::Mint };
-            let last = writer.commit(steps.iter().map(write).collect(), stamp).unwrap();
+            let last = writer.commit(steps.iter().map(write).collect::<Vec<_>>(), stamp).unwrap();
             prop_assert_eq!(last, reader.head());
             let count = changing.len() as u64;
             if count == 0 {

@@ -6,6 +6,8 @@ use axum::body::Body;
 use http::{Request, StatusCode};
 use ifo::auth::{AdministratorsOnly, TokenHolder};
 use ifo::index::Reader;
+use ifo::replicate::View;
+use ifo::rules::Coverage;
 use ifo::serve::{self, Health, Limits, Server, VersionInfo, discovery::CoreGroup, resource};
 use ifo::telemetry::Metrics;
 use ifo_api::completeness::Gaps;
@@ -19,8 +21,11 @@ const TOKEN: &str = "token";
 /// The routes of a server that has read everything and serves the operations of `reader`.
 pub fn router(reader: Reader) -> Router {
     let health = Arc::new(Health::new());
+    health.set_has_joined();
     health.set_synced();
     serve::router(Server {
+        view: View::alone(reader.clone()),
+        coverage: Arc::new(Coverage::default),
         resources: vec![resource::inflight_operations(reader)],
         authenticate: Arc::new(TokenHolder::of(TOKEN)),
         authorize: Arc::new(AdministratorsOnly),

@@ -4,15 +4,23 @@ mod namespaces;
 mod registration;
 
 use self::namespaces::Seen;
+use super::detection::Origin;
 use super::listener::bind;
-use super::{Access, App, Origin, Signals, Started};
+use super::replica::{Begin, Term, keep_readiness};
+use super::{Access, App, Signals, Started};
 use crate::auth::{ClusterAuthenticator, ClusterAuthorizer, Trust, client_certificate_verifier};
 use crate::certs::{self, CaBundle, OwnCertificate, ServingCertificate};
-use crate::config::{Common, Persistence, Serve};
+use crate::config::{Common, Election, Persistence, Serve};
+use crate::index::{At, Scope};
 use crate::observe::{Cluster, ConnectOptions, Connection, Discovery, connect};
-use crate::restore::{self, Namespaces, Records, Replica, Source, Whereabouts};
+use crate::persist::AtStop;
+use crate::replicate::{
+    self, ClusterLeases, HttpLinks, Mirror, PeerCredentials, Predecessor, Succession,
+};
+use crate::restore::{self, Namespaces};
 use crate::rules::{RuleSetEvent, StatusSink, StatusWrite};
 use crate::serve::{self, discovery::CoreGroup};
+use crate::telemetry::Metrics;
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
@@ -25,21 +33,20 @@ use kube::api::{Patch, PatchParams};
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 /// The APIService that points at this server.
 const API_SERVICE: &str = "v1alpha1.live.ifo.kubevirt.io";
 
+/// The Lease by which the replicas elect their leader.
+const LEASE: &str = "ifo-apiserver";
+
 /// How often given certificate files are looked at.
 const FILES_EVERY: Duration = Duration::from_secs(30);
-
-/// How long the namespaces are waited for before anybody is answered, to restore what was
-/// in them: as long as another replica. Custom resources are worth a longer wait.
-const NAMESPACES: Duration = Duration::from_secs(2);
 
 /// How long the start waits for what it cannot serve without.
 const START: Duration = Duration::from_mins(1);
@@ -70,7 +77,7 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
         listener,
         Arc::new(tls),
         router,
-        common.limits.connections,
+        app.connections.clone(),
         app.shutdown.clone(),
     );
     if let Some(file) = &serve.port_file {
@@ -78,73 +85,178 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
     }
     tracing::info!(%address, version = %common.version, "serving");
 
-    let owned = registration::keep_owner(client.clone(), API_SERVICE);
-    app.keep("registration", owned);
-    let (namespaces, first) = oneshot::channel();
-    if common.retain {
-        let gone = gone_namespaces(client.clone(), first, app.tracker.clone());
-        app.keep("namespaces", gone);
-    }
-    if serve.persistence == Persistence::Crs {
-        app.persist(&common, &connection, API_SERVICE);
-    }
-    let origin = Origin {
-        restored: restored(&app, &common, &serve, &connection, namespaces),
-        resolve: Arc::new(Discovery::new(&connection, common.requeue)),
-        rule_sets: rule_sets(client.clone()),
-        status: Arc::new(StatusWriter(Api::all(client))),
-        feed: Arc::new(feed(connection, &common, &app)),
+    let leading = Leading {
+        metrics: app.metrics.clone(),
+        common: common.clone(),
+        serve: serve.clone(),
+        connection: connection.clone(),
     };
-    app.detect(&common, origin);
+    let begin: Begin = Box::new(move |term| leading.begin(term));
+    match &serve.election {
+        Some(election) => app.elect(
+            &common,
+            &serve,
+            election,
+            &connection,
+            address.port(),
+            begin,
+        ),
+        None => app.lead(&common, begin),
+    }
     Ok(Started {
         app,
         listening: listening.boxed(),
     })
 }
 
-fn feed(connection: Connection, common: &Common, app: &App) -> Cluster {
-    Cluster::new(connection, common.requeue, app.metrics.clone())
+impl App {
+    /// Takes part in the election of a leader.
+    fn elect(
+        &mut self,
+        common: &Common,
+        serve: &Serve,
+        election: &Election,
+        connection: &Connection,
+        port: u16,
+        begin: Begin,
+    ) {
+        let Some((writer, contact)) = self.replica.take() else {
+            return;
+        };
+        let own = serve.pod_ip.map(|ip| SocketAddr::new(ip, port).to_string());
+        let own = election
+            .advertise_address
+            .clone()
+            .or(own)
+            .unwrap_or_default();
+        let (in_sync, synced) = watch::channel(None);
+        let (may_begin, begins) = watch::channel(false);
+        let wake = Arc::new(Notify::new());
+        let reader = self.operations.clone();
+        let view = self.view.clone();
+        let member = replicate::Replica {
+            pod: election.pod_uid.clone(),
+            address: own.clone(),
+            is_mirrored: Arc::new(move || view.is_mirrored()),
+            head: Arc::new(move || reader.head()),
+            in_sync: synced.clone(),
+            may_begin: begins,
+            wake: wake.clone(),
+        };
+        let client = connection.without_retries();
+        let leases = ClusterLeases::new(client, &serve.namespace, LEASE);
+        let standing = self.standing.clone();
+        let (release, released) = oneshot::channel();
+        let election_of =
+            replicate::Election::new(leases, election.timing, member, self.metrics.clone());
+        self.keep("election", election_of.run(standing, released));
+        let (succession, succeeded) = watch::channel(Succession::default());
+        let mirror = connection.config.as_ref().map(|config| {
+            let credentials = PeerCredentials::new(election.peer_token_file.clone(), config);
+            let name = format!("{}.{}.svc", serve.service_name, serve.namespace);
+            let links = HttpLinks::new(connection.client.clone(), API_SERVICE, name, credentials);
+            let predecessor = Predecessor::new(
+                connection.without_retries(),
+                links.clone(),
+                config.auth_info.clone(),
+                (&serve.namespace, &serve.service_name),
+                own,
+                succession,
+                may_begin,
+            );
+            (
+                Mirror::new(Arc::new(links), in_sync, wake, contact),
+                predecessor,
+            )
+        });
+        let (view, health) = (self.view.clone(), self.health.clone());
+        let connections = self.connections.clone();
+        self.keep(
+            "readiness",
+            keep_readiness(view, health, connections, synced, succeeded),
+        );
+        self.begin(common, writer, mirror, Some(release), begin);
+    }
 }
 
-/// Takes over what another replica and, in persistence mode, the custom resources know.
-/// `namespaces` is told which ones were there before.
+/// What a leader needs, in every term.
+struct Leading {
+    metrics: Arc<Metrics>,
+    common: Common,
+    serve: Serve,
+    connection: Connection,
+}
+
+impl Leading {
+    /// Starts what only a leader does.
+    fn begin(&self, term: &mut Term) -> Origin {
+        let Self {
+            common,
+            serve,
+            connection,
+            ..
+        } = self;
+        let client = connection.client.clone();
+        term.keep(
+            "registration",
+            registration::keep_owner(client.clone(), API_SERVICE),
+        );
+        let (namespaces, first) = oneshot::channel();
+        if common.retain {
+            let gone = gone_namespaces(client.clone(), first, term.tracker.clone());
+            term.keep("namespaces", gone);
+        }
+        let settled = watch::Sender::new(None);
+        if serve.persistence == Persistence::Crs {
+            let metrics = self.metrics.persistence();
+            let at_stop = if serve.election.is_some() {
+                AtStop::HandOver
+            } else {
+                AtStop::WriteAll
+            };
+            let settled = settled.subscribe();
+            term.persist(common, connection, API_SERVICE, metrics, at_stop, settled);
+        }
+        Origin {
+            restored: restored(term, common, serve, client.clone(), namespaces),
+            resolve: Arc::new(Discovery::new(connection, common.requeue)),
+            rule_sets: rule_sets(client.clone()),
+            status: Arc::new(StatusWriter(Api::all(client))),
+            feed: Arc::new(Cluster::new(
+                connection.clone(),
+                common.requeue,
+                self.metrics.clone(),
+            )),
+            settled,
+        }
+    }
+}
+
+/// Tells the tracker what it starts from, and `namespaces` which ones existed then.
 fn restored(
-    app: &App,
+    term: &Term,
     common: &Common,
     serve: &Serve,
-    connection: &Connection,
+    client: Client,
     namespaces: oneshot::Sender<Namespaces>,
 ) -> BoxFuture<'static, ()> {
-    let client = connection.client.clone();
-    let mut sources: Vec<Box<dyn Source>> = Vec::new();
-    let whereabouts = match (&serve.restore_from, serve.pod_ip) {
-        (Some(url), _) => Some(Whereabouts::At(url.clone())),
-        (None, own) => own.map(Whereabouts::Behind),
+    // Nothing but the tracker changes the index in this term.
+    let listed = term.operations.list(&Scope::All, At::Latest);
+    let listed = listed.map(|(_, entries)| entries).unwrap_or_default();
+    let sources = restore::TakeoverSources {
+        listed,
+        deleted: term.operations.deleted(),
+        persistence: serve.persistence == Persistence::Crs,
+        retain: common.retain,
+        cluster_namespace: common.cluster_operations_namespace.as_str().into(),
     };
-    if let Some((whereabouts, config)) = whereabouts.zip(connection.config.clone()) {
-        let service = (serve.namespace.as_str(), serve.service_name.as_str());
-        let way = (config, client.clone());
-        let replica = Replica::new(way, API_SERVICE, service, whereabouts);
-        // First: what it knows is newer than what it has written.
-        sources.push(Box::new(replica));
-    }
-    let mut patience = NAMESPACES;
-    if serve.persistence == Persistence::Crs {
-        sources.push(Box::new(Records::new(client.clone())));
-        patience = Records::WITHIN;
-    }
-    let retain = common.retain;
-    let tracker = app.tracker.clone();
+    let tracker = term.tracker.clone();
     async move {
-        // What is shown must not outlive its namespace.
-        let known = if retain || !sources.is_empty() {
-            restore::namespaces(client, patience).await
-        } else {
-            None
-        };
-        restore::restore(sources, known.as_ref(), &tracker).await;
-        // Nobody asks if nothing is retained.
-        let _ = namespaces.send(known.unwrap_or_default());
+        let (state, known) = restore::initial_state(client, sources).await;
+        // The receivers are gone if the process is stopping; that of the namespaces also if
+        // nothing is retained.
+        let _ = tracker.send(Message::Resume(Box::new(state))).await;
+        let _ = namespaces.send(known);
     }
     .boxed()
 }
@@ -303,15 +415,16 @@ impl StatusSink for StatusWriter {
     }
 }
 
-/// Tells the tracker which namespaces are gone, so that what is retained in them goes
-/// with them. `first` are those that were there when something was restored. Never ends.
+/// Tells the tracker which namespaces were deleted, so that retained operations in them are
+/// deleted, too. `first` are those that existed when the tracker got its initial state.
+/// Never ends.
 async fn gone_namespaces(
     client: Client,
     first: oneshot::Receiver<Namespaces>,
     tracker: mpsc::Sender<Message>,
 ) {
     let api: Api<PartialObjectMeta<Namespace>> = Api::all(client);
-    // It always comes, but when the process is stopping.
+    // They always come, except when the process is stopping.
     let mut seen = Seen::new(first.await.unwrap_or_default());
     let mut events = watcher(api, watcher::Config::default())
         .default_backoff()

@@ -1,8 +1,10 @@
 //! Running without a cluster: a scenario or a folder in place of one, and everything
 //! else as it is.
 
+use super::detection::Origin;
 use super::listener::bind;
-use super::{Access, App, Origin, Signals, Started, rule_set_source};
+use super::replica::Term;
+use super::{Access, App, Signals, Started, rule_set_source};
 use crate::auth::{AdministratorsOnly, TokenHolder, client_certificate_verifier};
 use crate::certs::{self, Authority, ServingCertificate};
 use crate::config::{Common, Demo};
@@ -20,6 +22,7 @@ use ifo_api::ruleset::OperationRuleSet;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
+use tokio::sync::watch;
 use uuid::Uuid;
 
 /// Seed of the built-in scenario: the same names each time, so that what is written
@@ -87,12 +90,18 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, Cluster
         listener,
         Arc::new(tls),
         router,
-        common.limits.connections,
+        app.connections.clone(),
         app.shutdown.clone(),
     );
 
-    let origin = origin(&mut app, &config, scenario, shelf).await?;
-    app.detect(&common, origin);
+    let mut origin = Some(origin(&mut app, &config, scenario, shelf).await?);
+    // There is one term, which lasts until the end.
+    let begin = move |_: &mut Term| {
+        origin
+            .take()
+            .expect("a server without an election leads once")
+    };
+    app.lead(&common, Box::new(begin));
     let started = Started {
         app,
         listening: listening.boxed(),
@@ -133,6 +142,7 @@ async fn origin(
                 resolve: world,
                 rule_sets,
                 status,
+                settled: watch::Sender::new(None),
             }
         }
         (None, folder) => {
@@ -147,6 +157,7 @@ async fn origin(
                 resolve: folder,
                 rule_sets,
                 status,
+                settled: watch::Sender::new(None),
             }
         }
     })

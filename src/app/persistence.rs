@@ -1,9 +1,10 @@
 //! Persistence mode: operations are written as custom resources.
 
-use super::App;
+use super::replica::Term;
 use crate::config::Common;
 use crate::observe::Connection;
-use crate::persist::{self, AtStop, ClusterStore, Persist, Settings, Verdict};
+use crate::persist::{self, AtStop, ClusterStore, Persist, Settings, Unread, Verdict};
+use crate::telemetry::PersistenceMetrics;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -12,9 +13,17 @@ use tokio::sync::watch;
 /// this long after its debounce: usually the next write is its end.
 const AFTER_DEBOUNCE: Duration = Duration::from_secs(30);
 
-impl App {
-    /// Writes operations from now on.
-    pub(super) fn persist(&mut self, common: &Common, connection: &Connection, service: &str) {
+impl Term {
+    /// Writes operations until the term ends.
+    pub(super) fn persist(
+        &mut self,
+        common: &Common,
+        connection: &Connection,
+        service: &str,
+        metrics: Arc<PersistenceMetrics>,
+        at_stop: AtStop,
+        settled: watch::Receiver<Option<Arc<Unread>>>,
+    ) {
         let (verdict, told) = watch::channel(Verdict::Unknown);
         let persist = Persist {
             reader: self.operations.clone(),
@@ -27,10 +36,10 @@ impl App {
                 retain_for: common.retain_for,
                 retain_max: common.retain_max,
             },
-            metrics: self.metrics.persistence(),
-            settled: self.settled.subscribe(),
-            stop: self.shutdown.clone(),
-            at_stop: AtStop::WriteAll,
+            metrics,
+            settled,
+            stop: self.ending.clone(),
+            at_stop,
             verdict,
         };
         super::spawn(&mut self.last, "persistence", persist.run());

@@ -9,6 +9,7 @@
 
 use super::reviews::{Reviews, digest};
 use super::{Authenticate, CertificateHolder, PeerCertificates, Trust, Unauthenticated, User};
+use crate::replicate::peer::{AUDIENCE, TERM_HEADER};
 use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
 use http::{HeaderMap, header};
@@ -73,19 +74,24 @@ impl ClusterAuthenticator {
             bad_certificate = true;
         }
         match bearer_token(headers) {
-            Some(token) => self.review(token).await.map(Some),
+            // Replicas know each other by tokens that are good for nothing else.
+            Some(token) if headers.contains_key(TERM_HEADER) => {
+                self.review(token, Some(AUDIENCE)).await.map(Some)
+            }
+            Some(token) => self.review(token, None).await.map(Some),
             None if bad_certificate => Err(Unauthenticated),
             None => Ok(None),
         }
     }
 
-    async fn review(&self, token: &[u8]) -> Result<User, Unauthenticated> {
+    /// The user of a token for `audience`; None stands for the kube-apiserver's own.
+    async fn review(&self, token: &[u8], audience: Option<&str>) -> Result<User, Unauthenticated> {
         // A token goes into JSON, so it must be text; no real one is not.
         let token = str::from_utf8(token).map_err(|_| Unauthenticated)?;
         let question = TokenReview {
             spec: TokenReviewSpec {
                 token: Some(token.to_owned()),
-                ..TokenReviewSpec::default()
+                audiences: audience.map(|audience| vec![audience.to_owned()]),
             },
             ..TokenReview::default()
         };
@@ -93,11 +99,17 @@ impl ClusterAuthenticator {
         let ask = move || {
             let (api, question) = (Arc::clone(&api), question.clone());
             async move {
+                let audiences = question.spec.audiences.clone();
                 let answer = api.create(&PostParams::default(), &question).await?;
-                Ok(user_of(answer))
+                Ok(user_of(answer, audiences.as_deref()))
             }
         };
-        match self.reviews.ask(digest([token.as_bytes()]), ask).await {
+        let audience = audience.unwrap_or_default().as_bytes();
+        match self
+            .reviews
+            .ask(digest([token.as_bytes(), audience]), ask)
+            .await
+        {
             Ok(user) => user.ok_or(Unauthenticated),
             Err(why) => {
                 tracing::warn!(error = %why.0, "token could not be reviewed");
@@ -160,10 +172,15 @@ pub(super) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     (scheme.eq_ignore_ascii_case(b"bearer") && !token.is_empty()).then_some(token)
 }
 
-/// The user in an answer, unless the token is not valid.
-fn user_of(answer: TokenReview) -> Option<User> {
+/// The user in an answer, unless the token is not valid, or not for one of `audiences`. A
+/// kube-apiserver that does not know audiences does not repeat them.
+fn user_of(answer: TokenReview, audiences: Option<&[String]>) -> Option<User> {
     let status = answer.status?;
     if status.authenticated != Some(true) {
+        return None;
+    }
+    let confirmed = status.audiences.unwrap_or_default();
+    if audiences.is_some_and(|asked| !asked.iter().any(|it| confirmed.contains(it))) {
         return None;
     }
     let user = status.user?;

@@ -102,9 +102,24 @@ pub(super) struct ServeFlags {
     /// Name of the Service that the APIService points at
     #[arg(long, value_name = "NAME", default_value = "ifo-apiserver")]
     pub(super) service_name: String,
-    /// URL of another server to take operations over from at the start, instead of one behind the Service [env: RESTORE_FROM]
-    #[arg(long, value_name = "URL")]
-    pub(super) restore_from: Option<String>,
+    /// Elect a leader among several replicas: it detects operations, the others mirror it. Without this flag a server runs alone
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", default_value = "false", require_equals = true)]
+    pub(super) leader_elect: bool,
+    /// How long a Lease must not change before another replica takes it over
+    #[arg(long, value_name = "DURATION", default_value = "8s")]
+    pub(super) leader_elect_lease_duration: String,
+    /// How long the leader tries to renew its Lease before it stops leading
+    #[arg(long, value_name = "DURATION", default_value = "5s")]
+    pub(super) leader_elect_renew_deadline: String,
+    /// Time between two renewals, and between two looks at the Lease
+    #[arg(long, value_name = "DURATION", default_value = "1s")]
+    pub(super) leader_elect_retry_period: String,
+    /// Where the other replicas reach this one [default: the address in POD_IP, and the port that is listened on]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(super) advertise_address: Option<String>,
+    /// A token for the audience ifo-apiserver, by which the other replicas know this one [default: the client certificate of the kubeconfig]
+    #[arg(long, value_name = "FILE")]
+    pub(super) peer_token_file: Option<PathBuf>,
     /// Write the port that is listened on to this file, once it is
     #[arg(long, value_name = "FILE")]
     pub(super) port_file: Option<PathBuf>,

@@ -38,7 +38,7 @@ pub use entry::{Entry, Layout, Object};
 pub use reader::Reader;
 pub use scan::Malformed;
 pub use scope::Scope;
-pub use writer::{Loaded, Writer};
+pub use writer::{Replacement, Writer};
 
 pub use ifo_api::Key;
 pub use ifo_engine::track::Write;
@@ -60,7 +60,7 @@ impl Rv {
 
     /// The version that a clock gives now; 0 when it is set before 1970 or past
     /// [`Rv::LIMIT`], where it is of no use.
-    fn of_clock(clock: Timestamp) -> Rv {
+    pub fn of_clock(clock: Timestamp) -> Rv {
         let micros = u64::try_from(clock.as_microsecond()).ok();
         Rv(micros.filter(|&rv| rv < Self::LIMIT.0).unwrap_or(0))
     }

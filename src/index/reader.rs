@@ -152,7 +152,7 @@ pub(super) fn undo(
 /// A shared view. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Reader {
-    /// The state that counts now. [`Writer::rebuild`](super::Writer::rebuild) replaces it.
+    /// The state that counts now. [`Writer::replace`](super::Writer::replace) replaces it.
     current: watch::Receiver<Arc<Shared>>,
 }
 
@@ -183,10 +183,12 @@ impl Reader {
             loop {
                 let mut head = current.borrow_and_update().head.subscribe();
                 tokio::select! {
-                    reached = head.wait_for(|&head| head >= rv) => return reached.is_ok(),
+                    // The replacement comes first: the head of the old state ends with it.
+                    biased;
                     replaced = current.changed() => if replaced.is_err() {
                         return false;
                     },
+                    reached = head.wait_for(|&head| head >= rv) => return reached.is_ok(),
                 }
             }
         };
@@ -248,6 +250,11 @@ impl Reader {
     /// Age of the oldest change in the ring; zero if there is none.
     pub fn ring_age(&self) -> Duration {
         self.shared().ring().age(clock::steady())
+    }
+
+    /// The objects whose deletions the ring remembers, as they were before.
+    pub fn deleted(&self) -> Vec<Arc<Entry>> {
+        self.shared().ring().deleted()
     }
 
     fn latest(&self, scope: &Scope) -> (Rv, Vec<Arc<Entry>>) {

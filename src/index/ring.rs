@@ -113,6 +113,15 @@ impl Ring {
         Ok(old.filter(wanted).cloned().collect())
     }
 
+    /// The objects that the changes here have deleted.
+    pub(super) fn deleted(&self) -> Vec<Arc<Entry>> {
+        let changes = self.slots.iter().map(|slot| &slot.change);
+        let deletions = changes.filter(|change| change.after.is_none());
+        deletions
+            .filter_map(|change| change.before.clone())
+            .collect()
+    }
+
     /// Whether `rv` is the version of a change, or the lower boundary.
     pub(super) fn knows(&self, rv: Rv) -> bool {
         if self.retired {

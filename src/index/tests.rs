@@ -219,7 +219,7 @@ fn operation(n: usize, phase: &str) -> Write {
 /// All operations, and then one batch that completes and deletes each of them, as when
 /// their rule gets another name. Returns the version before that batch.
 fn end_all(writer: &mut Writer) -> Rv {
-    let begin = (0..OPERATIONS).map(|n| operation(n, "Active")).collect();
+    let begin: Vec<Write> = (0..OPERATIONS).map(|n| operation(n, "Active")).collect();
     let before = writer.commit(begin, Stamp::Mint).unwrap();
     let ends = (0..OPERATIONS).flat_map(|n| {
         let completed = operation(n, "Completed");
@@ -229,7 +229,9 @@ fn end_all(writer: &mut Writer) -> Rv {
         let delete = Write::Delete { key: key.clone() };
         [completed, delete]
     });
-    writer.commit(ends.collect(), Stamp::Mint).unwrap();
+    writer
+        .commit(ends.collect::<Vec<_>>(), Stamp::Mint)
+        .unwrap();
     before
 }
 
@@ -411,10 +413,10 @@ async fn versions_follow_the_steady_clock_from_the_start_of_the_term() {
     let (writer, _) = index(&LAYOUT, MANY);
     assert!(writer.head() >= before);
 
+    let _time = clock::simulated::begin(Timestamp::from_microsecond(1_000).unwrap());
     let (mut writer, _) = index_from(&LAYOUT, MANY, Rv(1_000));
     tokio::time::advance(Duration::from_millis(5)).await;
     let two = vec![put("a", "x", 1), put("a", "y", 1)];
-    assert_eq!(writer.needs(2), Rv(6_001));
     assert_eq!(writer.commit(two, Stamp::Mint).unwrap(), Rv(6_001));
     // More changes than microseconds.
     let next = writer.commit(vec![delete("a", "x")], Stamp::Mint).unwrap();
@@ -425,6 +427,12 @@ async fn versions_follow_the_steady_clock_from_the_start_of_the_term() {
         assert!(matches!(writer.begin(asked), Err(Error::NotAbove { .. })));
     }
 
+    // The versions of the last leader were ahead of our clock.
+    writer.begin(Rv(1_000_000)).unwrap();
+    writer.reserve(Rv(2_000_000));
+    let ahead = vec![put("a", "z", 1), put("a", "z", 2)];
+    assert_eq!(writer.commit(ahead, Stamp::Mint).unwrap(), Rv(1_000_002));
+
     // A clock that is of no use.
     let before_1970 = Timestamp::UNIX_EPOCH - Duration::from_secs(1);
     assert_eq!(Rv::of_clock(before_1970), Rv(0));
@@ -433,6 +441,7 @@ async fn versions_follow_the_steady_clock_from_the_start_of_the_term() {
 
 #[tokio::test(start_paused = true)]
 async fn a_term_begins_with_an_empty_change_and_issues_only_reserved_versions() {
+    let _time = clock::simulated::begin(Timestamp::UNIX_EPOCH);
     let (mut writer, reader) = index_from(&LAYOUT, MANY, Rv(10));
     writer
         .commit(vec![put("a", "x", 1)], Stamp::Exact(Rv(20)))
@@ -469,7 +478,7 @@ async fn a_term_begins_with_an_empty_change_and_issues_only_reserved_versions() 
 }
 
 #[tokio::test]
-async fn an_index_that_is_rebuilt_has_no_past_and_tells_every_cursor() {
+async fn a_state_that_is_replaced_has_no_past_and_tells_every_cursor() {
     let (mut writer, reader) = index_from(&LAYOUT, MANY, Rv(10));
     for rv in [20, 30] {
         writer
@@ -483,21 +492,20 @@ async fn an_index_that_is_rebuilt_has_no_past_and_tells_every_cursor() {
     let reached = tokio::spawn(async move { later.reached(Rv(40), Duration::from_hours(1)).await });
     tokio::task::yield_now().await;
 
-    let object = |name: &str, rv| Loaded {
-        key: Key::new("b", name),
-        rv: Rv(rv),
-        json: format!(r#"{{"metadata":{{"name":"{name}","resourceVersion":"{rv}"}},"n":{rv}}}"#)
-            .into_bytes(),
-    };
-    let bad = Loaded {
-        json: b"no JSON".to_vec(),
-        ..object("z", 1)
-    };
-    assert!(writer.rebuild(Rv(25), [object("x", 5), bad]).is_err());
+    let mut replacement = writer.replacement(Rv(25));
+    for (name, rv) in [("x", 5), ("y", 21)] {
+        let json =
+            format!(r#"{{"metadata":{{"name":"{name}","resourceVersion":"{rv}"}},"n":{rv}}}"#);
+        let added = replacement.add(Key::new("b", name), Rv(rv), json.as_bytes());
+        added.unwrap();
+    }
+    assert!(
+        replacement
+            .add(Key::new("b", "z"), Rv(1), b"no JSON")
+            .is_err()
+    );
     assert_eq!(reader.head(), Rv(30), "nothing has changed");
-    writer
-        .rebuild(Rv(25), [object("x", 5), object("y", 21)])
-        .unwrap();
+    writer.replace(replacement);
     assert_eq!((reader.oldest(), reader.head()), (Rv(25), Rv(25)));
     let (rv, entries) = reader.list(&Scope::All, At::Latest).unwrap();
     let x = ("b/x".to_owned(), Rv(5), "5".to_owned());
@@ -522,6 +530,7 @@ async fn an_index_that_is_rebuilt_has_no_past_and_tells_every_cursor() {
 
 #[tokio::test(start_paused = true)]
 async fn versions_end_below_what_a_double_counts() {
+    let _time = clock::simulated::begin(Timestamp::UNIX_EPOCH);
     let (mut writer, reader) = index_from(&LAYOUT, MANY, Rv(Rv::LIMIT.0 - 2));
     let last = writer.commit(vec![put("a", "x", 1)], Stamp::Mint).unwrap();
     assert_eq!(last, Rv(Rv::LIMIT.0 - 1));
@@ -579,7 +588,7 @@ fn a_namespace_leaves_nothing_behind_and_shares_its_name() {
         ));
     }
     let gone = ["x", "y", "z"].map(|name| delete("a", name));
-    writer.commit(gone.into(), Stamp::Mint).unwrap();
+    writer.commit(gone, Stamp::Mint).unwrap();
     assert_eq!(reader.shared().map.len(), 0);
     assert!(reader.is_empty());
 }

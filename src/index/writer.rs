@@ -25,19 +25,20 @@ pub struct Writer {
 /// The versions of one term: those of its leader.
 #[derive(Clone, Copy, Debug)]
 struct Numbering {
-    /// The first version of the term.
-    start: Rv,
-    /// When the term began. Versions follow the steady clock from there, since the time of
-    /// day may be set back.
+    /// The version that the time of day gave when the term began. The first version of the
+    /// term may be ahead of it, and then versions rise by one until the clock is there too.
+    clock: Rv,
+    /// When that was. Versions follow the steady clock from there, since the time of day may
+    /// be set back.
     since: Instant,
     /// The highest version that may be issued.
     reserved: Rv,
 }
 
 impl Numbering {
-    fn beginning(start: Rv) -> Self {
+    fn beginning() -> Self {
         Self {
-            start,
+            clock: Rv::of_clock(clock::now()),
             since: clock::steady(),
             reserved: Rv(Rv::LIMIT.0 - 1),
         }
@@ -46,7 +47,7 @@ impl Numbering {
     /// The version that the steady clock gives now.
     fn now(&self) -> Rv {
         let passed = u64::try_from(clock::since(self.since).as_micros()).unwrap_or(u64::MAX);
-        Rv(self.start.0.saturating_add(passed))
+        Rv(self.clock.0.saturating_add(passed))
     }
 }
 
@@ -59,7 +60,7 @@ pub(super) fn pair(layout: &'static Layout, bounds: Bounds, start: Rv) -> (Write
         current,
         layout,
         bounds,
-        numbering: Numbering::beginning(start),
+        numbering: Numbering::beginning(),
     };
     (writer, Reader::new(read))
 }
@@ -72,10 +73,16 @@ impl Writer {
     ///
     /// If `start` is not above the head, or versions have run out. Nothing has changed then.
     pub fn begin(&mut self, start: Rv) -> Result<(), Error> {
-        self.mark(start)?;
+        if self.head() == Rv(0) {
+            // An index that holds nothing has no past that somebody could ask for.
+            above(start, Rv(0))?;
+            self.replace(self.replacement(start));
+        } else {
+            self.mark(start)?;
+        }
         self.numbering = Numbering {
             reserved: start,
-            ..Numbering::beginning(start)
+            ..Numbering::beginning()
         };
         Ok(())
     }
@@ -83,16 +90,6 @@ impl Writer {
     /// Allows to issue versions up to `until`. Zero takes back what was allowed before.
     pub fn reserve(&mut self, until: Rv) {
         self.numbering.reserved = until;
-    }
-
-    /// The highest version that a batch of `changes` changes would get now.
-    pub fn needs(&self, changes: usize) -> Rv {
-        let next = self
-            .numbering
-            .now()
-            .max(Rv(self.head().0.saturating_add(1)));
-        let more = u64::try_from(changes).unwrap_or(u64::MAX).saturating_sub(1);
-        Rv(next.0.saturating_add(more))
     }
 
     /// Commits an empty change, which gives `rv` to the ring and no object.
@@ -114,36 +111,21 @@ impl Writer {
         Ok(())
     }
 
-    /// Replaces everything by `objects` as of version `at`, which may be below the head.
-    /// Readers see the old state or the new one. Cursors on the old one get
-    /// [`Gone`](super::Gone), since no change leads from it to the new one.
-    ///
-    /// # Errors
-    ///
-    /// If JSON is malformed. Nothing has changed then.
-    pub fn rebuild(
-        &mut self,
-        at: Rv,
-        objects: impl IntoIterator<Item = Loaded>,
-    ) -> Result<(), Error> {
-        let shared = Arc::new(Shared::new(self.bounds, at));
-        for Loaded { key, rv, json } in objects {
-            let encoded = match Encoded::new(rv, &json, self.layout) {
-                Ok(encoded) => encoded,
-                Err(source) => return Err(Error::Malformed { key, source }),
-            };
-            let namespace = shared.map.get(&*key.namespace);
-            let namespace = namespace.map(|names| names.key().clone());
-            let key = Key {
-                namespace: namespace.unwrap_or(key.namespace),
-                name: key.name,
-            };
-            shared.put(Arc::new(encoded.pack(key)));
+    /// An empty state as of version `at`, to be filled and to take the place of this one.
+    pub fn replacement(&self, at: Rv) -> Replacement {
+        Replacement {
+            shared: Arc::new(Shared::new(self.bounds, at)),
+            layout: self.layout,
         }
-        let old = std::mem::replace(&mut self.shared, shared);
+    }
+
+    /// Replaces everything. The new version may be below the head. Readers see the old state
+    /// or the new one. Cursors on the old one get [`Gone`](super::Gone), since no change leads
+    /// from it to the new one.
+    pub fn replace(&mut self, replacement: Replacement) {
+        let old = std::mem::replace(&mut self.shared, replacement.shared);
         self.current.send_replace(self.shared.clone());
         old.retire();
-        Ok(())
     }
 
     /// Applies the batch in order and publishes the last version, which it returns: the
@@ -154,10 +136,10 @@ impl Writer {
     ///
     /// If JSON is malformed, or the stamp is not above the head, or versions have run
     /// out. Nothing has changed then.
-    pub fn commit(&mut self, batch: Vec<Write>, stamp: Stamp) -> Result<Rv, Error> {
+    pub fn commit(&mut self, batch: impl AsRef<[Write]>, stamp: Stamp) -> Result<Rv, Error> {
         let head = self.head();
         let mut draft = Draft::new(self, stamp, head)?;
-        for write in batch {
+        for write in batch.as_ref() {
             draft.write(write)?;
         }
         let changes = draft.changes;
@@ -247,15 +229,33 @@ impl Writer {
     }
 }
 
-/// An object of another index.
-#[derive(Clone, Debug)]
-pub struct Loaded {
-    /// Namespace and name.
-    pub key: Key,
-    /// Version of its last change.
-    pub rv: Rv,
-    /// All of it.
-    pub json: Vec<u8>,
+/// A state that is read object by object, before it takes the place of the writer's.
+#[derive(Debug)]
+pub struct Replacement {
+    shared: Arc<Shared>,
+    layout: &'static Layout,
+}
+
+impl Replacement {
+    /// Adds an object, with the version of its last change.
+    ///
+    /// # Errors
+    ///
+    /// If its JSON is malformed.
+    pub fn add(&mut self, key: Key, rv: Rv, json: &[u8]) -> Result<(), Error> {
+        let encoded = match Encoded::new(rv, json, self.layout) {
+            Ok(encoded) => encoded,
+            Err(source) => return Err(Error::Malformed { key, source }),
+        };
+        let known = self.shared.map.get(&*key.namespace);
+        let known = known.map(|names| names.key().clone());
+        let key = Key {
+            namespace: known.unwrap_or(key.namespace),
+            name: key.name,
+        };
+        self.shared.put(Arc::new(encoded.pack(key)));
+        Ok(())
+    }
 }
 
 /// Whether `asked` may be the version of the next change after `head`.
@@ -304,16 +304,16 @@ impl<'a> Draft<'a> {
         })
     }
 
-    fn write(&mut self, write: Write) -> Result<(), Error> {
+    fn write(&mut self, write: &Write) -> Result<(), Error> {
         let rv = self.next()?;
         let (before, after) = match write {
             Write::Put { key, json } => {
-                let before = self.current(&key);
+                let before = self.current(key);
                 let key = match &before {
                     Some(before) => before.key().clone(),
-                    None => self.shared_namespace(key),
+                    None => self.shared_namespace(key.clone()),
                 };
-                let after = match Encoded::new(rv, &json, self.layout) {
+                let after = match Encoded::new(rv, json, self.layout) {
                     Ok(after) => after,
                     Err(source) => return Err(Error::Malformed { key, source }),
                 };
@@ -323,7 +323,7 @@ impl<'a> Draft<'a> {
                 }
                 (before, Some(Arc::new(after.pack(key))))
             }
-            Write::Delete { key } => match self.current(&key) {
+            Write::Delete { key } => match self.current(key) {
                 None => return Ok(()),
                 before => (before, None),
             },

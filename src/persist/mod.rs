@@ -24,6 +24,8 @@ mod verdict;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::fake;
 
 pub use convert::{ended, from_cr, is_outlived, name_of, to_cr};
 pub use explanation::Explanation;
@@ -110,17 +112,14 @@ impl Persist {
             let wake = self.start_work(&mut queue, &mut waits, now);
             let wake = wake.into_iter().chain(until).min();
             tokio::select! {
+                // Changes come last: there can always be another one.
+                biased;
                 _ = measure.tick() => {
                     if std::mem::take(&mut has_changed) {
                         self.measure(&queue, now);
                     }
                     continue;
                 }
-                changes = waits.cursor.next() => match changes {
-                    Ok(changes) => follow(&mut queue, &changes),
-                    // The cursor fell off the ring: list, and follow again.
-                    Err(_) => waits.cursor = self.catch_up(&mut queue),
-                },
                 Some((name, result)) = waits.writes.next() => {
                     queue.done(&name, &result, Instant::now());
                     self.written(&name, &result);
@@ -154,6 +153,11 @@ impl Persist {
                     queue.stop(self.at_stop, now);
                     until = Some(now + self.at_stop.limit());
                 }
+                changes = waits.cursor.next() => match changes {
+                    Ok(changes) => follow(&mut queue, &changes),
+                    // The cursor fell off the ring: list, and follow again.
+                    Err(_) => waits.cursor = self.catch_up(&mut queue),
+                },
                 () = sleep_until(wake) => {}
             }
             has_changed = true;

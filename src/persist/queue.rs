@@ -12,8 +12,8 @@ use crate::clock;
 use crate::index::Entry;
 use ifo_api::live::Phase;
 use jiff::Timestamp;
-use std::collections::hash_map::Entry as Slot;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::btree_map::Entry as Slot;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -175,7 +175,7 @@ pub(super) struct Backlog {
 pub(super) struct Queue {
     settings: Settings,
     pace: Pace,
-    records: HashMap<Arc<str>, Record>,
+    records: BTreeMap<Arc<str>, Record>,
     /// The time of the next job of each record, back-off included.
     due: BTreeSet<(Instant, Arc<str>)>,
     /// The same for records that were refused. They come after all others.
@@ -206,7 +206,7 @@ impl Queue {
         Self {
             settings,
             pace: Pace::new(now),
-            records: HashMap::new(),
+            records: BTreeMap::new(),
             due: BTreeSet::new(),
             again: BTreeSet::new(),
             refused: HashSet::new(),

@@ -9,7 +9,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
-mod fake;
+pub mod fake;
 
 fn operation(name: &str, phase: &str) -> Write {
     let uid = Uuid::new_v5(&Uuid::NAMESPACE_DNS, name.as_bytes());
@@ -133,7 +133,7 @@ impl Bench {
     }
 
     fn commit(&mut self, writes: impl IntoIterator<Item = Write>) {
-        let batch = writes.into_iter().collect();
+        let batch: Vec<Write> = writes.into_iter().collect();
         self.writer.commit(batch, Stamp::Mint).unwrap();
     }
 

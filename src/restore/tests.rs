@@ -1,33 +1,29 @@
-//! Sources that answer as they like.
+//! A kube-apiserver that answers as each test says, and the tracker that takes over what
+//! was read.
 
 use super::*;
-use serde_json::json;
-use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use crate::index::{At, Bounds, Layout, Rv, Scope, Stamp, index};
+use crate::persist;
+use ifo_api::live::{InFlightOperation, Phase};
+use ifo_api::{Gvr, Source};
+use ifo_engine::evaluate::{Evaluation, Finding, Says, Subject};
+use ifo_engine::rules::{RuleBook, compile};
+use ifo_engine::track::{Event, Message, Now, Retention, Settings, Tracker, Write};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::sync::Mutex;
+use std::time::Instant;
 
-/// An operation on a machine of this name, as a server of ours lists it.
-pub(super) fn operation(name: &str) -> InFlightOperation {
-    let object = json!({
-        "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
-        "metadata": {"name": name, "namespace": "ns", "creationTimestamp": "2026-11-21T10:00:00Z"},
-        "spec": {
-            "operation": "Migrating", "ruleSet": "rules", "component": "kubevirt",
-            "subject": {
-                "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": name,
-                "namespace": "ns", "uid": format!("uid-{name}"),
-            },
-        },
-        "status": {
-            "phase": "Active", "state": "Progressing", "reason": "Migrating",
-            "startTimeSource": "Detected", "lastDetected": "2026-11-21T10:00:00Z",
-        },
-    });
-    serde_json::from_value(object).unwrap()
-}
+const CUSTOM_RESOURCES: &str = "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations";
+
+static LAYOUT: Layout = Layout {
+    paths: &[],
+    example: b"",
+};
 
 /// A client of a server that answers each path and query with this code and body.
 pub(super) fn serving(
-    answer: impl Fn(&str) -> (u16, serde_json::Value) + Send + Sync + 'static,
+    answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static,
 ) -> kube::Client {
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
         let asked = request.uri().path_and_query().map_or("", |it| it.as_str());
@@ -39,194 +35,364 @@ pub(super) fn serving(
     kube::Client::new(service, "default")
 }
 
-fn completed(name: &str, at: &str) -> InFlightOperation {
-    let mut object = serde_json::to_value(operation(name)).unwrap();
-    object["status"]["phase"] = json!("Completed");
-    object["status"]["state"] = json!("Ended");
-    object["status"]["completed"] = json!(at);
-    serde_json::from_value(object).unwrap()
-}
-
-/// Gives these answers one after the other, then none.
-struct Script {
-    answers: Mutex<VecDeque<Result<Page, Failure>>>,
-    asked: Mutex<Vec<Option<String>>>,
-}
-
-impl Script {
-    fn of(answers: Vec<Result<Page, Failure>>) -> Self {
-        Self {
-            answers: Mutex::new(answers.into()),
-            asked: Mutex::default(),
-        }
-    }
-}
-
-impl Source for &'static Script {
-    fn name(&self) -> &'static str {
-        "a script"
-    }
-
-    fn within(&self) -> Duration {
-        Duration::from_secs(10)
-    }
-
-    fn page<'a>(&'a self, next: Option<&'a str>) -> BoxFuture<'a, Result<Page, Failure>> {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.push(next.map(str::to_owned));
-        let answer = self.answers.lock().unwrap().pop_front();
-        Box::pin(async move {
-            match answer {
-                Some(answer) => answer,
-                None => std::future::pending().await,
-            }
-        })
-    }
-}
-
-fn page(operations: Vec<InFlightOperation>, next: Option<&str>) -> Page {
-    Page {
-        operations,
-        version: Some(Rv(7)),
-        next: next.map(str::to_owned),
-    }
-}
-
-/// What the tracker is told, as names, and what each source was asked.
-async fn told(
-    scripts: Vec<Vec<Result<Page, Failure>>>,
-    namespaces: Option<&[(&str, &str)]>,
-) -> (Vec<Vec<String>>, Vec<Vec<Option<String>>>) {
-    let scripts: Vec<&'static Script> = scripts
-        .into_iter()
-        .map(|answers| &*Box::leak(Box::new(Script::of(answers))))
-        .collect();
-    let sources = scripts
-        .iter()
-        .map(|script| -> Box<dyn Source> { Box::new(*script) });
-    let namespaces: Option<Namespaces> = namespaces.map(|all| {
-        let all = all.iter();
-        all.map(|(name, since)| ((*name).to_owned(), since.parse().unwrap()))
-            .collect()
-    });
-    let (tracker, mut messages) = mpsc::channel(64);
-    restore(sources.collect(), namespaces.as_ref(), &tracker).await;
-    drop(tracker);
-    let mut all = Vec::new();
-    while let Some(message) = messages.recv().await {
-        let Message::Restore {
-            operations,
-            version,
-        } = message
-        else {
-            panic!("{message:?}");
-        };
-        assert_eq!(version, Some(7));
-        let names = operations.into_iter().map(|it| it.metadata.name.unwrap());
-        all.push(names.collect());
-    }
-    let asked = scripts
-        .iter()
-        .map(|script| script.asked.lock().unwrap().clone());
-    (all, asked.collect())
-}
-
-#[tokio::test(start_paused = true)]
-async fn every_page_of_every_source_is_told_in_order() {
-    let one = vec![
-        Ok(page(vec![operation("a")], Some("1"))),
-        Ok(page(vec![operation("b")], Some("2"))),
-        Ok(page(vec![operation("c")], None)),
-    ];
-    let other = vec![Ok(page(vec![operation("d")], Some("")))];
-    let (told, asked) = told(vec![one, other], None).await;
-    assert_eq!(told, [["a"], ["b"], ["c"], ["d"]]);
-    let token = |token: &str| Some(token.to_owned());
-    assert_eq!(asked, [vec![None, token("1"), token("2")], vec![None]]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_was_read_before_a_source_failed_or_fell_silent_is_kept() {
-    let fails = vec![
-        Ok(page(vec![operation("a")], Some("1"))),
-        Err(Failure::Lasting("gone".to_owned())),
-    ];
-    let silent = vec![Ok(page(vec![operation("b")], Some("1")))];
-    let (told, asked) = told(vec![fails, silent, vec![]], None).await;
-    assert_eq!(told, [["a"], ["b"]]);
-    assert_eq!(asked.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 1]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_may_pass_is_asked_again_for_as_long_as_there_is_time() {
-    let away = || Err(Failure::Passing("503".to_owned()));
-    let comes = vec![away(), away(), Ok(page(vec![operation("a")], None))];
-    let never = (0..50).map(|_| away()).collect();
-    let (told, asked) = told(vec![comes, never], None).await;
-    assert_eq!(told, [["a"]]);
-    assert_eq!(asked[0].len(), 3);
-    assert_eq!(asked[1].len(), 10, "a second apart");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_source_that_repeats_its_token_is_not_asked_for_ever() {
-    let again = || Ok(page(vec![operation("a")], Some("1")));
-    let (_, asked) = told(vec![(0..50).map(|_| again()).collect()], None).await;
-    assert_eq!(asked[0].len(), 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn nothing_is_shown_in_a_namespace_that_came_later_or_is_gone() {
-    let all = || {
-        let mut cluster_wide = operation("everywhere");
-        cluster_wide.spec.subject.namespace = None;
-        let operations = vec![
-            completed("over", "2026-11-21T11:00:00Z"),
-            operation("active"), // Since ten, and seen then.
-            cluster_wide,
-        ];
-        vec![Ok(page(operations, None))]
+fn tracker(retain: bool) -> Tracker {
+    let settings = Settings {
+        debounce: Duration::ZERO,
+        retain: retain.then_some(Retention {
+            age: Duration::from_hours(24),
+            most: 1_000,
+        }),
+        cluster_namespace: "ifo-system".into(),
     };
-    let of = async |namespaces| told(vec![all()], namespaces).await.0;
-    assert_eq!(
-        of(Some(&[("ns", "2026-11-01T00:00:00Z")])).await,
-        [["over", "active", "everywhere"]]
-    );
-    assert_eq!(
-        of(Some(&[("ns", "2026-11-21T10:30:00Z")])).await,
-        [["over", "everywhere"]]
-    );
-    for namespaces in [
-        &[("ns", "2026-11-21T12:00:00Z")],
-        &[("other", "2026-11-01T00:00:00Z")],
-    ] {
-        assert_eq!(of(Some(namespaces)).await, [["everywhere"]]);
+    Tracker::new(settings, Arc::new(()))
+}
+
+/// The start of all operations.
+fn start() -> Timestamp {
+    tracking::now().wall - Duration::from_mins(1)
+}
+
+/// What a leader writes that detects an operation on a machine of this name, and its end.
+fn writes(name: &str, is_over: bool) -> Vec<Write> {
+    let target = Arc::new(Gvr {
+        group: "kubevirt.io".into(),
+        version: "v1".into(),
+        resource: "virtualmachines".into(),
+    });
+    let spec = json!({
+        "component": "kubevirt",
+        "target": *target,
+        "rules": [{"operation": "Migrating", "expression": "true"}],
+    });
+    let spec = serde_json::from_value(spec).unwrap();
+    let rule_set = Arc::new(compile("rules", &spec).unwrap());
+    let sets = vec![rule_set.clone()];
+    let book = RuleBook::new(1, (*target).clone(), "VirtualMachine".into(), true, sets);
+    let mut tracker = tracker(true);
+    let now = Now {
+        wall: start(),
+        ..tracking::now()
+    };
+    let rules = Message::Rules {
+        target: target.clone(),
+        book: Some(Arc::new(book)),
+        removed: false,
+    };
+    tracker.advance(rules, now);
+    for is_detected in [true, false] {
+        if !is_detected && !is_over {
+            break;
+        }
+        let finding = Finding {
+            rule_set: rule_set.clone(),
+            operation: "Migrating".into(),
+            item: None,
+            says: Some(Says::default()),
+        };
+        let evaluation = Evaluation {
+            subject: Subject {
+                uid: Some(format!("uid-{name}").into()),
+                name: name.into(),
+                namespace: Some("ns".into()),
+                ..Subject::default()
+            },
+            findings: is_detected.then_some(finding).into_iter().collect(),
+            outcomes: Vec::new(),
+            unselected: Vec::new(),
+            failures: Vec::new(),
+            unknown: Vec::new(),
+            read_now: false,
+        };
+        let event = Event::Evaluated {
+            evaluation: Box::new(evaluation),
+            read: Instant::now(),
+        };
+        let source = Source {
+            target: target.clone(),
+            namespace: None,
+        };
+        let message = Message::Feed {
+            source,
+            generation: 1,
+            event,
+        };
+        tracker.advance(message, now);
     }
-    // Nobody could tell.
-    assert_eq!(of(None).await, [["active", "everywhere"]]);
+    tracker.take_changes()
+}
+
+/// The custom resource of an operation on a machine of this name.
+fn custom_resource(name: &str, phase: Phase) -> Value {
+    let mut writes = writes(name, phase == Phase::Completed);
+    let Some(Write::Put { json, .. }) = writes.pop() else {
+        panic!("{writes:?}");
+    };
+    let live: InFlightOperation = serde_json::from_slice(&json).unwrap();
+    assert_eq!(live.status.phase, phase);
+    serde_json::to_value(persist::to_cr(&live)).unwrap()
+}
+
+fn active(name: &str) -> Value {
+    custom_resource(name, Phase::Active)
+}
+
+fn list(items: &[Value], token: &str) -> (u16, Value) {
+    (
+        200,
+        json!({"metadata": {"resourceVersion": "7", "continue": token}, "items": items}),
+    )
+}
+
+fn sources(listed: Vec<Arc<Entry>>) -> TakeoverSources {
+    TakeoverSources {
+        listed,
+        deleted: Vec::new(),
+        persistence: true,
+        retain: true,
+        cluster_namespace: "ifo-system".into(),
+    }
+}
+
+/// What a tracker writes that takes over `state`: the names of subjects, with `!` if the
+/// operation has completed, and `-` for each deletion.
+fn taken_over(state: InitialState) -> Vec<String> {
+    let mut tracker = tracker(true);
+    tracker.advance(Message::Resume(Box::new(state)), tracking::now());
+    let writes = tracker.take_changes().into_iter();
+    let mut names: Vec<String> = writes
+        .map(|write| match write {
+            Write::Put { json, .. } => {
+                let object: InFlightOperation = serde_json::from_slice(&json).unwrap();
+                let over = object.status.phase == Phase::Completed;
+                let sign = if over { "!" } else { "" };
+                format!("{}{sign}", object.spec.subject.name)
+            }
+            Write::Delete { .. } => "-".to_owned(),
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+/// What is restored if lists of custom resources are answered like this, and which of
+/// them were requested.
+async fn restored(
+    answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static,
+) -> (Vec<String>, Vec<String>) {
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let kept = asked.clone();
+    let client = serving(move |uri| match uri.strip_prefix(CUSTOM_RESOURCES) {
+        Some(query) => {
+            kept.lock().unwrap().push(query.to_owned());
+            answer(query)
+        }
+        None => namespaces_since("ns", Timestamp::UNIX_EPOCH),
+    });
+    let (state, _) = initial_state(client, sources(Vec::new())).await;
+    let asked = asked.lock().unwrap().clone();
+    (taken_over(state), asked)
+}
+
+fn namespaces_since(name: &str, created: Timestamp) -> (u16, Value) {
+    let list = json!({
+        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {},
+        "items": [{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+            "metadata": {"name": name, "creationTimestamp": created}}],
+    });
+    (200, list)
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_of_the_first_moments_pass_and_later_ones_count() {
-    let refused = || Err(Failure::Refused("403".to_owned()));
-    let starting = vec![refused(), refused(), Ok(page(vec![operation("a")], None))];
-    let never = (0..50).map(|_| refused()).collect();
-    let (told, asked) = told(vec![starting, never], None).await;
-    assert_eq!(told, [["a"]]);
-    assert_eq!(asked[0].len(), 3);
-    assert!((9..=11).contains(&asked[1].len()), "{}", asked[1].len());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_list_that_expired_half_way_is_read_again_from_its_start() {
-    let expires = vec![
-        Ok(page(vec![operation("a")], Some("1"))),
-        Err(Failure::Expired("410".to_owned())),
-        Ok(page(vec![operation("a")], Some("2"))),
-        Ok(page(vec![operation("b")], None)),
+async fn operations_in_flight_are_read_before_all_history() {
+    let (names, asked) = restored(|query| {
+        let over = |name| custom_resource(name, Phase::Completed);
+        match (
+            query.contains("phase%3DActive"),
+            query.contains("continue=more%2F1"),
+        ) {
+            (true, false) => list(&[active("x")], "more/1"),
+            (true, true) => list(&[active("y")], ""),
+            // It ended after the first list was read.
+            (false, false) => list(&[over("a"), over("x")], "more/1"),
+            (false, true) => list(&[over("b")], ""),
+        }
+    })
+    .await;
+    assert_eq!(names, ["a!", "b!", "x!", "y"]);
+    let query = |phase: &str, token: &str| {
+        format!("?limit=500&fieldSelector=status.phase%3D{phase}{token}")
+    };
+    let more = "&continue=more%2F1";
+    let want = [
+        query("Active", ""),
+        query("Active", more),
+        query("Completed", ""),
+        query("Completed", more),
     ];
-    let (told, asked) = told(vec![expires], None).await;
-    assert_eq!(told, [["a"], ["a"], ["b"]]);
+    assert_eq!(asked, want);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_phases_cannot_be_selected_all_are_listed() {
+    let (names, asked) = restored(|query| {
+        if query.contains("fieldSelector") {
+            (400, json!({}))
+        } else if query.contains("continue=1") {
+            list(&[active("b")], "")
+        } else {
+            list(&[active("a")], "1")
+        }
+    })
+    .await;
+    assert_eq!(names, ["a", "b"]);
+    assert_eq!(asked.len(), 3, "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_or_too_large_object_does_not_affect_the_others() {
+    let (names, _) = restored(|_| {
+        let mut large = active("large");
+        large["metadata"]["annotations"]["users"] = "x".repeat(2 << 20).into();
+        // As many bytes as Kubernetes allows.
+        let mut noted = active("noted");
+        noted["metadata"]["annotations"]["users"] = "x".repeat(250 << 10).into();
+        list(&[json!({}), json!(3), large, noted, active("a")], "")
+    })
+    .await;
+    assert_eq!(names, ["a", "noted"]);
+    for answer in [json!([]), json!({"items": 3})] {
+        let (names, asked) = restored(move |_| (200, answer.clone())).await;
+        assert!(names.is_empty());
+        assert_eq!(asked.len(), 1, "another attempt gives the same");
+    }
+}
+
+/// Answers with these, one after the other, and then with the last one again.
+fn script(answers: Vec<(u16, Value)>) -> impl Fn(&str) -> (u16, Value) + Send + Sync + 'static {
+    let left = Mutex::new(answers.into_iter());
+    let last = Mutex::new((500, json!({})));
+    move |_| {
+        let mut last = last.lock().unwrap();
+        if let Some(next) = left.lock().unwrap().next() {
+            *last = next;
+        }
+        last.clone()
+    }
+}
+
+fn status(code: u16) -> (u16, Value) {
+    (code, json!({}))
+}
+
+#[tokio::test(start_paused = true)]
+async fn temporary_failures_are_retried_for_a_minute_and_what_was_read_counts() {
+    let comes = vec![status(503), status(503), list(&[active("a")], "")];
+    let (names, asked) = restored(script(comes)).await;
+    assert_eq!((names, asked.len()), (vec!["a".to_owned()], 4));
+    let fails = vec![list(&[active("a")], "1"), status(503)];
+    let (names, asked) = restored(script(fails)).await;
+    assert_eq!(names, ["a"]);
+    assert_eq!(asked.len(), 61, "a second apart");
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_are_retried_for_ten_seconds() {
+    let starting = vec![status(403), status(403), list(&[active("a")], "")];
+    let (names, _) = restored(script(starting)).await;
+    assert_eq!(names, ["a"]);
+    let (_, asked) = restored(|_| status(403)).await;
+    assert_eq!(asked.len(), 11);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_whose_token_expired_is_read_again_from_its_start() {
+    let expires = vec![
+        list(&[active("a")], "1"),
+        status(410),
+        list(&[active("a")], "2"),
+        list(&[active("b")], ""),
+    ];
+    let (names, asked) = restored(script(expires)).await;
+    assert_eq!(names, ["a", "b"]);
+    let of = |query: &String| query.split_once("continue=").map(|(_, it)| it.to_owned());
+    let tokens: Vec<_> = asked.iter().map(of).collect();
     let token = |token: &str| Some(token.to_owned());
-    assert_eq!(asked[0], [None, token("1"), None, token("2")]);
+    assert_eq!(tokens, [None, token("1"), None, token("2"), None]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_repeats_its_token_is_not_asked_for_ever() {
+    let (names, asked) = restored(|_| list(&[active("a")], "1")).await;
+    assert_eq!((names, asked.len()), (vec!["a".to_owned()], 4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_restored_into_a_namespace_that_was_created_later_or_is_gone() {
+    let of = async |namespaces: (u16, Value)| {
+        let client = serving(move |uri| {
+            if !uri.starts_with(CUSTOM_RESOURCES) {
+                return namespaces.clone();
+            }
+            let over = custom_resource("over", Phase::Completed);
+            list(&[active("active"), over], "")
+        });
+        taken_over(initial_state(client, sources(Vec::new())).await.0)
+    };
+    let early = start() - Duration::from_mins(1);
+    let late = start() + Duration::from_secs(30);
+    let none = [""; 0];
+    assert_eq!(of(namespaces_since("ns", early)).await, ["active", "over!"]);
+    assert_eq!(of(namespaces_since("ns", late)).await, none);
+    assert_eq!(of(namespaces_since("other", early)).await, none);
+    // If they cannot be read, subjects in flight are read anyway.
+    assert_eq!(of(status(404)).await, ["active"]);
+}
+
+/// The entries of an index after these writes.
+fn entries(writes: Vec<Write>) -> Vec<Arc<Entry>> {
+    let bounds = Bounds {
+        bytes: 1 << 20,
+        age: Duration::from_mins(1),
+    };
+    let (mut writer, reader) = index(&LAYOUT, bounds);
+    let Rv(_) = writer.commit(writes, Stamp::Mint).unwrap();
+    reader.list(&Scope::All, At::Latest).unwrap().1
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_objects_of_the_index_come_first_and_are_not_written() {
+    let listed = entries([writes("a", false), writes("b", true)].concat());
+    let client = serving(|uri| {
+        if !uri.starts_with(CUSTOM_RESOURCES) {
+            return namespaces_since("ns", Timestamp::UNIX_EPOCH);
+        }
+        let mut other = active("a");
+        other["status"]["message"] = "other".into();
+        list(&[other, active("c")], "")
+    });
+    let (state, namespaces) = initial_state(client, sources(listed.clone())).await;
+    assert_eq!(state.count(), 3);
+    assert_eq!(taken_over(state), ["c"]);
+    let created = Some(Timestamp::UNIX_EPOCH);
+    assert_eq!(namespaces, [("ns".to_owned(), created)].into());
+    // Without an answer of the kube-apiserver.
+    let silent = serving(|_| status(503));
+    let without = TakeoverSources {
+        persistence: false,
+        ..sources(listed.clone())
+    };
+    let (state, namespaces) = initial_state(silent, without).await;
+    assert_eq!(state.count(), 2);
+    assert_eq!(taken_over(state), [""; 0]);
+    assert_eq!(namespaces, [("ns".to_owned(), None)].into());
+    // A leader that retains nothing deletes what is over.
+    let client = serving(|_| status(503));
+    let neither = TakeoverSources {
+        persistence: false,
+        retain: false,
+        deleted: listed.clone(),
+        ..sources(listed)
+    };
+    let (state, _) = initial_state(client, neither).await;
+    assert_eq!(state.count(), 2);
 }

@@ -3,6 +3,7 @@
 //! compiled and numbered, and the status that each rule set's author reads.
 
 mod controller;
+mod coverage;
 mod lookups;
 mod registry;
 mod report;
@@ -14,6 +15,7 @@ mod writes;
 mod tests;
 
 pub use controller::{Controller, Inputs, Outputs, RuleSetEvent};
+pub use coverage::Coverage;
 pub use lookups::Resolve;
 pub use registry::{Feedback, Publication};
 pub use report::{Report, Reporter};

@@ -2,6 +2,7 @@
 //! knows it. Leaves: the answers that the warning on lists is made from, at any time and
 //! for any namespace.
 
+use super::coverage::{Coverage, Uncovered};
 use ifo_api::completeness::{Completeness, Gap, Gaps};
 use ifo_engine::rules::{Objects, RuleSet};
 use std::collections::BTreeSet;
@@ -89,13 +90,31 @@ impl Reporter {
     }
 }
 
+impl Reporter {
+    /// The objects whose operations are listed in `namespace`; empty for all namespaces.
+    pub fn wanted<'a>(&self, namespace: &'a str) -> Objects<'a> {
+        Objects {
+            namespace: (!namespace.is_empty()).then_some(namespace),
+            cluster_scoped: namespace.is_empty() || *namespace == *self.cluster_namespace,
+        }
+    }
+
+    /// The same as [`Completeness::gaps`] gives for all namespaces, with where they are.
+    pub fn coverage(&self) -> Coverage {
+        let newest = self.newest.borrow().clone();
+        let uncovered = newest.rule_sets.iter().filter_map(Reported::uncovered);
+        Coverage {
+            read: newest.read,
+            total: newest.rule_sets.len(),
+            rule_sets: uncovered.collect(),
+        }
+    }
+}
+
 impl Completeness for Reporter {
     fn gaps(&self, namespace: &str) -> Gaps {
         let newest = self.newest.borrow().clone();
-        let wanted = Objects {
-            namespace: (!namespace.is_empty()).then_some(namespace),
-            cluster_scoped: namespace.is_empty() || *namespace == *self.cluster_namespace,
-        };
+        let wanted = self.wanted(namespace);
         Gaps {
             read: newest.read,
             total: newest.rule_sets.len(),
@@ -133,6 +152,34 @@ impl Reported {
             component: self.facts.component.clone(),
             kind: self.kind.as_ref().map(|(kind, _)| kind.clone()),
             operations: operations.unwrap_or_else(|| self.facts.operations.clone()),
+        })
+    }
+
+    /// All operations that may be missing, and where.
+    fn uncovered(&self) -> Option<Uncovered> {
+        let gap = self.gap(Objects::ALL)?;
+        let is_namespaced = self.kind.as_ref().map(|(_, is_namespaced)| *is_namespaced);
+        let (mut namespaces, mut cluster_scoped) = match is_namespaced {
+            Some(false) => (Some(BTreeSet::new()), true),
+            Some(true) => (self.facts.namespaces.clone(), false),
+            None => (self.facts.namespaces.clone(), true),
+        };
+        if let State::Watching(rule_set) = &self.state
+            && !rule_set.activity.is_throttled()
+        {
+            let unknown = rule_set.activity.unknown_in();
+            cluster_scoped = unknown.contains(&None);
+            let named = unknown.iter().flatten();
+            namespaces = Some(named.map(ToString::to_string).collect());
+        }
+        Some(Uncovered {
+            rule_set: gap.rule_set.to_string(),
+            reason: gap.reason,
+            component: gap.component.to_string(),
+            kind: gap.kind.map(|kind| kind.to_string()),
+            operations: gap.operations.iter().map(ToString::to_string).collect(),
+            namespaces,
+            cluster_scoped,
         })
     }
 

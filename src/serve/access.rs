@@ -5,6 +5,7 @@ use super::connections::{self, Class, Refused};
 use super::delivery::Delivery;
 use super::gzip;
 use super::negotiate::negotiate_error;
+use super::peer;
 use super::places::Place;
 use super::quoted::{Quoted, clip};
 use super::request::{self, Asked, Query, Request as ResourceRequest};
@@ -293,9 +294,9 @@ async fn enter(
     let open = matches!(asked, Asked::Path(path) if is_open(path));
     let probe = matches!(asked, Asked::Path(path) if is_probe(path));
     let token = parts.headers.contains_key(header::AUTHORIZATION);
-    let peer = parts.extensions.get().cloned().unwrap_or_default();
+    let certificates = parts.extensions.get().cloned().unwrap_or_default();
     // A kube-apiserver has connections for nothing but discovery.
-    let holder = Class::of_holder(&shared.server.authenticate.certificate_holder(&peer));
+    let holder = Class::of_holder(&shared.server.authenticate.certificate_holder(&certificates));
     if holder == Class::FrontProxy || (open && !token) {
         connections::admit(parts, holder).map_err(|Refused| overload())?;
     }
@@ -309,7 +310,7 @@ async fn enter(
     } else {
         None
     };
-    let user = authenticate(shared, &peer, &parts.headers)
+    let user = authenticate(shared, &certificates, &parts.headers)
         .await
         .map_err(|failure| {
             // It must not keep a place that is reserved for newcomers.
@@ -318,17 +319,27 @@ async fn enter(
         })?;
     line.sent_by(&user);
     drop(arriving);
+    let replica = peer::is_from_replica(&parts.headers);
+    if replica {
+        // Not before it may have a place that is reserved for replicas.
+        authorize(shared, &user, &peer::attributes(), (parts, query)).await?;
+    }
     if !probe {
-        connections::admit(parts, Class::of_user(&user)).map_err(|Refused| overload())?;
+        let class = if replica {
+            Class::FrontProxy
+        } else {
+            Class::of_user(&user)
+        };
+        connections::admit(parts, class).map_err(|Refused| overload())?;
     }
     if open || probe {
         return Ok(Entered::open());
     }
     let watch = matches!(asked, Asked::Resource(resource) if resource.verb == "watch");
-    let places = if watch {
-        &shared.watches
-    } else {
-        &shared.requests
+    let places = match (replica, watch) {
+        (true, _) => &shared.replicas,
+        (false, true) => &shared.watches,
+        (false, false) => &shared.requests,
     };
     let master = user.groups.iter().any(|group| group == MASTERS);
     let place = places.take((!master).then_some(&user.name));
@@ -338,15 +349,26 @@ async fn enter(
         place => (None, place),
     };
     let attributes = attributes(asked, query, &parts.method);
-    match shared.server.authorize.authorize(&user, &attributes).await {
-        Ok(Decision::Allow) => Ok(Entered {
-            seat,
-            place,
-            open: false,
-            user: Some(user),
-        }),
+    authorize(shared, &user, &attributes, (parts, query)).await?;
+    Ok(Entered {
+        seat,
+        place,
+        open: false,
+        user: Some(user),
+    })
+}
+
+/// Asks whether the user may do that; the refusal if not.
+async fn authorize(
+    shared: &Shared,
+    user: &User,
+    attributes: &Attributes,
+    (parts, query): (&Parts, &Query),
+) -> Result<(), Response> {
+    match shared.server.authorize.authorize(user, attributes).await {
+        Ok(Decision::Allow) => Ok(()),
         Ok(Decision::Deny { reason }) => {
-            let failure = Failure::forbidden(&user, &attributes, &reason);
+            let failure = Failure::forbidden(user, attributes, &reason);
             Err(refusal(failure, &parts.headers, query))
         }
         Err(undecided) => {

@@ -27,6 +27,10 @@ pub async fn warn(
     if request.resource != live::PLURAL || !response.status().is_success() {
         return;
     }
+    if shared.server.view.is_stale() {
+        warn_of(&Incomplete::NotCurrent, response);
+        return;
+    }
     let Gaps {
         read,
         total,
@@ -58,7 +62,11 @@ pub async fn warn(
             named,
         })
     };
-    if let Some(value) = header_value(&incomplete) {
+    warn_of(&incomplete, response);
+}
+
+fn warn_of(incomplete: &Incomplete, response: &mut Response) {
+    if let Some(value) = header_value(incomplete) {
         response.headers_mut().append(WARNING, value);
     }
 }

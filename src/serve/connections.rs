@@ -100,6 +100,16 @@ impl Connections {
         }
     }
 
+    /// Asks all clients to go, but for probes: each connection takes no further requests, and
+    /// ends when its requests have, or after ten seconds. New connections are accepted.
+    pub fn turn_away(&self) {
+        let registry = self.registry();
+        let clients = registry.open.values();
+        for client in clients.filter(|it| it.class != Class::Newcomer) {
+            client.connection.refused.cancel();
+        }
+    }
+
     fn registry(&self) -> MutexGuard<'_, OpenConnections> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -173,8 +183,8 @@ impl ClientConnection {
         self.evicted.cancelled().await;
     }
 
-    /// Ends when the connection has been refused a place. It is to be closed once the 429
-    /// is sent.
+    /// Ends when the connection has been refused a place, or its client was turned away. It
+    /// is to be closed once the answers to its requests are sent.
     pub async fn refused(&self) {
         self.refused.cancelled().await;
     }

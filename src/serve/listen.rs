@@ -67,19 +67,18 @@ const DRAIN: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until `shutdown` is cancelled, then accepts no more, tells clients to finish,
-/// and returns when they have or after ten seconds. There are so many `connections` at
-/// once; for further ones others are evicted. ALPN of `tls` is set here.
+/// and returns when they have or after ten seconds. `connections` has the places; for further
+/// ones others are evicted. ALPN of `tls` is set here.
 pub async fn serve(
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
     router: Router,
-    connections: usize,
+    admission: Arc<Connections>,
     shutdown: CancellationToken,
 ) {
     let mut tls = tls.as_ref().clone();
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let tls = TlsAcceptor::from(Arc::new(tls));
-    let admission = Connections::new(connections);
     let mut connections = JoinSet::new();
     loop {
         // Finished tasks are taken out, or they would pile up.

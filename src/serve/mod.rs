@@ -35,6 +35,7 @@ pub mod listen;
 mod negotiate;
 pub mod openapi;
 mod options;
+mod peer;
 mod places;
 mod probes;
 mod quoted;
@@ -49,9 +50,12 @@ mod table;
 mod tests;
 mod watch;
 
+pub use connections::Connections;
 pub use resource::Resource;
 
 use crate::auth::{Authenticate, Authorize};
+use crate::replicate::View;
+use crate::rules::Coverage;
 use crate::telemetry::Metrics;
 use access::Admitted;
 use axum::body::Body;
@@ -62,7 +66,7 @@ use axum::{Extension, Router};
 use http::{HeaderMap, StatusCode};
 use ifo_api::completeness::Completeness;
 use places::Places;
-use request::{Asked, Request};
+use request::{Asked, Query, Request};
 use respond::{indent, plain};
 use status::Failure;
 use std::sync::Arc;
@@ -85,6 +89,10 @@ pub struct Server {
     pub authorize: Arc<dyn Authorize>,
     /// Says which rule sets may miss operations.
     pub completeness: Arc<dyn Completeness>,
+    /// This replica, and how current it is.
+    pub view: View,
+    /// What other replicas are told of the rule sets.
+    pub coverage: Arc<dyn Fn() -> Coverage + Send + Sync>,
     /// Whether there is anything to serve yet, or still.
     pub health: Arc<Health>,
     /// Where requests are counted, and what `/metrics` shows.
@@ -156,6 +164,8 @@ pub struct Health {
     synced: AtomicBool,
     draining: AtomicBool,
     was_ready: AtomicBool,
+    has_joined: AtomicBool,
+    cut_off: AtomicBool,
 }
 
 impl Health {
@@ -172,6 +182,22 @@ impl Health {
     /// Whether data requests are answered.
     pub fn synced(&self) -> bool {
         self.synced.load(Ordering::Acquire)
+    }
+
+    /// This replica has joined the others: it has had all that the leader has, or there was
+    /// no leader. From now on the check `replica` passes unless it is cut off.
+    pub fn set_has_joined(&self) {
+        self.has_joined.store(true, Ordering::Release);
+    }
+
+    /// Whether this replica does not reach the leader, although another one may.
+    pub fn set_cut_off(&self, cut_off: bool) {
+        self.cut_off.store(cut_off, Ordering::Release);
+    }
+
+    /// Whether clients are served well by this replica.
+    pub fn is_among_replicas(&self) -> bool {
+        self.has_joined.load(Ordering::Acquire) && !self.cut_off.load(Ordering::Acquire)
     }
 
     /// From now on `/readyz` fails, so that no new requests are sent here.
@@ -213,6 +239,7 @@ struct Shared {
     arriving: Semaphore,
     requests: Places,
     watches: Places,
+    replicas: Places,
     refusals: Arc<Semaphore>,
     open: Arc<Semaphore>,
 }
@@ -237,12 +264,14 @@ pub fn router(server: Server) -> Router {
         arriving: Semaphore::new(ARRIVING),
         requests: Places::new(server.limits.requests, server.limits.requests.div_ceil(2)),
         watches: Places::new(server.limits.watches, server.limits.watches_per_user),
+        replicas: Places::new(peer::PLACES, peer::PLACES),
         refusals: Arc::new(Semaphore::new(REFUSALS)),
         open: Arc::new(Semaphore::new(OPEN)),
         server,
     });
     let routes = Router::new()
         .merge(probes::routes())
+        .merge(peer::routes())
         .merge(discovery)
         .merge(openapi)
         .fallback(answer)
@@ -300,8 +329,13 @@ async fn resource(
         // As a custom resource without that subresource answers, to all verbs.
         return Err(resource.no_object(&request.name));
     }
+    let term = peer::term_of(shared, headers)?;
+    let is_open = shared.server.health.synced();
+    if is_open && reads_newest(request, &admitted.query) {
+        shared.server.view.confirm().await;
+    }
     let mut answered = match request.verb {
-        "get" | "list" | "watch" if !shared.server.health.synced() => Err(Failure::initializing()),
+        "get" | "list" | "watch" if !is_open => Err(Failure::initializing()),
         "get" => get::get(resource, request, &admitted.query, headers).await,
         "list" => list::list(resource, request, &admitted.query, headers).await,
         "watch" => watch::watch(
@@ -309,7 +343,10 @@ async fn resource(
             request,
             &admitted.query,
             headers,
-            shared.server.shutdown.clone(),
+            match term {
+                Some(term) => (term, true),
+                None => (shared.server.shutdown.clone(), false),
+            },
             admitted.seat.clone(),
         ),
         "" => Err(Failure::method_not_allowed()),
@@ -326,6 +363,14 @@ async fn resource(
         completeness::warn(shared, request, &admitted.query, user, response).await;
     }
     answered
+}
+
+/// Whether the newest state is asked for: a replica that follows finds out first which that
+/// is. Version 0 asks for any state, and a continue token for that of its first page.
+fn reads_newest(request: &Request, query: &Query) -> bool {
+    matches!(request.verb, "get" | "list" | "watch")
+        && query.text("resourceVersion").is_empty()
+        && query.text("continue").is_empty()
 }
 
 /// Whether the path has the form that the resource's scope asks for.

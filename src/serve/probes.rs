@@ -24,6 +24,7 @@ const LIVE: &[Check] = &[("ping", |_| true)];
 const READY: &[Check] = &[
     ("ping", |_| true),
     ("informer-sync", Health::synced),
+    ("replica", Health::is_among_replicas),
     ("shutdown", |health| !health.draining()),
 ];
 

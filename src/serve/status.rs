@@ -337,6 +337,15 @@ impl Failure {
         })
     }
 
+    /// 421: another replica leads in the term that the request names.
+    pub fn another_term() -> Self {
+        Self::new(
+            StatusCode::MISDIRECTED_REQUEST,
+            "",
+            "this replica does not lead in the term that the request names",
+        )
+    }
+
     /// 504: version `asked` was not reached in time.
     pub fn too_large(asked: u64, current: u64) -> Self {
         Self::new(

@@ -103,13 +103,14 @@ fn spread(bound: u64) -> u64 {
     uuid::Uuid::new_v4().as_u64_pair().0 % bound
 }
 
-/// Answers a watch. `seat` is held as long as the watch lasts; `stop` ends it cleanly.
+/// Answers a watch. `seat` is held as long as the watch lasts; `stop` ends it cleanly. That of
+/// another replica begins with a bookmark, which says that its version is known here.
 pub fn watch(
     resource: &Arc<Resource>,
     request: &Request,
     query: &Query,
     headers: &HeaderMap,
-    stop: CancellationToken,
+    (stop, is_replica): (CancellationToken, bool),
     seat: Option<Seat>,
 ) -> Result<Response, Failure> {
     let chosen = Chosen::of(headers, query)?;
@@ -145,6 +146,7 @@ pub fn watch(
             Step::Start(course.start)
         },
         course,
+        is_replica,
         stop,
         _seat: seat,
     };
@@ -168,6 +170,7 @@ struct Watcher {
     columns_sent: bool,
     pace: Pace,
     step: Step,
+    is_replica: bool,
     stop: CancellationToken,
     /// Counts the watch for as long as it lasts.
     _seat: Option<Seat>,
@@ -206,8 +209,14 @@ impl Watcher {
                     };
                     match opened {
                         Ok(step) => {
+                            let mut first = Vec::new();
+                            if let Step::Live(cursor) = &step
+                                && self.is_replica
+                            {
+                                self.bookmark(cursor.rv(), false, &mut first);
+                            }
                             self.step = step;
-                            Bytes::new()
+                            first.into()
                         }
                         Err(failure) => error_event(&failure),
                     }

@@ -15,8 +15,8 @@ pub enum LogFormat {
 pub const REQUESTS: &str = "access";
 
 /// kube's client logs the whole of an answer that it cannot decode, at level warn. The answer
-/// may be an object.
-const QUIET: &str = "kube_client::client=error";
+/// may be an object. A request that fails is logged by whoever sent it, with what it was for.
+const QUIET: &str = "kube_client::client=error,kube_client::client::builder=off";
 
 /// What `-v` logs: from 1 on each request, from 2 on the debug messages of this server, from
 /// 5 on everything.

@@ -10,6 +10,8 @@ use std::sync::Arc;
 const MAX_NAMED: usize = 10;
 
 const NONE_INSTALLED: &str = "no rule set is installed, so no operation can be detected";
+const NOT_CURRENT: &str = "this server has not been up to date for more than 15 s, operations may \
+                           be missing or over";
 const NOT_READ: &str = "the rule sets have not been read yet, operations may be missing";
 
 /// The header of a list or watch of operations that no rule set makes incomplete. Without it
@@ -63,6 +65,8 @@ pub enum Incomplete {
     NoRuleSets,
     /// The server does not know the rule sets of the cluster yet.
     NotRead,
+    /// No server detects operations, or the one that answers does not reach it.
+    NotCurrent,
     /// Some rule sets do not work.
     NotWorking(NotWorking),
 }
@@ -125,6 +129,7 @@ impl fmt::Display for Incomplete {
         match self {
             Self::NoRuleSets => f.write_str(NONE_INSTALLED),
             Self::NotRead => f.write_str(NOT_READ),
+            Self::NotCurrent => f.write_str(NOT_CURRENT),
             Self::NotWorking(sets) => {
                 let (summary, names) = (sets.summary(), sets.names());
                 write!(f, "{summary}, operations may be missing{names}")
@@ -145,6 +150,7 @@ impl FromStr for Incomplete {
         match text {
             NONE_INSTALLED => return Ok(Self::NoRuleSets),
             NOT_READ => return Ok(Self::NotRead),
+            NOT_CURRENT => return Ok(Self::NotCurrent),
             _ => {}
         }
         let (summary, names) = text
@@ -214,6 +220,7 @@ mod tests {
         for incomplete in [
             Incomplete::NoRuleSets,
             Incomplete::NotRead,
+            Incomplete::NotCurrent,
             not_working(2, 61, 2),
             not_working(2, 61, 0),
             not_working(10, 10, 10),

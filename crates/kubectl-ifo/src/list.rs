@@ -221,7 +221,7 @@ pub(super) fn incomplete_line(incomplete: &Incomplete) -> String {
                         that ship";
             format!("note: {what}: kubectl apply -k {HOME}/rules")
         }
-        Incomplete::NotRead => format!("note: {incomplete}"),
+        Incomplete::NotRead | Incomplete::NotCurrent => format!("note: {incomplete}"),
         Incomplete::NotWorking(sets) => {
             let hint = if sets.named.is_empty() {
                 ""

@@ -89,7 +89,7 @@ impl IncompleteData {
     pub(super) fn of(incomplete: &Incomplete) -> Self {
         let sets = match incomplete {
             Incomplete::NotWorking(sets) => Some(sets),
-            Incomplete::NoRuleSets | Incomplete::NotRead => None,
+            Incomplete::NoRuleSets | Incomplete::NotRead | Incomplete::NotCurrent => None,
         };
         Self {
             message: incomplete.to_string(),

@@ -1,5 +1,6 @@
-//! Which namespaces are gone. Enters: what was there at the start, and a watch. Leaves:
-//! what the tracker has to know, also of one that was made again while nobody looked.
+//! Which namespaces were deleted. Enters: those that existed at the takeover, and a watch.
+//! Leaves: messages for the tracker, also about a namespace that was deleted and created
+//! again between the takeover and the first list of the watch.
 
 use crate::restore::Namespaces;
 use ifo_engine::track::Message;
@@ -43,12 +44,9 @@ impl Mark {
 }
 
 impl Seen {
-    /// `first` were there before.
+    /// `first` existed before the watch.
     pub(super) fn new(first: Namespaces) -> Self {
-        let mark = |created| Mark {
-            uid: None,
-            created: Some(created),
-        };
+        let mark = |created| Mark { uid: None, created };
         let known = first.into_iter();
         Self {
             known: known.map(|(name, created)| (name, mark(created))).collect(),
@@ -133,7 +131,7 @@ mod tests {
         let time = |second| Timestamp::from_second(second).expect("a time");
         let all = all
             .iter()
-            .map(|(name, second)| ((*name).to_owned(), time(*second)));
+            .map(|(name, second)| ((*name).to_owned(), Some(time(*second))));
         Seen::new(all.collect())
     }
 
@@ -174,6 +172,13 @@ mod tests {
         let list = [("a", 1), ("b", 2), ("d", 2)];
         assert_eq!(lists(&mut seen, &list), ["+d+2", "-b+2", "-c"]);
         assert!(lists(&mut seen, &list).is_empty(), "nothing changed");
+    }
+
+    #[test]
+    fn one_whose_creation_is_not_known_may_be_gone() {
+        let mut seen = Seen::new([("a".to_owned(), None), ("b".to_owned(), None)].into());
+        assert_eq!(lists(&mut seen, &[("a", 1)]), ["-b"]);
+        assert_eq!(lists(&mut seen, &[("a", 2)]), ["-a+2"], "now it is known");
     }
 
     #[test]

@@ -142,7 +142,7 @@ async fn what_has_piled_up_comes_in_small_numbers_but_versions_stay_whole() {
     // What a mirror writes at once has one version.
     let rv = Rv(made.last().unwrap().0 + 1);
     let names: Vec<_> = (0..50).map(|n| format!("n{n}")).collect();
-    let batch = names.iter().map(|name| put("a", name, 1)).collect();
+    let batch: Vec<Write> = names.iter().map(|name| put("a", name, 1)).collect();
     writer.commit(batch, Stamp::Exact(rv)).unwrap();
     made.extend(vec![rv; 50]);
     made.push(commit(&mut writer, "a", 1000));

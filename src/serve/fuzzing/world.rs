@@ -6,6 +6,8 @@ use crate::auth::{
     User,
 };
 use crate::index::{At, Bounds, Entry, Key, Reader, Rv, Scope, Stamp, Write, Writer, index_from};
+use crate::replicate::View;
+use crate::rules::Coverage;
 use crate::serve::resource::{
     LIVE_LAYOUT, RULE_SET_LAYOUT, Resource, inflight_operations, operation_rule_sets,
 };
@@ -171,12 +173,15 @@ fn put(number: usize, phase: &str) -> Write {
 
 fn routes(live: &Reader, rule_sets: &Reader, decision: Decision) -> Router {
     let health = Arc::new(Health::new());
+    health.set_has_joined();
     health.set_synced();
     router(Server {
         resources: vec![
             inflight_operations(live.clone()),
             operation_rule_sets(rule_sets.clone()),
         ],
+        view: View::alone(live.clone()),
+        coverage: Arc::new(Coverage::default),
         authenticate: Arc::new(Anybody),
         authorize: Arc::new(Always(decision)),
         completeness: Arc::new(Gaps {

@@ -27,7 +27,7 @@ pub fn put_many(fixture: &mut Fixture, progress: u8) {
             json: object.to_string().into_bytes(),
         }
     };
-    let batch = (0..MANY).map(put).collect();
+    let batch: Vec<Write> = (0..MANY).map(put).collect();
     fixture.live.commit(batch, Stamp::Mint).unwrap();
 }
 

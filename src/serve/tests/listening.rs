@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::auth::client_certificate_verifier;
+use crate::serve::Connections;
 use crate::serve::listen;
 use axum::extract::Extension;
 use axum::routing::any;
@@ -98,7 +99,7 @@ impl Listening {
             listener,
             Arc::new(tls),
             router,
-            connections,
+            Connections::new(connections),
             shutdown.clone(),
         ));
         Self {

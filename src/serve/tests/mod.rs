@@ -10,6 +10,7 @@ mod listening;
 mod objects;
 mod options;
 mod refusals;
+mod replicas;
 mod syntaxes;
 mod tables;
 mod watches;
@@ -21,6 +22,8 @@ use crate::auth::{
     Unauthenticated, Undecided, User,
 };
 use crate::index::{Bounds, Key, Rv, Stamp, Write, Writer, index_from};
+use crate::replicate::{Contact, Leadership, Standing, View, view};
+use crate::rules::Coverage;
 use crate::telemetry::Metrics;
 use axum::Router;
 use axum::body::Body;
@@ -31,6 +34,7 @@ use ifo_api::completeness::{Completeness, Gaps};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
@@ -137,6 +141,11 @@ pub struct Fixture {
     pub completeness: Arc<RuleSets>,
     pub shutdown: CancellationToken,
     pub metrics: Arc<Metrics>,
+    pub view: View,
+    /// Whether it leads. At first it does.
+    pub standing: watch::Sender<Standing>,
+    /// The side of the mirror, which answers no question.
+    _contact: Contact,
 }
 
 impl Fixture {
@@ -178,6 +187,7 @@ impl Fixture {
         let (live, reader) = index_from(&LIVE_LAYOUT, bounds, Rv(100));
         let (rule_sets, rule_sets_reader) = index_from(&RULE_SET_LAYOUT, bounds, Rv(100));
         let health = Arc::new(Health::new());
+        health.set_has_joined();
         let authorizer = Arc::new(Remembering::default());
         let completeness = Arc::new(RuleSets(Mutex::new(Gaps {
             read: true,
@@ -186,7 +196,12 @@ impl Fixture {
         })));
         let shutdown = CancellationToken::new();
         let metrics = Arc::new(Metrics::new());
+        let alone = Leadership::alone(reader.head());
+        let standing = watch::Sender::new(Standing::Leading(alone));
+        let (view, contact) = view(reader.clone(), standing.subscribe());
         let router = router(Server {
+            view: view.clone(),
+            coverage: Arc::new(Coverage::default),
             resources: vec![
                 inflight_operations(reader),
                 operation_rule_sets(rule_sets_reader),
@@ -213,6 +228,9 @@ impl Fixture {
             completeness,
             shutdown,
             metrics,
+            view,
+            standing,
+            _contact: contact,
         }
     }
 

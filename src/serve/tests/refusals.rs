@@ -132,14 +132,14 @@ async fn readiness_follows_sync_and_shutdown() {
     let (_, body) = fixture.get("/readyz?verbose").await;
     assert_eq!(
         body,
-        "[+]ping ok\n[+]informer-sync ok\n[+]shutdown ok\nreadyz check passed\n"
+        "[+]ping ok\n[+]informer-sync ok\n[+]replica ok\n[+]shutdown ok\nreadyz check passed\n"
     );
     fixture.health.drain();
     let (code, body) = fixture.get("/readyz").await;
     assert_eq!(code, StatusCode::INTERNAL_SERVER_ERROR);
     assert_eq!(
         body,
-        "[+]ping ok\n[+]informer-sync ok\n[-]shutdown failed: reason withheld\nreadyz check failed\n"
+        "[+]ping ok\n[+]informer-sync ok\n[+]replica ok\n[-]shutdown failed: reason withheld\nreadyz check failed\n"
     );
     let (code, body) = fixture
         .get("/readyz?exclude=shutdown&exclude=x&verbose")

@@ -186,6 +186,12 @@ impl Activity {
         sum
     }
 
+    /// The namespaces of the objects on which a detection is unknown. None stands for
+    /// cluster-scoped objects.
+    pub fn unknown_in(&self) -> Vec<Option<Arc<str>>> {
+        self.unknown().keys().cloned().collect()
+    }
+
     fn unknown(&self) -> MutexGuard<'_, BTreeMap<Option<Arc<str>>, UnknownDetections>> {
         self.unknown.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -218,6 +224,7 @@ mod tests {
         assert_eq!(of(Some("shop"), false), (2, 2));
         assert_eq!(of(Some("other"), false), (0, 0));
         assert_eq!(of(Some("ifo-system"), true), (1, 1));
+        assert_eq!(activity.unknown_in(), [None, Some(shop.clone())]);
         activity.remove_unknown(Some(&shop), &names(&["Migrating", "Starting"]));
         assert_eq!(of(Some("shop"), false), (1, 1));
         activity.remove_unknown(Some(&shop), &names(&["Migrating"]));

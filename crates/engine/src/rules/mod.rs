@@ -195,14 +195,17 @@ impl Rule {
         std::iter::once(&self.expression).chain(&self.continue_while)
     }
 
+    /// Whether time alone can change what the rule detects: the object may have been
+    /// unchanged for longer than the rule has detected the operation.
+    pub fn detection_reads_now(&self) -> bool {
+        let list = self.for_each.as_ref().map(|each| &each.list);
+        self.predicates().chain(list).any(Program::reads_now)
+    }
+
     /// Whether time alone can change the state that the rule yields: the object may have
     /// been unchanged for longer than the rule has yielded this state.
     pub fn state_reads_now(&self) -> bool {
-        let list = self.for_each.as_ref().map(|each| &each.list);
-        self.predicates()
-            .chain(list)
-            .chain(&self.details.state)
-            .any(Program::reads_now)
+        self.detection_reads_now() || self.details.state.iter().any(Program::reads_now)
     }
 }
 

@@ -54,6 +54,11 @@ struct Starts {
     ends: usize,
 }
 
+/// How long ago that was.
+fn age(then: Timestamp, now: Now) -> Duration {
+    Duration::try_from(now.wall.duration_since(then)).unwrap_or_default()
+}
+
 impl Ledger {
     pub(super) fn new(settings: Settings, meter: Arc<dyn Meter>) -> Self {
         Self {
@@ -103,15 +108,13 @@ impl Ledger {
         });
     }
 
-    /// Shows one no more, and no end of it: it never was.
-    pub(super) fn take_back(&mut self, operation: &Operation) {
-        let key = operation.key.clone();
-        self.writes.push(Write::Delete { key });
+    /// Writes an object.
+    pub(super) fn put(&mut self, key: Key, json: Vec<u8>) {
+        self.writes.push(Write::Put { key, json });
     }
 
-    /// Shows one no more that is over.
-    pub(super) fn drop_retained(&mut self, key: Key) {
-        self.retained.take_back(&key);
+    /// Deletes an object.
+    pub(super) fn delete(&mut self, key: Key) {
         self.writes.push(Write::Delete { key });
     }
 
@@ -165,26 +168,30 @@ impl Ledger {
             operation = %name, reason = end.reason(), "operation completed");
     }
 
-    /// Shows one that was over before a restart, at `end`, for as long as it would have
-    /// been shown. Whether it is.
-    pub(super) fn restore(
+    /// Remembers the start of an operation that completed at `end`, before a restart or a
+    /// takeover, for the rest of its time.
+    pub(super) fn remember_end(
         &mut self,
         identity: &Identity,
         operation: &Operation,
-        (end, json): (Timestamp, Vec<u8>),
+        end: Timestamp,
         now: Now,
-    ) -> bool {
-        let age = Duration::try_from(now.wall.duration_since(end)).unwrap_or_default();
-        if let Some(left) = self.ended_for().checked_sub(age) {
+    ) {
+        if let Some(left) = self.ended_for().checked_sub(age(end, now)) {
             self.remember(identity, operation, end, now.steady + left);
         }
-        let left = |retention: Retention| retention.age.checked_sub(age);
+    }
+
+    /// Retains the object of an operation that completed at `end`, before a restart or a
+    /// takeover, for the rest of its time. False if its time is over.
+    pub(super) fn retain(&mut self, operation: &Operation, end: Timestamp, now: Now) -> bool {
+        let left = |retention: Retention| retention.age.checked_sub(age(end, now));
         let Some(left) = self.settings.retain.and_then(left) else {
             return false;
         };
-        let (until, key) = (now.steady + left, operation.key.clone());
-        self.retained.keep(until, operation.started(), key.clone());
-        self.writes.push(Write::Put { key, json });
+        let until = now.steady + left;
+        self.retained
+            .keep(until, operation.started(), operation.key.clone());
         true
     }
 
@@ -216,12 +223,6 @@ impl Ledger {
         // As with those that are retained, so that these do not stay longer.
         let place = self.ended.partition_point(|(other, _)| *other <= until);
         self.ended.insert(place, (until, id));
-    }
-
-    /// When the last of those that ended started, as long as that is remembered.
-    pub(super) fn last_start(&self, id: &OperationId) -> Option<Timestamp> {
-        let second = self.starts.get(id)?.last;
-        Timestamp::from_second(second).ok()
     }
 
     /// `start`, or a second after the predecessor's start if it is not after that: the

@@ -1,26 +1,25 @@
 //! The tracker: turns evaluations into operations that start, change and complete. Enters:
-//! evaluations in order for each subject, rules, operations from before a restart, and what
-//! happens to namespaces. Each call states the time. Leaves: a [`Write`] for each change of
+//! evaluations in order for each subject, rules, the operations that a new leader starts
+//! from, and what happens to namespaces. Each call states the time. Leaves: a [`Write`] for each change of
 //! an operation. The methods take `&mut self`, so two events of one subject cannot race.
 
 mod arbitrate;
 mod end;
 mod gone;
+mod initial_state;
 mod ledger;
 mod operation;
-mod restore;
 mod retained;
 mod subject;
 #[cfg(test)]
 mod tests;
 mod tracker;
 
-pub use restore::MAX_RESTORED;
+pub use initial_state::{InitialState, MAX_RESTORED};
 pub use tracker::{Now, Retention, Settings, Tracker};
 
 use crate::evaluate::{Evaluation, Subject};
 use crate::rules::{Bookless, RuleBook};
-use ifo_api::live::InFlightOperation;
 use ifo_api::{Gvr, Key, Source};
 use jiff::Timestamp;
 use std::sync::Arc;
@@ -68,15 +67,8 @@ pub enum Message {
         /// What it tells.
         event: Event,
     },
-    /// What was there before a restart. Comes before any rules.
-    Restore {
-        /// The operations that another replica or the custom resources kept. The tracker
-        /// checks each of them.
-        operations: Vec<InFlightOperation>,
-        /// The resourceVersion that they were listed at, if it is of this API: all that
-        /// follow are above it.
-        version: Option<u64>,
-    },
+    /// What a new leader starts from. Comes before any rules.
+    Resume(Box<InitialState>),
     /// The rule books of all rule sets have arrived, except for those of these rule sets.
     Booked(Arc<Bookless>),
     /// A namespace is gone, and what is retained in it goes too.

@@ -15,6 +15,7 @@ use ifo_api::Gvr;
 use ifo_api::live::StartTimeSource;
 use jiff::{SignedDuration, Timestamp};
 use litemap::LiteMap;
+pub(super) use restored::back_at;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -50,8 +51,6 @@ struct InFlight {
     settling: Option<Settling>,
     /// It is not detected because the subject left the selection.
     left: bool,
-    /// Another server has shown it, before this one started.
-    is_shown: bool,
 }
 
 impl InFlight {
@@ -173,7 +172,7 @@ impl Tracked {
                 let detection = detection.filter(|detection| !detection.says.continues)?;
                 Some((name, detection))
             }));
-            self.wait(what, detections, (start, observed), ledger, now);
+            self.wait(what, detections, (start, observed), ledger);
         }
         self.refresh_since((again, observed), gap, ledger, now);
     }
@@ -339,7 +338,7 @@ impl Tracked {
             .collect();
         for what in others {
             if let Some(ended) = self.complete(&what, Some(End::Replaced), ledger, now) {
-                self.wait(what, ended.detections, start, ledger, now);
+                self.wait(what, ended.detections, start, ledger);
             }
         }
     }
@@ -369,15 +368,19 @@ impl Tracked {
         detections: Detections,
         (start, observed): (Start, Observed),
         ledger: &mut Ledger,
-        now: Now,
     ) {
         let Some(first) = detections.values().next() else {
             return;
         };
-        let after = first
-            .rule()
-            .map_or(Duration::ZERO, |rule| rule.appear_after);
-        let ready = now.steady + after;
+        let rule = first.rule();
+        let after = rule.map_or(Duration::ZERO, |rule| rule.appear_after);
+        // An object that is listed has shown the operation since its last change.
+        let since = if rule.is_some_and(Rule::detection_reads_now) {
+            observed.now
+        } else {
+            observed.unchanged
+        };
+        let ready = since + after;
         if !after.is_zero() {
             ledger.due(ready, (self.identity.clone(), what.clone()));
         }
@@ -516,7 +519,6 @@ impl Tracked {
             operation,
             settling: None,
             left: false,
-            is_shown: false,
         };
         self.operations.insert(what, Box::new(in_flight));
     }

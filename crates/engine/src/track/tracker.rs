@@ -3,9 +3,8 @@
 
 use super::arbitrate::What;
 use super::end::End;
-use super::ledger::{Identity, Ledger, OperationId};
+use super::ledger::{Identity, Ledger};
 use super::operation::{Detection, SubjectView};
-use super::restore::Pasts;
 use super::subject::Tracked;
 use super::{Event, Message, Write};
 use crate::Meter;
@@ -13,11 +12,10 @@ use crate::evaluate::{Evaluation, Subject};
 use crate::rules::RuleBook;
 use ifo_api::{Gvr, Source};
 use jiff::Timestamp;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
-use uuid::Uuid;
 
 /// The time, as people and as timers read it.
 #[derive(Clone, Copy, Debug)]
@@ -53,16 +51,10 @@ pub struct Retention {
 pub struct Tracker {
     pub(super) books: HashMap<Arc<Gvr>, Arc<RuleBook>>,
     pub(super) feeds: HashMap<Source, FeedState>,
-    // Boxed: up to half of a hash map's places are empty.
-    pub(super) subjects: HashMap<Identity, Box<Tracked>>,
+    // In order, so that the same messages give the same versions. Boxed, because up to half
+    // of the places of a map are empty.
+    pub(super) subjects: BTreeMap<Identity, Box<Tracked>>,
     pub(super) ledger: Ledger,
-    /// UIDs of operations that were taken up from before a restart: several may tell of
-    /// one.
-    pub(super) restored: HashSet<Uuid>,
-    /// Those of them that must be over, though nobody has told of their end.
-    pub(super) concluded: HashSet<Uuid>,
-    /// When those went on that are over, as long as more may be taken up.
-    pub(super) past: HashMap<OperationId, Pasts>,
 }
 
 #[derive(Debug, Default)]
@@ -81,10 +73,7 @@ impl Tracker {
             ledger: Ledger::new(settings, meter),
             books: HashMap::new(),
             feeds: HashMap::new(),
-            subjects: HashMap::new(),
-            restored: HashSet::new(),
-            concluded: HashSet::new(),
-            past: HashMap::new(),
+            subjects: BTreeMap::new(),
         }
     }
 
@@ -100,10 +89,7 @@ impl Tracker {
                 self.ledger.namespace_gone(name, again, now.steady);
             }
             Message::NamespaceMade { name, created } => self.ledger.gone.made(&name, created),
-            Message::Restore {
-                operations,
-                version,
-            } => self.restore(operations, version.is_some(), now),
+            Message::Resume(state) => self.resume(*state, now),
             Message::Booked(bookless) => self.all_booked(&bookless, now),
             // Answered by whoever commits.
             Message::Flush(_) => {}

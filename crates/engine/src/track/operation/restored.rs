@@ -1,6 +1,6 @@
-//! Operations as they were before a restart. Enters: an object that somebody kept, and
-//! that anybody may have edited since. Leaves: the operation it shows, with the rule sets
-//! known by their names only until their book is there, or why it is not believed.
+//! Operations from before a restart or a takeover. Enters: an object of the index, which
+//! a server of ours encoded, or a custom resource, which any user may have edited. Leaves:
+//! the operation. Its rule sets are known by name only, until their book arrives.
 
 use super::object::{Shown, operation_reason};
 use super::{Detected, Detection, Observed, Operation, SubjectView, Yielded};
@@ -9,33 +9,34 @@ use crate::rules::{self, Labels, RuleBook, RuleSet};
 use crate::track::arbitrate::What;
 use crate::track::tracker::Now;
 use ifo_api::live::{InFlightOperation, Phase, StartTimeSource, State, Status};
-use ifo_api::{Gvr, labels};
+use ifo_api::{Gvr, Key, labels};
 use ifo_cel::Environment;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use litemap::LiteMap;
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// How far ahead of ours another clock may be: what it wrote is taken as of now.
+/// How far the clock that wrote a custom resource may be ahead of ours. A later time is
+/// refused. A time that is ahead by less counts as now.
 const SKEW: Duration = Duration::from_mins(1);
 
-/// Longest name that is believed, in bytes: that of any Kubernetes object, and of a
+/// Longest name in a custom resource, in bytes: that of any Kubernetes object, and of a
 /// rule's `itemKey` and `instance`.
 const MAX_NAME: usize = 253;
 
-/// Longest message, in characters, as rules are held to.
+/// Longest message in a custom resource, in characters. Rules have the same limit.
 const MAX_MESSAGE: usize = 1024;
 
-/// Labels and names of rule sets of one operation; rule sets have at most 64 labels.
+/// Labels of one custom resource, and names of its rule sets. A rule set has at most 64 labels.
 const MAX_MEMBERS: usize = 128;
 
-/// Owners of one subject, as are kept of those that are watched.
+/// Owners of one subject. The server reads as many of a subject that it watches.
 const MAX_OWNERS: usize = 16;
 
 /// Stands for the target of subjects and detections that no book has claimed yet. No
-/// resource has an empty name, so nothing that is watched is mistaken for it.
+/// resource has an empty name, so no watched target is equal to it.
 pub static UNCLAIMED: LazyLock<Arc<Gvr>> = LazyLock::new(|| {
     Arc::new(Gvr {
         group: String::new(),
@@ -44,10 +45,10 @@ pub static UNCLAIMED: LazyLock<Arc<Gvr>> = LazyLock::new(|| {
     })
 });
 
-/// Why an object is not taken for an operation that was there.
+/// Why a custom resource is not restored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// A field that the server never writes so.
+    /// A field has a value that the server never writes.
     #[error("{0} is not what the server writes")]
     Field(&'static str),
     /// Name and UID are not those of an operation of this subject with this start.
@@ -55,81 +56,87 @@ pub enum Refused {
     Identity,
 }
 
-/// An operation that was there before a restart.
+/// An operation from before a restart or a takeover.
 #[derive(Debug)]
 pub struct Restored {
-    /// What tells its subject from all others.
+    /// Identifies its subject.
     pub identity: Arc<str>,
     /// The subject, as it was.
     pub view: SubjectView,
     /// The operation.
     pub operation: Operation,
-    /// When it ended, and the object at its end, as JSON.
-    pub ended: Option<(Timestamp, Vec<u8>)>,
+    /// When it completed; `None` while it is in flight.
+    pub ended: Option<Timestamp>,
+    /// The completed object as JSON, with nothing in it but what the server writes. Only
+    /// of a completed custom resource.
+    pub completed: Option<Vec<u8>>,
 }
 
 impl Restored {
-    /// What `object` shows. Name, UID and namespace are computed, and must be its own.
-    pub fn read(
+    /// Reads an object of the index. A server of this release or of a neighbouring
+    /// one encoded it, so the values of fields are not checked, and unknown fields are
+    /// ignored. `None` if it is no operation, or its subject has no UID.
+    pub fn from_index(json: &[u8], now: Instant) -> Option<Self> {
+        Self::build(serde_json::from_slice(json).ok()?, now)
+    }
+
+    /// Reads a custom resource. Each field is checked. Name and UID have to be those that
+    /// the server computes from the subject, the operation and its start.
+    pub fn from_custom_resource(
         mut object: InFlightOperation,
         cluster_namespace: &Arc<str>,
         now: Now,
     ) -> Result<Self, Refused> {
-        let (observed, now) = (Observed::now(now.steady), now.wall);
-        let start = object.metadata.creation_timestamp.as_ref();
-        let start = start.ok_or(Refused::Field("metadata.creationTimestamp"))?.0;
-        if start > now + SKEW {
-            return Err(Refused::Field("metadata.creationTimestamp"));
-        }
-        let what = what(&object)?;
-        let view = view(&mut object)?;
-        let identity = view.subject.uid.clone();
-        let identity = identity.ok_or(Refused::Field("spec.subject.uid"))?;
-        let (key, uid) = Operation::names(
-            &identity,
-            &view,
-            cluster_namespace,
-            &what,
-            start.as_second(),
-        );
-        let metadata = &object.metadata;
-        if metadata.name.as_deref() != Some(&*key.name)
-            || metadata.uid.as_deref() != Some(&uid.to_string())
-        {
+        check(&object, now.wall)?;
+        correct(&mut object, now.wall);
+        let status = object.status.clone();
+        let mut restored = Self::build(object, now.steady).ok_or(Refused::Identity)?;
+        let (view, operation) = (&restored.view, &mut restored.operation);
+        let (what, second) = (&operation.what, operation.start_second());
+        let (key, uid) =
+            Operation::names(&restored.identity, view, cluster_namespace, what, second);
+        if operation.key.name != key.name || operation.uid != uid {
             return Err(Refused::Identity);
         }
-
-        let speaker = Arc::new(speaker(&object)?);
-        let status = &object.status;
-        let detected_by = detected_by(&object)?;
-        let last_detected = status.last_detected.0.clamp(start.min(now), now);
-        let over = status.phase == Phase::Completed;
-        let settling = status.state == State::Settling;
-        let (detected, detected_since) = detected(status, start, now);
-        let mut operation = Operation {
-            key,
-            uid,
-            start,
-            start_source: match status.start_time_source {
-                StartTimeSource::Detected if !over => StartTimeSource::Restored,
-                // Whoever told it would tell the same again; and what is over stays as it is.
-                told => told,
-            },
-            detections: LiteMap::new(),
-            instance: speaker.says.instance.clone(),
-            // The state that was shown, whatever the rule yielded then: the first evaluation
-            // tells what it yields now.
-            state: speaker.state(),
-            yielded: Yielded::first(&speaker, observed),
-            speaker: speaker.clone(),
-            detected_by,
-            last_detected,
-            detected,
-            detected_since,
-            what,
+        operation.key = key;
+        let shown = Shown {
+            phase: status.phase,
+            state: status.state,
+            reason: &status.reason,
+            message: &status.message,
+            progress: status.progress,
         };
-        if !settling && !over {
-            for name in &operation.detected_by {
+        let encode = |ended| operation.encode(view, &shown, Some(ended));
+        restored.completed = restored.ended.map(encode);
+        Ok(restored)
+    }
+
+    /// The operation that `object` describes; `None` if a field is missing that every
+    /// operation has.
+    fn build(object: InFlightOperation, now: Instant) -> Option<Self> {
+        let start = object.metadata.creation_timestamp.as_ref()?.0;
+        let uid = Uuid::parse_str(object.metadata.uid.as_deref()?).ok()?;
+        let namespace = object.metadata.namespace.as_deref()?;
+        let key = Key::new(namespace, object.metadata.name.as_deref()?);
+        let status = &object.status;
+        let speaker = Arc::new(speaker(&object));
+        let (mut detected, mut detected_since) = detected(status, start);
+        let ended = match (status.phase, &status.completed) {
+            (Phase::Active, _) => None,
+            (Phase::Completed, Some(completed)) => {
+                (detected, detected_since) = (Detected::False, completed.0);
+                // Detection stopped before the end, by the debounce.
+                let end = condition(status, "Completed");
+                let end = end.map_or(completed.0, |own| own.last_transition_time.0);
+                Some(end.max(completed.0))
+            }
+            (Phase::Completed, None) => return None,
+        };
+        let detected_by = status.detected_by.iter().map(|it| it.as_str().into());
+        let detected_by: Vec<Arc<str>> = detected_by.collect();
+        let mut detections = LiteMap::new();
+        if ended.is_none() && status.state != State::Settling {
+            for name in &detected_by {
                 let detection = if **name == *speaker.rule_set.name {
                     speaker.clone()
                 } else {
@@ -138,37 +145,146 @@ impl Restored {
                         ..(*speaker).clone()
                     })
                 };
-                operation.detections.insert(name.clone(), detection);
+                detections.insert(name.clone(), detection);
             }
         }
-        let ended = over
-            .then(|| ended(status, &mut operation, &view, now))
-            .transpose()?;
-        Ok(Self {
-            identity,
+        let operation = Operation {
+            what: What {
+                operation: object.spec.operation.as_str().into(),
+                item: object.spec.item.as_deref().map(Into::into),
+            },
+            key,
+            uid,
+            start,
+            start_source: status.start_time_source,
+            detections,
+            instance: speaker.says.instance.clone(),
+            // The state that was shown. The first evaluation tells what the rule yields now.
+            state: speaker.state(),
+            yielded: Yielded::first(&speaker, Observed::now(now)),
+            speaker,
+            detected_by,
+            last_detected: status.last_detected.0,
+            detected,
+            detected_since,
+        };
+        let view = view(object);
+        Some(Self {
+            identity: view.subject.uid.clone()?,
             view,
             operation,
             ended,
+            completed: None,
         })
     }
 }
 
+/// Whether the server could have written this custom resource, as far as its fields tell.
+fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), Refused> {
+    let (metadata, spec, status) = (&object.metadata, &object.spec, &object.status);
+    let subject = &spec.subject;
+    let is_name = |text: &str| !text.is_empty() && text.len() <= MAX_NAME && !text.contains('\0');
+    let may_be_name = |text: &Option<String>| text.as_deref().is_none_or(is_name);
+    let is_namespace = |text: &str| labels::is_subdomain(text) && !text.contains('.');
+    let is_past = |time: &Option<Time>| time.as_ref().is_some_and(|time| time.0 <= now + SKEW);
+    let is_over = status.phase == Phase::Completed;
+    let is_end = matches!(
+        status.state,
+        State::Succeeded | State::Failed | State::Superseded | State::Ended
+    );
+    let operation = &spec.operation;
+    let is_operation = !operation.is_empty() && labels::is_value(operation);
+    let label_count = metadata.labels.iter().flatten().count();
+    let are_labels =
+        authors_labels(object).all(|(key, value)| labels::is_key(key) && labels::is_value(value));
+    let are_owners = subject.owner_references.iter().all(|it| {
+        let texts = [&it.api_version, &it.kind, &it.name, &it.uid];
+        texts.into_iter().all(|text| text.len() <= MAX_NAME)
+    });
+    let detected_by = &status.detected_by;
+    let are_rule_sets = detected_by.iter().all(|name| is_name(name));
+    let fields = [
+        (
+            "metadata.creationTimestamp",
+            is_past(&metadata.creation_timestamp),
+        ),
+        ("metadata.labels", label_count <= MAX_MEMBERS && are_labels),
+        ("spec.operation", is_operation),
+        ("spec.ruleSet", is_name(&spec.rule_set)),
+        ("spec.component", is_name(&spec.component)),
+        ("spec.item", may_be_name(&spec.item)),
+        ("spec.subject.apiVersion", is_name(&subject.api_version)),
+        ("spec.subject.kind", is_name(&subject.kind)),
+        ("spec.subject.name", is_name(&subject.name)),
+        (
+            "spec.subject.namespace",
+            subject.namespace.as_deref().is_none_or(is_namespace),
+        ),
+        (
+            "spec.subject.uid",
+            subject.uid.as_deref().is_some_and(is_name),
+        ),
+        ("spec.subject.ownerReferences", are_owners),
+        (
+            "status.message",
+            status.message.chars().count() <= MAX_MESSAGE,
+        ),
+        (
+            "status.progress",
+            status.progress.is_none_or(|it| it <= 100),
+        ),
+        ("status.instance", may_be_name(&status.instance)),
+        (
+            "status.detectedBy",
+            detected_by.len() <= MAX_MEMBERS && are_rule_sets,
+        ),
+        ("status.completed", !is_over || is_past(&status.completed)),
+        ("status.state", !is_over || is_end),
+        (
+            "status.reason",
+            !is_over || rules::is_reason(&status.reason),
+        ),
+    ];
+    let wrong = fields.into_iter().find(|(_, is_valid)| !is_valid);
+    wrong.map_or(Ok(()), |(field, _)| Err(Refused::Field(field)))
+}
+
+/// Moves times of a custom resource that are ahead of our clock to now, and drops what the
+/// server does not restore.
+fn correct(object: &mut InFlightOperation, now: Timestamp) {
+    let start = object.metadata.creation_timestamp.as_ref();
+    let earliest = start.map_or(now, |start| start.0.min(now));
+    object.spec.subject.owner_references.truncate(MAX_OWNERS);
+    let status = &mut object.status;
+    status.last_detected.0 = status.last_detected.0.clamp(earliest, now);
+    if let Some(completed) = &mut status.completed {
+        completed.0 = completed.0.min(now);
+    }
+    for condition in &mut status.conditions {
+        let since = &mut condition.last_transition_time.0;
+        *since = (*since).min(now);
+    }
+    if status.phase == Phase::Active {
+        if status.start_time_source == StartTimeSource::Detected {
+            status.start_time_source = StartTimeSource::Restored;
+        }
+        if !rules::is_reason(&status.reason) {
+            status.reason = operation_reason(&object.spec.operation);
+        }
+    }
+}
+
 impl Detection {
-    /// Whether it is from before a restart, and its rule set not known again yet.
+    /// Whether it is from before a restart or a takeover, and no book has its rule set yet.
     pub fn is_unclaimed(&self) -> bool {
         self.target.resource.is_empty()
     }
 }
 
 impl Operation {
-    /// What tells it from all others that ever were.
+    /// Identifies it among all operations that ever were.
     pub fn uid(&self) -> Uuid {
         self.uid
-    }
-
-    /// Whether a rule said when it started.
-    pub fn is_start_told(&self) -> bool {
-        self.start_source == StartTimeSource::Expression
     }
 
     /// When it was last detected.
@@ -176,15 +292,8 @@ impl Operation {
         self.last_detected
     }
 
-    /// Whether `later` is another run, as far as is known: rules told them apart, or it had
-    /// not been detected for a while when `later` started.
-    pub fn is_run_before(&self, later: &Self) -> bool {
-        let runs = self.instance.as_ref().zip(later.instance.as_ref());
-        let was_over = self.detections.is_empty() && self.last_detected < later.start;
-        was_over || runs.is_some_and(|(own, other)| own != other)
-    }
-
-    /// Puts the rule sets of `book` that are about it in the place of those known by name.
+    /// Replaces rule sets that are known by name only with those of `book` that have a rule
+    /// for the operation.
     pub fn claim(&mut self, book: &RuleBook, target: &Arc<Gvr>, namespace: Option<&str>) {
         let about: Vec<(&Arc<RuleSet>, usize)> = book
             .rule_sets
@@ -218,8 +327,9 @@ impl Operation {
         }
     }
 
-    /// Forgets detections by rule sets that are known by name only, but for those that
-    /// `undecided` says may come yet. True if there are such, or if one spoke for it.
+    /// Forgets detections by rule sets that are known by name only, except those whose book
+    /// may still arrive (`undecided`). True if there are such, or if one of them spoke for
+    /// the operation.
     pub fn drop_unclaimed(&mut self, undecided: impl Fn(&str) -> bool) -> bool {
         self.detections
             .retain(|name, detection| !detection.is_unclaimed() || undecided(name));
@@ -229,7 +339,7 @@ impl Operation {
         open(&self.speaker) || self.detections.values().any(open)
     }
 
-    /// It has not been detected since then.
+    /// Records that it has not been detected since then.
     pub fn undetected(&mut self, since: Timestamp) {
         (self.detected, self.detected_since) = (Detected::False, since);
         self.last_detected = since;
@@ -242,9 +352,9 @@ impl Operation {
 }
 
 /// A rule set of which only the name is known, and so no rule.
-fn known_by_name(name: &Arc<str>, component: &Arc<str>) -> Arc<RuleSet> {
+fn known_by_name(name: &str, component: &Arc<str>) -> Arc<RuleSet> {
     Arc::new(RuleSet {
-        name: name.clone(),
+        name: name.into(),
         component: component.clone(),
         namespaces: None,
         selector: None,
@@ -256,122 +366,62 @@ fn known_by_name(name: &Arc<str>, component: &Arc<str>) -> Arc<RuleSet> {
     })
 }
 
-/// `text`, if it is there and no longer than names are.
-fn name(text: &str, field: &'static str) -> Result<Arc<str>, Refused> {
-    if text.is_empty() || text.len() > MAX_NAME || text.contains('\0') {
-        return Err(Refused::Field(field));
-    }
-    Ok(text.into())
-}
-
-fn what(object: &InFlightOperation) -> Result<What, Refused> {
-    let spec = &object.spec;
-    if spec.operation.is_empty() || !labels::is_value(&spec.operation) {
-        return Err(Refused::Field("spec.operation"));
-    }
-    let item = spec.item.as_deref();
-    Ok(What {
-        operation: spec.operation.as_str().into(),
-        item: item.map(|item| name(item, "spec.item")).transpose()?,
-    })
-}
-
-fn view(object: &mut InFlightOperation) -> Result<SubjectView, Refused> {
-    let subject = &mut object.spec.subject;
-    let namespace = subject.namespace.as_deref();
-    if namespace.is_some_and(|it| !labels::is_subdomain(it) || it.contains('.')) {
-        return Err(Refused::Field("spec.subject.namespace"));
-    }
-    let uid = subject.uid.as_deref();
-    let mut owners = std::mem::take(&mut subject.owner_references);
-    owners.truncate(MAX_OWNERS);
-    let long = |text: &str| text.len() > MAX_NAME;
-    if owners
-        .iter()
-        .any(|it| long(&it.api_version) || long(&it.kind) || long(&it.name) || long(&it.uid))
-    {
-        return Err(Refused::Field("spec.subject.ownerReferences"));
-    }
-    Ok(SubjectView {
+fn view(object: InFlightOperation) -> SubjectView {
+    let subject = object.spec.subject;
+    SubjectView {
         subject: Subject {
-            uid: uid.map(|uid| name(uid, "spec.subject.uid")).transpose()?,
-            name: name(&subject.name, "spec.subject.name")?,
-            namespace: namespace.map(Into::into),
+            uid: subject.uid.map(Into::into),
+            name: subject.name.into(),
+            namespace: subject.namespace.map(Into::into),
             generation: object.status.subject_generation,
-            owners,
+            owners: subject.owner_references,
             managed: None,
         },
-        api_version: name(&subject.api_version, "spec.subject.apiVersion")?,
-        kind: name(&subject.kind, "spec.subject.kind")?,
-    })
-}
-
-fn detected_by(object: &InFlightOperation) -> Result<Vec<Arc<str>>, Refused> {
-    let field = "status.detectedBy";
-    let all = &object.status.detected_by;
-    if all.len() > MAX_MEMBERS {
-        return Err(Refused::Field(field));
+        api_version: subject.api_version.into(),
+        kind: subject.kind.into(),
     }
-    all.iter().map(|own| name(own, field)).collect()
 }
 
-/// The rule set that spoke for it, and what it said.
-fn speaker(object: &InFlightOperation) -> Result<Detection, Refused> {
+/// The rule set that spoke for the operation, and what its rule said.
+fn speaker(object: &InFlightOperation) -> Detection {
     let (spec, status) = (&object.spec, &object.status);
-    let component = name(&spec.component, "spec.component")?;
-    let rule_set = known_by_name(&name(&spec.rule_set, "spec.ruleSet")?, &component);
-    if status.message.chars().count() > MAX_MESSAGE {
-        return Err(Refused::Field("status.message"));
-    }
-    if status.progress.is_some_and(|progress| progress > 100) {
-        return Err(Refused::Field("status.progress"));
-    }
-    let told =
-        |reason: &&str| rules::is_reason(reason) && *reason != operation_reason(&spec.operation);
-    let instance = status.instance.as_deref();
-    Ok(Detection {
+    let reason = Some(status.reason.as_str());
+    let labels: Labels = authors_labels(object)
+        .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
+        .collect();
+    Detection {
         target: UNCLAIMED.clone(),
-        rule_set,
+        rule_set: known_by_name(&spec.rule_set, &spec.component.as_str().into()),
         says: Says {
             order: 0,
             continues: false,
-            labels: Arc::new(authors_labels(object)?),
+            labels: Arc::new(labels),
             state: match status.state {
                 State::Blocked | State::Failing => Some(status.state),
                 _ => None,
             },
-            reason: Some(status.reason.as_str()).filter(told).map(Into::into),
+            reason: reason
+                .filter(|reason| *reason != operation_reason(&spec.operation))
+                .map(Into::into),
             message: status.message.as_str().into(),
             progress: status.progress,
             started: None,
-            instance: instance.map(|it| name(it, "status.instance")).transpose()?,
+            instance: status.instance.as_deref().map(Into::into),
         },
+    }
+}
+
+/// The labels that the rule set gave it: all except those that the server sets itself.
+fn authors_labels(object: &InFlightOperation) -> impl Iterator<Item = (&String, &String)> {
+    let all = object.metadata.labels.iter().flatten();
+    all.filter(|(key, _)| {
+        let own = key.strip_prefix(labels::PREFIX);
+        own.is_none_or(|suffix| labels::AUTHOR_SUFFIXES.contains(&suffix))
     })
 }
 
-/// The labels that the rule set gave it: all but those that the server sets itself.
-fn authors_labels(object: &InFlightOperation) -> Result<Labels, Refused> {
-    let field = Refused::Field("metadata.labels");
-    let all = object.metadata.labels.iter().flatten();
-    if all.clone().count() > MAX_MEMBERS {
-        return Err(field);
-    }
-    let servers = |key: &str| {
-        let own = key.strip_prefix(labels::PREFIX);
-        own.is_some_and(|suffix| !labels::AUTHOR_SUFFIXES.contains(&suffix))
-    };
-    let mut authors = Labels::new();
-    for (key, value) in all.filter(|(key, _)| !servers(key)) {
-        if !labels::is_key(key) || !labels::is_value(value) {
-            return Err(field);
-        }
-        authors.insert(key.as_str().into(), value.as_str().into());
-    }
-    Ok(authors)
-}
-
 /// Whether it was detected, and since when.
-fn detected(status: &Status, start: Timestamp, now: Timestamp) -> (Detected, Timestamp) {
+fn detected(status: &Status, start: Timestamp) -> (Detected, Timestamp) {
     let condition = condition(status, "Detected");
     let detected = match condition.map(|condition| condition.status.as_str()) {
         Some("Unknown") => Detected::Unknown,
@@ -379,43 +429,9 @@ fn detected(status: &Status, start: Timestamp, now: Timestamp) -> (Detected, Tim
         _ => Detected::True,
     };
     let since = condition.map_or(start, |condition| condition.last_transition_time.0);
-    (detected, since.min(now))
+    (detected, since)
 }
 
 fn condition<'a>(status: &'a Status, type_: &str) -> Option<&'a Condition> {
     status.conditions.iter().find(|own| own.type_ == type_)
-}
-
-/// When an operation that is over ended, and its object, with nothing in it but what the
-/// server writes.
-fn ended(
-    status: &Status,
-    operation: &mut Operation,
-    view: &SubjectView,
-    now: Timestamp,
-) -> Result<(Timestamp, Vec<u8>), Refused> {
-    let completed = status.completed.as_ref();
-    let completed = completed.ok_or(Refused::Field("status.completed"))?.0;
-    if completed > now + SKEW {
-        return Err(Refused::Field("status.completed"));
-    }
-    // It stopped being detected before it ended, by its debounce.
-    let end = condition(status, "Completed").map_or(completed, |own| own.last_transition_time.0);
-    let end = end.clamp(completed.min(now), now);
-    (operation.detected, operation.detected_since) = (Detected::False, completed.min(now));
-    let ends = matches!(
-        status.state,
-        State::Succeeded | State::Failed | State::Superseded | State::Ended
-    );
-    if !ends || !rules::is_reason(&status.reason) {
-        return Err(Refused::Field("status.state"));
-    }
-    let shown = Shown {
-        phase: Phase::Completed,
-        state: status.state,
-        reason: &status.reason,
-        message: &status.message,
-        progress: status.progress,
-    };
-    Ok((end, operation.encode(view, &shown, Some(end))))
 }

@@ -1,22 +1,20 @@
-//! A subject whose operations were there before a restart, until it is seen again and
-//! the rules that detected them are.
+//! A subject whose operations are from before a restart or a takeover, until it is read
+//! again and the rules arrive that detected them.
 
 use super::{InFlight, Ledger, Now, Settling, Tracked, What};
-use crate::rules::{Bookless, RuleBook};
+use crate::rules::{Bookless, Rule, RuleBook};
 use crate::track::end::End;
 use crate::track::operation::{Observed, Operation, SubjectView, UNCLAIMED};
 use ifo_api::Gvr;
-use ifo_cel::Program;
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
-use uuid::Uuid;
 
 /// What times of managedFields are exact to.
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
-/// As it was at `then`: what was over by then stays as long as what was seen to end.
-fn back_at(then: Timestamp, now: Now) -> Now {
+/// The moment `then` on both clocks, at the latest now.
+pub(in crate::track) fn back_at(then: Timestamp, now: Now) -> Now {
     let then = then.min(now.wall);
     let ago = now.wall.duration_since(then).unsigned_abs();
     Now {
@@ -25,8 +23,8 @@ fn back_at(then: Timestamp, now: Now) -> Now {
     }
 }
 
-/// An object that was listed, and last changed at `changed` as far as its managedFields
-/// tell.
+/// An evaluation of a listed object whose managedFields say that it last changed at
+/// `changed`.
 pub(super) fn observed_since(changed: Timestamp, now: Now) -> Observed {
     // Kubernetes cuts off what is less than a second.
     let changed = changed.saturating_add(SECOND).unwrap_or(now.wall);
@@ -37,7 +35,7 @@ pub(super) fn observed_since(changed: Timestamp, now: Now) -> Observed {
 }
 
 impl Tracked {
-    /// A subject that was there before a restart.
+    /// A subject from before a restart or a takeover.
     pub(in crate::track) fn remembered(identity: Arc<str>, view: SubjectView) -> Self {
         let mut tracked = Self::new(identity, view, UNCLAIMED.clone());
         tracked.memory.unseen = true;
@@ -45,81 +43,24 @@ impl Tracked {
         tracked
     }
 
-    /// Takes up an operation that was in flight before a restart, and shows it as it was.
-    /// Of two runs of the same, the earlier one was over when the later one started. Of two
-    /// starts of one run that have been written down, the earlier one counts, unless a server
-    /// shows the other (`is_shown`): no end is made up for the one that is left out.
-    pub(in crate::track) fn restore(
-        &mut self,
-        operation: Operation,
-        is_shown: bool,
-        ledger: &mut Ledger,
-        now: Now,
-    ) {
+    /// Takes over an operation in flight.
+    pub(in crate::track) fn restore(&mut self, operation: Operation) {
         let what = operation.what.clone();
-        let mut stays = InFlight {
+        let in_flight = InFlight {
             operation,
             settling: None,
             left: false,
-            is_shown,
         };
-        if let Some(mut earlier) = self.operations.remove(&what) {
-            if earlier.operation.start_second() > stays.operation.start_second() {
-                std::mem::swap(&mut *earlier, &mut stays);
-            }
-            if earlier.operation.is_run_before(&stays.operation) {
-                let ended = &earlier.operation;
-                let then = back_at(stays.operation.started(), now);
-                ledger.complete(&self.identity, ended, &self.view, &End::Replaced, then);
-            } else {
-                if !stays.is_shown {
-                    std::mem::swap(&mut *earlier, &mut stays);
-                }
-                ledger.take_back(&earlier.operation);
-            }
-        }
-        ledger.show(&stays.operation, &self.view);
-        self.operations.insert(what, Box::new(stays));
+        self.operations.insert(what, Box::new(in_flight));
     }
 
-    /// Drops an operation that was taken up and is over, unless the subject has been looked
-    /// at since: then what was seen of it counts. Whether it was there.
-    pub(in crate::track) fn withdraw(&mut self, over: &Operation, ledger: &mut Ledger) -> bool {
-        let known = self.operations.get(&over.what);
-        if !self.memory.unseen || known.is_none_or(|it| it.operation.uid() != over.uid()) {
-            return false;
-        }
-        let in_flight = self.operations.remove(&over.what);
-        for at in in_flight.iter().flat_map(|it| it.deadlines()) {
-            ledger.not_due(at, (self.identity.clone(), over.what.clone()));
-        }
-        true
-    }
-
-    /// Ends what was taken up and started before `later`, when another run of it did that is
-    /// over. Its UID, if there was one: what has been looked at since counts for more.
-    pub(in crate::track) fn conclude(
-        &mut self,
-        what: &What,
-        later: Timestamp,
-        ledger: &mut Ledger,
-        now: Now,
-    ) -> Option<Uuid> {
-        let operation = &self.operations.get(what)?.operation;
-        if !self.memory.unseen || operation.start_second() >= later.as_second() {
-            return None;
-        }
-        let then = back_at(later, now);
-        let over = self.complete(what, Some(End::Replaced), ledger, then)?;
-        Some(over.uid())
-    }
-
-    /// Whether nobody watches it yet.
+    /// Whether no book has claimed it yet, so that no feed tells of it.
     pub(in crate::track) fn is_unclaimed(&self) -> bool {
         self.target.resource.is_empty()
     }
 
-    /// Whether `book`, of `target`, is about it, and there is something that it may claim.
+    /// Whether `book`, of `target`, is about it, and it has rule sets that are known by name
+    /// only.
     pub(in crate::track) fn may_be_claimed(&self, target: &Arc<Gvr>, book: &RuleBook) -> bool {
         let is_kind = || {
             *self.view.kind == *book.kind && *self.view.api_version == *book.target.api_version()
@@ -127,8 +68,8 @@ impl Tracked {
         self.memory.unclaimed && (self.target == *target || self.is_unclaimed() && is_kind())
     }
 
-    /// The rules that detected its operations are known again. Those that were settling go
-    /// on, for the rest of their debounce.
+    /// Puts the rule sets of `book` in the place of those that are known by name only. The
+    /// first claim also continues debounces, each for the rest of its time.
     pub(in crate::track) fn claim(
         &mut self,
         target: &Arc<Gvr>,
@@ -154,8 +95,8 @@ impl Tracked {
         }
     }
 
-    /// All rule sets that have a book have brought it. What none of them is about any more
-    /// ends; what the rest may be about stays.
+    /// All books have arrived, except those of undecided rule sets. Operations complete that
+    /// no rule is about any more, unless an undecided rule set may be about them.
     pub(in crate::track) fn all_booked(
         &mut self,
         bookless: &Bookless,
@@ -185,14 +126,15 @@ impl Tracked {
         for (what, end) in over {
             self.complete(&what, Some(end), ledger, now);
         }
-        // What nobody watches has a gap.
+        // A subject that no feed tells of counts as one with a gap.
         let gap = gap || self.is_unclaimed();
         self.refresh(gap, ledger, now);
     }
 
-    /// It is seen for the first time since a restart, and last changed at `changed`. What is
-    /// not detected any more has not been since then, at the latest: its debounce was running
-    /// all the while. Rules that read the time are none the wiser.
+    /// The subject is read for the first time since a restart or a takeover, and last changed
+    /// at `changed`. Operations that are not detected any more have not been detected since
+    /// then at the latest, so their debounce counts from then. That does not hold for rules
+    /// that read the time.
     pub(super) fn settle_since(&mut self, changed: Timestamp, ledger: &mut Ledger, now: Now) {
         // Kubernetes cuts off what is less than a second.
         let changed = changed.saturating_add(SECOND).unwrap_or(now.wall);
@@ -201,7 +143,7 @@ impl Tracked {
             let rule = operation.rule();
             if !operation.detections.is_empty()
                 || in_flight.settling.is_some()
-                || rule.is_none_or(|rule| rule.predicates().any(Program::reads_now))
+                || rule.is_none_or(Rule::detection_reads_now)
             {
                 continue;
             }
@@ -220,7 +162,7 @@ impl Tracked {
     /// Shows `Detected=Unknown`, if that is new, and changes nothing else.
     pub(super) fn show_gap(&mut self, gap: bool, ledger: &mut Ledger, now: Now) {
         if !gap {
-            return; // As it was before the restart, until more is known.
+            return; // It stays as it was before, until its subject is read.
         }
         for (_, in_flight) in &mut self.operations {
             let observed = Observed::now(now.steady);

@@ -6,6 +6,7 @@ mod restore;
 mod retained;
 mod start;
 mod state_after;
+mod takeover;
 
 use super::*;
 use crate::evaluate::{Finding, Says};

@@ -1,13 +1,14 @@
-//! Restarts: what a tracker takes up of what the one before has shown.
+//! Restarts in persistence mode: a new tracker continues from custom resources, which any
+//! user may have edited.
 
 use super::*;
 use crate::rules::Bookless;
 use ifo_api::live::StartTimeSource;
 use serde_json::json;
 
-const RULES: [(&str, &[&str]); 1] = [("vm-rules", &["Migrating", "Stopping"])];
+pub(super) const RULES: [(&str, &[&str]); 1] = [("vm-rules", &["Migrating", "Stopping"])];
 
-fn settings(retain: Option<Retention>) -> Settings {
+pub(super) fn settings(retain: Option<Retention>) -> Settings {
     Settings {
         debounce: DEBOUNCE,
         retain,
@@ -15,8 +16,22 @@ fn settings(retain: Option<Retention>) -> Settings {
     }
 }
 
+/// A state without operations, where `ns` and the namespaces of these have always existed.
+pub(super) fn initial_state<'a>(
+    world: &World,
+    operations: impl Iterator<Item = &'a InFlightOperation>,
+) -> InitialState {
+    let namespaces = operations.filter_map(|it| it.spec.subject.namespace.clone());
+    let namespaces = namespaces
+        .chain(["ns".to_owned()])
+        .map(|name| (name, Timestamp::UNIX_EPOCH))
+        .collect();
+    let cluster_namespace = &world.tracker.ledger.settings.cluster_namespace;
+    InitialState::new(cluster_namespace.clone(), Some(namespaces))
+}
+
 impl World {
-    /// A new process that is told of what this one shows, `away` later.
+    /// A server that starts `away` later, with a custom resource for each operation of this one.
     fn restarted(&self, away: Duration) -> World {
         self.restarted_with(settings(None), away, self.shown())
     }
@@ -29,14 +44,15 @@ impl World {
     ) -> World {
         let mut world = fresh(settings);
         world.now.wall = self.now.wall + away;
-        world.message(Message::Restore {
-            operations,
-            version: None,
-        });
+        let mut state = initial_state(&world, operations.iter());
+        for operation in operations {
+            assert!(state.add_custom_resource(operation, world.now));
+        }
+        world.message(Message::Resume(Box::new(state)));
         world
     }
 
-    fn booked(&mut self, undecided: &[&str], unserved: &[&str]) {
+    pub(super) fn booked(&mut self, undecided: &[&str], unserved: &[&str]) {
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
         self.message(Message::Booked(Arc::new(Bookless {
             undecided: names(undecided),
@@ -44,12 +60,12 @@ impl World {
         })));
     }
 
-    fn synced(&mut self) {
+    pub(super) fn synced(&mut self) {
         self.feed(Event::Synced { missing: None });
     }
 
     /// As [`World::vm`], as part of the first list.
-    fn lists(&mut self, what: &[&str]) {
+    pub(super) fn lists(&mut self, what: &[&str]) {
         self.rules(&RULES);
         self.feed(Event::Reset);
         self.vm(what);
@@ -59,7 +75,7 @@ impl World {
 }
 
 /// A world with one operation in flight for ten seconds.
-fn migrating() -> World {
+pub(super) fn migrating() -> World {
     let mut world = world();
     world.vm(&["Migrating"]);
     world.after(Duration::from_secs(10));
@@ -67,7 +83,7 @@ fn migrating() -> World {
 }
 
 /// What must be the same before and after.
-fn identity(object: &InFlightOperation) -> impl PartialEq + std::fmt::Debug + use<> {
+pub(super) fn identity(object: &InFlightOperation) -> impl PartialEq + std::fmt::Debug + use<> {
     let metadata = object.metadata.clone();
     (
         metadata.namespace,
@@ -475,7 +491,7 @@ fn a_successor_in_the_same_second_gets_another_name_than_one_before_the_restart(
 }
 
 #[test]
-fn of_two_who_tell_of_one_operation_the_first_counts() {
+fn of_two_custom_resources_with_one_uid_the_first_counts() {
     let before = migrating();
     let mut newer = before.shown();
     newer[0].status.message = "newer".into();
@@ -486,7 +502,7 @@ fn of_two_who_tell_of_one_operation_the_first_counts() {
 }
 
 #[test]
-fn whoever_tells_that_it_is_over_knows_better_than_one_who_says_that_it_goes_on() {
+fn a_completed_custom_resource_replaces_an_active_one_with_its_uid() {
     let mut before = world_with(settings(Some(RETENTION)));
     before.vm(&["Migrating"]);
     let goes_on = before.one();
@@ -512,19 +528,10 @@ fn whoever_tells_that_it_is_over_knows_better_than_one_who_says_that_it_goes_on(
         let world = before.restarted_with(settings(None), DEBOUNCE, told);
         assert!(world.shown().is_empty());
     }
-    // What has been looked at since counts for more.
-    let kept = settings(Some(RETENTION));
-    let mut world = before.restarted_with(kept, DEBOUNCE, vec![goes_on]);
-    world.lists(&["Migrating"]);
-    world.message(Message::Restore {
-        operations: vec![over],
-        version: None,
-    });
-    assert_eq!(world.one().status.phase, Phase::Active);
 }
 
 #[test]
-fn a_run_was_over_when_a_later_one_started_of_which_the_end_is_told() {
+fn a_run_whose_end_was_not_written_is_replaced_by_a_later_run() {
     let kept = || settings(Some(RETENTION));
     let mut before = world_with(kept());
     before.vm(&["Migrating"]);
@@ -560,13 +567,8 @@ fn a_run_was_over_when_a_later_one_started_of_which_the_end_is_told() {
         it
     };
     for told in all {
-        let mut world = before.restarted_with(kept(), DEBOUNCE, Vec::new());
-        for operation in told {
-            world.message(Message::Restore {
-                operations: vec![(*operation).clone()],
-                version: None,
-            });
-        }
+        let operations = told.iter().map(|it| (*it).clone()).collect();
+        let mut world = before.restarted_with(kept(), DEBOUNCE, operations);
         let shown = world.shown();
         assert_eq!(shown.len(), 2, "{shown:?}");
         let of = |one: &InFlightOperation| {
@@ -607,7 +609,7 @@ fn a_run_was_over_when_a_later_one_started_of_which_the_end_is_told() {
 
 /// When operations that were told started and ended, in that order; all are in flight as
 /// they come, and kept when they are over.
-fn spans(world: &World) -> Vec<(Timestamp, Option<Timestamp>)> {
+pub(super) fn spans(world: &World) -> Vec<(Timestamp, Option<Timestamp>)> {
     let span = |it: &InFlightOperation| {
         let start = it.metadata.creation_timestamp.as_ref();
         let end = it.status.completed.as_ref();
@@ -651,7 +653,7 @@ fn another_run_that_is_found_after_a_restart_ended_the_one_before_when_it_starte
 }
 
 #[test]
-fn of_two_runs_that_are_told_to_go_on_the_earlier_ended_when_the_later_started() {
+fn of_two_active_runs_the_earlier_is_replaced_when_the_later_starts() {
     let mut both = two_starts();
     both[0].status.instance = Some("a".into());
     both[1].status.instance = Some("b".into());
@@ -665,56 +667,6 @@ fn of_two_runs_that_are_told_to_go_on_the_earlier_ended_when_the_later_started()
         assert_eq!(spans[0].1, Some(spans[1].0));
         both.reverse();
     }
-}
-
-#[test]
-fn of_two_that_are_over_and_tell_of_one_time_the_one_that_started_first_is_shown() {
-    let retain = || settings(Some(RETENTION));
-    let over = |after: u64, lasts: u64| {
-        let mut world = world_with(retain());
-        world.after(Duration::from_secs(after));
-        world.vm(&["Migrating"]);
-        world.after(Duration::from_secs(lasts));
-        world.vm(&[]);
-        world.after(DEBOUNCE);
-        world.one()
-    };
-    let (first, inside, next) = (over(0, 60), over(30, 60), over(60, 5));
-    let mut later = world();
-    later.after(Duration::from_hours(1));
-    let mut told = vec![first.clone(), inside.clone(), next.clone()];
-    for _ in 0..3 {
-        told.rotate_left(1);
-        let mut world = later.restarted_with(retain(), Duration::ZERO, told.clone());
-        world.lists(&[]);
-        let shown = world.shown();
-        assert_eq!(shown.len(), 2);
-        let is_there = |one| shown.iter().any(|it| identity(it) == identity(one));
-        assert!(is_there(&first) && is_there(&next));
-    }
-    // What is written is not given up for what is not.
-    let told_by = |version, one: &InFlightOperation| Message::Restore {
-        operations: vec![one.clone()],
-        version,
-    };
-    let server = Some(7);
-    for (both, want) in [(false, &inside), (true, &first)] {
-        let mut world = later.restarted_with(retain(), Duration::ZERO, Vec::new());
-        world.message(told_by(server, &first));
-        world.message(told_by(None, &inside));
-        if both {
-            world.message(told_by(None, &first));
-        }
-        world.lists(&[]);
-        assert_eq!(identity(&world.one()), identity(want));
-    }
-    // Where a rule says when each has started, that may be in the middle of another.
-    for it in &mut told {
-        it.status.start_time_source = StartTimeSource::Expression;
-    }
-    let mut world = later.restarted_with(retain(), Duration::ZERO, told);
-    world.lists(&[]);
-    assert_eq!(world.shown().len(), 3);
 }
 
 #[test]
@@ -742,86 +694,12 @@ fn a_run_that_was_seen_to_settle_after_a_later_one_started_ended_before_that() {
     assert_eq!(spans[0].1, Some(spans[1].0));
 }
 
-/// A world that was told of both, in each order, and what a watcher saw of that.
-fn told_of(both: &[InFlightOperation; 2]) -> impl Iterator<Item = (World, Vec<String>)> {
-    let mut later = world();
-    later.after(Duration::from_hours(2));
-    [[0, 1], [1, 0]].into_iter().map(move |order| {
-        let both = order.map(|place| both[place].clone()).to_vec();
-        let mut world = later.restarted_with(settings(None), Duration::ZERO, both);
-        world.lists(&["Migrating"]);
-        let seen = world.seen();
-        (world, seen)
-    })
-}
-
 /// The operation of [`migrating`], and one that started an hour later.
-fn two_starts() -> [InFlightOperation; 2] {
+pub(super) fn two_starts() -> [InFlightOperation; 2] {
     let mut later = world();
     later.after(Duration::from_hours(1));
     later.vm(&["Migrating"]);
     [migrating().one(), later.one()]
-}
-
-fn ends(seen: &[String]) -> usize {
-    let end = |it: &&String| it.contains("Ended") && !it.starts_with('-');
-    seen.iter().filter(end).count()
-}
-
-#[test]
-fn of_two_starts_of_one_run_the_earlier_counts_and_the_other_never_ends() {
-    for instances in [[None, None], [Some("a"), Some("a")], [Some("a"), None]] {
-        let mut both = two_starts();
-        for (one, instance) in both.iter_mut().zip(instances) {
-            one.status.instance = instance.map(str::to_owned);
-        }
-        for (world, seen) in told_of(&both) {
-            assert_eq!(identity(&world.one()), identity(&both[0]));
-            assert_eq!(ends(&seen), 0, "{seen:?}");
-        }
-    }
-}
-
-#[test]
-fn of_two_runs_of_one_operation_the_earlier_is_over() {
-    let mut named = two_starts();
-    named[0].status.instance = Some("a".into());
-    named[1].status.instance = Some("b".into());
-    let mut settled = two_starts();
-    settled[0].status.state = State::Settling;
-    for both in [named, settled] {
-        for (world, seen) in told_of(&both) {
-            assert_eq!(identity(&world.one()), identity(&both[1]));
-            assert_eq!(ends(&seen), 1, "{seen:?}");
-            let replaced = "Migrating Ended Replaced";
-            assert!(seen.iter().any(|it| it.ends_with(replaced)), "{seen:?}");
-        }
-    }
-    // It was seen to go on when the later one had started.
-    let mut both = two_starts();
-    both[0].status.state = State::Settling;
-    both[0].status.last_detected = both[1].status.last_detected.clone();
-    for (world, seen) in told_of(&both) {
-        assert_eq!(identity(&world.one()), identity(&both[0]));
-        assert_eq!(ends(&seen), 0, "{seen:?}");
-    }
-}
-
-#[test]
-fn the_start_that_another_server_shows_counts_whatever_was_written_down() {
-    let [earlier, later] = two_starts();
-    for (shown, written) in [(&earlier, &later), (&later, &earlier)] {
-        let mut world = fresh(settings(None));
-        world.now.wall += Duration::from_hours(2);
-        for (operation, version) in [(shown, Some(7)), (written, None)] {
-            world.message(Message::Restore {
-                operations: vec![operation.clone()],
-                version,
-            });
-        }
-        assert_eq!(identity(&world.one()), identity(shown));
-        assert_eq!(world.seen().len(), 1);
-    }
 }
 
 #[test]
@@ -928,12 +806,13 @@ fn times_that_make_no_sense_are_put_right() {
 }
 
 proptest! {
-    /// Whatever happened before the restart and after, nothing is left in flight that is
-    /// not detected, and what is detected as soon as it is seen keeps its name.
+    /// Whatever happened before the restart or takeover and after, no operation is left in
+    /// flight that is not detected, and one that the first evaluation detects keeps its name.
     #[test]
-    fn no_end_is_lost_over_a_restart(
+    fn no_end_is_lost_over_a_restart_or_a_takeover(
         before in proptest::collection::vec((0..3_usize, any::<bool>(), 0..40_u64), 0..12),
         away in 0..100_u64,
+        has_index in any::<bool>(),
         after in proptest::collection::vec((0..3_usize, any::<bool>()), 3..12),
     ) {
         let mut world = world();
@@ -944,7 +823,13 @@ proptest! {
             world.after(Duration::from_secs(pause));
         }
         let kept = world.shown();
-        let mut world = world.restarted(Duration::from_secs(away));
+        let away = Duration::from_secs(away);
+        let mut world = if has_index {
+            world.taken_over(away)
+        } else {
+            world.restarted(away)
+        };
+        prop_assert_eq!(world.version == 0, has_index || kept.is_empty());
         world.rules(&RULES);
         world.feed(Event::Reset);
         let (mut first, mut last) = (BTreeMap::new(), BTreeMap::new());

@@ -36,7 +36,7 @@ impl World {
     }
 
     /// The first list, with an object that last changed so long ago.
-    fn lists_after(&mut self, age: Duration, mut object: Value) {
+    pub(super) fn lists_after(&mut self, age: Duration, mut object: Value) {
         let changed = self.now.wall - age;
         object["metadata"] = json!({ "managedFields": [{ "time": changed.to_string() }] });
         self.feed(Event::Reset);

@@ -1,0 +1,151 @@
+//! The pipeline of a leader, as the replica runs it in each of its terms. Enters: how
+//! operations are detected. Leaves: an index that the tracker writes.
+
+use super::detection::{Detection, Origin};
+use super::spawn;
+use crate::index::{Reader, Writer};
+use crate::replicate::{Leadership, Pipeline, Succession, View};
+use crate::serve::{Connections, Health};
+use crate::tracking;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// How often the readiness of this replica is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Makes what a leader detects from, anew for each term.
+pub(super) type Begin = Box<dyn FnMut(&mut Term) -> Origin + Send>;
+
+/// One term in which this replica leads.
+pub(super) struct Term {
+    /// Tasks that end with the term, and never before.
+    pub(super) tasks: JoinSet<&'static str>,
+    /// Tasks that may finish what they have begun when the term ends.
+    pub(super) last: JoinSet<&'static str>,
+    /// Messages to the tracker.
+    pub(super) tracker: mpsc::Sender<tracking::Message>,
+    /// Cancelled when the term is about to end in order.
+    pub(super) ending: CancellationToken,
+    /// The index at the begin of the term.
+    pub(super) operations: Reader,
+}
+
+impl Term {
+    /// Adds a task that must not end before the term does.
+    pub(super) fn keep(
+        &mut self,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        spawn(&mut self.tasks, name, task);
+    }
+}
+
+/// The pipeline of this server.
+pub(super) struct ServerPipeline {
+    pub(super) operations: Reader,
+    pub(super) detection: Detection,
+    pub(super) begin: Begin,
+    /// The tasks of the current term.
+    pub(super) running: Option<Running>,
+}
+
+/// The tasks of a term.
+pub(super) struct Running {
+    tasks: JoinSet<&'static str>,
+    last: JoinSet<&'static str>,
+    ending: CancellationToken,
+}
+
+impl Pipeline for ServerPipeline {
+    fn run<'a>(
+        &'a mut self,
+        writer: &'a mut Writer,
+        leadership: &'a Leadership,
+    ) -> BoxFuture<'a, Option<&'static str>> {
+        let (tracker, messages) = mpsc::channel(tracking::QUEUE);
+        let mut term = Term {
+            tasks: JoinSet::new(),
+            last: JoinSet::new(),
+            tracker,
+            ending: CancellationToken::new(),
+            operations: self.operations.clone(),
+        };
+        let origin = (self.begin)(&mut term);
+        self.detection.start(&mut term, origin);
+        let running = self.running.insert(Running {
+            tasks: term.tasks,
+            last: term.last,
+            ending: term.ending,
+        });
+        let metrics = self.detection.metrics.clone();
+        let tracker = self.detection.tracker();
+        async move {
+            tokio::select! {
+                () = tracking::run(tracker, writer, leadership, messages, metrics) => None,
+                Some(ended) = running.tasks.join_next() => {
+                    Some(ended.unwrap_or("a task of the leader"))
+                }
+            }
+        }
+        .boxed()
+    }
+
+    fn end(&mut self, in_order: bool) -> BoxFuture<'_, ()> {
+        async move {
+            if let Some(mut running) = self.running.take() {
+                running.tasks.shutdown().await;
+                if in_order {
+                    running.ending.cancel();
+                    while running.last.join_next().await.is_some() {}
+                }
+                running.last.shutdown().await;
+            }
+            self.detection.forget();
+        }
+        .boxed()
+    }
+}
+
+/// Keeps the readiness of this replica. Never ends.
+pub(super) async fn keep_readiness(
+    view: View,
+    health: Arc<Health>,
+    connections: Arc<Connections>,
+    mut in_sync: watch::Receiver<Option<crate::replicate::Term>>,
+    succeeded: watch::Receiver<Succession>,
+) {
+    let mut was_cut_off = false;
+    loop {
+        let is_in_sync = in_sync.borrow_and_update().is_some();
+        let succession = *succeeded.borrow();
+        if is_in_sync || succession == Succession::Loaded {
+            // Whoever listed these operations has read all targets.
+            health.set_synced();
+        }
+        if is_in_sync || view.is_without_leader(succession) {
+            health.set_has_joined();
+        }
+        let cut_off = view.is_cut_off();
+        if cut_off && !was_cut_off {
+            tracing::warn!(
+                "the leader renews its Lease, but this replica does not reach it: not \
+                ready until it does"
+            );
+            connections.turn_away();
+        }
+        health.set_cut_off(cut_off);
+        was_cut_off = cut_off;
+        tokio::select! {
+            changed = in_sync.changed() => if changed.is_err() {
+                tokio::time::sleep(LOOK).await;
+            },
+            () = tokio::time::sleep(LOOK) => {}
+        }
+    }
+}

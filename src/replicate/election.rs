@@ -1,0 +1,775 @@
+//! Who leads. Enters: the Lease, and how far the mirror of this replica is. Leaves: the
+//! [`Standing`] of this replica.
+//!
+//! | the Lease | who may take it, and when |
+//! | --- | --- |
+//! | is held by this Pod, which does not lead | this Pod, at once |
+//! | was released | a replica that has the final version, at once; any replica after 10 s |
+//! | has not changed for its duration | a replica in sync with the last term, at once; any replica after 10 s more |
+//! | was never held | any replica, one duration after it saw that |
+//!
+//! Each write is a PUT under the resourceVersion that was read, so only one replica can
+//! take the Lease. All decisions compare times of the boot clock. The timers run on tokio's
+//! clock, which stands still while a virtual machine is paused. A timer can therefore be
+//! late, but the comparison is right.
+
+use super::leadership::Grant;
+use super::record::{LeaseContents, LeaseRecord};
+use super::{Leader, Leadership, LeaseError, LeaseStore, Standing, Term, Timing};
+use crate::clock;
+use crate::clock::BootTime;
+use crate::index::Rv;
+use crate::telemetry::Metrics;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::{sleep, timeout};
+
+/// Each renewal reserves the versions of this time ahead. Longer than the renew deadline,
+/// so that a leader never waits for a reservation while it is valid.
+const RESERVED_AHEAD: Duration = Duration::from_secs(15);
+
+/// At least so many versions are reserved above the head, in microseconds of versions: a
+/// million. A head can be ahead of the clock after a takeover. If the whole time above were
+/// reserved then, each of several takeovers in a row would move the versions further ahead.
+const RESERVED_ABOVE_HEAD: Duration = Duration::from_secs(1);
+
+/// A reservation that is further above the wall clock is an error of a clock or an edit.
+/// If it were believed, versions would run ahead of the time for good.
+const MOST_AHEAD: Duration = Duration::from_hours(24);
+
+/// How much longer a replica waits that would lose changes by a takeover. In this time, a
+/// replica that has all changes can take over.
+const PRECEDENCE: Duration = Duration::from_secs(10);
+
+/// How often the head of the mirror is compared with the final version.
+const HEAD_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The time between two reads of the Lease after an event, for one retry period: the event
+/// can be known before the Lease has changed.
+const WAKE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How many conflicts in a row are followed by another request at once. Each conflict means
+/// that another client wrote the Lease, and replicas do not write it that often.
+const CONFLICTS: usize = 5;
+
+/// What can fail, for the log.
+const READ: &str = "read";
+const WRITE: &str = "write";
+
+/// What the election needs to know about this replica.
+pub struct Replica {
+    /// The UID of its Pod. None outside a Pod.
+    pub pod: Option<String>,
+    /// `HOST:PORT` at which the other replicas reach it.
+    pub address: String,
+    /// Whether another replica mirrors this one.
+    pub is_mirrored: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// The version of its index. Zero if it has nothing yet.
+    pub head: Arc<dyn Fn() -> Rv + Send + Sync>,
+    /// The term with which its mirror is in sync.
+    pub in_sync: watch::Receiver<Option<Term>>,
+    /// Whether this replica may be the first holder of a Lease that was never held. False
+    /// while a server of a release without a Lease still runs, or its operations are not
+    /// loaded yet.
+    pub may_begin: watch::Receiver<bool>,
+    /// Makes the election read the Lease now. To be notified when the stream from the
+    /// leader ends.
+    pub wake: Arc<Notify>,
+}
+
+/// Takes part in the election of the leader.
+pub struct Election<S> {
+    store: S,
+    timing: Timing,
+    replica: Replica,
+    metrics: Arc<Metrics>,
+    random: fastrand::Rng,
+    /// What the terms of this replica begin with.
+    prefix: String,
+    /// The Lease as it was last read or written. None if it does not exist.
+    seen: Option<Seen>,
+    /// Whether the Lease was ever read.
+    has_read: bool,
+    /// The last known leader.
+    last: Option<Leader>,
+    /// The highest reservation that this process has seen, and when.
+    floor: Option<(Rv, BootTime)>,
+    /// The leadership of this replica.
+    leading: Option<Leading>,
+    /// The last term of this process.
+    led: Option<Term>,
+    /// False once the Lease was seen in other hands. Then a Lease in the hands of this Pod
+    /// is one that was restored from a backup, and another replica may lead.
+    may_be_ours: bool,
+    /// The final version, once this replica has released or may not lead any more.
+    retired: Option<Rv>,
+    /// Until then the Lease is read more often.
+    hurry: BootTime,
+    /// The problem that was logged last, while it lasts.
+    problem: Option<(&'static str, String)>,
+    /// The reason to wait that was logged last.
+    waits: Option<&'static str>,
+}
+
+/// The Lease as this process knows it.
+struct Seen {
+    lease: Lease,
+    record: LeaseRecord,
+    /// When this process first saw this record.
+    since: BootTime,
+    /// Whether a read has shown that the record did not change for its duration.
+    has_expired: bool,
+}
+
+/// The leadership of this replica.
+struct Leading {
+    leader: Leader,
+    leadership: Leadership,
+    grant: watch::Sender<Grant>,
+    acquired: Acquired,
+}
+
+/// What stays the same during a term.
+#[derive(Clone, Copy)]
+struct Acquired {
+    start: Rv,
+    at: Timestamp,
+    /// The boot clock at that time. The versions of a term follow this clock, since the wall
+    /// clock can be set.
+    boot: BootTime,
+    transitions: i32,
+}
+
+/// What ends a wait.
+enum Event {
+    Timer,
+    Woken,
+    Release(Rv),
+}
+
+/// What a replica does that does not lead.
+enum Decision {
+    Create,
+    Acquire,
+    Release(Rv),
+    /// It waits until then, or for an event.
+    Wait(Option<BootTime>, &'static str),
+}
+
+impl<S: LeaseStore> Election<S> {
+    /// An election over the Lease in `store`.
+    pub fn new(store: S, timing: Timing, replica: Replica, metrics: Arc<Metrics>) -> Self {
+        Self::with_random(store, timing, replica, metrics, fastrand::Rng::new())
+    }
+
+    pub(super) fn with_random(
+        store: S,
+        timing: Timing,
+        replica: Replica,
+        metrics: Arc<Metrics>,
+        mut random: fastrand::Rng,
+    ) -> Self {
+        let pod = replica.pod.clone();
+        let pod = pod.unwrap_or_else(|| format!("{:016x}", random.u64(..)));
+        Self {
+            store,
+            timing,
+            replica,
+            metrics,
+            random,
+            prefix: format!("{pod}_"),
+            seen: None,
+            has_read: false,
+            last: None,
+            floor: None,
+            leading: None,
+            led: None,
+            may_be_ours: true,
+            retired: None,
+            hurry: clock::boot(),
+            problem: None,
+            waits: None,
+        }
+    }
+
+    /// Takes part until the future is dropped. It never ends by itself.
+    ///
+    /// `release` gives up the leadership, with the last version that was issued. After it
+    /// this replica only observes: it never leads again.
+    pub async fn run(mut self, standing: watch::Sender<Standing>, release: oneshot::Receiver<Rv>) {
+        let mut release = Some(release);
+        loop {
+            let pause = if self.leading.is_some() {
+                self.renew().await
+            } else {
+                self.look().await
+            };
+            self.publish(&standing);
+            match self.wait(pause, &mut release).await {
+                Event::Timer => {}
+                Event::Woken => self.hurry = clock::boot() + self.timing.retry_period,
+                Event::Release(version) => {
+                    self.lose("it releases the Lease");
+                    self.retired = Some(version);
+                    self.publish(&standing);
+                }
+            }
+        }
+    }
+
+    /// Renews the Lease of this replica. Returns when to continue.
+    async fn renew(&mut self) -> Duration {
+        for _ in 0..CONFLICTS {
+            let Some(leading) = &self.leading else {
+                return Duration::ZERO;
+            };
+            if let Some(reason) = self.loss(leading) {
+                self.lose(reason);
+                return Duration::ZERO;
+            }
+            let sent = clock::boot();
+            let (leader, acquired) = (leading.leader.clone(), leading.acquired);
+            let until = leading.grant.borrow().until;
+            let reserved = self
+                .reservation(&acquired)
+                .max(leading.grant.borrow().reserved);
+            let answer = self
+                .hold(&leader, &acquired, reserved, until.since(sent))
+                .await;
+            match answer {
+                Ok(()) => {
+                    let took = clock::boot().since(sent);
+                    self.metrics.lease_renewed(took);
+                    // Otherwise the leadership had ended before the answer came. The next
+                    // turn loses it.
+                    if clock::boot() < until
+                        && let Some(leading) = &self.leading
+                    {
+                        leading.grant.send_replace(Grant {
+                            reserved,
+                            until: sent + self.timing.renew_deadline,
+                            lost: false,
+                        });
+                    }
+                    return self.timing.retry_period.saturating_sub(took);
+                }
+                Err(LeaseError::Other(error)) => {
+                    self.problem(WRITE, error);
+                    break;
+                }
+                Err(_) => {
+                    if !self.read().await {
+                        break;
+                    }
+                }
+            }
+        }
+        // The loss is not noticed later than it happens.
+        let until = self.leading.as_ref().map(|it| it.grant.borrow().until);
+        let left = until.map_or(Duration::ZERO, |until| until.since(clock::boot()));
+        left.min(self.timing.retry_period)
+    }
+
+    /// Why the leadership has ended, as far as this process knows.
+    fn loss(&self, leading: &Leading) -> Option<&'static str> {
+        if clock::boot() >= leading.grant.borrow().until {
+            return Some("the Lease could not be renewed in time");
+        }
+        // Without a holder, the leader takes the Lease back: another replica has created it
+        // after somebody deleted it, or somebody has removed the holder.
+        let holder = self.seen.as_ref()?.record.holder.as_ref()?;
+        (*holder != leading.leader.term).then_some("the Lease has another holder")
+    }
+
+    /// Ends the leadership of this replica.
+    fn lose(&mut self, reason: &str) {
+        let Some(leading) = self.leading.take() else {
+            return;
+        };
+        leading.grant.send_modify(|grant| grant.lost = true);
+        tracing::info!(term = %leading.leader.term, "this replica does not lead any more: {reason}");
+        self.last = Some(leading.leader);
+    }
+
+    /// Reads the Lease, and acquires it if this replica may. Returns when to continue.
+    async fn look(&mut self) -> Duration {
+        for _ in 0..CONFLICTS {
+            if !self.read().await {
+                break;
+            }
+            // A change after this ends the wait.
+            self.replica.in_sync.mark_unchanged();
+            self.replica.may_begin.mark_unchanged();
+            let answer = match self.decide(clock::boot()) {
+                Decision::Wait(until, why) => {
+                    if self.waits.replace(why) != Some(why) {
+                        tracing::info!("{why}");
+                    }
+                    let left = until.map(|until| until.since(clock::boot()));
+                    let is_hurried = clock::boot() < self.hurry;
+                    let period = if is_hurried {
+                        WAKE_INTERVAL
+                    } else {
+                        self.timing.retry_period
+                    };
+                    return left.map_or(period, |left| left.min(period));
+                }
+                Decision::Create => self.create().await,
+                Decision::Acquire => self.acquire().await,
+                Decision::Release(version) => self.release(version).await,
+            };
+            match answer {
+                Ok(()) if self.leading.is_some() => return self.timing.retry_period,
+                Err(LeaseError::Other(error)) => {
+                    self.problem(WRITE, error);
+                    break;
+                }
+                // The write succeeded, or another client was faster.
+                _ => {}
+            }
+        }
+        self.timing.retry_period
+    }
+
+    /// What this replica, which does not lead, does with the Lease as it was just read.
+    fn decide(&self, now: BootTime) -> Decision {
+        let Some(seen) = &self.seen else {
+            return match self.retired {
+                None => Decision::Create,
+                Some(_) => Decision::Wait(None, "this replica stops, and creates no Lease"),
+            };
+        };
+        let record = &seen.record;
+        if let Some(version) = self.retired {
+            return if record.holder.is_some() && record.holder == self.led {
+                Decision::Release(version)
+            } else {
+                Decision::Wait(
+                    None,
+                    "this replica stops, and leaves the Lease to the others",
+                )
+            };
+        }
+        let last = record.last.as_ref().or(self.last.as_ref());
+        let last = last.map(|leader| &leader.term);
+        // A container that was restarted has nothing. If another replica has the changes of
+        // the last leader, they must not be lost.
+        let would_lose = record.is_mirrored && (self.replica.head)() == Rv(0);
+        let is_own = record.last.as_ref().is_some_and(|it| self.is_own(&it.term));
+        if self.may_be_ours && is_own && !would_lose {
+            return Decision::Acquire;
+        }
+        let (patience, why) = match (record.final_version, last) {
+            (Some(version), _) if (self.replica.head)() == version => return Decision::Acquire,
+            (Some(_), _) => (
+                PRECEDENCE,
+                "the leader has released the Lease; this replica waits up to 10 s for the changes that it lacks",
+            ),
+            (None, None) if !*self.replica.may_begin.borrow() => {
+                return Decision::Wait(
+                    None,
+                    "there was no leader yet; this replica waits for the server of the previous release to stop",
+                );
+            }
+            (None, None) => (
+                self.validity(record),
+                "there was no leader yet; this replica waits for one lease duration",
+            ),
+            (None, Some(last)) if self.has_all_of(last) => (
+                self.validity(record),
+                "this replica takes over when the Lease expires",
+            ),
+            (None, Some(_)) => (
+                self.validity(record) + PRECEDENCE,
+                "this replica takes over 10 s after the Lease expires, because it is not in sync with the leader",
+            ),
+        };
+        if now.since(seen.since) >= patience {
+            Decision::Acquire
+        } else {
+            Decision::Wait(Some(seen.since + patience), why)
+        }
+    }
+
+    /// How long a leader can be valid after its last renewal. If the replicas are configured
+    /// differently, the longer duration counts.
+    fn validity(&self, record: &LeaseRecord) -> Duration {
+        record.duration.max(self.timing.lease_duration)
+    }
+
+    fn is_own(&self, term: &Term) -> bool {
+        term.as_str().starts_with(&self.prefix)
+    }
+
+    /// Whether this replica has all changes of a leader that did not release the Lease, as
+    /// far as any replica can have them.
+    fn has_all_of(&self, term: &Term) -> bool {
+        self.led.as_ref() == Some(term) || self.replica.in_sync.borrow().as_ref() == Some(term)
+    }
+
+    /// Creates a Lease without a holder. It names the highest reservation that this process
+    /// knows, for replicas that have never seen the deleted Lease.
+    async fn create(&mut self) -> Result<(), LeaseError> {
+        let last = self.last.clone();
+        let contents = LeaseContents {
+            leader: last.as_ref(),
+            is_held: false,
+            reserved: self.floor(),
+            final_version: None,
+            is_mirrored: false,
+            duration: self.timing.lease_duration,
+            acquired: None,
+            transitions: 0,
+        };
+        let lease = contents.write(Lease::default());
+        self.write(lease, self.limit()).await
+    }
+
+    async fn release(&mut self, version: Rv) -> Result<(), LeaseError> {
+        let Some(seen) = &self.seen else {
+            return Ok(());
+        };
+        let contents = LeaseContents {
+            leader: seen.record.last.as_ref(),
+            is_held: false,
+            reserved: seen.record.reserved,
+            final_version: Some(version),
+            is_mirrored: seen.record.is_mirrored,
+            // As client-go does.
+            duration: Duration::from_secs(1),
+            acquired: None,
+            transitions: seen.record.transitions,
+        };
+        let lease = contents.write(seen.lease.clone());
+        self.write(lease, self.limit()).await?;
+        tracing::info!(%version, "the Lease was released");
+        Ok(())
+    }
+
+    /// Takes the Lease with a new term.
+    async fn acquire(&mut self) -> Result<(), LeaseError> {
+        let Some(seen) = &self.seen else {
+            return Err(LeaseError::NotFound);
+        };
+        let before = seen.record.last.clone();
+        let term = Term::new(&format!("{}{:016x}", self.prefix, self.random.u64(..)));
+        let leader = Leader {
+            term: term.clone(),
+            address: self.replica.address.clone(),
+        };
+        let boot = clock::boot();
+        let head = (self.replica.head)();
+        let mut highest = self.floor().unwrap_or(Rv(0)).max(head).max(wall());
+        if seen.record.reserved.is_none() {
+            // A new Lease, or one that somebody edited. There can be a reservation that no
+            // replica remembers. It is not further ahead than this, if the clocks agree.
+            highest = highest.max(Rv(wall().0.saturating_add(micros(RESERVED_AHEAD))));
+        }
+        let acquired = Acquired {
+            start: Rv(highest.0.saturating_add(1)),
+            at: clock::now(),
+            boot,
+            transitions: seen.record.transitions.saturating_add(1),
+        };
+        let reserved = self.reservation(&acquired);
+        // The write can take effect without an answer.
+        self.may_be_ours = true;
+        self.hold(&leader, &acquired, reserved, self.limit())
+            .await?;
+        let until = boot + self.timing.renew_deadline;
+        self.led = Some(term.clone());
+        if clock::boot() >= until {
+            return Ok(());
+        }
+        let grant = Grant {
+            reserved,
+            until,
+            lost: false,
+        };
+        let (grant, leadership) = Leadership::new(term.clone(), acquired.start, grant);
+        let others = before.filter(|before| !self.is_own(&before.term));
+        if let Some(before) = &others {
+            self.metrics.failed_over();
+            tracing::info!(%term, start = %acquired.start, from = %before.term, "this replica leads");
+        } else {
+            tracing::info!(%term, start = %acquired.start, "this replica leads");
+        }
+        self.waits = None;
+        self.leading = Some(Leading {
+            leader,
+            leadership,
+            grant,
+            acquired,
+        });
+        Ok(())
+    }
+
+    /// Writes the Lease with this replica as its holder.
+    async fn hold(
+        &mut self,
+        leader: &Leader,
+        acquired: &Acquired,
+        reserved: Rv,
+        within: Duration,
+    ) -> Result<(), LeaseError> {
+        let contents = LeaseContents {
+            leader: Some(leader),
+            is_held: true,
+            reserved: Some(reserved),
+            final_version: None,
+            is_mirrored: (self.replica.is_mirrored)(),
+            duration: self.timing.lease_duration,
+            acquired: Some(acquired.at),
+            transitions: acquired.transitions,
+        };
+        let lease = self.seen.as_ref().map(|seen| seen.lease.clone());
+        let lease = contents.write(lease.unwrap_or_default());
+        self.write(lease, within.min(self.limit())).await
+    }
+
+    /// The highest version that a renewal reserves now.
+    fn reservation(&self, acquired: &Acquired) -> Rv {
+        let wall = version(acquired.at);
+        let clock = wall.0 + micros(clock::boot().since(acquired.boot));
+        let head = (self.replica.head)().max(acquired.start);
+        let ahead = clock.saturating_add(micros(RESERVED_AHEAD));
+        Rv(ahead.max(head.0.saturating_add(micros(RESERVED_ABOVE_HEAD))))
+    }
+
+    /// The highest version that any leader can have reserved, as far as this process knows.
+    /// The leader may have renewed since its Lease was read, so a reservation grows with the
+    /// time since then.
+    fn floor(&self) -> Option<Rv> {
+        let (rv, seen) = self.floor?;
+        Some(Rv(rv.0.saturating_add(micros(clock::boot().since(seen)))))
+    }
+
+    /// The limit of one request: as long as leaves time for a second one. Kubernetes' own
+    /// components have the same.
+    fn limit(&self) -> Duration {
+        self.timing.renew_deadline / 2
+    }
+
+    /// Reads the Lease. False if that failed.
+    async fn read(&mut self) -> bool {
+        let sent = clock::boot();
+        match limited(self.store.get(), self.limit()).await {
+            Ok(lease) => self.observe(lease, sent),
+            Err(LeaseError::NotFound) => self.seen = None,
+            Err(error) => {
+                self.problem(READ, error.to_string());
+                return false;
+            }
+        }
+        self.has_read = true;
+        self.no_problem(READ);
+        true
+    }
+
+    /// Creates or replaces the Lease, as it was last read.
+    async fn write(&mut self, lease: Lease, within: Duration) -> Result<(), LeaseError> {
+        let sent = clock::boot();
+        let written = match self.seen {
+            None => limited(self.store.create(&lease), within).await?,
+            Some(_) => limited(self.store.update(&lease), within).await?,
+        };
+        self.no_problem(WRITE);
+        self.observe(written, sent);
+        Ok(())
+    }
+
+    /// Takes note of the Lease, as it was at some time after `sent`.
+    fn observe(&mut self, lease: Lease, sent: BootTime) {
+        let record = LeaseRecord::read(&lease);
+        let before = self.seen.take();
+        let complaints = before.as_ref().map(|seen| &seen.record.unusable);
+        if !record.unusable.is_empty() && complaints != Some(&record.unusable) {
+            let annotations = record.unusable.join(", ");
+            tracing::warn!("the Lease has unusable values, which are ignored: {annotations}");
+        }
+        if let Some(reserved) = record.reserved {
+            let is_new = before.as_ref().and_then(|seen| seen.record.reserved) != Some(reserved);
+            self.reserve_above(reserved, sent, is_new);
+        }
+        let now = clock::boot();
+        let since = match before {
+            Some(before) if before.record == record => before.since,
+            _ => {
+                if let Some(last) = &record.last {
+                    self.may_be_ours &= self.is_own(&last.term);
+                    self.last = Some(last.clone());
+                }
+                now
+            }
+        };
+        let has_expired = now.since(since) >= self.validity(&record);
+        self.seen = Some(Seen {
+            lease,
+            record,
+            since,
+            has_expired,
+        });
+    }
+
+    /// Takes note of a reservation.
+    fn reserve_above(&mut self, reserved: Rv, sent: BootTime, is_new: bool) {
+        if reserved.0 > wall().0.saturating_add(micros(MOST_AHEAD)) {
+            if is_new {
+                tracing::warn!(
+                    %reserved,
+                    "the version that the Lease reserves is more than a day ahead of the clock, and is ignored"
+                );
+            }
+        } else if self.floor().is_none_or(|floor| {
+            reserved.0.saturating_add(micros(clock::boot().since(sent))) > floor.0
+        }) {
+            self.floor = Some((reserved, sent));
+        }
+    }
+
+    /// Waits for the next turn.
+    async fn wait(&self, pause: Duration, release: &mut Option<oneshot::Receiver<Rv>>) -> Event {
+        let woken = async {
+            if self.leading.is_some() {
+                pending::<()>().await;
+            }
+            sleep(WAKE_INTERVAL).await;
+            let (mut in_sync, mut may_begin) =
+                (self.replica.in_sync.clone(), self.replica.may_begin.clone());
+            tokio::select! {
+                biased;
+                () = self.replica.wake.notified() => {}
+                () = changed(&mut in_sync) => {}
+                () = changed(&mut may_begin) => {}
+            }
+        };
+        tokio::select! {
+            biased;
+            version = released(release) => Event::Release(version),
+            () = self.reached() => Event::Timer,
+            () = woken => Event::Woken,
+            () = sleep(pause) => Event::Timer,
+        }
+    }
+
+    /// Waits until the mirror reaches the final version of the last leader.
+    async fn reached(&self) {
+        let seen = self.seen.as_ref().filter(|_| self.retired.is_none());
+        let missing = seen.and_then(|seen| seen.record.final_version);
+        match missing {
+            Some(version) if (self.replica.head)() != version => {
+                while (self.replica.head)() != version {
+                    sleep(HEAD_INTERVAL).await;
+                }
+            }
+            _ => pending().await,
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        if let Some(leading) = &self.leading {
+            return Standing::Leading(leading.leadership.clone());
+        }
+        if !self.has_read {
+            return Standing::Unknown;
+        }
+        let record = self.seen.as_ref().map(|seen| &seen.record);
+        let holder = record.and_then(|record| record.holder.as_ref());
+        let has_expired = self.seen.as_ref().is_some_and(|seen| seen.has_expired);
+        match &self.last {
+            Some(last)
+                if holder == Some(&last.term) && !has_expired && !self.is_own(&last.term) =>
+            {
+                Standing::Following(last.clone())
+            }
+            last => Standing::Vacant {
+                last: last.clone(),
+                final_version: if holder == self.led.as_ref() && holder.is_some() {
+                    self.retired
+                } else {
+                    record.and_then(|record| record.final_version)
+                },
+            },
+        }
+    }
+
+    fn publish(&self, standing: &watch::Sender<Standing>) {
+        let now = self.standing();
+        self.metrics.leader(matches!(now, Standing::Leading(_)));
+        standing.send_if_modified(|before| {
+            let is_new = *before != now;
+            if is_new {
+                if let Standing::Following(leader) = &now {
+                    tracing::info!(term = %leader.term, address = %leader.address, "this replica follows");
+                }
+                *before = now;
+            }
+            is_new
+        });
+    }
+
+    /// Logs a problem, once for as long as it lasts.
+    fn problem(&mut self, what: &'static str, error: String) {
+        let problem = Some((what, error));
+        if self.problem != problem {
+            if let Some((what, error)) = &problem {
+                tracing::warn!(error, "cannot {what} the Lease");
+            }
+            self.problem = problem;
+        }
+    }
+
+    /// Logs the end of a problem.
+    fn no_problem(&mut self, what: &'static str) {
+        if self.problem.take_if(|problem| problem.0 == what).is_some() {
+            tracing::info!("this replica can {what} the Lease again");
+        }
+    }
+}
+
+/// An answer within the limit.
+async fn limited(
+    request: BoxFuture<'_, Result<Lease, LeaseError>>,
+    within: Duration,
+) -> Result<Lease, LeaseError> {
+    let answer = timeout(within, request).await;
+    answer.unwrap_or_else(|_| Err(LeaseError::Other("no answer in time".to_owned())))
+}
+
+/// Waits for a release. It never comes if its sender was dropped.
+async fn released(release: &mut Option<oneshot::Receiver<Rv>>) -> Rv {
+    if let Some(receiver) = release {
+        let version = receiver.await;
+        *release = None;
+        if let Ok(version) = version {
+            return version;
+        }
+    }
+    pending().await
+}
+
+/// Waits for a change. It never comes if the sender was dropped.
+async fn changed<T>(receiver: &mut watch::Receiver<T>) {
+    if receiver.changed().await.is_err() {
+        pending::<()>().await;
+    }
+}
+
+/// The version that the wall clock gives now.
+fn wall() -> Rv {
+    version(clock::now())
+}
+
+/// The version of a time: microseconds since 1970.
+fn version(time: Timestamp) -> Rv {
+    Rv(u64::try_from(time.as_microsecond()).unwrap_or(0))
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,432 @@
+//! Links over HTTPS. Enters: the leader's address. Leaves: requests to it, and its answers.
+//!
+//! The leader is known by a certificate of our Service's name, of the CA by which the
+//! kube-apiserver knows our API. It knows this replica by a token for our own audience, or
+//! by a client certificate. The token for the kube-apiserver is never sent to it: whoever can
+//! edit the Lease could have it sent anywhere.
+
+use super::Leader;
+use super::peer::{self, Answer, Event, Events, Link, LinkError, Links, ObjectPage, PageStart};
+use crate::index::{Key, Rv};
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
+use http::{HeaderName, HeaderValue, Request, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use ifo_api::{LIVE_GROUP, VERSION, live};
+use ifo_client::error::chain;
+use ifo_client::list::{ListError, ListItems, ListPager, ListRequest, ListStart};
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::client::Body;
+use kube::config::AuthInfo;
+use kube::{Api, Client, Config};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio_util::codec::{FramedRead, LinesCodec};
+use tokio_util::io::StreamReader;
+
+/// The longest time to connect.
+const CONNECT: Duration = Duration::from_secs(1);
+
+/// Objects on a page of the list: some 1 MB.
+const PAGE: usize = 500;
+
+/// Bytes of a page that are read. An operation has at most 64 KiB.
+const MAX_PAGE: usize = 64 << 20;
+
+/// Objects on a page once one was too large.
+const SMALL_PAGE: usize = 50;
+
+/// Bytes of the answer to a question that are read: names of rule sets and namespaces.
+const MAX_ANSWER: usize = 4 << 20;
+
+/// Bytes of one event that are read.
+const MAX_EVENT: usize = 1 << 20;
+
+/// By what this replica is known to the others.
+#[derive(Clone, Debug)]
+pub enum PeerCredentials {
+    /// A file with a token whose audience is [`peer::AUDIENCE`]. It is read again as kubelet
+    /// renews it.
+    TokenFile(PathBuf),
+    /// The client certificate of the kubeconfig.
+    ClientCertificate(Box<AuthInfo>),
+}
+
+impl PeerCredentials {
+    /// The token in this file; without one, the client certificate in `config`.
+    pub fn new(token_file: Option<PathBuf>, config: &Config) -> Self {
+        if let Some(file) = token_file {
+            return Self::TokenFile(file);
+        }
+        let known = &config.auth_info;
+        Self::ClientCertificate(Box::new(AuthInfo {
+            client_certificate: known.client_certificate.clone(),
+            client_certificate_data: known.client_certificate_data.clone(),
+            client_key: known.client_key.clone(),
+            client_key_data: known.client_key_data.clone(),
+            ..AuthInfo::default()
+        }))
+    }
+
+    fn auth_info(&self) -> AuthInfo {
+        match self {
+            Self::TokenFile(file) => AuthInfo {
+                token_file: Some(file.display().to_string()),
+                ..AuthInfo::default()
+            },
+            Self::ClientCertificate(known) => (**known).clone(),
+        }
+    }
+}
+
+/// Makes links over HTTPS.
+#[derive(Clone)]
+pub struct HttpLinks {
+    client: Client,
+    api_service: &'static str,
+    server_name: String,
+    credentials: PeerCredentials,
+}
+
+impl HttpLinks {
+    /// `client` reads the `APIService` of this name, which has the CA. `server_name` is the
+    /// name of our Service, for which the leader must have a certificate.
+    pub fn new(
+        client: Client,
+        api_service: &'static str,
+        server_name: String,
+        credentials: PeerCredentials,
+    ) -> Self {
+        Self {
+            client,
+            api_service,
+            server_name,
+            credentials,
+        }
+    }
+
+    /// The CAs by which the kube-apiserver knows our API, as DER.
+    async fn authorities(&self) -> Result<Vec<Vec<u8>>, LinkError> {
+        let api: Api<APIService> = Api::all(self.client.clone());
+        let registered = api.get(self.api_service).await;
+        let registered = registered.map_err(|error| failed(&error))?;
+        let bundle = registered.spec.and_then(|spec| spec.ca_bundle);
+        let bundle = bundle.ok_or_else(|| {
+            LinkError::Failed(format!(
+                "the APIService {} has no caBundle",
+                self.api_service
+            ))
+        })?;
+        let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bundle.0)
+            .map(|certificate| certificate.map(|der| der.to_vec()))
+            .collect();
+        parsed.map_err(|error| LinkError::Failed(format!("the caBundle: {error}")))
+    }
+
+    /// How a server at this address is reached, without credentials.
+    async fn config(&self, address: &str) -> Result<Config, LinkError> {
+        let url = format!("https://{address}");
+        let url = url.parse::<http::Uri>();
+        let url = url.map_err(|_| LinkError::Failed(format!("{address:?} is no address")))?;
+        let mut config = Config::new(url);
+        config.root_cert = Some(self.authorities().await?);
+        config.tls_server_name = Some(self.server_name.clone());
+        config.proxy_url = None;
+        config.connect_timeout = Some(CONNECT);
+        // A watch may be silent for long. Questions have a limit of their own.
+        config.read_timeout = None;
+        config.default_retry = false;
+        Ok(config)
+    }
+
+    async fn link(&self, leader: &Leader) -> Result<Box<dyn Link>, LinkError> {
+        let term = HeaderValue::from_str(leader.term.as_str())
+            .map_err(|_| LinkError::Failed("the term is no header value".to_owned()))?;
+        let mut config = self.config(&leader.address).await?;
+        config.auth_info = self.credentials.auth_info();
+        config.headers = vec![(HeaderName::from_static(peer::TERM_HEADER), term)];
+        let client = Client::try_from(config).map_err(|error| failed(&error))?;
+        Ok(Box::new(Self::through(client)))
+    }
+
+    /// A link to the server of an older release at this address, which knows the replica by
+    /// `credentials`. They are only sent to a server with a certificate for our Service.
+    pub(super) async fn to_predecessor(
+        &self,
+        address: &str,
+        credentials: AuthInfo,
+    ) -> Result<HttpLink, LinkError> {
+        let mut config = self.config(address).await?;
+        config.auth_info = credentials;
+        let client = Client::try_from(config).map_err(|error| failed(&error))?;
+        Ok(Self::through(client))
+    }
+
+    /// A link on which everything goes through `client`.
+    pub(super) fn through(client: Client) -> HttpLink {
+        let path = format!("/apis/{LIVE_GROUP}/{VERSION}/{}", live::PLURAL);
+        HttpLink {
+            pager: ListPager::new(client.clone(), &path, Some(PAGE))
+                .accepting("application/json")
+                .bounded(MAX_PAGE, SMALL_PAGE),
+            client,
+            path,
+        }
+    }
+
+    /// The readiness report of the server at this address.
+    pub(super) async fn readiness(&self, address: &str) -> Result<String, LinkError> {
+        let mut config = self.config(address).await?;
+        config.read_timeout = Some(CONNECT);
+        let client = Client::try_from(config).map_err(|error| failed(&error))?;
+        let request = Request::get("/readyz?verbose").body(Body::empty());
+        let request = request.map_err(|error| failed(&error))?;
+        let answer = client.send(request).await.map_err(|error| failed(&error))?;
+        // The report is the same whether or not the server is ready.
+        let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
+        let body = body.map_err(|error| LinkError::Failed(chain(&*error)))?;
+        Ok(String::from_utf8_lossy(&body.to_bytes()).into_owned())
+    }
+}
+
+impl Links for HttpLinks {
+    fn connect<'a>(
+        &'a self,
+        leader: &'a Leader,
+    ) -> BoxFuture<'a, Result<Box<dyn Link>, LinkError>> {
+        self.link(leader).boxed()
+    }
+}
+
+/// A link over HTTPS.
+pub(super) struct HttpLink {
+    client: Client,
+    pager: ListPager,
+    path: String,
+}
+
+impl HttpLink {
+    /// The body of a successful answer.
+    async fn get(&self, uri: String) -> Result<Body, LinkError> {
+        let request = Request::get(uri).body(Body::empty());
+        let request = request.map_err(|error| failed(&error))?;
+        let answer = self.client.send(request).await;
+        let answer = answer.map_err(|error| failed(&error))?;
+        if answer.status().is_success() {
+            Ok(answer.into_body())
+        } else {
+            Err(refused(answer.status()))
+        }
+    }
+
+    async fn answer(&self) -> Result<Answer, LinkError> {
+        let body = self.get(peer::PATH.to_owned()).await?;
+        let body = Limited::new(body, MAX_ANSWER).collect().await;
+        let body = body.map_err(|error| LinkError::Failed(chain(&*error)))?;
+        serde_json::from_slice(&body.to_bytes()).map_err(|error| failed(&error))
+    }
+
+    async fn objects(&self, start: PageStart) -> Result<ObjectPage, LinkError> {
+        let version;
+        let start = match &start {
+            PageStart::Exact(rv) => {
+                version = rv.to_string();
+                ListStart::Exact(&version)
+            }
+            PageStart::Latest => ListStart::First,
+            PageStart::Continue(token) => ListStart::Continue(token),
+        };
+        let request = ListRequest {
+            start,
+            ..ListRequest::default()
+        };
+        let page = loop {
+            match self.pager.page(request).await {
+                Ok(page) => break page,
+                Err(ListError::TooLarge {
+                    is_reduced: true, ..
+                }) => {}
+                Err(ListError::Refused(answer)) => return Err(refused(answer.status())),
+                Err(error) => return Err(failed(&error)),
+            }
+        };
+        let list = ListItems::<&RawValue>::read(&page.body).map_err(|error| failed(&error))?;
+        let version = list.version.and_then(|text| text.parse().ok());
+        let rv = version.ok_or_else(|| broken("the list has no version"))?;
+        let objects = list.items.into_iter().map(object);
+        Ok(ObjectPage {
+            rv: Rv(rv),
+            objects: objects.collect::<Result<_, _>>()?,
+            next: list.next,
+        })
+    }
+
+    async fn events(&self, after: Rv) -> Result<Events, LinkError> {
+        let uri = format!(
+            "{}?watch=1&allowWatchBookmarks=true&resourceVersion={after}",
+            self.path
+        );
+        let body = self.get(uri).await?;
+        let bytes = body.into_data_stream().map_err(std::io::Error::other);
+        let lines = FramedRead::new(
+            StreamReader::new(bytes),
+            LinesCodec::new_with_max_length(MAX_EVENT),
+        );
+        let events = lines.map(|line| event(&line.map_err(|error| failed(&error))?));
+        Ok(events.boxed())
+    }
+}
+
+impl Link for HttpLink {
+    fn ask(&self) -> BoxFuture<'_, Result<Answer, LinkError>> {
+        self.answer().boxed()
+    }
+
+    fn page(&self, start: PageStart) -> BoxFuture<'_, Result<ObjectPage, LinkError>> {
+        self.objects(start).boxed()
+    }
+
+    fn watch(&self, after: Rv) -> BoxFuture<'_, Result<Events, LinkError>> {
+        self.events(after).boxed()
+    }
+}
+
+fn failed(error: &(dyn std::error::Error + 'static)) -> LinkError {
+    LinkError::Failed(chain(error))
+}
+
+fn broken(reason: &str) -> LinkError {
+    LinkError::Failed(reason.to_owned())
+}
+
+fn refused(status: StatusCode) -> LinkError {
+    match status {
+        StatusCode::GONE => LinkError::Gone,
+        StatusCode::MISDIRECTED_REQUEST => LinkError::AnotherTerm,
+        status => LinkError::Refused(status.to_string()),
+    }
+}
+
+#[derive(Deserialize)]
+struct Object<'a> {
+    #[serde(borrow)]
+    metadata: Metadata<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata<'a> {
+    #[serde(borrow, default)]
+    name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    namespace: Cow<'a, str>,
+    #[serde(borrow)]
+    resource_version: Cow<'a, str>,
+}
+
+impl Metadata<'_> {
+    fn key(&self) -> Key {
+        Key::new(&*self.namespace, &*self.name)
+    }
+
+    fn rv(&self) -> Result<Rv, LinkError> {
+        let parsed = self.resource_version.parse();
+        parsed
+            .map(Rv)
+            .map_err(|_| broken("an object has no version"))
+    }
+}
+
+fn metadata(json: &RawValue) -> Result<Metadata<'_>, LinkError> {
+    let object: Object<'_> = serde_json::from_str(json.get()).map_err(|error| failed(&error))?;
+    Ok(object.metadata)
+}
+
+fn object(json: &RawValue) -> Result<(Key, Rv, Vec<u8>), LinkError> {
+    let metadata = metadata(json)?;
+    Ok((metadata.key(), metadata.rv()?, json.get().into()))
+}
+
+/// The change in one line of a watch.
+fn event(line: &str) -> Result<Event, LinkError> {
+    #[derive(Deserialize)]
+    struct Line<'a> {
+        #[serde(borrow, rename = "type")]
+        kind: Cow<'a, str>,
+        #[serde(borrow)]
+        object: &'a RawValue,
+    }
+    #[derive(Deserialize)]
+    struct Status {
+        code: u16,
+    }
+    let line: Line<'_> = serde_json::from_str(line).map_err(|error| failed(&error))?;
+    if line.kind == "ERROR" {
+        let status: Status =
+            serde_json::from_str(line.object.get()).map_err(|error| failed(&error))?;
+        let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        return Err(refused(code));
+    }
+    let metadata = metadata(line.object)?;
+    let rv = metadata.rv()?;
+    match &*line.kind {
+        "ADDED" | "MODIFIED" => Ok(Event::Put {
+            rv,
+            key: metadata.key(),
+            json: line.object.get().into(),
+        }),
+        "DELETED" => Ok(Event::Delete {
+            rv,
+            key: metadata.key(),
+        }),
+        "BOOKMARK" => Ok(Event::Bookmark(rv)),
+        other => Err(LinkError::Failed(format!("{other:?} is no event"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_keep_the_bytes_of_the_leader() {
+        let object = r#"{"spec":{"new": 1.50},"metadata":{"name":"a","namespace":"n","resourceVersion":"7"}}"#;
+        let line = |kind: &str| format!(r#"{{"type":"{kind}","object":{object}}}"#);
+        let put = Event::Put {
+            rv: Rv(7),
+            key: Key::new("n", "a"),
+            json: object.into(),
+        };
+        assert_eq!(event(&line("ADDED")), Ok(put.clone()));
+        assert_eq!(event(&line("MODIFIED")), Ok(put));
+        let delete = Event::Delete {
+            rv: Rv(7),
+            key: Key::new("n", "a"),
+        };
+        assert_eq!(event(&line("DELETED")), Ok(delete));
+        let bookmark =
+            r#"{"type":"BOOKMARK","object":{"kind":"X","metadata":{"resourceVersion":"9"}}}"#;
+        assert_eq!(event(bookmark), Ok(Event::Bookmark(Rv(9))));
+    }
+
+    #[test]
+    fn an_error_in_the_stream_ends_it() {
+        let error = |code: u16| format!(r#"{{"type":"ERROR","object":{{"code":{code}}}}}"#);
+        assert_eq!(event(&error(410)), Err(LinkError::Gone));
+        assert_eq!(event(&error(421)), Err(LinkError::AnotherTerm));
+        assert!(matches!(event(&error(500)), Err(LinkError::Refused(_))));
+        for broken in [
+            "",
+            "{}",
+            r#"{"type":"ADDED","object":{"metadata":{}}}"#,
+            &error(0),
+        ] {
+            assert!(event(broken).is_err(), "{broken}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The Lease object in the cluster.
+
+use super::record::{LONGEST, SHORTEST};
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, TryFutureExt as _};
+use ifo_client::error::chain;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::PostParams;
+use kube::core::response::reason;
+use kube::{Api, Client};
+use std::time::Duration;
+
+/// The periods of the election. Their meaning is that of the flags of Kubernetes' own
+/// components.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// `--leader-elect-lease-duration`: a replica takes over a Lease that has not changed
+    /// for this long.
+    pub lease_duration: Duration,
+    /// `--leader-elect-renew-deadline`: the leader stops leading when it has not renewed
+    /// the Lease for this long.
+    pub renew_deadline: Duration,
+    /// `--leader-elect-retry-period`: the time between two renewals, and between two reads
+    /// of the Lease by a follower.
+    pub retry_period: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            lease_duration: Duration::from_secs(8),
+            renew_deadline: Duration::from_secs(5),
+            retry_period: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Timing {
+    /// Checks the periods against each other, as Kubernetes' own components do.
+    pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
+        let (duration, deadline, retry) = (
+            "--leader-elect-lease-duration",
+            "--leader-elect-renew-deadline",
+            "--leader-elect-retry-period",
+        );
+        if self.retry_period.is_zero() {
+            return Err((retry, "expected a duration above zero"));
+        }
+        // Of the retry period, client-go uses up to 1.2 times.
+        if self.renew_deadline <= self.retry_period.mul_f64(1.2) {
+            return Err((deadline, "expected more than 1.2 times the retry period"));
+        }
+        if self.lease_duration <= self.renew_deadline {
+            return Err((duration, "expected more than the renew deadline"));
+        }
+        if !(SHORTEST..=LONGEST).contains(&self.lease_duration) {
+            return Err((duration, "expected a duration from 1s to 1m"));
+        }
+        Ok(())
+    }
+}
+
+/// Why a request for the Lease failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LeaseError {
+    /// The Lease has changed since it was read. The write had no effect.
+    #[error("the Lease has changed")]
+    Conflict,
+    /// The Lease does not exist.
+    #[error("the Lease does not exist")]
+    NotFound,
+    /// The Lease exists already. The write had no effect.
+    #[error("the Lease exists already")]
+    Exists,
+    /// There is no usable answer. A write may have had its effect.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Where the Lease of the replicas is stored.
+pub trait LeaseStore: Send + Sync + 'static {
+    /// Reads the Lease.
+    fn get(&self) -> BoxFuture<'_, Result<Lease, LeaseError>>;
+
+    /// Creates the Lease. Answers with the stored object.
+    fn create<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<Lease, LeaseError>>;
+
+    /// Replaces the Lease, if its uid and its resourceVersion still are those of `lease`.
+    /// Answers with the stored object.
+    fn update<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<Lease, LeaseError>>;
+}
+
+/// The Lease in a cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterLeases {
+    api: Api<Lease>,
+    name: String,
+}
+
+impl ClusterLeases {
+    /// The Lease `name` in `namespace`. The client must not retry requests by itself,
+    /// because the election does.
+    pub fn new(client: Client, namespace: &str, name: &str) -> Self {
+        Self {
+            api: Api::namespaced(client, namespace),
+            name: name.to_owned(),
+        }
+    }
+}
+
+impl LeaseStore for ClusterLeases {
+    fn get(&self) -> BoxFuture<'_, Result<Lease, LeaseError>> {
+        self.api.get(&self.name).map_err(LeaseError::from).boxed()
+    }
+
+    fn create<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<Lease, LeaseError>> {
+        async {
+            let mut lease = lease.clone();
+            lease.metadata.name = Some(self.name.clone());
+            Ok(self.api.create(&PostParams::default(), &lease).await?)
+        }
+        .boxed()
+    }
+
+    fn update<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<Lease, LeaseError>> {
+        async {
+            let params = PostParams::default();
+            Ok(self.api.replace(&self.name, &params, lease).await?)
+        }
+        .boxed()
+    }
+}
+
+impl From<kube::Error> for LeaseError {
+    fn from(error: kube::Error) -> Self {
+        match &error {
+            kube::Error::Api(status) if status.reason == reason::ALREADY_EXISTS => Self::Exists,
+            kube::Error::Api(status) if status.code == 409 => Self::Conflict,
+            kube::Error::Api(status) if status.code == 404 => Self::NotFound,
+            _ => Self::Other(chain(&error)),
+        }
+    }
+}

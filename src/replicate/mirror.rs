@@ -1,0 +1,225 @@
+//! A follower's copy of the leader's index. Enters: the leader's list and watch. Leaves: the
+//! same objects at the same versions in this replica's index, with the same ring of changes.
+//!
+//! The copy keeps the bytes of the objects as they are, so replicas of neighbouring releases
+//! can mirror each other. If the leader does not know the version of the copy, the copy is
+//! read anew: nothing that only a lost leader knew survives in it.
+
+use super::peer::{Event, Events, Link, LinkError, Links, ObjectPage, PageStart};
+use super::view::Contact;
+use super::{Leader, Term};
+use crate::index::{Error, Rv, Stamp, Write, Writer};
+use futures::StreamExt as _;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+
+/// The pause before the leader is contacted again after a failure.
+const RETRY: Duration = Duration::from_millis(200);
+
+impl From<Error> for Interruption {
+    fn from(error: Error) -> Self {
+        Self::Diverged(error.to_string())
+    }
+}
+
+/// Keeps this replica's index equal to the leader's.
+pub struct Mirror {
+    links: Arc<dyn Links>,
+    begin: Begin,
+    in_sync: watch::Sender<Option<Term>>,
+    wake: Arc<Notify>,
+    contact: Contact,
+}
+
+/// How a copy begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Begin {
+    /// With the changes after the version of this replica's index.
+    Resume,
+    /// With the state at the oldest version that the leader remembers.
+    Oldest,
+    /// With the newest state.
+    Latest,
+}
+
+/// Why a copy is not continued.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Interruption {
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error("a change of the leader does not fit to the mirror: {0}")]
+    Diverged(String),
+    #[error("the leader does not answer")]
+    Silent,
+}
+
+impl Mirror {
+    /// `in_sync` is set to the leader's term once the copy has reached the leader's head.
+    /// `wake` is notified when the stream from the leader ends, since its term may be over.
+    pub fn new(
+        links: Arc<dyn Links>,
+        in_sync: watch::Sender<Option<Term>>,
+        wake: Arc<Notify>,
+        contact: Contact,
+    ) -> Self {
+        Self {
+            links,
+            begin: Begin::Resume,
+            in_sync,
+            wake,
+            contact,
+        }
+    }
+
+    /// Follows `leader` until the future is dropped, which may be at any time: the index is
+    /// the leader's at some version then. Never ends by itself.
+    pub async fn follow(&mut self, writer: &mut Writer, leader: &Leader) {
+        let mut told = String::new();
+        self.contact.begin();
+        loop {
+            let ended = self.copy(writer, leader).await;
+            self.wake.notify_one();
+            // Each reason is logged once, not at every attempt.
+            let reason = ended.to_string();
+            if reason != told {
+                tracing::info!(leader = leader.address, term = %leader.term, reason,
+                    "the mirror of the leader is interrupted");
+                told = reason;
+            }
+            self.contact.without_link(tokio::time::sleep(RETRY)).await;
+        }
+    }
+
+    /// Copies until something fails.
+    async fn copy(&mut self, writer: &mut Writer, leader: &Leader) -> Interruption {
+        let connecting = self.links.connect(leader);
+        let link = match self.contact.without_link(connecting).await {
+            Ok(link) => link,
+            Err(error) => return error.into(),
+        };
+        let link = &*link;
+        let first = match self.contact.first_answer(link, &leader.term).await {
+            Ok(answer) => answer,
+            Err(error) => return error.into(),
+        };
+        let reader = self.contact.reader.clone();
+        let (in_sync, begin) = (&self.in_sync, &mut self.begin);
+        let (known, mut is_known) = watch::channel(false);
+        let synced = async {
+            // A version that only this replica has may be above the leader's head.
+            let _ = is_known.wait_for(|is_known| *is_known).await;
+            // A stream that brings no more ends, and this with it.
+            while !reader.reached(first.head, Duration::from_mins(1)).await {}
+            in_sync.send_replace(Some(leader.term.clone()));
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            ended = stream(writer, link, first.oldest, begin, &known) => ended,
+            () = self.contact.questions(link, &leader.term) => Interruption::Silent,
+            () = synced => Interruption::Silent,
+        }
+    }
+}
+
+/// Reads the state if need be, and then applies every change. `known` is set once the leader
+/// has confirmed that it knows the version of the copy.
+async fn stream(
+    writer: &mut Writer,
+    link: &dyn Link,
+    oldest: Rv,
+    begin: &mut Begin,
+    known: &watch::Sender<bool>,
+) -> Interruption {
+    let from = *begin;
+    let copied = async {
+        match from {
+            // An index that was never filled has version 0, which no leader issues.
+            Begin::Resume if writer.head() > Rv(0) => {}
+            // So that this replica can serve the same past as the leader.
+            Begin::Resume | Begin::Oldest => load(writer, link, PageStart::Exact(oldest)).await?,
+            Begin::Latest => load(writer, link, PageStart::Latest).await?,
+        }
+        // What is there now is a state of the leader.
+        *begin = Begin::Resume;
+        let events = link.watch(writer.head()).await?;
+        apply(writer, events, known).await
+    };
+    let interruption = match copied.await {
+        Ok(()) => LinkError::Failed("the leader ended the stream".to_owned()).into(),
+        Err(interruption) => interruption,
+    };
+    match (&interruption, from) {
+        (Interruption::Link(LinkError::Gone), Begin::Resume) | (Interruption::Diverged(_), _) => {
+            *begin = Begin::Oldest;
+        }
+        // The leader drops its oldest changes right now. The newest ones stay for a while.
+        (Interruption::Link(LinkError::Gone), _) => *begin = Begin::Latest,
+        _ => {}
+    }
+    interruption
+}
+
+/// Replaces the index by the state of the leader at one version.
+async fn load(writer: &mut Writer, link: &dyn Link, start: PageStart) -> Result<(), Interruption> {
+    let page = link.page(start).await?;
+    fill(writer, link, page).await
+}
+
+/// Replaces the index by the newest state, if that is not what it has.
+pub(super) async fn load_newest(writer: &mut Writer, link: &dyn Link) -> Result<(), Interruption> {
+    let page = link.page(PageStart::Latest).await?;
+    if page.rv > writer.head() {
+        fill(writer, link, page).await?;
+    }
+    Ok(())
+}
+
+/// Replaces the index by the state that begins with this page.
+async fn fill(
+    writer: &mut Writer,
+    link: &dyn Link,
+    mut page: ObjectPage,
+) -> Result<(), Interruption> {
+    let mut replacement = writer.replacement(page.rv);
+    loop {
+        for (key, rv, json) in page.objects {
+            replacement.add(key, rv, &json)?;
+        }
+        match page.next {
+            Some(token) => page = link.page(PageStart::Continue(token)).await?,
+            None => break,
+        }
+    }
+    writer.replace(replacement);
+    Ok(())
+}
+
+/// Applies changes until the stream ends.
+async fn apply(
+    writer: &mut Writer,
+    mut events: Events,
+    known: &watch::Sender<bool>,
+) -> Result<(), Interruption> {
+    while let Some(event) = events.next().await {
+        let event = event?;
+        known.send_replace(true);
+        match event {
+            Event::Put { rv, key, json } => {
+                writer.commit(vec![Write::Put { key, json }], Stamp::Exact(rv))?;
+            }
+            Event::Delete { rv, key } => {
+                if writer.get(&key).is_none() {
+                    return Err(Interruption::Diverged(format!("{key} is not there")));
+                }
+                writer.commit(vec![Write::Delete { key }], Stamp::Exact(rv))?;
+            }
+            // The first one, and those of each minute, bring no new version; that of a new
+            // term does.
+            Event::Bookmark(rv) if rv > writer.head() => writer.mark(rv)?,
+            Event::Bookmark(_) => {}
+        }
+    }
+    Ok(())
+}

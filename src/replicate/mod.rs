@@ -1,0 +1,35 @@
+//! Several replicas: one leads, the others mirror its index. Enters: the Lease of the
+//! replicas, and the leader's list and watch. Leaves: the [`Standing`] of this replica, the
+//! versions that it may issue, and on a follower the leader's objects in its own index.
+//!
+//! At most one replica leads. The leader detects operations and numbers the changes. A
+//! clock alone cannot guarantee that, because a process can be paused between a check and
+//! the action after it. So the leader also reserves the versions that it issues: see
+//! [`Leadership::reserved`].
+
+mod covered;
+mod election;
+mod http;
+mod leadership;
+mod lease;
+mod mirror;
+pub mod peer;
+mod predecessor;
+mod record;
+mod replica;
+mod view;
+
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
+
+pub use covered::Covered;
+pub use election::{Election, Replica};
+pub use http::{HttpLinks, PeerCredentials};
+pub use leadership::{Leader, Leadership, Standing, Term};
+pub use lease::{ClusterLeases, LeaseError, LeaseStore, Timing};
+pub use mirror::Mirror;
+pub use predecessor::{Predecessor, Succession};
+pub use replica::{Pipeline, ReplicaTask};
+pub use view::{Contact, View, view};

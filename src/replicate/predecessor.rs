@@ -1,0 +1,268 @@
+//! The upgrade from a release that ran as one process, without a Lease. Enters: what that
+//! server lists, and the endpoints of our Service. Leaves: its operations in this replica's
+//! index, and the moment at which it is gone.
+//!
+//! As long as it runs, no replica leads, or there would be two writers. It is recognized by
+//! its readiness report, which does not have the check `replica`.
+
+use super::http::HttpLinks;
+use crate::index::{Rv, Writer};
+use ifo_client::error::chain;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::ListParams;
+use kube::config::AuthInfo;
+use kube::{Api, Client};
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// How often it is looked at.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// How long the operations of a server that does not answer are waited for, before this
+/// replica is ready without them.
+const LOAD: Duration = Duration::from_secs(5);
+
+/// How long a server that is told to end, and does not answer, is taken for running. It
+/// closes its listener up to 10 s before it has written its last custom resource.
+const ENDING: Duration = Duration::from_mins(1);
+
+/// Name of the port in our Service.
+const PORT: &str = "https";
+
+/// Whether the operations of a server of a release without a Lease are here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Succession {
+    /// That is not known yet.
+    #[default]
+    Pending,
+    /// There is no such server, or it does not answer.
+    Nothing,
+    /// They are in the index, and are served from there.
+    Loaded,
+}
+
+/// A server of a release without a Lease, if there is one.
+pub struct Predecessor {
+    /// Reaches the kube-apiserver, and tries nothing again by itself.
+    client: Client,
+    links: HttpLinks,
+    /// By which the kube-apiserver knows this replica. The server of the older release knows
+    /// no other credentials.
+    credentials: AuthInfo,
+    namespace: String,
+    service: String,
+    own: String,
+    succession: watch::Sender<Succession>,
+    /// Whether it is gone.
+    may_begin: watch::Sender<bool>,
+    since: Instant,
+    /// Since when endpoints that are told to end do not answer.
+    silent: HashMap<SocketAddr, Instant>,
+}
+
+impl Predecessor {
+    /// One behind the Service `service` of `namespace`. `own` is the address of this replica.
+    pub fn new(
+        client: Client,
+        links: HttpLinks,
+        credentials: AuthInfo,
+        (namespace, service): (&str, &str),
+        own: String,
+        succession: watch::Sender<Succession>,
+        may_begin: watch::Sender<bool>,
+    ) -> Self {
+        Self {
+            client,
+            links,
+            credentials,
+            namespace: namespace.to_owned(),
+            service: service.to_owned(),
+            own,
+            succession,
+            may_begin,
+            since: Instant::now(),
+            silent: HashMap::new(),
+        }
+    }
+
+    /// Takes over its operations as long as it is there. Never ends.
+    pub async fn follow(&mut self, writer: &mut Writer) {
+        loop {
+            let found = self.find().await;
+            let loading = tokio::time::timeout(LOAD, self.load(writer, found));
+            let is_loaded = loading.await.unwrap_or(false);
+            let is_late = self.since.elapsed() > LOAD;
+            let is_gone = found == Found::Nothing;
+            if is_loaded {
+                self.succession.send_replace(Succession::Loaded);
+            } else if is_late || is_gone {
+                self.succession.send_if_modified(|succession| {
+                    let is_pending = *succession == Succession::Pending;
+                    if is_pending {
+                        *succession = Succession::Nothing;
+                    }
+                    is_pending
+                });
+            }
+            if is_gone {
+                self.may_begin.send_replace(true);
+            }
+            tokio::time::sleep(EVERY).await;
+        }
+    }
+
+    /// Reads what it lists now, if that is newer. False if there is nothing to read.
+    ///
+    /// The server is asked at its own address. The kube-apiserver may be connected to a new
+    /// replica, which has copies only, or even to this one. So it is asked only if the server
+    /// does not answer: another replica may have copied the operations before.
+    async fn load(&self, writer: &mut Writer, found: Found) -> bool {
+        let loading = async {
+            let link = match found {
+                Found::At(address) => {
+                    let credentials = self.credentials.clone();
+                    let address = address.to_string();
+                    self.links.to_predecessor(&address, credentials).await?
+                }
+                Found::Silent | Found::Nothing => HttpLinks::through(self.client.clone()),
+            };
+            super::mirror::load_newest(writer, &link).await
+        };
+        match loading.await {
+            Ok(()) => writer.head() > Rv(0),
+            Err(error) => {
+                tracing::debug!(%error, "no operations to take over");
+                false
+            }
+        }
+    }
+
+    /// Looks for a server of such a release behind our Service.
+    async fn find(&mut self) -> Found {
+        let slices: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &self.namespace);
+        let of_service = format!("kubernetes.io/service-name={}", self.service);
+        let slices = slices
+            .list(&ListParams::default().labels(&of_service))
+            .await;
+        let slices = match slices {
+            Ok(slices) => slices.items,
+            Err(error) => {
+                tracing::warn!(
+                    error = chain(&error),
+                    "the endpoints of the Service cannot be read, \
+                    so nobody knows whether a server of an older release still runs"
+                );
+                return Found::Silent;
+            }
+        };
+        let mut found = Found::Nothing;
+        for endpoint in endpoints(&slices) {
+            if endpoint.address.to_string() == self.own {
+                continue;
+            }
+            match self.probe(endpoint).await {
+                Found::Nothing => {}
+                Found::Silent => found = Found::Silent,
+                Found::At(address) => return Found::At(address),
+            }
+        }
+        found
+    }
+
+    async fn probe(&mut self, endpoint: Endpoint) -> Found {
+        match self.links.readiness(&endpoint.address.to_string()).await {
+            Ok(report) => {
+                if report.contains("]replica ") {
+                    return Found::Nothing;
+                }
+                tracing::info!(address = %endpoint.address, "a server of a release without a \
+                    Lease still runs: no replica leads before it is gone");
+                Found::At(endpoint.address)
+            }
+            Err(error) => {
+                let since = *self
+                    .silent
+                    .entry(endpoint.address)
+                    .or_insert_with(Instant::now);
+                tracing::debug!(address = %endpoint.address, %error, "an endpoint does not answer");
+                if endpoint.is_ending && since.elapsed() < ENDING {
+                    Found::Silent
+                } else {
+                    Found::Nothing
+                }
+            }
+        }
+    }
+}
+
+/// A server of a release without a Lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// There is none.
+    Nothing,
+    /// There may be one that does not answer.
+    Silent,
+    /// It answers at this address.
+    At(SocketAddr),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Endpoint {
+    address: SocketAddr,
+    is_ending: bool,
+}
+
+fn endpoints(slices: &[EndpointSlice]) -> Vec<Endpoint> {
+    let mut found = Vec::new();
+    for slice in slices {
+        let mut ports = slice.ports.iter().flatten();
+        let port = ports.find(|port| port.name.as_deref() == Some(PORT));
+        let port = port.and_then(|port| u16::try_from(port.port?).ok());
+        let Some(port) = port else { continue };
+        for endpoint in &slice.endpoints {
+            let address = endpoint.addresses.first();
+            let address = address.and_then(|text| text.parse::<IpAddr>().ok());
+            let conditions = endpoint.conditions.clone().unwrap_or_default();
+            found.extend(address.map(|address| Endpoint {
+                address: SocketAddr::new(address, port),
+                is_ending: conditions.terminating.unwrap_or(false),
+            }));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn endpoints_are_those_of_our_port() {
+        let slice = |port: &str| {
+            let slice = json!({
+                "metadata": {"name": "s"}, "addressType": "IPv4",
+                "ports": [{"name": "metrics", "port": 1}, {"name": port, "port": 8443}],
+                "endpoints": [
+                    {"addresses": ["10.0.0.1"]},
+                    {"addresses": ["fd00::9"], "conditions": {"ready": false, "terminating": true}},
+                    {"addresses": ["no address"]},
+                ],
+            });
+            serde_json::from_value(slice).unwrap()
+        };
+        let found = endpoints(&[slice("https"), slice("other")]);
+        let found: Vec<_> = found
+            .iter()
+            .map(|it| (it.address.to_string(), it.is_ending))
+            .collect();
+        let want = [("10.0.0.1:8443", false), ("[fd00::9]:8443", true)];
+        assert_eq!(
+            found,
+            want.map(|(address, ending)| (address.to_owned(), ending))
+        );
+    }
+}

@@ -1,0 +1,158 @@
+//! The contents of the Lease: what the replicas read in it, and what they write to it.
+
+use super::{Leader, Term};
+use crate::clock;
+use crate::index::Rv;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// `HOST:PORT` of the holder. It stays after a release, for the replicas that still mirror.
+const ADDRESS: &str = "ifo.kubevirt.io/leader-address";
+/// The highest version that the holder may issue.
+const RESERVED: &str = "ifo.kubevirt.io/reserved-version";
+/// The last version of the holder that released the Lease.
+const FINAL: &str = "ifo.kubevirt.io/final-version";
+/// The last holder, while the Lease has no holder.
+const LAST: &str = "ifo.kubevirt.io/last-holder";
+
+/// Whether another replica mirrors the holder, and so has its changes.
+const MIRRORED: &str = "ifo.kubevirt.io/mirrored";
+
+/// Lease durations outside these bounds are typing errors. Without the bounds, a duration
+/// of a year would keep the replicas without a leader for a year.
+pub(super) const SHORTEST: Duration = Duration::from_secs(1);
+pub(super) const LONGEST: Duration = Duration::from_mins(1);
+
+/// What the replicas read in the Lease. Two records of one Lease differ if its holder has
+/// renewed it in between. Edits of other fields of the Lease make no difference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LeaseRecord {
+    /// Differs if the Lease was deleted and created again.
+    uid: Option<String>,
+    /// Differs with each renewal.
+    renewed: Option<Timestamp>,
+    /// The term that holds the Lease.
+    pub holder: Option<Term>,
+    /// The leader whose term this is, or was the last.
+    pub last: Option<Leader>,
+    /// How long the Lease is valid without a renewal.
+    pub duration: Duration,
+    /// How often it changed hands.
+    pub transitions: i32,
+    /// The highest version that the holder may issue.
+    pub reserved: Option<Rv>,
+    /// The last version of the holder that released the Lease. None while it is held.
+    pub final_version: Option<Rv>,
+    /// Whether another replica has the changes of the last leader.
+    pub is_mirrored: bool,
+    /// Annotations whose values are not usable.
+    pub unusable: Vec<&'static str>,
+}
+
+impl LeaseRecord {
+    /// Reads a Lease that anybody may have edited.
+    pub fn read(lease: &Lease) -> Self {
+        let empty = (LeaseSpec::default(), BTreeMap::new());
+        let spec = lease.spec.as_ref().unwrap_or(&empty.0);
+        let annotations = lease.metadata.annotations.as_ref().unwrap_or(&empty.1);
+        let mut unusable = Vec::new();
+        let mut version = |name: &'static str| {
+            let version = annotations.get(name)?.parse().map(Rv);
+            version.map_err(|_| unusable.push(name)).ok()
+        };
+        let (reserved, released) = (version(RESERVED), version(FINAL));
+        let term = |name: &String| Some(Term::new(name)).filter(|_| !name.is_empty());
+        let holder = spec.holder_identity.as_ref().and_then(term);
+        let last = holder
+            .clone()
+            .or_else(|| annotations.get(LAST).and_then(term));
+        let address = annotations.get(ADDRESS).cloned().unwrap_or_default();
+        let is_address = |it: &str| {
+            let parts = it.rsplit_once(':');
+            parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+        };
+        let address = if is_address(&address) {
+            address
+        } else {
+            if last.is_some() {
+                unusable.push(ADDRESS);
+            }
+            String::new()
+        };
+        let seconds = spec.lease_duration_seconds.map(u64::try_from);
+        let duration = seconds.and_then(Result::ok).map(Duration::from_secs);
+        Self {
+            uid: lease.metadata.uid.clone(),
+            renewed: spec.renew_time.as_ref().map(|time| time.0),
+            final_version: released.filter(|_| holder.is_none()),
+            holder,
+            last: last.map(|term| Leader { term, address }),
+            duration: duration.unwrap_or(SHORTEST).clamp(SHORTEST, LONGEST),
+            transitions: spec.lease_transitions.unwrap_or(0),
+            reserved,
+            is_mirrored: annotations.get(MIRRORED).is_some_and(|it| it == "true"),
+            unusable,
+        }
+    }
+}
+
+/// What a replica writes to the Lease, with each acquisition, renewal and release.
+#[derive(Clone, Debug)]
+pub(super) struct LeaseContents<'a> {
+    /// The holder, or the last holder of a Lease without a holder.
+    pub leader: Option<&'a Leader>,
+    /// Whether the leader holds the Lease.
+    pub is_held: bool,
+    /// The highest version that the holder may issue.
+    pub reserved: Option<Rv>,
+    /// The last version of the holder, at a release.
+    pub final_version: Option<Rv>,
+    /// Whether another replica mirrors the holder.
+    pub is_mirrored: bool,
+    /// How long the Lease is valid without a renewal.
+    pub duration: Duration,
+    /// When the holder acquired it.
+    pub acquired: Option<Timestamp>,
+    /// How often it changed hands.
+    pub transitions: i32,
+}
+
+impl LeaseContents<'_> {
+    /// The Lease with these contents. Everything else in it stays as it is.
+    pub fn write(&self, mut lease: Lease) -> Lease {
+        let spec = lease.spec.get_or_insert_default();
+        // The other replicas recognize a renewal by its time, so the time must change even
+        // if the clock was set back.
+        let micros = clock::now().as_microsecond();
+        let before = spec.renew_time.as_ref().map(|time| time.0.as_microsecond());
+        let micros = micros + i64::from(before == Some(micros));
+        let now = Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX);
+        let name = |leader: &Leader| leader.term.as_str().to_owned();
+        spec.holder_identity = self.leader.filter(|_| self.is_held).map(name);
+        // Whole seconds: rounded up, because a Lease must not expire too early.
+        let seconds = self.duration.as_millis().div_ceil(1000);
+        spec.lease_duration_seconds = Some(i32::try_from(seconds).unwrap_or(i32::MAX));
+        spec.renew_time = self.leader.map(|_| MicroTime(now));
+        spec.acquire_time = self.acquired.map(MicroTime);
+        spec.lease_transitions = Some(self.transitions);
+
+        let annotations = lease.metadata.annotations.get_or_insert_default();
+        let values = [
+            (ADDRESS, self.leader.map(|leader| leader.address.clone())),
+            (RESERVED, self.reserved.map(|rv| rv.to_string())),
+            (FINAL, self.final_version.map(|rv| rv.to_string())),
+            (MIRRORED, self.is_mirrored.then(|| "true".to_owned())),
+            (LAST, self.leader.filter(|_| !self.is_held).map(name)),
+        ];
+        for (key, value) in values {
+            match value {
+                Some(value) => annotations.insert(key.to_owned(), value),
+                None => annotations.remove(key),
+            };
+        }
+        lease
+    }
+}

@@ -1,0 +1,191 @@
+//! What a replica does, by its standing: it follows the leader, or it leads. Enters: the
+//! standing, and the pipeline that detects operations. Leaves: an index that is written by the
+//! mirror or by the pipeline, and never by both.
+//!
+//! A server without an election leads from its start to its end.
+
+use super::{Leader, Leadership, Mirror, Predecessor, Standing, View};
+use crate::index::{Reader, Rv, Writer};
+use futures::future::BoxFuture;
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+/// How long a leader that hands over waits until the Lease is released. The heir does not
+/// wait longer than this for a leader that does not manage to.
+const RELEASE: Duration = Duration::from_secs(3);
+
+/// How a leader detects operations and writes them, anew for each term.
+pub trait Pipeline: Send {
+    /// Detects operations and writes them to the index until the leadership is lost. It may
+    /// be dropped at any time. If a task ends that never should, the result is its name.
+    fn run<'a>(
+        &'a mut self,
+        writer: &'a mut Writer,
+        leadership: &'a Leadership,
+    ) -> BoxFuture<'a, Option<&'static str>>;
+
+    /// Ends the term. Nothing of it goes on afterwards. If it ends in order, writes to the
+    /// kube-apiserver that were sent may finish.
+    fn end(&mut self, in_order: bool) -> BoxFuture<'_, ()>;
+}
+
+/// The parts of a replica that outlive its terms.
+pub struct ReplicaTask<P> {
+    /// Writes its index.
+    pub writer: Writer,
+    /// Reads its index.
+    pub operations: Reader,
+    /// What the election says.
+    pub standing: watch::Receiver<Standing>,
+    /// None without an election.
+    pub mirror: Option<Mirror>,
+    /// None if no server of a release without a Lease can be there.
+    pub predecessor: Option<Predecessor>,
+    /// This replica as others see it.
+    pub view: View,
+    /// Detects operations while it leads.
+    pub pipeline: P,
+    /// Cancelled when this replica is to lead no more.
+    pub retire: CancellationToken,
+    /// Where the final version goes when this replica retires.
+    pub release: Option<oneshot::Sender<Rv>>,
+    /// Cancelled when the process stops.
+    pub shutdown: CancellationToken,
+}
+
+impl<P: Pipeline> ReplicaTask<P> {
+    /// Runs until the shutdown, or until a task of a leader ends that never should: the name
+    /// of that task.
+    pub async fn run(mut self) -> Option<&'static str> {
+        let shutdown = self.shutdown.clone();
+        loop {
+            let standing = self.standing.borrow_and_update().clone();
+            let ended = match standing {
+                Standing::Leading(leadership) => self.lead(leadership).await,
+                Standing::Following(leader) => {
+                    self.follow(&leader).await;
+                    None
+                }
+                // The last leader still serves what it had.
+                Standing::Vacant {
+                    last: Some(leader),
+                    final_version: Some(last),
+                } if self.operations.head() < last => {
+                    self.follow(&leader).await;
+                    None
+                }
+                // Nobody ever led: a server of a release without a Lease may be there.
+                Standing::Vacant { last: None, .. } => {
+                    self.succeed().await;
+                    None
+                }
+                Standing::Vacant { .. } | Standing::Unknown => {
+                    self.standing_changes().await;
+                    None
+                }
+            };
+            if ended.is_some() || shutdown.is_cancelled() {
+                return ended;
+            }
+        }
+    }
+
+    async fn standing_changes(&mut self) {
+        tokio::select! {
+            biased;
+            changed = self.standing.changed() => if changed.is_err() {
+                self.shutdown.cancelled().await;
+            },
+            () = self.shutdown.cancelled() => {}
+        }
+    }
+
+    /// Mirrors `leader` until another replica leads, or none.
+    async fn follow(&mut self, leader: &Leader) {
+        let Some(mirror) = &mut self.mirror else {
+            return self.standing_changes().await;
+        };
+        let other = |standing: &Standing| match standing {
+            Standing::Following(other) => other != leader,
+            Standing::Vacant {
+                last,
+                final_version,
+            } => last.as_ref() != Some(leader) || final_version.is_none(),
+            Standing::Leading(_) | Standing::Unknown => true,
+        };
+        tokio::select! {
+            biased;
+            _ = self.standing.wait_for(other) => {}
+            () = self.shutdown.cancelled() => {}
+            () = mirror.follow(&mut self.writer, leader) => {}
+        }
+    }
+
+    /// Takes over what a server without a Lease has, until a replica leads.
+    async fn succeed(&mut self) {
+        let Some(predecessor) = &mut self.predecessor else {
+            return self.standing_changes().await;
+        };
+        let other = |standing: &Standing| !matches!(standing, Standing::Vacant { last: None, .. });
+        tokio::select! {
+            biased;
+            _ = self.standing.wait_for(other) => {}
+            () = self.shutdown.cancelled() => {}
+            () = predecessor.follow(&mut self.writer) => {}
+        }
+    }
+
+    /// Detects operations until the leadership is lost or given up.
+    async fn lead(&mut self, leadership: Leadership) -> Option<&'static str> {
+        if let Err(error) = self.writer.begin(leadership.start) {
+            tracing::error!(%error, "the term cannot begin");
+            self.standing_changes().await;
+            return None;
+        }
+        self.view.serve(&leadership.term);
+        let mut standing = self.standing.clone();
+        let lost = standing.wait_for(|standing| match standing {
+            Standing::Leading(now) => now.term != leadership.term,
+            _ => true,
+        });
+        let mut failed = None;
+        let in_order = tokio::select! {
+            biased;
+            _ = lost => false,
+            () = self.retire.cancelled(), if self.release.is_some() => true,
+            () = self.shutdown.cancelled() => true,
+            ended = self.pipeline.run(&mut self.writer, &leadership) => {
+                failed = ended;
+                failed.is_some()
+            }
+        };
+        // From here on nothing is written to the index in this term.
+        self.writer.reserve(Rv(0));
+        self.pipeline.end(in_order).await;
+        if in_order && let Some(release) = self.release.take() {
+            self.hand_over(&leadership, release).await;
+        } else {
+            self.view.end_streams(false);
+        }
+        failed
+    }
+
+    /// Releases the Lease, so that another replica leads at once.
+    async fn hand_over(&mut self, leadership: &Leadership, release: oneshot::Sender<Rv>) {
+        // The election ends with the process only.
+        let _ = release.send(self.writer.head());
+        let released = self.standing.wait_for(|standing| match standing {
+            Standing::Leading(now) => now.term != leadership.term,
+            _ => true,
+        });
+        let is_released = tokio::time::timeout(RELEASE, released).await.is_ok();
+        if !is_released {
+            tracing::warn!(
+                "the Lease could not be released, so another replica leads only when \
+                it expires"
+            );
+        }
+        self.view.end_streams(is_released);
+    }
+}

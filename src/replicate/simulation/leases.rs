@@ -1,0 +1,226 @@
+//! A Lease in a simulated kube-apiserver.
+
+use crate::replicate::{LeaseError, LeaseStore};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use k8s_openapi::api::coordination::v1::Lease;
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+/// How often requests go wrong, as probabilities from 0 to 1.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// The request does not arrive. The client gets no answer.
+    pub lost_requests: f64,
+    /// The write takes effect. The client gets no answer.
+    pub lost_answers: f64,
+    /// The request is refused with an error of the server.
+    pub errors: f64,
+    /// A write is refused as a conflict although nothing has changed.
+    pub conflicts: f64,
+    /// The longest time of each way.
+    pub delay: Duration,
+}
+
+/// The kube-apiserver. Clones are the same one.
+#[derive(Clone, Debug)]
+pub struct SimulatedLeases(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    lease: Option<Lease>,
+    version: u64,
+    faults: Faults,
+    random: fastrand::Rng,
+    writes: u64,
+}
+
+/// A connection to the kube-apiserver.
+#[derive(Clone, Debug)]
+pub struct LeaseClient {
+    leases: SimulatedLeases,
+    is_cut: Arc<AtomicBool>,
+    random: Arc<Mutex<fastrand::Rng>>,
+}
+
+impl SimulatedLeases {
+    /// A kube-apiserver without the Lease.
+    pub fn new(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            lease: None,
+            version: 1,
+            faults: Faults::default(),
+            random: fastrand::Rng::with_seed(seed),
+            writes: 0,
+        })))
+    }
+
+    /// A new connection.
+    pub fn client(&self) -> LeaseClient {
+        LeaseClient {
+            leases: self.clone(),
+            is_cut: Arc::default(),
+            random: Arc::new(Mutex::new(self.lock().random.fork())),
+        }
+    }
+
+    /// Replaces the faults. Requests on their way keep theirs.
+    pub fn set_faults(&self, faults: Faults) {
+        self.lock().faults = faults;
+    }
+
+    /// The Lease as it is.
+    pub fn lease(&self) -> Option<Lease> {
+        self.lock().lease.clone()
+    }
+
+    /// How often the Lease was written by clients.
+    pub fn writes(&self) -> u64 {
+        self.lock().writes
+    }
+
+    /// Somebody deletes the Lease.
+    pub fn delete(&self) {
+        self.lock().lease = None;
+    }
+
+    /// Somebody edits the Lease.
+    pub fn edit(&self, edit: impl FnOnce(&mut Lease)) {
+        let mut state = self.lock();
+        if let Some(mut lease) = state.lease.take() {
+            edit(&mut lease);
+            state.store(lease);
+        }
+    }
+
+    /// Somebody restores a backup of etcd: the Lease and its resourceVersion.
+    pub fn restore(&self, backup: Option<Lease>) {
+        self.lock().lease = backup;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn store(&mut self, mut lease: Lease) -> Lease {
+        self.version += 1;
+        lease.metadata.resource_version = Some(self.version.to_string());
+        // As it comes back from a server.
+        let json = serde_json::to_string(&lease).expect("a Lease has only string keys");
+        let lease: Lease = serde_json::from_str(&json).expect("it was written from a Lease");
+        self.lease = Some(lease.clone());
+        lease
+    }
+
+    fn answer(&mut self, request: Request) -> Result<Lease, LeaseError> {
+        match request {
+            Request::Get => self.lease.clone().ok_or(LeaseError::NotFound),
+            Request::Create(_) if self.lease.is_some() => Err(LeaseError::Exists),
+            Request::Create(mut lease) => {
+                self.writes += 1;
+                lease.metadata.uid = Some(format!("uid-{}", self.version));
+                Ok(self.store(lease))
+            }
+            Request::Update(lease) => {
+                let stored = self.lease.as_ref().ok_or(LeaseError::Conflict)?;
+                let id = |lease: &Lease| {
+                    let metadata = &lease.metadata;
+                    (metadata.uid.clone(), metadata.resource_version.clone())
+                };
+                if id(stored) != id(&lease) {
+                    return Err(LeaseError::Conflict);
+                }
+                self.writes += 1;
+                Ok(self.store(lease))
+            }
+        }
+    }
+}
+
+enum Request {
+    Get,
+    Create(Lease),
+    Update(Lease),
+}
+
+impl LeaseClient {
+    /// Cuts the connection, or heals it. Requests on their way over a connection that is
+    /// cut are lost.
+    pub fn cut(&self, is_cut: bool) {
+        self.is_cut.store(is_cut, Relaxed);
+    }
+
+    /// Sends a request in a task of its own: it goes on if the client does not wait for it,
+    /// is paused or is killed.
+    fn send(&self, request: Request) -> BoxFuture<'_, Result<Lease, LeaseError>> {
+        let Faults { delay, .. } = self.leases.lock().faults;
+        let way = || Duration::from_micros(self.random().u64(100..=200 + micros(delay)));
+        let (there, back) = (way(), way());
+        let (client, (answer, answered)) = (self.clone(), oneshot::channel());
+        tokio::spawn(async move {
+            sleep(there).await;
+            if let Some(result) = client.arrive(request) {
+                sleep(back).await;
+                if !client.is_cut.load(Relaxed) {
+                    // The client may not wait any more.
+                    let _ = answer.send(result);
+                }
+            }
+        });
+        async {
+            match answered.await {
+                Ok(result) => result,
+                Err(_) => pending().await,
+            }
+        }
+        .boxed()
+    }
+
+    fn random(&self) -> MutexGuard<'_, fastrand::Rng> {
+        self.random.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The request is at the server. None if the client gets no answer.
+    fn arrive(&self, request: Request) -> Option<Result<Lease, LeaseError>> {
+        let mut state = self.leases.lock();
+        let faults = state.faults;
+        let happens = |probability: f64| self.random().f64() < probability;
+        if self.is_cut.load(Relaxed) || happens(faults.lost_requests) {
+            return None;
+        }
+        if happens(faults.errors) {
+            return Some(Err(LeaseError::Other("etcd is unavailable".into())));
+        }
+        let is_write = !matches!(request, Request::Get);
+        if is_write && happens(faults.conflicts) {
+            return Some(Err(LeaseError::Conflict));
+        }
+        let is_lost = is_write && happens(faults.lost_answers);
+        let answer = state.answer(request);
+        (!is_lost).then_some(answer)
+    }
+}
+
+impl LeaseStore for LeaseClient {
+    fn get(&self) -> BoxFuture<'_, Result<Lease, LeaseError>> {
+        self.send(Request::Get)
+    }
+
+    fn create<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<Lease, LeaseError>> {
+        self.send(Request::Create(lease.clone()))
+    }
+
+    fn update<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<Lease, LeaseError>> {
+        self.send(Request::Update(lease.clone()))
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,303 @@
+//! The network between simulated replicas: it delays, loses and cuts.
+
+use super::Process;
+use crate::index::{At, Change, Cursor, Key, Reader, Rv, Scope};
+use crate::replicate::peer::{
+    Answer, Event, Events, Link, LinkError, Links, ObjectPage, PageStart,
+};
+use crate::replicate::{Leader, Term, View};
+use crate::rules::Coverage;
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _, stream};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+/// Objects on a page.
+const PAGE: usize = 3;
+
+/// How often a side looks whether the other one still is paused.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How long a message takes that is lost several times, and sent again.
+const RETRANSMISSION: Duration = Duration::from_secs(5);
+
+/// How often messages between replicas go wrong, as probabilities from 0 to 1.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NetworkFaults {
+    /// A message is lost, and sent again much later.
+    pub lost: f64,
+    /// A connection is reset.
+    pub reset: f64,
+    /// The longest time of each way.
+    pub delay: Duration,
+}
+
+/// A replica, as the others see it.
+#[derive(Clone)]
+pub struct Peer {
+    pub process: Process,
+    pub view: View,
+    pub reader: Reader,
+    /// Whether no message of this replica arrives, nor one to it.
+    pub is_cut: Arc<AtomicBool>,
+    /// Whether it answers requests for data: it has been in sync with a leader, or has read
+    /// all targets as the leader.
+    pub is_ready: Arc<AtomicBool>,
+}
+
+/// The network. Clones are the same one.
+#[derive(Clone)]
+pub struct Network(Arc<Mutex<State>>);
+
+struct State {
+    peers: BTreeMap<String, Peer>,
+    faults: NetworkFaults,
+}
+
+impl Network {
+    pub fn new() -> Self {
+        Self(Arc::new(Mutex::new(State {
+            peers: BTreeMap::new(),
+            faults: NetworkFaults::default(),
+        })))
+    }
+
+    pub fn set_faults(&self, faults: NetworkFaults) {
+        self.lock().faults = faults;
+    }
+
+    pub fn add(&self, address: String, peer: Peer) {
+        self.lock().peers.insert(address, peer);
+    }
+
+    pub fn remove(&self, address: &str) {
+        self.lock().peers.remove(address);
+    }
+
+    /// The replicas that answer requests for data now.
+    pub fn ready(&self) -> Vec<Peer> {
+        let state = self.lock();
+        let answers = |peer: &&Peer| peer.is_ready.load(Relaxed) && !peer.process.is_paused();
+        state.peers.values().filter(answers).cloned().collect()
+    }
+
+    /// The links of the replica whose messages `is_cut` stops. They have random choices of
+    /// their own, because the order in which tokio wakes several tasks is not repeatable.
+    pub fn links(&self, is_cut: Arc<AtomicBool>, random: fastrand::Rng) -> SimulatedLinks {
+        SimulatedLinks {
+            network: self.clone(),
+            is_cut,
+            random: Arc::new(Mutex::new(random)),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("nothing panics that holds it")
+    }
+}
+
+/// Makes the links of one replica.
+#[derive(Clone)]
+pub struct SimulatedLinks {
+    network: Network,
+    is_cut: Arc<AtomicBool>,
+    random: Arc<Mutex<fastrand::Rng>>,
+}
+
+impl SimulatedLinks {
+    /// One way of a message. An error if the connection is reset.
+    async fn pass(&self) -> Result<(), LinkError> {
+        let (time, is_lost, is_reset) = {
+            let NetworkFaults { lost, reset, delay } = self.network.lock().faults;
+            let mut random = self.random.lock().expect("nothing panics that holds it");
+            let longest = 200 + u64::try_from(delay.as_micros()).expect("a short time");
+            let time = Duration::from_micros(random.u64(100..=longest));
+            let (first, second) = (random.f64(), random.f64());
+            (time, first < lost, second < reset)
+        };
+        sleep(time).await;
+        if is_lost {
+            sleep(RETRANSMISSION).await;
+        }
+        if is_reset {
+            return Err(LinkError::Failed("the connection is reset".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+impl Links for SimulatedLinks {
+    fn connect<'a>(
+        &'a self,
+        leader: &'a Leader,
+    ) -> BoxFuture<'a, Result<Box<dyn Link>, LinkError>> {
+        let link: Box<dyn Link> = Box::new(SimulatedLink {
+            links: self.clone(),
+            leader: leader.clone(),
+        });
+        std::future::ready(Ok(link)).boxed()
+    }
+}
+
+#[derive(Clone)]
+struct SimulatedLink {
+    links: SimulatedLinks,
+    leader: Leader,
+}
+
+impl SimulatedLink {
+    /// Sends a request. It waits for a replica that is paused.
+    async fn reach(&self) -> Result<Peer, LinkError> {
+        self.links.pass().await?;
+        let peer = self
+            .links
+            .network
+            .lock()
+            .peers
+            .get(&self.leader.address)
+            .cloned();
+        let peer = peer.ok_or_else(|| LinkError::Failed("no replica is there".to_owned()))?;
+        self.arrive(&peer).await?;
+        Ok(peer)
+    }
+
+    /// A message is at the other side, or comes from there.
+    async fn arrive(&self, peer: &Peer) -> Result<(), LinkError> {
+        // Messages are sent again until they arrive.
+        while self.links.is_cut.load(Relaxed)
+            || peer.is_cut.load(Relaxed)
+            || peer.process.is_paused()
+        {
+            sleep(LOOK).await;
+        }
+        if peer.process.is_killed() {
+            return Err(LinkError::Failed("the process has ended".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Only the term that the other side serves is answered.
+    fn served(peer: &Peer, term: &Term) -> Result<CancellationToken, LinkError> {
+        peer.view
+            .mirrored(term.as_str())
+            .ok_or(LinkError::AnotherTerm)
+    }
+}
+
+impl Link for SimulatedLink {
+    fn ask(&self) -> BoxFuture<'_, Result<Answer, LinkError>> {
+        async {
+            let peer = self.reach().await?;
+            let term = self.leader.term.as_str();
+            let answer = peer
+                .process
+                .within(|| peer.view.answer(term, Coverage::default()));
+            self.links.pass().await?;
+            answer.ok_or(LinkError::AnotherTerm)
+        }
+        .boxed()
+    }
+
+    fn page(&self, start: PageStart) -> BoxFuture<'_, Result<ObjectPage, LinkError>> {
+        async move {
+            let peer = self.reach().await?;
+            Self::served(&peer, &self.leader.term)?;
+            let page = page(&peer.reader, &start).ok_or(LinkError::Gone);
+            self.links.pass().await?;
+            page
+        }
+        .boxed()
+    }
+
+    fn watch(&self, after: Rv) -> BoxFuture<'_, Result<Events, LinkError>> {
+        async move {
+            let peer = self.reach().await?;
+            let ended = Self::served(&peer, &self.leader.term)?;
+            let cursor = peer.reader.follow(after, Scope::All);
+            self.links.pass().await?;
+            let watch = Watch {
+                cursor: cursor.map_err(|_| LinkError::Gone)?,
+                ended,
+                peer,
+                link: self.clone(),
+                events: VecDeque::from([Event::Bookmark(after)]),
+            };
+            let events = stream::unfold(Some(watch), |watch| async {
+                let mut watch = watch?;
+                match watch.next().await {
+                    Ok(event) => event.map(|event| (Ok(event), Some(watch))),
+                    Err(error) => Some((Err(error), None)),
+                }
+            });
+            Ok(events.boxed())
+        }
+        .boxed()
+    }
+}
+
+/// A stream of changes.
+struct Watch {
+    cursor: Cursor,
+    ended: CancellationToken,
+    peer: Peer,
+    link: SimulatedLink,
+    events: VecDeque<Event>,
+}
+
+impl Watch {
+    async fn next(&mut self) -> Result<Option<Event>, LinkError> {
+        while self.events.is_empty() {
+            let changes = tokio::select! {
+                biased;
+                () = self.ended.cancelled() => return Ok(None),
+                changes = self.cursor.next() => changes.map_err(|_| LinkError::Gone)?,
+            };
+            self.events.extend(changes.iter().map(event));
+            self.link.arrive(&self.peer).await?;
+            self.link.links.pass().await?;
+        }
+        Ok(self.events.pop_front())
+    }
+}
+
+fn event(change: &Change) -> Event {
+    let Change { rv, after, .. } = change;
+    match (change.key().cloned(), after) {
+        (None, _) => Event::Bookmark(*rv),
+        (Some(key), None) => Event::Delete { rv: *rv, key },
+        (Some(key), Some(entry)) => Event::Put {
+            rv: *rv,
+            key,
+            json: entry.open().into_json(),
+        },
+    }
+}
+
+/// None if the version is gone.
+fn page(reader: &Reader, start: &PageStart) -> Option<ObjectPage> {
+    let (at, after) = match start {
+        PageStart::Latest => (At::Latest, None),
+        PageStart::Exact(rv) => (At::Exact(*rv), None),
+        PageStart::Continue(token) => {
+            let mut parts = token.splitn(3, '/');
+            let rv = Rv(parts.next()?.parse().ok()?);
+            (At::Exact(rv), Some(Key::new(parts.next()?, parts.next()?)))
+        }
+    };
+    let (rv, entries) = reader.list(&Scope::All, at).ok()?;
+    let mut rest = entries
+        .iter()
+        .filter(|entry| after.as_ref() < Some(entry.key()));
+    let objects: Vec<_> = rest
+        .by_ref()
+        .take(PAGE)
+        .map(|entry| (entry.key().clone(), entry.rv(), entry.open().into_json()))
+        .collect();
+    let last = rest.next().and(objects.last());
+    let next = last.map(|(key, ..)| format!("{rv}/{}/{}", key.namespace, key.name));
+    Some(ObjectPage { rv, objects, next })
+}

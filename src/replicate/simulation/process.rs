@@ -1,0 +1,151 @@
+//! A process of a simulation: its root future, and the clocks of its machine.
+
+use crate::clock::simulated::Skew;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// Controls a process: it can be paused as with SIGSTOP, and killed. Clones control the
+/// same process.
+#[derive(Clone, Debug)]
+pub struct Process(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    skew: Skew,
+    /// The number of polls after which the process pauses. Zero is paused.
+    polls_left: Option<u32>,
+    is_killed: bool,
+    waker: Option<Waker>,
+}
+
+impl Process {
+    /// A process on a machine with these clocks.
+    pub fn new(skew: Skew) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            skew,
+            polls_left: None,
+            is_killed: false,
+            waker: None,
+        })))
+    }
+
+    /// The process runs `root`. Everything that it does must be polled by this future,
+    /// because a task of its own would run on during a pause.
+    pub fn run<F: Future<Output = ()> + Send + 'static>(&self, root: F) -> Pausable {
+        Pausable {
+            process: self.clone(),
+            root: Some(Box::pin(root)),
+        }
+    }
+
+    /// Pauses the process after it was polled `polls` times more: between any two steps.
+    pub fn pause_after(&self, polls: u32) {
+        self.lock().polls_left = Some(polls);
+    }
+
+    /// The virtual machine of the process was paused for this long. Its boot clock shows
+    /// that, and no timer does.
+    pub fn skip(&self, time: Duration) {
+        self.lock().skew.boot += time;
+    }
+
+    /// Lets a paused process go on.
+    pub fn resume(&self) {
+        self.change(|state| state.polls_left = None);
+    }
+
+    /// Ends the process at once. Requests that it has sent stay on their way.
+    pub fn kill(&self) {
+        self.change(|state| state.is_killed = true);
+    }
+
+    /// Whether it makes no step.
+    pub fn is_paused(&self) -> bool {
+        self.lock().polls_left == Some(0)
+    }
+
+    /// Whether it has ended.
+    pub fn is_killed(&self) -> bool {
+        self.lock().is_killed
+    }
+
+    /// Runs `body` with the clocks of the process.
+    pub fn within<T>(&self, body: impl FnOnce() -> T) -> T {
+        let skew = self.lock().skew;
+        skew.within(body)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.lock();
+        change(&mut state);
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The root future of a process. It ends when the process does.
+pub struct Pausable {
+    process: Process,
+    root: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl Future for Pausable {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let process = self.process.clone();
+        let mut state = process.lock();
+        state.waker = Some(context.waker().clone());
+        if state.is_killed {
+            drop(state);
+            self.root = None;
+            return Poll::Ready(());
+        }
+        match &mut state.polls_left {
+            None => {}
+            Some(0) => return Poll::Pending,
+            Some(left) => *left -= 1,
+        }
+        drop(state);
+        match &mut self.root {
+            Some(root) => process.within(|| root.as_mut().poll(context)),
+            None => Poll::Ready(()),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_process_makes_no_step_and_a_killed_one_ends() {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    let process = Process::new(Skew::NONE);
+    let steps = Arc::new(AtomicU32::new(0));
+    let counted = steps.clone();
+    let task = tokio::spawn(process.run(async move {
+        loop {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            counted.fetch_add(1, Relaxed);
+        }
+    }));
+    let after = |seconds: u64| tokio::time::sleep(Duration::from_millis(1000 * seconds + 1));
+    after(3).await;
+    assert_eq!(steps.load(Relaxed), 3);
+    process.pause_after(1);
+    after(10).await;
+    assert_eq!(steps.load(Relaxed), 4);
+    process.resume();
+    after(1).await;
+    assert!(steps.load(Relaxed) > 4);
+    process.kill();
+    task.await.unwrap();
+}

@@ -1,0 +1,384 @@
+//! Simulated subjects, and the pipeline that detects operations on them.
+
+use super::invariants::Invariants;
+use crate::clock;
+use crate::index::{At, Reader, Scope, Writer};
+use crate::persist::fake::Fake;
+use crate::persist::{self, AtStop, Persist, Store as _, Verdict};
+use crate::replicate::{Leadership, Pipeline};
+use crate::telemetry::Metrics;
+use crate::tracking;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use ifo_api::{Gvr, Source};
+use ifo_cel::Doc;
+use ifo_engine::evaluate::evaluate;
+use ifo_engine::rules::{RuleBook, compile};
+use ifo_engine::track::{Event, InitialState, Message, Retention, Settings, Tracker};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+/// The namespace of all subjects.
+pub const NAMESPACE: &str = "ns";
+
+/// An operation ends this long after it was last detected.
+pub const DEBOUNCE: Duration = Duration::from_secs(2);
+
+/// The subjects in the simulated cluster. Clones are the same ones.
+#[derive(Clone, Default)]
+pub struct Subjects(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    objects: BTreeMap<String, Value>,
+    /// All changes: the object, and whether it was deleted.
+    changes: Vec<(Value, bool)>,
+    changed: watch::Sender<usize>,
+    uids: u32,
+}
+
+impl Subjects {
+    /// Changes one subject at random.
+    pub fn change(&self, random: &mut fastrand::Rng) {
+        let mut state = self.0.lock().expect("nothing panics that holds it");
+        let number = random.u32(0..8);
+        let name = format!("vm-{number}");
+        let before = state.objects.get(&name).cloned();
+        let deletes = before.is_some() && random.u8(..) < 25;
+        let object = match before {
+            Some(object) if deletes => object,
+            Some(mut object) => {
+                let migrates = object["phase"] == "Migrating";
+                if migrates && random.bool() {
+                    object["percent"] = random.u32(0..100).into();
+                } else {
+                    object["phase"] = if migrates { "Running" } else { "Migrating" }.into();
+                    // Half of the subjects say when it began.
+                    if !migrates && number.is_multiple_of(2) {
+                        object["began"] = clock::now().to_string().into();
+                    }
+                }
+                object
+            }
+            None => {
+                state.uids += 1;
+                let uid = format!("uid-{}", state.uids);
+                json!({
+                    "metadata": {"name": name, "namespace": NAMESPACE, "uid": uid},
+                    "phase": "Running", "percent": 0,
+                })
+            }
+        };
+        if deletes {
+            state.objects.remove(&name);
+        } else {
+            state.objects.insert(name, object.clone());
+        }
+        state.changes.push((object, deletes));
+        let count = state.changes.len();
+        state.changed.send_replace(count);
+    }
+
+    /// The names of those on which there is an operation.
+    pub fn in_flight(&self) -> Vec<String> {
+        let state = self.0.lock().expect("nothing panics that holds it");
+        let objects = state.objects.iter();
+        let migrating = objects.filter(|(_, object)| object["phase"] == "Migrating");
+        migrating.map(|(name, _)| name.clone()).collect()
+    }
+
+    fn changed(&self) -> watch::Receiver<usize> {
+        let state = self.0.lock().expect("nothing panics that holds it");
+        state.changed.subscribe()
+    }
+
+    /// All objects, and how many changes they are the result of.
+    fn list(&self) -> (usize, Vec<Value>) {
+        let state = self.0.lock().expect("nothing panics that holds it");
+        (
+            state.changes.len(),
+            state.objects.values().cloned().collect(),
+        )
+    }
+
+    fn changes_after(&self, count: usize) -> Vec<(Value, bool)> {
+        let state = self.0.lock().expect("nothing panics that holds it");
+        state.changes[count..].to_vec()
+    }
+}
+
+/// The pipeline of a simulated replica: the real tracker, the real persistence, and feeds of
+/// the simulated subjects.
+pub struct SimulatedPipeline {
+    pub operations: Reader,
+    pub subjects: Subjects,
+    pub invariants: Invariants,
+    pub is_ready: Arc<AtomicBool>,
+    pub retention: Option<Retention>,
+    /// The custom resources, in persistence mode.
+    pub store: Option<Fake>,
+    pub metrics: Arc<Metrics>,
+    pub random: fastrand::Rng,
+    /// The persistence of the current term.
+    pub persistence: Option<(CancellationToken, BoxFuture<'static, ()>)>,
+}
+
+impl Pipeline for SimulatedPipeline {
+    fn run<'a>(
+        &'a mut self,
+        writer: &'a mut Writer,
+        leadership: &'a Leadership,
+    ) -> BoxFuture<'a, Option<&'static str>> {
+        self.invariants.begins(leadership);
+        let (sender, messages) = mpsc::channel(tracking::QUEUE);
+        let settled = watch::Sender::new(None);
+        let persistence = self.persist(settled.subscribe());
+        let feed = Feed {
+            operations: self.operations.clone(),
+            subjects: self.subjects.clone(),
+            store: self.store.clone(),
+            is_ready: self.is_ready.clone(),
+            random: self.random.fork(),
+            messages: sender,
+        };
+        let (stop, run) = self
+            .persistence
+            .insert((CancellationToken::new(), pending().boxed()));
+        if let Some((token, task)) = persistence {
+            (*stop, *run) = (token, task);
+        }
+        let settings = Settings {
+            debounce: DEBOUNCE,
+            retain: self.retention,
+            cluster_namespace: "ifo-system".into(),
+        };
+        let tracker = Tracker::new(settings, self.metrics.clone());
+        let metrics = self.metrics.clone();
+        async move {
+            tokio::select! {
+                biased;
+                () = tracking::run(tracker, writer, leadership, messages, metrics) => None,
+                () = feed.run(settled) => Some("feed"),
+                () = run => Some("persistence"),
+            }
+        }
+        .boxed()
+    }
+
+    fn end(&mut self, in_order: bool) -> BoxFuture<'_, ()> {
+        async move {
+            if let Some((stop, run)) = self.persistence.take()
+                && in_order
+                && self.store.is_some()
+            {
+                stop.cancel();
+                run.await;
+            }
+        }
+        .boxed()
+    }
+}
+
+impl SimulatedPipeline {
+    fn persist(
+        &self,
+        settled: watch::Receiver<Option<Arc<persist::Unread>>>,
+    ) -> Option<(CancellationToken, BoxFuture<'static, ()>)> {
+        let store = self.store.clone()?;
+        let stop = CancellationToken::new();
+        let retention = self.retention;
+        let persist = Persist {
+            reader: self.operations.clone(),
+            store: Arc::new(store),
+            settings: persist::Settings {
+                resync: Duration::from_secs(30),
+                settling: DEBOUNCE + Duration::from_secs(30),
+                requeue: Duration::from_secs(10),
+                retain: retention.is_some(),
+                retain_for: retention.map_or(Duration::ZERO, |it| it.age),
+                retain_max: retention.map_or(0, |it| it.most),
+            },
+            metrics: self.metrics.persistence(),
+            settled,
+            stop: stop.clone(),
+            at_stop: AtStop::HandOver,
+            verdict: watch::Sender::new(Verdict::Unknown),
+        };
+        Some((stop, persist.run().boxed()))
+    }
+}
+
+/// What detects operations during one term.
+struct Feed {
+    operations: Reader,
+    subjects: Subjects,
+    store: Option<Fake>,
+    is_ready: Arc<AtomicBool>,
+    random: fastrand::Rng,
+    messages: mpsc::Sender<Message>,
+}
+
+impl Feed {
+    async fn run(mut self, settled: watch::Sender<Option<Arc<persist::Unread>>>) {
+        let state = self.initial_state().await;
+        self.send(Message::Resume(Box::new(state))).await;
+        let target = Arc::new(Gvr {
+            group: "example.com".into(),
+            version: "v1".into(),
+            resource: "machines".into(),
+        });
+        let book = Arc::new(book(&target));
+        self.pause(500).await;
+        self.send(Message::Rules {
+            target: target.clone(),
+            book: Some(book.clone()),
+            removed: false,
+        })
+        .await;
+        let source = Source {
+            target,
+            namespace: None,
+        };
+        let mut changed = self.subjects.changed();
+        let mut has_settled = false;
+        loop {
+            let mut known = self.relist(&source, &book).await;
+            if !has_settled {
+                has_settled = true;
+                self.send(Message::Booked(Arc::default())).await;
+                let (done, flushed) = oneshot::channel();
+                self.send(Message::Flush(done)).await;
+                // It comes, or the tracker has ended and this ends too.
+                let _ = flushed.await;
+                self.is_ready.store(true, Relaxed);
+                settled.send_replace(Some(Arc::default()));
+            }
+            while self.random.u8(..) > 2 {
+                // The sender is in the subjects.
+                let _ = changed.wait_for(|&count| count > known).await;
+                for (object, is_deleted) in self.subjects.changes_after(known) {
+                    known += 1;
+                    self.pause(300).await;
+                    let mut event = evaluated(&book, &object);
+                    if let Event::Evaluated { evaluation, read } = event {
+                        event = if is_deleted {
+                            let subject = evaluation.subject;
+                            Event::Deleted { subject, read }
+                        } else {
+                            Event::Evaluated { evaluation, read }
+                        };
+                    }
+                    self.feed(&source, event).await;
+                }
+            }
+            // The watch breaks.
+            self.feed(&source, Event::Lost).await;
+            self.pause(3_000).await;
+        }
+    }
+
+    /// Reads all subjects. Returns the number of changes that they are the result of.
+    async fn relist(&mut self, source: &Source, book: &RuleBook) -> usize {
+        self.feed(source, Event::Reset).await;
+        self.pause(500).await;
+        let (known, objects) = self.subjects.list();
+        for object in objects {
+            self.feed(source, evaluated(book, &object)).await;
+            if self.random.bool() {
+                self.pause(50).await;
+            }
+        }
+        self.feed(source, Event::Synced { missing: None }).await;
+        known
+    }
+
+    /// What the leader starts from, in the order that the server reads it.
+    async fn initial_state(&mut self) -> InitialState {
+        let listed = self.operations.list(&Scope::All, At::Latest);
+        let listed = listed.map(|(_, entries)| entries).unwrap_or_default();
+        let deleted = self.operations.deleted();
+        self.pause(100).await;
+        let namespaces = HashMap::from([(NAMESPACE.to_owned(), Timestamp::UNIX_EPOCH)]);
+        let mut state = InitialState::new("ifo-system".into(), Some(namespaces));
+        for entry in listed {
+            state.add_index_object(entry.key(), entry.open().json(), tracking::now());
+        }
+        for entry in deleted {
+            state.add_deleted_object(entry.open().json(), tracking::now());
+        }
+        let Some(store) = &self.store else {
+            return state;
+        };
+        let mut token: Option<String> = None;
+        loop {
+            match store.page(token.as_deref()).await {
+                Ok(page) => {
+                    for cr in &page.items {
+                        if let Some(operation) = persist::from_cr(cr) {
+                            state.add_custom_resource(operation, tracking::now());
+                        }
+                    }
+                    token = page.next;
+                    if token.is_none() {
+                        return state;
+                    }
+                }
+                Err(_) => sleep(Duration::from_millis(500)).await,
+            }
+        }
+    }
+
+    async fn pause(&mut self, longest: u64) {
+        sleep(Duration::from_millis(self.random.u64(0..=longest))).await;
+    }
+
+    async fn feed(&self, source: &Source, event: Event) {
+        self.send(Message::Feed {
+            source: source.clone(),
+            generation: 1,
+            event,
+        })
+        .await;
+    }
+
+    /// Sends to the tracker. If it has ended, this never ends.
+    async fn send(&self, message: Message) {
+        if self.messages.send(message).await.is_err() {
+            pending::<()>().await;
+        }
+    }
+}
+
+fn book(target: &Gvr) -> RuleBook {
+    let spec = json!({
+        "component": "machines",
+        "target": target,
+        "rules": [{
+            "operation": "Migrating",
+            "expression": "object.phase == 'Migrating'",
+            "startedAt": "object.began",
+            "progress": "object.percent",
+        }],
+    });
+    let spec = serde_json::from_value(spec).expect("a spec");
+    let rule_set = Arc::new(compile("machine-rules", &spec).expect("valid rules"));
+    RuleBook::new(1, target.clone(), "Machine".into(), true, vec![rule_set])
+}
+
+fn evaluated(book: &RuleBook, object: &Value) -> Event {
+    let json = object.to_string();
+    let doc = Doc::parse(json.as_bytes(), &book.initial_projection).expect("an object");
+    let evaluation = evaluate(book, &doc, clock::now(), &()).expect("it has a name");
+    Event::Evaluated {
+        evaluation: Box::new(evaluation),
+        read: clock::steady(),
+    }
+}

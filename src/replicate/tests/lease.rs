@@ -1,0 +1,158 @@
+//! What is read in the Lease and written to it.
+
+use crate::index::Rv;
+use crate::replicate::record::{LeaseContents, LeaseRecord};
+use crate::replicate::{ClusterLeases, Leader, LeaseError, LeaseStore, Term, Timing};
+use http::{Request, Response};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::time::Duration;
+
+fn lease(json: Value) -> Lease {
+    serde_json::from_value(json).unwrap()
+}
+
+#[test]
+fn a_lease_that_somebody_broke_is_read_without_its_unusable_values() {
+    let broken = lease(json!({
+        "metadata": {"annotations": {
+            "ifo.kubevirt.io/reserved-version": "-1",
+            "ifo.kubevirt.io/final-version": "tomorrow",
+            "ifo.kubevirt.io/leader-address": "nowhere",
+        }},
+        "spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 2_000_000_000},
+    }));
+    let record = LeaseRecord::read(&broken);
+    assert_eq!(record.holder, Some(Term::new("somebody")));
+    assert_eq!(
+        record.last.map(|leader| leader.address),
+        Some(String::new())
+    );
+    assert_eq!((record.reserved, record.final_version), (None, None));
+    assert_eq!(record.duration, Duration::from_mins(1));
+    assert_eq!(record.unusable.len(), 3);
+
+    for duration in [-5, 0] {
+        let broken = lease(json!({"spec": {"leaseDurationSeconds": duration}}));
+        assert_eq!(LeaseRecord::read(&broken).duration, Duration::from_secs(1));
+    }
+    assert_eq!(LeaseRecord::read(&Lease::default()).holder, None);
+}
+
+#[test]
+fn a_renewal_changes_the_record_even_if_the_clock_stands_still() {
+    let clock = crate::clock::simulated::begin("2026-01-01T00:00:00Z".parse().unwrap());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let _runtime = runtime.enter();
+    let leader = Leader {
+        term: Term::new("pod_1"),
+        address: "[::1]:8443".into(),
+    };
+    let contents = LeaseContents {
+        leader: Some(&leader),
+        is_held: true,
+        reserved: Some(Rv(7)),
+        final_version: None,
+        is_mirrored: true,
+        duration: Duration::from_millis(2_500),
+        acquired: None,
+        transitions: 3,
+    };
+    let first = contents.write(lease(json!({"metadata": {"labels": {"a": "b"}}})));
+    let second = contents.write(first.clone());
+    let (before, after) = (LeaseRecord::read(&first), LeaseRecord::read(&second));
+    assert_ne!(before, after);
+    assert_eq!(before.last, Some(leader));
+    assert!(before.is_mirrored);
+    assert_eq!(before.duration, Duration::from_secs(3), "rounded up");
+    // Labels and annotations of others are no renewal, and stay.
+    let mut edited = second.clone();
+    edited.metadata.labels.as_mut().unwrap().clear();
+    assert_eq!(LeaseRecord::read(&edited), after);
+    assert_eq!(second.metadata.labels.unwrap()["a"], "b");
+    drop(clock);
+}
+
+#[test]
+fn periods_are_checked_as_kubernetes_does() {
+    let timing = Timing::default();
+    assert_eq!(timing.check(), Ok(()));
+    let seconds = Duration::from_secs;
+    let refused = |lease_duration, renew_deadline, retry_period| {
+        let timing = Timing {
+            lease_duration,
+            renew_deadline,
+            retry_period,
+        };
+        timing.check().unwrap_err()
+    };
+    let (duration, deadline, retry) = (
+        "--leader-elect-lease-duration",
+        "--leader-elect-renew-deadline",
+        "--leader-elect-retry-period",
+    );
+    assert_eq!(refused(seconds(5), seconds(5), seconds(1)).0, duration);
+    assert_eq!(refused(seconds(90), seconds(5), seconds(1)).0, duration);
+    assert_eq!(refused(seconds(16), seconds(12), seconds(10)).0, deadline);
+    assert_eq!(refused(seconds(8), seconds(5), seconds(0)).0, retry);
+}
+
+/// A cluster that answers each request with this code and reason.
+fn answering(code: u16, reason: &'static str) -> ClusterLeases {
+    let answer = move |request: Request<Body>| async move {
+        let path = "/apis/coordination.k8s.io/v1/namespaces/ifo-system/leases";
+        let expected = if request.method() == http::Method::POST {
+            path.to_owned()
+        } else {
+            format!("{path}/ifo-apiserver")
+        };
+        let asked = request.uri().path();
+        assert_eq!(asked.trim_end_matches('?'), expected);
+        let body = if code < 300 {
+            json!({"metadata": {"name": "ifo-apiserver", "resourceVersion": "5"}})
+        } else {
+            json!({"kind": "Status", "status": "Failure", "message": "no", "reason": reason, "code": code})
+        };
+        let answer = Response::builder().status(code);
+        Ok::<_, Infallible>(
+            answer
+                .body(Body::from(body.to_string().into_bytes()))
+                .unwrap(),
+        )
+    };
+    let client = Client::new(tower::service_fn(answer), "default");
+    ClusterLeases::new(client, "ifo-system", "ifo-apiserver")
+}
+
+#[tokio::test]
+async fn answers_of_the_kube_apiserver_are_told_apart() {
+    let mut own = Lease::default();
+    own.metadata.name = Some("ifo-apiserver".into());
+    let found = answering(200, "");
+    for answer in [
+        found.get().await,
+        found.create(&own).await,
+        found.update(&own).await,
+    ] {
+        let version = answer.unwrap().metadata.resource_version;
+        assert_eq!(version.as_deref(), Some("5"));
+    }
+    let error = answering(409, "Conflict").update(&own).await.unwrap_err();
+    assert_eq!(error, LeaseError::Conflict);
+    let error = answering(409, "AlreadyExists")
+        .create(&own)
+        .await
+        .unwrap_err();
+    assert_eq!(error, LeaseError::Exists);
+    let error = answering(404, "NotFound").get().await.unwrap_err();
+    assert_eq!(error, LeaseError::NotFound);
+    let error = answering(500, "InternalError").get().await.unwrap_err();
+    assert!(matches!(error, LeaseError::Other(_)), "{error:?}");
+}

@@ -1,0 +1,8 @@
+//! Elections among simulated replicas.
+
+mod cluster;
+mod lease;
+mod random;
+mod replicas;
+mod scenarios;
+mod view;

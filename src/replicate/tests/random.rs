@@ -1,0 +1,158 @@
+//! Random schedules. Each is given by its seed.
+
+use super::cluster::{Cluster, Simulation};
+use crate::replicate::simulation::Faults;
+use std::time::Duration;
+
+/// The seeds that the test runs. `IFO_ELECTION_SEEDS=FROM..TO` runs others.
+const SEEDS: std::ops::Range<u64> = 0..60;
+
+/// A replica leads again within this time after the last disturbance. A leader that is cut
+/// off stays in the Lease for 8 s, another replica waits up to 10 s more, and a read that
+/// got no answer takes 2.5 s. A replica that was paused may do each of these anew.
+const PROMISE: Duration = Duration::from_secs(25);
+
+fn seeds() -> std::ops::Range<u64> {
+    let given = std::env::var("IFO_ELECTION_SEEDS").ok();
+    let parse = |text: String| {
+        let (from, to) = text.split_once("..")?;
+        Some(from.parse().ok()?..to.parse().ok()?)
+    };
+    given.and_then(parse).unwrap_or(SEEDS)
+}
+
+/// A run on a runtime of its own, so that nothing of one run is left in the next.
+fn run(seed: u64) -> (Vec<String>, Vec<String>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    runtime.block_on(schedule(seed))
+}
+
+#[test]
+fn replicas_never_lead_at_the_same_time_nor_share_versions() {
+    let mut failed = Vec::new();
+    for seed in seeds() {
+        let (trace, violations) = run(seed);
+        if !violations.is_empty() {
+            let trace = trace.join("\n");
+            failed.push(format!("seed {seed}: {violations:#?}\n{trace}"));
+        }
+    }
+    let count = failed.len();
+    assert!(
+        failed.is_empty(),
+        "{count} seeds failed, the first is {}",
+        failed[0]
+    );
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let (first, _) = run(7);
+    assert_eq!(first, run(7).0);
+    assert!(first.len() > 10, "{first:?}");
+    assert_ne!(first, run(8).0);
+}
+
+/// The trace, and the violations.
+async fn schedule(seed: u64) -> (Vec<String>, Vec<String>) {
+    let mut cluster = Cluster::new(seed);
+    let mut random = fastrand::Rng::with_seed(!seed);
+    let begun = tokio::time::Instant::now();
+    let mut trace = Vec::new();
+    let mut started = 0;
+    while started < 3 {
+        let skew = cluster.skew(Duration::from_hours(1));
+        cluster.start(&format!("pod-{started}"), skew);
+        started += 1;
+    }
+    cluster.leases.set_faults(Faults {
+        lost_requests: random.f64() * 0.1,
+        lost_answers: random.f64() * 0.1,
+        errors: random.f64() * 0.1,
+        conflicts: random.f64() * 0.1,
+        delay: Duration::from_millis(random.u64(1..2_000)),
+    });
+    for _ in 0..random.usize(5..25) {
+        let index = random.usize(0..cluster.replicas.len());
+        // Half of the disturbances hit the leader.
+        let leader = cluster.leaders().first().copied();
+        let index = leader.filter(|_| random.bool()).unwrap_or(index);
+        let pod = cluster.replicas[index].pod.clone();
+        let what = match random.u8(0..6) {
+            0 | 1 => {
+                cluster.replicas[index]
+                    .process
+                    .pause_after(random.u32(0..20));
+                "pauses"
+            }
+            2 => {
+                for replica in &cluster.replicas {
+                    replica.process.resume();
+                    replica.client.cut(false);
+                }
+                "goes on, as all others"
+            }
+            3 => {
+                cluster.replicas[index].client.cut(true);
+                "is cut off"
+            }
+            4 => {
+                cluster.kill(index);
+                let (skew, is_restart) = (cluster.skew(Duration::from_hours(1)), random.bool());
+                let next = format!("pod-{started}");
+                cluster.start(if is_restart { &pod } else { &next }, skew);
+                started += usize::from(!is_restart);
+                if is_restart {
+                    "is killed, and restarts"
+                } else {
+                    "is killed, and replaced"
+                }
+            }
+            _ => {
+                cluster.replicas[index].terminate();
+                cluster
+                    .pass(Duration::from_millis(random.u64(0..2_000)))
+                    .await;
+                cluster.kill(index);
+                let skew = cluster.skew(Duration::from_hours(1));
+                cluster.start(&format!("pod-{started}"), skew);
+                started += 1;
+                "terminates, and is replaced"
+            }
+        };
+        let term = cluster.replicas.iter().find_map(Simulation::term);
+        let issued = cluster.issued();
+        trace.push(format!(
+            "{:?}: {pod} {what}; {term:?}, {issued} versions",
+            begun.elapsed()
+        ));
+        cluster
+            .pass(Duration::from_millis(random.u64(1..12_000)))
+            .await;
+    }
+    cluster.leases.set_faults(Faults::default());
+    for replica in &cluster.replicas {
+        replica.process.resume();
+        replica.client.cut(false);
+    }
+    let found = cluster.until(PROMISE, |it| !it.leaders().is_empty()).await;
+    if found.is_none() {
+        cluster.violation(format!("no replica leads after {PROMISE:?}"));
+    }
+    cluster.pass(Duration::from_secs(5)).await;
+    trace.push(format!(
+        "{} terms, {} versions",
+        cluster.terms(),
+        cluster.issued()
+    ));
+    let violations = cluster.violations();
+    // The tasks would outlive the simulated clock.
+    while !cluster.replicas.is_empty() {
+        cluster.kill(0);
+    }
+    (trace, violations)
+}

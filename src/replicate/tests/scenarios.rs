@@ -1,0 +1,541 @@
+//! Single failures, and what the replicas do then.
+
+use super::cluster::Cluster;
+use crate::clock::simulated::Skew;
+use crate::index::Rv;
+use crate::replicate::simulation::Faults;
+use crate::replicate::{Leadership, Standing};
+use k8s_openapi::api::coordination::v1::Lease;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+const MINUTE: Duration = Duration::from_mins(1);
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn milliseconds(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+fn leadership(cluster: &Cluster, index: usize) -> Leadership {
+    match &*cluster.replicas[index].standing.borrow() {
+        Standing::Leading(leadership) => leadership.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The names of the terms of all replicas.
+fn terms(cluster: &Cluster) -> Vec<Option<String>> {
+    let replicas = cluster.replicas.iter();
+    replicas
+        .map(|it| it.term().map(|it| it.to_string()))
+        .collect()
+}
+
+fn annotate(lease: &mut Lease, key: &str, value: &str) {
+    let annotations = lease.metadata.annotations.get_or_insert_default();
+    annotations.insert(format!("ifo.kubevirt.io/{key}"), value.into());
+}
+
+fn no_violation(cluster: &Cluster) {
+    assert_eq!(cluster.violations(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_leader_waits_for_one_duration_and_fills_the_lease_as_kubernetes_does() {
+    let mut cluster = Cluster::of(2);
+    let begun = cluster.until(MINUTE, |it| !it.leaders().is_empty()).await;
+    let begun = begun.unwrap();
+    assert!((seconds(8)..seconds(9)).contains(&begun), "{begun:?}");
+    let leader = cluster.settled(MINUTE).await;
+    cluster.pass(seconds(2)).await;
+    let leadership = leadership(&cluster, leader);
+    let lease = cluster.leases.lease().unwrap();
+    let spec = lease.spec.unwrap();
+    assert_eq!(
+        spec.holder_identity.as_deref(),
+        Some(leadership.term.as_str())
+    );
+    let pod = &cluster.replicas[leader].pod;
+    assert!(leadership.term.as_str().starts_with(&format!("{pod}_")));
+    assert_eq!(
+        (spec.lease_duration_seconds, spec.lease_transitions),
+        (Some(8), Some(1))
+    );
+    assert!(spec.acquire_time < spec.renew_time);
+    let annotations = lease.metadata.annotations.unwrap();
+    assert_eq!(
+        annotations["ifo.kubevirt.io/leader-address"],
+        format!("{pod}:8443")
+    );
+    let metrics = cluster.replicas[leader].metrics.render();
+    assert!(metrics.contains("ifo_leader 1\n"), "{metrics}");
+    assert!(metrics.contains("ifo_failovers_total 0\n"), "{metrics}");
+    assert!(
+        !metrics.contains("ifo_lease_renew_seconds_count 0\n"),
+        "{metrics}"
+    );
+    no_violation(&cluster);
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_leader_waits_until_it_may_begin() {
+    let mut cluster = Cluster::of(1);
+    cluster.replicas[0].may_begin.send_replace(false);
+    assert_eq!(
+        cluster.until(MINUTE, |it| !it.leaders().is_empty()).await,
+        None
+    );
+    let standing = cluster.replicas[0].standing.borrow().clone();
+    let vacant = Standing::Vacant {
+        last: None,
+        final_version: None,
+    };
+    assert_eq!(standing, vacant);
+    cluster.replicas[0].may_begin.send_replace(true);
+    cluster.leader(milliseconds(300)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn restarted_container_takes_over_the_lease_of_its_pod_at_once() {
+    let mut cluster = Cluster::of(1);
+    let leader = cluster.leader(MINUTE).await;
+    cluster.pass(seconds(30)).await;
+    let before = leadership(&cluster, leader);
+    cluster.kill(leader);
+    cluster.start("pod-0", Skew::NONE);
+    cluster.leader(milliseconds(100)).await;
+    let after = leadership(&cluster, 0);
+    assert_ne!(after.term, before.term);
+    assert!(after.start > before.granted());
+    let metrics = cluster.replicas[0].metrics.render();
+    assert!(
+        metrics.contains("ifo_failovers_total 0\n"),
+        "the same Pod: {metrics}"
+    );
+    no_violation(&cluster);
+}
+
+#[tokio::test(start_paused = true)]
+async fn restarted_container_leaves_the_lease_to_a_replica_that_has_its_changes() {
+    let mut cluster = Cluster::of(2);
+    let leader = cluster.leader(MINUTE).await;
+    cluster.pass(seconds(30)).await;
+    let pod = cluster.kill(leader).pod;
+    cluster.start(&pod, Skew::NONE);
+    let heir = cluster.leader(seconds(10)).await;
+    assert_ne!(cluster.replicas[heir].pod, pod, "it has nothing");
+    no_violation(&cluster);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acquisition_whose_answer_was_lost_is_repeated_with_a_new_term() {
+    let mut cluster = Cluster::of(1);
+    cluster.pass(seconds(7)).await;
+    cluster.leases.set_faults(Faults {
+        lost_answers: 1.0,
+        ..Faults::default()
+    });
+    cluster.pass(seconds(3)).await;
+    let holder = |it: &Cluster| it.leases.lease().unwrap().spec.unwrap().holder_identity;
+    let lost = holder(&cluster).expect("the Lease was acquired");
+    cluster.leases.set_faults(Faults::default());
+    cluster.leader(seconds(5)).await;
+    assert_ne!(holder(&cluster), Some(lost));
+    assert_eq!(cluster.terms(), 1, "the lost term never led");
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_hands_over_at_once_and_at_the_final_version() {
+    let mut cluster = Cluster::of(3);
+    let old = cluster.settled(MINUTE).await;
+    let before = leadership(&cluster, old);
+    let version = cluster.replicas[old].terminate();
+    for replica in &cluster.replicas {
+        // The stream from the leader ends.
+        replica.wake.notify_one();
+    }
+    cluster
+        .until(seconds(1), |it| it.leaders().is_empty())
+        .await
+        .unwrap();
+    assert_eq!(before.reserved(), Rv(0));
+    let took = cluster
+        .until(MINUTE, |it| !it.leaders().is_empty())
+        .await
+        .unwrap();
+    assert!(took < seconds(1), "{took:?}");
+    let new = cluster.settled(seconds(3)).await;
+    assert_ne!(new, old);
+    assert!(leadership(&cluster, new).start > version);
+    let metrics = cluster.replicas[new].metrics.render();
+    assert!(metrics.contains("ifo_failovers_total 1\n"), "{metrics}");
+    assert_eq!(cluster.terms(), 2);
+
+    // The replica that has released observes, and never leads again.
+    assert!(matches!(
+        &*cluster.replicas[old].standing.borrow(),
+        Standing::Following(_)
+    ));
+    let others: Vec<usize> = (0..3).rev().filter(|&it| it != old).collect();
+    for other in others {
+        cluster.kill(other);
+    }
+    cluster.leases.delete();
+    assert_eq!(
+        cluster.until(MINUTE, |it| !it.leaders().is_empty()).await,
+        None
+    );
+    assert_eq!(cluster.leases.lease(), None);
+    no_violation(&cluster);
+}
+
+#[tokio::test(start_paused = true)]
+async fn heir_waits_for_the_final_version_for_at_most_10_s() {
+    let mut cluster = Cluster::of(1);
+    let old = cluster.leader(MINUTE).await;
+    let version = cluster.replicas[old].terminate();
+    cluster.pass(seconds(1)).await;
+    // The process ends before another replica has its changes.
+    cluster.kill(old);
+    cluster.start("new", Skew::NONE);
+    assert_eq!(
+        cluster
+            .until(seconds(9), |it| !it.leaders().is_empty())
+            .await,
+        None
+    );
+    let standing = cluster.replicas[0].standing.borrow().clone();
+    let Standing::Vacant {
+        last,
+        final_version,
+    } = standing
+    else {
+        panic!("{standing:?}");
+    };
+    assert_eq!(final_version, Some(version));
+    assert_eq!(last.unwrap().address, "pod-0:8443");
+    cluster.leader(seconds(2)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn heir_takes_over_as_soon_as_it_has_the_final_version() {
+    let mut cluster = Cluster::of(1);
+    let old = cluster.leader(MINUTE).await;
+    let version = cluster.replicas[old].terminate();
+    cluster.pass(seconds(1)).await;
+    cluster.kill(old);
+    cluster.start("new", Skew::NONE);
+    cluster.pass(seconds(3)).await;
+    cluster.replicas[0].head.store(version.0, Relaxed);
+    cluster.leader(milliseconds(100)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn replica_in_sync_takes_over_at_expiry_and_another_one_10_s_later() {
+    for (is_in_sync, range) in [
+        (true, seconds(7)..seconds(9)),
+        (false, seconds(17)..seconds(19)),
+    ] {
+        let mut cluster = Cluster::of(2);
+        let old = cluster.settled(MINUTE).await;
+        let before = leadership(&cluster, old);
+        cluster.kill(old);
+        if !is_in_sync {
+            cluster.kill(0);
+            cluster.start("new", Skew::NONE);
+        }
+        let took = cluster
+            .until(MINUTE, |it| !it.leaders().is_empty())
+            .await
+            .unwrap();
+        assert!(range.contains(&took), "{took:?}");
+        assert!(leadership(&cluster, 0).start > before.granted());
+        no_violation(&cluster);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn leader_that_cannot_renew_stops_before_another_one_begins() {
+    let mut cluster = Cluster::of(2);
+    let old = cluster.settled(MINUTE).await;
+    let before = leadership(&cluster, old);
+    cluster.replicas[old].client.cut(true);
+    let stopped = cluster
+        .until(MINUTE, |it| it.leaders().is_empty())
+        .await
+        .unwrap();
+    assert!((seconds(3)..seconds(6)).contains(&stopped), "{stopped:?}");
+    assert_eq!(before.reserved(), Rv(0));
+    assert!(!before.reserved_above(Rv(0)).await);
+    cluster.leader(seconds(6)).await;
+    cluster.replicas[old].client.cut(false);
+    let new = cluster.settled(seconds(5)).await;
+    assert_ne!(new, old);
+    no_violation(&cluster);
+}
+
+#[tokio::test(start_paused = true)]
+async fn leadership_ends_during_a_pause_of_the_virtual_machine() {
+    let mut cluster = Cluster::of(1);
+    let leader = cluster.leader(MINUTE).await;
+    let process = cluster.replicas[leader].process.clone();
+    let before = leadership(&cluster, leader);
+    let reserved = process.within(|| before.reserved());
+    assert!(reserved > before.start);
+    // No timer fires and no task runs in between.
+    process.skip(seconds(5));
+    assert!(!process.within(|| before.is_valid()));
+    assert_eq!(process.within(|| before.reserved()), Rv(0));
+    cluster.pass(seconds(3)).await;
+    assert_ne!(leadership(&cluster, leader).term, before.term);
+    no_violation(&cluster);
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_reserve_versions_ahead_of_the_clock_and_of_the_head() {
+    let mut cluster = Cluster::of(1);
+    let leader = cluster.leader(MINUTE).await;
+    let leadership = leadership(&cluster, leader);
+    let process = cluster.replicas[leader].process.clone();
+    let reserved = process.within(|| leadership.reserved());
+    let ahead = Rv(reserved.0 + 2_000_000);
+    let waiting = tokio::spawn({
+        let (process, leadership) = (process.clone(), leadership.clone());
+        async move {
+            leadership
+                .reserved_above(ahead)
+                .await
+                .then(|| process.within(|| leadership.reserved()))
+        }
+    });
+    cluster.pass(seconds(10)).await;
+    assert!(waiting.await.unwrap().unwrap() > ahead);
+    // The writer would set the head back.
+    cluster.replicas[leader].stop.send_replace(true);
+    cluster.pass(seconds(1)).await;
+    let head = Rv(reserved.0 + 60_000_000);
+    cluster.replicas[leader].head.store(head.0, Relaxed);
+    cluster.pass(seconds(2)).await;
+    let reserved = process.within(|| leadership.reserved());
+    assert_eq!(reserved, Rv(head.0 + 1_000_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn takeover_whose_answer_was_lost_is_repeated_at_once() {
+    let mut cluster = Cluster::of(2);
+    let old = cluster.settled(MINUTE).await;
+    let before = cluster.leases.lease();
+    cluster.kill(old);
+    cluster.leases.set_faults(Faults {
+        lost_answers: 1.0,
+        ..Faults::default()
+    });
+    let holder = |lease: Option<Lease>| lease.unwrap().spec.unwrap().holder_identity;
+    let before = holder(before);
+    let is_taken = |it: &Cluster| holder(it.leases.lease()) != before;
+    cluster.until(MINUTE, is_taken).await.unwrap();
+    cluster.leases.set_faults(Faults::default());
+    cluster.leader(seconds(5)).await;
+    assert_eq!(cluster.terms(), 2, "the lost term never led");
+    no_violation(&cluster);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acquisition_that_is_answered_after_the_renew_deadline_is_none() {
+    let mut cluster = Cluster::of(1);
+    cluster.pass(seconds(5)).await;
+    cluster.leases.set_faults(Faults {
+        delay: seconds(1),
+        ..Faults::default()
+    });
+    let before = cluster.leases.writes();
+    let written = |it: &Cluster| it.leases.writes() > before;
+    cluster.until(MINUTE, written).await.unwrap();
+    assert_eq!(cluster.terms(), 0, "the answer is on its way");
+    cluster.replicas[0].process.skip(seconds(5));
+    cluster.leader(seconds(10)).await;
+    assert_eq!(cluster.terms(), 1, "the late term never led");
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_term_begins_above_reservations_that_no_other_replica_has_seen() {
+    let mut cluster = Cluster::of(2);
+    let old = cluster.settled(MINUTE).await;
+    let other = 1 - old;
+    cluster.pass(seconds(30)).await;
+    let before = leadership(&cluster, old);
+    cluster.replicas[other].client.cut(true);
+    cluster.pass(seconds(6)).await;
+    cluster.leases.delete();
+    cluster.replicas[old].process.pause_after(0);
+    cluster.replicas[other].client.cut(false);
+    cluster.pass(seconds(6)).await;
+    let new = cluster.leader(seconds(20)).await;
+    assert_eq!(new, other);
+    assert!(leadership(&cluster, new).start > before.granted());
+    no_violation(&cluster);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_answer_and_edits_of_others_do_not_end_a_leadership() {
+    let mut cluster = Cluster::of(2);
+    cluster.settled(MINUTE).await;
+    let before = terms(&cluster);
+    cluster.leases.set_faults(Faults {
+        lost_answers: 1.0,
+        ..Faults::default()
+    });
+    cluster.pass(milliseconds(1_500)).await;
+    cluster.leases.set_faults(Faults::default());
+    cluster.pass(seconds(10)).await;
+    assert_eq!(terms(&cluster), before);
+    for turn in 0..20 {
+        cluster.leases.edit(|lease| {
+            annotate(lease, "reserved-version", "garbage");
+            annotate(lease, "somebody", &turn.to_string());
+            lease.spec.as_mut().unwrap().lease_duration_seconds = Some(1);
+        });
+        cluster.pass(milliseconds(700)).await;
+    }
+    assert_eq!(terms(&cluster), before);
+    let lease = cluster.leases.lease().unwrap();
+    let annotations = lease.metadata.annotations.unwrap();
+    assert_eq!(annotations["ifo.kubevirt.io/somebody"], "19");
+    no_violation(&cluster);
+}
+
+#[tokio::test(start_paused = true)]
+async fn edits_of_others_do_not_keep_the_lease_of_a_dead_leader_alive() {
+    let mut cluster = Cluster::of(2);
+    let old = cluster.settled(MINUTE).await;
+    cluster.kill(old);
+    for turn in 0..20 {
+        cluster
+            .leases
+            .edit(|lease| annotate(lease, "somebody", &turn.to_string()));
+        cluster.pass(milliseconds(500)).await;
+    }
+    assert_eq!(cluster.leaders().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn leader_stops_when_somebody_changes_the_holder() {
+    let mut cluster = Cluster::of(3);
+    let old = cluster.settled(MINUTE).await;
+    let before = leadership(&cluster, old);
+    cluster.leases.edit(|lease| {
+        lease.spec.as_mut().unwrap().holder_identity = Some("somebody".into());
+    });
+    cluster
+        .until(milliseconds(1_100), |it| it.leaders().is_empty())
+        .await
+        .unwrap();
+    let new = cluster.leader(seconds(20)).await;
+    assert!(leadership(&cluster, new).start > before.granted());
+    no_violation(&cluster);
+}
+
+#[tokio::test(start_paused = true)]
+async fn leader_takes_back_a_lease_without_a_holder() {
+    let mut cluster = Cluster::of(3);
+    cluster.settled(MINUTE).await;
+    let before = terms(&cluster);
+    cluster
+        .leases
+        .edit(|lease| lease.spec.as_mut().unwrap().holder_identity = None);
+    cluster.pass(seconds(20)).await;
+    assert_eq!(terms(&cluster), before);
+    no_violation(&cluster);
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleted_lease_is_created_again_without_a_change_of_the_leader() {
+    let mut cluster = Cluster::of(3);
+    let leader = cluster.settled(MINUTE).await;
+    let before = terms(&cluster);
+    for replica in 0..3 {
+        // By the leader, or by another replica that sees the deletion first.
+        cluster.leases.delete();
+        if replica != leader {
+            cluster.replicas[replica].wake.notify_one();
+        }
+        cluster.pass(seconds(15)).await;
+        assert_eq!(terms(&cluster), before);
+        assert!(cluster.leases.lease().is_some());
+    }
+    no_violation(&cluster);
+}
+
+#[tokio::test(start_paused = true)]
+async fn replica_takes_over_if_the_lease_is_deleted_while_the_leader_is_paused() {
+    let mut cluster = Cluster::of(3);
+    let old = cluster.settled(MINUTE).await;
+    let before = leadership(&cluster, old);
+    cluster.replicas[old].process.pause_after(0);
+    cluster.leases.delete();
+    // A replica that has never seen the old Lease.
+    cluster.start("new", Skew::NONE);
+    cluster.pass(seconds(20)).await;
+    let new = cluster.leader(seconds(1)).await;
+    assert!(leadership(&cluster, new).start > before.granted());
+    cluster.replicas[old].process.resume();
+    cluster.pass(seconds(20)).await;
+    assert_eq!(cluster.terms(), 2);
+    no_violation(&cluster);
+}
+
+#[tokio::test(start_paused = true)]
+async fn restored_backup_of_the_lease_leads_to_no_shared_version() {
+    let mut cluster = Cluster::of(3);
+    let first = cluster.settled(MINUTE).await;
+    let backup = cluster.leases.lease();
+    // The Pod of the first leader goes on as a follower.
+    cluster.replicas[first].client.cut(true);
+    cluster.pass(seconds(12)).await;
+    cluster.replicas[first].client.cut(false);
+    let second = cluster.settled(seconds(5)).await;
+    assert_ne!(second, first);
+    cluster.pass(MINUTE).await;
+    cluster.leases.restore(backup);
+    cluster.pass(seconds(4)).await;
+    assert_eq!(
+        cluster.leaders(),
+        [0_usize; 0],
+        "the Lease names a term that is over"
+    );
+    cluster.leader(seconds(20)).await;
+    assert_eq!(cluster.terms(), 3);
+    no_violation(&cluster);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reservation_more_than_a_day_ahead_is_ignored() {
+    let mut cluster = Cluster::of(2);
+    let old = cluster.settled(MINUTE).await;
+    let before = leadership(&cluster, old);
+    cluster.kill(old);
+    let version = |days: u64| before.start.0 + days * 86_400_000_000;
+    cluster
+        .leases
+        .edit(|lease| annotate(lease, "reserved-version", &version(2).to_string()));
+    let new = cluster.leader(seconds(20)).await;
+    let start = leadership(&cluster, new).start;
+    assert!(
+        start > before.granted(),
+        "the reservation that was seen before counts"
+    );
+    assert!(start.0 < version(1), "{start}");
+    no_violation(&cluster);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_replicas_at_rest_write_the_lease_once_a_second() {
+    let mut cluster = Cluster::of(2);
+    cluster.settled(MINUTE).await;
+    let before = cluster.leases.writes();
+    cluster.pass(MINUTE).await;
+    assert_eq!(cluster.leases.writes() - before, 60);
+}

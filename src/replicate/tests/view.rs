@@ -1,0 +1,366 @@
+//! How a follower answers reads, and how current it is, with a leader that answers as the test
+//! says.
+
+use crate::index::{Bounds, Key, Layout, Reader, Rv, Stamp, Write, Writer, index_from};
+use crate::replicate::peer::{
+    Answer, Event, Events, Link, LinkError, Links, ObjectPage, PageStart,
+};
+use crate::replicate::{Leader, Leadership, Mirror, Standing, Succession, Term, View, view};
+use crate::rules::Coverage;
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+
+static LAYOUT: Layout = Layout {
+    paths: &[],
+    example: b"",
+};
+const BOUNDS: Bounds = Bounds {
+    bytes: 1 << 20,
+    age: Duration::from_mins(5),
+};
+
+/// A leader with an index of its own. The network to it can be slow, or silent.
+struct FakeLeader {
+    term: Term,
+    reader: Reader,
+    questions: AtomicUsize,
+    latency: Mutex<Duration>,
+    /// The streams wait for this before each event.
+    stream: Arc<tokio::sync::Semaphore>,
+}
+
+impl FakeLeader {
+    fn set_latency(&self, latency: Duration) {
+        *self.latency.lock().unwrap() = latency;
+    }
+}
+
+struct FakeLink(Arc<FakeLeader>);
+
+impl Link for FakeLink {
+    fn ask(&self) -> BoxFuture<'_, Result<Answer, LinkError>> {
+        async {
+            self.0.questions.fetch_add(1, Ordering::Relaxed);
+            let head = self.0.reader.head();
+            let latency = *self.0.latency.lock().unwrap();
+            tokio::time::sleep(latency).await;
+            Ok(Answer {
+                term: self.0.term.to_string(),
+                leading: true,
+                head,
+                oldest: self.0.reader.oldest(),
+                coverage: Coverage::default(),
+            })
+        }
+        .boxed()
+    }
+
+    fn page(&self, start: PageStart) -> BoxFuture<'_, Result<ObjectPage, LinkError>> {
+        use crate::index::{At, Scope};
+        let at = match start {
+            PageStart::Exact(rv) => At::Exact(rv),
+            PageStart::Latest | PageStart::Continue(_) => At::Latest,
+        };
+        let listed = self.0.reader.list(&Scope::All, at);
+        let page = listed.map_err(|_| LinkError::Gone).map(|(rv, entries)| {
+            let object =
+                |it: &Arc<crate::index::Entry>| (it.key().clone(), it.rv(), it.open().into_json());
+            ObjectPage {
+                rv,
+                objects: entries.iter().map(object).collect(),
+                next: None,
+            }
+        });
+        std::future::ready(page).boxed()
+    }
+
+    fn watch(&self, after: Rv) -> BoxFuture<'_, Result<Events, LinkError>> {
+        let followed = self.0.reader.follow(after, crate::index::Scope::All);
+        let stream = self.0.stream.clone();
+        let events = followed.map_err(|_| LinkError::Gone).map(|cursor| {
+            let changes = futures::stream::unfold(cursor, |mut cursor| async move {
+                let changes = cursor.next().await;
+                Some((changes, cursor))
+            })
+            .flat_map(|changes| {
+                let events = match changes {
+                    Err(_) => vec![Err(LinkError::Gone)],
+                    Ok(changes) => changes
+                        .iter()
+                        .map(|change| {
+                            let rv = change.rv;
+                            Ok(match (change.key(), &change.after) {
+                                (Some(key), Some(after)) => Event::Put {
+                                    rv,
+                                    key: key.clone(),
+                                    json: after.open().into_json(),
+                                },
+                                (Some(key), None) => Event::Delete {
+                                    rv,
+                                    key: key.clone(),
+                                },
+                                (None, _) => Event::Bookmark(rv),
+                            })
+                        })
+                        .collect(),
+                };
+                futures::stream::iter(events)
+            })
+            .then(move |event| {
+                let stream = stream.clone();
+                async move {
+                    stream.acquire().await.expect("it is never closed").forget();
+                    event
+                }
+            });
+            let first = futures::stream::iter([Ok(Event::Bookmark(after))]);
+            first.chain(changes).boxed()
+        });
+        std::future::ready(events).boxed()
+    }
+}
+
+impl Links for Arc<FakeLeader> {
+    fn connect<'a>(&'a self, _: &'a Leader) -> BoxFuture<'a, Result<Box<dyn Link>, LinkError>> {
+        let link: Box<dyn Link> = Box::new(FakeLink(Arc::clone(self)));
+        std::future::ready(Ok(link)).boxed()
+    }
+}
+
+/// A follower of a leader.
+struct Pair {
+    leader: Arc<FakeLeader>,
+    writer: Writer,
+    reader: Reader,
+    view: View,
+    in_sync: watch::Receiver<Option<Term>>,
+    standing: watch::Sender<Standing>,
+}
+
+fn put(name: &str, number: u64) -> Write {
+    Write::Put {
+        key: Key::new("n", name),
+        json: format!(r#"{{"metadata":{{"name":"{name}"}},"new": {number}.50}}"#).into_bytes(),
+    }
+}
+
+impl Pair {
+    /// With three objects, after the mirror has caught up.
+    async fn in_sync() -> Self {
+        let mut pair = Self::start(Rv(0));
+        let mut in_sync = pair.in_sync.clone();
+        in_sync.wait_for(Option::is_some).await.unwrap();
+        assert_eq!(pair.reader.head(), pair.writer.head());
+        pair.in_sync.mark_unchanged();
+        pair
+    }
+
+    /// `head`: the version that the follower begins with.
+    fn start(head: Rv) -> Self {
+        let term = Term::new("pod_1");
+        let (mut writer, leaders) = index_from(&LAYOUT, BOUNDS, Rv(0));
+        writer.begin(Rv(1_000)).unwrap();
+        for (rv, name) in [(1_001, "a"), (1_002, "b"), (1_003, "c")] {
+            let put = vec![put(name, rv)];
+            writer.commit(put, Stamp::Exact(Rv(rv))).unwrap();
+        }
+        let leader = Arc::new(FakeLeader {
+            term: term.clone(),
+            reader: leaders,
+            questions: AtomicUsize::new(0),
+            latency: Mutex::default(),
+            stream: Arc::new(tokio::sync::Semaphore::new(1_000)),
+        });
+        let (mut follower, reader) = index_from(&LAYOUT, BOUNDS, head);
+        let named = Leader {
+            term,
+            address: "leader:1".to_owned(),
+        };
+        let standing = watch::Sender::new(Standing::Following(named.clone()));
+        let (view, contact) = view(reader.clone(), standing.subscribe());
+        let (synced, in_sync) = watch::channel(None);
+        let links = Arc::new(leader.clone());
+        let mut mirror = Mirror::new(links, synced, Arc::new(Notify::new()), contact);
+        tokio::spawn(async move { mirror.follow(&mut follower, &named).await });
+        Self {
+            leader,
+            writer,
+            reader,
+            view,
+            in_sync,
+            standing,
+        }
+    }
+
+    fn commit(&mut self, rv: u64) {
+        let put = vec![put("a", rv)];
+        self.writer.commit(put, Stamp::Exact(Rv(rv))).unwrap();
+    }
+
+    /// The bytes of all objects at a version; None if the version is unknown.
+    fn listed(reader: &Reader, rv: u64) -> Option<Vec<Vec<u8>>> {
+        use crate::index::{At, Scope};
+        let (_, entries) = reader.list(&Scope::All, At::Exact(Rv(rv))).ok()?;
+        Some(entries.iter().map(|it| it.open().into_json()).collect())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_has_the_bytes_and_the_past_of_the_leader() {
+    let mut pair = Pair::in_sync().await;
+    pair.commit(1_004);
+    pair.writer.mark(Rv(2_000)).unwrap();
+    let delete = Write::Delete {
+        key: Key::new("n", "b"),
+    };
+    pair.writer
+        .commit(vec![delete], Stamp::Exact(Rv(2_001)))
+        .unwrap();
+    assert!(pair.reader.reached(Rv(2_001), Duration::from_mins(1)).await);
+    for rv in 999..2_002 {
+        let leaders = Pair::listed(&pair.leader.reader, rv);
+        assert_eq!(Pair::listed(&pair.reader, rv), leaders, "{rv}");
+        let known = [1_000, 1_001, 1_002, 1_003, 1_004, 2_000, 2_001].contains(&rv);
+        assert_eq!(leaders.is_some(), known, "{rv}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_whose_version_the_leader_does_not_know_reads_all_anew() {
+    // It led before, and its last changes were lost.
+    let pair = Pair::start(Rv(1_500));
+    let mut in_sync = pair.in_sync.clone();
+    in_sync.wait_for(Option::is_some).await.unwrap();
+    assert_eq!(pair.reader.head(), Rv(1_003));
+    assert!(Pair::listed(&pair.reader, 1_500).is_none());
+    assert_eq!(pair.reader.len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_waits_for_what_the_leader_has_when_it_arrives() {
+    let mut pair = Pair::in_sync().await;
+    pair.leader.stream.forget_permits(1_000);
+    pair.commit(1_004);
+    let view = pair.view.clone();
+    let read = tokio::spawn(async move { view.confirm().await });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(
+        !read.is_finished(),
+        "the mirror does not have the change yet"
+    );
+    pair.leader.stream.add_permits(1);
+    read.await.unwrap();
+    assert_eq!(pair.reader.head(), Rv(1_004));
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_share_the_next_question() {
+    let pair = Pair::in_sync().await;
+    pair.leader.set_latency(Duration::from_millis(100));
+    let before = pair.leader.questions.load(Ordering::Relaxed);
+    let reads: Vec<_> = (0..100)
+        .map(|_| {
+            let view = pair.view.clone();
+            tokio::spawn(async move { view.confirm().await })
+        })
+        .collect();
+    futures::future::join_all(reads).await;
+    let asked = pair.leader.questions.load(Ordering::Relaxed) - before;
+    assert!((1..=2).contains(&asked), "{asked} questions for 100 reads");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_leader_costs_reads_a_second_and_then_nothing_for_a_while() {
+    let pair = Pair::in_sync().await;
+    pair.leader.set_latency(Duration::from_hours(1));
+    let begun = tokio::time::Instant::now();
+    pair.view.confirm().await;
+    assert_eq!(begun.elapsed(), Duration::from_secs(1));
+    let begun = tokio::time::Instant::now();
+    pair.view.confirm().await;
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_do_not_wait_for_a_leader_that_cannot_be_reached() {
+    let pair = Pair::start(Rv(0));
+    pair.leader.set_latency(Duration::from_hours(1));
+    for _ in 0..100 {
+        let begun = tokio::time::Instant::now();
+        pair.view.confirm().await;
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        tokio::time::sleep(Duration::from_millis(70)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_says_how_current_it_is() {
+    let pair = Pair::in_sync().await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(
+        pair.view.lag() <= Duration::from_secs(3),
+        "it asks from time to time"
+    );
+    assert!(!pair.view.is_stale() && !pair.view.is_cut_off());
+    pair.leader.set_latency(Duration::from_hours(1));
+    tokio::time::sleep(Duration::from_secs(13)).await;
+    assert!(pair.view.is_cut_off() && !pair.view.is_stale());
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(pair.view.is_stale());
+    pair.leader.set_latency(Duration::ZERO);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(!pair.view.is_stale() && !pair.view.is_cut_off());
+    let alone = Leadership::alone(Rv(1));
+    pair.standing.send_replace(Standing::Leading(alone));
+    assert_eq!(pair.view.lag(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn mirrors_are_served_in_the_own_term_and_until_it_is_over() {
+    let pair = Pair::in_sync().await;
+    let (first, second) = (Term::new("pod_1"), Term::new("pod_2"));
+    let answers = |term: &Term| {
+        pair.view
+            .answer(term.as_str(), Coverage::default())
+            .is_some()
+    };
+    assert!(!answers(&first) && !pair.view.is_mirrored());
+    pair.view.serve(&first);
+    assert!(answers(&first) && !answers(&second) && pair.view.is_mirrored());
+    let stream = pair.view.mirrored(first.as_str()).unwrap();
+    pair.view.end_streams(true);
+    assert!(stream.is_cancelled());
+    assert!(
+        answers(&first),
+        "whoever lacks the last changes may come back for them"
+    );
+    let stream = pair.view.mirrored(first.as_str()).unwrap();
+    pair.view.serve(&second);
+    assert!(stream.is_cancelled() && answers(&second) && !answers(&first));
+    pair.view.end_streams(false);
+    assert!(!answers(&second));
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(!pair.view.is_mirrored(), "nobody asks any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_leader_a_replica_is_ready_only_if_it_has_operations() {
+    let vacant = Standing::Vacant {
+        last: Some(Leader {
+            term: Term::new("pod_1"),
+            address: "leader:1".to_owned(),
+        }),
+        final_version: None,
+    };
+    // The mirror has not run yet, as in a container that was just restarted.
+    let restarted = Pair::start(Rv(0));
+    restarted.standing.send_replace(vacant.clone());
+    assert!(!restarted.view.is_without_leader(Succession::Pending));
+    let follower = Pair::in_sync().await;
+    follower.standing.send_replace(vacant);
+    assert!(follower.view.is_without_leader(Succession::Pending));
+}

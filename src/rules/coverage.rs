@@ -1,0 +1,118 @@
+//! Which rule sets may miss operations, as one replica tells the others. Enters: the report
+//! of the leader. Leaves: the same answers about completeness at every replica.
+
+use ifo_api::completeness::{Gap, Gaps};
+use ifo_engine::rules::Objects;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// The rule sets that may miss operations, at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Coverage {
+    /// Whether the rule sets of the cluster are known.
+    pub read: bool,
+    /// How many rule sets there are.
+    pub total: usize,
+    /// Those that may miss operations.
+    pub(super) rule_sets: Vec<Uncovered>,
+}
+
+/// A rule set that may miss operations.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Uncovered {
+    pub(super) rule_set: String,
+    pub(super) reason: String,
+    pub(super) component: String,
+    pub(super) kind: Option<String>,
+    pub(super) operations: Vec<String>,
+    /// Where operations may be missing; None for all namespaces.
+    pub(super) namespaces: Option<BTreeSet<String>>,
+    /// Whether operations on cluster-scoped objects may be missing.
+    pub(super) cluster_scoped: bool,
+}
+
+impl Uncovered {
+    fn covers(&self, wanted: Objects<'_>) -> bool {
+        let here = match (&self.namespaces, wanted.namespace) {
+            (Some(own), Some(namespace)) => own.contains(namespace),
+            (Some(own), None) => !own.is_empty(),
+            (None, _) => true,
+        };
+        here || self.cluster_scoped && wanted.cluster_scoped
+    }
+
+    fn gap(&self) -> Gap {
+        Gap {
+            rule_set: self.rule_set.as_str().into(),
+            reason: self.reason.clone(),
+            component: self.component.as_str().into(),
+            kind: self.kind.as_deref().map(Into::into),
+            operations: self
+                .operations
+                .iter()
+                .map(|it| it.as_str().into())
+                .collect(),
+        }
+    }
+}
+
+impl Coverage {
+    /// The rule sets that may miss operations on the `wanted` objects.
+    pub fn gaps(&self, wanted: Objects<'_>) -> Gaps {
+        let affected = self.rule_sets.iter().filter(|it| it.covers(wanted));
+        Gaps {
+            read: self.read,
+            total: self.total,
+            rule_sets: affected.map(Uncovered::gap).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uncovered(namespaces: Option<&[&str]>, cluster_scoped: bool) -> Uncovered {
+        Uncovered {
+            rule_set: "a".to_owned(),
+            reason: "does not compile".to_owned(),
+            component: "kubevirt".to_owned(),
+            kind: None,
+            operations: Vec::new(),
+            namespaces: namespaces.map(|all| all.iter().map(|it| (*it).to_owned()).collect()),
+            cluster_scoped,
+        }
+    }
+
+    #[test]
+    fn a_rule_set_is_told_for_the_namespaces_that_it_affects() {
+        let wanted = |namespace, cluster_scoped| Objects {
+            namespace,
+            cluster_scoped,
+        };
+        let all = wanted(None, true);
+        let (shop, other) = (wanted(Some("shop"), false), wanted(Some("other"), false));
+        let own = wanted(Some("ifo-system"), true);
+        for (uncovered, affected) in [
+            (uncovered(None, true), [true, true, true, true]),
+            (
+                uncovered(Some(&["shop"]), false),
+                [true, true, false, false],
+            ),
+            (uncovered(Some(&[]), true), [true, false, false, true]),
+        ] {
+            let coverage = Coverage {
+                read: true,
+                total: 3,
+                rule_sets: vec![uncovered],
+            };
+            let text = serde_json::to_string(&coverage).unwrap();
+            let coverage: Coverage = serde_json::from_str(&text).unwrap();
+            let told = [all, shop, other, own].map(|it| !coverage.gaps(it).rule_sets.is_empty());
+            assert_eq!(told, affected, "{text}");
+            assert_eq!(coverage.gaps(all).total, 3);
+        }
+    }
+}

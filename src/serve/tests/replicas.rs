@@ -1,0 +1,161 @@
+//! What other replicas are answered, and what clients notice of them.
+
+use super::*;
+use crate::replicate::{Leader, Term};
+use http::header::WARNING;
+use std::time::Duration;
+
+const LIST: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
+const WATCH: &str =
+    "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations?watch=1&resourceVersion=105";
+
+/// The headers of another replica's request.
+const REPLICA: &[(&str, &str)] = &[("x-user", "replica"), ("ifo-term", "pod_1")];
+
+fn following() -> Standing {
+    Standing::Following(Leader {
+        term: Term::new("pod_2"),
+        address: "leader:1".to_owned(),
+    })
+}
+
+#[tokio::test]
+async fn a_replica_is_answered_in_the_term_of_this_one_alone() {
+    let fixture = Fixture::filled();
+    for path in ["/peer", LIST, WATCH] {
+        let (code, _) = fixture.ask(path, REPLICA).await;
+        assert_eq!(code, StatusCode::MISDIRECTED_REQUEST, "{path}");
+    }
+    fixture.view.serve(&Term::new("pod_1"));
+    let answer = fixture.json("/peer", REPLICA).await;
+    assert_eq!(answer["term"], "pod_1");
+    assert_eq!(answer["leading"], true);
+    assert_eq!(
+        (&answer["head"], &answer["oldest"]),
+        (&"105".into(), &"100".into())
+    );
+    let list = fixture.json(LIST, REPLICA).await;
+    assert_eq!(list["items"].as_array().unwrap().len(), 5);
+}
+
+#[tokio::test]
+async fn who_may_not_mirror_is_refused_whatever_else_they_may() {
+    let fixture = Fixture::filled();
+    fixture.view.serve(&Term::new("pod_1"));
+    for path in ["/peer", LIST, WATCH] {
+        let headers = [("x-user", "nobody"), ("ifo-term", "pod_1")];
+        let (code, body) = fixture.ask(path, &headers).await;
+        assert_eq!(code, StatusCode::FORBIDDEN, "{path}");
+        assert!(body.contains("cannot get path \\\"/peer\\\""), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn the_stream_of_a_replica_ends_with_the_term() {
+    let mut fixture = Fixture::filled();
+    fixture.view.serve(&Term::new("pod_1"));
+    let of_replica = fixture.send(request("GET", WATCH, REPLICA)).await;
+    let mut of_user = fixture
+        .send(request("GET", WATCH, &[("x-user", "jane")]))
+        .await
+        .into_body();
+    fixture.put(106, "a", "new", |_| {});
+    let mut of_replica = of_replica.into_body();
+    let mut next = async || {
+        let frame = of_replica.frame().await.unwrap().unwrap();
+        String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap()
+    };
+    let first = next().await;
+    assert!(
+        first.contains("BOOKMARK") && first.contains(r#""105""#),
+        "{first}"
+    );
+    let event = next().await;
+    assert!(event.contains(r#""resourceVersion":"106""#), "{event}");
+    fixture.view.end_streams(false);
+    assert!(of_replica.frame().await.is_none());
+    assert!(of_user.frame().await.is_some(), "that of a user goes on");
+    let (code, _) = fixture.ask("/peer", REPLICA).await;
+    assert_eq!(code, StatusCode::MISDIRECTED_REQUEST);
+}
+
+#[tokio::test]
+async fn replicas_take_none_of_the_places_of_users() {
+    let fixture = Fixture::limited(1, 1);
+    fixture.view.serve(&Term::new("pod_1"));
+    let user = [("x-user", "jane")];
+    let _held = fixture.send(request("GET", WATCH, &user)).await;
+    let (code, _) = fixture.ask(WATCH, &user).await;
+    assert_eq!(code, StatusCode::TOO_MANY_REQUESTS);
+    let streams: Vec<_> =
+        futures::future::join_all((0..4).map(|_| fixture.send(request("GET", WATCH, REPLICA))))
+            .await;
+    assert!(streams.iter().all(|it| it.status() == StatusCode::OK));
+    assert_eq!(fixture.json("/peer", REPLICA).await["leading"], true);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_of_the_newest_state_ask_the_leader_and_others_do_not() {
+    let fixture = Fixture::filled();
+    fixture.standing.send_replace(following());
+    let object = "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/a/inflightoperations/x";
+    // The leader never answers: a read that asks it takes a second.
+    for (path, asks) in [
+        (LIST.to_owned(), true),
+        (object.to_owned(), true),
+        (
+            format!(
+                "{LIST}?watch=1&sendInitialEvents=true&allowWatchBookmarks=true\
+            &resourceVersionMatch=NotOlderThan&timeoutSeconds=0"
+            ),
+            true,
+        ),
+        (format!("{LIST}?resourceVersion=0"), false),
+        (format!("{LIST}?resourceVersion=105"), false),
+        (format!("{object}?resourceVersion=101"), false),
+        (
+            format!("{LIST}?resourceVersion=105&resourceVersionMatch=Exact"),
+            false,
+        ),
+    ] {
+        let begun = tokio::time::Instant::now();
+        let (code, body) = fixture.get(&path).await;
+        assert_eq!(code, StatusCode::OK, "{path}: {body}");
+        let waited = begun.elapsed() >= Duration::from_secs(1);
+        assert_eq!(waited, asks, "{path} took {:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_warns_if_this_replica_has_not_been_up_to_date_for_long() {
+    let fixture = Fixture::filled();
+    let path = format!("{LIST}?resourceVersion=0");
+    let answer = async || fixture.send(request("GET", &path, &[])).await;
+    assert_eq!(answer().await.headers()["ifo-complete"], "true");
+    fixture.standing.send_replace(following());
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(answer().await.headers().get(WARNING).is_none());
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let late = answer().await;
+    assert!(late.headers().get("ifo-complete").is_none());
+    assert_eq!(
+        late.headers()[WARNING],
+        "299 - \"this server has not been up to date for more than 15 s, operations may be \
+         missing or over\""
+    );
+}
+
+#[tokio::test]
+async fn readiness_needs_the_other_replicas_once() {
+    let fixture = Fixture::new();
+    fixture.health.set_cut_off(true);
+    let (code, body) = fixture.get("/readyz").await;
+    assert_eq!(code, StatusCode::INTERNAL_SERVER_ERROR);
+    assert!(body.contains("[-]replica failed"), "{body}");
+    fixture.health.set_cut_off(false);
+    assert_eq!(fixture.get("/readyz").await.0, StatusCode::OK);
+    let new = Health::new();
+    assert!(!new.is_among_replicas());
+    new.set_has_joined();
+    assert!(new.is_among_replicas());
+}
