@@ -3,7 +3,7 @@
 
 use ifo_api::ruleset::{AGGREGATE_LABEL, OperationRuleSet};
 use k8s_openapi::api::rbac::v1::ClusterRole;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -87,6 +87,14 @@ fn installed(folder: &Path) -> BTreeSet<PathBuf> {
     files
 }
 
+/// The object of this kind and name that `deploy/` installs.
+fn deployed(kind: &str, name: &str) -> Value {
+    let files = installed(&repository().join("deploy"));
+    let mut objects = files.iter().flat_map(|path| documents(path));
+    let found = objects.find(|it| it["kind"] == kind && it["metadata"]["name"] == name);
+    found.unwrap_or_else(|| panic!("deploy/ has no {kind} {name}"))
+}
+
 #[test]
 fn generated_manifests_are_up_to_date() {
     for (path, generated) in generator::manifests().unwrap() {
@@ -160,12 +168,7 @@ fn the_crds_the_registration_and_the_targets_are_apart_from_the_server() {
 /// `src/app/cluster/registration.rs` makes it the owner of the registration.
 #[test]
 fn the_owner_of_the_registration_is_deleted_with_the_server() {
-    let files = installed(&repository().join("deploy"));
-    let mut objects = files.iter().flat_map(|path| documents(path));
-    let role = objects.find(|it| {
-        it["kind"] == "ClusterRole" && it["metadata"]["name"] == "ifo-apiserver-registration"
-    });
-    let role = role.expect("deploy/ has it");
+    let role = deployed("ClusterRole", "ifo-apiserver-registration");
     assert_eq!(
         role["rules"][0]["resourceNames"][0],
         "v1alpha1.live.ifo.kubevirt.io"
@@ -290,44 +293,167 @@ fn each_rule_pack_grants_exactly_its_targets() {
     assert!(packs > 10, "{packs}");
 }
 
+/// The rules of the server's role of this kind that contain `item` in the list `field`.
+fn server_rules(kind: &str, field: &str, item: &str) -> Vec<Value> {
+    let role = deployed(kind, "ifo-apiserver");
+    let rules = role["rules"].as_array().expect("a role has rules").iter();
+    let contains = |rule: &&Value| {
+        let list = rule[field].as_array();
+        list.is_some_and(|list| list.contains(&item.into()))
+    };
+    rules.filter(contains).cloned().collect()
+}
+
 #[test]
-fn the_server_may_find_and_ask_the_one_that_it_replaces() {
-    let deploy = repository().join("deploy");
-    let objects: Vec<Value> = manifests(&deploy)
+fn the_server_may_hold_its_own_lease_and_no_other() {
+    assert_eq!(
+        server_rules("Role", "resources", "leases"),
+        [
+            json!({
+                "apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
+                "resourceNames": ["ifo-apiserver"], "verbs": ["get", "update"],
+            }),
+            json!({
+                "apiGroups": ["coordination.k8s.io"], "resources": ["leases"],
+                "verbs": ["create"],
+            }),
+        ]
+    );
+    let in_all_namespaces = server_rules("ClusterRole", "apiGroups", "coordination.k8s.io");
+    assert!(in_all_namespaces.is_empty(), "{in_all_namespaces:?}");
+}
+
+#[test]
+fn a_replica_may_mirror_another_one_and_find_the_release_before() {
+    assert_eq!(
+        server_rules("ClusterRole", "apiGroups", "live.ifo.kubevirt.io"),
+        [json!({
+            "apiGroups": ["live.ifo.kubevirt.io"], "resources": ["inflightoperations"],
+            "verbs": ["list", "watch"],
+        })]
+    );
+    assert_eq!(
+        server_rules("ClusterRole", "nonResourceURLs", "/peer"),
+        [json!({"nonResourceURLs": ["/peer"], "verbs": ["get"]})]
+    );
+    assert_eq!(
+        server_rules("Role", "apiGroups", "discovery.k8s.io"),
+        [json!({
+            "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"],
+            "verbs": ["list"],
+        })]
+    );
+    // The name of this port in EndpointSlices.
+    let service = deployed("Service", "ifo-apiserver");
+    assert_eq!(service["spec"]["ports"][0]["name"], "https");
+}
+
+#[test]
+fn no_user_gets_the_right_to_ask_a_replica_for_its_state() {
+    for path in manifests(&repository().join("deploy")) {
+        for object in documents(&path) {
+            if object["kind"] != "ClusterRole" || object["metadata"]["name"] == "ifo-apiserver" {
+                continue;
+            }
+            for rule in object["rules"].as_array().into_iter().flatten() {
+                assert!(rule["nonResourceURLs"].is_null(), "{}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_replica_knows_its_identity_and_has_a_token_for_the_other_replicas() {
+    let pod = &deployed("Deployment", "ifo-apiserver")["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    let env = container["env"].as_array().unwrap();
+    for (name, field) in [
+        ("POD_NAMESPACE", "metadata.namespace"),
+        ("POD_UID", "metadata.uid"),
+        ("POD_IP", "status.podIP"),
+    ] {
+        let variable = env.iter().find(|it| it["name"] == name);
+        let variable = variable.unwrap_or_else(|| panic!("{name} is not set"));
+        assert_eq!(variable["valueFrom"]["fieldRef"]["fieldPath"], field);
+    }
+    let args = container["args"].as_array().unwrap().iter();
+    let args: Vec<&str> = args.filter_map(Value::as_str).collect();
+    assert!(args.contains(&"--leader-elect"), "{args:?}");
+    let file = args
         .iter()
-        .flat_map(|path| documents(path))
-        .collect();
-    let grants = |kind: &str, group: &str, resource: &str| {
-        let of_server =
-            |it: &&Value| it["kind"] == kind && it["metadata"]["name"] == "ifo-apiserver";
-        let rules = objects.iter().filter(of_server);
-        let mut rules = rules.flat_map(|it| it["rules"].as_array().into_iter().flatten());
-        let has = |list: &Value, item: &str| {
-            list.as_array()
-                .is_some_and(|all| all.contains(&item.into()))
-        };
-        rules.any(|rule| {
-            has(&rule["apiGroups"], group)
-                && has(&rule["resources"], resource)
-                && has(&rule["verbs"], "list")
+        .find_map(|arg| arg.strip_prefix("--peer-token-file="))
+        .expect("the server is given a token");
+    let mount = container["volumeMounts"].as_array().unwrap().iter();
+    let mut mount = mount.filter(|it| file.starts_with(it["mountPath"].as_str().unwrap()));
+    let mount = mount.next().expect("the token's folder is mounted");
+    let volume = pod["volumes"].as_array().unwrap().iter();
+    let mut volume = volume.filter(|it| it["name"] == mount["name"]);
+    let sources = &volume.next().expect("the mounted volume exists")["projected"]["sources"];
+    // With the default audience, a replica could use the token of another one at the
+    // kube-apiserver.
+    assert_eq!(
+        sources,
+        &json!([{"serviceAccountToken": {"audience": "ifo-apiserver", "path": "token"}}])
+    );
+    assert_eq!(
+        Path::new(mount["mountPath"].as_str().unwrap()).join("token"),
+        Path::new(file)
+    );
+}
+
+#[test]
+fn at_least_one_of_two_replicas_stays_through_an_update_a_drain_and_a_lost_node() {
+    let spec = &deployed("Deployment", "ifo-apiserver")["spec"];
+    assert_eq!(spec["replicas"], 2);
+    assert_eq!(
+        spec["strategy"],
+        json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}})
+    );
+    let budget = &deployed("PodDisruptionBudget", "ifo-apiserver")["spec"];
+    assert_eq!(budget["maxUnavailable"], 1);
+    assert_eq!(budget["unhealthyPodEvictionPolicy"], "AlwaysAllow");
+
+    let pod = &spec["template"]["spec"];
+    let spread = &pod["topologySpreadConstraints"][0];
+    assert_eq!(spread["topologyKey"], "kubernetes.io/hostname");
+    assert_eq!(spread["maxSkew"], 1);
+    // The server must also run on a cluster with one node.
+    assert_eq!(spread["whenUnsatisfiable"], "ScheduleAnyway");
+    for selector in [&budget["selector"], &spread["labelSelector"]] {
+        assert_eq!(selector, &spec["selector"]);
+    }
+    let tolerated = |taint: &str| {
+        json!({
+            "key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30,
         })
     };
-    assert!(grants(
-        "ClusterRole",
-        "live.ifo.kubevirt.io",
-        "inflightoperations"
-    ));
-    assert!(grants("Role", "discovery.k8s.io", "endpointslices"));
-    let kind = |kind: &str| objects.iter().find(|it| it["kind"] == kind).unwrap();
-    let container = &kind("Deployment")["spec"]["template"]["spec"]["containers"][0];
-    let own = container["env"].as_array().unwrap().iter();
-    let mut own = own.filter(|it| it["name"] == "POD_IP");
     assert_eq!(
-        own.next().unwrap()["valueFrom"]["fieldRef"]["fieldPath"],
-        "status.podIP"
+        pod["tolerations"],
+        json!([
+            tolerated("node.kubernetes.io/not-ready"),
+            tolerated("node.kubernetes.io/unreachable")
+        ])
     );
-    // What EndpointSlices call the port by which it is asked.
-    assert_eq!(kind("Service")["spec"]["ports"][0]["name"], "https");
+}
+
+/// A JSON patch that adds a whole list replaces the list of the Deployment, and with it the
+/// token of the replicas.
+#[test]
+fn the_variant_with_cert_manager_keeps_the_lists_of_the_deployment() {
+    let patch = &documents(&repository().join("certs/cert-manager/deployment.yaml"))[0];
+    let operations = patch.as_array().expect("a JSON patch is a list");
+    assert!(!operations.is_empty());
+    for operation in operations {
+        let path = operation["path"].as_str().unwrap();
+        assert!(
+            operation["op"] == "add" && path.ends_with("/-"),
+            "{operation}"
+        );
+        let list = path.strip_suffix("/-").unwrap();
+        let deployment = deployed("Deployment", "ifo-apiserver");
+        let list = deployment.pointer(list).and_then(Value::as_array);
+        assert!(list.is_some(), "{path} is not a list of the Deployment");
+    }
 }
 
 #[test]
