@@ -9,7 +9,7 @@ MANDIR ?= $(HOME)/.local/share/man
 TARGET = $$($(CARGO) metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
 CONTROL_PLANE = $$(tests/control-plane/build)
 
-.PHONY: help build demo test soak-memory test-e2e setup-test-e2e cleanup-test-e2e lint fmt manifests bench instructions fuzz docker-build install-plugin
+.PHONY: help build demo test simulate soak soak-memory test-e2e setup-test-e2e cleanup-test-e2e lint fmt manifests bench instructions fuzz docker-build install-plugin
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -26,8 +26,14 @@ test: ## Run all tests, end-to-end ones on a real kube-apiserver included
 soak-memory: ## Measure the memory of 60 targets with 5,000 objects of 20 KB each (6 GB, some minutes)
 	SOAK_OBJECTS=5000 $(CARGO) test --locked $(FEATURES) --package ifo --test pipeline -- --nocapture sixty_targets
 
+simulate: ## Simulate replicas under faults: SEEDS=FROM..TO; a failure prints its seed and trace
+	IFO_SEEDS=$(SEEDS) $(CARGO) test --locked $(FEATURES) --package ifo --lib replicate::tests::replicas
+
 test-e2e: ## Run the end-to-end tests, and those of the plugin's binary, which they use
-	$(CARGO) test --locked $(FEATURES) --test e2e --test cli
+	$(CARGO) test --locked $(FEATURES) --test e2e --test replicas --test cli
+
+soak: ## Disturb three replicas under load thirty times, or DISTURBANCES times
+	IFO_DISTURBANCES=$(or $(DISTURBANCES),30) $(CARGO) test --locked $(FEATURES) --package ifo --test replicas -- --nocapture
 
 setup-test-e2e: ## Start the test control plane and print its kubeconfig
 	@$(CONTROL_PLANE) run --detach

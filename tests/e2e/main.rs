@@ -22,6 +22,11 @@
     clippy::too_many_lines
 )]
 
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "tests/replicas uses it too, and each target needs a part of it"
+)]
 mod harness;
 
 mod access;

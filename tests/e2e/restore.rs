@@ -1,8 +1,8 @@
-//! What a server that starts takes over: from one that runs, and from custom resources.
+//! What a server restores from custom resources when it starts.
 //!
 //! The server that starts is one beside the shared one, asked directly.
 
-use crate::harness::{Kind, VM, World, alone, condition, eventually, migrating, so, text};
+use crate::harness::{VM, World, alone, condition, eventually, migrating, so, text};
 use crate::persistence::{CR, Persisting, clear, identity, writes};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -47,87 +47,52 @@ fn last_change(object: &Value) -> &str {
 const PLAIN: [(&str, &str); 2] = [("PERSISTENCE", "off"), ("RETAIN_COMPLETED_IFOS", "false")];
 
 #[test]
-fn a_rolling_update_keeps_names_uids_and_creation_times() {
-    alone(async |world| {
-        let namespace = world.namespace("rolling").await;
-        world.ready_rule_set(&migrating(namespace)).await;
-        for name in ["a", "b"] {
-            world.machine(namespace, name, "Migrating").await;
-        }
-        let before = world
-            .until_operations(namespace, &[("a", "Migrating"), ("b", "Migrating")])
-            .await;
-        touch(world, namespace, "a", identity(&before[0])[2]).await;
-
-        let from = ("RESTORE_FROM", &*world.server_url);
-        let next = Persisting::start(world, &[PLAIN[0], PLAIN[1], from]).await;
-        // Its first answer.
-        let after = of_namespace(namespace, next.live().await);
-        for operation in &before {
-            let restored = &after[text(operation, "/spec/subject/name")];
-            assert_eq!(identity(restored), identity(operation));
-            assert_eq!(restored["status"]["startTimeSource"], "Restored");
-            assert_eq!(restored["status"]["state"], "Progressing");
-            assert!(version(restored) > version(operation), "{restored}");
-        }
-        assert_eq!(after.len(), 2);
-
-        // One that asks nobody does not know better.
-        let alone = Persisting::start(world, &PLAIN).await;
-        let anew = of_namespace(namespace, alone.live().await);
-        assert_ne!(identity(&anew["a"]), identity(&before[0]));
-
-        world.set_status(namespace, "a", "Running").await;
-        eventually("what was restored ends like any other", async || {
-            let shown = of_namespace(namespace, next.live().await);
-            so(shown.keys().eq(["b"]), shown)
-        })
-        .await;
-    });
-}
-
-#[test]
-fn a_rolling_update_in_persistence_mode_keeps_them_too_and_writes_nothing() {
+fn a_server_that_follows_a_stopped_one_changes_no_name_and_writes_nothing() {
     alone(async |world| {
         clear(world).await;
-        let mut old = Persisting::start(world, &[]).await;
-        let namespace = world.namespace("rolling").await;
+        let mut persisting = Persisting::start(world, &[]).await;
+        let namespace = world.namespace("followed").await;
         world.ready_rule_set(&migrating(namespace)).await;
         for name in ["a", "b", "over"] {
             world.machine(namespace, name, "Migrating").await;
         }
         let shown = async |server: &Persisting| of_namespace(namespace, server.live().await);
         // The rule set may be ready because another server says so.
-        eventually("all go on", async || {
-            let shown = shown(&old).await;
+        eventually("all are in flight", async || {
+            let shown = shown(&persisting).await;
             so(shown.len() == 3, shown.len())
         })
         .await;
         world.set_status(namespace, "over", "Running").await;
-        let before = eventually("two go on and one is over", async || {
-            let shown = shown(&old).await;
+        let before = eventually("two are in flight and one is over", async || {
+            let shown = shown(&persisting).await;
             let phases: Vec<&str> = shown.values().map(|it| text(it, "/status/phase")).collect();
             so(phases == ["Active", "Active", "Completed"], &phases)?;
             Ok(shown)
         })
         .await;
-        let crs = old.agreed().await;
+        let crs = persisting.agreed().await;
         let written = writes(world).await;
+        // A server that restores nothing takes this for the start.
         touch(world, namespace, "a", identity(&before["a"])[2]).await;
+        assert!(persisting.server.terminate().await.success());
+        persisting.start_again().await;
 
-        let from = ("RESTORE_FROM", &*old.server.url());
-        let new = Persisting::start(world, &[from]).await;
-        let same = async || {
-            let after = shown(&new).await;
-            assert!(after.keys().eq(before.keys()), "{after:?}");
-            for (name, operation) in &before {
-                assert_eq!(identity(&after[name]), identity(operation));
-            }
+        // Its first answer.
+        let after = shown(&persisting).await;
+        assert!(after.keys().eq(before.keys()), "{after:?}");
+        for (name, operation) in &before {
+            assert_eq!(identity(&after[name]), identity(operation));
+        }
+        // Whoever saw the start in the subject would see the same start again.
+        let source = match text(&before["a"], "/status/startTimeSource") {
+            "Detected" => "Restored",
+            seen => seen,
         };
-        same().await;
-        assert!(old.server.terminate().await.success());
-        same().await;
-        let after = new.agreed().await;
+        assert_eq!(after["a"]["status"]["startTimeSource"], source);
+        assert_eq!(after["a"]["status"]["state"], "Progressing");
+        assert!(version(&after["a"]) > version(&before["a"]));
+        let after = persisting.agreed().await;
         let uids = |crs: &BTreeMap<String, Value>| -> Vec<String> {
             let own = crs.values().map(|cr| text(cr, "/metadata/uid").to_owned());
             own.collect()
@@ -138,45 +103,20 @@ fn a_rolling_update_in_persistence_mode_keeps_them_too_and_writes_nothing() {
             "these are the same custom resources"
         );
         assert!((writes(world).await - written).abs() < 0.5);
+
+        // A server without custom resources does not know better.
+        let alone = Persisting::start(world, &PLAIN).await;
+        let anew = shown(&alone).await;
+        assert_ne!(identity(&anew["a"]), identity(&before["a"]));
+        drop(alone);
+
         world.set_status(namespace, "a", "Running").await;
         eventually("the new one writes on", async || {
-            let crs = new.agreed().await;
+            let crs = persisting.agreed().await;
             let cr = &crs[identity(&before["a"])[1]];
             so(cr["status"]["phase"] == "Completed", cr)
         })
         .await;
-    });
-}
-
-#[test]
-fn another_replica_is_looked_for_behind_the_service_and_not_waited_for_long() {
-    const SLICE: Kind = Kind {
-        api_version: "discovery.k8s.io/v1",
-        kind: "EndpointSlice",
-        plural: "endpointslices",
-    };
-    alone(async |world| {
-        // Loopback is not allowed there; nobody has these (RFC 5737).
-        let slice = json!({
-            "apiVersion": SLICE.api_version, "kind": SLICE.kind, "addressType": "IPv4",
-            "metadata": {
-                "name": "elsewhere", "labels": {"kubernetes.io/service-name": "ifo-apiserver"},
-            },
-            "ports": [{"name": "https", "port": 8443, "protocol": "TCP"}],
-            "endpoints": [
-                {"addresses": ["192.0.2.1"], "conditions": {"ready": true}},
-                {"addresses": ["192.0.2.2"], "conditions": {"ready": false, "serving": false}},
-            ],
-        });
-        let namespace = Some("ifo-system");
-        world.create(&SLICE, namespace, &slice).await;
-        let server = Persisting::start(world, &PLAIN).await;
-        let path = format!("{}/elsewhere", SLICE.path(namespace));
-        world.admin.delete(&path).await.ok();
-        let log = server.log();
-        assert!(log.contains("https://192.0.2.1:8443"), "{log}");
-        assert!(!log.contains("192.0.2.2"), "{log}");
-        server.live().await;
     });
 }
 

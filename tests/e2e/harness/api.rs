@@ -101,6 +101,13 @@ impl Caller {
             .unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
+    /// GET of a server that may be away. An error is of the connection.
+    pub async fn try_get(&self, path: &str) -> Result<Answer, String> {
+        let request = Request::get(path).body(Body::empty());
+        self.try_send(request.expect("tests send valid requests"))
+            .await
+    }
+
     /// GET.
     pub async fn get(&self, path: &str) -> Answer {
         self.get_with(path, &[]).await

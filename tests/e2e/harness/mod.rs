@@ -4,8 +4,9 @@
 mod api;
 mod control_plane;
 mod events;
+pub mod informers;
 mod objects;
-mod relay;
+pub mod relay;
 mod server;
 mod watch;
 mod world;
@@ -16,9 +17,12 @@ pub use events::{Folded, event_types, is_in_gap, same_but_for_gaps, without_gaps
 pub use objects::{
     CRD, Kind, NODE, OPERATION, RULE_SET, VM, VMI, condition, crd, migrating, rule_set, text,
 };
-pub use server::Server;
+pub use server::{Image, Server, tail};
 pub use watch::{Events, Lines};
-pub use world::{World, administrator, audited, columns, kubeconfig_of, kubectl};
+pub use world::{
+    FOLDERS, Installed, World, administrator, audited, columns, credentials, front_proxy, install,
+    kubeconfig_of, kubectl, register,
+};
 
 use std::any::Any;
 use std::io::Write as _;

@@ -1,55 +1,111 @@
-//! A relay between the server under test and kube-apiserver that breaks all connections
-//! from time to time, for `IFO_E2E_GAPS`: what an overloaded machine does to watches.
+//! A relay between a server under test and the kube-apiserver, which a test can cut. With
+//! `IFO_E2E_GAPS` it breaks all connections from time to time, as happens to the watches of an
+//! overloaded machine.
 
 use std::time::Duration;
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::sync::watch;
 
-/// How long no connection is accepted after a break: longer than the 2 s that the server
-/// waits for a watch before it counts a gap (`PATIENCE` in `src/observe/follow.rs`).
+/// How long connections are refused in a gap: longer than the 2 s that the server waits for
+/// a watch before it counts a gap (`PATIENCE` in `src/observe/follow.rs`).
 const AWAY: Duration = Duration::from_secs(3);
 
-/// Starts a relay to this `https` URL, and returns its own. It breaks all connections so
-/// often, and lives as long as the process.
-pub async fn start(server: &str, often: Duration) -> String {
-    let (_, target) = server.split_once("//").expect("a URL has a scheme");
-    let target = target.trim_end_matches('/').to_owned();
-    let listener = TcpListener::bind("127.0.0.1:0")
-        .await
-        .expect("a free port on loopback");
-    let address = listener.local_addr().expect("it is bound");
-    tokio::spawn(async move {
-        loop {
-            relay(&listener, &target, often).await;
-            refuse(&listener).await;
-        }
-    });
-    format!("https://{address}")
+/// The state of the way through a relay.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Link {
+    Open,
+    /// All connections break, and new ones are closed at once.
+    Refused,
+    /// Connections stay open, and no byte passes, as if every packet were dropped.
+    Silent,
 }
 
-/// Passes connections on for this long.
-async fn relay(listener: &TcpListener, target: &str, long: Duration) {
-    // All connections end when this is dropped.
-    let mut connections = JoinSet::new();
-    let end = Instant::now() + long;
-    while let Ok(Ok((mut client, _))) = tokio::time::timeout_at(end, listener.accept()).await {
-        let target = target.to_owned();
-        connections.spawn(async move {
-            if let Ok(mut server) = TcpStream::connect(target).await {
-                // It ends as either side wants it to.
-                let _ = copy_bidirectional(&mut client, &mut server).await;
+/// A running relay.
+#[derive(Debug)]
+pub struct Relay {
+    /// Its own `https` URL.
+    pub url: String,
+    link: watch::Sender<Link>,
+}
+
+impl Relay {
+    /// Starts a relay to this `https` URL. It runs until the test process ends.
+    pub async fn start(server: &str) -> Self {
+        let (_, target) = server.split_once("//").expect("a URL has a scheme");
+        let target = target.trim_end_matches('/').to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a free port on loopback");
+        let address = listener.local_addr().expect("it is bound");
+        let (link, state) = watch::channel(Link::Open);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(carry(client, target.clone(), state.clone()));
             }
         });
-        while connections.try_join_next().is_some() {}
+        Self {
+            url: format!("https://{address}"),
+            link,
+        }
+    }
+
+    /// Cuts or heals the way.
+    pub fn set(&self, link: Link) {
+        self.link.send_replace(link);
+    }
+
+    /// Breaks all connections at this interval.
+    pub async fn with_gaps(self, interval: Duration) {
+        loop {
+            tokio::time::sleep(interval).await;
+            self.set(Link::Refused);
+            tokio::time::sleep(AWAY).await;
+            self.set(Link::Open);
+        }
     }
 }
 
-/// Closes each connection at once, for a while.
-async fn refuse(listener: &TcpListener) {
-    let end = Instant::now() + AWAY;
-    while let Ok(accepted) = tokio::time::timeout_at(end, listener.accept()).await {
-        drop(accepted);
+/// Carries one connection until either side closes it, or the way refuses it.
+async fn carry(client: TcpStream, target: String, mut link: watch::Receiver<Link>) {
+    let refused = link.clone();
+    let carried = async move {
+        if passable(&mut link).await.is_none() {
+            return;
+        }
+        let Ok(server) = TcpStream::connect(target).await else {
+            return;
+        };
+        let (from_client, to_client) = client.into_split();
+        let (from_server, to_server) = server.into_split();
+        tokio::select! {
+            () = pump(from_client, to_server, link.clone()) => {}
+            () = pump(from_server, to_client, link) => {}
+        }
+    };
+    tokio::select! {
+        () = carried => {}
+        () = until_refused(refused) => {}
+    }
+}
+
+async fn until_refused(mut link: watch::Receiver<Link>) {
+    // An error is the end of the test.
+    let _ = link.wait_for(|link| *link == Link::Refused).await;
+}
+
+/// Waits until bytes may pass. None at the end of the test.
+async fn passable(link: &mut watch::Receiver<Link>) -> Option<()> {
+    link.wait_for(|link| *link != Link::Silent).await.ok()?;
+    Some(())
+}
+
+async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut link: watch::Receiver<Link>) {
+    let mut bytes = vec![0; 16 << 10];
+    while let Ok(count @ 1..) = from.read(&mut bytes).await {
+        if passable(&mut link).await.is_none() || to.write_all(&bytes[..count]).await.is_err() {
+            return;
+        }
     }
 }

@@ -4,9 +4,11 @@ use super::{Caller, eventually};
 use kube::Config;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use tokio::process::{Child, ChildStdin, Command};
+use uuid::Uuid;
 
 /// Settings that make the tests quick; what they say is of no importance to any test.
 const SETTINGS: [(&str, &str); 3] = [
@@ -21,30 +23,78 @@ const UNTIL_STDIN_ENDS: &str = r#"exec 3<&0
 (while read -r _ <&3; do :; done; kill -KILL $$) >/dev/null 2>&1 &
 exec "$@" 3<&- </dev/null"#;
 
-/// What the manifests say, and where the server is.
+/// A shorter lease than the Deployment's, because a first start lasts as long as one lease.
+const LEASE: [&str; 3] = [
+    "--leader-elect-lease-duration=3s",
+    "--leader-elect-renew-deadline=2s",
+    "--leader-elect-retry-period=500ms",
+];
+
+/// The server in a Pod of the Deployment. A restart is that of the container: the Pod keeps
+/// its UID.
 #[derive(Debug)]
 pub struct Server {
-    dir: PathBuf,
-    namespace: String,
-    container: Value,
+    pod: Pod,
     port: u16,
     child: Child,
     lifeline: Option<ChildStdin>,
 }
 
+/// The image of a container and the address of its Pod.
+#[derive(Clone, Debug)]
+pub struct Image {
+    pub program: PathBuf,
+    /// The server always listens on loopback, too.
+    pub ip: IpAddr,
+}
+
+impl Default for Image {
+    /// The server under test, on loopback.
+    fn default() -> Self {
+        Self {
+            program: PathBuf::from(env!("CARGO_BIN_EXE_ifo-apiserver")),
+            ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        }
+    }
+}
+
+/// The part of a Pod that the tests take over from Kubernetes.
+#[derive(Debug)]
+struct Pod {
+    /// The folder of the log and of the port file.
+    dir: PathBuf,
+    image: Image,
+    namespace: String,
+    uid: Uuid,
+    container: Value,
+}
+
 impl Server {
-    /// Starts the container of this Deployment, with these rights, and waits until its
-    /// readiness probe succeeds.
+    /// Starts a new Pod of this Deployment, with these rights, and waits until its readiness
+    /// probe succeeds.
     pub async fn start(dir: &Path, deployment: &Value, kubeconfig: &Path) -> Self {
-        let pod = &deployment["spec"]["template"]["spec"];
-        let container = pod["containers"][0].clone();
-        let namespace = super::text(deployment, "/metadata/namespace").to_owned();
-        let mut server = Self {
-            child: spawn(dir, &namespace, &container, kubeconfig, 0),
-            lifeline: None,
+        Self::start_image(Image::default(), dir, deployment, kubeconfig).await
+    }
+
+    /// The same with another image or address.
+    pub async fn start_image(
+        image: Image,
+        dir: &Path,
+        deployment: &Value,
+        kubeconfig: &Path,
+    ) -> Self {
+        let spec = &deployment["spec"]["template"]["spec"];
+        let pod = Pod {
             dir: dir.to_owned(),
-            namespace,
-            container,
+            image,
+            namespace: super::text(deployment, "/metadata/namespace").to_owned(),
+            uid: Uuid::new_v4(),
+            container: spec["containers"][0].clone(),
+        };
+        let mut server = Self {
+            child: pod.spawn(kubeconfig, 0),
+            lifeline: None,
+            pod,
             port: 0,
         };
         server.lifeline = server.child.stdin.take();
@@ -53,16 +103,10 @@ impl Server {
         server
     }
 
-    /// Starts it again, on the port that the Service knows.
+    /// Starts the container again, on the port that the Service knows.
     pub async fn start_again(&mut self, kubeconfig: &Path) {
-        let _ = std::fs::remove_file(self.dir.join("port"));
-        self.child = spawn(
-            &self.dir,
-            &self.namespace,
-            &self.container,
-            kubeconfig,
-            self.port,
-        );
+        let _ = std::fs::remove_file(self.pod.dir.join("port"));
+        self.child = self.pod.spawn(kubeconfig, self.port);
         self.lifeline = self.child.stdin.take();
         assert_eq!(self.written_port().await, self.port);
         self.ready().await;
@@ -75,14 +119,19 @@ impl Server {
 
     /// Asks it to end, as a kubelet does, and waits until it has.
     pub async fn terminate(&mut self) -> ExitStatus {
-        let pid = self.pid().to_string();
-        let sent = Command::new("kill").args(["-TERM", &pid]).status().await;
-        assert!(sent.is_ok_and(|status| status.success()), "kill -TERM");
+        self.signal("TERM").await;
         let grace = self.child.wait();
         let ended = tokio::time::timeout(super::DEADLINE, grace).await;
         ended
             .expect("the server ends after SIGTERM")
             .expect("a child can be waited for")
+    }
+
+    /// Sends it this signal.
+    pub async fn signal(&self, name: &str) {
+        let (signal, pid) = (format!("-{name}"), self.pid().to_string());
+        let sent = Command::new("kill").args([signal, pid]).status().await;
+        assert!(sent.is_ok_and(|status| status.success()), "kill -{name}");
     }
 
     /// Ends it without asking.
@@ -94,6 +143,11 @@ impl Server {
     /// Its process.
     pub fn pid(&self) -> u32 {
         self.child.id().expect("it has not been waited for")
+    }
+
+    /// The UID of its Pod.
+    pub fn uid(&self) -> Uuid {
+        self.pod.uid
     }
 
     /// The port that it listens on.
@@ -108,7 +162,7 @@ impl Server {
 
     /// What the Deployment limits its memory to, in bytes.
     pub fn memory_limit(&self) -> u64 {
-        let limit = super::text(&self.container, "/resources/limits/memory");
+        let limit = super::text(&self.pod.container, "/resources/limits/memory");
         let mebibytes = limit.strip_suffix("Mi").expect("the limit is in Mi");
         mebibytes.parse::<u64>().expect("a number") << 20
     }
@@ -121,9 +175,13 @@ impl Server {
     }
 
     async fn written_port(&mut self) -> u16 {
-        let file = self.dir.join("port");
+        let file = self.pod.dir.join("port");
         eventually("the server listens", async || {
-            assert!(self.is_running(), "the server ended:\n{}", tail(&self.dir));
+            assert!(
+                self.is_running(),
+                "the server ended:\n{}",
+                tail(&self.pod.dir)
+            );
             let text = std::fs::read_to_string(&file).map_err(|error| error.to_string())?;
             text.trim().parse().map_err(|_| text.clone())
         })
@@ -132,10 +190,14 @@ impl Server {
 
     /// Waits for the Deployment's readiness probe.
     async fn ready(&mut self) {
-        let path = super::text(&self.container, "/readinessProbe/httpGet/path").to_owned();
+        let path = super::text(&self.pod.container, "/readinessProbe/httpGet/path").to_owned();
         let caller = Caller::new(self.stranger());
         eventually("the readiness probe succeeds", async || {
-            assert!(self.is_running(), "the server ended:\n{}", tail(&self.dir));
+            assert!(
+                self.is_running(),
+                "the server ended:\n{}",
+                tail(&self.pod.dir)
+            );
             let request = http::Request::get(&path)
                 .body(kube::client::Body::empty())
                 .expect("the probe's path is a path");
@@ -154,64 +216,91 @@ pub fn tail(dir: &Path) -> String {
     format!("the server's log ends:\n{}", last.join("\n"))
 }
 
-/// The container's process, told to listen on loopback, and where the cluster is.
-fn spawn(dir: &Path, namespace: &str, container: &Value, kubeconfig: &Path, port: u16) -> Child {
-    let env = environment(namespace, container);
-    let ours = [
-        format!("--secure-port={port}"),
-        "--bind-address=127.0.0.1".to_owned(),
-        format!("--kubeconfig={}", kubeconfig.display()),
-        format!("--port-file={}", dir.join("port").display()),
-    ];
-    let is_ours = |arg: &str| {
-        let flag = arg.split('=').next();
-        ours.iter().any(|own| own.split('=').next() == flag)
-    };
-    // The image's entry point is the binary; `command` would replace it.
-    let words = |field: &str| -> Vec<String> {
-        let words = container[field].as_array().cloned().unwrap_or_default();
-        let expanded = words.iter().filter_map(Value::as_str);
-        expanded.map(|word| expand(word, &env)).collect()
-    };
-    let command = words("command");
-    let args = command.iter().skip(1).cloned().chain(words("args"));
-    let log = std::fs::File::options()
-        .create(true)
-        .append(true)
-        .open(dir.join("ifo-apiserver.log"))
-        .expect("the folder of the run is ours");
-    Command::new("/bin/sh")
-        .args(["-c", UNTIL_STDIN_ENDS, "sh"])
-        .arg(env!("CARGO_BIN_EXE_ifo-apiserver"))
-        .args(args.filter(|arg| !is_ours(arg)))
-        .args(&ours)
-        .env_clear()
-        .envs(env)
-        .envs(SETTINGS)
-        .env("RUST_BACKTRACE", "1")
-        .current_dir(dir)
-        .stdin(Stdio::piped())
-        .stdout(log.try_clone().expect("a file can be opened twice"))
-        .stderr(log)
-        .spawn()
-        .expect("the server can be started")
+impl Pod {
+    /// Starts the container's process. It listens on loopback, and on the Pod's address.
+    fn spawn(&self, kubeconfig: &Path, port: u16) -> Child {
+        let Self {
+            dir,
+            image,
+            container,
+            ..
+        } = self;
+        let bind = if image.ip.is_loopback() {
+            image.ip
+        } else {
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED)
+        };
+        let env = self.environment();
+        // The image's entry point is the binary; `command` would replace it.
+        let words = |field: &str| -> Vec<String> {
+            let words = container[field].as_array().cloned().unwrap_or_default();
+            let expanded = words.iter().filter_map(Value::as_str);
+            expanded.map(|word| expand(word, &env)).collect()
+        };
+        let command = words("command");
+        let args: Vec<String> = command.into_iter().skip(1).chain(words("args")).collect();
+        let flag = |arg: &str| arg.split('=').next().map(str::to_owned);
+        let has = |name: &str| args.iter().any(|arg| flag(arg).as_deref() == Some(name));
+        let mut ours = vec![
+            format!("--secure-port={port}"),
+            format!("--bind-address={bind}"),
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--port-file={}", dir.join("port").display()),
+        ];
+        if has("--leader-elect") {
+            ours.extend(LEASE.map(str::to_owned));
+        }
+        if has("--peer-token-file") {
+            let file = peer_token(kubeconfig);
+            ours.push(format!("--peer-token-file={}", file.display()));
+        }
+        let is_ours = |arg: &String| ours.iter().any(|own| flag(own) == flag(arg));
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(dir.join("ifo-apiserver.log"))
+            .expect("the folder of the run is ours");
+        Command::new("/bin/sh")
+            .args(["-c", UNTIL_STDIN_ENDS, "sh"])
+            .arg(&image.program)
+            .args(args.iter().filter(|arg| !is_ours(arg)))
+            .args(&ours)
+            .env_clear()
+            .envs(env)
+            .envs(SETTINGS)
+            .env("RUST_BACKTRACE", "1")
+            .current_dir(dir)
+            .stdin(Stdio::piped())
+            .stdout(log.try_clone().expect("a file can be opened twice"))
+            .stderr(log)
+            .spawn()
+            .expect("the server can be started")
+    }
+
+    /// The container's environment.
+    fn environment(&self) -> BTreeMap<String, String> {
+        let mut env = BTreeMap::new();
+        for variable in self.container["env"].as_array().into_iter().flatten() {
+            let name = super::text(variable, "/name").to_owned();
+            let field = super::text(variable, "/valueFrom/fieldRef/fieldPath");
+            let value = match (variable["value"].as_str(), field) {
+                (Some(value), _) => expand(value, &env),
+                (None, "metadata.namespace") => self.namespace.clone(),
+                (None, "metadata.uid") => self.uid.to_string(),
+                // The server makes its advertised address from this and its own port.
+                (None, "status.podIP") => self.image.ip.to_string(),
+                (None, _) => panic!("the tests cannot give this variable a value: {variable}"),
+            };
+            env.insert(name, value);
+        }
+        env
+    }
 }
 
-/// The container's environment.
-fn environment(namespace: &str, container: &Value) -> BTreeMap<String, String> {
-    let mut env = BTreeMap::new();
-    for variable in container["env"].as_array().into_iter().flatten() {
-        let name = super::text(variable, "/name").to_owned();
-        let field = super::text(variable, "/valueFrom/fieldRef/fieldPath");
-        let value = match (variable["value"].as_str(), field) {
-            (Some(value), _) => expand(value, &env),
-            (None, "metadata.namespace") => namespace.to_owned(),
-            (None, "status.podIP") => "127.0.0.1".to_owned(),
-            (None, _) => panic!("the tests cannot give this variable a value: {variable}"),
-        };
-        env.insert(name, value);
-    }
-    env
+/// The file with the token that a replica shows to the others, which the kubelet projects in
+/// a Pod. It is in the folder of the kubeconfig.
+pub fn peer_token(kubeconfig: &Path) -> PathBuf {
+    kubeconfig.with_file_name("peer-token")
 }
 
 /// Puts variables in the place of `$(NAME)`, as the kubelet does.

@@ -1,7 +1,7 @@
 //! A control plane on which `deploy/` is installed, with the server under test.
 
 use super::control_plane::ControlPlane;
-use super::relay;
+use super::relay::Relay;
 use super::server::{self, Server};
 use super::{
     Answer, Caller, Events, Kind, Lines, OPERATION, RULE_SET, VM, VMI, condition, crd, eventually,
@@ -20,12 +20,15 @@ use tokio::sync::Mutex;
 
 /// What is installed for all tests: the steps of the README, and the right to read common
 /// targets in place of that of single rule packs.
-const FOLDERS: [&str; 4] = [
+pub const FOLDERS: [&str; 4] = [
     "deploy/crd",
     "deploy",
     "deploy/targets-default",
     "apiservice",
 ];
+
+/// The audience of the tokens that replicas show to each other, as in `deploy/`.
+const PEERS: &str = "ifo-apiserver";
 
 /// What the tests work on.
 pub struct World {
@@ -48,36 +51,29 @@ impl World {
         let (config, admin) = administrator(&control_plane).await;
         let state = &control_plane.state;
 
-        let mut manifests = Vec::new();
-        for folder in FOLDERS {
-            manifests.extend(kustomize(&state.kubectl, folder).await);
-        }
-        let deployment = manifests.iter().find(|it| it["kind"] == "Deployment");
-        let deployment = deployment.expect("deploy/ has a Deployment").clone();
-        let (registration, others): (Vec<Value>, Vec<Value>) = manifests
-            .into_iter()
-            .filter(|it| it["kind"] != "Deployment")
-            .partition(|it| it["kind"] == "Service" || it["kind"] == "APIService");
-        apply(&state.kubectl, &others).await;
-        apply(
-            &state.kubectl,
-            &[crd(&VM, "Namespaced"), crd(&VMI, "Namespaced")],
-        )
-        .await;
+        let installed = install(&control_plane, &FOLDERS).await;
+        let Installed {
+            deployment,
+            registration,
+        } = installed;
 
         let account = text(&deployment, "/spec/template/spec/serviceAccountName");
         let namespace = text(&deployment, "/metadata/namespace");
         let kubeconfig = state.dir.join("ifo-apiserver.kubeconfig");
-        let token = token(&admin, namespace, account).await;
         let url = match gaps() {
-            Some(often) => relay::start(&state.server, often).await,
+            Some(interval) => {
+                let relay = Relay::start(&state.server).await;
+                let url = relay.url.clone();
+                tokio::spawn(relay.with_gaps(interval));
+                url
+            }
             None => state.server.clone(),
         };
-        let content = server::kubeconfig(&url, &state.client_ca, &token);
-        std::fs::write(&kubeconfig, content.to_string()).expect("the run's folder is ours");
+        let account = (namespace, account);
+        credentials(&control_plane, &url, &admin, account, &kubeconfig).await;
         let server = Server::start(&state.dir, &deployment, &kubeconfig).await;
 
-        apply(&state.kubectl, &registered(registration, server.port())).await;
+        register(&control_plane, registration, server.port()).await;
         let world = Self {
             server_url: server.url(),
             server: Mutex::new(server),
@@ -152,11 +148,8 @@ impl World {
     }
 
     /// The same for any server of ours.
-    pub fn front_proxy_of(&self, mut config: Config) -> Caller {
-        let state = &self.control_plane.state;
-        config.auth_info.client_certificate = Some(state.request_header_client_certificate.clone());
-        config.auth_info.client_key = Some(state.request_header_client_key.clone());
-        Caller::new(config)
+    pub fn front_proxy_of(&self, config: Config) -> Caller {
+        front_proxy(&self.control_plane, config)
     }
 
     /// The way to our server without kube-apiserver.
@@ -308,6 +301,59 @@ impl World {
     }
 }
 
+/// The manifests that a test handles itself, once all others are applied.
+#[derive(Debug)]
+pub struct Installed {
+    pub deployment: Value,
+    /// The Service and the APIService.
+    pub registration: Vec<Value>,
+}
+
+/// Installs these folders and the kinds of the tests' subjects.
+pub async fn install(control_plane: &ControlPlane, folders: &[&str]) -> Installed {
+    let program = &control_plane.state.kubectl;
+    let mut manifests = Vec::new();
+    for folder in folders {
+        manifests.extend(kustomize(program, folder).await);
+    }
+    let deployment = manifests.iter().find(|it| it["kind"] == "Deployment");
+    let deployment = deployment.expect("deploy/ has a Deployment").clone();
+    let (registration, others): (Vec<Value>, Vec<Value>) = manifests
+        .into_iter()
+        .filter(|it| it["kind"] != "Deployment")
+        .partition(|it| it["kind"] == "Service" || it["kind"] == "APIService");
+    apply(program, &others).await;
+    apply(program, &[crd(&VM, "Namespaced"), crd(&VMI, "Namespaced")]).await;
+    Installed {
+        deployment,
+        registration,
+    }
+}
+
+/// Registers a server on loopback: a Service of type ExternalName leads kube-apiserver to
+/// it, by the port in the APIService.
+pub async fn register(control_plane: &ControlPlane, mut registration: Vec<Value>, port: u16) {
+    for manifest in &mut registration {
+        if manifest["kind"] == "Service" {
+            manifest["spec"] = json!({
+                "type": "ExternalName", "externalName": "localhost",
+                "ports": [{"port": port}],
+            });
+        } else {
+            manifest["spec"]["service"]["port"] = json!(port);
+        }
+    }
+    apply(&control_plane.state.kubectl, &registration).await;
+}
+
+/// A caller that speaks to a server of ours as kube-apiserver does.
+pub fn front_proxy(control_plane: &ControlPlane, mut config: Config) -> Caller {
+    let state = &control_plane.state;
+    config.auth_info.client_certificate = Some(state.request_header_client_certificate.clone());
+    config.auth_info.client_key = Some(state.request_header_client_key.clone());
+    Caller::new(config)
+}
+
 /// How often the connections of the server to kube-apiserver break: the seconds in
 /// `IFO_E2E_GAPS`.
 fn gaps() -> Option<Duration> {
@@ -342,25 +388,40 @@ pub async fn administrator(control_plane: &ControlPlane) -> (Config, Caller) {
     (config.clone(), Caller::new(config))
 }
 
-/// Writes a kubeconfig for a ServiceAccount (namespace and name) to this file.
+/// Writes a kubeconfig for a ServiceAccount (namespace and name) to this file, and the token
+/// that its servers show to other replicas beside it.
 pub async fn kubeconfig_of(
     control_plane: &ControlPlane,
     admin: &Caller,
-    (namespace, account): (&str, &str),
+    account: (&str, &str),
     file: &Path,
 ) {
-    let token = token(admin, namespace, account).await;
-    let state = &control_plane.state;
-    let content = server::kubeconfig(&state.server, &state.client_ca, &token);
-    std::fs::write(file, content.to_string()).expect("the run's folder is ours");
+    let url = &control_plane.state.server;
+    credentials(control_plane, url, admin, account, file).await;
 }
 
-/// A token for a ServiceAccount that lasts for the run.
-async fn token(admin: &Caller, namespace: &str, account: &str) -> String {
-    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
+/// The same for a kube-apiserver at this URL, which may be that of a relay.
+pub async fn credentials(
+    control_plane: &ControlPlane,
+    url: &str,
+    admin: &Caller,
+    account: (&str, &str),
+    file: &Path,
+) {
+    let token = token(admin, account, &[]).await;
+    let content = server::kubeconfig(url, &control_plane.state.client_ca, &token);
+    std::fs::write(file, content.to_string()).expect("the run's folder is ours");
+    let token = self::token(admin, account, &[PEERS]).await;
+    std::fs::write(server::peer_token(file), token).expect("the run's folder is ours");
+}
+
+/// A token for a ServiceAccount that lasts for the run. Without an audience, it is for the
+/// kube-apiserver.
+async fn token(admin: &Caller, (namespace, name): (&str, &str), audiences: &[&str]) -> String {
+    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
     let request = json!({
         "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
-        "spec": {"expirationSeconds": 86400},
+        "spec": {"audiences": audiences, "expirationSeconds": 86400},
     });
     let answer = admin.post(&path, &request).await.ok();
     text(&answer, "/status/token").to_owned()
@@ -388,22 +449,6 @@ pub fn columns(line: &str) -> Vec<&str> {
         .map(str::trim)
         .filter(|cell| !cell.is_empty())
         .collect()
-}
-
-/// Registers a server on loopback: a Service of type ExternalName leads kube-apiserver
-/// to it, by the port in the APIService.
-fn registered(mut manifests: Vec<Value>, port: u16) -> Vec<Value> {
-    for manifest in &mut manifests {
-        if manifest["kind"] == "Service" {
-            manifest["spec"] = json!({
-                "type": "ExternalName", "externalName": "localhost",
-                "ports": [{"port": port}],
-            });
-        } else {
-            manifest["spec"]["service"]["port"] = json!(port);
-        }
-    }
-    manifests
 }
 
 async fn kustomize(program: &Path, folder: &str) -> Vec<Value> {

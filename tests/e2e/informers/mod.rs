@@ -2,86 +2,12 @@
 //! go and the server is stopped and killed, each informer's store comes to hold exactly
 //! what a list shows.
 
-mod client_go;
-mod kube_rs;
 mod traffic;
 
-use crate::harness::{OPERATION, World, alone, eventually, so, text};
-use client_go::ClientGo;
-use kube_rs::KubeRs;
-use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::harness::informers::{ClientGo, Informer, KubeRs, agrees};
+use crate::harness::{World, alone, eventually, so};
+use std::collections::BTreeSet;
 use traffic::Traffic;
-
-/// Objects by `namespace/name`.
-type Objects = BTreeMap<String, Value>;
-
-/// What an informer holds for true.
-#[derive(Debug)]
-struct Belief {
-    /// Whether the initial state is there.
-    synced: bool,
-    /// The objects in its store.
-    store: Objects,
-    /// What its events alone amount to.
-    told: Objects,
-    /// Uids of the objects whose end was told by an event.
-    deleted: BTreeSet<String>,
-    /// Promises that were not kept, such as that no resourceVersion falls.
-    broken: Vec<String>,
-}
-
-/// An informer of some library.
-trait Informer {
-    fn name(&self) -> &str;
-    async fn belief(&mut self) -> Belief;
-}
-
-/// The key of an object in [`Objects`].
-fn key(object: &Value) -> String {
-    let (namespace, name) = ("/metadata/namespace", "/metadata/name");
-    format!("{}/{}", text(object, namespace), text(object, name))
-}
-
-/// All operations, by a list.
-async fn truth(world: &World) -> Result<Objects, String> {
-    let answer = world.admin.get(&OPERATION.path(None)).await;
-    so(answer.code == 200, &answer)?;
-    let items = answer.body["items"].as_array();
-    let items = items.ok_or("a list without items")?;
-    Ok(items.iter().map(|it| (key(it), it.clone())).collect())
-}
-
-/// Where they differ, in short.
-fn compare(what: &str, held: &Objects, truth: &Objects) -> Result<(), String> {
-    let keys: BTreeSet<&String> = held.keys().chain(truth.keys()).collect();
-    let differences: Vec<String> = keys
-        .into_iter()
-        .filter(|key| held.get(*key) != truth.get(*key))
-        .map(|key| match (held.get(key), truth.get(key)) {
-            (Some(held), Some(there)) => format!("{key}: {held} where {there} is"),
-            (Some(_), None) => format!("{key}: is no more"),
-            (None, _) => format!("{key}: is missing"),
-        })
-        .collect();
-    so(differences.is_empty(), (what, differences))
-}
-
-/// Waits until an informer believes what is true.
-async fn agrees(world: &World, informer: &mut impl Informer) -> Belief {
-    let name = informer.name().to_owned();
-    let belief = eventually(&format!("{name} holds what is there"), async || {
-        let truth = truth(world).await?;
-        let belief = informer.belief().await;
-        so(belief.synced, "it is not synced")?;
-        compare("its store", &belief.store, &truth)?;
-        compare("what it was told", &belief.told, &truth)?;
-        Ok(belief)
-    })
-    .await;
-    assert_eq!(belief.broken, [""; 0], "{name}");
-    belief
-}
 
 /// How the server ends.
 #[derive(Clone, Copy, Debug)]
@@ -121,10 +47,10 @@ struct Informers {
 impl Informers {
     async fn start(world: &World) -> Self {
         let mut informers = Self {
-            streaming: ClientGo::start(world, true),
-            listing: ClientGo::start(world, false),
-            rust_streaming: KubeRs::start(world, true),
-            rust_listing: KubeRs::start(world, false),
+            streaming: ClientGo::start(&world.control_plane, true),
+            listing: ClientGo::start(&world.control_plane, false),
+            rust_streaming: KubeRs::start(&world.admin, true),
+            rust_listing: KubeRs::start(&world.admin, false),
         };
         informers.agree(world).await;
         // Each asks as it was told to, and once if its connection was not lost.
@@ -137,10 +63,10 @@ impl Informers {
 
     /// Waits until all believe what is true.
     async fn agree(&mut self, world: &World) {
-        agrees(world, &mut self.streaming).await;
-        agrees(world, &mut self.listing).await;
-        agrees(world, &mut self.rust_streaming).await;
-        agrees(world, &mut self.rust_listing).await;
+        agrees(&world.admin, &mut self.streaming).await;
+        agrees(&world.admin, &mut self.listing).await;
+        agrees(&world.admin, &mut self.rust_streaming).await;
+        agrees(&world.admin, &mut self.rust_listing).await;
     }
 
     /// Waits until those that tell of each end have told of these.

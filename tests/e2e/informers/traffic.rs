@@ -1,6 +1,6 @@
 //! Machines that come, change and go at random.
 
-use super::{Objects, truth};
+use crate::harness::informers::{Objects, truth};
 use crate::harness::{VM, World, eventually, so, text};
 use serde_json::{Value, json};
 use std::cell::Cell;
@@ -194,7 +194,7 @@ impl Traffic {
         }
         want.sort_unstable();
         eventually("operations are what machines do", async || {
-            let all = truth(self.world).await?;
+            let all = truth(&self.world.admin).await?;
             let mut found: Vec<[&str; 4]> = (all.values())
                 .map(|it| {
                     let subject = ["/metadata/namespace", "/spec/subject/name"];

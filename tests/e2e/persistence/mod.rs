@@ -94,6 +94,14 @@ impl Persisting {
             variables.retain(|it| it["name"] != *name);
             variables.push(json!({"name": name, "value": value}));
         }
+        // The shared server holds the Lease of the namespace, and this one runs beside it.
+        let args = deployment.pointer_mut("/spec/template/spec/containers/0/args");
+        let args = args
+            .and_then(Value::as_array_mut)
+            .expect("it has arguments");
+        for flag in ["--leader-elect", "--peer-token-file"] {
+            args.retain(|arg| !arg.as_str().is_some_and(|arg| arg.starts_with(flag)));
+        }
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir = world
             .control_plane

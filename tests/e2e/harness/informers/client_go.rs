@@ -1,7 +1,7 @@
 //! The informer of client-go: the program in `tests/control-plane/informer`.
 
 use super::{Belief, Informer, Objects};
-use crate::harness::{DEADLINE, OPERATION, World};
+use crate::harness::{ControlPlane, DEADLINE, OPERATION};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -49,13 +49,13 @@ where
 
 impl ClientGo {
     /// Starts one that streams its initial state, or lists it.
-    pub fn start(world: &World, streaming: bool) -> Self {
-        let state = &world.control_plane.state;
+    pub fn start(control_plane: &ControlPlane, streaming: bool) -> Self {
+        let state = &control_plane.state;
         let (group, version) = OPERATION.group_version();
         let name = if streaming { "streaming" } else { "listing" };
         // It complains loudly during an outage, as it should.
         let log = File::create(state.dir.join(format!("informer-{name}.log")));
-        let mut child = Command::new(&world.control_plane.informer)
+        let mut child = Command::new(&control_plane.informer)
             .arg(&state.kubeconfig)
             .args([group, version, OPERATION.plural])
             .env("KUBE_FEATURE_WatchListClient", streaming.to_string())

@@ -1,7 +1,7 @@
 //! The watcher and reflector of the kube crate.
 
 use super::{Belief, Informer, Objects, key};
-use crate::harness::{OPERATION, World, text};
+use crate::harness::{Caller, OPERATION, text};
 use futures::StreamExt as _;
 use kube::Api;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -29,11 +29,11 @@ impl Drop for KubeRs {
 
 impl KubeRs {
     /// Starts one that streams its initial state, or lists it.
-    pub fn start(world: &World, streaming: bool) -> Self {
+    pub fn start(caller: &Caller, streaming: bool) -> Self {
         let (group, version) = OPERATION.group_version();
         let kind = GroupVersionKind::gvk(group, version, OPERATION.kind);
         let resource = ApiResource::from_gvk_with_plural(&kind, OPERATION.plural);
-        let api: Api<DynamicObject> = Api::all_with(world.admin.client.clone(), &resource);
+        let api: Api<DynamicObject> = Api::all_with(caller.client.clone(), &resource);
         let config = watcher::Config::default();
         let (name, config) = if streaming {
             ("streaming", config.streaming_lists())

@@ -1,0 +1,147 @@
+//! For every resourceVersion that two replicas both hold, their lists are the same bytes.
+
+use crate::balancer::{Chosen, Endpoints};
+use crate::harness::{Answer, OPERATION, text};
+use crate::readers::{read, unless_disturbed, version};
+use crate::report::Report;
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A count of the report.
+pub const LISTS: &str = "lists of the same version that were compared";
+
+/// A count of the report.
+pub const PAGES: &str = "lists in pages that were compared";
+
+/// Between two comparisons.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How often a replica is asked for a version that it has not reached.
+const ATTEMPTS: usize = 5;
+
+/// How many bytes are printed before and after a difference.
+const AROUND: usize = 300;
+
+/// Small enough for several pages.
+const PAGE: usize = 11;
+
+/// A list at a replica: at this version, or else at its newest one.
+async fn list(chosen: &Chosen, report: &Report, at: Option<u64>) -> Option<Answer> {
+    let path = match at {
+        None => OPERATION.path(None),
+        Some(version) => {
+            let exact = "resourceVersionMatch=Exact";
+            format!("{}?resourceVersion={version}&{exact}", OPERATION.path(None))
+        }
+    };
+    for _ in 0..ATTEMPTS {
+        match read(&chosen.endpoint.caller.0, &path).await {
+            Err(failure) if at.is_some() && is_unknown(&failure) => {
+                report.count(&format!(
+                    "versions that a replica did not hold: {}",
+                    &failure[..3]
+                ));
+                if failure.starts_with("410") {
+                    return None;
+                }
+            }
+            read => return unless_disturbed(chosen, report, read),
+        }
+    }
+    None
+}
+
+/// Whether the version is not known (any more), or not yet.
+fn is_unknown(failure: &str) -> bool {
+    failure.starts_with("410") || failure.starts_with("504")
+}
+
+/// Compares lists of two replicas.
+pub async fn lists(endpoints: Endpoints, report: Arc<Report>) {
+    loop {
+        tokio::time::sleep(PAUSE).await;
+        let pair = [endpoints.any_undisturbed(), endpoints.any_undisturbed()];
+        let [Some(one), Some(other)] = pair else {
+            continue;
+        };
+        let Some(newest) = list(&one, &report, None).await else {
+            continue;
+        };
+        let at = version(&newest);
+        for chosen in [&one, &other] {
+            if let Some(exact) = list(chosen, &report, Some(at)).await {
+                report.count(LISTS);
+                if exact.text != newest.text {
+                    let numbers = (one.endpoint.number, chosen.endpoint.number);
+                    let difference = difference(&newest.text, &exact.text);
+                    report.violation(&format!(
+                        "replicas {numbers:?} differ at {at}: {difference}"
+                    ));
+                }
+            }
+        }
+    }
+}
+
+/// Reads the pages of a list each at another replica, and compares them with the whole list.
+pub async fn pages(endpoints: Endpoints, report: Arc<Report>) {
+    loop {
+        tokio::time::sleep(PAUSE).await;
+        let Some((at, items)) = walk(&endpoints, &report).await else {
+            continue;
+        };
+        let Some(chosen) = endpoints.any_undisturbed() else {
+            continue;
+        };
+        if let Some(whole) = list(&chosen, &report, Some(at)).await {
+            report.count(PAGES);
+            let (pages, whole) = (Value::Array(items), &whole.body["items"]);
+            if *whole != pages {
+                let difference = difference(&pages.to_string(), &whole.to_string());
+                report.violation(&format!(
+                    "the pages at {at} differ from the list: {difference}"
+                ));
+            }
+        }
+    }
+}
+
+async fn walk(endpoints: &Endpoints, report: &Report) -> Option<(u64, Vec<Value>)> {
+    let mut items = Vec::new();
+    let mut path = format!("{}?limit={PAGE}", OPERATION.path(None));
+    loop {
+        let chosen = endpoints.any_undisturbed()?;
+        let page = match read(&chosen.endpoint.caller.0, &path).await {
+            // The replica does not hold the version of the first page.
+            Err(failure) if !items.is_empty() && is_unknown(&failure) => {
+                report.count(&format!(
+                    "pages that a replica did not hold: {}",
+                    &failure[..3]
+                ));
+                return None;
+            }
+            page => unless_disturbed(&chosen, report, page)?,
+        };
+        items.extend(page.body["items"].as_array().cloned().unwrap_or_default());
+        let next = text(&page.body, "/metadata/continue");
+        if next.is_empty() {
+            return Some((version(&page), items));
+        }
+        let next: String = form_urlencoded::byte_serialize(next.as_bytes()).collect();
+        path = format!("{}?limit={PAGE}&continue={next}", OPERATION.path(None));
+    }
+}
+
+/// The first place where two texts differ.
+pub fn difference(one: &str, other: &str) -> String {
+    let pairs = one.bytes().zip(other.bytes());
+    let same = pairs.take_while(|(one, other)| one == other).count();
+    let around = |text: &str| {
+        let bytes = text.as_bytes();
+        let from = same.saturating_sub(AROUND).min(bytes.len());
+        let to = (same + AROUND).min(bytes.len());
+        String::from_utf8_lossy(&bytes[from..to]).into_owned()
+    };
+    format!("at byte {same}:\n  {}\n  {}", around(one), around(other))
+}

@@ -1,0 +1,366 @@
+//! Machines that change 20 times a second, and the operations that they must have.
+
+use crate::cluster::Replicas;
+use crate::harness::{
+    Answer, Caller, DEADLINE, OPERATION, RULE_SET, VM, condition, eventually, rule_set, so, text,
+};
+use crate::identity::identity;
+use crate::report::Report;
+use http::{Method, Request};
+use kube::client::Body;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// A count of the report.
+pub const NAMESPACE: &str = "namespaces that were created and deleted";
+
+/// Between two changes.
+const PAUSE: Duration = Duration::from_millis(50);
+
+const NAMESPACES: [&str; 3] = ["load-0", "load-1", "load-2"];
+
+/// Machines in each namespace that come, change and go.
+const MACHINES: usize = 30;
+
+/// Machines in each namespace that migrate from the beginning to the end. Their messages
+/// change all the time.
+const STEADY: usize = 5;
+
+/// The status of a steady machine.
+const MIGRATING: &str = "Migrating";
+
+/// What a machine may do. The first three are operations.
+const STATUSES: [&str; 5] = [MIGRATING, "Starting", "Stopping", "Running", "Stopped"];
+
+/// Namespace and name of a machine.
+pub type Id = (String, String);
+
+/// Namespace, subject and operation.
+pub type Key = (String, String, String);
+
+#[derive(Clone, Copy, Debug)]
+struct Machine {
+    /// None if it does not exist.
+    status: Option<&'static str>,
+    /// Rises before and after each change of the status.
+    version: u64,
+}
+
+type Machines = Arc<Mutex<BTreeMap<Id, Machine>>>;
+
+/// The load, and what it has led to.
+pub struct Load {
+    admin: Caller,
+    machines: Machines,
+    /// Name, UID and creation timestamp of the operations of the steady machines.
+    steady: BTreeMap<Key, [String; 3]>,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl Load {
+    /// Creates the rule set, the namespaces and the steady machines, and starts the load.
+    pub async fn start(admin: &Caller, seed: u64) -> Self {
+        let rules: Vec<(&str, String)> = STATUSES[..3]
+            .iter()
+            .map(|status| {
+                (
+                    *status,
+                    format!("object.status.printableStatus == '{status}'"),
+                )
+            })
+            .collect();
+        let rules: Vec<(&str, &str)> = rules.iter().map(|(name, it)| (*name, &**it)).collect();
+        let mut set = rule_set("load", &VM, &rules);
+        for rule in set["spec"]["rules"].as_array_mut().into_iter().flatten() {
+            rule["message"] = json!("'step ' + string(object.status.step)");
+        }
+        admin.post(&RULE_SET.path(None), &set).await.ok();
+        eventually("the rule set is ready", async || {
+            let path = format!("{}/load", RULE_SET.path(None));
+            let found = admin.try_get(&path).await?;
+            let ready = condition(&found.body, "Ready")["status"] == "True";
+            so(ready, &found)
+        })
+        .await;
+        let machines = Machines::default();
+        for namespace in NAMESPACES {
+            let object = json!({
+                "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace},
+            });
+            admin.post("/api/v1/namespaces", &object).await.ok();
+            for number in 0..STEADY {
+                let id = (namespace.to_owned(), format!("steady-{number}"));
+                set_status(admin, &machines, &id, Some(MIGRATING), 0).await;
+            }
+        }
+        let mut load = Self {
+            admin: admin.clone(),
+            steady: BTreeMap::new(),
+            stop: watch::Sender::new(false),
+            task: tokio::spawn(async {}),
+            machines,
+        };
+        let steady = eventually("the steady machines have operations", async || {
+            let found = operations(&load.admin).await?;
+            let keys: BTreeSet<&Key> = found.keys().collect();
+            so(load.expected().iter().eq(keys), &found)?;
+            Ok(found)
+        })
+        .await;
+        let identities = steady.into_iter().map(|(key, it)| (key, identity(&it)));
+        load.steady = identities.collect();
+        let random = fastrand::Rng::with_seed(seed);
+        let run = run(
+            admin.clone(),
+            load.machines.clone(),
+            random,
+            load.stop.subscribe(),
+        );
+        load.task = tokio::spawn(run);
+        load
+    }
+
+    /// The machines with operations whose status is not about to change, by version.
+    pub fn stable(&self) -> BTreeMap<Key, u64> {
+        let machines = locked(&self.machines);
+        let key = |(id, machine): (&Id, &Machine)| {
+            let even = machine.version.is_multiple_of(2);
+            let operation = operation(machine).filter(|_| even)?;
+            let key = (id.0.clone(), id.1.clone(), operation.to_owned());
+            Some((key, machine.version))
+        };
+        machines.iter().filter_map(key).collect()
+    }
+
+    /// The operations that the machines have.
+    fn expected(&self) -> BTreeSet<Key> {
+        self.stable().into_keys().collect()
+    }
+
+    /// Stops the load, and waits until every replica and the kube-apiserver show what the
+    /// machines do; the number of operations.
+    pub async fn settled(&mut self, replicas: &Replicas<'_>) -> usize {
+        self.stop.send_replace(true);
+        let stopped = tokio::time::timeout(DEADLINE, &mut self.task).await;
+        stopped.expect("the load stops").expect("no panic");
+        let expected = self.expected();
+        let endpoints = replicas.endpoints.all();
+        let mut callers: Vec<&Caller> = endpoints.iter().map(|it| &it.caller.0).collect();
+        callers.push(&self.admin);
+        for caller in callers {
+            eventually("operations are what the machines do", async || {
+                let answer = caller.try_get(&OPERATION.path(None)).await?;
+                let items = answer.body["items"].as_array();
+                let completed = items.into_iter().flatten();
+                let completed = completed.filter(|it| it["status"]["phase"] != "Active");
+                // Without retention they are deleted at once.
+                so(
+                    completed.clone().count() == 0,
+                    completed.collect::<Vec<_>>(),
+                )?;
+                let found = operations(caller).await?;
+                let keys: BTreeSet<&Key> = found.keys().collect();
+                let missing: Vec<_> = expected.iter().filter(|it| !keys.contains(it)).collect();
+                let extra: Vec<_> = keys.iter().filter(|it| !expected.contains(**it)).collect();
+                so(
+                    missing.is_empty() && extra.is_empty(),
+                    format!("missing: {missing:?}, too many: {extra:?}"),
+                )?;
+                for (key, before) in &self.steady {
+                    assert_eq!(identity(&found[key]), *before, "{key:?}");
+                }
+                Ok(())
+            })
+            .await;
+        }
+        expected.len()
+    }
+
+    /// Fails if a client has received the end of an operation that never ended.
+    pub fn steady_never_ended(&self, ended: &BTreeSet<String>) {
+        for (key, [_, uid, _]) in &self.steady {
+            assert!(!ended.contains(uid), "{key:?} ended for a client");
+        }
+    }
+}
+
+fn locked(machines: &Machines) -> MutexGuard<'_, BTreeMap<Id, Machine>> {
+    machines.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn operation(machine: &Machine) -> Option<&'static str> {
+    machine
+        .status
+        .filter(|status| STATUSES[..3].contains(status))
+}
+
+/// The operations of the load that are in flight.
+pub async fn operations(caller: &Caller) -> Result<BTreeMap<Key, Value>, String> {
+    let answer = caller.try_get(&OPERATION.path(None)).await?;
+    so(answer.code == 200, &answer)?;
+    let items = answer.body["items"].as_array().cloned().unwrap_or_default();
+    let of_load = items.into_iter().filter(|it| {
+        NAMESPACES.contains(&text(it, "/metadata/namespace")) && it["status"]["phase"] == "Active"
+    });
+    let keyed = of_load.map(|it| {
+        let fields = [
+            "/metadata/namespace",
+            "/spec/subject/name",
+            "/spec/operation",
+        ];
+        let [namespace, name, operation] = fields.map(|field| text(&it, field).to_owned());
+        ((namespace, name, operation), it)
+    });
+    Ok(keyed.collect())
+}
+
+/// Changes machines until it is stopped.
+async fn run(
+    admin: Caller,
+    machines: Machines,
+    mut random: fastrand::Rng,
+    stop: watch::Receiver<bool>,
+) {
+    let mut interval = tokio::time::interval(PAUSE);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut step = 0;
+    while !*stop.borrow() {
+        interval.tick().await;
+        step += 1;
+        let namespace = NAMESPACES[random.usize(..NAMESPACES.len())].to_owned();
+        let number = random.usize(..MACHINES + STEADY);
+        if let Some(steady) = number.checked_sub(MACHINES) {
+            let path = format!("{}/steady-{steady}", VM.path(Some(&namespace)));
+            let patch = json!({"status": {"step": step}});
+            retry_until(&admin, Method::PATCH, &path, &patch, &[200]).await;
+            continue;
+        }
+        let id = (namespace, format!("vm-{number}"));
+        let status = match random.u8(..10) {
+            0 => None,
+            _ => Some(STATUSES[random.usize(..STATUSES.len())]),
+        };
+        set_status(&admin, &machines, &id, status, step).await;
+    }
+}
+
+/// Creates, changes or deletes a machine.
+async fn set_status(
+    admin: &Caller,
+    machines: &Machines,
+    id: &Id,
+    status: Option<&'static str>,
+    step: u64,
+) {
+    let before = {
+        let mut machines = locked(machines);
+        let machine = machines.entry(id.clone()).or_insert(Machine {
+            status: None,
+            version: 0,
+        });
+        if machine.status == status {
+            return;
+        }
+        machine.version += 1;
+        machine.status
+    };
+    let all = VM.path(Some(&id.0));
+    let one = format!("{all}/{}", id.1);
+    let content = json!({"printableStatus": status, "step": step});
+    match (before, status) {
+        (None, Some(_)) => {
+            let machine = json!({
+                "apiVersion": VM.api_version, "kind": VM.kind,
+                "metadata": {"name": id.1}, "status": content,
+            });
+            // The answer to an earlier attempt may have been lost.
+            retry_until(admin, Method::POST, &all, &machine, &[201, 409]).await;
+        }
+        (Some(_), Some(_)) => {
+            let patch = json!({"status": content});
+            retry_until(admin, Method::PATCH, &one, &patch, &[200]).await;
+        }
+        (_, None) => {
+            retry_until(admin, Method::DELETE, &one, &Value::Null, &[200, 404]).await;
+        }
+    }
+    let mut machines = locked(machines);
+    let machine = machines.get_mut(id).expect("it is never removed");
+    machine.status = status;
+    machine.version += 1;
+}
+
+/// Sends a request until it gets one of these answers: the kube-apiserver may be away.
+async fn retry_until(
+    admin: &Caller,
+    method: Method,
+    path: &str,
+    body: &Value,
+    good: &[u16],
+) -> Answer {
+    let kind = match method {
+        Method::PATCH => "application/merge-patch+json",
+        _ => "application/json",
+    };
+    let body = match body {
+        Value::Null => String::new(),
+        body => body.to_string(),
+    };
+    loop {
+        let request = Request::builder()
+            .method(method.clone())
+            .uri(path)
+            .header("Content-Type", kind)
+            .body(Body::from(body.clone().into_bytes()))
+            .expect("a valid request");
+        match admin.try_send(request).await {
+            Ok(answer) if good.contains(&answer.code) => return answer,
+            _ => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+/// Creates and deletes namespaces with an operation in each. While an aggregated API fails,
+/// Kubernetes deletes no namespace.
+pub async fn namespaces(admin: Caller, report: Arc<Report>, worker: usize) {
+    for number in 0.. {
+        let name = format!("passing-{worker}-{number}");
+        let namespace = json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name},
+        });
+        let path = format!("/api/v1/namespaces/{name}");
+        retry_until(
+            &admin,
+            Method::POST,
+            "/api/v1/namespaces",
+            &namespace,
+            &[201, 409],
+        )
+        .await;
+        let machine = json!({
+            "apiVersion": VM.api_version, "kind": VM.kind,
+            "metadata": {"name": "a"}, "status": {"printableStatus": MIGRATING, "step": 0},
+        });
+        let machines = VM.path(Some(&name));
+        retry_until(&admin, Method::POST, &machines, &machine, &[201, 409]).await;
+        retry_until(
+            &admin,
+            Method::DELETE,
+            &path,
+            &Value::Null,
+            &[200, 202, 404, 409],
+        )
+        .await;
+        let gone = retry_until(&admin, Method::GET, &path, &Value::Null, &[404]);
+        match tokio::time::timeout(DEADLINE, gone).await {
+            Ok(_) => report.count(NAMESPACE),
+            Err(_) => report.violation(&format!("the deletion of the namespace {name} hangs")),
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}

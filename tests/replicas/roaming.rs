@@ -1,0 +1,288 @@
+//! Clients that follow the protocol of list and watch and move between the replicas at will.
+//! Each watch goes on at another replica from the version where the last one ended.
+
+use crate::balancer::{Endpoint, Endpoints};
+use crate::comparison::difference;
+use crate::harness::informers::{Objects, compare, key, truth};
+use crate::harness::{Caller, OPERATION, eventually, text};
+use crate::readers::{read, unless_disturbed, version};
+use crate::report::Report;
+use futures::{AsyncBufReadExt as _, StreamExt as _, TryStreamExt as _};
+use http::Request;
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// A count of the report.
+pub const WATCHES: &str = "watches that were compared";
+
+/// How many clients there are.
+const COUNT: usize = 3;
+
+/// How long a watch may be silent before it counts as broken: longer than the watch lasts.
+const SILENCE: Duration = Duration::from_mins(1);
+
+/// After a failure.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// A client.
+pub struct RoamingClient {
+    number: usize,
+    objects: Arc<Mutex<Objects>>,
+}
+
+impl RoamingClient {
+    /// Waits until the client holds what a list shows.
+    pub async fn agrees(&self, admin: &Caller) {
+        let number = self.number;
+        eventually(
+            &format!("roaming client {number} holds the truth"),
+            async || {
+                let truth = truth(admin).await?;
+                compare("its store", &locked(&self.objects), &truth)
+            },
+        )
+        .await;
+    }
+}
+
+fn locked(objects: &Mutex<Objects>) -> MutexGuard<'_, Objects> {
+    objects.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// All events of all watches.
+#[derive(Default)]
+pub struct Events(Mutex<Seen>);
+
+#[derive(Default)]
+struct Seen {
+    /// The first line of each version, with the number of its replica.
+    lines: BTreeMap<u64, (usize, String)>,
+    watches: Vec<Watch>,
+}
+
+/// The versions of the events of one watch.
+struct Watch {
+    replica: usize,
+    from: u64,
+    versions: BTreeSet<u64>,
+}
+
+impl Events {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, replica: usize, from: u64) -> usize {
+        let mut seen = self.seen();
+        seen.watches.push(Watch {
+            replica,
+            from,
+            versions: BTreeSet::new(),
+        });
+        seen.watches.len() - 1
+    }
+
+    /// Compares an event with that of the same version at other replicas.
+    fn add(&self, watch: usize, version: u64, line: &str) -> Result<(), String> {
+        let mut seen = self.seen();
+        let replica = seen.watches[watch].replica;
+        seen.watches[watch].versions.insert(version);
+        let first = seen.lines.entry(version);
+        let (other, first) = first.or_insert_with(|| (replica, line.to_owned()));
+        if first == line {
+            Ok(())
+        } else {
+            let difference = difference(first, line);
+            Err(format!(
+                "events of replicas {other} and {replica} differ at {version}: {difference}"
+            ))
+        }
+    }
+
+    /// Compares the watches with each other: between two versions that both have, neither
+    /// lacks an event. After the last common version, one of them may have the tail of a
+    /// leader that died.
+    pub fn check(&self, report: &Report) {
+        let seen = self.seen();
+        for (index, one) in seen.watches.iter().enumerate() {
+            for other in &seen.watches[index + 1..] {
+                let from = one.from.max(other.from) + 1;
+                let common = one.versions.range(from..).rev();
+                let Some(last) = common.into_iter().find(|it| other.versions.contains(it)) else {
+                    continue;
+                };
+                report.count(WATCHES);
+                let of = |watch: &Watch| -> Vec<u64> {
+                    watch.versions.range(from..=*last).copied().collect()
+                };
+                if of(one) != of(other) {
+                    report.violation(&format!(
+                        "watches of replicas {} and {} differ after {}: {:?} and {:?}",
+                        one.replica,
+                        other.replica,
+                        from - 1,
+                        of(one),
+                        of(other)
+                    ));
+                }
+            }
+        }
+    }
+}
+
+/// Starts the clients.
+pub fn start(
+    endpoints: &Endpoints,
+    report: &Arc<Report>,
+    events: &Arc<Events>,
+    tasks: &mut JoinSet<()>,
+) -> Vec<RoamingClient> {
+    let start = |number| {
+        let objects = Arc::new(Mutex::new(Objects::new()));
+        let (endpoints, report, events) = (endpoints.clone(), report.clone(), events.clone());
+        let roam = Roaming {
+            endpoints,
+            report,
+            events,
+            objects: objects.clone(),
+        };
+        tasks.spawn(roam.run());
+        RoamingClient { number, objects }
+    };
+    (0..COUNT).map(start).collect()
+}
+
+struct Roaming {
+    endpoints: Endpoints,
+    report: Arc<Report>,
+    events: Arc<Events>,
+    objects: Arc<Mutex<Objects>>,
+}
+
+/// How a watch ended.
+enum End {
+    /// At its timeout, or with its connection: another one goes on from this version.
+    At(u64),
+    /// The version is not known: the client must list again.
+    Gone,
+}
+
+impl Roaming {
+    async fn run(self) {
+        loop {
+            let Some(mut at) = self.list().await else {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            };
+            while let End::At(version) = self.watch(at).await {
+                at = version;
+            }
+            self.report.count("watches that got 410");
+        }
+    }
+
+    async fn list(&self) -> Option<u64> {
+        let chosen = self.endpoints.any_undisturbed()?;
+        let list = read(&chosen.endpoint.caller.0, &OPERATION.path(None)).await;
+        let list = unless_disturbed(&chosen, &self.report, list)?;
+        let items = list.body["items"].as_array().cloned().unwrap_or_default();
+        *locked(&self.objects) = items.into_iter().map(|it| (key(&it), it)).collect();
+        Some(version(&list))
+    }
+
+    async fn watch(&self, from: u64) -> End {
+        let Some(chosen) = self.endpoints.any_undisturbed() else {
+            tokio::time::sleep(PAUSE).await;
+            return End::At(from);
+        };
+        let mut at = from;
+        let end = self.follow(&chosen.endpoint, &mut at).await;
+        match end {
+            Ok(()) => End::At(at),
+            Err(failure) if failure.starts_with("410") => End::Gone,
+            Err(failure) if failure.starts_with("504") => {
+                self.report
+                    .count("watches from a version that a replica had not reached");
+                tokio::time::sleep(PAUSE).await;
+                End::At(at)
+            }
+            Err(failure) => {
+                let _: Option<()> = unless_disturbed(&chosen, &self.report, Err(failure));
+                tokio::time::sleep(PAUSE).await;
+                End::At(at)
+            }
+        }
+    }
+
+    /// Follows one watch. `at` is the version of the last event.
+    async fn follow(&self, endpoint: &Endpoint, at: &mut u64) -> Result<(), String> {
+        let seconds = fastrand::u32(1..8);
+        let path = format!(
+            "{}?watch=1&resourceVersion={at}&timeoutSeconds={seconds}",
+            OPERATION.path(None)
+        );
+        let request = Request::get(path).body(Body::empty());
+        let request = request.expect("a valid request");
+        let answer = tokio::time::timeout(SILENCE, endpoint.caller.0.client.send(request)).await;
+        let answer = answer.map_err(|_| "a watch is not answered")?;
+        let answer = answer.map_err(|error| format!("connection: {error}"))?;
+        let code = answer.status().as_u16();
+        let body = answer.into_body();
+        if code != 200 {
+            let body = body.collect().await.map_err(|error| error.to_string())?;
+            let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+            return Err(format!("{code} {text}"));
+        }
+        let watch = self.events.begin(endpoint.number, *at);
+        let bytes = body.into_data_stream().map_err(io::Error::other);
+        let mut lines = bytes.into_async_read().lines();
+        loop {
+            let line = tokio::time::timeout(SILENCE, lines.next()).await;
+            let line = line.map_err(|_| "a watch does not end")?;
+            let Some(line) = line else {
+                return Ok(());
+            };
+            let line = line.map_err(|error| format!("connection: {error}"))?;
+            let event: Value = serde_json::from_str(&line).map_err(|error| error.to_string())?;
+            if event["type"] == "ERROR" {
+                return Err(format!("{} {line}", event["object"]["code"]));
+            }
+            *at = self.apply(watch, *at, &event, &line);
+        }
+    }
+
+    /// Changes the store as the event tells; the event's version.
+    fn apply(&self, watch: usize, before: u64, event: &Value, line: &str) -> u64 {
+        self.report.count("events of watches");
+        let object = &event["object"];
+        let version: u64 = text(object, "/metadata/resourceVersion")
+            .parse()
+            .unwrap_or_default();
+        let violation = |why: &str| {
+            self.report
+                .violation(&format!("{why}, after {before}: {line}"));
+        };
+        if version <= before {
+            violation("the version of an event does not rise");
+        }
+        if let Err(difference) = self.events.add(watch, version, line) {
+            self.report.violation(&difference);
+        }
+        let mut objects = locked(&self.objects);
+        let known = match text(event, "/type") {
+            "DELETED" => objects.remove(&key(object)).is_some(),
+            _ => objects.insert(key(object), object.clone()).is_some(),
+        };
+        match (text(event, "/type"), known) {
+            ("ADDED", false) | ("MODIFIED" | "DELETED", true) => {}
+            _ => violation("an event does not fit the state"),
+        }
+        version
+    }
+}
