@@ -360,7 +360,10 @@ impl<S: LeaseStore> Election<S> {
         // A container that was restarted has nothing. If another replica has the changes of
         // the last leader, they must not be lost.
         let would_lose = record.is_mirrored && (self.replica.head)() == Rv(0);
-        let is_own = record.last.as_ref().is_some_and(|it| self.is_own(&it.term));
+        // A Lease without a holder and without a final version was created after a deletion.
+        // Its last holder is the one that its creator remembers, and another one may be valid.
+        let is_recreated = record.holder.is_none() && record.final_version.is_none();
+        let is_own = !is_recreated && record.last.as_ref().is_some_and(|it| self.is_own(&it.term));
         if self.may_be_ours && is_own && !would_lose {
             return Decision::Acquire;
         }
