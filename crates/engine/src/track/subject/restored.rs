@@ -54,7 +54,7 @@ impl Tracked {
         self.operations.insert(what, Box::new(in_flight));
     }
 
-    /// Whether no book has claimed it yet, so that no feed tells of it.
+    /// Whether the rules for this subject are not known yet. Then no feed reports it.
     pub(in crate::track) fn is_unclaimed(&self) -> bool {
         self.target.resource.is_empty()
     }
@@ -126,7 +126,7 @@ impl Tracked {
         for (what, end) in over {
             self.complete(&what, Some(end), ledger, now);
         }
-        // A subject that no feed tells of counts as one with a gap.
+        // No feed reports this subject, so its state is as unknown as in a gap of a watch.
         let gap = gap || self.is_unclaimed();
         self.refresh(gap, ledger, now);
     }

@@ -493,7 +493,8 @@ fn an_operation_on_a_cluster_scoped_subject_stays_where_the_previous_leader_put_
     world.sees(node(), &["Migrating"]);
     world.synced();
     assert_eq!(world.objects, before.objects);
-    // Its end may be told of a custom resource that is shown in the new place.
+    // A custom resource of the operation may contain its end. Then the end is shown in the new
+    // namespace.
     let mut over = told;
     over.status.phase = Phase::Completed;
     over.status.state = State::Ended;
