@@ -26,6 +26,12 @@ const SEEDS: std::ops::Range<u64> = 0..100;
 /// resources is 65 s after that.
 const PROMISE: Duration = Duration::from_secs(150);
 
+/// For this long after a backup of the Lease was restored, two replicas can lead at the same
+/// time: a renewal that was acknowledged is lost, so another replica can see that the Lease
+/// has expired. The first leader stays valid until the renew deadline. Even then the two
+/// leaders issue no version twice, and that is checked.
+const LEASE_LOST: Duration = Duration::from_secs(5);
+
 /// How often the indexes are looked at.
 const STEP: Duration = Duration::from_millis(50);
 
@@ -116,6 +122,8 @@ struct Bench {
     /// Whether somebody deletes the Lease and restores older ones.
     restores: bool,
     backup: Option<Lease>,
+    /// When the Lease was last restored.
+    restored: Option<Instant>,
 }
 
 impl Bench {
@@ -152,6 +160,7 @@ impl Bench {
             skew,
             restores,
             backup: None,
+            restored: None,
             random,
             begun: Instant::now(),
             trace: Vec::new(),
@@ -188,8 +197,12 @@ impl Bench {
     async fn pass(&mut self, time: Duration) {
         let until = Instant::now() + time;
         while Instant::now() < until {
-            if self.replicas.iter().filter(|it| it.leads()).count() > 1 {
-                let violation = "two replicas lead at the same time".to_owned();
+            let leaders = self.replicas.iter().filter(|it| it.leads());
+            let leaders: Vec<_> = leaders.map(|it| it.pod.as_str()).collect();
+            let is_lease_lost = self.restored.is_some_and(|at| at.elapsed() < LEASE_LOST);
+            if leaders.len() > 1 && !is_lease_lost {
+                let at = self.begun.elapsed();
+                let violation = format!("{at:?}: {leaders:?} lead at the same time");
                 self.around.invariants.violation(violation);
             }
             for replica in &mut self.replicas {
@@ -252,6 +265,7 @@ impl Bench {
             }
             10 => {
                 self.around.leases.restore(self.backup.clone());
+                self.restored = Some(Instant::now());
                 "sees the Lease restored"
             }
             11 => {
