@@ -120,7 +120,7 @@ pub(super) async fn keep_readiness(
     mut in_sync: watch::Receiver<Option<crate::replicate::Term>>,
     succeeded: watch::Receiver<Succession>,
 ) {
-    let mut was_cut_off = false;
+    let mut impaired = None;
     loop {
         let is_in_sync = in_sync.borrow_and_update().is_some();
         let succession = *succeeded.borrow();
@@ -131,16 +131,18 @@ pub(super) async fn keep_readiness(
         if is_in_sync || view.is_without_leader(succession) {
             health.set_has_joined();
         }
-        let cut_off = view.is_cut_off();
-        if cut_off && !was_cut_off {
-            tracing::warn!(
-                "the leader renews its Lease, but this replica does not reach it: not \
-                ready until it does"
-            );
-            connections.turn_away();
+        let impairment = view.impairment();
+        if impaired != impairment {
+            match impairment {
+                Some(reason) => {
+                    tracing::warn!("this replica is not ready: {reason}");
+                    connections.turn_away();
+                }
+                None => tracing::info!("this replica is ready again"),
+            }
+            impaired = impairment;
         }
-        health.set_cut_off(cut_off);
-        was_cut_off = cut_off;
+        health.set_impaired(impairment.is_some());
         tokio::select! {
             changed = in_sync.changed() => if changed.is_err() {
                 tokio::time::sleep(LOOK).await;

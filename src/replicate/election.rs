@@ -27,7 +27,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// Each renewal reserves the versions of this time ahead. Longer than the renew deadline,
 /// so that a leader never waits for a reservation while it is valid.
@@ -80,6 +80,9 @@ pub struct Replica {
     /// Makes the election read the Lease now. To be notified when the stream from the
     /// leader ends.
     pub wake: Arc<Notify>,
+    /// Receives when the first of the latest requests was sent that the kube-apiserver has not
+    /// answered. None once it has answered.
+    pub unanswered: watch::Sender<Option<Instant>>,
 }
 
 /// Takes part in the election of the leader.
@@ -258,7 +261,7 @@ impl<S: LeaseStore> Election<S> {
                     }
                     return self.timing.retry_period.saturating_sub(took);
                 }
-                Err(LeaseError::Other(error)) => {
+                Err(LeaseError::Refused(error) | LeaseError::Unanswered(error)) => {
                     self.problem(WRITE, error);
                     break;
                 }
@@ -325,7 +328,7 @@ impl<S: LeaseStore> Election<S> {
             };
             match answer {
                 Ok(()) if self.leading.is_some() => return self.timing.retry_period,
-                Err(LeaseError::Other(error)) => {
+                Err(LeaseError::Refused(error) | LeaseError::Unanswered(error)) => {
                     self.problem(WRITE, error);
                     break;
                 }
@@ -561,7 +564,7 @@ impl<S: LeaseStore> Election<S> {
     /// Reads the Lease. False if that failed.
     async fn read(&mut self) -> bool {
         let sent = clock::boot();
-        match limited(self.store.get(), self.limit()).await {
+        match self.limited(self.store.get(), self.limit()).await {
             Ok(lease) => self.observe(lease, sent),
             Err(LeaseError::NotFound) => self.seen = None,
             Err(error) => {
@@ -574,12 +577,32 @@ impl<S: LeaseStore> Election<S> {
         true
     }
 
+    /// An answer within the limit.
+    async fn limited(
+        &self,
+        request: BoxFuture<'_, Result<Lease, LeaseError>>,
+        within: Duration,
+    ) -> Result<Lease, LeaseError> {
+        let unanswered = &self.replica.unanswered;
+        unanswered.send_if_modified(|since| {
+            since.get_or_insert_with(Instant::now);
+            false
+        });
+        let answer = timeout(within, request).await;
+        let late = || LeaseError::Unanswered("no answer in time".to_owned());
+        let answer = answer.unwrap_or_else(|_| Err(late()));
+        if !matches!(answer, Err(LeaseError::Unanswered(_))) {
+            unanswered.send_replace(None);
+        }
+        answer
+    }
+
     /// Creates or replaces the Lease, as it was last read.
     async fn write(&mut self, lease: Lease, within: Duration) -> Result<(), LeaseError> {
         let sent = clock::boot();
         let written = match self.seen {
-            None => limited(self.store.create(&lease), within).await?,
-            Some(_) => limited(self.store.update(&lease), within).await?,
+            None => self.limited(self.store.create(&lease), within).await?,
+            Some(_) => self.limited(self.store.update(&lease), within).await?,
         };
         self.no_problem(WRITE);
         self.observe(written, sent);
@@ -733,15 +756,6 @@ impl<S: LeaseStore> Election<S> {
             tracing::info!("this replica can {what} the Lease again");
         }
     }
-}
-
-/// An answer within the limit.
-async fn limited(
-    request: BoxFuture<'_, Result<Lease, LeaseError>>,
-    within: Duration,
-) -> Result<Lease, LeaseError> {
-    let answer = timeout(within, request).await;
-    answer.unwrap_or_else(|_| Err(LeaseError::Other("no answer in time".to_owned())))
 }
 
 /// Waits for a release. It never comes if its sender was dropped.

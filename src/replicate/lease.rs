@@ -72,9 +72,12 @@ pub enum LeaseError {
     /// The Lease exists already. The write had no effect.
     #[error("the Lease exists already")]
     Exists,
-    /// There is no usable answer. A write may have had its effect.
+    /// The kube-apiserver refuses the request.
     #[error("{0}")]
-    Other(String),
+    Refused(String),
+    /// There is no answer. A write may have had its effect.
+    #[error("{0}")]
+    Unanswered(String),
 }
 
 /// Where the Lease of the replicas is stored.
@@ -137,7 +140,8 @@ impl From<kube::Error> for LeaseError {
             kube::Error::Api(status) if status.reason == reason::ALREADY_EXISTS => Self::Exists,
             kube::Error::Api(status) if status.code == 409 => Self::Conflict,
             kube::Error::Api(status) if status.code == 404 => Self::NotFound,
-            _ => Self::Other(chain(&error)),
+            kube::Error::Api(_) => Self::Refused(chain(&error)),
+            _ => Self::Unanswered(chain(&error)),
         }
     }
 }

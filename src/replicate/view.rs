@@ -43,6 +43,10 @@ const STALE: Duration = Duration::from_secs(15);
 /// not ready any more: clients are better served by another one.
 const CUT_OFF: Duration = Duration::from_secs(10);
 
+/// The same for a replica that has had no answer from the kube-apiserver for this long,
+/// while the leader has one: the replica can authenticate and authorize no new clients.
+const UNANSWERED: Duration = Duration::from_secs(2);
+
 /// This replica, as requests see it. Cheap to clone.
 #[derive(Clone)]
 pub struct View(Arc<State>);
@@ -55,6 +59,8 @@ struct State {
     current: watch::Sender<Instant>,
     /// When the leader was last reached, or this replica began to follow it.
     reached: watch::Sender<Instant>,
+    /// Since when the kube-apiserver has not answered the election.
+    unanswered: watch::Sender<Option<Instant>>,
     /// When another replica last asked this one.
     asked: watch::Sender<Option<Instant>>,
     /// What the leader last said of its rule sets.
@@ -78,6 +84,7 @@ pub fn view(reader: Reader, standing: watch::Receiver<Standing>) -> (View, Conta
         questions,
         current: watch::Sender::new(Instant::now()),
         reached: watch::Sender::new(Instant::now()),
+        unanswered: watch::Sender::new(None),
         asked: watch::Sender::new(None),
         coverage: watch::Sender::new(None),
         served: watch::Sender::new(None),
@@ -130,10 +137,26 @@ impl View {
         self.lag() > STALE
     }
 
-    /// Whether another replica leads and this one does not reach it.
-    pub fn is_cut_off(&self) -> bool {
-        let following = matches!(&*self.0.standing.borrow(), Standing::Following(_));
-        following && self.0.reached.borrow().elapsed() > CUT_OFF
+    /// Why clients are better served by another replica, if that is so: another replica leads,
+    /// and this one reaches either that replica or the kube-apiserver no more.
+    pub fn impairment(&self) -> Option<&'static str> {
+        if !matches!(&*self.0.standing.borrow(), Standing::Following(_)) {
+            return None;
+        }
+        let silent = self.0.reached.borrow().elapsed();
+        if silent > CUT_OFF {
+            return Some("the leader renews its Lease, but this replica does not reach it");
+        }
+        // The leader answers only while its Lease is valid.
+        let is_led = silent < ASK_EVERY + ANSWER_WITHIN;
+        let unanswered = *self.0.unanswered.borrow();
+        let is_lost = unanswered.is_some_and(|since| since.elapsed() > UNANSWERED);
+        (is_led && is_lost).then_some("the kube-apiserver does not answer this replica")
+    }
+
+    /// Where the election says since when the kube-apiserver does not answer it.
+    pub fn unanswered(&self) -> watch::Sender<Option<Instant>> {
+        self.0.unanswered.clone()
     }
 
     /// Whether this replica leads.

@@ -165,7 +165,7 @@ pub struct Health {
     draining: AtomicBool,
     was_ready: AtomicBool,
     has_joined: AtomicBool,
-    cut_off: AtomicBool,
+    impaired: AtomicBool,
 }
 
 impl Health {
@@ -185,19 +185,20 @@ impl Health {
     }
 
     /// This replica has joined the others: it has had all that the leader has, or there was
-    /// no leader. From now on the check `replica` passes unless it is cut off.
+    /// no leader. From now on the check `replica` passes unless the replica is impaired.
     pub fn set_has_joined(&self) {
         self.has_joined.store(true, Ordering::Release);
     }
 
-    /// Whether this replica does not reach the leader, although another one may.
-    pub fn set_cut_off(&self, cut_off: bool) {
-        self.cut_off.store(cut_off, Ordering::Release);
+    /// Whether this replica does not reach the leader or the kube-apiserver, and another
+    /// replica serves clients better.
+    pub fn set_impaired(&self, impaired: bool) {
+        self.impaired.store(impaired, Ordering::Release);
     }
 
     /// Whether clients are served well by this replica.
     pub fn is_among_replicas(&self) -> bool {
-        self.has_joined.load(Ordering::Acquire) && !self.cut_off.load(Ordering::Acquire)
+        self.has_joined.load(Ordering::Acquire) && !self.impaired.load(Ordering::Acquire)
     }
 
     /// From now on `/readyz` fails, so that no new requests are sent here.

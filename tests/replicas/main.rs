@@ -39,7 +39,8 @@ mod upgrade;
 use cluster::Replicas;
 use disturbance::{CALM, Disturbance, IN_PERSISTENCE_MODE, named, plan};
 use harness::informers::{ClientGo, KubeRs, agrees_at_last};
-use harness::{FOLDERS, apart};
+use harness::relay::Link;
+use harness::{FOLDERS, apart, eventually};
 use load::Load;
 use report::Report;
 use roaming::Events;
@@ -82,6 +83,29 @@ fn custom_resources_are_the_operations_after_every_disturbance() {
         run(&mut replicas, &IN_PERSISTENCE_MODE, seed()).await;
         records::agree(&replicas).await;
         records::were_written_once(&replicas);
+    });
+}
+
+#[test]
+fn a_follower_without_the_kube_apiserver_is_not_ready_while_another_replica_leads() {
+    let _turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+    apart("replicas-readiness", async |control_plane| {
+        let replicas = Replicas::start(control_plane, &FOLDERS, &[], 2).await;
+        let follower = 1 - replicas.leader().await;
+        let follower = &replicas.all[follower];
+        let becomes = async |ready: bool| {
+            eventually(&format!("ready is {ready}"), async || {
+                let now = follower.endpoint.is_ready();
+                (now == ready).then_some(()).ok_or_else(String::new)
+            })
+            .await;
+        };
+        for link in [Link::Silent, Link::Refused] {
+            follower.relay.set(link);
+            becomes(false).await;
+            follower.relay.set(Link::Open);
+            becomes(true).await;
+        }
     });
 }
 

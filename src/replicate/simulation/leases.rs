@@ -195,7 +195,7 @@ impl LeaseClient {
             return None;
         }
         if happens(faults.errors) {
-            return Some(Err(LeaseError::Other("etcd is unavailable".into())));
+            return Some(Err(LeaseError::Refused("etcd is unavailable".into())));
         }
         let is_write = !matches!(request, Request::Get);
         if is_write && happens(faults.conflicts) {

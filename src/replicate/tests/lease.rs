@@ -154,5 +154,5 @@ async fn answers_of_the_kube_apiserver_are_told_apart() {
     let error = answering(404, "NotFound").get().await.unwrap_err();
     assert_eq!(error, LeaseError::NotFound);
     let error = answering(500, "InternalError").get().await.unwrap_err();
-    assert!(matches!(error, LeaseError::Other(_)), "{error:?}");
+    assert!(matches!(error, LeaseError::Refused(_)), "{error:?}");
 }

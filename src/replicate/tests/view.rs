@@ -305,18 +305,43 @@ async fn a_replica_says_how_current_it_is() {
         pair.view.lag() <= Duration::from_secs(3),
         "it asks from time to time"
     );
-    assert!(!pair.view.is_stale() && !pair.view.is_cut_off());
+    assert!(!pair.view.is_stale() && pair.view.impairment().is_none());
     pair.leader.set_latency(Duration::from_hours(1));
     tokio::time::sleep(Duration::from_secs(13)).await;
-    assert!(pair.view.is_cut_off() && !pair.view.is_stale());
+    assert!(pair.view.impairment().is_some() && !pair.view.is_stale());
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(pair.view.is_stale());
     pair.leader.set_latency(Duration::ZERO);
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert!(!pair.view.is_stale() && !pair.view.is_cut_off());
+    assert!(!pair.view.is_stale() && pair.view.impairment().is_none());
     let alone = Leadership::alone(Rv(1));
     pair.standing.send_replace(Standing::Leading(alone));
     assert_eq!(pair.view.lag(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_without_the_kube_apiserver_leaves_clients_to_a_leader_that_has_it() {
+    let pair = Pair::in_sync().await;
+    let second = Duration::from_secs(1);
+    let unanswered = pair.view.unanswered();
+    unanswered.send_replace(Some(tokio::time::Instant::now()));
+    tokio::time::sleep(second).await;
+    assert_eq!(
+        pair.view.impairment(),
+        None,
+        "it may be a short interruption"
+    );
+    tokio::time::sleep(2 * second).await;
+    assert!(pair.view.impairment().is_some());
+    // No replica leads: this one serves as well as any other.
+    pair.leader.set_latency(Duration::from_hours(1));
+    tokio::time::sleep(4 * second).await;
+    assert_eq!(pair.view.impairment(), None);
+    pair.leader.set_latency(Duration::ZERO);
+    tokio::time::sleep(4 * second).await;
+    assert!(pair.view.impairment().is_some());
+    unanswered.send_replace(None);
+    assert_eq!(pair.view.impairment(), None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -148,11 +148,11 @@ async fn an_answer_warns_if_this_replica_has_not_been_up_to_date_for_long() {
 #[tokio::test]
 async fn readiness_needs_the_other_replicas_once() {
     let fixture = Fixture::new();
-    fixture.health.set_cut_off(true);
+    fixture.health.set_impaired(true);
     let (code, body) = fixture.get("/readyz").await;
     assert_eq!(code, StatusCode::INTERNAL_SERVER_ERROR);
     assert!(body.contains("[-]replica failed"), "{body}");
-    fixture.health.set_cut_off(false);
+    fixture.health.set_impaired(false);
     assert_eq!(fixture.get("/readyz").await.0, StatusCode::OK);
     let new = Health::new();
     assert!(!new.is_among_replicas());
