@@ -10,17 +10,19 @@
 //!
 //! | variable | default | what |
 //! | --- | --- | --- |
-//! | `IFO_BENCH_PARTS` | all | which of `start`, `load`, `operations`, `list`, `watchers`, `hostile` |
+//! | `IFO_BENCH_PARTS` | all | which of `start`, `load`, `operations`, `list`, `watchers`, `hostile`, `replicas`, `failover` |
 //! | `IFO_BENCH_SUBJECTS` | 5000 | subjects, and operations where all of them have one |
 //! | `IFO_BENCH_RATE` | 300 | updates a second |
 //! | `IFO_BENCH_SECONDS` | 20 | length of each load |
 //! | `IFO_BENCH_WATCHERS` | 1000 | watchers of `watchers` |
+//! | `IFO_BENCH_KILLS` | 50 | how often `failover` kills the leader |
 //! | `IFO_BENCH_SERVER` | built along | another program to measure |
 
 mod api;
 mod hostile;
 mod latency;
 mod list;
+mod replicas;
 mod server;
 mod watchers;
 
@@ -110,6 +112,21 @@ impl Bench {
             println!("start to serving discovery: {best:.0?}, the quickest of {STARTS}");
         }
         self.api.set_all(self.subjects, "Running").await?;
+        let alone = ["load", "hostile", "operations", "list", "watchers"];
+        if alone.into_iter().any(wanted) {
+            self.alone().await?;
+        }
+        if wanted("replicas") {
+            replicas::cost(self).await?;
+        }
+        if wanted("failover") {
+            replicas::failover(&self.api, number("IFO_BENCH_KILLS", 50)?).await?;
+        }
+        Ok(())
+    }
+
+    /// Measures a server that runs alone.
+    async fn alone(&self) -> anyhow::Result<()> {
         let server = Server::start(&self.api).await?;
         let synced = Instant::now();
         server.register(&self.api).await?;

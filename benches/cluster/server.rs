@@ -37,12 +37,28 @@ impl fmt::Display for Memory {
 }
 
 impl Server {
+    /// Starts a server that runs alone.
     pub async fn start(api: &Api) -> anyhow::Result<Self> {
+        Self::start_with(api, |_| {}).await
+    }
+
+    /// Starts one of several replicas, as the container of a Pod with this UID.
+    pub async fn start_replica(api: &Api, pod: &str) -> anyhow::Result<Self> {
+        let as_replica = |command: &mut Command| {
+            command.arg("--leader-elect");
+            command.env("POD_IP", "127.0.0.1").env("POD_UID", pod);
+        };
+        Self::start_with(api, as_replica).await
+    }
+
+    async fn start_with(api: &Api, change: impl Fn(&mut Command)) -> anyhow::Result<Self> {
         let program = std::env::var_os("IFO_BENCH_SERVER")
             .map_or_else(|| env!("CARGO_BIN_EXE_ifo-apiserver").into(), PathBuf::from);
         let file = std::env::temp_dir().join(format!("ifo-bench-{}.port", std::process::id()));
         let start = Instant::now();
-        let child = Command::new(&program)
+        let mut command = Command::new(&program);
+        change(&mut command);
+        let child = command
             .args(["--secure-port=0", "--bind-address=127.0.0.1"])
             .arg("--kubeconfig")
             .arg(&api.kubeconfig)
@@ -91,6 +107,13 @@ impl Server {
         let file = std::env::temp_dir().join(format!("ifo-bench-{}.json", std::process::id()));
         std::fs::write(&file, serde_json::to_vec(&kubeconfig)?)?;
         Api::connect(file).await
+    }
+
+    /// Kills it with SIGKILL.
+    pub fn kill(&mut self) -> anyhow::Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
     }
 
     /// Points the APIService at it, and waits until it answers through it.

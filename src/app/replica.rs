@@ -133,12 +133,11 @@ pub(super) async fn keep_readiness(
         }
         let impairment = view.impairment();
         if impaired != impairment {
-            match impairment {
-                Some(reason) => {
-                    tracing::warn!("this replica is not ready: {reason}");
-                    connections.turn_away();
-                }
-                None => tracing::info!("this replica is ready again"),
+            if let Some(reason) = impairment {
+                tracing::warn!("this replica is not ready: {reason}");
+                connections.turn_away();
+            } else {
+                tracing::info!("this replica is ready again");
             }
             impaired = impairment;
         }

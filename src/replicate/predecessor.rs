@@ -90,8 +90,15 @@ impl Predecessor {
 
     /// Takes over its operations as long as it is there. Never ends.
     pub async fn follow(&mut self, writer: &mut Writer) {
+        let mut before = None;
         loop {
             let found = self.find().await;
+            if let Found::At(address) = found
+                && before.replace(address) != Some(address)
+            {
+                tracing::info!(%address, "a server of a release without a Lease still runs: \
+                    no replica leads before it is gone");
+            }
             let loading = tokio::time::timeout(LOAD, self.load(writer, found));
             let is_loaded = loading.await.unwrap_or(false);
             let is_late = self.since.elapsed() > LOAD;
@@ -178,8 +185,6 @@ impl Predecessor {
                 if report.contains("]replica ") {
                     return Found::Nothing;
                 }
-                tracing::info!(address = %endpoint.address, "a server of a release without a \
-                    Lease still runs: no replica leads before it is gone");
                 Found::At(endpoint.address)
             }
             Err(error) => {

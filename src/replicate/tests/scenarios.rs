@@ -194,12 +194,13 @@ async fn release_hands_over_at_once_and_at_the_final_version() {
 
 #[tokio::test(start_paused = true)]
 async fn heir_waits_for_the_final_version_for_at_most_10_s() {
-    let mut cluster = Cluster::of(1);
-    let old = cluster.leader(MINUTE).await;
+    let mut cluster = Cluster::of(2);
+    let old = cluster.settled(MINUTE).await;
     let version = cluster.replicas[old].terminate();
+    // No replica that is left has the changes of the last leader.
+    cluster.kill(1 - old);
     cluster.pass(seconds(1)).await;
-    // The process ends before another replica has its changes.
-    cluster.kill(old);
+    cluster.kill(0);
     cluster.start("new", Skew::NONE);
     assert_eq!(
         cluster
@@ -216,8 +217,21 @@ async fn heir_waits_for_the_final_version_for_at_most_10_s() {
         panic!("{standing:?}");
     };
     assert_eq!(final_version, Some(version));
-    assert_eq!(last.unwrap().address, "pod-0:8443");
+    assert_eq!(last.unwrap().address, format!("pod-{old}:8443"));
     cluster.leader(seconds(2)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn heir_of_a_leader_that_was_not_mirrored_waits_for_three_periods() {
+    let mut cluster = Cluster::of(1);
+    let old = cluster.leader(MINUTE).await;
+    cluster.replicas[old].terminate();
+    cluster.pass(seconds(1)).await;
+    cluster.kill(old);
+    cluster.start("new", Skew::NONE);
+    let took = cluster.until(MINUTE, |it| !it.leaders().is_empty()).await;
+    let took = took.unwrap();
+    assert!((seconds(2)..seconds(5)).contains(&took), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -228,23 +242,27 @@ async fn heir_takes_over_as_soon_as_it_has_the_final_version() {
     cluster.pass(seconds(1)).await;
     cluster.kill(old);
     cluster.start("new", Skew::NONE);
-    cluster.pass(seconds(3)).await;
+    cluster.pass(seconds(1)).await;
     cluster.replicas[0].head.store(version.0, Relaxed);
     cluster.leader(milliseconds(100)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn replica_in_sync_takes_over_at_expiry_and_another_one_10_s_later() {
-    for (is_in_sync, range) in [
-        (true, seconds(7)..seconds(9)),
-        (false, seconds(17)..seconds(19)),
+async fn replica_in_sync_takes_over_at_expiry_and_another_one_later() {
+    for (is_in_sync, replicas, range) in [
+        (true, 2, seconds(7)..seconds(9)),
+        (false, 2, seconds(17)..seconds(19)),
+        // Nobody mirrored the leader, so no other replica can have its changes.
+        (false, 1, seconds(10)..seconds(12)),
     ] {
-        let mut cluster = Cluster::of(2);
+        let mut cluster = Cluster::of(replicas);
         let old = cluster.settled(MINUTE).await;
         let before = leadership(&cluster, old);
         cluster.kill(old);
         if !is_in_sync {
-            cluster.kill(0);
+            if replicas > 1 {
+                cluster.kill(0);
+            }
             cluster.start("new", Skew::NONE);
         }
         let took = cluster
