@@ -67,7 +67,7 @@ impl Server {
             .env("DEBOUNCE_THRESHOLD", "5s")
             // For the watchers of `watchers`, which are more than a default server takes.
             .env("MAX_WATCHES", "2000")
-            .env("RUST_LOG", "error")
+            .env("RUST_LOG", "off")
             .stdin(Stdio::null())
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
