@@ -16,7 +16,7 @@
 //! late, but the comparison is right.
 
 use super::leadership::Grant;
-use super::record::{LeaseContents, LeaseRecord};
+use super::record::LeaseRecord;
 use super::{Leader, Leadership, LeaseError, LeaseStore, Standing, Term, Timing};
 use crate::clock;
 use crate::clock::BootTime;
@@ -62,10 +62,6 @@ const WAKE_INTERVAL: Duration = Duration::from_millis(100);
 /// How many conflicts in a row are followed by another request at once. Each conflict means
 /// that another client wrote the Lease, and replicas do not write it that often.
 const CONFLICTS: usize = 5;
-
-/// What can fail, for the log.
-const READ: &str = "read";
-const WRITE: &str = "write";
 
 /// What the election needs to know about this replica.
 pub struct Replica {
@@ -120,7 +116,7 @@ pub struct Election<S> {
     /// Until then the Lease is read more often.
     hurry: BootTime,
     /// The problem that was logged last, while it lasts.
-    problem: Option<(&'static str, String)>,
+    problem: Option<String>,
     /// The reason to wait that was logged last.
     waits: Option<&'static str>,
 }
@@ -161,11 +157,14 @@ enum Event {
     Release(Rv),
 }
 
-/// What a replica does that does not lead.
+/// What a replica does next.
 enum Decision {
+    Renew,
     Create,
     Acquire,
     Release(Rv),
+    /// Its leadership has ended, for this reason.
+    Lose(&'static str),
     /// It waits until then, or for an event.
     Wait(Option<BootTime>, &'static str),
 }
@@ -213,11 +212,7 @@ impl<S: LeaseStore> Election<S> {
     pub async fn run(mut self, standing: watch::Sender<Standing>, release: oneshot::Receiver<Rv>) {
         let mut release = Some(release);
         loop {
-            let pause = if self.leading.is_some() {
-                self.renew().await
-            } else {
-                self.look().await
-            };
+            let pause = self.turn().await;
             self.publish(&standing);
             match self.wait(pause, &mut release).await {
                 Event::Timer => {}
@@ -231,57 +226,102 @@ impl<S: LeaseStore> Election<S> {
         }
     }
 
-    /// Renews the Lease of this replica. Returns when to continue.
-    async fn renew(&mut self) -> Duration {
-        for _ in 0..CONFLICTS {
-            let Some(leading) = &self.leading else {
-                return Duration::ZERO;
-            };
-            if let Some(reason) = self.loss(leading) {
-                self.lose(reason);
-                return Duration::ZERO;
+    /// Renews the Lease, or reads it and takes it if this replica may. Returns when to
+    /// continue.
+    async fn turn(&mut self) -> Duration {
+        let problem = match self.attempt().await {
+            Ok(pause) => {
+                self.report(None);
+                return pause;
             }
-            let sent = clock::boot();
-            let (leader, acquired) = (leading.leader.clone(), leading.acquired);
-            let until = leading.grant.borrow().until;
-            let reserved = self
-                .reservation(&acquired)
-                .max(leading.grant.borrow().reserved);
-            let answer = self
-                .hold(&leader, &acquired, reserved, until.since(sent))
-                .await;
-            match answer {
-                Ok(()) => {
-                    let took = clock::boot().since(sent);
-                    self.metrics.lease_renewed(took);
-                    // Otherwise the leadership had ended before the answer came. The next
-                    // turn loses it.
-                    if clock::boot() < until
-                        && let Some(leading) = &self.leading
-                    {
-                        leading.grant.send_replace(Grant {
-                            reserved,
-                            until: sent + self.timing.renew_deadline,
-                            lost: false,
-                        });
-                    }
-                    return self.timing.retry_period.saturating_sub(took);
-                }
-                Err(LeaseError::Refused(error) | LeaseError::Unanswered(error)) => {
-                    self.problem(WRITE, error);
-                    break;
-                }
-                Err(_) => {
-                    if !self.read().await {
-                        break;
-                    }
-                }
-            }
-        }
+            Err(problem) => problem,
+        };
+        self.report(Some(problem));
         // The loss is not noticed later than it happens.
         let until = self.leading.as_ref().map(|it| it.grant.borrow().until);
-        let left = until.map_or(Duration::ZERO, |until| until.since(clock::boot()));
+        let left = until.map_or(Duration::MAX, |until| until.since(clock::boot()));
         left.min(self.timing.retry_period)
+    }
+
+    /// The same. The error is a text for the log.
+    async fn attempt(&mut self) -> Result<Duration, String> {
+        let begun = clock::boot();
+        // A leader knows the Lease: it has written it.
+        let mut is_known = self.leading.is_some();
+        for _ in 0..CONFLICTS {
+            if !std::mem::take(&mut is_known) {
+                let read = self.read().await;
+                read.map_err(|error| format!("cannot read the Lease: {error}"))?;
+            }
+            let written = match self.decide(clock::boot()) {
+                Decision::Renew => self.renew().await,
+                Decision::Create => self.create().await,
+                Decision::Acquire => self.acquire().await,
+                Decision::Release(version) => self.release(version).await,
+                Decision::Lose(reason) => {
+                    self.lose(reason);
+                    return Ok(Duration::ZERO);
+                }
+                Decision::Wait(until, reason) => return Ok(self.pause(until, reason)),
+            };
+            match written {
+                Ok(()) if self.leading.is_some() => {
+                    let took = clock::boot().since(begun);
+                    return Ok(self.timing.retry_period.saturating_sub(took));
+                }
+                Err(error @ (LeaseError::Refused(_) | LeaseError::Unanswered(_))) => {
+                    return Err(format!("cannot write the Lease: {error}"));
+                }
+                // The write succeeded, or another client was faster.
+                _ => {}
+            }
+        }
+        Ok(self.timing.retry_period)
+    }
+
+    /// How long a replica that does not lead waits before it reads the Lease again.
+    fn pause(&mut self, until: Option<BootTime>, reason: &'static str) -> Duration {
+        if self.waits.replace(reason) != Some(reason) {
+            // A Lease with a holder is the rule, and every follower waits then.
+            if self.seen.as_ref().is_some_and(|seen| seen.record.is_held) {
+                tracing::debug!("{reason}");
+            } else {
+                tracing::info!("{reason}");
+            }
+        }
+        let is_hurried = clock::boot() < self.hurry;
+        let period = if is_hurried {
+            WAKE_INTERVAL
+        } else {
+            self.timing.retry_period
+        };
+        let left = until.map(|until| until.since(clock::boot()));
+        left.map_or(period, |left| left.min(period))
+    }
+
+    /// Renews the Lease of this replica.
+    async fn renew(&mut self) -> Result<(), LeaseError> {
+        let Some(leading) = &self.leading else {
+            return Ok(());
+        };
+        let (leader, acquired) = (leading.leader.clone(), leading.acquired);
+        let before = *leading.grant.borrow();
+        let sent = clock::boot();
+        let reserved = self.reservation(&acquired).max(before.reserved);
+        let within = before.until.since(sent);
+        self.hold(&leader, &acquired, reserved, within).await?;
+        self.metrics.lease_renewed(clock::boot().since(sent));
+        // Otherwise the leadership had ended before the answer came. The next turn loses it.
+        if clock::boot() < before.until
+            && let Some(leading) = &self.leading
+        {
+            leading.grant.send_replace(Grant {
+                reserved,
+                until: sent + self.timing.renew_deadline,
+                lost: false,
+            });
+        }
+        Ok(())
     }
 
     /// Why the leadership has ended, as far as this process knows.
@@ -291,7 +331,7 @@ impl<S: LeaseStore> Election<S> {
         }
         // Without a holder, the leader takes the Lease back: another replica has created it
         // after somebody deleted it, or somebody has removed the holder.
-        let holder = self.seen.as_ref()?.record.holder.as_ref()?;
+        let holder = self.seen.as_ref()?.record.holder()?;
         (*holder != leading.leader.term).then_some("the Lease has another holder")
     }
 
@@ -305,53 +345,14 @@ impl<S: LeaseStore> Election<S> {
         self.last = Some(leading.leader);
     }
 
-    /// Reads the Lease, and acquires it if this replica may. Returns when to continue.
-    async fn look(&mut self) -> Duration {
-        for _ in 0..CONFLICTS {
-            if !self.read().await {
-                break;
-            }
-            // A change after this ends the wait.
-            self.replica.in_sync.mark_unchanged();
-            self.replica.may_begin.mark_unchanged();
-            let answer = match self.decide(clock::boot()) {
-                Decision::Wait(until, why) => {
-                    if self.waits.replace(why) != Some(why) {
-                        // A Lease with a holder is the rule, and every follower waits then.
-                        let holder = self.seen.as_ref().and_then(|it| it.record.holder.as_ref());
-                        match holder {
-                            Some(_) => tracing::debug!("{why}"),
-                            None => tracing::info!("{why}"),
-                        }
-                    }
-                    let left = until.map(|until| until.since(clock::boot()));
-                    let is_hurried = clock::boot() < self.hurry;
-                    let period = if is_hurried {
-                        WAKE_INTERVAL
-                    } else {
-                        self.timing.retry_period
-                    };
-                    return left.map_or(period, |left| left.min(period));
-                }
-                Decision::Create => self.create().await,
-                Decision::Acquire => self.acquire().await,
-                Decision::Release(version) => self.release(version).await,
-            };
-            match answer {
-                Ok(()) if self.leading.is_some() => return self.timing.retry_period,
-                Err(LeaseError::Refused(error) | LeaseError::Unanswered(error)) => {
-                    self.problem(WRITE, error);
-                    break;
-                }
-                // The write succeeded, or another client was faster.
-                _ => {}
-            }
+    /// What this replica does with the Lease as it was last read or written.
+    fn decide(&mut self, now: BootTime) -> Decision {
+        if let Some(leading) = &self.leading {
+            return self.loss(leading).map_or(Decision::Renew, Decision::Lose);
         }
-        self.timing.retry_period
-    }
-
-    /// What this replica, which does not lead, does with the Lease as it was just read.
-    fn decide(&self, now: BootTime) -> Decision {
+        // A change after this ends the wait.
+        self.replica.in_sync.mark_unchanged();
+        self.replica.may_begin.mark_unchanged();
         let Some(seen) = &self.seen else {
             return match self.retired {
                 None => Decision::Create,
@@ -360,7 +361,7 @@ impl<S: LeaseStore> Election<S> {
         };
         let record = &seen.record;
         if let Some(version) = self.retired {
-            return if record.holder.is_some() && record.holder == self.led {
+            return if record.is_held && record.holder() == self.led.as_ref() {
                 Decision::Release(version)
             } else {
                 Decision::Wait(
@@ -376,7 +377,7 @@ impl<S: LeaseStore> Election<S> {
         let would_lose = record.is_mirrored && (self.replica.head)() == Rv(0);
         // A Lease without a holder and without a final version was created after a deletion.
         // Its last holder is the one that its creator remembers, and another one may be valid.
-        let is_recreated = record.holder.is_none() && record.final_version.is_none();
+        let is_recreated = !record.is_held && record.final_version.is_none();
         let is_own = !is_recreated && record.last.as_ref().is_some_and(|it| self.is_own(&it.term));
         if self.may_be_ours && is_own && !would_lose {
             return Decision::Acquire;
@@ -437,38 +438,28 @@ impl<S: LeaseStore> Election<S> {
     /// Creates a Lease without a holder. It names the highest reservation that this process
     /// knows, for replicas that have never seen the deleted Lease.
     async fn create(&mut self) -> Result<(), LeaseError> {
-        let last = self.last.clone();
-        let contents = LeaseContents {
-            leader: last.as_ref(),
-            is_held: false,
+        let record = LeaseRecord {
+            last: self.last.clone(),
             reserved: self.floor(),
-            final_version: None,
-            is_mirrored: false,
             duration: self.timing.lease_duration,
-            acquired: None,
-            transitions: 0,
+            ..LeaseRecord::default()
         };
-        let lease = contents.write(Lease::default());
-        self.write(lease, self.limit()).await
+        self.write(&record, self.limit()).await
     }
 
     async fn release(&mut self, version: Rv) -> Result<(), LeaseError> {
         let Some(seen) = &self.seen else {
             return Ok(());
         };
-        let contents = LeaseContents {
-            leader: seen.record.last.as_ref(),
+        let record = LeaseRecord {
             is_held: false,
-            reserved: seen.record.reserved,
             final_version: Some(version),
-            is_mirrored: seen.record.is_mirrored,
             // As client-go does.
             duration: Duration::from_secs(1),
             acquired: None,
-            transitions: seen.record.transitions,
+            ..seen.record.clone()
         };
-        let lease = contents.write(seen.lease.clone());
-        self.write(lease, self.limit()).await?;
+        self.write(&record, self.limit()).await?;
         tracing::info!(%version, "the Lease was released");
         Ok(())
     }
@@ -539,19 +530,17 @@ impl<S: LeaseStore> Election<S> {
         reserved: Rv,
         within: Duration,
     ) -> Result<(), LeaseError> {
-        let contents = LeaseContents {
-            leader: Some(leader),
+        let record = LeaseRecord {
+            last: Some(leader.clone()),
             is_held: true,
             reserved: Some(reserved),
-            final_version: None,
             is_mirrored: (self.replica.is_mirrored)(),
             duration: self.timing.lease_duration,
             acquired: Some(acquired.at),
             transitions: acquired.transitions,
+            ..LeaseRecord::default()
         };
-        let lease = self.seen.as_ref().map(|seen| seen.lease.clone());
-        let lease = contents.write(lease.unwrap_or_default());
-        self.write(lease, within.min(self.limit())).await
+        self.write(&record, within.min(self.limit())).await
     }
 
     /// The highest version that a renewal reserves now.
@@ -577,20 +566,16 @@ impl<S: LeaseStore> Election<S> {
         self.timing.renew_deadline / 2
     }
 
-    /// Reads the Lease. False if that failed.
-    async fn read(&mut self) -> bool {
+    /// Reads the Lease.
+    async fn read(&mut self) -> Result<(), LeaseError> {
         let sent = clock::boot();
         match self.limited(self.store.get(), self.limit()).await {
             Ok(lease) => self.observe(lease, sent),
             Err(LeaseError::NotFound) => self.seen = None,
-            Err(error) => {
-                self.problem(READ, error.to_string());
-                return false;
-            }
+            Err(error) => return Err(error),
         }
         self.has_read = true;
-        self.no_problem(READ);
-        true
+        Ok(())
     }
 
     /// An answer within the limit.
@@ -614,13 +599,17 @@ impl<S: LeaseStore> Election<S> {
     }
 
     /// Creates or replaces the Lease, as it was last read.
-    async fn write(&mut self, lease: Lease, within: Duration) -> Result<(), LeaseError> {
+    async fn write(&mut self, record: &LeaseRecord, within: Duration) -> Result<(), LeaseError> {
         let sent = clock::boot();
-        let written = match self.seen {
-            None => self.limited(self.store.create(&lease), within).await?,
-            Some(_) => self.limited(self.store.update(&lease), within).await?,
+        let before = self.seen.as_ref().map(|seen| seen.lease.clone());
+        let is_new = before.is_none();
+        let lease = record.write(before.unwrap_or_default());
+        let request = if is_new {
+            self.store.create(&lease)
+        } else {
+            self.store.update(&lease)
         };
-        self.no_problem(WRITE);
+        let written = self.limited(request, within).await?;
         self.observe(written, sent);
         Ok(())
     }
@@ -721,7 +710,7 @@ impl<S: LeaseStore> Election<S> {
             return Standing::Unknown;
         }
         let record = self.seen.as_ref().map(|seen| &seen.record);
-        let holder = record.and_then(|record| record.holder.as_ref());
+        let holder = record.and_then(LeaseRecord::holder);
         let has_expired = self.seen.as_ref().is_some_and(|seen| seen.has_expired);
         match &self.last {
             Some(last)
@@ -755,21 +744,14 @@ impl<S: LeaseStore> Election<S> {
         });
     }
 
-    /// Logs a problem, once for as long as it lasts.
-    fn problem(&mut self, what: &'static str, error: String) {
-        let problem = Some((what, error));
+    /// Logs a problem and its end, once for as long as it lasts.
+    fn report(&mut self, problem: Option<String>) {
         if self.problem != problem {
-            if let Some((what, error)) = &problem {
-                tracing::warn!(error, "cannot {what} the Lease");
+            match &problem {
+                Some(problem) => tracing::warn!("{problem}"),
+                None => tracing::info!("the Lease can be read and written again"),
             }
             self.problem = problem;
-        }
-    }
-
-    /// Logs the end of a problem.
-    fn no_problem(&mut self, what: &'static str) {
-        if self.problem.take_if(|problem| problem.0 == what).is_some() {
-            tracing::info!("this replica can {what} the Lease again");
         }
     }
 }

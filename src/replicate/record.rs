@@ -26,18 +26,20 @@ const MIRRORED: &str = "ifo.kubevirt.io/mirrored";
 pub(super) const SHORTEST: Duration = Duration::from_secs(1);
 pub(super) const LONGEST: Duration = Duration::from_mins(1);
 
-/// What the replicas read in the Lease. Two records of one Lease differ if its holder has
-/// renewed it in between. Edits of other fields of the Lease make no difference.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What the replicas read in the Lease, and write to it. Two records that were read differ if
+/// the holder has renewed the Lease in between. Edits of other fields make no difference.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeaseRecord {
-    /// Differs if the Lease was deleted and created again.
-    uid: Option<String>,
-    /// Differs with each renewal.
-    renewed: Option<Timestamp>,
-    /// The term that holds the Lease.
-    pub holder: Option<Term>,
-    /// The leader whose term this is, or was the last.
+    /// Differs if the Lease was deleted and created again. It is only read.
+    pub uid: Option<String>,
+    /// Differs with each renewal. It is only read.
+    pub renewed: Option<Timestamp>,
+    /// The holder of the Lease, or the last one.
     pub last: Option<Leader>,
+    /// Whether it holds the Lease now.
+    pub is_held: bool,
+    /// When it acquired the Lease.
+    pub acquired: Option<Timestamp>,
     /// How long the Lease is valid without a renewal.
     pub duration: Duration,
     /// How often it changed hands.
@@ -88,7 +90,8 @@ impl LeaseRecord {
             uid: lease.metadata.uid.clone(),
             renewed: spec.renew_time.as_ref().map(|time| time.0),
             final_version: released.filter(|_| holder.is_none()),
-            holder,
+            is_held: holder.is_some(),
+            acquired: spec.acquire_time.as_ref().map(|time| time.0),
             last: last.map(|term| Leader { term, address }),
             duration: duration.unwrap_or(SHORTEST).clamp(SHORTEST, LONGEST),
             transitions: spec.lease_transitions.unwrap_or(0),
@@ -97,31 +100,14 @@ impl LeaseRecord {
             unusable,
         }
     }
-}
 
-/// What a replica writes to the Lease, with each acquisition, renewal and release.
-#[derive(Clone, Debug)]
-pub(super) struct LeaseContents<'a> {
-    /// The holder, or the last holder of a Lease without a holder.
-    pub leader: Option<&'a Leader>,
-    /// Whether the leader holds the Lease.
-    pub is_held: bool,
-    /// The highest version that the holder may issue.
-    pub reserved: Option<Rv>,
-    /// The last version of the holder, at a release.
-    pub final_version: Option<Rv>,
-    /// Whether another replica mirrors the holder.
-    pub is_mirrored: bool,
-    /// How long the Lease is valid without a renewal.
-    pub duration: Duration,
-    /// When the holder acquired it.
-    pub acquired: Option<Timestamp>,
-    /// How often it changed hands.
-    pub transitions: i32,
-}
+    /// The term that holds the Lease.
+    pub fn holder(&self) -> Option<&Term> {
+        let last = self.last.as_ref().filter(|_| self.is_held);
+        last.map(|leader| &leader.term)
+    }
 
-impl LeaseContents<'_> {
-    /// The Lease with these contents. Everything else in it stays as it is.
+    /// The Lease with these contents, renewed now. Everything else in it stays as it is.
     pub fn write(&self, mut lease: Lease) -> Lease {
         let spec = lease.spec.get_or_insert_default();
         // The other replicas recognize a renewal by its time, so the time must change even
@@ -130,22 +116,23 @@ impl LeaseContents<'_> {
         let before = spec.renew_time.as_ref().map(|time| time.0.as_microsecond());
         let micros = micros + i64::from(before == Some(micros));
         let now = Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX);
-        let name = |leader: &Leader| leader.term.as_str().to_owned();
-        spec.holder_identity = self.leader.filter(|_| self.is_held).map(name);
+        let last = self.last.as_ref();
+        let name = last.map(|leader| leader.term.as_str().to_owned());
+        spec.holder_identity = name.clone().filter(|_| self.is_held);
         // Whole seconds: rounded up, because a Lease must not expire too early.
         let seconds = self.duration.as_millis().div_ceil(1000);
         spec.lease_duration_seconds = Some(i32::try_from(seconds).unwrap_or(i32::MAX));
-        spec.renew_time = self.leader.map(|_| MicroTime(now));
+        spec.renew_time = last.map(|_| MicroTime(now));
         spec.acquire_time = self.acquired.map(MicroTime);
         spec.lease_transitions = Some(self.transitions);
 
         let annotations = lease.metadata.annotations.get_or_insert_default();
         let values = [
-            (ADDRESS, self.leader.map(|leader| leader.address.clone())),
+            (ADDRESS, last.map(|leader| leader.address.clone())),
             (RESERVED, self.reserved.map(|rv| rv.to_string())),
             (FINAL, self.final_version.map(|rv| rv.to_string())),
             (MIRRORED, self.is_mirrored.then(|| "true".to_owned())),
-            (LAST, self.leader.filter(|_| !self.is_held).map(name)),
+            (LAST, name.filter(|_| !self.is_held)),
         ];
         for (key, value) in values {
             match value {

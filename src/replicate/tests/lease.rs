@@ -1,7 +1,7 @@
 //! What is read in the Lease and written to it.
 
 use crate::index::Rv;
-use crate::replicate::record::{LeaseContents, LeaseRecord};
+use crate::replicate::record::LeaseRecord;
 use crate::replicate::{ClusterLeases, Leader, LeaseError, LeaseStore, Term, Timing};
 use http::{Request, Response};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -26,7 +26,7 @@ fn a_lease_that_somebody_broke_is_read_without_its_unusable_values() {
         "spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 2_000_000_000},
     }));
     let record = LeaseRecord::read(&broken);
-    assert_eq!(record.holder, Some(Term::new("somebody")));
+    assert_eq!(record.holder(), Some(&Term::new("somebody")));
     assert_eq!(
         record.last.map(|leader| leader.address),
         Some(String::new())
@@ -39,7 +39,7 @@ fn a_lease_that_somebody_broke_is_read_without_its_unusable_values() {
         let broken = lease(json!({"spec": {"leaseDurationSeconds": duration}}));
         assert_eq!(LeaseRecord::read(&broken).duration, Duration::from_secs(1));
     }
-    assert_eq!(LeaseRecord::read(&Lease::default()).holder, None);
+    assert_eq!(LeaseRecord::read(&Lease::default()).holder(), None);
 }
 
 #[test]
@@ -55,15 +55,14 @@ fn a_renewal_changes_the_record_even_if_the_clock_stands_still() {
         term: Term::new("pod_1"),
         address: "[::1]:8443".into(),
     };
-    let contents = LeaseContents {
-        leader: Some(&leader),
+    let contents = LeaseRecord {
+        last: Some(leader.clone()),
         is_held: true,
         reserved: Some(Rv(7)),
-        final_version: None,
         is_mirrored: true,
         duration: Duration::from_millis(2_500),
-        acquired: None,
         transitions: 3,
+        ..LeaseRecord::default()
     };
     let first = contents.write(lease(json!({"metadata": {"labels": {"a": "b"}}})));
     let second = contents.write(first.clone());
