@@ -10,7 +10,7 @@ use std::process::ExitCode;
 /// and has an arena of the allocator. The server's load is far below that of one processor.
 const MAX_THREADS: usize = 4;
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     // Before anything else: PID 1 does not get a signal that it has no handler for.
     let signals = match Signals::install() {
         Ok(signals) => signals,

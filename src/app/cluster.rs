@@ -2,8 +2,10 @@
 
 mod namespaces;
 mod registration;
+mod statuses;
 
 use self::namespaces::Seen;
+use self::statuses::StatusWriter;
 use super::detection::Origin;
 use super::listener::bind;
 use super::replica::{Begin, Term, keep_readiness};
@@ -18,7 +20,7 @@ use crate::replicate::{
     self, ClusterLeases, HttpLinks, Mirror, PeerCredentials, Predecessor, Succession,
 };
 use crate::restore::{self, Namespaces};
-use crate::rules::{RuleSetEvent, StatusSink, StatusWrite};
+use crate::rules::RuleSetEvent;
 use crate::serve::{self, discovery::CoreGroup};
 use crate::telemetry::Metrics;
 use anyhow::Context as _;
@@ -29,7 +31,6 @@ use futures::{FutureExt, StreamExt};
 use ifo_api::ruleset::OperationRuleSet;
 use ifo_engine::track::Message;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Patch, PatchParams};
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
@@ -222,7 +223,7 @@ impl Leading {
             restored: restored(term, common, serve, client.clone(), namespaces),
             resolve: Arc::new(Discovery::new(connection, common.requeue)),
             rule_sets: rule_sets(client.clone()),
-            status: Arc::new(StatusWriter(Api::all(client))),
+            status: Arc::new(StatusWriter::new(client)),
             feed: Arc::new(Cluster::new(
                 connection.clone(),
                 common.requeue,
@@ -388,31 +389,6 @@ fn unwatched(error: &watcher::Error) -> String {
             "their CRD is not installed: kubectl apply -k deploy/crd".to_owned()
         }
         error => error.to_string(),
-    }
-}
-
-/// Writes statuses to the CRD's status subresource.
-struct StatusWriter(Api<OperationRuleSet>);
-
-impl StatusSink for StatusWriter {
-    fn write<'a>(&'a self, write: &'a StatusWrite) -> BoxFuture<'a, bool> {
-        async move {
-            let patch = Patch::Merge(serde_json::json!({"status": write.status}));
-            match self
-                .0
-                .patch_status(&write.name, &PatchParams::default(), &patch)
-                .await
-            {
-                Ok(_) => true,
-                // Deleted in the meantime: nothing to tell any more.
-                Err(kube::Error::Api(status)) if status.code == 404 => true,
-                Err(error) => {
-                    tracing::warn!(name = %write.name, %error, "a status could not be written");
-                    false
-                }
-            }
-        }
-        .boxed()
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::clock;
 use crate::index::{Key, Stamp, Write, Writer};
-use crate::rules::{RuleSetEvent, StatusSink, StatusWrite};
+use crate::rules::{RuleSetEvent, StatusAnswer, StatusSink, StatusWrite};
 use futures::future::{BoxFuture, ready};
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -121,9 +121,10 @@ impl Shelved {
 }
 
 impl StatusSink for Shelf {
-    fn write<'a>(&'a self, write: &'a StatusWrite) -> BoxFuture<'a, bool> {
+    fn write<'a>(&'a self, write: &'a StatusWrite) -> BoxFuture<'a, StatusAnswer> {
         let mut shelved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         shelved.set_status(&write.name, write.status.clone());
-        Box::pin(ready(true))
+        // These objects have no resourceVersion, and nothing else writes their statuses.
+        Box::pin(ready(StatusAnswer::Written(None)))
     }
 }

@@ -157,6 +157,8 @@ pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperat
             detected_by: status.detected_by.clone(),
             subject_generation: status.subject_generation,
             conditions: status.conditions.clone(),
+            #[cfg(feature = "neighbour-release")]
+            neighbour_field: None,
         },
     })
 }

@@ -188,8 +188,8 @@ impl Controller {
                     let compiled = compiled(&object).await;
                     self.registry.apply(*object, compiled);
                     self.publish.within(GATHER);
-                } else {
-                    self.registry.seen(&object);
+                } else if self.registry.seen(&object) {
+                    self.review.within(GATHER);
                 }
             }
             RuleSetEvent::Unreadable(name) => {
@@ -247,9 +247,9 @@ impl Controller {
     }
 
     /// A write ended (None: it failed).
-    fn written(&mut self, write: Option<StatusWrite>) {
-        if let Some(write) = write {
-            self.registry.written(write);
+    fn written(&mut self, write: Option<(StatusWrite, Option<String>)>) {
+        if let Some((write, version)) = write {
+            self.registry.written(write, version);
         }
         // A newer status may have been held back.
         self.review.within(GATHER);

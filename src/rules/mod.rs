@@ -19,4 +19,4 @@ pub use coverage::Coverage;
 pub use lookups::Resolve;
 pub use registry::{Feedback, Publication};
 pub use report::{Report, Reporter};
-pub use writes::{StatusSink, StatusWrite};
+pub use writes::{StatusAnswer, StatusSink, StatusWrite};

@@ -68,8 +68,18 @@ struct Known {
     target: Arc<Gvr>,
     compiled: Result<Arc<RuleSet>, Vec<Invalid>>,
     refused: Option<String>,
-    /// The status that the API server is known to hold.
-    written: OperationRuleSetStatus,
+    held: Held,
+}
+
+/// What the API server is known to hold of a rule set, from the newest watch event or from
+/// the answer to our own last write, whichever has the newer version.
+#[derive(Clone, Debug, Default)]
+struct Held {
+    /// The resourceVersion. Rule sets from files have none.
+    version: Option<String>,
+    status: OperationRuleSetStatus,
+    /// Whether another client has edited the status since our own last write.
+    edited: bool,
 }
 
 impl Registry {
@@ -92,12 +102,16 @@ impl Registry {
             .is_none_or(|known| known.uid != object.metadata.uid || known.spec != object.spec)
     }
 
-    /// A rule set told of itself, and nothing about its rules is new.
-    pub(super) fn seen(&mut self, object: &OperationRuleSet) {
+    /// A rule set told of itself, and nothing about its rules is new. True if its version is
+    /// newer than the known one.
+    pub(super) fn seen(&mut self, object: &OperationRuleSet) -> bool {
         let name = object.metadata.name.as_deref().unwrap_or_default();
-        if let Some(known) = self.rule_sets.get_mut(name) {
-            known.generation = object.metadata.generation;
-        }
+        let Some(known) = self.rule_sets.get_mut(name) else {
+            return false;
+        };
+        known.generation = object.metadata.generation;
+        let version = object.metadata.resource_version.clone();
+        known.held.observe(version, object.status.as_ref())
     }
 
     /// A rule set appeared or changed; `compiled` is what its rules are.
@@ -109,6 +123,7 @@ impl Registry {
         let name = object.metadata.name.unwrap_or_default();
         self.unreadable.remove(&name);
         let (uid, generation) = (object.metadata.uid, object.metadata.generation);
+        let version = object.metadata.resource_version;
         let target = Arc::new(object.spec.target.gvr());
         let before = self.rule_sets.get(&name).filter(|known| known.uid == uid);
         if let (Some(before), Ok(rules)) = (before, &compiled)
@@ -119,13 +134,21 @@ impl Registry {
             if let Some(known) = self.rule_sets.get_mut(&name) {
                 known.generation = generation;
                 known.spec = object.spec;
+                known.held.observe(version, object.status.as_ref());
             }
             return;
         }
-        let written = match before {
-            // Our own last word, which may be newer than this event.
-            Some(known) => known.written.clone(),
-            None => object.status.unwrap_or_default(),
+        let held = match before {
+            Some(known) => {
+                let mut held = known.held.clone();
+                held.observe(version, object.status.as_ref());
+                held
+            }
+            None => Held {
+                version,
+                status: object.status.unwrap_or_default(),
+                edited: false,
+            },
         };
         let known = Known {
             facts: Arc::new(facts(&name, &object.spec)),
@@ -135,7 +158,7 @@ impl Registry {
             refused: refused(&target, self.allow_secrets),
             spec: object.spec,
             target: target.clone(),
-            written,
+            held,
         };
         if let Some(before) = self.rule_sets.insert(name, known) {
             self.touch(&before.target);
@@ -289,11 +312,13 @@ impl Registry {
                     && target.is_some_and(Target::is_cluster_scoped),
                 watch: target.map_or(Watch::Pending, |target| target.watch(name)),
             };
-            let desired = status::of(&health, &known.written, now, self.requeue);
-            if desired != known.written {
+            let desired = status::of(&health, &known.held.status, now, self.requeue);
+            if desired != known.held.status {
                 writes.push(StatusWrite {
                     name: name.clone(),
                     uid: known.uid.clone(),
+                    version: known.held.version.clone(),
+                    repairs: known.held.edited,
                     status: desired,
                 });
             }
@@ -301,13 +326,57 @@ impl Registry {
         writes
     }
 
-    /// A status was written.
-    pub(super) fn written(&mut self, write: StatusWrite) {
+    /// A status was written, and the rule set has had this version since then.
+    pub(super) fn written(&mut self, write: StatusWrite, version: Option<String>) {
         // One of the same name may have come in the place of the one it was written to.
         if let Some(known) = self.rule_sets.get_mut(&write.name)
             && known.uid == write.uid
         {
-            known.written = write.status;
+            known.held.answered(version, write.status);
+        }
+    }
+}
+
+impl Held {
+    /// A watch event shows this. True if it is newer than what is known. The event of our own
+    /// write can come before the answer to it, or after it.
+    fn observe(
+        &mut self,
+        version: Option<String>,
+        status: Option<&OperationRuleSetStatus>,
+    ) -> bool {
+        let Some(version) = version.filter(|version| self.is_older_than(version)) else {
+            return false;
+        };
+        let status = status.cloned().unwrap_or_default();
+        self.edited |= status != self.status;
+        self.status = status;
+        self.version = Some(version);
+        true
+    }
+
+    /// Our own write of this status made this version.
+    fn answered(&mut self, version: Option<String>, status: OperationRuleSetStatus) {
+        if version.is_some() && version != self.version {
+            let is_newer = version.as_deref().is_some_and(|it| self.is_older_than(it));
+            if !is_newer {
+                return; // An event has already shown what came after our write.
+            }
+            self.version = version;
+        }
+        self.status = status;
+        self.edited = false;
+    }
+
+    /// Whether `other` is newer than the known version. Kubernetes compares versions of one
+    /// resource as numbers (KEP-5504). If a server has others, each change is taken for newer.
+    fn is_older_than(&self, other: &str) -> bool {
+        let Some(known) = &self.version else {
+            return true;
+        };
+        match (known.parse::<u64>(), other.parse::<u64>()) {
+            (Ok(known), Ok(other)) => known < other,
+            _ => known != other,
         }
     }
 }
@@ -352,12 +421,12 @@ impl Known {
 
     /// Whether its status is about its rules as they are.
     fn is_told(&self) -> bool {
-        self.generation.is_some() && self.written.observed_generation == self.generation
+        self.generation.is_some() && self.held.status.observed_generation == self.generation
     }
 
     /// Whether its status says that these rules are being watched.
     fn stands_as_watched(&self) -> bool {
-        self.is_told() && self.written.watch_active
+        self.is_told() && self.held.status.watch_active
     }
 }
 

@@ -129,7 +129,7 @@ pub(super) fn of(
     if let (Some(evaluated), Ok(rule_set)) = (evaluated, health.compiled)
         && (is_due(written, &rule_set.activity, requeue) || status != *written)
     {
-        status.last_evaluation_time = Some(Time(evaluated));
+        status.last_evaluation_time = Some(whole_seconds(evaluated));
     }
     status
 }
@@ -223,6 +223,11 @@ fn invalid_target(health: &Health<'_>) -> Option<(&'static str, String)> {
     }
 }
 
+/// As a time is written, so that it compares equal when it is read back.
+fn whole_seconds(at: Timestamp) -> Time {
+    Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
+}
+
 struct Conditions<'a> {
     written: &'a OperationRuleSetStatus,
     health: &'a Health<'a>,
@@ -242,9 +247,8 @@ impl Conditions<'_> {
             status: status.to_owned(),
             reason: reason.to_owned(),
             message: message.chars().take(MAX_MESSAGE).collect(),
-            // In whole seconds, as it is written, so that it compares equal when read back.
             last_transition_time: before.map_or_else(
-                || Time(Timestamp::from_second(self.now.as_second()).unwrap_or(self.now)),
+                || whole_seconds(self.now),
                 |old| old.last_transition_time.clone(),
             ),
             observed_generation: self.health.generation,

@@ -279,6 +279,58 @@ fn a_status_is_not_written_again_while_nothing_changes() {
     });
 }
 
+#[test]
+fn a_late_write_of_a_status_is_refused_and_an_edited_status_is_repaired() {
+    shared(async |world| {
+        let namespace = world.namespace("edited").await;
+        let created = world.create(&RULE_SET, None, &migrating(namespace)).await;
+        let is_ready = |it: &Value| condition(it, "Ready")["status"] == "True";
+        let ready = world.rule_set_until(namespace, "Ready", is_ready).await;
+        let path = format!("{}/{namespace}", RULE_SET.path(None));
+        let status = format!("{path}/status");
+        let version = |it: &Value| text(it, "/metadata/resourceVersion").to_owned();
+        let edited = json!({"conditions": [{
+            "type": "Ready", "status": "False", "reason": "Pending", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }], "watchActive": false, "observedGeneration": 1});
+
+        // A previous leader sent this before the server wrote, and it arrives now.
+        let late = |uid: &Value, version: &str| {
+            json!({
+                "metadata": {"uid": uid, "resourceVersion": version},
+                "status": edited,
+            })
+        };
+        let uid = &ready["metadata"]["uid"];
+        let old = late(uid, &version(&created));
+        world.admin.merge(&status, &old).await.refused(409);
+        let still = world.admin.get(&path).await.ok();
+        assert_eq!(version(&still), version(&ready), "{still}");
+
+        // Release 0.1.0 wrote without a condition, as any administrator can.
+        let edit = json!({"status": edited});
+        let defaced = world.admin.merge(&status, &edit).await.ok();
+        assert!(!is_ready(&defaced), "{defaced}");
+        let repaired = world.rule_set_until(namespace, "repaired", is_ready).await;
+        assert_eq!(repaired["status"]["watchActive"], true, "{repaired}");
+        assert_eq!(condition(&repaired, "Validated")["status"], "True");
+        // The server has written once more. Another write of its own would come before the
+        // way of another rule set to Ready ends.
+        let other = world.namespace("edited-other").await;
+        world.ready_rule_set(&migrating(other)).await;
+        let later = world.admin.get(&path).await.ok();
+        assert_eq!(version(&later), version(&repaired), "{later}");
+
+        // One of the same name gets its own status.
+        world.admin.delete(&path).await.ok();
+        let again = world.ready_rule_set(&migrating(namespace)).await;
+        let old = late(uid, &version(&repaired));
+        world.admin.merge(&status, &old).await.refused(409);
+        let still = world.admin.get(&path).await.ok();
+        assert_eq!(version(&still), version(&again), "{still}");
+    });
+}
+
 async fn dry_run(world: &crate::harness::World, yaml: &str) -> crate::harness::Answer {
     let path = format!("{}?dryRun=All", RULE_SET.path(None));
     let body = yaml.to_owned();

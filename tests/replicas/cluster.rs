@@ -90,6 +90,11 @@ impl<'a> Replicas<'a> {
         }
     }
 
+    /// The next replicas belong to this release, whose manifests are the same.
+    pub fn use_image(&mut self, image: Image) {
+        self.image = image;
+    }
+
     /// Applies the folders of another release, which the next replicas belong to.
     pub async fn apply(&mut self, image: Image, folders: &[&str], variables: &[(&str, &str)]) {
         let installed = install(self.control_plane, folders).await;

@@ -30,6 +30,7 @@ mod comparison;
 mod disturbance;
 mod identity;
 mod load;
+mod neighbours;
 mod readers;
 mod records;
 mod report;

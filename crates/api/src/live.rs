@@ -169,4 +169,9 @@ pub struct Status {
     /// generation.
     #[serde(default)]
     pub conditions: Vec<Condition>,
+    /// A field that no release has. With it, a test builds a release that knows one field
+    /// more than its neighbour.
+    #[cfg(feature = "neighbour-release")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub neighbour_field: Option<String>,
 }

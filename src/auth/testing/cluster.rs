@@ -184,7 +184,13 @@ impl Cluster {
                     parts.headers["content-type"],
                     "application/merge-patch+json"
                 );
+                let before = object["metadata"].clone();
                 merge(&mut object, &body);
+                for condition in ["uid", "resourceVersion"] {
+                    if object["metadata"][condition] != before[condition] {
+                        return failure(409);
+                    }
+                }
                 self.put(&path, object);
                 success(&self.get(&path).unwrap())
             }

@@ -3,6 +3,7 @@
 mod conditions;
 mod publishing;
 mod syncing;
+mod versions;
 mod writing;
 
 use super::*;
@@ -84,16 +85,37 @@ struct Sink {
     written: Mutex<Vec<StatusWrite>>,
     refuse: Mutex<BTreeSet<String>>,
     takes: Mutex<Duration>,
+    /// The version that a rule set has in the cluster. One that is not here has no version,
+    /// as those from files.
+    versions: Mutex<HashMap<String, u64>>,
+}
+
+impl Sink {
+    /// What the kube-apiserver answers. An accepted write makes a new version.
+    fn answer(&self, write: &StatusWrite) -> StatusAnswer {
+        if self.refuse.lock().unwrap().contains(&write.name) {
+            return StatusAnswer::Failed;
+        }
+        let mut versions = self.versions.lock().unwrap();
+        let Some(version) = versions.get_mut(&write.name) else {
+            return StatusAnswer::Written(None);
+        };
+        if write.version != Some(version.to_string()) {
+            return StatusAnswer::Conflict;
+        }
+        *version += 1;
+        StatusAnswer::Written(Some(version.to_string()))
+    }
 }
 
 impl StatusSink for Sink {
-    fn write<'a>(&'a self, write: &'a StatusWrite) -> BoxFuture<'a, bool> {
+    fn write<'a>(&'a self, write: &'a StatusWrite) -> BoxFuture<'a, StatusAnswer> {
         self.written.lock().unwrap().push(write.clone());
-        let accepted = !self.refuse.lock().unwrap().contains(&write.name);
+        let answer = self.answer(write);
         let takes = *self.takes.lock().unwrap();
         async move {
             tokio::time::sleep(takes).await;
-            accepted
+            answer
         }
         .boxed()
     }

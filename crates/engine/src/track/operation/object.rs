@@ -120,6 +120,8 @@ impl Operation {
                 detected_by: self.detected_by.iter().map(ToString::to_string).collect(),
                 subject_generation: subject.generation,
                 conditions: self.conditions(subject.generation, reason, message, completed),
+                #[cfg(feature = "neighbour-release")]
+                neighbour_field: Some("known".to_owned()),
             },
         };
         serde_json::to_vec(&object).expect("maps with string keys always encode")

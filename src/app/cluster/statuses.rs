@@ -1,0 +1,141 @@
+//! Writes the statuses of rule sets to the cluster. Enters: a status, and the version of the
+//! rule set that it was made for. Leaves: a patch that the kube-apiserver accepts only if the
+//! rule set still has that version.
+
+use crate::rules::{StatusAnswer, StatusSink, StatusWrite};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use ifo_api::ruleset::OperationRuleSet;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+
+/// Writes statuses to the CRD's status subresource. Each write is conditional on uid and
+/// resourceVersion, so a late write of an old leader cannot replace a newer status.
+pub(super) struct StatusWriter(Api<OperationRuleSet>);
+
+impl StatusWriter {
+    pub(super) fn new(client: Client) -> Self {
+        Self(Api::all(client))
+    }
+}
+
+impl StatusSink for StatusWriter {
+    fn write<'a>(&'a self, write: &'a StatusWrite) -> BoxFuture<'a, StatusAnswer> {
+        async move {
+            let patch = Patch::Merge(json!({
+                "metadata": {"uid": write.uid, "resourceVersion": write.version},
+                "status": write.status,
+            }));
+            match self
+                .0
+                .patch_status(&write.name, &PatchParams::default(), &patch)
+                .await
+            {
+                Ok(written) => StatusAnswer::Written(written.metadata.resource_version),
+                // Deleted in the meantime: nothing to tell any more.
+                Err(kube::Error::Api(status)) if status.code == 404 => StatusAnswer::Written(None),
+                Err(kube::Error::Api(status)) if status.code == 409 => {
+                    tracing::debug!(
+                        name = %write.name,
+                        "a status was not written because the rule set has changed"
+                    );
+                    StatusAnswer::Conflict
+                }
+                Err(error) => {
+                    tracing::warn!(name = %write.name, %error, "a status could not be written");
+                    StatusAnswer::Failed
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::testing::Cluster;
+    use http::Method;
+    use ifo_api::ruleset::OperationRuleSetStatus;
+
+    const PATH: &str = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets/a/status";
+
+    /// A cluster with the rule set `a`, and the resourceVersion of that.
+    fn cluster() -> (Cluster, Option<String>) {
+        let cluster = Cluster::new();
+        let rule_set = json!({
+            "apiVersion": "ifo.kubevirt.io/v1alpha1", "kind": "OperationRuleSet",
+            "metadata": {"uid": "uid-a"},
+            "spec": {
+                "component": "tests",
+                "target": {"group": "", "version": "v1", "resource": "pods"},
+                "rules": [{"operation": "Working", "expression": "true"}],
+            },
+        });
+        cluster.put(PATH, rule_set);
+        let version = version(&cluster);
+        (cluster, version)
+    }
+
+    fn version(cluster: &Cluster) -> Option<String> {
+        let stored = cluster.get(PATH)?;
+        let version = stored["metadata"]["resourceVersion"].as_str();
+        version.map(str::to_owned)
+    }
+
+    async fn write(cluster: &Cluster, version: Option<String>) -> StatusAnswer {
+        let write = StatusWrite {
+            name: "a".to_owned(),
+            uid: Some("uid-a".to_owned()),
+            version,
+            repairs: false,
+            status: OperationRuleSetStatus {
+                watch_active: true,
+                ..OperationRuleSetStatus::default()
+            },
+        };
+        StatusWriter::new(cluster.client()).write(&write).await
+    }
+
+    #[tokio::test]
+    async fn a_write_names_uid_and_version_and_tells_the_version_that_it_made() {
+        let (cluster, before) = cluster();
+        let answer = write(&cluster, before.clone()).await;
+        let after = version(&cluster);
+        assert_ne!(after, before);
+        assert_eq!(answer, StatusAnswer::Written(after));
+        let sent = cluster.seen(&Method::PATCH).remove(0);
+        assert_eq!(sent.path, PATH);
+        let condition = json!({"uid": "uid-a", "resourceVersion": before});
+        assert_eq!(sent.body["metadata"], condition);
+        let stored = cluster.get(PATH).expect("it is there");
+        assert_eq!(stored["status"]["watchActive"], true);
+    }
+
+    #[tokio::test]
+    async fn a_write_for_an_older_version_changes_nothing() {
+        let (cluster, before) = cluster();
+        let newer = cluster.get(PATH).expect("it is there");
+        cluster.put(PATH, newer);
+        let newer = version(&cluster);
+        assert_eq!(write(&cluster, before).await, StatusAnswer::Conflict);
+        assert_eq!(version(&cluster), newer);
+    }
+
+    #[tokio::test]
+    async fn a_rule_set_that_is_gone_needs_no_status() {
+        let (cluster, before) = cluster();
+        cluster.delete(PATH);
+        assert_eq!(write(&cluster, before).await, StatusAnswer::Written(None));
+    }
+
+    #[tokio::test]
+    async fn a_refused_write_has_to_be_tried_again() {
+        let (cluster, before) = cluster();
+        cluster.refuse(Method::PATCH, "/status", 403);
+        assert_eq!(write(&cluster, before.clone()).await, StatusAnswer::Failed);
+        let answer = write(&cluster, before).await;
+        assert_eq!(answer, StatusAnswer::Written(version(&cluster)));
+    }
+}

@@ -1,0 +1,278 @@
+//! Writes of statuses are conditional on the version of the rule set. These tests play the
+//! cluster: they decide which version it has, and when the controller sees which event.
+
+use super::*;
+
+/// The rule set `a` as the cluster has it at this version, with this status.
+fn at(version: u64, status: Option<OperationRuleSetStatus>) -> OperationRuleSet {
+    let mut object = rule_set("a", "cars", "true");
+    object.metadata.resource_version = Some(version.to_string());
+    object.status = status;
+    object
+}
+
+/// A controller that has written `Ready=True` to `a`, and has not seen an event of that yet.
+/// The second value is the status, and the third one its version.
+async fn ready() -> (World, OperationRuleSetStatus, u64) {
+    let mut world = world();
+    world.store(10);
+    world.list(&[at(10, None)]);
+    moment().await;
+    world.catch_up().await;
+    let status = world.status("a");
+    assert_eq!(
+        condition(&status, "Ready").as_deref(),
+        Some("True/Watching")
+    );
+    let versions: Vec<_> = world.writes().into_iter().map(|own| own.version).collect();
+    let expected = ["10", "11"].map(|it| Some(it.to_owned()));
+    assert_eq!(versions, expected, "each write names the version before it");
+    (world, status, 12)
+}
+
+/// What another client makes of a status.
+fn defaced(status: &OperationRuleSetStatus) -> OperationRuleSetStatus {
+    let mut status = status.clone();
+    status.watch_active = false;
+    for condition in &mut status.conditions {
+        "False".clone_into(&mut condition.status);
+        "Other".clone_into(&mut condition.reason);
+    }
+    status
+}
+
+impl World {
+    /// The cluster has `a` at this version.
+    fn store(&self, version: u64) {
+        self.sink
+            .versions
+            .lock()
+            .unwrap()
+            .insert("a".into(), version);
+    }
+
+    /// Another client makes this version of `a`, and the controller sees it.
+    fn edit(&self, version: u64, status: &OperationRuleSetStatus) {
+        self.store(version);
+        self.apply(&at(version, Some(status.clone())));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_event_of_an_own_write_writes_nothing() {
+    let (world, status, version) = ready().await;
+    let mut pending = status.clone();
+    pending.watch_active = false;
+    pending.conditions.retain(|own| own.type_ == "Validated");
+    for event in [
+        at(10, None),
+        at(version - 1, Some(pending)),
+        at(version, Some(status)),
+    ] {
+        world.apply(&event);
+        tokio::time::sleep(REQUEUE).await;
+        assert_eq!(world.writes(), [], "{:?}", event.metadata.resource_version);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn event_of_an_own_write_before_its_answer_writes_nothing() {
+    let world = world();
+    world.store(10);
+    *world.sink.takes.lock().unwrap() = Duration::from_secs(2);
+    world.list(&[at(10, None)]);
+    moment().await;
+    world.apply(&at(11, Some(world.status("a"))));
+    tokio::time::sleep(REQUEUE).await;
+    assert_eq!(world.writes().len(), 1, "the target is being listed");
+
+    // The event was not taken for the edit of another client.
+    let mut world = world;
+    world.catch_up().await;
+    let writes = world.writes();
+    let versions: Vec<_> = writes.iter().map(|own| own.version.as_deref()).collect();
+    assert_eq!(versions, [Some("11")]);
+    assert!(!writes[0].repairs);
+}
+
+#[tokio::test(start_paused = true)]
+async fn event_of_a_write_whose_answer_was_lost_writes_nothing() {
+    let (world, status, version) = ready().await;
+    world.sink.refuse.lock().unwrap().insert("a".into());
+    world.edit(version + 1, &defaced(&status));
+    moment().await;
+    let written = world.status("a");
+    assert_eq!(world.writes().len(), 1);
+    // It has reached the cluster all the same.
+    world.sink.refuse.lock().unwrap().clear();
+    world.edit(version + 2, &written);
+    tokio::time::sleep(REQUEUE).await;
+    assert_eq!(world.writes(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_that_another_client_edits_is_written_again_once() {
+    let (world, status, version) = ready().await;
+    world.edit(version + 3, &defaced(&status));
+    moment().await;
+    let writes = world.writes();
+    assert_eq!(writes.len(), 1);
+    assert_eq!(writes[0].version, Some((version + 3).to_string()));
+    let ready = condition(&writes[0].status, "Ready");
+    assert_eq!(ready.as_deref(), Some("True/Watching"));
+    assert!(writes[0].status.watch_active);
+    world.apply(&at(version + 4, Some(writes[0].status.clone())));
+    tokio::time::sleep(REQUEUE * 5).await;
+    assert_eq!(world.writes(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_that_another_client_deletes_is_written_again() {
+    let (world, _, version) = ready().await;
+    world.store(version + 1);
+    world.list(&[at(version + 1, None)]);
+    moment().await;
+    let writes = world.writes();
+    assert_eq!(writes.len(), 1, "a relist shows it");
+    assert!(writes[0].status.watch_active);
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_is_repaired_when_the_rules_change_in_the_same_event() {
+    let (mut world, status, version) = ready().await;
+    for (step, expression) in [(1, "true // The same rules."), (2, "false")] {
+        let version = version + 10 * step;
+        world.store(version);
+        let mut object = edited(at(version, Some(defaced(&status))), expression);
+        object.metadata.generation = Some(1 + i64::try_from(step).unwrap());
+        world.apply(&object);
+        moment().await;
+        world.catch_up().await;
+        let writes = world.writes();
+        assert_eq!(writes[0].version, Some(version.to_string()));
+        let last = writes.last().expect("it was written");
+        assert!(last.status.watch_active, "{last:?}");
+        tokio::time::sleep(REQUEUE * 20).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn conflict_is_resolved_as_soon_as_the_newer_version_is_seen() {
+    let (world, status, version) = ready().await;
+    world.edit(version + 1, &defaced(&status));
+    // Somebody else is faster, and the controller does not see it yet.
+    world.store(version + 2);
+    moment().await;
+    assert_eq!(world.writes().len(), 1, "it conflicts");
+    moment().await;
+    assert_eq!(world.writes(), [], "it waits for the event");
+    // The status is still the edited one: only the labels have changed.
+    world.apply(&at(version + 2, Some(defaced(&status))));
+    tokio::time::sleep(REQUEUE).await;
+    let writes = world.writes();
+    assert_eq!(writes.len(), 1);
+    assert_eq!(writes[0].version, Some((version + 2).to_string()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn conflict_of_an_ordinary_write_is_resolved_at_once_by_the_event() {
+    let mut world = world();
+    world.store(10);
+    world.list(&[at(9, None)]);
+    moment().await;
+    world.published();
+    assert_eq!(world.writes().len(), 1, "it conflicts");
+    world.apply(&at(10, None));
+    moment().await;
+    let versions: Vec<_> = world.writes().into_iter().map(|own| own.version).collect();
+    assert_eq!(versions, [Some("10".to_owned())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn conflict_without_an_event_is_tried_again_ever_more_slowly() {
+    let mut world = world();
+    world.store(10);
+    world.list(&[at(9, None)]);
+    moment().await;
+    world.published();
+    for _ in 0..600 {
+        world.changes.send(()).unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let tries = world.writes().len();
+    assert!((5..=9).contains(&tries), "{tries} tries in ten minutes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn rule_set_that_changes_all_the_time_causes_few_conflicts() {
+    let mut world = world();
+    world.store(1_000_000);
+    world.list(&[at(9, None)]);
+    moment().await;
+    world.published();
+    for version in 10..610 {
+        world.apply(&at(version, None));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let tries = world.writes().len();
+    assert!((5..=10).contains(&tries), "{tries} tries in ten minutes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_that_edits_a_status_after_each_repair_is_answered_ever_more_slowly() {
+    let (world, status, mut version) = ready().await;
+    let mut repairs = 0;
+    for _ in 0..600 {
+        version += 2;
+        world.edit(version, &defaced(&status));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        repairs += world.writes().len();
+    }
+    assert!((5..=9).contains(&repairs), "{repairs} in ten minutes");
+    // It gives up, and its last edit does not stay.
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    let last = world.writes().pop().expect("the last repair");
+    assert!(last.status.watch_active);
+    // After a while without edits, the next one is repaired at once again.
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    assert_eq!(world.writes(), []);
+    world.edit(version + 10, &defaced(&status));
+    moment().await;
+    assert_eq!(world.writes().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn repair_does_not_delay_the_next_change_of_the_status() {
+    let (mut world, status, version) = ready().await;
+    world.edit(version + 1, &defaced(&status));
+    moment().await;
+    assert_eq!(world.writes().len(), 1);
+    world.discovers("cars", not_served());
+    world.changes.send(()).unwrap();
+    moment().await;
+    world.published();
+    let writes = world.writes();
+    assert_eq!(writes.len(), 1, "within a moment");
+    assert_eq!(
+        condition(&writes[0].status, "Ready").as_deref(),
+        Some("False/InvalidTarget")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn rule_set_made_again_is_written_under_its_own_version() {
+    let (mut world, _, version) = ready().await;
+    let mut new = at(version + 7, None);
+    new.metadata.uid = Some("another".into());
+    world.store(version + 7);
+    world.apply(&new);
+    moment().await;
+    world.catch_up().await;
+    let writes = world.writes();
+    assert!(!writes.is_empty());
+    for (number, write) in (version + 7..).zip(&writes) {
+        assert_eq!(write.uid.as_deref(), Some("another"));
+        assert_eq!(write.version, Some(number.to_string()));
+        assert!(!write.repairs);
+    }
+}
