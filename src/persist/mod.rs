@@ -41,10 +41,8 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use ifo_api::live::Phase;
 use ifo_api::persisted::InFlightOperation;
-use jiff::Timestamp;
 use look::Look;
 use queue::{Done, Found, Job, Next, Queue, Task};
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -261,7 +259,7 @@ async fn perform(store: &dyn Store, name: &str, task: Task) -> Result<Done, Fail
             let wanted = wanted(&entry)?;
             let gone = if relabels {
                 let there = store.get(name).await?;
-                let there = there.ok_or_else(|| Failure::Conflict("it is gone".into()))?;
+                let there = there.ok_or(Failure::Gone)?;
                 convert::gone_labels(&there, &wanted)
             } else {
                 Vec::new()
@@ -327,7 +325,7 @@ fn list(store: Arc<dyn Store>) -> Listing {
     async move {
         let (mut all, mut token) = (Vec::new(), None);
         loop {
-            let page = store.page(token.as_deref()).await?;
+            let page = store.page("", token.as_deref()).await?;
             all.extend(page.items.iter().filter_map(found));
             token = page.next;
             if token.is_none() {
@@ -338,7 +336,7 @@ fn list(store: Arc<dyn Store>) -> Listing {
             return Ok(all);
         }
         // The namespaces are listed last: one that is missing now was there before.
-        match created(&*store).await {
+        match store.namespaces().await {
             Ok(created) => {
                 for found in &mut all {
                     found.outlived = found.place.as_ref().is_some_and(|(namespace, seen)| {
@@ -351,19 +349,6 @@ fn list(store: Arc<dyn Store>) -> Listing {
         Ok(all)
     }
     .boxed()
-}
-
-/// When each namespace was created.
-async fn created(store: &dyn Store) -> Result<HashMap<String, Timestamp>, Failure> {
-    let (mut all, mut token) = (HashMap::new(), None);
-    loop {
-        let page = store.namespaces(token.as_deref()).await?;
-        all.extend(page.items);
-        token = page.next;
-        if token.is_none() {
-            return Ok(all);
-        }
-    }
 }
 
 /// None if the custom resource is not ours: it is left alone.

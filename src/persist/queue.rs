@@ -453,7 +453,9 @@ impl Queue {
     pub fn not_compared(&mut self, failure: &Failure, now: Instant) {
         self.compare_at = Some(now);
         match failure {
-            Failure::Conflict(_) | Failure::Invalid(_) => self.pace.failed(None, now),
+            Failure::Gone | Failure::Conflict(_) | Failure::Invalid(_) => {
+                self.pace.failed(None, now)
+            }
             _ => self.failed(failure, now),
         }
     }

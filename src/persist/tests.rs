@@ -5,6 +5,7 @@ use crate::index::{Bounds, Key, Stamp, Write, Writer, index};
 use crate::serve::resource::LIVE_LAYOUT;
 use crate::telemetry::Metrics;
 use fake::Fake;
+use jiff::Timestamp;
 use serde_json::json;
 use std::collections::BTreeMap;
 use uuid::Uuid;

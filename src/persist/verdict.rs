@@ -69,7 +69,7 @@ impl Judge {
                 self.tell(Verdict::Works);
             }
             // Somebody else deleted the object; all is well.
-            Some(Failure::Conflict(_)) => {}
+            Some(Failure::Gone | Failure::Conflict(_)) => {}
             Some(failure) => {
                 self.refused = true;
                 self.failed(failure);
@@ -104,10 +104,10 @@ impl Judge {
         let reason = match failure {
             Failure::Missing => "CustomResourceDefinitionMissing",
             Failure::Forbidden(_) => "Forbidden",
-            Failure::Conflict(_) | Failure::Invalid(_) => "Refused",
+            Failure::Gone | Failure::Conflict(_) | Failure::Invalid(_) => "Refused",
             Failure::Throttled(_) | Failure::Unreachable(..) => "Unavailable",
         };
-        let message = failure.to_string();
+        let message = format!("inflightoperations.ifo.kubevirt.io: {failure}");
         self.tell(Verdict::Fails { reason, message });
     }
 

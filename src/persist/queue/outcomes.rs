@@ -72,7 +72,7 @@ impl Queue {
             }
             Failure::Throttled(after) => self.pace.wait(*after, now),
             Failure::Unreachable(_, after) => self.pace.failed(*after, now),
-            Failure::Conflict(_) | Failure::Invalid(_) => {}
+            Failure::Gone | Failure::Conflict(_) | Failure::Invalid(_) => {}
         }
     }
 

@@ -234,7 +234,9 @@ impl Record {
     /// A job failed. It is tried again after at most `most`.
     pub fn failed(&mut self, failure: &Failure, most: Duration, now: Instant) {
         match failure {
-            Failure::Conflict(_) | Failure::Unreachable(..) => self.stored = Stored::Unknown,
+            Failure::Gone | Failure::Conflict(_) | Failure::Unreachable(..) => {
+                self.stored = Stored::Unknown
+            }
             // These are about all writes: the queue as a whole waits.
             Failure::Throttled(_) | Failure::Missing => return,
             Failure::Forbidden(_) | Failure::Invalid(_) => {}
