@@ -97,6 +97,11 @@ impl Failure {
         }
     }
 
+    /// Whether the kube-apiserver is there, and does not allow this request.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Forbidden(_) | Self::Invalid(_))
+    }
+
     /// There is no answer.
     fn lost(error: &dyn std::error::Error) -> Self {
         Self::Unreachable(Explanation::of_connection(error), None)

@@ -60,13 +60,13 @@ pub async fn initial_state(client: Client, sources: TakeoverSources) -> (Initial
     let store = ClusterStore::new(client);
     let mut known = None;
     if sources.retain || sources.persistence {
-        let reading = within_time(within, lists::namespaces(&store)).await;
-        known = reading
-            .inspect_err(|error| {
+        match within_time(within, lists::namespaces(&store)).await {
+            Ok(all) => known = Some(all),
+            Err(error) => {
                 tracing::warn!(%error, "the namespaces cannot be read; completed custom \
                     resources are not restored");
-            })
-            .ok();
+            }
+        }
     }
     let mut state = InitialState::new(sources.cluster_namespace, known.clone());
     for batch in sources.listed.chunks(BATCH) {
