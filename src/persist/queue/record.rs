@@ -76,7 +76,6 @@ impl Record {
         let is_over = |look: &Look| look.phase == Phase::Completed;
         match (&self.wanted, &self.stored) {
             (Wanted::Gone | Wanted::Ended, Stored::Absent) => None,
-            (Wanted::Gone, _) => Some(now),
             (Wanted::Ended, Stored::Present(look, ..)) if is_over(look) => None,
             // The next process or the next leader finds the same custom resource.
             (Wanted::Ended, _) => stopping.is_none().then_some(now),
@@ -95,7 +94,7 @@ impl Record {
                     again
                 })
             }
-            (Wanted::Live(..), _) => Some(now),
+            (Wanted::Gone | Wanted::Live(..), _) => Some(now),
         }
     }
 
