@@ -27,7 +27,8 @@ impl Term {
         let (verdict, told) = watch::channel(Verdict::Unknown);
         let persist = Persist {
             reader: self.operations.clone(),
-            store: Arc::new(ClusterStore::new(connection)),
+            // The queue retries by itself. Its own connection does not delay other requests.
+            store: Arc::new(ClusterStore::new(connection.without_retries())),
             settings: Settings {
                 resync: common.resync,
                 settling: common.debounce + AFTER_DEBOUNCE,

@@ -38,7 +38,7 @@ const UID_PART: usize = 8;
 /// Live names are unique in their namespace, and custom resources have none. Both the
 /// hash at the end of a live name and its uid come from the subject's uid, but by
 /// different functions: together they tell 2^64 operations apart.
-pub fn name_of(live_name: &str, live_uid: &str) -> String {
+fn name_of(live_name: &str, live_uid: &str) -> String {
     let tail: String = live_uid
         .chars()
         .filter(char::is_ascii_hexdigit)
@@ -52,59 +52,44 @@ pub fn name_of(live_name: &str, live_uid: &str) -> String {
     format!("{head}-{tail}")
 }
 
+/// A struct that has these fields of another one, and further fields.
+macro_rules! copied {
+    ($from:ident => $($to:ident)::+ {
+        $($field:ident)+ $(, $(#[$attribute:meta])* $own:ident: $value:expr)*
+    }) => {
+        $($to)::+ {
+            $($field: $from.$field.clone(),)+ $($(#[$attribute])* $own: $value,)*
+        }
+    };
+}
+
 /// The custom resource of a live object.
 pub fn to_cr(live: &live::InFlightOperation) -> persisted::InFlightOperation {
-    let live::InFlightOperation {
-        metadata,
-        spec,
-        status,
-        ..
-    } = live;
+    let (metadata, spec, status) = (&live.metadata, &live.spec, &live.status);
     let name = metadata.name.as_deref().unwrap_or_default();
     let uid = metadata.uid.clone().unwrap_or_default();
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     let mut cr = persisted::InFlightOperation::new(
         &name_of(name, &uid),
-        persisted::InFlightOperationSpec {
-            operation: spec.operation.clone(),
-            rule_set: spec.rule_set.clone(),
-            component: spec.component.clone(),
-            subject: spec.subject.clone(),
-            item: spec.item.clone(),
-        },
+        copied!(spec => persisted::InFlightOperationSpec {
+            operation rule_set component subject item
+        }),
     );
     cr.metadata.labels.clone_from(&metadata.labels);
-    cr.metadata.annotations = Some(
-        [(
-            persisted::LIVE_ANNOTATION.to_owned(),
-            format!("{namespace}/{name}"),
-        )]
-        .into(),
-    );
+    let place = format!("{namespace}/{name}");
+    cr.metadata.annotations = Some([(persisted::LIVE_ANNOTATION.to_owned(), place)].into());
     // A cluster-scoped object may not be owned by one in a namespace.
     if spec.subject.namespace.is_none() {
         cr.metadata.owner_references = owners(&spec.subject);
     }
-    cr.status = Some(persisted::InFlightOperationStatus {
-        phase: status.phase,
+    let started = metadata.creation_timestamp.clone();
+    cr.status = Some(copied!(status => persisted::InFlightOperationStatus {
+        phase state reason message progress start_time_source instance last_detected completed
+        detected_by subject_generation conditions,
         // Every live object has one.
-        started: metadata
-            .creation_timestamp
-            .clone()
-            .unwrap_or_else(|| status.last_detected.clone()),
-        live_uid: uid,
-        completed: status.completed.clone(),
-        last_detected: status.last_detected.clone(),
-        detected_by: status.detected_by.clone(),
-        subject_generation: status.subject_generation,
-        conditions: status.conditions.clone(),
-        state: status.state,
-        reason: status.reason.clone(),
-        message: status.message.clone(),
-        progress: status.progress,
-        start_time_source: status.start_time_source,
-        instance: status.instance.clone(),
-    });
+        started: started.unwrap_or_else(|| status.last_detected.clone()),
+        live_uid: uid
+    }));
     cr
 }
 
@@ -137,29 +122,13 @@ pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperat
             owner_references: owners(&spec.subject),
             ..ObjectMeta::default()
         },
-        spec: live::Spec {
-            operation: spec.operation.clone(),
-            rule_set: spec.rule_set.clone(),
-            component: spec.component.clone(),
-            subject: spec.subject.clone(),
-            item: spec.item.clone(),
-        },
-        status: live::Status {
-            phase: status.phase,
-            state: status.state,
-            reason: status.reason.clone(),
-            message: status.message.clone(),
-            progress: status.progress,
-            start_time_source: status.start_time_source,
-            instance: status.instance.clone(),
-            last_detected: status.last_detected.clone(),
-            completed: status.completed.clone(),
-            detected_by: status.detected_by.clone(),
-            subject_generation: status.subject_generation,
-            conditions: status.conditions.clone(),
+        spec: copied!(spec => live::Spec { operation rule_set component subject item }),
+        status: copied!(status => live::Status {
+            phase state reason message progress start_time_source instance last_detected
+            completed detected_by subject_generation conditions,
             #[cfg(feature = "neighbour-release")]
-            neighbour_field: None,
-        },
+            neighbour_field: None
+        }),
     })
 }
 
@@ -246,19 +215,8 @@ pub(super) fn last_seen(operation: &live::InFlightOperation) -> Option<Timestamp
     }
 }
 
-/// Whether the namespace of the subject was deleted after the operation was last seen there.
-/// `created` is the creation time of the namespace that has this name now. False if the
-/// subject is cluster-scoped.
-pub fn is_outlived(operation: &live::InFlightOperation, created: Option<&Timestamp>) -> bool {
-    if operation.spec.subject.namespace.is_none() {
-        return false;
-    }
-    let seen = last_seen(operation);
-    created.is_none_or(|created| seen.is_none_or(|seen| *created > seen))
-}
-
 /// The custom resource of an operation that ended unobserved, found at the time `now`.
-pub fn ended(
+pub(super) fn ended(
     cr: &persisted::InFlightOperation,
     now: Timestamp,
 ) -> Option<persisted::InFlightOperation> {
@@ -413,16 +371,6 @@ mod tests {
         assert_eq!(progressing.status, "False");
         assert_eq!(progressing.reason, status.reason);
         assert_eq!(progressing.last_transition_time, Time(now));
-    }
-
-    #[test]
-    fn an_operation_is_outlived_by_a_namespace_that_came_after_it() {
-        let operation = live(Some("default"), None); // Last detected a second after its start.
-        let of = |created: &str| is_outlived(&operation, Some(&created.parse().unwrap()));
-        assert!(!of("2026-01-02T03:04:06Z"));
-        assert!(of("2026-01-02T03:04:07Z"));
-        assert!(is_outlived(&operation, None));
-        assert!(!is_outlived(&live(None, None), None));
     }
 
     /// An entry of managedFields.

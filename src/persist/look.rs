@@ -2,6 +2,7 @@
 //! instead of whole objects.
 
 use super::convert;
+use super::store::Failure;
 use crate::index::Entry;
 use ifo_api::live::{self, Phase, State};
 use ifo_api::persisted;
@@ -60,21 +61,22 @@ fn hash(of: &impl std::hash::Hash) -> u64 {
 
 /// When the operation in the index was completed. None while it is active.
 pub(super) fn completed(entry: &Entry) -> Option<Timestamp> {
-    Some(cr_of(entry)?.status?.completed?.0)
+    Some(cr_of(entry).ok()?.status?.completed?.0)
 }
 
 /// The name and the look of the custom resource for an operation in the index. None if the
 /// entry is not an operation: the index holds no such entry.
 pub(super) fn of_entry(entry: &Entry) -> Option<(String, Look)> {
-    let cr = cr_of(entry)?;
+    let cr = cr_of(entry).ok()?;
     let look = Look::of(&cr)?;
     Some((cr.metadata.name?, look))
 }
 
 /// The custom resource for an operation in the index.
-pub(super) fn cr_of(entry: &Entry) -> Option<persisted::InFlightOperation> {
-    let live: live::InFlightOperation = serde_json::from_slice(entry.open().json()).ok()?;
-    Some(convert::to_cr(&live))
+pub(super) fn cr_of(entry: &Entry) -> Result<persisted::InFlightOperation, Failure> {
+    let live = serde_json::from_slice::<live::InFlightOperation>(entry.open().json());
+    let live = live.map_err(|_| Failure::Invalid("the index holds no operation".into()))?;
+    Ok(convert::to_cr(&live))
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@
 //! Serving never waits for persistence. While the kube-apiserver is slow or unavailable, the
 //! queue holds one small record for each operation. Only the leader writes, and every write
 //! is conditional on the state that was last read or written, so a late write of a previous
-//! leader changes nothing. At the start, 65 s later, after trouble and every ten minutes, the
-//! custom resources are listed and compared with the index.
+//! leader changes nothing. Once the targets have been read, 65 s later, and every ten minutes,
+//! the custom resources are listed and compared with the index.
 
 mod convert;
 mod explanation;
@@ -27,7 +27,7 @@ mod tests;
 #[cfg(test)]
 pub(crate) use tests::fake;
 
-pub use convert::{ended, from_cr, is_outlived, name_of, to_cr};
+pub use convert::{from_cr, to_cr};
 pub use explanation::Explanation;
 pub use queue::{AtStop, Settings, Unread};
 pub use store::{ClusterStore, FIELD_MANAGER, Failure, Page, Pending, Revision, Store};
@@ -41,10 +41,8 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use ifo_api::live::Phase;
 use ifo_api::persisted::InFlightOperation;
-use jiff::Timestamp;
 use look::Look;
-use queue::{Done, Found, Job, Next, Queue, Task};
-use std::collections::HashMap;
+use queue::{Done, Found, Job, Next, Queue, Stored, Wanted};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -78,16 +76,15 @@ pub struct Persist {
     pub verdict: watch::Sender<Verdict>,
 }
 
-/// The name of the custom resource, and the result of the job.
-type Writing = BoxFuture<'static, (Arc<str>, Result<Done, Failure>)>;
-type Listing = Pending<'static, Vec<Found>>;
-
-/// The events that the loop waits for.
-struct Waits {
-    cursor: Cursor,
-    writes: FuturesUnordered<Writing>,
-    listing: Option<Listing>,
+/// An answer to a request.
+enum Answer {
+    /// The result of the job for the custom resource with this name.
+    Written(Arc<str>, Result<Done, Failure>),
+    Listed(Result<Vec<Found>, Failure>),
 }
+
+/// The requests that are under way.
+type Requests = FuturesUnordered<BoxFuture<'static, Answer>>;
 
 impl Persist {
     /// Runs until it is stopped, and then as long as [`AtStop`] says.
@@ -96,11 +93,8 @@ impl Persist {
         // It may have been set before this task started.
         self.settled.mark_changed();
         let mut judge = Judge::new(self.verdict.clone());
-        let mut waits = Waits {
-            cursor: self.catch_up(&mut queue),
-            writes: FuturesUnordered::new(),
-            listing: None,
-        };
+        let mut cursor = self.catch_up(&mut queue);
+        let mut requests = Requests::new();
         let mut measure = tokio::time::interval(MEASURE);
         let mut has_changed = true;
         let mut until: Option<Instant> = None;
@@ -109,60 +103,40 @@ impl Persist {
             if queue.is_drained() || until.is_some_and(|until| now >= until) {
                 break;
             }
-            let wake = self.start_work(&mut queue, &mut waits, now);
+            let wake = self.start_work(&mut queue, &requests, now);
             let wake = wake.into_iter().chain(until).min();
             tokio::select! {
                 // Changes come last: there can always be another one.
                 biased;
                 _ = measure.tick() => {
                     if std::mem::take(&mut has_changed) {
-                        self.measure(&queue, now);
+                        let (length, since) = queue.backlog(now);
+                        self.metrics.backlog(length, since.map(Instant::into_std));
                     }
                     continue;
                 }
-                Some((name, result)) = waits.writes.next() => {
-                    queue.done(&name, &result, Instant::now());
-                    self.written(&name, &result);
-                    match &result {
-                        // A read can succeed while writes are refused.
-                        Ok(Done::Read(_)) => judge.listed(None, false),
-                        _ => judge.written(result.as_ref().err(), queue.is_refused()),
-                    }
-                }
-                found = listed(&mut waits.listing) => {
-                    let now = Instant::now();
-                    match found {
-                        Ok(found) => {
-                            queue.compared(found, now);
-                            judge.listed(None, queue.backlog(now).length == 0);
-                        }
-                        Err(failure) => {
-                            judge.listed(Some(&failure), false);
-                            self.metrics.failed(failure.reason());
-                            queue.not_compared(&failure, now);
-                        }
-                    }
-                }
+                Some(answer) = requests.next() => self.answered(answer, &mut queue, &mut judge),
                 unread = settled(&mut self.settled) => queue.settle(unread, Instant::now()),
                 () = self.stop.cancelled(), if until.is_none() => {
                     // The last changes before the stop are to be written too.
-                    while let Some(Ok(changes)) = waits.cursor.next().now_or_never() {
+                    while let Some(Ok(changes)) = cursor.next().now_or_never() {
                         follow(&mut queue, &changes);
                     }
                     let now = Instant::now();
                     queue.stop(self.at_stop, now);
                     until = Some(now + self.at_stop.limit());
                 }
-                changes = waits.cursor.next() => match changes {
+                changes = cursor.next() => match changes {
                     Ok(changes) => follow(&mut queue, &changes),
                     // The cursor fell off the ring: list, and follow again.
-                    Err(_) => waits.cursor = self.catch_up(&mut queue),
+                    Err(_) => cursor = self.catch_up(&mut queue),
                 },
-                () = sleep_until(wake) => {}
+                // Without a time, the next tick comes first.
+                () = tokio::time::sleep_until(wake.unwrap_or(now + MEASURE)) => {}
             }
             has_changed = true;
         }
-        let left = queue.backlog(Instant::now()).length;
+        let (left, _) = queue.backlog(Instant::now());
         if left > 0 && self.at_stop == AtStop::WriteAll {
             tracing::warn!(left, "not every operation could be written before the end");
         }
@@ -189,35 +163,54 @@ impl Persist {
     }
 
     /// Starts all jobs that are due. Returns the time at which the next one is.
-    fn start_work(&self, queue: &mut Queue, waits: &mut Waits, now: Instant) -> Option<Instant> {
+    fn start_work(&self, queue: &mut Queue, requests: &Requests, now: Instant) -> Option<Instant> {
         loop {
-            match queue.next(now) {
-                Next::Write(job) => waits.writes.push(write(self.store.clone(), job)),
-                Next::Compare => waits.listing = Some(list(self.store.clone())),
+            let store = self.store.clone();
+            requests.push(match queue.next(now) {
+                Next::Write(job) => async move {
+                    let result = perform(&*store, &job).await;
+                    Answer::Written(job.name, result)
+                }
+                .boxed(),
+                Next::Compare => async move { Answer::Listed(list(&*store).await) }.boxed(),
                 Next::Wait(until) => return until,
-            }
+            });
         }
     }
 
-    fn written(&self, name: &str, result: &Result<Done, Failure>) {
-        match result {
-            Ok(Done::Written(..)) => self.metrics.written("apply"),
-            Ok(Done::Deleted) => self.metrics.written("delete"),
-            Ok(Done::Read(_)) => {}
-            Err(failure) => {
-                self.metrics.failed(failure.reason());
-                // This failure is about one object. The judge reports the others.
-                if matches!(failure, Failure::Invalid(_)) {
-                    tracing::warn!(name, %failure, "an operation cannot be written");
+    fn answered(&self, answer: Answer, queue: &mut Queue, judge: &mut Judge) {
+        let now = Instant::now();
+        let failure = match answer {
+            Answer::Listed(Ok(found)) => {
+                queue.compared(found, now);
+                return judge.succeeded(|| !queue.is_failing());
+            }
+            Answer::Listed(Err(failure)) => {
+                queue.not_compared(&failure, now);
+                failure
+            }
+            Answer::Written(name, result) => {
+                queue.done(&name, &result, now);
+                match result {
+                    Ok(Done::Written(found)) => {
+                        let verb = if found.is_some() { "apply" } else { "delete" };
+                        self.metrics.written(verb);
+                        return judge.succeeded(|| !queue.is_refused());
+                    }
+                    // A read can succeed while writes fail.
+                    Ok(Done::Read(_)) => return judge.succeeded(|| !queue.is_failing()),
+                    Err(failure) => {
+                        // This failure is about one object. The judge reports the others.
+                        if matches!(failure, Failure::Invalid(_)) {
+                            tracing::warn!(%name, %failure, "an operation cannot be written");
+                        }
+                        failure
+                    }
                 }
             }
-        }
-    }
-
-    fn measure(&self, queue: &Queue, now: Instant) {
-        let backlog = queue.backlog(now);
-        self.metrics
-            .backlog(backlog.length, backlog.since.map(Instant::into_std));
+        };
+        self.metrics.failed(failure.reason());
+        judge.failed(&failure, now);
     }
 }
 
@@ -237,76 +230,56 @@ fn follow(queue: &mut Queue, changes: &[Change]) {
 }
 
 /// Does one job.
-fn write(store: Arc<dyn Store>, job: Job) -> Writing {
-    async move {
-        let Job { name, task } = job;
-        let result = perform(&*store, &name, task).await;
-        (name, result)
-    }
-    .boxed()
-}
-
-async fn perform(store: &dyn Store, name: &str, task: Task) -> Result<Done, Failure> {
-    match task {
-        Task::Create { entry, look } => {
-            let revision = store.create(&wanted(&entry)?).await?;
-            Ok(Done::Written(look, revision))
+async fn perform(store: &dyn Store, job: &Job) -> Result<Done, Failure> {
+    let name = &*job.name;
+    match (&job.wanted, &job.stored) {
+        (Wanted::Live(entry, look, _), Stored::Absent) => {
+            let revision = store.create(&look::cr_of(entry)?).await?;
+            Ok(Done::Written(Some((*look, revision))))
         }
-        Task::Change {
-            entry,
-            look,
-            revision,
-            relabels,
-        } => {
-            let wanted = wanted(&entry)?;
-            let gone = if relabels {
-                let there = store.get(name).await?;
-                let there = there.ok_or_else(|| Failure::Conflict("it is gone".into()))?;
-                convert::gone_labels(&there, &wanted)
-            } else {
-                Vec::new()
-            };
-            let patch = convert::merge_patch(&wanted, &revision, &gone);
+        (Wanted::Live(entry, look, _), Stored::Present(old, revision, _)) => {
+            let wanted = look::cr_of(entry)?;
+            let mut gone = Vec::new();
+            // The keys of its labels differ: find those that are to be removed.
+            if old.labels != look.labels {
+                let there = store.get(name).await?.ok_or(Failure::Gone)?;
+                gone = convert::gone_labels(&there, &wanted);
+            }
+            let patch = convert::merge_patch(&wanted, revision, &gone);
             let revision = store.patch(name, &patch).await?;
-            Ok(Done::Written(look, revision))
+            Ok(Done::Written(Some((*look, revision))))
         }
-        Task::End => end(store, name).await,
-        Task::Delete { revision } => {
-            store.delete(name, &revision).await?;
-            Ok(Done::Deleted)
-        }
-        Task::Read { entry } => {
+        (Wanted::Live(entry, ..), Stored::Unknown) => {
             let Some(cr) = store.get(name).await? else {
                 return Ok(Done::Read(None));
             };
-            let state = state_of(&cr);
-            let Some(entry) = entry else {
-                return Ok(Done::Read(state));
-            };
-            let wanted = wanted(&entry)?;
             let live_uid = |cr: &InFlightOperation| Some(cr.status.as_ref()?.live_uid.clone());
-            let state = state.filter(|_| live_uid(&cr) == live_uid(&wanted));
-            let other = || Failure::Invalid("another object has its name".into());
-            state.map(|it| Done::Read(Some(it))).ok_or_else(other)
+            let is_same = live_uid(&cr) == live_uid(&look::cr_of(entry)?);
+            match state_of(&cr).filter(|_| is_same) {
+                Some(state) => Ok(Done::Read(Some(state))),
+                None => Err(Failure::Invalid("another object has its name".into())),
+            }
         }
-    }
-}
-
-/// Writes the end of an operation that ended unobserved, if its custom resource is Active.
-async fn end(store: &dyn Store, name: &str) -> Result<Done, Failure> {
-    let cr = store.get(name).await?;
-    let Some((cr, (look, revision))) = cr.and_then(|cr| state_of(&cr).map(|it| (cr, it))) else {
-        return Ok(Done::Read(None));
-    };
-    let ended = convert::ended(&cr, clock::now());
-    let ended = ended.and_then(|ended| Some((Look::of(&ended)?, ended)));
-    match ended.filter(|_| look.phase == Phase::Active) {
-        Some((look, ended)) => {
-            let patch = convert::merge_patch(&ended, &revision, &[]);
-            let revision = store.patch(name, &patch).await?;
-            Ok(Done::Written(look, revision))
+        (Wanted::Gone, Stored::Present(_, revision, _)) => {
+            store.delete(name, revision).await?;
+            Ok(Done::Written(None))
         }
-        None => Ok(Done::Read(Some((look, revision)))),
+        (Wanted::Gone, _) => Ok(Done::Read(
+            store.get(name).await?.as_ref().and_then(state_of),
+        )),
+        (Wanted::Ended, _) => {
+            let cr = store.get(name).await?;
+            let state = cr.as_ref().and_then(state_of);
+            let ended = cr.and_then(|cr| convert::ended(&cr, clock::now()));
+            match (state, ended.and_then(|cr| Some((Look::of(&cr)?, cr)))) {
+                (Some((old, revision)), Some((look, cr))) if old.phase == Phase::Active => {
+                    let patch = convert::merge_patch(&cr, &revision, &[]);
+                    let revision = store.patch(name, &patch).await?;
+                    Ok(Done::Written(Some((look, revision))))
+                }
+                (state, _) => Ok(Done::Read(state)),
+            }
+        }
     }
 }
 
@@ -316,54 +289,29 @@ fn state_of(cr: &InFlightOperation) -> Option<(Look, Revision)> {
     Some((Look::of(cr)?, Revision::of(&cr.metadata)?))
 }
 
-/// The custom resource as the index has the operation.
-fn wanted(entry: &Entry) -> Result<InFlightOperation, Failure> {
-    let none = || Failure::Invalid("the index holds no operation".into());
-    look::cr_of(entry).ok_or_else(none)
-}
-
 /// Lists the custom resources page by page, and keeps only what decides about each of them.
-fn list(store: Arc<dyn Store>) -> Listing {
-    async move {
-        let (mut all, mut token) = (Vec::new(), None);
-        loop {
-            let page = store.page(token.as_deref()).await?;
-            all.extend(page.items.iter().filter_map(found));
-            token = page.next;
-            if token.is_none() {
-                break;
-            }
-        }
-        if all.iter().all(|found| found.place.is_none()) {
-            return Ok(all);
-        }
-        // The namespaces are listed last: one that is missing now was there before.
-        match created(&*store).await {
-            Ok(created) => {
-                for found in &mut all {
-                    found.outlived = found.place.as_ref().is_some_and(|(namespace, seen)| {
-                        created.get(namespace).is_none_or(|created| created > seen)
-                    });
-                }
-            }
-            Err(error) => tracing::debug!(%error, "the namespaces cannot be listed"),
-        }
-        Ok(all)
-    }
-    .boxed()
-}
-
-/// When each namespace was created.
-async fn created(store: &dyn Store) -> Result<HashMap<String, Timestamp>, Failure> {
-    let (mut all, mut token) = (HashMap::new(), None);
+async fn list(store: &dyn Store) -> Result<Vec<Found>, Failure> {
+    let (mut all, mut token) = (Vec::new(), None);
     loop {
-        let page = store.namespaces(token.as_deref()).await?;
-        all.extend(page.items);
+        let page = store.page("", token.as_deref()).await?;
+        all.extend(page.items.iter().filter_map(found));
         token = page.next;
         if token.is_none() {
-            return Ok(all);
+            break;
         }
     }
+    // The namespaces are listed last: one that is missing now was there before.
+    match store.namespaces().await {
+        Ok(created) => {
+            for found in &mut all {
+                found.outlived = found.place.as_ref().is_some_and(|(namespace, seen)| {
+                    created.get(namespace).is_none_or(|created| created > seen)
+                });
+            }
+        }
+        Err(error) => tracing::debug!(%error, "the namespaces cannot be listed"),
+    }
+    Ok(all)
 }
 
 /// None if the custom resource is not ours: it is left alone.
@@ -387,16 +335,6 @@ fn found(cr: &InFlightOperation) -> Option<Found> {
     })
 }
 
-/// Waits for the end of the listing. Waits forever if there is none.
-async fn listed(listing: &mut Option<Listing>) -> Result<Vec<Found>, Failure> {
-    let Some(under_way) = listing else {
-        return std::future::pending().await;
-    };
-    let found = under_way.await;
-    *listing = None;
-    found
-}
-
 /// Waits until the value is set, or has changed since.
 async fn settled(settled: &mut watch::Receiver<Option<Arc<Unread>>>) -> Arc<Unread> {
     loop {
@@ -406,12 +344,5 @@ async fn settled(settled: &mut watch::Receiver<Option<Arc<Unread>>>) -> Arc<Unre
         if let Some(unread) = settled.borrow_and_update().clone() {
             return unread;
         }
-    }
-}
-
-async fn sleep_until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
     }
 }

@@ -9,23 +9,23 @@ use tokio::time::Instant;
 /// second, does not notice.
 const RATE: u32 = 50;
 
+/// The time of one write.
+const TICK: Duration = Duration::from_millis(1000 / RATE as u64);
+
 /// Writes that may come at once after a quiet time.
 const BURST: u32 = 100;
 
 /// The first delay after trouble; the next ones double.
 const FIRST: Duration = Duration::from_millis(500);
 
+/// How many other writes a refused write counts for. So while everything is refused, there
+/// are five attempts a second.
+const REFUSED: u32 = 10;
+
 /// The longest delay while the kube-apiserver is away …
 const MAX_AWAY: Duration = Duration::from_secs(30);
-/// … and for an object that is refused again and again.
-pub(super) const MAX_OBJECT: Duration = Duration::from_mins(5);
-/// The same while the queue empties itself before the end: it has 10 s.
+/// … and for one object while the queue empties itself before the end: it has 10 s.
 pub(super) const MAX_DRAINING: Duration = Duration::from_secs(1);
-
-/// The longest delay after one of the first refusals in a row …
-pub(super) const MAX_REFUSED: Duration = Duration::from_secs(4);
-/// … and after the next ones: a few writes a second find out which are not refused.
-pub(super) const PROBE: Duration = Duration::from_millis(200);
 
 /// The longest `Retry-After` that is honoured: a larger one is taken for a mistake.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(10);
@@ -43,10 +43,8 @@ pub(super) struct Pace {
     /// When a write would be on time, were there one at each tick of the rate.
     on_time: Instant,
     paused_until: Option<Instant>,
-    /// Times in a row that the server was away.
+    /// Failures in a row that are about all requests.
     failures: u32,
-    /// Whether the last write failed for a reason that is about all of them.
-    trouble: bool,
 }
 
 impl Pace {
@@ -55,7 +53,6 @@ impl Pace {
             on_time: now,
             paused_until: None,
             failures: 0,
-            trouble: false,
         }
     }
 
@@ -66,41 +63,39 @@ impl Pace {
 
     /// Whether nothing succeeded since the last trouble.
     pub fn in_trouble(&self) -> bool {
-        self.trouble
+        self.failures > 0
     }
 
     /// Takes a place, or says when the next one is free.
     pub fn take(&mut self, now: Instant) -> Result<(), Instant> {
-        let tick = Duration::from_secs(1) / RATE;
-        let ahead = tick * (BURST - 1);
+        let ahead = TICK * (BURST - 1);
         if self.on_time > now + ahead {
             return Err(self.on_time - ahead);
         }
-        self.on_time = self.on_time.max(now) + tick;
+        self.on_time = self.on_time.max(now) + TICK;
         Ok(())
     }
 
     /// The server answers as it should.
     pub fn succeeded(&mut self) {
         self.failures = 0;
-        self.trouble = false;
     }
 
-    /// The server was away, and may have said for how long.
-    pub fn failed(&mut self, retry_after: Option<Duration>, now: Instant) {
-        if self.paused(now).is_some() && retry_after.is_none() {
+    /// The server answers, and refuses a write.
+    pub fn refused(&mut self, now: Instant) {
+        self.succeeded();
+        self.on_time = self.on_time.max(now) + TICK * (REFUSED - 1);
+    }
+
+    /// The server is away, or asks for a pause of this time.
+    pub fn failed(&mut self, pause: Option<Duration>, now: Instant) {
+        if self.paused(now).is_some() && pause.is_none() {
             return; // Another of the same moment.
         }
         let own = delay(self.failures, MAX_AWAY);
         self.failures = self.failures.saturating_add(1);
-        self.wait(retry_after.map_or(own, |after| after.max(own)), now);
-    }
-
-    /// Nothing is to be sent for `time`.
-    pub fn wait(&mut self, time: Duration, now: Instant) {
-        self.trouble = true;
-        let until = now + time.min(MAX_RETRY_AFTER);
-        self.paused_until = Some(self.paused_until.map_or(until, |before| before.max(until)));
+        let pause = pause.unwrap_or_default().max(own).min(MAX_RETRY_AFTER);
+        self.paused_until = self.paused_until.max(Some(now + pause));
     }
 }
 
@@ -125,6 +120,22 @@ mod tests {
             free += 1;
         }
         assert_eq!(free, BURST, "a long rest saves up no more than that");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refused_writes_are_slower() {
+        let start = Instant::now();
+        let (mut pace, mut now, mut attempts) = (Pace::new(start), start, 0);
+        while now < start + Duration::from_mins(1) {
+            match pace.take(now) {
+                Ok(()) => {
+                    attempts += 1;
+                    pace.refused(now);
+                }
+                Err(at) => now = at,
+            }
+        }
+        assert_eq!(attempts, BURST / REFUSED + 60 * RATE / REFUSED);
     }
 
     #[tokio::test(start_paused = true)]
@@ -153,7 +164,7 @@ mod tests {
         pace.failed(None, now);
         pace.failed(Some(Duration::from_secs(42)), now);
         assert_eq!(pace.paused(now), Some(now + Duration::from_secs(42)));
-        pace.wait(Duration::from_secs(7), now);
+        pace.failed(Some(Duration::from_secs(7)), now);
         assert_eq!(pace.paused(now), Some(now + Duration::from_secs(42)));
     }
 }

@@ -1,9 +1,13 @@
 //! The queue of writes. Enters: the newest state of each operation, lists of the custom
 //! resources, results of writes, the time. Leaves: the next write.
 //!
-//! The queue holds one small record for each operation in the index and for each custom
-//! resource in the cluster, however many changes there were. A record has the wanted state
-//! and the stored state. If the two differ, a write is due.
+//! The queue holds one small record for each operation in the index, however many changes
+//! there were. A record has the wanted state and the stored state. If the two differ, a write
+//! is due. Each failure of a record doubles the time until its next attempt, and records that
+//! have failed come after the others. So they delay no others.
+//!
+//! An orphan is a custom resource without a live object. Each comparison decides what happens
+//! to each orphan. An orphan has a record only while it waits for its write.
 
 use super::look::{self, Look};
 use super::pace::{self, Pace};
@@ -12,19 +16,17 @@ use crate::clock;
 use crate::index::Entry;
 use ifo_api::live::Phase;
 use jiff::Timestamp;
-use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-mod orphans;
-mod outcomes;
 mod record;
 #[cfg(test)]
 mod tests;
 
-use record::{Plan, Record, Stored, Wanted};
+use record::Record;
+pub(super) use record::{Stored, Wanted};
 
 /// Jobs that run at the same time. If a write takes 20 ms, this is more than the rate needs.
 const CONCURRENCY: usize = 4;
@@ -49,11 +51,6 @@ const COMPARE_AGAIN: Duration = Duration::from_secs(65);
 /// than a kube-apiserver usually needs to restart.
 const OLD: Duration = COMPARE_EVERY;
 
-/// Refusals in a row after which the server is taken to lack rights. A single refusal may be
-/// about one object, and a kube-apiserver that has just started refuses everything until it
-/// has read its RBAC rules. With pauses that double, these refusals take some ten seconds.
-pub(super) const REFUSALS: u32 = 6;
-
 /// Names of the rule sets whose targets have not been read, or have a gap.
 pub type Unread = BTreeSet<String>;
 
@@ -65,7 +62,8 @@ pub struct Settings {
     /// How long an operation must be settling before this is written. It is longer than an
     /// operation usually settles before it ends.
     pub settling: Duration,
-    /// Time until the next attempt after the CRD was missing.
+    /// Time until the next attempt after the CRD was missing, and the longest time until the
+    /// next attempt for one object.
     pub requeue: Duration,
     /// Whether completed operations are kept.
     pub retain: bool,
@@ -97,42 +95,22 @@ impl AtStop {
     }
 }
 
-/// One or two requests about one custom resource.
+/// One or two requests that bring a custom resource from its stored to its wanted state.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     /// Name of the custom resource.
     pub name: Arc<str>,
-    pub task: Task,
+    pub wanted: Wanted,
+    pub stored: Stored,
 }
 
-#[derive(Clone, Debug)]
-pub(super) enum Task {
-    /// Create it as the index has it.
-    Create { entry: Arc<Entry>, look: Look },
-    /// Change this state of it to what the index has. With `relabels`, the keys of its labels
-    /// differ: read it first, to find those that are to be removed.
-    Change {
-        entry: Arc<Entry>,
-        look: Look,
-        revision: Revision,
-        relabels: bool,
-    },
-    /// Read it. If it is Active, change it to an operation that ended unobserved.
-    End,
-    /// Delete it if it is in this state.
-    Delete { revision: Revision },
-    /// Read it. With an entry, it must be the custom resource of that operation.
-    Read { entry: Option<Arc<Entry>> },
-}
-
-/// The result of a job that succeeded.
+/// The result of a job that succeeded, and the state of the custom resource now. The state is
+/// None if the custom resource does not exist or is not ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Done {
-    /// It was created or changed, and is in this state now.
-    Written(Look, Revision),
-    /// It was deleted, or was gone already.
-    Deleted,
-    /// It was read and not written. None if it does not exist or is not ours.
+    /// It was created, changed or deleted.
+    Written(Option<(Look, Revision)>),
+    /// It was only read.
     Read(Option<(Look, Revision)>),
 }
 
@@ -162,111 +140,78 @@ pub(super) struct Found {
     pub rule_sets: Vec<String>,
 }
 
-/// The operations that wait.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Backlog {
-    /// Operations whose write is due or under way.
-    pub length: usize,
-    /// Since when the oldest of them is.
-    pub since: Option<Instant>,
-}
-
 #[derive(Debug)]
 pub(super) struct Queue {
     settings: Settings,
     pace: Pace,
     records: BTreeMap<Arc<str>, Record>,
-    /// The time of the next job of each record, back-off included.
-    due: BTreeSet<(Instant, Arc<str>)>,
-    /// The same for records that were refused. They come after all others.
-    again: BTreeSet<(Instant, Arc<str>)>,
-    /// The records that were refused and are still to be written.
-    refused: HashSet<Arc<str>>,
+    /// The records that wait for a job, and when it is due, back-off included: first those
+    /// that have not failed, then the others.
+    waiting: [BTreeSet<(Instant, Arc<str>)>; 2],
     writing: usize,
-    /// When to compare next; None while a comparison is under way.
+    /// When to compare next. None before the targets have been read, and while a comparison
+    /// is under way.
     compare_at: Option<Instant>,
-    /// When the second comparison after the start is.
-    compare_again: Option<Instant>,
-    /// The rule sets whose operations the index may lack. None until the targets have been
-    /// read after the start.
-    unread: Option<Arc<Unread>>,
+    /// When the targets had been read, and the rule sets whose operations the index may still
+    /// lack.
+    settled: Option<(Instant, Arc<Unread>)>,
+    /// Whether the last comparison left orphans of such rule sets alone.
+    has_undecided: bool,
     born: Timestamp,
-    /// Writes that succeeded.
-    successes: u64,
-    /// Writes that were refused since the last success.
-    refusals: u32,
-    /// Lists that were refused in a row.
-    unlisted: u32,
     stopping: Option<AtStop>,
 }
 
 impl Queue {
-    /// Creates an empty queue. It writes nothing before the first comparison.
+    /// Creates an empty queue. It writes nothing before the targets have been read and a
+    /// comparison has succeeded.
     pub fn new(settings: Settings, now: Instant) -> Self {
         Self {
             settings,
             pace: Pace::new(now),
             records: BTreeMap::new(),
-            due: BTreeSet::new(),
-            again: BTreeSet::new(),
-            refused: HashSet::new(),
+            waiting: Default::default(),
             writing: 0,
-            compare_at: Some(now),
-            compare_again: None,
-            unread: None,
+            compare_at: None,
+            settled: None,
+            has_undecided: false,
             born: clock::now(),
-            successes: 0,
-            refusals: 0,
-            unlisted: 0,
             stopping: None,
         }
     }
 
     /// An operation was added to the index, or has changed.
     pub fn live(&mut self, name: &Arc<str>, entry: &Arc<Entry>, look: Look, now: Instant) {
-        let record = match self.records.entry(name.clone()) {
-            Slot::Occupied(known) => known.into_mut(),
-            Slot::Vacant(new) => {
-                let record = new.insert(Record::default());
-                // An operation whose end this queue observes has had a record before.
-                let old = self.born.checked_sub(OLD).unwrap_or(Timestamp::MIN);
-                record.is_old = look.phase == Phase::Completed
-                    && self.unread.is_none()
-                    && look::completed(entry).is_some_and(|completed| completed < old);
-                record
+        // An operation whose end this queue observes has had a record before.
+        let old = self.born.checked_sub(OLD).unwrap_or(Timestamp::MIN);
+        let is_old = look.phase == Phase::Completed
+            && self.settled.is_none()
+            && !self.records.contains_key(name)
+            && look::completed(entry).is_some_and(|completed| completed < old);
+        self.change(name, now, |record| {
+            record.is_old |= is_old;
+            if record.live_phase().is_none() {
+                // An orphan waits before it is ended or deleted.
+                record.not_before = None;
             }
-        };
-        match &mut record.wanted {
-            Wanted::Live((newest, known), _) if *known == look => {
-                newest.clone_from(entry);
-            }
-            wanted => {
-                if matches!(wanted, Wanted::Orphan(_)) {
-                    record.not_before = None;
-                }
-                *wanted = Wanted::Live((entry.clone(), look), now);
-                record.has_changed(now);
-            }
-        }
-        self.plan(name, now);
+            let since = match &record.wanted {
+                Wanted::Live(_, known, since) if *known == look => *since,
+                _ => now,
+            };
+            record.wanted = Wanted::Live(entry.clone(), look, since);
+        });
     }
 
     /// An operation was removed from the index.
     pub fn gone(&mut self, name: &Arc<str>, now: Instant) {
-        if let Some(record) = self.records.get_mut(name)
-            && matches!(record.wanted, Wanted::Live(..))
-        {
-            record.wanted = Wanted::Gone;
-            record.has_changed(now);
-            self.plan(name, now);
+        if self.live_phase(name).is_some() {
+            self.change(name, now, |record| record.wanted = Wanted::Gone);
         }
     }
 
     /// Replaces all operations, after changes were missed.
     pub fn reset(&mut self, all: Vec<(Arc<str>, Arc<Entry>, Look)>, now: Instant) {
         let there: HashSet<Arc<str>> = all.iter().map(|(name, ..)| name.clone()).collect();
-        let others: Vec<Arc<str>> = self.names(|name, _| !there.contains(name));
-        for name in others {
+        for name in self.names(|name, _| !there.contains(name)) {
             self.gone(&name, now);
         }
         for (name, entry, look) in all {
@@ -277,18 +222,14 @@ impl Queue {
     /// The targets have been read, except those of the rule sets in `unread`. From now on, a
     /// custom resource without a live object belongs to an operation that has ended.
     pub fn settle(&mut self, unread: Arc<Unread>, now: Instant) {
-        if self.unread.replace(unread).is_none() {
-            self.compare_again = Some(now + COMPARE_AGAIN);
-            self.compare_at = self.compare_at.map(|at| at.min(now + COMPARE_AGAIN));
-        }
-        for name in self.names(|_, _| true) {
-            if let Some(record) = self.records.get_mut(&name)
-                && matches!(record.wanted, Wanted::Orphan(_))
-                && record.due.is_none()
-            {
-                record.not_before = Some(now + GRACE);
-            }
-            self.plan(&name, now);
+        let is_first = self.settled.is_none();
+        let since = self.settled.take().map_or(now, |(since, _)| since);
+        self.settled = Some((since, unread));
+        if is_first {
+            self.compare_at = Some(now);
+            self.change_all(now, |_| {});
+        } else if self.has_undecided {
+            self.compare_by(now);
         }
     }
 
@@ -296,19 +237,14 @@ impl Queue {
     /// due now, and writes that failed are tried again at once.
     pub fn stop(&mut self, at_stop: AtStop, now: Instant) {
         self.stopping = Some(at_stop);
-        for record in self.records.values_mut() {
-            record.not_before = None;
-        }
-        for name in self.names(|_, _| true) {
-            self.plan(&name, now);
-        }
+        self.change_all(now, |record| record.not_before = None);
     }
 
     /// Whether nothing is left to do before the stop.
     pub fn is_drained(&self) -> bool {
         let is_empty = match self.stopping {
             None => false,
-            Some(AtStop::WriteAll) => self.due.is_empty() && self.again.is_empty(),
+            Some(AtStop::WriteAll) => self.waiting.iter().all(BTreeSet::is_empty),
             Some(AtStop::HandOver) => true,
         };
         is_empty && self.writing == 0
@@ -316,17 +252,20 @@ impl Queue {
 
     /// Whether anything that is still to be written was refused the last time.
     pub fn is_refused(&self) -> bool {
-        !self.refused.is_empty()
+        self.records.values().any(|record| record.is_refused)
+    }
+
+    /// Whether anything that is still to be written has failed the last time.
+    pub fn is_failing(&self) -> bool {
+        self.records.values().any(|record| record.failures > 0)
     }
 
     /// Returns the next step, and counts a job as started.
     pub fn next(&mut self, now: Instant) -> Next {
-        let Some(compare_at) = self.compare_at else {
+        let is_over = self.stopping == Some(AtStop::HandOver);
+        let Some(compare_at) = self.compare_at.filter(|_| !is_over) else {
             return Next::Wait(None);
         };
-        if self.stopping == Some(AtStop::HandOver) {
-            return Next::Wait(None);
-        }
         if let Some(until) = self.pace.paused(now) {
             return Next::Wait(Some(until));
         }
@@ -338,136 +277,167 @@ impl Queue {
             return Next::Compare;
         }
         // After trouble, one write at a time finds out whether the trouble is over.
-        let most = if self.pace.in_trouble() {
-            1
-        } else {
-            CONCURRENCY
-        };
-        if self.writing >= most {
+        let is_probing = self.pace.in_trouble() && self.writing > 0;
+        if is_probing || self.writing >= CONCURRENCY {
             return Next::Wait(None);
         }
-        let due = self.due.first().map(|(at, _)| *at);
-        let again = self.again.first().map(|(at, _)| *at);
-        let Some(at) = due.into_iter().chain(again).min() else {
-            return Next::Wait(Some(compare_at));
+        let firsts = || self.waiting.iter().filter_map(BTreeSet::first);
+        let Some((_, name)) = firsts().find(|(at, _)| *at <= now).cloned() else {
+            let at = firsts().map(|(at, _)| *at).chain([compare_at]).min();
+            return Next::Wait(at);
         };
-        if at > now {
-            return Next::Wait(Some(compare_at.min(at)));
-        }
         if let Err(until) = self.pace.take(now) {
             return Next::Wait(Some(until));
         }
-        let from = if due.is_some_and(|at| at <= now) {
-            &mut self.due
-        } else {
-            &mut self.again
-        };
-        let (_, name) = from.pop_first().expect("it was there just now");
-        let record = self.records.get_mut(&name);
-        let record = record.expect("what is due has a record");
-        record.due = None;
-        record.writing = true;
         self.writing += 1;
-        let task = record.task();
-        Next::Write(Job { name, task })
+        self.change(&name, now, |record| record.is_writing = true);
+        let record = &self.records[&name];
+        Next::Write(Job {
+            wanted: record.wanted.clone(),
+            stored: record.stored.clone(),
+            name,
+        })
     }
 
     /// A job has ended.
     pub fn done(&mut self, name: &Arc<str>, result: &Result<Done, Failure>, now: Instant) {
         self.writing -= 1;
-        let mut most = pace::MAX_OBJECT;
         match result {
-            Ok(Done::Read(_)) => self.pace.succeeded(),
-            Ok(_) => self.succeeded(name, now),
-            Err(Failure::Forbidden(_)) => most = self.forbidden(name, now),
+            Ok(_) => self.pace.succeeded(),
+            Err(failure) if failure.is_refusal() => self.pace.refused(now),
+            Err(Failure::Gone | Failure::Conflict(_)) => {}
             Err(failure) => self.failed(failure, now),
         }
-        if self.stopping.is_some() {
-            most = pace::MAX_DRAINING;
-        }
-        let Some(record) = self.records.get_mut(name) else {
-            return;
+        let most = if self.stopping.is_some() {
+            pace::MAX_DRAINING
+        } else {
+            self.settings.requeue
         };
-        record.writing = false;
-        match result {
-            Ok(done) => record.succeeded(done, now),
-            Err(failure) => {
-                record.failed(failure, most, now);
-                if matches!(failure, Failure::Forbidden(_) | Failure::Invalid(_)) {
-                    self.refused.insert(name.clone());
-                }
+        self.change(name, now, |record| {
+            record.is_writing = false;
+            match result {
+                Ok(done) => record.succeeded(done, now),
+                Err(failure) => record.failed(failure, most, now),
             }
-        }
-        self.plan(name, now);
-    }
-
-    /// A list has ended. Compares it with the records.
-    pub fn compared(&mut self, found: Vec<Found>, now: Instant) {
-        self.pace.succeeded();
-        self.unlisted = 0;
-        let again = self.compare_again.filter(|at| *at > now);
-        self.compare_again = again;
-        self.compare_at = Some(again.unwrap_or(now + COMPARE_EVERY));
-        let there: HashSet<Arc<str>> = found.iter().map(|found| found.name.clone()).collect();
-        // A completed operation is not written twice. Somebody has deleted its custom
-        // resource, for example the garbage collector together with the subject.
-        for name in self.names(|name, record| !there.contains(name) && !record.is_history()) {
-            if let Some(record) = self.records.get_mut(&name) {
-                record.stored = Stored::Absent;
-                if matches!(record.wanted, Wanted::Orphan(_)) {
-                    record.wanted = Wanted::Gone;
-                }
-            }
-            self.plan(&name, now);
-        }
-        let keep = self.kept(&found);
-        for found in found {
-            let orphan = self.orphan(&found, &keep);
-            let record = match self.records.entry(found.name.clone()) {
-                Slot::Occupied(known) => known.into_mut(),
-                Slot::Vacant(new) => new.insert(Record::orphan(orphan.clone(), now + GRACE)),
-            };
-            if let Wanted::Orphan(known) = &mut record.wanted {
-                *known = orphan;
-            }
-            let at = match &record.stored {
-                // Nobody has changed it since. Its look can still differ from the look that was
-                // written: all labels of an object that others created count as ours, but a
-                // write does not remove the labels of others.
-                Stored::Present { revision, .. } if *revision == found.revision => None,
-                Stored::Present { at, .. } => Some(*at),
-                _ => Some(None),
-            };
-            if let Some(at) = at {
-                record.stored = Stored::Present {
-                    look: found.look,
-                    revision: found.revision,
-                    at,
-                };
-            }
-            self.plan(&found.name, now);
-        }
+        });
     }
 
     /// A list failed.
     pub fn not_compared(&mut self, failure: &Failure, now: Instant) {
         self.compare_at = Some(now);
+        self.failed(failure, now);
+    }
+
+    /// A request failed for a reason that is about all requests.
+    fn failed(&mut self, failure: &Failure, now: Instant) {
         match failure {
-            Failure::Conflict(_) | Failure::Invalid(_) => self.pace.failed(None, now),
-            _ => self.failed(failure, now),
+            Failure::Missing => {
+                // The custom resources were deleted with their CRD. The next step after the
+                // pause is a comparison.
+                for record in self.records.values_mut() {
+                    if matches!(record.stored, Stored::Present(..)) {
+                        (record.stored, record.is_old) = (Stored::Absent, false);
+                    }
+                }
+                self.pace.failed(Some(self.settings.requeue), now);
+                self.compare_by(now);
+            }
+            Failure::Throttled(after) => self.pace.failed(Some(*after), now),
+            Failure::Unreachable(_, after) => self.pace.failed(*after, now),
+            _ => self.pace.failed(None, now),
         }
     }
 
-    /// Counts the operations that wait.
-    pub fn backlog(&self, now: Instant) -> Backlog {
-        let mut backlog = Backlog::default();
-        for record in self.records.values() {
-            if let Some(since) = record.since.filter(|since| *since <= now) {
-                backlog.length += 1;
-                backlog.since = Some(backlog.since.map_or(since, |oldest| oldest.min(since)));
-            }
+    /// A list has ended. Compares it with the records.
+    pub fn compared(&mut self, found: Vec<Found>, now: Instant) {
+        self.pace.succeeded();
+        let again = self.settled.iter().map(|(since, _)| *since + COMPARE_AGAIN);
+        let again = again.filter(|at| *at > now).min();
+        self.compare_at = Some(again.unwrap_or(now + COMPARE_EVERY));
+        let there: HashSet<Arc<str>> = found.iter().map(|found| found.name.clone()).collect();
+        // A completed operation is not written twice. Somebody has deleted its custom
+        // resource, for example the garbage collector together with the subject.
+        for name in self.names(|name, record| !there.contains(name) && !record.is_history()) {
+            self.change(&name, now, |record| record.stored = Stored::Absent);
         }
-        backlog
+        let kept = self.kept(&found);
+        self.has_undecided = false;
+        for found in found {
+            let mut orphan = None;
+            if !self.records.contains_key(&found.name) {
+                if kept.contains(&found.name) {
+                    continue;
+                }
+                orphan = self.orphan(&found);
+                if orphan.is_none() {
+                    self.has_undecided = true;
+                    continue;
+                }
+            }
+            self.change(&found.name, now, |record| {
+                if let Some(orphan) = orphan {
+                    record.wanted = orphan;
+                    record.not_before = Some(now + GRACE);
+                }
+                let at = match &record.stored {
+                    // Nobody has changed it since. Its look can still differ from the look that
+                    // was written: all labels of an object that others created count as ours,
+                    // but a write does not remove the labels of others.
+                    Stored::Present(_, revision, _) if *revision == found.revision => return,
+                    Stored::Present(_, _, at) => *at,
+                    _ => None,
+                };
+                record.stored = Stored::Present(found.look, found.revision, at);
+            });
+        }
+    }
+
+    /// The wanted state of an orphan that is not kept. None if a rule set may still detect it.
+    fn orphan(&self, found: &Found) -> Option<Wanted> {
+        if found.look.phase == Phase::Completed || found.outlived {
+            return Some(Wanted::Gone);
+        }
+        let (_, unread) = self.settled.as_ref()?;
+        if found.rule_sets.iter().any(|name| unread.contains(name)) {
+            return None;
+        }
+        let retain = self.settings.retain;
+        Some(if retain { Wanted::Ended } else { Wanted::Gone })
+    }
+
+    /// The completed orphans that the retention settings keep: the newest ones.
+    fn kept(&self, found: &[Found]) -> HashSet<Arc<str>> {
+        if !self.settings.retain {
+            return HashSet::new();
+        }
+        let phases = self.records.values().filter_map(Record::live_phase);
+        let shown = phases.filter(|phase| *phase == Phase::Completed).count();
+        let room = self.settings.retain_max.saturating_sub(shown);
+        let oldest = clock::now()
+            .checked_sub(self.settings.retain_for)
+            .unwrap_or(Timestamp::MIN);
+        let mut orphans: Vec<(Timestamp, &Arc<str>)> = found
+            .iter()
+            .filter(|found| found.look.phase == Phase::Completed && !found.outlived)
+            .filter(|found| self.live_phase(&found.name).is_none())
+            .filter_map(|found| Some((found.completed?, &found.name)))
+            .filter(|(completed, _)| *completed > oldest)
+            .collect();
+        orphans.sort_unstable_by(|a, b| b.cmp(a));
+        orphans.truncate(room);
+        orphans.into_iter().map(|(_, name)| name.clone()).collect()
+    }
+
+    /// Counts the operations whose write is due or under way. Returns also since when the
+    /// oldest of them is.
+    pub fn backlog(&self, now: Instant) -> (usize, Option<Instant>) {
+        let due = self.records.values().filter_map(|record| record.due);
+        let due = due.filter(|due| *due <= now);
+        (due.clone().count(), due.min())
+    }
+
+    fn live_phase(&self, name: &Arc<str>) -> Option<Phase> {
+        self.records.get(name)?.live_phase()
     }
 
     fn names(&self, which: impl Fn(&Arc<str>, &Record) -> bool) -> Vec<Arc<str>> {
@@ -475,46 +445,43 @@ impl Queue {
         matching.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Plans the next job of a record, after anything about it has changed.
-    fn plan(&mut self, name: &Arc<str>, now: Instant) {
-        let Some(record) = self.records.get_mut(name) else {
-            return;
-        };
-        if let Some(at) = record.due.take() {
-            let place = (at, name.clone());
-            let _ = self.due.remove(&place) || self.again.remove(&place);
+    fn compare_by(&mut self, time: Instant) {
+        self.compare_at = self.compare_at.map(|at| at.min(time));
+    }
+
+    fn change_all(&mut self, now: Instant, change: impl Fn(&mut Record)) {
+        for name in self.names(|_, _| true) {
+            self.change(&name, now, &change);
         }
-        if record.writing {
+    }
+
+    /// Changes a record, which is created if it is missing, and plans its next job.
+    fn change(&mut self, name: &Arc<str>, now: Instant, change: impl FnOnce(&mut Record)) {
+        let record = self.records.entry(name.clone()).or_default();
+        if let Some((index, at)) = record.place() {
+            self.waiting[index].remove(&(at, name.clone()));
+        }
+        change(record);
+        if record.is_writing {
             return; // The end of its job plans it again.
         }
-        let changed = record.changed.take();
-        let unread = self.unread.as_deref();
-        match record.plan(&self.settings, unread, self.stopping, now) {
-            Plan::Forget => {
-                self.records.remove(name);
-                self.pardon(name, now);
-            }
-            Plan::Rest => {
-                record.since = None;
-                self.pardon(name, now);
-            }
-            Plan::At(at) => {
-                // A record that waits keeps its place, however often it changes. A record that
-                // changed during its job has its place from that time: otherwise the end of one
-                // run would be written after the whole next run.
-                let changed = changed.filter(|_| at <= now);
-                let place = record.since.filter(|since| *since <= now).or(changed);
-                let at = place.unwrap_or(at);
-                record.since = Some(at);
-                let at = record.not_before.map_or(at, |earliest| earliest.max(at));
-                record.due = Some(at);
-                let place = (at, name.clone());
-                if self.refused.contains(name) {
-                    self.again.insert(place);
-                } else {
-                    self.due.insert(place);
-                }
-            }
+        let is_settled = self.settled.is_some();
+        let due = record.plan(&self.settings, self.stopping, now);
+        // A record that waits keeps its place, however often it changes.
+        let place = record.due.filter(|since| *since <= now);
+        record.due = due.filter(|_| is_settled).map(|due| place.unwrap_or(due));
+        if let Some((index, at)) = record.place() {
+            self.waiting[index].insert((at, name.clone()));
+            return;
+        }
+        let has_failed = std::mem::take(&mut record.failures) > 0;
+        record.is_refused = false;
+        if record.live_phase().is_none() {
+            self.records.remove(name);
+        }
+        if has_failed {
+            // The write is not wanted any more. A comparison finds out whether requests succeed.
+            self.compare_by(now + self.settings.requeue);
         }
     }
 }

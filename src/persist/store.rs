@@ -6,8 +6,8 @@
 //! name the uid and the resourceVersion that they are meant for. So a late write of a
 //! previous leader cannot overwrite a newer state.
 
-use super::explanation::{Explanation, status};
-use crate::observe::Connection;
+use super::explanation::Explanation;
+use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode, header};
@@ -18,11 +18,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::client::Body;
-use kube::core::PartialObjectMeta;
+use kube::core::{PartialObjectMeta, Status};
 use kube::{Client, Resource as _, ResourceExt as _};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -45,6 +46,8 @@ const ANSWER: usize = 16 << 20;
 /// The pause after an answer 429 without the header `Retry-After`, as in client-go.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
+const JSON: &str = "application/json";
+
 /// The only part of a write's answer that is needed: it has the uid and the
 /// resourceVersion.
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -58,17 +61,19 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The resource is not served: its CRD is missing.
-    #[error("the CRD inflightoperations.ifo.kubevirt.io is missing")]
+    /// The resource is not served.
+    #[error("the CRD is missing")]
     Missing,
     /// The server lacks the right, or an admission plugin refuses the request.
-    #[error("forbidden: inflightoperations.ifo.kubevirt.io: {0}")]
+    #[error("forbidden: {0}")]
     Forbidden(Explanation),
-    /// The object is not in the state that the write is conditional on: it exists already,
-    /// has changed, or is gone.
+    /// The object does not exist, or another object has its name now.
+    #[error("conflict: the object is gone")]
+    Gone,
+    /// The object or the list is not in the state that the request is conditional on.
     #[error("conflict: {0}")]
     Conflict(Explanation),
-    /// The kube-apiserver refuses this object, and will refuse it again.
+    /// The kube-apiserver refuses this request, and will refuse it again.
     #[error("refused: {0}")]
     Invalid(Explanation),
     /// There are too many requests. The request had no effect.
@@ -85,10 +90,63 @@ impl Failure {
         match self {
             Self::Missing => "missing",
             Self::Forbidden(_) => "forbidden",
-            Self::Conflict(_) => "conflict",
+            Self::Gone | Self::Conflict(_) => "conflict",
             Self::Invalid(_) => "invalid",
             Self::Throttled(_) => "throttled",
             Self::Unreachable(..) => "unreachable",
+        }
+    }
+
+    /// Whether the kube-apiserver is there, and does not allow this request.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Forbidden(_) | Self::Invalid(_))
+    }
+
+    /// There is no answer.
+    fn lost(error: &dyn std::error::Error) -> Self {
+        Self::Unreachable(Explanation::of_connection(error), None)
+    }
+
+    /// Classifies an answer that is not a success. Its message quotes the object, so the
+    /// message is logged at the debug level only.
+    async fn of(answer: Response<Body>) -> Self {
+        let code = answer.status();
+        // In seconds: Kubernetes does not use the other form of this header, a date.
+        let retry_after = answer.headers().get(header::RETRY_AFTER);
+        let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+        let retry_after = retry_after.map(Duration::from_secs);
+        let body = match read(answer).await {
+            Ok(body) => body,
+            Err(lost) => return lost,
+        };
+        let status: Status = serde_json::from_slice(&body).unwrap_or_default();
+        let message: String = status.message.chars().take(500).collect();
+        tracing::debug!(%code, message, "an answer to persistence");
+        // If the CRD is missing, the answer 404 names no object.
+        let names_object = status
+            .details
+            .as_ref()
+            .is_some_and(|it| !it.name.is_empty());
+        let causes = status
+            .details
+            .map(|details| details.causes)
+            .unwrap_or_default();
+        let is_other = causes.iter().any(|cause| cause.field == "metadata.uid");
+        let why = Explanation::of_answer(code, causes.iter().map(|cause| &*cause.field));
+        match code {
+            StatusCode::NOT_FOUND if names_object => Self::Gone,
+            StatusCode::UNPROCESSABLE_ENTITY if is_other => Self::Gone,
+            // While a CRD is being deleted, creations are answered with 405.
+            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Self::Missing,
+            StatusCode::FORBIDDEN => Self::Forbidden(why),
+            // 410 means that the continue token has expired.
+            StatusCode::CONFLICT | StatusCode::GONE => Self::Conflict(why),
+            StatusCode::TOO_MANY_REQUESTS => Self::Throttled(retry_after.unwrap_or(RETRY_AFTER)),
+            StatusCode::BAD_REQUEST
+            | StatusCode::PAYLOAD_TOO_LARGE
+            | StatusCode::UNSUPPORTED_MEDIA_TYPE
+            | StatusCode::UNPROCESSABLE_ENTITY => Self::Invalid(why),
+            _ => Self::Unreachable(why, retry_after),
         }
     }
 }
@@ -113,11 +171,11 @@ impl Revision {
     }
 }
 
-/// One page of a list.
+/// One page of the list of custom resources.
 #[derive(Debug)]
-pub struct Page<T> {
+pub struct Page {
     /// The objects on this page.
-    pub items: Vec<T>,
+    pub items: Vec<InFlightOperation>,
     /// The continue token of the next page, if there is one.
     pub next: Option<String>,
 }
@@ -142,11 +200,12 @@ pub trait Store: Send + Sync + 'static {
     /// Reads it. None if it does not exist.
     fn get<'a>(&'a self, name: &'a str) -> Pending<'a, Option<InFlightOperation>>;
 
-    /// Lists the custom resources that have the form of ours, page by page.
-    fn page<'a>(&'a self, token: Option<&'a str>) -> Pending<'a, Page<InFlightOperation>>;
+    /// Lists the custom resources that this field selector matches and that have the form of
+    /// ours, page by page.
+    fn page<'a>(&'a self, selector: &'a str, token: Option<&'a str>) -> Pending<'a, Page>;
 
-    /// Lists the names and creation times of the namespaces, page by page.
-    fn namespaces<'a>(&'a self, token: Option<&'a str>) -> Pending<'a, Page<(String, Timestamp)>>;
+    /// Lists the namespaces, and when each was created.
+    fn namespaces(&self) -> Pending<'_, HashMap<String, Timestamp>>;
 }
 
 /// The API of the custom resources of a cluster.
@@ -158,10 +217,8 @@ pub struct ClusterStore {
 }
 
 impl ClusterStore {
-    /// Uses a connection of its own, so that writes delay no other requests, and no retries,
-    /// because the queue retries by itself.
-    pub fn new(connection: &Connection) -> Self {
-        let client = connection.without_retries();
+    /// Uses this client. Failures are retried by the callers.
+    pub fn new(client: Client) -> Self {
         let path = InFlightOperation::url_path(&(), None);
         let pager = |path: &str, media_type| {
             ListPager::new(client.clone(), path, Some(PAGE))
@@ -169,7 +226,7 @@ impl ClusterStore {
                 .bounded(ANSWER, SMALL_PAGE)
         };
         Self {
-            custom_resources: pager(&path, "application/json"),
+            custom_resources: pager(&path, JSON),
             namespaces: pager(NAMESPACES, METADATA_LIST),
             client,
             path,
@@ -180,23 +237,24 @@ impl ClusterStore {
     async fn send(
         &self,
         method: Method,
-        uri: String,
-        headers: &[(header::HeaderName, &str)],
+        path: &str,
+        media_types: [&str; 2],
         body: Vec<u8>,
-    ) -> Result<Vec<u8>, Refusal> {
-        let mut request = Request::builder().method(method).uri(uri);
-        for (name, value) in headers {
-            request = request.header(name, *value);
-        }
-        let request = request
+    ) -> Result<Bytes, Failure> {
+        let [content_type, accept] = media_types;
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.path))
+            .header(header::CONTENT_TYPE, content_type)
+            .header(header::ACCEPT, accept)
             .body(Body::from(body))
-            .map_err(|error| Refusal::lost(&error))?;
+            .map_err(|error| Failure::lost(&error))?;
         let sent = self.client.send(request).await;
-        let answer = sent.map_err(|error| Refusal::lost(&error))?;
+        let answer = sent.map_err(|error| Failure::lost(&error))?;
         if answer.status().is_success() {
-            read(answer.into_body()).await
+            read(answer).await
         } else {
-            Err(Refusal::read(answer).await)
+            Err(Failure::of(answer).await)
         }
     }
 
@@ -210,153 +268,85 @@ impl ClusterStore {
     ) -> Result<Revision, Failure> {
         // Strict: if the CRD does not have a field, the write is refused. Otherwise the
         // kube-apiserver would drop the field and report a success.
-        let uri = format!("{path}?fieldManager={FIELD_MANAGER}&fieldValidation=Strict");
-        let headers = [
-            (header::CONTENT_TYPE, content_type),
-            (header::ACCEPT, METADATA_ONLY),
-        ];
+        let path = format!("{path}?fieldManager={FIELD_MANAGER}&fieldValidation=Strict");
         let body = serde_json::to_vec(object).expect("maps with string keys always encode");
-        let answer = self.send(method, uri, &headers, body).await?;
+        let types = [content_type, METADATA_ONLY];
+        let answer = self.send(method, &path, types, body).await?;
         // Without a revision, the next write has nothing to be conditional on.
-        let unusable = |why| Failure::Unreachable(why, None);
-        let answer: PartialObjectMeta<InFlightOperation> = serde_json::from_slice(&answer)
-            .map_err(|error| unusable(Explanation::garbled(&error)))?;
-        let revision = Revision::of(&answer.metadata);
-        revision.ok_or_else(|| unusable("the answer has no uid or no resourceVersion".into()))
-    }
-
-    fn path_of(&self, name: &str) -> String {
-        format!("{}/{name}", self.path)
+        let answer = serde_json::from_slice::<PartialObjectMeta<InFlightOperation>>(&answer).ok();
+        let why = "the answer has no uid or no resourceVersion".into();
+        answer
+            .and_then(|answer| Revision::of(&answer.metadata))
+            .ok_or(Failure::Unreachable(why, None))
     }
 }
 
 /// Reads the body of an answer, up to [`ANSWER`] bytes.
-async fn read(body: Body) -> Result<Vec<u8>, Refusal> {
-    let read = Limited::new(body, ANSWER).collect().await;
-    let read = read.map_err(|error| Refusal::lost(&*error))?;
-    Ok(read.to_bytes().into())
+async fn read(answer: Response<Body>) -> Result<Bytes, Failure> {
+    let read = Limited::new(answer.into_body(), ANSWER).collect().await;
+    Ok(read.map_err(|error| Failure::lost(&*error))?.to_bytes())
+}
+
+/// A successful answer has an unknown form. The next one would have it again.
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "the signature that `map_err` needs"
+)]
+fn garbled(error: serde_json::Error) -> Failure {
+    Failure::Invalid(Explanation::of_garbled(&error))
 }
 
 /// Reads one page of a list. The first page has the usual number of objects. A page that is too
 /// large is requested again at once, with fewer objects.
-async fn page(pager: &ListPager, token: Option<&str>) -> Result<ListPage, Failure> {
+async fn page(
+    pager: &ListPager,
+    field_selector: &str,
+    token: Option<&str>,
+) -> Result<ListPage, Failure> {
     if token.is_none() {
         pager.reset_limit();
     }
     let request = ListRequest {
+        field_selector,
         start: ListStart::after(token),
         ..ListRequest::default()
     };
     loop {
-        let refusal = match pager.page(request).await {
+        return Err(match pager.page(request).await {
             Ok(page) => return Ok(page),
             Err(ListError::TooLarge {
                 is_reduced: true, ..
             }) => continue,
-            Err(ListError::TooLarge { source, .. }) => Refusal::lost(&source),
-            Err(ListError::Request { source, .. }) => Refusal::lost(&source),
-            Err(ListError::Transport(error)) => Refusal::lost(&error),
-            Err(ListError::Refused(answer)) => Refusal::read(*answer).await,
-        };
-        return Err(refusal.into());
+            Err(ListError::Refused(answer)) => Failure::of(*answer).await,
+            Err(ListError::Request { source, .. }) => Failure::lost(&source),
+            Err(error) => Failure::lost(&error),
+        });
     }
-}
-
-/// An answer that is not a success, or, without a code, no answer.
-struct Refusal {
-    code: Option<StatusCode>,
-    explanation: Explanation,
-    retry_after: Option<Duration>,
-    /// Whether the object of the request does not exist, or has another uid.
-    is_gone: bool,
-}
-
-impl Refusal {
-    fn lost(error: &dyn std::error::Error) -> Self {
-        Self {
-            code: None,
-            explanation: Explanation::Connection(error.to_string()),
-            retry_after: None,
-            is_gone: false,
-        }
-    }
-
-    /// Reads an answer that is not a success.
-    async fn read(answer: Response<Body>) -> Self {
-        let code = answer.status();
-        let retry_after = retry_after(&answer);
-        let body = match read(answer.into_body()).await {
-            Ok(body) => body,
-            Err(lost) => return lost,
-        };
-        let (explanation, is_gone) = status(code, &body);
-        Self {
-            code: Some(code),
-            explanation,
-            retry_after,
-            is_gone,
-        }
-    }
-}
-
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        let explanation = refusal.explanation;
-        match refusal.code {
-            _ if refusal.is_gone => Self::Conflict(explanation),
-            // While a CRD is being deleted, creations are answered with 405.
-            Some(StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) => Self::Missing,
-            Some(StatusCode::FORBIDDEN) => Self::Forbidden(explanation),
-            Some(StatusCode::CONFLICT) => Self::Conflict(explanation),
-            Some(StatusCode::TOO_MANY_REQUESTS) => {
-                Self::Throttled(refusal.retry_after.unwrap_or(RETRY_AFTER))
-            }
-            Some(
-                StatusCode::BAD_REQUEST
-                | StatusCode::PAYLOAD_TOO_LARGE
-                | StatusCode::UNSUPPORTED_MEDIA_TYPE
-                | StatusCode::UNPROCESSABLE_ENTITY,
-            ) => Self::Invalid(explanation),
-            _ => Self::Unreachable(explanation, refusal.retry_after),
-        }
-    }
-}
-
-/// The header `Retry-After` in seconds. Kubernetes does not use its other form, a date.
-fn retry_after<B>(answer: &Response<B>) -> Option<Duration> {
-    let value = answer.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
-    value.trim().parse().ok().map(Duration::from_secs)
 }
 
 impl Store for ClusterStore {
     fn create<'a>(&'a self, cr: &'a InFlightOperation) -> Pending<'a, Revision> {
-        self.write(Method::POST, &self.path, "application/json", cr)
-            .boxed()
+        self.write(Method::POST, "", JSON, cr).boxed()
     }
 
     fn patch<'a>(&'a self, name: &'a str, patch: &'a Value) -> Pending<'a, Revision> {
         async move {
-            let kind = "application/merge-patch+json";
-            self.write(Method::PATCH, &self.path_of(name), kind, patch)
-                .await
+            let (path, kind) = (format!("/{name}"), "application/merge-patch+json");
+            self.write(Method::PATCH, &path, kind, patch).await
         }
         .boxed()
     }
 
     fn delete<'a>(&'a self, name: &'a str, revision: &'a Revision) -> Pending<'a, ()> {
         async move {
-            let headers = [
-                (header::CONTENT_TYPE, "application/json"),
-                (header::ACCEPT, METADATA_ONLY),
-            ];
             let options = json!({"preconditions": {
                 "uid": revision.uid, "resourceVersion": revision.resource_version,
             }});
-            let body = options.to_string().into_bytes();
-            let path = self.path_of(name);
-            match self.send(Method::DELETE, path, &headers, body).await {
-                Err(refusal) if refusal.code != Some(StatusCode::NOT_FOUND) => Err(refusal.into()),
-                _ => Ok(()),
+            let (path, body) = (format!("/{name}"), options.to_string().into_bytes());
+            let types = [JSON, METADATA_ONLY];
+            match self.send(Method::DELETE, &path, types, body).await {
+                Ok(_) | Err(Failure::Gone) => Ok(()),
+                Err(failure) => Err(failure),
             }
         }
         .boxed()
@@ -364,48 +354,56 @@ impl Store for ClusterStore {
 
     fn get<'a>(&'a self, name: &'a str) -> Pending<'a, Option<InFlightOperation>> {
         async move {
-            let path = self.path_of(name);
-            match self.send(Method::GET, path, &[], Vec::new()).await {
+            let path = format!("/{name}");
+            match self
+                .send(Method::GET, &path, [JSON, JSON], Vec::new())
+                .await
+            {
                 // If it cannot be decoded, somebody else has created it under this name.
-                Ok(answer) => serde_json::from_slice(&answer)
-                    .map(Some)
-                    .map_err(|error| Failure::Invalid(Explanation::garbled(&error))),
-                Err(refusal) if refusal.is_gone => Ok(None),
-                Err(refusal) => Err(refusal.into()),
+                Ok(answer) => serde_json::from_slice(&answer).map(Some).map_err(garbled),
+                Err(Failure::Gone) => Ok(None),
+                Err(failure) => Err(failure),
             }
         }
         .boxed()
     }
 
-    fn page<'a>(&'a self, token: Option<&'a str>) -> Pending<'a, Page<InFlightOperation>> {
+    fn page<'a>(&'a self, selector: &'a str, token: Option<&'a str>) -> Pending<'a, Page> {
         async move {
-            let page = page(&self.custom_resources, token).await?;
+            let page = page(&self.custom_resources, selector, token).await?;
             // An object that cannot be decoded must not make the whole page fail.
-            let list = ListItems::<&RawValue>::read(&page.body)
-                .map_err(|error| Failure::Unreachable(Explanation::garbled(&error), None))?;
+            let list: ListItems<&RawValue> = ListItems::read(&page.body).map_err(garbled)?;
             let items = list.items.iter();
-            Ok(Page {
-                items: items
-                    .filter_map(|item| serde_json::from_str(item.get()).ok())
-                    .collect(),
-                next: list.next,
-            })
+            let items: Vec<_> = items
+                .filter_map(|item| serde_json::from_str(item.get()).ok())
+                .collect();
+            let left_out = list.items.len() - items.len();
+            if left_out > 0 {
+                tracing::warn!(left_out, "some custom resources cannot be decoded");
+            }
+            let next = list.next;
+            Ok(Page { items, next })
         }
         .boxed()
     }
 
-    fn namespaces<'a>(&'a self, token: Option<&'a str>) -> Pending<'a, Page<(String, Timestamp)>> {
+    fn namespaces(&self) -> Pending<'_, HashMap<String, Timestamp>> {
         async move {
-            let page = page(&self.namespaces, token).await?;
-            let list = ListItems::<PartialObjectMeta<Namespace>>::read(&page.body)
-                .map_err(|error| Failure::Unreachable(Explanation::garbled(&error), None))?;
-            let since = |it: &PartialObjectMeta<Namespace>| {
-                Some((it.name_any(), it.creation_timestamp()?.0))
-            };
-            Ok(Page {
-                items: list.items.iter().filter_map(since).collect(),
-                next: list.next,
-            })
+            let (mut all, mut token) = (HashMap::new(), None);
+            loop {
+                let page = page(&self.namespaces, "", token.as_deref()).await?;
+                let list: ListItems<PartialObjectMeta<Namespace>> =
+                    ListItems::read(&page.body).map_err(garbled)?;
+                let since = list
+                    .items
+                    .iter()
+                    .map(|it| Some((it.name_any(), it.creation_timestamp()?.0)));
+                all.extend(since.flatten());
+                token = list.next;
+                if token.is_none() {
+                    return Ok(all);
+                }
+            }
         }
         .boxed()
     }

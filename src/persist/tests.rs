@@ -5,6 +5,7 @@ use crate::index::{Bounds, Key, Stamp, Write, Writer, index};
 use crate::serve::resource::LIVE_LAYOUT;
 use crate::telemetry::Metrics;
 use fake::Fake;
+use jiff::Timestamp;
 use serde_json::json;
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -305,6 +306,21 @@ async fn what_was_in_a_namespace_that_is_gone_or_another_is_deleted_and_never_en
         assert_eq!(bench.fake.phases(), []);
         assert_eq!(bench.changes() - before, 2, "one deletion each");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_last_seen_when_its_namespace_was_created_is_ended() {
+    let mut bench = Bench::new(true);
+    let one = bench.run();
+    bench.commit([operation("a", "Active")]);
+    bench.pass(1).await;
+    one.task.abort();
+    bench.commit([delete("a")]);
+    let since = "2026-01-02T03:04:05Z".parse().unwrap();
+    bench.fake.lock().namespaces = BTreeMap::from([("default".to_owned(), since)]);
+    let _next = bench.run();
+    bench.pass(30).await;
+    assert_eq!(bench.fake.phases(), [("a".to_owned(), Phase::Completed)]);
 }
 
 #[tokio::test(start_paused = true)]

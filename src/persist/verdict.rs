@@ -1,7 +1,6 @@
 //! Whether operations are being written. Enters: how writes and lists went. Leaves: a log
 //! line when that changes, and a condition on our own APIService.
 
-use super::queue::REFUSALS;
 use super::store::Failure;
 use crate::clock;
 use k8s_openapi::jiff::Timestamp;
@@ -11,13 +10,14 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Type of the condition.
 pub const CONDITION: &str = "OperationsPersisted";
 
-/// Failures in a row after which it is said that operations are not written: a restarting
-/// kube-apiserver makes one or two.
-const FAILURES: u32 = 3;
+/// How long requests must fail until the condition says so: a kube-apiserver that restarts
+/// fails a few requests, and refuses everything until it has read the RBAC objects.
+const FAILING: Duration = Duration::from_secs(10);
 
 /// Whether operations are being written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,85 +36,48 @@ pub enum Verdict {
     },
 }
 
-/// Judges by what happens.
+/// Decides from the results of requests whether operations are being written.
 #[derive(Debug)]
 pub(super) struct Judge {
     told: watch::Sender<Verdict>,
-    /// Failures since the last success, but for refusals …
-    failures: u32,
-    /// … which count until nothing is refused any more.
-    refusals: u32,
-    /// Whether a write has been refused since the last one that succeeded: that a list
-    /// succeeds says nothing then.
-    refused: bool,
+    /// The first failure since all was well.
+    failing_since: Option<Instant>,
 }
 
 impl Judge {
     pub fn new(told: watch::Sender<Verdict>) -> Self {
         Self {
             told,
-            failures: 0,
-            refusals: 0,
-            refused: false,
+            failing_since: None,
         }
     }
 
-    /// A write succeeded, or failed. `refused` is whether there are others that were refused
-    /// and are still wanted: that one succeeds does not mean that all is well then.
-    pub fn written(&mut self, failure: Option<&Failure>, refused: bool) {
-        match failure {
-            None if refused => self.failures = 0,
-            None => {
-                self.refused = false;
-                self.tell(Verdict::Works);
-            }
-            // Somebody else deleted the object; all is well.
-            Some(Failure::Conflict(_)) => {}
-            Some(failure) => {
-                self.refused = true;
-                self.failed(failure);
-            }
+    /// A request succeeded. `is_well` is whether nothing else is failing.
+    pub fn succeeded(&mut self, is_well: impl FnOnce() -> bool) {
+        let is_told = self.failing_since.is_none() && *self.told.borrow() == Verdict::Works;
+        if !is_told && is_well() {
+            self.failing_since = None;
+            self.tell(Verdict::Works);
         }
     }
 
-    /// A list succeeded, or failed. `idle` is whether nothing is left to write: what was
-    /// refused is not wanted any more then, and counts no longer.
-    pub fn listed(&mut self, failure: Option<&Failure>, idle: bool) {
-        match failure {
-            None if self.refused && !idle => {}
-            None => {
-                self.refused = false;
-                self.tell(Verdict::Works);
-            }
-            Some(failure) => self.failed(failure),
-        }
-    }
-
-    fn failed(&mut self, failure: &Failure) {
-        let (count, enough) = match failure {
-            Failure::Missing => (&mut self.failures, 1),
-            Failure::Forbidden(_) => (&mut self.refusals, REFUSALS),
-            Failure::Invalid(_) => (&mut self.refusals, FAILURES),
-            _ => (&mut self.failures, FAILURES),
+    /// A request failed.
+    pub fn failed(&mut self, failure: &Failure, now: Instant) {
+        let (reason, enough) = match failure {
+            // Somebody else has changed or deleted the object; all is well.
+            Failure::Gone | Failure::Conflict(_) => return,
+            Failure::Missing => ("CustomResourceDefinitionMissing", Duration::ZERO),
+            Failure::Forbidden(_) => ("Forbidden", FAILING),
+            Failure::Invalid(_) => ("Refused", FAILING),
+            Failure::Throttled(_) | Failure::Unreachable(..) => ("Unavailable", FAILING),
         };
-        *count = count.saturating_add(1);
-        if *count < enough {
-            return;
+        if now - *self.failing_since.get_or_insert(now) >= enough {
+            let message = format!("inflightoperations.ifo.kubevirt.io: {failure}");
+            self.tell(Verdict::Fails { reason, message });
         }
-        let reason = match failure {
-            Failure::Missing => "CustomResourceDefinitionMissing",
-            Failure::Forbidden(_) => "Forbidden",
-            Failure::Conflict(_) | Failure::Invalid(_) => "Refused",
-            Failure::Throttled(_) | Failure::Unreachable(..) => "Unavailable",
-        };
-        let message = failure.to_string();
-        self.tell(Verdict::Fails { reason, message });
     }
 
     fn tell(&mut self, verdict: Verdict) {
-        if verdict == Verdict::Works {
-            (self.failures, self.refusals) = (0, 0);
-        }
         self.told.send_if_modified(|told| {
             let same = match (&*told, &verdict) {
                 (Verdict::Fails { reason: a, .. }, Verdict::Fails { reason: b, .. }) => a == b,
@@ -141,7 +104,7 @@ impl Judge {
     }
 }
 
-/// What was told last, and since when.
+/// The status of the condition that was written last, and since when it has been so.
 #[derive(Debug, Default)]
 struct Told {
     status: &'static str,
@@ -216,85 +179,83 @@ mod tests {
     use super::*;
     use std::sync::{Arc, Mutex};
 
-    #[test]
-    fn a_list_says_nothing_of_what_was_refused_until_that_is_not_wanted_any_more() {
+    fn judge() -> (Judge, watch::Receiver<Verdict>) {
         let (sender, verdict) = watch::channel(Verdict::Unknown);
-        let mut judge = Judge::new(sender);
-        for _ in 0..REFUSALS {
-            judge.written(Some(&Failure::Forbidden("no".into())), true);
-        }
-        judge.listed(None, false);
-        assert!(matches!(
-            &*verdict.borrow(),
-            Verdict::Fails {
-                reason: "Forbidden",
-                ..
-            }
-        ));
-        judge.listed(None, true);
-        assert_eq!(*verdict.borrow(), Verdict::Works);
-        judge.written(Some(&Failure::Forbidden("no".into())), true);
-        assert_eq!(*verdict.borrow(), Verdict::Works, "it is the first again");
+        (Judge::new(sender), verdict)
     }
 
-    #[test]
-    fn while_one_is_refused_the_success_of_others_changes_nothing() {
-        let (sender, mut verdict) = watch::channel(Verdict::Unknown);
-        let mut judge = Judge::new(sender);
-        judge.written(None, false);
-        for _ in 0..REFUSALS {
-            judge.written(Some(&Failure::Forbidden("no".into())), true);
-            judge.written(None, true);
-        }
-        assert!(matches!(
-            &*verdict.borrow_and_update(),
-            Verdict::Fails { .. }
-        ));
-        for _ in 0..100 {
-            judge.written(Some(&Failure::Forbidden("no".into())), true);
-            judge.written(None, true);
-            judge.listed(None, false);
-        }
-        assert!(!verdict.has_changed().unwrap());
-        judge.written(None, false);
-        assert_eq!(*verdict.borrow(), Verdict::Works);
+    fn forbidden() -> Failure {
+        Failure::Forbidden("no".into())
     }
 
-    #[test]
-    fn what_is_refused_after_an_outage_is_told_in_place_of_that() {
-        let (sender, verdict) = watch::channel(Verdict::Unknown);
-        let mut judge = Judge::new(sender);
-        let reason = || match &*verdict.borrow() {
-            Verdict::Fails { reason, .. } => *reason,
+    fn reason(verdict: &watch::Receiver<Verdict>) -> &'static str {
+        match &*verdict.borrow() {
+            Verdict::Fails { reason, .. } => reason,
             other => panic!("{other:?}"),
-        };
-        for _ in 0..FAILURES {
-            judge.written(Some(&Failure::Unreachable("away".into(), None)), false);
         }
-        assert_eq!(reason(), "Unavailable");
-        for _ in 0..FAILURES {
-            judge.written(Some(&Failure::Invalid("no".into())), true);
-            judge.written(None, true);
-        }
-        assert_eq!(reason(), "Refused");
     }
 
-    #[test]
-    fn the_newest_message_is_told_along_and_nobody_is_woken_for_it() {
-        let (sender, mut verdict) = watch::channel(Verdict::Unknown);
-        let mut judge = Judge::new(sender);
-        let refused = |message: &'static str| Failure::Forbidden(message.into());
-        for _ in 0..REFUSALS {
-            judge.written(Some(&refused("one")), true);
+    #[tokio::test(start_paused = true)]
+    async fn short_trouble_is_not_told_and_a_missing_crd_at_once() {
+        let ((mut judge, verdict), now) = (judge(), Instant::now());
+        judge.failed(&forbidden(), now);
+        judge.failed(&forbidden(), now + FAILING / 2);
+        assert_eq!(*verdict.borrow(), Verdict::Unknown);
+        judge.succeeded(|| true);
+        judge.failed(&forbidden(), now + FAILING);
+        assert_eq!(*verdict.borrow(), Verdict::Works);
+        judge.failed(&forbidden(), now + FAILING * 2);
+        assert_eq!(reason(&verdict), "Forbidden");
+        judge.succeeded(|| true);
+        judge.failed(&Failure::Missing, now + FAILING * 2);
+        assert_eq!(reason(&verdict), "CustomResourceDefinitionMissing");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_one_is_refused_the_success_of_others_changes_nothing() {
+        let ((mut judge, mut verdict), mut now) = (judge(), Instant::now());
+        judge.succeeded(|| true);
+        for _ in 0..100 {
+            judge.failed(&forbidden(), now);
+            judge.succeeded(|| false);
+            now += FAILING;
+        }
+        assert_eq!(reason(&verdict), "Forbidden");
+        verdict.mark_unchanged();
+        judge.failed(&forbidden(), now);
+        judge.succeeded(|| false);
+        assert!(!verdict.has_changed().unwrap());
+        judge.succeeded(|| true);
+        assert_eq!(*verdict.borrow(), Verdict::Works);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_refused_after_an_outage_is_told_in_place_of_that() {
+        let ((mut judge, verdict), now) = (judge(), Instant::now());
+        for time in [now, now + FAILING] {
+            judge.failed(&Failure::Unreachable("away".into(), None), time);
+        }
+        assert_eq!(reason(&verdict), "Unavailable");
+        judge.failed(&Failure::Invalid("no".into()), now + FAILING);
+        judge.succeeded(|| false);
+        assert_eq!(reason(&verdict), "Refused");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_newest_message_is_told_along_and_nobody_is_woken_for_it() {
+        let ((mut judge, mut verdict), now) = (judge(), Instant::now());
+        for time in [now, now + FAILING] {
+            judge.failed(&Failure::Forbidden("one".into()), time);
         }
         assert!(verdict.has_changed().unwrap());
         verdict.mark_unchanged();
-        judge.written(Some(&refused("other")), true);
+        judge.failed(&Failure::Forbidden("other".into()), now + FAILING);
         assert!(!verdict.has_changed().unwrap());
         let Verdict::Fails { message, .. } = &*verdict.borrow() else {
             panic!("it fails");
         };
-        assert!(message.ends_with(": other"), "{message}");
+        let want = "inflightoperations.ifo.kubevirt.io: forbidden: other";
+        assert_eq!(message, want);
     }
 
     /// A registration that is applied to, and what it was told in each request.

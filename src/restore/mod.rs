@@ -5,21 +5,22 @@
 //! custom resources that have not become operations, it holds one page. It writes nothing,
 //! so it can be cancelled at any time.
 
-mod custom_resources;
-mod namespaces;
-mod retry;
+mod lists;
 #[cfg(test)]
 mod tests;
 
-pub use namespaces::Namespaces;
-
-use self::retry::ListFailure;
 use crate::index::Entry;
+use crate::persist::{ClusterStore, Failure};
 use crate::tracking;
 use ifo_engine::track::InitialState;
+use jiff::Timestamp;
 use kube::Client;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The namespaces that existed at a takeover, and when each was created, if that is known.
+pub type Namespaces = HashMap<String, Option<Timestamp>>;
 
 /// How long the namespaces are waited for if nothing is read from custom resources: the
 /// takeover waits.
@@ -56,11 +57,17 @@ pub async fn initial_state(client: Client, sources: TakeoverSources) -> (Initial
     } else {
         NAMESPACES_WITHIN
     };
-    let known = if sources.retain || sources.persistence {
-        namespaces::read(client.clone(), within).await
-    } else {
-        None
-    };
+    let store = ClusterStore::new(client);
+    let mut known = None;
+    if sources.retain || sources.persistence {
+        match within_time(within, lists::namespaces(&store)).await {
+            Ok(all) => known = Some(all),
+            Err(error) => {
+                tracing::warn!(%error, "the namespaces cannot be read; completed custom \
+                    resources are not restored");
+            }
+        }
+    }
     let mut state = InitialState::new(sources.cluster_namespace, known.clone());
     for batch in sources.listed.chunks(BATCH) {
         for entry in batch {
@@ -78,7 +85,7 @@ pub async fn initial_state(client: Client, sources: TakeoverSources) -> (Initial
     }
     let known_before = state.count();
     if sources.persistence {
-        let reading = custom_resources::read(client, &mut state);
+        let reading = lists::custom_resources(&store, &mut state);
         if let Err(error) = within_time(CUSTOM_RESOURCES_WITHIN, reading).await {
             tracing::warn!(%error, "not all custom resources were read; operations of the rest \
                 are detected anew");
@@ -108,9 +115,9 @@ pub async fn initial_state(client: Client, sources: TakeoverSources) -> (Initial
 /// The result of `reading`, or that it took too long.
 async fn within_time<T>(
     limit: Duration,
-    reading: impl Future<Output = Result<T, ListFailure>>,
-) -> Result<T, ListFailure> {
-    let late = || ListFailure::Temporary(format!("not read within {limit:?}"));
+    reading: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let late = Failure::Unreachable("it is not read in time".into(), None);
     let read = tokio::time::timeout(limit, reading).await;
-    read.unwrap_or_else(|_| Err(late()))
+    read.unwrap_or(Err(late))
 }

@@ -319,7 +319,7 @@ impl Feed {
         };
         let mut token: Option<String> = None;
         loop {
-            match store.page(token.as_deref()).await {
+            match store.page("", token.as_deref()).await {
                 Ok(page) => {
                     for cr in &page.items {
                         if let Some(operation) = persist::from_cr(cr) {

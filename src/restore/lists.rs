@@ -1,0 +1,105 @@
+//! The lists that a new leader reads: custom resources and namespaces. Enters: a
+//! [`Store`]. Leaves: restored operations, and the creation times of the namespaces. A list
+//! that fails is retried as long as that may be of use.
+
+use crate::persist::{self, Failure, Store};
+use crate::tracking;
+use ifo_engine::track::{InitialState, MAX_RESTORED};
+use jiff::Timestamp;
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Pause before the next attempt.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How long refusals in a row are retried: a kube-apiserver that has just started refuses
+/// every client until it has read the RBAC objects.
+const REFUSED: Duration = Duration::from_secs(10);
+
+/// Lists that are read one after the other: those in flight come first, so that they are
+/// restored however much history there is. An operation that ends between the two is in
+/// both, and its end counts.
+const BY_PHASE: &[&str] = &["status.phase=Active", "status.phase=Completed"];
+
+/// The only list of a kube-apiserver that cannot select phases (before Kubernetes 1.31).
+const ALL: &[&str] = &[""];
+
+/// Adds all custom resources to `state`.
+pub(super) async fn custom_resources(
+    store: &impl Store,
+    state: &mut InitialState,
+) -> Result<(), Failure> {
+    let mut retry = Retry::default();
+    let (mut selectors, mut token) = (BY_PHASE, None::<String>);
+    while let [selector, rest @ ..] = selectors {
+        match store.page(selector, token.as_deref()).await {
+            Ok(page) => {
+                retry.refused = None;
+                for operation in page.items.iter().filter_map(persist::from_cr) {
+                    if !state.add_custom_resource(operation, tracking::now()) {
+                        tracing::warn!(MAX_RESTORED, "there are too many custom resources");
+                        return Ok(());
+                    }
+                }
+                let is_last = page.next.is_none() || page.next == token;
+                token = page.next.filter(|_| !is_last);
+                if is_last {
+                    selectors = rest;
+                }
+            }
+            Err(Failure::Invalid(_)) if selectors == BY_PHASE && token.is_none() => {
+                tracing::info!("the kube-apiserver cannot select phases of custom resources");
+                selectors = ALL;
+            }
+            Err(failure) => {
+                if matches!(failure, Failure::Conflict(_)) {
+                    token = None;
+                }
+                retry.wait(failure).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// When each namespace was created.
+pub(super) async fn namespaces(store: &impl Store) -> Result<HashMap<String, Timestamp>, Failure> {
+    let mut retry = Retry::default();
+    loop {
+        match store.namespaces().await {
+            Ok(all) => return Ok(all),
+            Err(failure) => retry.wait(failure).await?,
+        }
+    }
+}
+
+/// The retries of one list.
+#[derive(Debug, Default)]
+struct Retry {
+    /// Since when all answers were refusals.
+    refused: Option<Instant>,
+}
+
+impl Retry {
+    /// Waits until the next attempt. Returns the failure if there is to be none.
+    async fn wait(&mut self, failure: Failure) -> Result<(), Failure> {
+        let is_final = match &failure {
+            Failure::Missing | Failure::Invalid(_) => true,
+            Failure::Forbidden(_) => {
+                let since = *self.refused.get_or_insert_with(Instant::now);
+                since.elapsed() >= REFUSED
+            }
+            _ => {
+                self.refused = None;
+                false
+            }
+        };
+        if is_final {
+            return Err(failure);
+        }
+        tracing::debug!(%failure, "the list is read again");
+        tokio::time::sleep(PAUSE).await;
+        Ok(())
+    }
+}
