@@ -281,17 +281,9 @@ impl Operation {
 
 /// `<subject>-<operation>-<hash>`, a valid DNS subdomain whatever the parts hold.
 fn object_name(subject: &str, operation: &str, hash: &str) -> String {
-    let clean = |text: &str| -> String {
-        text.chars()
-            .map(|c| c.to_ascii_lowercase())
-            .map(|c| {
-                if c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.' {
-                    c
-                } else {
-                    '-'
-                }
-            })
-            .collect()
+    let clean = |text: &str| {
+        let is_other = |c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.');
+        text.to_ascii_lowercase().replace(is_other, "-")
     };
     // An operation is a label value, at most 63 bytes, and may hold dots: as part of
     // a name they would need a letter or digit on both sides.
@@ -299,9 +291,8 @@ fn object_name(subject: &str, operation: &str, hash: &str) -> String {
     let rest = operation.len() + hash.len() + 2;
     let mut subject: String = clean(subject).chars().take(MAX_NAME - rest).collect();
     // Both sides of a dot, and both ends, must be letters or digits.
-    let valid = |text: &str| labels::is_subdomain(text);
     subject = subject.trim_matches(|c| c == '-' || c == '.').to_owned();
-    if !valid(&subject) {
+    if !labels::is_subdomain(&subject) {
         subject = subject.replace('.', "-");
     }
     if subject.is_empty() {
