@@ -8,7 +8,7 @@ use super::arbitrate::What;
 use super::end::End;
 use super::ledger::Identity;
 use super::operation::Restored;
-use super::subject::{Tracked, back_at};
+use super::subject::Tracked;
 use super::tracker::{Now, Tracker};
 use crate::rules::Bookless;
 use ifo_api::Key;
@@ -119,7 +119,7 @@ impl InitialState {
     }
 
     fn insert(&mut self, restored: Restored, source: FoundIn) {
-        match self.operations.entry(restored.operation.uid()) {
+        match self.operations.entry(restored.operation.uid) {
             Entry::Vacant(place) => {
                 self.custom_resources += usize::from(source == FoundIn::CustomResource);
                 place.insert(FoundOperation { restored, source });
@@ -164,7 +164,7 @@ impl InitialState {
         let operation = &restored.operation;
         let last = match restored.ended {
             Some(ended) => operation.detected_until(Some(ended)),
-            None => operation.started().max(operation.last_detected()),
+            None => operation.start.max(operation.last_detected),
         };
         self.created(restored).is_none_or(|created| created > last)
     }
@@ -201,10 +201,10 @@ impl Tracker {
         }
         let mut over = Vec::new();
         for mut runs in runs.into_values() {
-            runs.sort_by_key(|found| found.restored.operation.started());
+            runs.sort_by_key(|found| found.restored.operation.start);
             let mut next = None;
             for found in runs.into_iter().rev() {
-                let start = found.restored.operation.started();
+                let start = found.restored.operation.start;
                 match found.restored.ended.or(next) {
                     Some(end) => over.push((end, found)),
                     None => self.resume_in_flight(found),
@@ -261,7 +261,7 @@ impl Tracker {
             self.ledger.delete(indexed.clone());
         }
         if ended.is_none() {
-            let then = back_at(end, now);
+            let then = now.back_at(end);
             self.ledger
                 .complete(&identity, &operation, &view, &End::Replaced, then);
             return;
@@ -283,17 +283,12 @@ impl Tracker {
 
     /// All rule sets have been read: operations complete that no rule is about any more.
     pub(super) fn all_booked(&mut self, bookless: &Bookless, now: Now) {
-        let (books, feeds) = (&self.books, &self.feeds);
-        for tracked in self.subjects.values_mut() {
-            let namespace = tracked.view.subject.namespace.clone();
-            let book = books.get(&tracked.target);
-            let ruled = |operation: &str| {
-                book.is_some_and(|book| book.has_rule(operation, namespace.as_deref()))
-            };
-            let gap = super::tracker::gap(feeds, tracked);
-            let ledger = &mut self.ledger;
-            tracked.all_booked(bookless, |what| ruled(&what.operation), gap, ledger, now);
-        }
-        self.subjects.retain(|_, tracked| !tracked.is_over());
+        self.each(
+            now,
+            |it| it.unclaimed,
+            |tracked, step| {
+                tracked.all_booked(bookless, step);
+            },
+        );
     }
 }

@@ -92,7 +92,7 @@ impl Restored {
         let status = object.status.clone();
         let mut restored = Self::build(object, now.steady).ok_or(Refused::Identity)?;
         let (view, operation) = (&restored.view, &mut restored.operation);
-        let (what, second) = (&operation.what, operation.start_second());
+        let (what, second) = (&operation.what, operation.start.as_second());
         let (key, uid) =
             Operation::names(&restored.identity, view, cluster_namespace, what, second);
         if operation.key.name != key.name || operation.uid != uid {
@@ -158,6 +158,8 @@ impl Restored {
             start,
             start_source: status.start_time_source,
             detections,
+            settling: None,
+            left: false,
             instance: speaker.says.instance.clone(),
             // The state that was shown. The first evaluation tells what the rule yields now.
             state: speaker.state(),
@@ -282,28 +284,11 @@ impl Detection {
 }
 
 impl Operation {
-    /// Identifies it among all operations that ever were.
-    pub fn uid(&self) -> Uuid {
-        self.uid
-    }
-
-    /// When it was last detected.
-    pub fn last_detected(&self) -> Timestamp {
-        self.last_detected
-    }
-
     /// Replaces rule sets that are known by name only with those of `book` that have a rule
     /// for the operation.
     pub fn claim(&mut self, book: &RuleBook, target: &Arc<Gvr>, namespace: Option<&str>) {
-        let about: Vec<(&Arc<RuleSet>, usize)> = book
-            .rule_sets
-            .iter()
-            .filter(|rule_set| rule_set.covers(namespace))
-            .filter_map(|rule_set| {
-                let is_own = |rule: &rules::Rule| rule.operation == self.what.operation;
-                Some((rule_set, rule_set.rules.iter().position(is_own)?))
-            })
-            .collect();
+        let operation = self.what.operation.clone();
+        let about = || book.about(&operation, namespace);
         let claimed = |detection: &Detection, (rule_set, order): (&Arc<RuleSet>, usize)| {
             Arc::new(Detection {
                 target: target.clone(),
@@ -314,40 +299,33 @@ impl Operation {
                 },
             })
         };
-        let of_name = |name: &str| about.iter().copied().find(|(own, _)| *own.name == *name);
+        let of_name = |name: &str| about().find(|(own, _)| *own.name == *name);
         for (name, detection) in &mut self.detections {
             if let Some(found) = of_name(name).filter(|_| detection.is_unclaimed()) {
                 *detection = claimed(detection, found);
             }
         }
         if self.speaker.is_unclaimed()
-            && let Some(found) = of_name(&self.speaker.rule_set.name).or(about.first().copied())
+            && let Some(found) = of_name(&self.speaker.rule_set.name).or_else(|| about().next())
         {
             self.speaker = claimed(&self.speaker, found);
         }
     }
 
     /// Forgets detections by rule sets that are known by name only, except those whose book
-    /// may still arrive (`undecided`). True if there are such, or if one of them spoke for
-    /// the operation.
+    /// may still arrive (`undecided`). True if there are none of these, and none of them
+    /// spoke for the operation.
     pub fn drop_unclaimed(&mut self, undecided: impl Fn(&str) -> bool) -> bool {
         self.detections
             .retain(|name, detection| !detection.is_unclaimed() || undecided(name));
-        let open = |detection: &Arc<Detection>| {
-            detection.is_unclaimed() && undecided(&detection.rule_set.name)
-        };
-        open(&self.speaker) || self.detections.values().any(open)
+        let mut known = self.detections.values().chain([&self.speaker]);
+        known.all(|it| !it.is_unclaimed() || !undecided(&it.rule_set.name))
     }
 
     /// Records that it has not been detected since then.
     pub fn undetected(&mut self, since: Timestamp) {
         (self.detected, self.detected_since) = (Detected::False, since);
         self.last_detected = since;
-    }
-
-    /// The rule set that speaks for it.
-    pub fn rule_set(&self) -> &str {
-        &self.speaker.rule_set.name
     }
 }
 
