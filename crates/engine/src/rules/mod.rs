@@ -126,7 +126,8 @@ impl RuleBook {
         self.about(operation, namespace).next().is_some()
     }
 
-    /// The rule sets that are about `operation` of subjects in `namespace`, each with the place of its rule.
+    /// The rule sets that are about `operation` of subjects in `namespace`, each with the
+    /// place of its rule.
     pub fn about(
         &self,
         operation: &str,
@@ -155,7 +156,7 @@ pub struct Bookless {
 pub type Labels = LiteMap<Arc<str>, Arc<str>>;
 
 /// One OperationRuleSet, compiled.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RuleSet {
     /// Its name.
     pub name: Arc<str>,

@@ -2,7 +2,7 @@
 //! a server of ours encoded, or a custom resource, which any user may have edited. Leaves:
 //! the operation. Its rule sets are known by name only, until their book arrives.
 
-use super::object::{Shown, operation_reason};
+use super::object::operation_reason;
 use super::{Detected, Detection, Observed, Operation, SubjectView, Yielded};
 use crate::evaluate::{Says, Subject};
 use crate::rules::{self, Labels, RuleBook, RuleSet};
@@ -10,7 +10,6 @@ use crate::track::arbitrate::What;
 use crate::track::tracker::Now;
 use ifo_api::live::{InFlightOperation, Phase, StartTimeSource, State, Status};
 use ifo_api::{Gvr, Key, labels};
-use ifo_cel::Environment;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use litemap::LiteMap;
@@ -37,13 +36,7 @@ const MAX_OWNERS: usize = 16;
 
 /// Stands for the target of subjects and detections that no book has claimed yet. No
 /// resource has an empty name, so no watched target is equal to it.
-pub static UNCLAIMED: LazyLock<Arc<Gvr>> = LazyLock::new(|| {
-    Arc::new(Gvr {
-        group: String::new(),
-        version: String::new(),
-        resource: String::new(),
-    })
-});
+pub static UNCLAIMED: LazyLock<Arc<Gvr>> = LazyLock::new(Arc::default);
 
 /// Why a custom resource is not restored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -99,14 +92,9 @@ impl Restored {
             return Err(Refused::Identity);
         }
         operation.key = key;
-        let shown = Shown {
-            phase: status.phase,
-            state: status.state,
-            reason: &status.reason,
-            message: &status.message,
-            progress: status.progress,
-        };
-        let encode = |ended| operation.encode(view, &shown, Some(ended));
+        let texts = (&*status.reason, &*status.message);
+        let encode =
+            |ended| operation.encode(view, status.state, texts, status.progress, Some(ended));
         restored.completed = restored.ended.map(encode);
         Ok(restored)
     }
@@ -136,17 +124,14 @@ impl Restored {
         let detected_by: Vec<Arc<str>> = detected_by.collect();
         let mut detections = LiteMap::new();
         if ended.is_none() && status.state != State::Settling {
-            for name in &detected_by {
-                let detection = if **name == *speaker.rule_set.name {
-                    speaker.clone()
-                } else {
-                    Arc::new(Detection {
-                        rule_set: known_by_name(name, &speaker.rule_set.component),
-                        ..(*speaker).clone()
-                    })
-                };
-                detections.insert(name.clone(), detection);
-            }
+            detections.extend(detected_by.iter().map(|name| {
+                let mut detection = speaker.clone();
+                if *name != speaker.rule_set.name {
+                    let rule_set = known_by_name(name, &speaker.rule_set.component);
+                    Arc::make_mut(&mut detection).rule_set = rule_set;
+                }
+                (name.clone(), detection)
+            }));
         }
         let operation = Operation {
             what: What {
@@ -289,27 +274,19 @@ impl Operation {
     pub fn claim(&mut self, book: &RuleBook, target: &Arc<Gvr>, namespace: Option<&str>) {
         let operation = self.what.operation.clone();
         let about = || book.about(&operation, namespace);
-        let claimed = |detection: &Detection, (rule_set, order): (&Arc<RuleSet>, usize)| {
-            Arc::new(Detection {
-                target: target.clone(),
-                rule_set: rule_set.clone(),
-                says: Says {
-                    order,
-                    ..detection.says.clone()
-                },
-            })
-        };
         let of_name = |name: &str| about().find(|(own, _)| *own.name == *name);
-        for (name, detection) in &mut self.detections {
-            if let Some(found) = of_name(name).filter(|_| detection.is_unclaimed()) {
-                *detection = claimed(detection, found);
+        let claim = |detection: &mut Arc<Detection>, found: Option<(&Arc<RuleSet>, usize)>| {
+            if let Some((rule_set, order)) = found.filter(|_| detection.is_unclaimed()) {
+                let claimed = Arc::make_mut(detection);
+                (claimed.target, claimed.rule_set) = (target.clone(), rule_set.clone());
+                claimed.says.order = order;
             }
+        };
+        for (name, detection) in &mut self.detections {
+            claim(detection, of_name(name));
         }
-        if self.speaker.is_unclaimed()
-            && let Some(found) = of_name(&self.speaker.rule_set.name).or_else(|| about().next())
-        {
-            self.speaker = claimed(&self.speaker, found);
-        }
+        let speaks = of_name(&self.speaker.rule_set.name).or_else(|| about().next());
+        claim(&mut self.speaker, speaks);
     }
 
     /// Forgets detections by rule sets that are known by name only, except those whose book
@@ -334,13 +311,7 @@ fn known_by_name(name: &str, component: &Arc<str>) -> Arc<RuleSet> {
     Arc::new(RuleSet {
         name: name.into(),
         component: component.clone(),
-        namespaces: None,
-        selector: None,
-        labels: Arc::default(),
-        label_expressions: Vec::new(),
-        environment: Environment::default(),
-        rules: Vec::new(),
-        activity: rules::Activity::default(),
+        ..RuleSet::default()
     })
 }
 
