@@ -278,8 +278,8 @@ impl Tracked {
             wall: at,
             ..step.now
         };
-        let ledger = &mut step.ledger;
-        ledger.complete(&self.identity, &operation, &self.view, end, then);
+        step.ledger
+            .complete(&self.identity, &operation, &self.view, end, then);
         Some(operation)
     }
 

@@ -86,9 +86,11 @@ impl Tracked {
             let ruled = || book.is_some_and(|book| book.has_rule(name, namespace.as_deref()));
             let is_over = is_known && operation.detections.is_empty() && !ruled();
             let rule_set = &*operation.speaker.rule_set.name;
-            is_over.then(|| match bookless.unserved.contains(rule_set) {
-                true => End::TargetRemoved,
-                false => End::RuleRemoved,
+            let is_unserved = bookless.unserved.contains(rule_set);
+            is_over.then_some(if is_unserved {
+                End::TargetRemoved
+            } else {
+                End::RuleRemoved
             })
         };
         self.complete_each(over, step.now.wall, step);
