@@ -323,7 +323,7 @@ impl Tracker {
         } else {
             End::RuleRemoved
         };
-        // Of unclaimed subjects nobody can say yet whether there are rules.
+        // Whether there are rules for unclaimed subjects is not known yet.
         let is_claimed = |it: &Tracked| !it.is_unclaimed();
         self.each(now, is_claimed, |it, step| {
             it.rules_changed(target, &end, step);
