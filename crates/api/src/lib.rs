@@ -24,7 +24,7 @@ pub const VERSION: &str = "v1alpha1";
 
 /// A resource as discovery names it: group (`""` is the core group), version and
 /// the lower-case plural.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Gvr {
     /// API group; empty for the core group.
     pub group: String,

@@ -123,9 +123,21 @@ impl RuleBook {
 
     /// Whether a rule of this book still is about `operation` of subjects in `namespace`.
     pub fn has_rule(&self, operation: &str, namespace: Option<&str>) -> bool {
-        self.rule_sets
-            .iter()
-            .any(|rule_set| rule_set.covers(namespace) && rule_set.has_rule(operation))
+        self.about(operation, namespace).next().is_some()
+    }
+
+    /// The rule sets that are about `operation` of subjects in `namespace`, each with the
+    /// place of its rule.
+    pub fn about(
+        &self,
+        operation: &str,
+        namespace: Option<&str>,
+    ) -> impl Iterator<Item = (&Arc<RuleSet>, usize)> {
+        self.rule_sets.iter().filter_map(move |rule_set| {
+            let mut rules = rule_set.rules.iter();
+            let place = rules.position(|rule| *rule.operation == *operation)?;
+            rule_set.covers(namespace).then_some((rule_set, place))
+        })
     }
 }
 
@@ -144,7 +156,7 @@ pub struct Bookless {
 pub type Labels = LiteMap<Arc<str>, Arc<str>>;
 
 /// One OperationRuleSet, compiled.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RuleSet {
     /// Its name.
     pub name: Arc<str>,
@@ -352,11 +364,6 @@ impl RuleSet {
             (Some(namespaces), Some(namespace)) => namespaces.contains(namespace),
             (Some(_), None) => false,
         }
-    }
-
-    /// Whether one of its rules is about `operation`.
-    pub fn has_rule(&self, operation: &str) -> bool {
-        self.rules.iter().any(|rule| &*rule.operation == operation)
     }
 
     /// Adds the fields that its expressions read.

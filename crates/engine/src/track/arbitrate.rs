@@ -4,7 +4,6 @@
 //! superseded is over, and does not start while its successor is active.
 
 use crate::rules::Supersedes;
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -43,16 +42,8 @@ impl Contender<'_> {
     /// state machine do, the one that is detected stays; of two that are, the first in
     /// the list of rules.
     fn beats(&self, other: &Self) -> bool {
-        if !self.names(other) {
-            return false;
-        }
-        let mutual = other.names(self);
-        match (self.detected, other.detected) {
-            _ if !mutual => true,
-            (true, false) => true,
-            (true, true) => self.order.cmp(&other.order) == Ordering::Less,
-            (false, _) => false,
-        }
+        let stays = self.detected && (!other.detected || self.order < other.order);
+        self.names(other) && (stays || !other.names(self))
     }
 }
 
@@ -62,10 +53,8 @@ impl Contender<'_> {
 /// stay. In a circle, the first in the list of rules stays.
 pub fn losers(contenders: &[Contender<'_>]) -> Vec<Option<usize>> {
     let mut lost = vec![None; contenders.len()];
-    if contenders
-        .iter()
-        .all(|contender| *contender.supersedes == Supersedes::Nothing)
-    {
+    let nothing = |contender: &Contender<'_>| *contender.supersedes == Supersedes::Nothing;
+    if contenders.iter().all(nothing) {
         return lost;
     }
     // Those about the whole subject first: nothing about an element ends them. Elements
@@ -75,50 +64,29 @@ pub fn losers(contenders: &[Contender<'_>]) -> Vec<Option<usize>> {
         let item = contender.what.item.as_deref();
         groups.entry(item).or_default().push(place);
     }
+    let beats = |one: usize, other: usize| contenders[one].beats(&contenders[other]);
     let mut whole = Vec::new();
-    for (item, group) in groups {
-        let mut open = group;
-        for &winner in &whole {
-            give_way(contenders, winner, &mut open, &mut lost);
-        }
-        while !open.is_empty() {
-            let free = open.iter().copied().find(|&place| {
-                !open
-                    .iter()
-                    .any(|&other| contenders[other].beats(&contenders[place]))
-            });
-            let first = || {
-                open.iter()
-                    .copied()
-                    .min_by_key(|&place| contenders[place].order)
-            };
-            let Some(winner) = free.or_else(first) else {
+    for (item, mut open) in groups {
+        let mut earlier = whole.clone().into_iter();
+        loop {
+            let is_free = |place: usize| !open.iter().any(|&other| beats(other, place));
+            let free = || open.iter().copied().find(|&place| is_free(place));
+            let first = || open.iter().copied().min_by_key(|&it| contenders[it].order);
+            let Some(winner) = earlier.next().or_else(free).or_else(first) else {
                 break;
             };
-            open.retain(|&place| place != winner);
-            give_way(contenders, winner, &mut open, &mut lost);
+            open.retain(|&place| {
+                if beats(winner, place) {
+                    lost[place] = Some(winner);
+                }
+                place != winner && lost[place].is_none()
+            });
             if item.is_none() {
                 whole.push(winner);
             }
         }
     }
     lost
-}
-
-/// Takes those of `open` out that give way to `winner`.
-fn give_way(
-    contenders: &[Contender<'_>],
-    winner: usize,
-    open: &mut Vec<usize>,
-    lost: &mut [Option<usize>],
-) {
-    open.retain(|&place| {
-        let stays = !contenders[winner].beats(&contenders[place]);
-        if !stays {
-            lost[place] = Some(winner);
-        }
-        stays
-    });
 }
 
 #[cfg(test)]

@@ -4,11 +4,10 @@
 //!
 //! Nothing here completes because it is not detected: subjects and rules are read later.
 
-use super::arbitrate::What;
 use super::end::End;
-use super::ledger::Identity;
+use super::ledger::OperationId;
 use super::operation::Restored;
-use super::subject::{Tracked, back_at};
+use super::subject::Tracked;
 use super::tracker::{Now, Tracker};
 use crate::rules::Bookless;
 use ifo_api::Key;
@@ -17,7 +16,6 @@ use jiff::Timestamp;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use uuid::Uuid;
 
 /// Custom resources that are restored. The operations of any others are detected anew. This
 /// many operations need about 100 MB of the 256 MiB that the Deployment allows.
@@ -32,7 +30,9 @@ pub struct InitialState {
     cluster_namespace: Arc<str>,
     /// When each existing namespace was created; `None` if they could not be read.
     namespaces: Option<HashMap<String, Timestamp>>,
-    operations: BTreeMap<Uuid, FoundOperation>,
+    /// By what they are and by the second in which they started, from which name and UID
+    /// follow.
+    operations: BTreeMap<(OperationId, i64), FoundOperation>,
     /// Objects of the index that the tracker deletes.
     rejected: Vec<Key>,
     /// How many operations are of custom resources only.
@@ -48,8 +48,8 @@ struct FoundOperation {
 /// Where an operation was found.
 #[derive(Debug, PartialEq)]
 enum FoundIn {
-    /// The index has an object at this key.
-    Index(Key),
+    /// The index has an object at its key.
+    Index,
     /// The index had an object, and deleted it.
     Deleted,
     /// Only a custom resource describes it.
@@ -75,11 +75,10 @@ impl InitialState {
     /// Adds an object of the index. The tracker takes it over without a write, or deletes
     /// it if it cannot be decoded or was retained in a namespace that is gone.
     pub fn add_index_object(&mut self, key: &Key, json: &[u8], now: Now) {
-        let source = FoundIn::Index(key.clone());
         match Restored::from_index(json, now.steady) {
             Some(mut restored) if restored.ended.is_none() || !self.is_outlived(&restored) => {
                 restored.operation.key = key.clone();
-                self.insert(restored, source);
+                self.insert(restored, FoundIn::Index);
             }
             _ => {
                 tracing::warn!(namespace = %key.namespace, name = %key.name,
@@ -119,21 +118,25 @@ impl InitialState {
     }
 
     fn insert(&mut self, restored: Restored, source: FoundIn) {
-        match self.operations.entry(restored.operation.uid()) {
+        let operation = &restored.operation;
+        let id = (restored.identity.clone(), operation.what.clone());
+        match self.operations.entry((id, operation.start.as_second())) {
             Entry::Vacant(place) => {
                 self.custom_resources += usize::from(source == FoundIn::CustomResource);
                 place.insert(FoundOperation { restored, source });
             }
+            Entry::Occupied(_) if source == FoundIn::Index => {
+                self.rejected.push(restored.operation.key);
+            }
             Entry::Occupied(mut place) => {
                 let before = &mut place.get_mut().restored;
-                match source {
-                    FoundIn::CustomResource if before.ended.is_none() => {
-                        if restored.ended.is_some() {
-                            *before = restored;
-                        }
+                let is_end = restored.ended.is_some() && before.ended.is_none();
+                if source == FoundIn::CustomResource && is_end {
+                    let before = std::mem::replace(before, restored);
+                    let key = &place.get().restored.operation.key;
+                    if before.operation.key != *key {
+                        self.rejected.push(before.operation.key);
                     }
-                    FoundIn::Index(key) => self.rejected.push(key),
-                    FoundIn::CustomResource | FoundIn::Deleted => {}
                 }
             }
         }
@@ -164,7 +167,7 @@ impl InitialState {
         let operation = &restored.operation;
         let last = match restored.ended {
             Some(ended) => operation.detected_until(Some(ended)),
-            None => operation.started().max(operation.last_detected()),
+            None => operation.start.max(operation.last_detected),
         };
         self.created(restored).is_none_or(|created| created > last)
     }
@@ -189,27 +192,14 @@ impl Tracker {
         for key in state.rejected {
             self.ledger.delete(key);
         }
-        let mut runs: BTreeMap<(Identity, What), Vec<FoundOperation>> = BTreeMap::new();
-        for found in state.operations.into_values() {
-            let Restored {
-                identity,
-                operation,
-                ..
-            } = &found.restored;
-            let id = (identity.clone(), operation.what.clone());
-            runs.entry(id).or_default().push(found);
-        }
         let mut over = Vec::new();
-        for mut runs in runs.into_values() {
-            runs.sort_by_key(|found| found.restored.operation.started());
-            let mut next = None;
-            for found in runs.into_iter().rev() {
-                let start = found.restored.operation.started();
-                match found.restored.ended.or(next) {
-                    Some(end) => over.push((end, found)),
-                    None => self.resume_in_flight(found),
-                }
-                next = Some(start);
+        let mut runs = state.operations.into_iter().peekable();
+        while let Some(((id, _), found)) = runs.next() {
+            let next = runs.peek().filter(|((other, _), _)| *other == id);
+            let next = next.map(|(_, next)| next.restored.operation.start);
+            match found.restored.ended.or(next) {
+                Some(end) => over.push((end, found)),
+                None => self.resume_in_flight(found),
             }
         }
         // The oldest first, as the ledger keeps them. Objects that the index does not list
@@ -255,13 +245,8 @@ impl Tracker {
             completed,
         } = found.restored;
         let key = &operation.key;
-        if let FoundIn::Index(indexed) = &found.source
-            && indexed != key
-        {
-            self.ledger.delete(indexed.clone());
-        }
         if ended.is_none() {
-            let then = back_at(end, now);
+            let then = now.back_at(end);
             self.ledger
                 .complete(&identity, &operation, &view, &End::Replaced, then);
             return;
@@ -270,7 +255,7 @@ impl Tracker {
         if found.source == FoundIn::Deleted {
             return;
         }
-        let is_indexed = matches!(found.source, FoundIn::Index(_));
+        let is_indexed = found.source == FoundIn::Index;
         let is_retained = may_stay && self.ledger.retain(&operation, end, now);
         if let Some(json) = completed.filter(|_| is_indexed || is_retained) {
             // A watcher that saw the operation in flight sees its end before it goes.
@@ -283,17 +268,7 @@ impl Tracker {
 
     /// All rule sets have been read: operations complete that no rule is about any more.
     pub(super) fn all_booked(&mut self, bookless: &Bookless, now: Now) {
-        let (books, feeds) = (&self.books, &self.feeds);
-        for tracked in self.subjects.values_mut() {
-            let namespace = tracked.view.subject.namespace.clone();
-            let book = books.get(&tracked.target);
-            let ruled = |operation: &str| {
-                book.is_some_and(|book| book.has_rule(operation, namespace.as_deref()))
-            };
-            let gap = super::tracker::gap(feeds, tracked);
-            let ledger = &mut self.ledger;
-            tracked.all_booked(bookless, |what| ruled(&what.operation), gap, ledger, now);
-        }
-        self.subjects.retain(|_, tracked| !tracked.is_over());
+        let unclaimed = |it: &Tracked| it.unclaimed;
+        self.each(now, unclaimed, |it, step| it.all_booked(bookless, step));
     }
 }

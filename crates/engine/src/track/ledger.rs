@@ -3,15 +3,13 @@
 use super::Write;
 use super::arbitrate::What;
 use super::end::End;
-use super::gone::Gone;
+use super::expiring::Expiring;
 use super::operation::{Operation, Start, SubjectView};
-use super::retained::Retained;
-use super::tracker::{Now, Retention, Settings};
+use super::tracker::{Now, Settings};
 use crate::Meter;
 use ifo_api::Key;
 use ifo_api::live::StartTimeSource;
 use jiff::Timestamp;
-use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,43 +18,46 @@ pub(super) type Identity = Arc<str>;
 /// What tells an operation from all others that are in flight.
 pub(super) type OperationId = (Identity, What);
 
-/// Starts of ended operations that are remembered, so that a successor which started
+/// Operations of which the last start is remembered, so that a successor which started
 /// within the same second, or says so, gets another name: this many, or as many as are
 /// retained, …
 const ENDED: usize = 10_000;
 /// … and for this long, or as long as they are retained.
 const ENDED_FOR: Duration = Duration::from_hours(1);
 
+/// How long a deleted namespace is remembered at least: longer than watches are apart from
+/// each other, unless one has a gap. It is remembered for longer while something is in
+/// flight in it.
+pub(super) const GONE_FOR: Duration = Duration::from_hours(1);
+
+/// How many deleted namespaces are remembered, the latest: some 2 MB of names.
+pub(super) const GONE: usize = 10_000;
+
 /// See above.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) settings: Settings,
     meter: Arc<dyn Meter>,
-    /// When debounces end, operations may appear and states may be shown, soonest first.
-    deadlines: BTreeSet<(Instant, OperationId)>,
+    /// When the next debounce of a subject ends, or its next operation or state may appear.
+    pub(super) deadlines: Expiring<Identity, ()>,
     /// Operations that ended.
-    starts: HashMap<OperationId, Starts>,
-    /// Until when each end is remembered, in that order.
-    ended: VecDeque<(Instant, OperationId)>,
-    retained: Retained,
-    pub(super) gone: Gone,
+    ended: Expiring<OperationId, Ended>,
+    /// Completed operations that are still shown, with their start.
+    retained: Expiring<Key, Timestamp>,
+    /// Deleted namespaces, and when another one of the name was created. An operation in a
+    /// namespace may end after the namespace is gone, because another watch reports that. It
+    /// is not retained then.
+    pub(super) gone: Expiring<Arc<str>, Option<Timestamp>>,
     writes: Vec<Write>,
 }
 
-/// When one operation started, as often as it did.
+/// What is remembered of all runs of one operation.
 #[derive(Debug)]
-struct Starts {
-    /// The second of the last time.
-    last: i64,
+struct Ended {
+    /// The second in which the last one started.
+    start: i64,
     /// The second in which the last one was over.
     over: i64,
-    /// How many of its ends are remembered.
-    ends: usize,
-}
-
-/// How long ago that was.
-fn age(then: Timestamp, now: Now) -> Duration {
-    Duration::try_from(now.wall.duration_since(then)).unwrap_or_default()
 }
 
 impl Ledger {
@@ -64,48 +65,26 @@ impl Ledger {
         Self {
             settings,
             meter,
-            deadlines: BTreeSet::new(),
-            starts: HashMap::new(),
-            ended: VecDeque::new(),
-            retained: Retained::default(),
-            gone: Gone::default(),
+            deadlines: Expiring::new(),
+            ended: Expiring::new(),
+            retained: Expiring::new(),
+            gone: Expiring::new(),
             writes: Vec::new(),
-        }
-    }
-
-    /// Wakes the tracker for `id` at `at`.
-    pub(super) fn due(&mut self, at: Instant, id: OperationId) {
-        self.deadlines.insert((at, id));
-    }
-
-    /// Takes [`Ledger::due`] back.
-    pub(super) fn not_due(&mut self, at: Instant, id: OperationId) {
-        self.deadlines.remove(&(at, id));
-    }
-
-    /// The next of what is due now, with the time that it was due at.
-    pub(super) fn next_due(&mut self, now: Instant) -> Option<(Instant, OperationId)> {
-        let is_due = self.deadlines.first().is_some_and(|(at, _)| *at <= now);
-        if is_due {
-            self.deadlines.pop_first()
-        } else {
-            None
         }
     }
 
     /// When there is something to do.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let due = self.deadlines.first().map(|(at, _)| *at);
-        let retained = self.retained.next_deadline();
+        let (due, retained) = (
+            self.deadlines.next_deadline(),
+            self.retained.next_deadline(),
+        );
         due.into_iter().chain(retained).min()
     }
 
     /// Shows an operation that is in flight.
     pub(super) fn show(&mut self, operation: &Operation, view: &SubjectView) {
-        self.writes.push(Write::Put {
-            key: operation.key.clone(),
-            json: operation.active(view),
-        });
+        self.put(operation.key.clone(), operation.active(view));
     }
 
     /// Writes an object.
@@ -126,7 +105,7 @@ impl Ledger {
             name = %operation.key.name, operation = %name, "operation started");
         // None has its name, as long as starts are remembered; but what is in flight must
         // never go with what is over.
-        self.retained.take_back(&operation.key);
+        self.retained.remove(&operation.key);
         self.show(operation, view);
     }
 
@@ -140,36 +119,27 @@ impl Ledger {
         end: &End,
         now: Now,
     ) {
-        self.writes.push(Write::Put {
-            key: operation.key.clone(),
-            json: operation.completed(view, end, now.wall),
-        });
-        let start = operation.started();
-        let homeless = self.gone.had(&operation.key.namespace, start);
-        if let Some(retention) = self.settings.retain.filter(|_| !homeless) {
-            let until = now.steady + retention.age;
-            self.retained.keep(until, start, operation.key.clone());
-        } else {
-            self.writes.push(Write::Delete {
-                key: operation.key.clone(),
-            });
+        let key = &operation.key;
+        self.put(key.clone(), operation.completed(view, end, now.wall));
+        let gone = self.gone.get(&key.namespace);
+        let is_homeless = gone.is_some_and(|again| again.is_none_or(|it| operation.start < it));
+        if is_homeless || !self.retain(operation, now.wall, now) {
+            self.delete(key.clone());
         }
-        let until = now.steady + self.ended_for();
-        self.remember(identity, operation, now.wall, until);
+        self.remember_end(identity, operation, now.wall, now);
         let name = &operation.what.operation;
         self.meter.operation_completed(
             operation.component(),
             name,
             end.state().name(),
             end.reason(),
-            operation.duration(now.wall),
+            now.since(operation.start),
         );
-        tracing::info!(namespace = %operation.key.namespace, name = %operation.key.name,
+        tracing::info!(namespace = %key.namespace, name = %key.name,
             operation = %name, reason = end.reason(), "operation completed");
     }
 
-    /// Remembers the start of an operation that completed at `end`, before a restart or a
-    /// takeover, for the rest of its time.
+    /// Remembers the start of an operation that completed at `end` for the rest of its time.
     pub(super) fn remember_end(
         &mut self,
         identity: &Identity,
@@ -177,52 +147,36 @@ impl Ledger {
         end: Timestamp,
         now: Now,
     ) {
-        if let Some(left) = self.ended_for().checked_sub(age(end, now)) {
-            self.remember(identity, operation, end, now.steady + left);
-        }
-    }
-
-    /// Retains the object of an operation that completed at `end`, before a restart or a
-    /// takeover, for the rest of its time. False if its time is over.
-    pub(super) fn retain(&mut self, operation: &Operation, end: Timestamp, now: Now) -> bool {
-        let left = |retention: Retention| retention.age.checked_sub(age(end, now));
-        let Some(left) = self.settings.retain.and_then(left) else {
-            return false;
-        };
-        let until = now.steady + left;
-        self.retained
-            .keep(until, operation.started(), operation.key.clone());
-        true
-    }
-
-    /// How long starts are remembered.
-    fn ended_for(&self) -> Duration {
         let retained = self.settings.retain.map(|retention| retention.age);
-        retained.unwrap_or_default().max(ENDED_FOR)
+        let age = retained.unwrap_or_default().max(ENDED_FOR);
+        let Some(left) = age.checked_sub(now.since(end)) else {
+            return;
+        };
+        let id = (identity.clone(), operation.what.clone());
+        let mut until = now.steady + left;
+        let mut ended = Ended {
+            start: operation.start.as_second(),
+            over: operation.detected_until(Some(end)).as_second(),
+        };
+        if let Some((later, before)) = self.ended.remove(&id) {
+            until = until.max(later);
+            ended.start = ended.start.max(before.start);
+            ended.over = ended.over.max(before.over);
+        }
+        self.ended.keep(id, ended, until);
     }
 
-    /// Remembers until then when an operation started that has ended, and when it did.
-    fn remember(
-        &mut self,
-        identity: &Identity,
-        operation: &Operation,
-        end: Timestamp,
-        until: Instant,
-    ) {
-        let id = (identity.clone(), operation.what.clone());
-        let second = operation.start_second();
-        let over = operation.detected_until(Some(end)).as_second();
-        let starts = self.starts.entry(id.clone()).or_insert(Starts {
-            last: second,
-            over,
-            ends: 0,
-        });
-        starts.last = starts.last.max(second);
-        starts.over = starts.over.max(over);
-        starts.ends += 1;
-        // As with those that are retained, so that these do not stay longer.
-        let place = self.ended.partition_point(|(other, _)| *other <= until);
-        self.ended.insert(place, (until, id));
+    /// Retains the object of an operation that completed at `end` for the rest of its time.
+    /// False if its time is over, or if completed operations are not retained.
+    pub(super) fn retain(&mut self, operation: &Operation, end: Timestamp, now: Now) -> bool {
+        let age = self.settings.retain.map(|retention| retention.age);
+        let left = age.and_then(|age| age.checked_sub(now.since(end)));
+        if let Some(left) = left {
+            let until = now.steady + left;
+            self.retained
+                .keep(operation.key.clone(), operation.start, until);
+        }
+        left.is_some()
     }
 
     /// `start`, or a second after the predecessor's start if it is not after that: the
@@ -230,12 +184,12 @@ impl Ledger {
     /// before the predecessor was over, whose end may have been told late, unless the rule
     /// says when.
     pub(super) fn after_predecessor(&self, id: &OperationId, start: Start) -> Start {
-        let Some(&Starts { last, over, .. }) = self.starts.get(id) else {
+        let Some(ended) = self.ended.get(id) else {
             return start;
         };
         let earliest = match start.source {
-            StartTimeSource::Expression => last + 1,
-            _ => over.max(last + 1),
+            StartTimeSource::Expression => ended.start + 1,
+            _ => ended.over.max(ended.start + 1),
         };
         if start.at.as_second() >= earliest {
             return start;
@@ -247,22 +201,10 @@ impl Ledger {
     /// Drops what was kept long enough.
     pub(super) fn expire(&mut self, now: Instant) {
         let most = self.settings.retain.map_or(0, |retention| retention.most);
-        while let Some(key) = self.retained.next_over(most, now) {
-            self.writes.push(Write::Delete { key });
+        while let Some((key, _)) = self.retained.pop(most, now) {
+            self.delete(key);
         }
-        while self.ended.len() > most.max(ENDED)
-            || matches!(self.ended.front(), Some((until, _)) if *until <= now)
-        {
-            let Some((_, id)) = self.ended.pop_front() else {
-                break;
-            };
-            if let Some(starts) = self.starts.get_mut(&id) {
-                starts.ends -= 1;
-                if starts.ends == 0 {
-                    self.starts.remove(&id);
-                }
-            }
-        }
+        while self.ended.pop(most.max(ENDED), now).is_some() {}
     }
 
     /// Drops what is retained in a namespace that is gone, and retains nothing more of
@@ -276,17 +218,28 @@ impl Ledger {
         if self.settings.retain.is_none() {
             return;
         }
-        for key in self.retained.leave(&name, again) {
-            self.writes.push(Write::Delete { key });
+        let was_there = |start| again.is_none_or(|again| start < again);
+        let retained = self.retained.iter();
+        let goes = retained.filter(|(key, start)| key.namespace == name && was_there(**start));
+        let goes: Vec<Key> = goes.map(|(key, _)| key.clone()).collect();
+        for key in goes {
+            self.retained.remove(&key);
+            self.delete(key);
         }
-        self.gone.tell(name, again, now);
+        self.gone.keep(name, again, now + GONE_FOR);
+    }
+
+    /// There is a namespace of this name, made at `created`.
+    pub(super) fn namespace_made(&mut self, name: &Arc<str>, created: Timestamp) {
+        if let Some((until, _)) = self.gone.remove(name) {
+            self.gone.keep(name.clone(), Some(created), until);
+        }
     }
 
     /// As if everything had ended longer ago than starts are remembered.
     #[cfg(test)]
     pub(super) fn forget_starts(&mut self) {
-        self.starts.clear();
-        self.ended.clear();
+        self.ended = Expiring::new();
     }
 
     /// What has changed since the last call.

@@ -5,11 +5,10 @@
 
 mod arbitrate;
 mod end;
-mod gone;
+mod expiring;
 mod initial_state;
 mod ledger;
 mod operation;
-mod retained;
 mod subject;
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,8 @@ pub use restored::{Restored, UNCLAIMED};
 pub use state::{Observed, Yielded};
 
 use super::arbitrate::What;
+use super::end::End;
+use super::tracker::Now;
 use crate::evaluate::{Says, Subject};
 use crate::rules::{Rule, RuleSet};
 use ifo_api::Key;
@@ -16,6 +18,7 @@ use ifo_api::{Gvr, labels};
 use jiff::Timestamp;
 use litemap::LiteMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 /// Longest name of an object (RFC 1123 subdomain, validation.DNS1123SubdomainMaxLength).
@@ -76,24 +79,31 @@ pub struct Operation {
     pub what: What,
     /// Where its object is.
     pub key: Key,
-    uid: Uuid,
-    start: Timestamp,
+    /// Identifies it among all operations that ever were.
+    pub uid: Uuid,
+    /// When it started. The second is a part of its name and UID.
+    pub start: Timestamp,
     start_source: StartTimeSource,
     /// Rule sets that detect it now, by name. Empty while it settles.
     pub detections: Detections,
-    /// The rule set that speaks for it.
-    speaker: Arc<Detection>,
+    /// When its debounce ends, while no rule set detects it.
+    pub settling: Option<Instant>,
+    /// It is not detected because the subject left the selection.
+    pub left: bool,
+    /// The rule set that speaks for it, and its rule there.
+    pub speaker: Arc<Detection>,
     /// The state that it shows while it is detected.
     state: State,
     /// The state that its rule yields. It is shown once it has lasted for the rule's
     /// `stateAfter`. While the operation settles, it is the state that was shown last: the
     /// rule's state has to last anew when the operation is detected again.
-    yielded: Yielded,
+    pub yielded: Yielded,
     /// The run that it is, once a rule has told.
     instance: Option<Arc<str>>,
     /// Names for `detectedBy`: who detects it, or last did.
     detected_by: Vec<Arc<str>>,
-    last_detected: Timestamp,
+    /// When it was last detected.
+    pub last_detected: Timestamp,
     /// Since when it is (not) detected, and whether that is known.
     detected: Detected,
     detected_since: Timestamp,
@@ -148,6 +158,8 @@ impl Operation {
             start: start.at,
             start_source: start.source,
             detections,
+            settling: None,
+            left: false,
             instance: speaker.says.instance.clone(),
             speaker,
             state: State::Progressing,
@@ -187,36 +199,9 @@ impl Operation {
         (key, Uuid::new_v5(&UID_NAMESPACE, id.as_bytes()))
     }
 
-    /// When it started.
-    pub fn started(&self) -> Timestamp {
-        self.start
-    }
-
-    /// Start in whole seconds, which is part of the identity.
-    pub fn start_second(&self) -> i64 {
-        self.start.as_second()
-    }
-
     /// The component that the operation is counted under.
     pub fn component(&self) -> &str {
         &self.speaker.rule_set.component
-    }
-
-    /// How long it has been going on.
-    pub fn duration(&self, now: Timestamp) -> std::time::Duration {
-        now.max(self.start)
-            .duration_since(self.start)
-            .unsigned_abs()
-    }
-
-    /// The rule set that speaks for it, and the place of its rule there.
-    pub fn order(&self) -> (&str, usize) {
-        (&self.speaker.rule_set.name, self.speaker.says.order)
-    }
-
-    /// The rule that speaks for it.
-    pub fn rule(&self) -> Option<&Rule> {
-        self.speaker.rule()
     }
 
     /// Whether it is the rule of `rule_set` that speaks for it.
@@ -226,10 +211,26 @@ impl Operation {
 
     /// Whether what is detected now is another run of the operation.
     pub fn is_another_run(&self) -> bool {
-        let now = self
-            .next_speaker()
-            .and_then(|next| next.says.instance.as_ref());
-        now.is_some_and(|now| self.instance.as_ref().is_some_and(|own| own != now))
+        let next = self.next_speaker().says.instance.as_ref();
+        let mut runs = next.zip(self.instance.as_ref()).into_iter();
+        !self.detections.is_empty() && runs.any(|(next, own)| next != own)
+    }
+
+    /// Starts its debounce, for the rest of its time: no rule has detected it since then.
+    /// `debounce` is that of the server.
+    pub fn settle(&mut self, since: Timestamp, debounce: Duration, now: Now) {
+        let own = self.speaker.rule().and_then(|rule| rule.debounce);
+        let debounce = own.unwrap_or(debounce);
+        self.settling = Some(now.steady + debounce.saturating_sub(now.since(since)));
+    }
+
+    /// Why it ends when its debounce is over.
+    pub fn end(&self) -> End {
+        if self.left {
+            End::SelectorLeft
+        } else {
+            End::NotDetected
+        }
     }
 
     /// Takes over what `detections` holds now. True if anything visible changed.
@@ -265,33 +266,25 @@ impl Operation {
             return;
         }
         self.detected_by = self.detections.keys().cloned().collect();
-        if let Some(next) = self.next_speaker() {
-            self.speaker = next.clone();
-        }
+        self.speaker = self.next_speaker().clone();
         if self.instance.is_none() {
             self.instance.clone_from(&self.speaker.says.instance);
         }
     }
 
-    fn next_speaker(&self) -> Option<&Arc<Detection>> {
+    /// The rule set that speaks for it from now on.
+    pub fn next_speaker(&self) -> &Arc<Detection> {
         let same = self.detections.get(&self.speaker.rule_set.name);
-        same.or_else(|| self.detections.values().next())
+        let next = same.or_else(|| self.detections.values().next());
+        next.unwrap_or(&self.speaker)
     }
 }
 
 /// `<subject>-<operation>-<hash>`, a valid DNS subdomain whatever the parts hold.
 fn object_name(subject: &str, operation: &str, hash: &str) -> String {
-    let clean = |text: &str| -> String {
-        text.chars()
-            .map(|c| c.to_ascii_lowercase())
-            .map(|c| {
-                if c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.' {
-                    c
-                } else {
-                    '-'
-                }
-            })
-            .collect()
+    let clean = |text: &str| {
+        let is_other = |c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.');
+        text.to_ascii_lowercase().replace(is_other, "-")
     };
     // An operation is a label value, at most 63 bytes, and may hold dots: as part of
     // a name they would need a letter or digit on both sides.
@@ -299,9 +292,8 @@ fn object_name(subject: &str, operation: &str, hash: &str) -> String {
     let rest = operation.len() + hash.len() + 2;
     let mut subject: String = clean(subject).chars().take(MAX_NAME - rest).collect();
     // Both sides of a dot, and both ends, must be letters or digits.
-    let valid = |text: &str| labels::is_subdomain(text);
     subject = subject.trim_matches(|c| c == '-' || c == '.').to_owned();
-    if !valid(&subject) {
+    if !labels::is_subdomain(&subject) {
         subject = subject.replace('.', "-");
     }
     if subject.is_empty() {

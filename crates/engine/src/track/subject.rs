@@ -7,17 +7,16 @@ use super::arbitrate::{self, Contender, What};
 use super::end::End;
 use super::ledger::{Identity, Ledger};
 use super::operation::{Detection, Detections, Observed, Operation, Start, SubjectView, Yielded};
-use super::tracker::Now;
+use super::tracker::{Books, Now};
 use crate::evaluate::{Evaluation, Outcome, Subject};
-use crate::rules::{Rule, RuleBook, Supersedes};
+use crate::rules::{RuleBook, Supersedes};
 use answers::Answers;
 use ifo_api::Gvr;
 use ifo_api::live::StartTimeSource;
 use jiff::{SignedDuration, Timestamp};
 use litemap::LiteMap;
-pub(super) use restored::back_at;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// How old the change may be that an event tells of, for what it is first detected by to
 /// have started with it. Events take less. One that comes later was held up, as in a gap,
@@ -31,45 +30,13 @@ pub(super) struct Tracked {
     pub(super) view: SubjectView,
     pub(super) target: Arc<Gvr>,
     // Most subjects have one operation; a vector grows by four, so boxed.
-    operations: LiteMap<What, Box<InFlight>>,
+    operations: LiteMap<What, Box<Operation>>,
     waiting: LiteMap<What, Waiting>,
-    memory: Memory,
-}
-
-/// What of a subject is from before a restart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Memory {
-    /// It has not been seen since: what is not known to be detected may be all the same.
+    /// It has not been seen since a restart: what is not known to be detected may be all
+    /// the same.
     unseen: bool,
-    /// Rule sets are known by name only.
-    unclaimed: bool,
-}
-
-#[derive(Debug)]
-struct InFlight {
-    operation: Operation,
-    settling: Option<Settling>,
-    /// It is not detected because the subject left the selection.
-    left: bool,
-}
-
-impl InFlight {
-    /// When the ledger wakes the tracker for it.
-    fn deadlines(&self) -> impl Iterator<Item = Instant> {
-        let settled = match self.settling {
-            Some(Settling::Until(at)) => Some(at),
-            Some(Settling::AwaitingFeed) | None => None,
-        };
-        settled.into_iter().chain(self.operation.state_due())
-    }
-}
-
-/// An operation that is not detected any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Settling {
-    Until(Instant),
-    /// The debounce ran out while the feed had a gap.
-    AwaitingFeed,
+    /// Rule sets are known by name only, and their book may still arrive.
+    pub(super) unclaimed: bool,
 }
 
 /// An operation that is detected but not shown: it has not been detected for long
@@ -80,10 +47,35 @@ struct Waiting {
     /// The state that its rule yields, which lasts from before it appears.
     yielded: Yielded,
     start: Start,
-    /// When it may appear.
-    ready: Instant,
-    /// It has to be detected for some time first.
-    delayed: bool,
+    /// When it has been detected for long enough, if its rule asks for that.
+    ready: Option<Instant>,
+}
+
+/// What a subject goes through at one moment: an evaluation, a deadline, new rules, or a
+/// change of its feeds.
+pub(super) struct Step<'a> {
+    pub(super) ledger: &'a mut Ledger,
+    pub(super) books: &'a Books,
+    pub(super) now: Now,
+    /// Whether a feed that tells of the subject has a gap.
+    pub(super) gap: bool,
+    observed: Observed,
+    /// When an operation stops being detected or is superseded in this step, and when a
+    /// superseded one starts anew.
+    again: Start,
+}
+
+impl<'a> Step<'a> {
+    pub(super) fn new(ledger: &'a mut Ledger, books: &'a Books, now: Now, gap: bool) -> Self {
+        Self {
+            ledger,
+            books,
+            now,
+            gap,
+            observed: Observed::now(now.steady),
+            again: Start::detected(now.wall),
+        }
+    }
 }
 
 impl Tracked {
@@ -94,7 +86,8 @@ impl Tracked {
             target,
             operations: LiteMap::with_capacity(1),
             waiting: LiteMap::new(),
-            memory: Memory::default(),
+            unseen: false,
+            unclaimed: false,
         }
     }
 
@@ -103,23 +96,36 @@ impl Tracked {
         self.operations.is_empty() && self.waiting.is_empty()
     }
 
+    /// When time alone changes something after this step.
+    pub(super) fn deadline(&self, step: &Step<'_>) -> Option<Instant> {
+        let settles = !step.gap && !self.unseen;
+        let operations = self.operations.values();
+        let settled = operations.filter_map(|it| it.settling.filter(|_| settles));
+        let states = self.operations.values().filter_map(|it| it.state_due());
+        let ready = self.waiting.values().filter_map(|waiting| waiting.ready);
+        // What is still not shown when it is due waits for something else.
+        let later = states.chain(ready).filter(|at| *at > step.now.steady);
+        settled.chain(later).min()
+    }
+
     /// Compares what is detected with what is in flight. `initial`: it was so before its
     /// feed was there.
     pub(super) fn evaluated(
         &mut self,
         book: &RuleBook,
         evaluation: Evaluation,
-        (initial, gap): (bool, bool),
-        ledger: &mut Ledger,
-        now: Now,
+        initial: bool,
+        step: &mut Step<'_>,
     ) {
-        let first_seen = std::mem::take(&mut self.memory.unseen);
+        let first_seen = std::mem::take(&mut self.unseen);
         let changed = evaluation.subject.managed;
-        let start = first_start(&evaluation.subject, initial, now.wall);
-        let observed = match changed.filter(|_| initial) {
-            Some(changed) => restored::observed_since(changed, now),
-            None => Observed::now(now.steady),
-        };
+        let start = first_start(&evaluation.subject, initial, step.now.wall);
+        if !initial {
+            // What starts anew or ends does so with the change, too, for all who saw it.
+            step.again = start;
+        } else if let Some(changed) = changed {
+            step.observed = restored::observed_since(changed, step.now);
+        }
         // managedFields are only read for the start.
         self.view.subject = Subject {
             managed: None,
@@ -129,39 +135,27 @@ impl Tracked {
         for (what, waiting) in &mut self.waiting {
             answers.apply(book, what, &mut waiting.detections);
             if let Some(first) = waiting.detections.values().next() {
-                waiting.yielded.update(first, observed);
+                waiting.yielded.update(first, step.observed);
             }
         }
-        for (what, in_flight) in &mut self.operations {
-            answers.apply(book, what, &mut in_flight.operation.detections);
+        for (what, operation) in &mut self.operations {
+            answers.apply(book, what, &mut operation.detections);
         }
-        self.drop_undetected(ledger);
-        // What starts anew or ends does so with the change, too, for all who saw it.
-        let again = if initial {
-            Start::detected(now.wall)
-        } else {
-            start
-        };
-        let seen = Now {
-            wall: again.at,
-            ..now
-        };
+        self.drop_undetected();
         // One run is over when the next one starts, whenever that is seen.
-        let replaced = Now {
-            wall: start.at,
-            ..now
-        };
-        self.end_other_runs((start, observed), ledger, replaced);
-        self.end_with_outcome(&evaluation.outcomes, ledger, seen);
-        for (_, in_flight) in &mut self.operations {
-            in_flight.left = in_flight.operation.detections.is_empty()
-                && evaluation
-                    .unselected
-                    .iter()
-                    .any(|rule_set| in_flight.operation.is_spoken_for_by(&rule_set.name));
+        let another = |it: &mut Operation| it.is_another_run().then_some(End::Replaced);
+        for ended in self.complete_each(another, start.at, step) {
+            self.wait(ended.what, ended.detections, start, step);
         }
-        if let Some(changed) = changed.filter(|_| first_seen && initial && !gap) {
-            self.settle_since(changed, ledger, now);
+        self.end_with_outcome(&evaluation.outcomes, step);
+        for (_, operation) in &mut self.operations {
+            let mut unselected = evaluation.unselected.iter();
+            operation.left = operation.detections.is_empty()
+                && unselected.any(|rule_set| operation.is_spoken_for_by(&rule_set.name));
+        }
+        self.complete_settled(step);
+        if let Some(changed) = changed.filter(|_| first_seen && initial && !step.gap) {
+            self.settle_since(changed, step);
         }
         for (what, found) in answers.found {
             // Collected it would have room for four.
@@ -172,269 +166,179 @@ impl Tracked {
                 let detection = detection.filter(|detection| !detection.says.continues)?;
                 Some((name, detection))
             }));
-            self.wait(what, detections, (start, observed), ledger);
+            self.wait(what, detections, start, step);
         }
-        self.refresh_since((again, observed), gap, ledger, now);
+        self.update(step);
     }
 
-    /// Settles what is not detected any more, takes back what is again, writes what
-    /// changed visibly, and starts what may start.
-    pub(super) fn refresh(&mut self, gap: bool, ledger: &mut Ledger, now: Now) {
-        let nothing_new = (Start::detected(now.wall), Observed::now(now.steady));
-        self.refresh_since(nothing_new, gap, ledger, now);
+    /// Ends what has settled, and brings the rest up to date.
+    pub(super) fn refresh(&mut self, step: &mut Step<'_>) {
+        self.complete_settled(step);
+        self.update(step);
     }
 
-    /// The same. `again`: what starts anew does so then, and what is not detected any more
-    /// or superseded is not since then.
-    fn refresh_since(
-        &mut self,
-        (again, observed): (Start, Observed),
-        gap: bool,
-        ledger: &mut Ledger,
-        now: Now,
-    ) {
-        if self.memory.unseen {
-            self.show_gap(gap, ledger, now);
+    /// Ends what has settled. A debounce does not end in a gap, nor before the subject is
+    /// seen.
+    fn complete_settled(&mut self, step: &mut Step<'_>) {
+        let now = step.now;
+        let settled = |it: &mut Operation| {
+            let is_over = it.settling.is_some_and(|at| at <= now.steady);
+            (is_over && it.detections.is_empty()).then(|| it.end())
+        };
+        if !self.unseen && !step.gap {
+            self.complete_each(settled, now.wall, step);
+        }
+    }
+
+    /// Settles what is not detected any more, takes back what is again, starts what may
+    /// start, and writes what changed visibly. Until the subject is seen, only a gap is shown.
+    fn update(&mut self, step: &mut Step<'_>) {
+        if !self.unseen {
+            for (_, operation) in &mut self.operations {
+                if !operation.detections.is_empty() {
+                    operation.settling = None;
+                } else if operation.settling.is_none() {
+                    operation.settle(step.now.wall, step.ledger.settings.debounce, step.now);
+                }
+            }
+            // Before anything is shown: what gives way is not seen to settle first.
+            self.arbitrate(step);
+        } else if !step.gap {
             return;
         }
-        let mut over = Vec::new();
-        for (what, in_flight) in &mut self.operations {
-            let id = || (self.identity.clone(), what.clone());
-            match (
-                in_flight.operation.detections.is_empty(),
-                in_flight.settling,
-            ) {
-                (true, None) => {
-                    let rule = in_flight.operation.rule();
-                    let debounce = rule.and_then(|rule| rule.debounce);
-                    let until = now.steady + debounce.unwrap_or(ledger.settings.debounce);
-                    ledger.due(until, id());
-                    in_flight.settling = Some(Settling::Until(until));
-                }
-                (true, Some(Settling::AwaitingFeed)) if !gap => {
-                    over.push(what.clone());
-                }
-                (false, Some(settling)) => {
-                    if let Settling::Until(at) = settling {
-                        ledger.not_due(at, id());
-                    }
-                    in_flight.settling = None;
-                }
-                (true, Some(_)) | (false, None) => {}
-            }
-        }
-        for what in over {
-            self.complete(&what, None, ledger, now);
-        }
-        // Before anything is shown: what gives way is not seen to settle first.
-        self.arbitrate(again, gap, ledger, now);
-        for (what, in_flight) in &mut self.operations {
-            let operation = &mut in_flight.operation;
-            let was_due = operation.state_due();
-            if operation.redetected(again.at, gap, observed) {
-                ledger.show(operation, &self.view);
-            }
-            let is_due = operation.state_due();
-            if was_due != is_due {
-                let id = (self.identity.clone(), what.clone());
-                if let Some(at) = was_due {
-                    ledger.not_due(at, id.clone());
-                }
-                if let Some(at) = is_due {
-                    ledger.due(at, id);
-                }
+        for (_, operation) in &mut self.operations {
+            if operation.redetected(step.again.at, step.gap, step.observed) {
+                step.ledger.show(operation, &self.view);
             }
         }
     }
 
-    /// Something of `what` was due at `at`.
-    pub(super) fn due(
-        &mut self,
-        what: &What,
-        at: Instant,
-        gap: bool,
-        ledger: &mut Ledger,
-        now: Now,
-    ) {
-        if let Some(in_flight) = self.operations.get_mut(what)
-            && in_flight.settling == Some(Settling::Until(at))
-        {
-            if gap || self.memory.unseen {
-                in_flight.settling = Some(Settling::AwaitingFeed);
-                return;
-            }
-            self.complete(what, None, ledger, now);
-        }
-        self.refresh(gap, ledger, now);
-    }
-
-    /// Keeps only detections that `keeps` wants, and ends what no rule is about any more.
-    pub(super) fn rules_changed(
-        &mut self,
-        keeps: impl Fn(&What, &Detection) -> bool,
-        ruled: impl Fn(&What) -> bool,
-        end: &End,
-        ledger: &mut Ledger,
-        now: Now,
-    ) {
-        let mut over = Vec::new();
-        for (what, in_flight) in &mut self.operations {
-            let detections = &mut in_flight.operation.detections;
-            detections.retain(|_, detection| keeps(what, detection));
-            if detections.is_empty() && !ruled(what) {
-                over.push(what.clone());
-            }
-        }
+    /// The rules of `target` changed. Keeps only detections by rules that are still there,
+    /// and ends what no rule is about any more. Then who detects an operation may have
+    /// changed, and with it who speaks.
+    pub(super) fn rules_changed(&mut self, target: &Arc<Gvr>, end: &End, step: &mut Step<'_>) {
+        let namespace = self.view.subject.namespace.clone();
+        let book = step.books.get(target);
+        let keeps = |what: &What, detection: &Detection| {
+            let name = &detection.rule_set.name;
+            detection.target != *target
+                || book.is_some_and(|book| {
+                    let mut about = book.about(&what.operation, namespace.as_deref());
+                    about.any(|(rule_set, _)| rule_set.name == *name)
+                })
+        };
         for (what, waiting) in &mut self.waiting {
-            waiting
-                .detections
-                .retain(|_, detection| keeps(what, detection));
+            waiting.detections.retain(|_, it| keeps(what, it));
         }
-        self.drop_undetected(ledger);
-        for what in over {
-            self.complete(&what, Some(end.clone()), ledger, now);
+        self.drop_undetected();
+        let own = step.books.get(&self.target);
+        let over = |operation: &mut Operation| {
+            let what = &operation.what;
+            operation.detections.retain(|_, it| keeps(what, it));
+            let ruled = || own.is_some_and(|it| it.has_rule(&what.operation, namespace.as_deref()));
+            (operation.detections.is_empty() && !ruled()).then(|| end.clone())
+        };
+        self.complete_each(over, step.now.wall, step);
+        if self.target == *target {
+            self.refresh(step);
         }
     }
 
     /// Ends everything.
-    pub(super) fn complete_all(&mut self, end: &End, ledger: &mut Ledger, now: Now) {
-        for (what, waiting) in std::mem::take(&mut self.waiting) {
-            ledger.not_due(waiting.ready, (self.identity.clone(), what));
-        }
-        let all: Vec<What> = self.operations.keys().cloned().collect();
-        for what in all {
-            self.complete(&what, Some(end.clone()), ledger, now);
-        }
+    pub(super) fn complete_all(&mut self, end: &End, step: &mut Step<'_>) {
+        self.waiting.clear();
+        self.complete_each(|_| Some(end.clone()), step.now.wall, step);
     }
 
-    /// Ends one operation; with no other reason, because it is not detected any more.
+    /// Ends the operations for which `over` has a reason, at `at`.
+    fn complete_each(
+        &mut self,
+        mut over: impl FnMut(&mut Operation) -> Option<End>,
+        at: Timestamp,
+        step: &mut Step<'_>,
+    ) -> Vec<Operation> {
+        let ends = self.operations.iter_mut();
+        let ends = ends.filter_map(|(what, operation)| Some((what.clone(), over(operation)?)));
+        let ends: Vec<(What, End)> = ends.collect();
+        ends.into_iter()
+            .filter_map(|(what, end)| self.complete(&what, &end, at, step))
+            .collect()
+    }
+
+    /// Ends one operation at `at`.
     fn complete(
         &mut self,
         what: &What,
-        end: Option<End>,
-        ledger: &mut Ledger,
-        now: Now,
+        end: &End,
+        at: Timestamp,
+        step: &mut Step<'_>,
     ) -> Option<Operation> {
-        let in_flight = self.operations.remove(what)?;
-        for at in in_flight.deadlines() {
-            ledger.not_due(at, (self.identity.clone(), what.clone()));
-        }
-        let end = end.unwrap_or(if in_flight.left {
-            End::SelectorLeft
-        } else {
-            End::NotDetected
-        });
-        ledger.complete(&self.identity, &in_flight.operation, &self.view, &end, now);
-        Some(in_flight.operation)
-    }
-
-    /// Another run of an operation ends the one before, and starts anew.
-    fn end_other_runs(&mut self, start: (Start, Observed), ledger: &mut Ledger, now: Now) {
-        let others: Vec<What> = self
-            .operations
-            .iter()
-            .filter(|(_, in_flight)| in_flight.operation.is_another_run())
-            .map(|(what, _)| what.clone())
-            .collect();
-        for what in others {
-            if let Some(ended) = self.complete(&what, Some(End::Replaced), ledger, now) {
-                self.wait(what, ended.detections, start, ledger);
-            }
-        }
+        let operation = *self.operations.remove(what)?;
+        let then = Now {
+            wall: at,
+            ..step.now
+        };
+        step.ledger
+            .complete(&self.identity, &operation, &self.view, end, then);
+        Some(operation)
     }
 
     /// Ends what is not detected any more and of which the object tells how it ended.
-    fn end_with_outcome(&mut self, outcomes: &[Outcome], ledger: &mut Ledger, now: Now) {
-        for outcome in outcomes {
-            let what = What {
-                operation: outcome.operation.clone(),
-                item: outcome.item.clone(),
-            };
-            let speaks = self.operations.get(&what).is_some_and(|in_flight| {
-                in_flight.operation.detections.is_empty()
-                    && in_flight.operation.is_spoken_for_by(&outcome.rule_set.name)
+    fn end_with_outcome(&mut self, outcomes: &[Outcome], step: &mut Step<'_>) {
+        let told = |it: &mut Operation| {
+            let outcome = outcomes.iter().find(|outcome| {
+                (&outcome.operation, &outcome.item) == (&it.what.operation, &it.what.item)
+                    && it.is_spoken_for_by(&outcome.rule_set.name)
             });
-            if speaks {
-                let end = End::Outcome(outcome.state, outcome.message.clone());
-                self.complete(&what, Some(end), ledger, now);
-            }
-        }
+            let outcome = outcome.filter(|_| it.detections.is_empty())?;
+            Some(End::Outcome(outcome.state, outcome.message.clone()))
+        };
+        self.complete_each(told, step.again.at, step);
     }
 
     /// Takes up an operation that is detected and not in flight.
-    fn wait(
-        &mut self,
-        what: What,
-        detections: Detections,
-        (start, observed): (Start, Observed),
-        ledger: &mut Ledger,
-    ) {
+    fn wait(&mut self, what: What, detections: Detections, start: Start, step: &Step<'_>) {
         let Some(first) = detections.values().next() else {
             return;
         };
-        let rule = first.rule();
-        let after = rule.map_or(Duration::ZERO, |rule| rule.appear_after);
-        // An object that is listed has shown the operation since its last change.
-        let since = if rule.is_some_and(Rule::detection_reads_now) {
-            observed.now
-        } else {
-            observed.unchanged
+        let delayed = first.rule().filter(|rule| !rule.appear_after.is_zero());
+        let waiting = Waiting {
+            yielded: Yielded::first(first, step.observed),
+            // An object that is listed has shown the operation since its last change.
+            ready: delayed.map(|rule| {
+                let reads_now = rule.detection_reads_now();
+                step.observed.since(reads_now) + rule.appear_after
+            }),
+            detections,
+            start,
         };
-        let ready = since + after;
-        if !after.is_zero() {
-            ledger.due(ready, (self.identity.clone(), what.clone()));
-        }
-        self.waiting.insert(
-            what,
-            Waiting {
-                yielded: Yielded::first(first, observed),
-                detections,
-                start,
-                ready,
-                delayed: !after.is_zero(),
-            },
-        );
+        self.waiting.insert(what, waiting);
     }
 
     /// Forgets what waits and is not detected any more.
-    fn drop_undetected(&mut self, ledger: &mut Ledger) {
-        let identity = &self.identity;
-        self.waiting.retain(|what, waiting| {
-            let stays = !waiting.detections.is_empty();
-            if !stays {
-                ledger.not_due(waiting.ready, (identity.clone(), what.clone()));
-            }
-            stays
-        });
+    fn drop_undetected(&mut self) {
+        self.waiting
+            .retain(|_, waiting| !waiting.detections.is_empty());
     }
 
-    /// Ends what another operation supersedes, and starts what may start. What is
-    /// superseded and still detected waits, to start `again`.
-    fn arbitrate(&mut self, again: Start, gap: bool, ledger: &mut Ledger, now: Now) {
-        // What waits for its time must have been detected all the while, which in a gap
-        // is not known.
-        let is_ready = |waiting: &Waiting| waiting.ready <= now.steady && !(gap && waiting.delayed);
+    /// Ends what another operation supersedes, and starts what may start.
+    fn arbitrate(&mut self, step: &mut Step<'_>) {
         if self.operations.len() < 2 && self.waiting.is_empty() {
             return;
         }
-        let active = self.operations.iter().map(|(what, in_flight)| {
-            let operation = &in_flight.operation;
-            contender(
-                what,
-                !operation.detections.is_empty(),
-                operation.order(),
-                operation.rule(),
-            )
+        let (now, gap) = (step.now.steady, step.gap);
+        let active = self.operations.iter().map(|(what, operation)| {
+            let detected = !operation.detections.is_empty();
+            contender(what, detected, operation.next_speaker())
         });
-        let ready = self
-            .waiting
-            .iter()
-            .filter(|(_, waiting)| is_ready(waiting))
-            .filter_map(|(what, waiting)| {
-                let first = waiting.detections.values().next()?;
-                let order = (&*first.rule_set.name, first.says.order);
-                Some(contender(what, true, order, first.rule()))
-            });
+        // What waits for its time must have been detected all the while, which in a gap
+        // is not known.
+        let ready = self.waiting.iter();
+        let ready = ready.filter(|(_, it)| it.ready.is_none_or(|at| at <= now && !gap));
+        let ready = ready.filter_map(|(what, waiting)| {
+            let first = waiting.detections.values().next()?;
+            Some(contender(what, true, first))
+        });
         let contenders: Vec<Contender<'_>> = active.chain(ready).collect();
         let lost = arbitrate::losers(&contenders);
         let verdict: Vec<(What, Option<Arc<str>>)> = contenders
@@ -447,93 +351,66 @@ impl Tracked {
             .collect();
         for (what, by) in verdict {
             match by {
-                Some(by) => self.supersede(what, by, again, ledger, now),
-                None => self.start(what, gap, ledger, now),
+                Some(by) => self.supersede(what, by, step),
+                None => self.start(what, step),
             }
         }
     }
 
     /// Ends an operation for another; if it is detected still, it waits.
-    fn supersede(&mut self, what: What, by: Arc<str>, again: Start, ledger: &mut Ledger, now: Now) {
-        let end = Some(End::Superseded(by));
-        let seen = Now {
-            wall: again.at,
-            ..now
-        };
-        let Some(ended) = self.complete(&what, end, ledger, seen) else {
-            return;
-        };
-        if !ended.detections.is_empty() {
+    fn supersede(&mut self, what: What, by: Arc<str>, step: &mut Step<'_>) {
+        let ended = self.complete(&what, &End::Superseded(by), step.again.at, step);
+        if let Some(ended) = ended.filter(|ended| !ended.detections.is_empty()) {
             let waiting = Waiting {
-                yielded: ended.yielded(),
+                yielded: ended.yielded,
                 detections: ended.detections,
-                start: again,
-                ready: now.steady,
-                delayed: false,
+                start: step.again,
+                ready: None,
             };
             self.waiting.insert(what, waiting);
         }
     }
 
     /// Starts an operation that waits.
-    fn start(&mut self, what: What, gap: bool, ledger: &mut Ledger, now: Now) {
+    fn start(&mut self, what: What, step: &mut Step<'_>) {
         let Some(waiting) = self.waiting.remove(&what) else {
             return;
         };
         if self.waiting.is_empty() {
             self.waiting = LiteMap::new(); // Nothing waits for long, and most never again.
         }
-        let id = (self.identity.clone(), what.clone());
-        ledger.not_due(waiting.ready, id.clone());
-        let said = waiting
-            .detections
-            .values()
-            .next()
-            .and_then(|first| first.says.started)
-            .filter(|said| *said <= now.wall);
-        let start = match said {
-            Some(at) => Start {
-                at,
-                source: StartTimeSource::Expression,
-            },
-            None => waiting.start,
+        let Some(first) = waiting.detections.values().next() else {
+            return;
         };
+        let said = first.says.started.filter(|said| *said <= step.now.wall);
+        let start = said.map_or(waiting.start, |at| Start {
+            at,
+            source: StartTimeSource::Expression,
+        });
+        let id = (self.identity.clone(), what.clone());
         let operation = Operation::start(
             &self.identity,
             &self.view,
-            &ledger.settings.cluster_namespace,
+            &step.ledger.settings.cluster_namespace,
             (waiting.detections, waiting.yielded),
             what.clone(),
-            ledger.after_predecessor(&id, start),
-            now.wall,
+            step.ledger.after_predecessor(&id, start),
+            step.now.wall,
         );
-        let Some(mut operation) = operation else {
-            return;
-        };
-        operation.update_state(now.steady, gap);
-        if let Some(at) = operation.state_due() {
-            ledger.due(at, id);
+        if let Some(mut operation) = operation {
+            operation.update_state(step.now.steady, step.gap);
+            step.ledger.start(&operation, &self.view);
+            self.operations.insert(what, Box::new(operation));
         }
-        ledger.start(&operation, &self.view);
-        let in_flight = InFlight {
-            operation,
-            settling: None,
-            left: false,
-        };
-        self.operations.insert(what, Box::new(in_flight));
     }
 }
 
-fn contender<'a>(
-    what: &'a What,
-    detected: bool,
-    order: (&'a str, usize),
-    rule: Option<&'a Rule>,
-) -> Contender<'a> {
+fn contender<'a>(what: &'a What, detected: bool, speaker: &'a Detection) -> Contender<'a> {
+    let rule = speaker.rule();
     Contender {
         what,
         detected,
-        order,
+        order: (&speaker.rule_set.name, speaker.says.order),
         supersedes: rule.map_or(&Supersedes::Nothing, |rule| &rule.supersedes),
     }
 }

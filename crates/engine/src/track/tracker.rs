@@ -1,11 +1,10 @@
 //! What the tracker knows, and how it moves on. Time comes in with each call, so the
 //! whole life of an operation can be tested without waiting.
 
-use super::arbitrate::What;
 use super::end::End;
-use super::ledger::{Identity, Ledger};
-use super::operation::{Detection, SubjectView};
-use super::subject::Tracked;
+use super::ledger::{GONE, GONE_FOR, Identity, Ledger};
+use super::operation::SubjectView;
+use super::subject::{Step, Tracked};
 use super::{Event, Message, Write};
 use crate::Meter;
 use crate::evaluate::{Evaluation, Subject};
@@ -13,6 +12,7 @@ use crate::rules::RuleBook;
 use ifo_api::{Gvr, Source};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::iter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -24,6 +24,22 @@ pub struct Now {
     pub wall: Timestamp,
     /// For deadlines; does not jump.
     pub steady: Instant,
+}
+
+impl Now {
+    /// The time since `then`. It is zero if `then` is still to come.
+    pub(super) fn since(self, then: Timestamp) -> Duration {
+        Duration::try_from(self.wall.duration_since(then)).unwrap_or_default()
+    }
+
+    /// The moment `then` on both clocks, at the latest now.
+    pub(super) fn back_at(self, then: Timestamp) -> Self {
+        let steady = self.steady.checked_sub(self.since(then));
+        Self {
+            wall: then.min(self.wall),
+            steady: steady.unwrap_or(self.steady),
+        }
+    }
 }
 
 /// What the tracker is told at the start.
@@ -46,11 +62,14 @@ pub struct Retention {
     pub most: usize,
 }
 
+/// The rules of each target.
+pub(super) type Books = HashMap<Arc<Gvr>, Arc<RuleBook>>;
+
 /// All operations in flight, and the feeds that tell of them.
 #[derive(Debug)]
 pub struct Tracker {
-    pub(super) books: HashMap<Arc<Gvr>, Arc<RuleBook>>,
-    pub(super) feeds: HashMap<Source, FeedState>,
+    books: Books,
+    feeds: HashMap<Source, FeedState>,
     // In order, so that the same messages give the same versions. Boxed, because up to half
     // of the places of a map are empty.
     pub(super) subjects: BTreeMap<Identity, Box<Tracked>>,
@@ -58,7 +77,7 @@ pub struct Tracker {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct FeedState {
+struct FeedState {
     /// Identities told of since the last reset, of subjects that are tracked.
     seen: Option<HashSet<Identity>>,
     /// Has synced at least once: what shows up later was not there before.
@@ -88,7 +107,9 @@ impl Tracker {
             Message::NamespaceGone { name, again } => {
                 self.ledger.namespace_gone(name, again, now.steady);
             }
-            Message::NamespaceMade { name, created } => self.ledger.gone.made(&name, created),
+            Message::NamespaceMade { name, created } => {
+                self.ledger.namespace_made(&name, created);
+            }
             Message::Resume(state) => self.resume(*state, now),
             Message::Booked(bookless) => self.all_booked(&bookless, now),
             // Answered by whoever commits.
@@ -98,14 +119,14 @@ impl Tracker {
                 generation,
                 event,
             } => {
-                let current = self.books.get(&source.target).map(|book| book.generation);
-                if current != Some(generation) {
+                let book = self.books.get(&source.target).cloned();
+                let Some(book) = book.filter(|book| book.generation == generation) else {
                     return; // Evaluated under rules that are not in force any more.
-                }
+                };
                 match event {
                     Event::Reset => self.feed(&source).seen = Some(HashSet::new()),
                     Event::Evaluated { evaluation, .. } => {
-                        self.evaluated(&source, *evaluation, now);
+                        self.evaluated(&source, &book, *evaluation, now);
                     }
                     Event::Deleted { subject, .. } => {
                         self.deleted(&subject.identity(&source.target), now);
@@ -124,13 +145,9 @@ impl Tracker {
 
     /// Ends what has settled long enough, and shows what has waited long enough.
     pub fn expire(&mut self, now: Now) {
-        while let Some((at, (identity, what))) = self.ledger.next_due(now.steady) {
-            let Some(tracked) = self.subjects.get_mut(&identity) else {
-                continue;
-            };
-            let gap = gap(&self.feeds, tracked);
-            tracked.due(&what, at, gap, &mut self.ledger, now);
-            self.forget_if_over(&identity);
+        let due = |ledger: &mut Ledger| ledger.deadlines.pop(usize::MAX, now.steady);
+        while let Some((identity, ())) = due(&mut self.ledger) {
+            self.step(&identity, now, Tracked::refresh);
         }
         self.ledger.expire(now.steady);
         self.forget_gone(now.steady);
@@ -138,7 +155,8 @@ impl Tracker {
 
     /// Forgets namespaces that are gone for long, if nothing in flight is in them.
     fn forget_gone(&mut self, now: Instant) {
-        let mut over = self.ledger.gone.over(now);
+        let gone = &mut self.ledger.gone;
+        let mut over: HashMap<_, _> = iter::from_fn(|| gone.pop(GONE, now)).collect();
         if over.is_empty() {
             return;
         }
@@ -146,7 +164,7 @@ impl Tracker {
             let namespace = tracked.view.subject.namespace.as_ref();
             let namespace = namespace.unwrap_or(&self.ledger.settings.cluster_namespace);
             if let Some((name, again)) = over.remove_entry(namespace) {
-                self.ledger.gone.tell(name, again, now);
+                self.ledger.gone.keep(name, again, now + GONE_FOR);
             }
         }
     }
@@ -160,18 +178,49 @@ impl Tracker {
         self.feeds.entry(source.clone()).or_default()
     }
 
-    pub(super) fn forget_if_over(&mut self, identity: &Identity) {
-        if self.subjects.get(identity).is_some_and(|it| it.is_over()) {
+    /// Runs one step of a subject, and forgets the subject if it is over then.
+    fn step(
+        &mut self,
+        identity: &Identity,
+        now: Now,
+        act: impl FnOnce(&mut Tracked, &mut Step<'_>),
+    ) {
+        let Some(tracked) = self.subjects.get_mut(identity) else {
+            return;
+        };
+        let gap = gap(&self.feeds, tracked);
+        let mut step = Step::new(&mut self.ledger, &self.books, now, gap);
+        act(tracked, &mut step);
+        let deadline = tracked.deadline(&step);
+        self.ledger.deadlines.remove(identity);
+        if let Some(at) = deadline {
+            self.ledger.deadlines.keep(identity.clone(), (), at);
+        }
+        if tracked.is_over() {
             self.subjects.remove(identity);
         }
     }
 
+    /// Runs one step of each subject that `of` selects.
+    pub(super) fn each(
+        &mut self,
+        now: Now,
+        of: impl Fn(&Tracked) -> bool,
+        act: impl Fn(&mut Tracked, &mut Step<'_>),
+    ) {
+        for identity in self.identities(of) {
+            self.step(&identity, now, &act);
+        }
+    }
+
+    fn identities(&self, of: impl Fn(&Tracked) -> bool) -> Vec<Identity> {
+        let tracked = self.subjects.values().filter(|tracked| of(tracked));
+        tracked.map(|tracked| tracked.identity.clone()).collect()
+    }
+
     /// One object was evaluated.
-    fn evaluated(&mut self, source: &Source, evaluation: Evaluation, now: Now) {
+    fn evaluated(&mut self, source: &Source, book: &RuleBook, evaluation: Evaluation, now: Now) {
         let identity = evaluation.subject.identity(&source.target);
-        let Some(book) = self.books.get(&source.target).cloned() else {
-            return;
-        };
         let detects = evaluation.detects();
         let known = self.subjects.contains_key(&identity);
         let feed = self.feeds.entry(source.clone()).or_default();
@@ -194,25 +243,22 @@ impl Tracker {
         });
         if tracked.is_unclaimed() {
             // The target's version may be another one than before the restart.
-            tracked.claim(&source.target, &book, &mut self.ledger, now);
+            tracked.claim(&source.target, book, self.ledger.settings.debounce, now);
         }
-        let gap = gap(&self.feeds, tracked);
-        tracked.evaluated(&book, evaluation, (initial, gap), &mut self.ledger, now);
-        self.forget_if_over(&identity);
+        self.step(&identity, now, |tracked, step| {
+            tracked.evaluated(book, evaluation, initial, step);
+        });
         // Without a debounce, what is not detected ends before the next event is taken.
-        if self
-            .ledger
-            .next_deadline()
-            .is_some_and(|deadline| deadline <= now.steady)
-        {
+        let deadline = self.next_deadline();
+        if deadline.is_some_and(|deadline| deadline <= now.steady) {
             self.expire(now);
         }
     }
 
     fn deleted(&mut self, identity: &Identity, now: Now) {
-        if let Some(mut tracked) = self.subjects.remove(identity) {
-            tracked.complete_all(&End::SubjectDeleted, &mut self.ledger, now);
-        }
+        self.step(identity, now, |tracked, step| {
+            tracked.complete_all(&End::SubjectDeleted, step);
+        });
     }
 
     /// The feed is up to date.
@@ -226,11 +272,7 @@ impl Tracker {
         feed.synced = true;
         feed.gap = false;
         if let Some(seen) = feed.seen.take() {
-            let gone: Vec<Identity> = self
-                .told_by(source)
-                .filter(|identity| !seen.contains(*identity))
-                .cloned()
-                .collect();
+            let gone = self.identities(|it| is_told_by(it, source) && !seen.contains(&it.identity));
             if let Some(missing) = missing {
                 let subject = |identity| Some(self.subjects.get(identity)?.view.subject.clone());
                 // A feed that does not listen any more starts anew, and asks again.
@@ -254,30 +296,10 @@ impl Tracker {
         }
     }
 
-    fn told_by<'a>(&'a self, source: &'a Source) -> impl Iterator<Item = &'a Identity> {
-        self.subjects
-            .iter()
-            .filter(move |(_, tracked)| {
-                source.covers(&tracked.target, tracked.view.subject.namespace.as_deref())
-            })
-            .map(|(identity, _)| identity)
-    }
-
     /// Shows `Detected=Unknown`, or what is known again, on all that `source` tells of;
     /// ends and starts what only waited for it.
     fn gap_changed(&mut self, source: &Source, now: Now) {
-        let identities: Vec<Identity> = self.told_by(source).cloned().collect();
-        self.refresh(identities, now);
-    }
-
-    fn refresh(&mut self, identities: Vec<Identity>, now: Now) {
-        for identity in identities {
-            if let Some(tracked) = self.subjects.get_mut(&identity) {
-                let gap = gap(&self.feeds, tracked);
-                tracked.refresh(gap, &mut self.ledger, now);
-            }
-            self.forget_if_over(&identity);
-        }
+        self.each(now, |it| is_told_by(it, source), Tracked::refresh);
     }
 
     /// The rules of a target changed: operations that no rule is about any more end.
@@ -285,6 +307,13 @@ impl Tracker {
         // The feeds start anew, but what was in flight before has its start already,
         // and what they show first was under way before they came.
         self.feeds.retain(|source, _| source.target != *target);
+        if let Some(book) = &book {
+            let debounce = self.ledger.settings.debounce;
+            let subjects = self.subjects.values_mut();
+            for tracked in subjects.filter(|it| it.may_be_claimed(target, book)) {
+                tracked.claim(target, book, debounce, now);
+            }
+        }
         match book {
             Some(book) => self.books.insert(target.clone(), book),
             None => self.books.remove(target),
@@ -294,61 +323,25 @@ impl Tracker {
         } else {
             End::RuleRemoved
         };
-        let books = &self.books;
-        if let Some(book) = books.get(target) {
-            for tracked in self.subjects.values_mut() {
-                if tracked.may_be_claimed(target, book) {
-                    tracked.claim(target, book, &mut self.ledger, now);
-                }
-            }
-        }
-        // Of the others nobody can say yet whether there are rules.
-        let watched = |tracked: &&mut Box<Tracked>| !tracked.is_unclaimed();
-        for tracked in self.subjects.values_mut().filter(watched) {
-            let namespace = tracked.view.subject.namespace.clone();
-            let subject_target = tracked.target.clone();
-            let keeps = |what: &What, detection: &Detection| {
-                detection.target != *target
-                    || books.get(target).is_some_and(|book| {
-                        book.rule_sets.iter().any(|own| {
-                            own.name == detection.rule_set.name
-                                && own.covers(namespace.as_deref())
-                                && own.has_rule(&what.operation)
-                        })
-                    })
-            };
-            let ruled = |what: &What| {
-                books
-                    .get(&subject_target)
-                    .is_some_and(|book| book.has_rule(&what.operation, namespace.as_deref()))
-            };
-            tracked.rules_changed(keeps, ruled, &end, &mut self.ledger, now);
-        }
-        self.subjects.retain(|_, tracked| !tracked.is_over());
-        // Who detects it may have changed, and with it who speaks.
-        let identities = self
-            .subjects
-            .iter()
-            .filter(|(_, tracked)| tracked.target == *target)
-            .map(|(identity, _)| identity.clone())
-            .collect();
-        self.refresh(identities, now);
+        // Whether there are rules for unclaimed subjects is not known yet.
+        let is_claimed = |it: &Tracked| !it.is_unclaimed();
+        self.each(now, is_claimed, |it, step| {
+            it.rules_changed(target, &end, step);
+        });
     }
 }
 
-/// Whether a feed that tells of the subject has a gap.
-pub(super) fn gap(feeds: &HashMap<Source, FeedState>, tracked: &Tracked) -> bool {
-    let namespace = tracked.view.subject.namespace.clone();
-    let everywhere = Source {
-        target: tracked.target.clone(),
-        namespace: None,
+fn is_told_by(tracked: &Tracked, source: &Source) -> bool {
+    source.covers(&tracked.target, tracked.view.subject.namespace.as_deref())
+}
+
+/// Whether a feed that tells of the subject has a gap, or none tells of it.
+fn gap(feeds: &HashMap<Source, FeedState>, tracked: &Tracked) -> bool {
+    let has_gap = |namespace: Option<Arc<str>>| {
+        let target = tracked.target.clone();
+        let feed = feeds.get(&Source { target, namespace });
+        feed.is_some_and(|feed| feed.gap)
     };
-    let here = namespace.map(|namespace| Source {
-        target: tracked.target.clone(),
-        namespace: Some(namespace),
-    });
-    [Some(everywhere), here]
-        .into_iter()
-        .flatten()
-        .any(|source| feeds.get(&source).is_some_and(|feed| feed.gap))
+    let namespace = &tracked.view.subject.namespace;
+    tracked.is_unclaimed() || has_gap(None) || namespace.is_some() && has_gap(namespace.clone())
 }

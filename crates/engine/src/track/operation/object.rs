@@ -8,15 +8,6 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time};
 use std::collections::BTreeMap;
 
-/// What an operation shows of how it goes.
-pub(super) struct Shown<'a> {
-    pub(super) phase: Phase,
-    pub(super) state: State,
-    pub(super) reason: &'a str,
-    pub(super) message: &'a str,
-    pub(super) progress: Option<u8>,
-}
-
 impl Operation {
     /// The object while it is in flight, as JSON.
     pub fn active(&self, view: &SubjectView) -> Vec<u8> {
@@ -30,46 +21,31 @@ impl Operation {
             Some(reason) => reason.to_string(),
             None => operation_reason(&self.what.operation),
         };
-        let shown = Shown {
-            phase: Phase::Active,
-            state,
-            reason: &reason,
-            message: &says.message,
-            progress: says.progress,
-        };
-        self.encode(view, &shown, None)
+        let texts = (&*reason, &*says.message);
+        self.encode(view, state, texts, says.progress, None)
     }
 
     /// The object at its end, as JSON.
     pub fn completed(&self, view: &SubjectView, end: &End, now: Timestamp) -> Vec<u8> {
-        let last = self.speaker.says.progress;
-        let shown = Shown {
-            phase: Phase::Completed,
-            state: end.state(),
-            reason: end.reason(),
-            message: &end.message(),
-            // Nothing is left to do of what succeeded; of the rest, what was last told.
-            progress: match end.state() {
-                State::Succeeded => last.map(|_| 100),
-                _ => last,
-            },
+        let (state, last) = (end.state(), self.speaker.says.progress);
+        // Nothing is left to do of what succeeded; of the rest, what was last told.
+        let progress = match state {
+            State::Succeeded => last.map(|_| 100),
+            _ => last,
         };
-        self.encode(view, &shown, Some(now))
+        let texts = (end.reason(), &*end.message());
+        self.encode(view, state, texts, progress, Some(now))
     }
 
+    /// The object as JSON, with its reason and its message. `completed`: when it ended.
     pub(super) fn encode(
         &self,
         view: &SubjectView,
-        shown: &Shown<'_>,
+        state: State,
+        (reason, message): (&str, &str),
+        progress: Option<u8>,
         completed: Option<Timestamp>,
     ) -> Vec<u8> {
-        let Shown {
-            phase,
-            state,
-            reason,
-            message,
-            progress,
-        } = *shown;
         let subject = &view.subject;
         let object = InFlightOperation {
             api_version: format!("{LIVE_GROUP}/{VERSION}"),
@@ -108,7 +84,7 @@ impl Operation {
                 item: self.what.item.as_deref().map(str::to_owned),
             },
             status: Status {
-                phase,
+                phase: completed.map_or(Phase::Active, |_| Phase::Completed),
                 state,
                 reason: reason.to_owned(),
                 message: message.to_owned(),
@@ -199,17 +175,13 @@ impl Operation {
             }
         };
         set("subject-name", &subject.name);
-        set(
-            "subject-namespace",
-            subject.namespace.as_deref().unwrap_or_default(),
-        );
+        let namespace = subject.namespace.as_deref();
+        set("subject-namespace", namespace.unwrap_or_default());
         set("subject-kind", &view.kind);
         set("subject-uid", subject.uid.as_deref().unwrap_or_default());
         if let Some(owner) = subject.owners.first() {
-            let (group, version) = owner
-                .api_version
-                .split_once('/')
-                .unwrap_or(("", &owner.api_version));
+            let api_version = owner.api_version.split_once('/');
+            let (group, version) = api_version.unwrap_or(("", &owner.api_version));
             set("owner-uid", &owner.uid);
             set("owner-name", &owner.name);
             set("owner-kind", &owner.kind);

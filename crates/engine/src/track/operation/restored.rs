@@ -2,7 +2,7 @@
 //! a server of ours encoded, or a custom resource, which any user may have edited. Leaves:
 //! the operation. Its rule sets are known by name only, until their book arrives.
 
-use super::object::{Shown, operation_reason};
+use super::object::operation_reason;
 use super::{Detected, Detection, Observed, Operation, SubjectView, Yielded};
 use crate::evaluate::{Says, Subject};
 use crate::rules::{self, Labels, RuleBook, RuleSet};
@@ -10,7 +10,6 @@ use crate::track::arbitrate::What;
 use crate::track::tracker::Now;
 use ifo_api::live::{InFlightOperation, Phase, StartTimeSource, State, Status};
 use ifo_api::{Gvr, Key, labels};
-use ifo_cel::Environment;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use litemap::LiteMap;
@@ -37,13 +36,7 @@ const MAX_OWNERS: usize = 16;
 
 /// Stands for the target of subjects and detections that no book has claimed yet. No
 /// resource has an empty name, so no watched target is equal to it.
-pub static UNCLAIMED: LazyLock<Arc<Gvr>> = LazyLock::new(|| {
-    Arc::new(Gvr {
-        group: String::new(),
-        version: String::new(),
-        resource: String::new(),
-    })
-});
+pub static UNCLAIMED: LazyLock<Arc<Gvr>> = LazyLock::new(Arc::default);
 
 /// Why a custom resource is not restored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -92,21 +85,16 @@ impl Restored {
         let status = object.status.clone();
         let mut restored = Self::build(object, now.steady).ok_or(Refused::Identity)?;
         let (view, operation) = (&restored.view, &mut restored.operation);
-        let (what, second) = (&operation.what, operation.start_second());
+        let (what, second) = (&operation.what, operation.start.as_second());
         let (key, uid) =
             Operation::names(&restored.identity, view, cluster_namespace, what, second);
         if operation.key.name != key.name || operation.uid != uid {
             return Err(Refused::Identity);
         }
         operation.key = key;
-        let shown = Shown {
-            phase: status.phase,
-            state: status.state,
-            reason: &status.reason,
-            message: &status.message,
-            progress: status.progress,
-        };
-        let encode = |ended| operation.encode(view, &shown, Some(ended));
+        let texts = (&*status.reason, &*status.message);
+        let encode =
+            |ended| operation.encode(view, status.state, texts, status.progress, Some(ended));
         restored.completed = restored.ended.map(encode);
         Ok(restored)
     }
@@ -136,17 +124,14 @@ impl Restored {
         let detected_by: Vec<Arc<str>> = detected_by.collect();
         let mut detections = LiteMap::new();
         if ended.is_none() && status.state != State::Settling {
-            for name in &detected_by {
-                let detection = if **name == *speaker.rule_set.name {
-                    speaker.clone()
-                } else {
-                    Arc::new(Detection {
-                        rule_set: known_by_name(name, &speaker.rule_set.component),
-                        ..(*speaker).clone()
-                    })
-                };
-                detections.insert(name.clone(), detection);
-            }
+            detections.extend(detected_by.iter().map(|name| {
+                let mut detection = speaker.clone();
+                if *name != speaker.rule_set.name {
+                    let rule_set = known_by_name(name, &speaker.rule_set.component);
+                    Arc::make_mut(&mut detection).rule_set = rule_set;
+                }
+                (name.clone(), detection)
+            }));
         }
         let operation = Operation {
             what: What {
@@ -158,6 +143,8 @@ impl Restored {
             start,
             start_source: status.start_time_source,
             detections,
+            settling: None,
+            left: false,
             instance: speaker.says.instance.clone(),
             // The state that was shown. The first evaluation tells what the rule yields now.
             state: speaker.state(),
@@ -282,72 +269,40 @@ impl Detection {
 }
 
 impl Operation {
-    /// Identifies it among all operations that ever were.
-    pub fn uid(&self) -> Uuid {
-        self.uid
-    }
-
-    /// When it was last detected.
-    pub fn last_detected(&self) -> Timestamp {
-        self.last_detected
-    }
-
     /// Replaces rule sets that are known by name only with those of `book` that have a rule
     /// for the operation.
     pub fn claim(&mut self, book: &RuleBook, target: &Arc<Gvr>, namespace: Option<&str>) {
-        let about: Vec<(&Arc<RuleSet>, usize)> = book
-            .rule_sets
-            .iter()
-            .filter(|rule_set| rule_set.covers(namespace))
-            .filter_map(|rule_set| {
-                let is_own = |rule: &rules::Rule| rule.operation == self.what.operation;
-                Some((rule_set, rule_set.rules.iter().position(is_own)?))
-            })
-            .collect();
-        let claimed = |detection: &Detection, (rule_set, order): (&Arc<RuleSet>, usize)| {
-            Arc::new(Detection {
-                target: target.clone(),
-                rule_set: rule_set.clone(),
-                says: Says {
-                    order,
-                    ..detection.says.clone()
-                },
-            })
-        };
-        let of_name = |name: &str| about.iter().copied().find(|(own, _)| *own.name == *name);
-        for (name, detection) in &mut self.detections {
-            if let Some(found) = of_name(name).filter(|_| detection.is_unclaimed()) {
-                *detection = claimed(detection, found);
+        let operation = self.what.operation.clone();
+        let about = || book.about(&operation, namespace);
+        let of_name = |name: &str| about().find(|(own, _)| *own.name == *name);
+        let claim = |detection: &mut Arc<Detection>, found: Option<(&Arc<RuleSet>, usize)>| {
+            if let Some((rule_set, order)) = found.filter(|_| detection.is_unclaimed()) {
+                let claimed = Arc::make_mut(detection);
+                (claimed.target, claimed.rule_set) = (target.clone(), rule_set.clone());
+                claimed.says.order = order;
             }
+        };
+        for (name, detection) in &mut self.detections {
+            claim(detection, of_name(name));
         }
-        if self.speaker.is_unclaimed()
-            && let Some(found) = of_name(&self.speaker.rule_set.name).or(about.first().copied())
-        {
-            self.speaker = claimed(&self.speaker, found);
-        }
+        let speaks = of_name(&self.speaker.rule_set.name).or_else(|| about().next());
+        claim(&mut self.speaker, speaks);
     }
 
     /// Forgets detections by rule sets that are known by name only, except those whose book
-    /// may still arrive (`undecided`). True if there are such, or if one of them spoke for
-    /// the operation.
+    /// may still arrive (`undecided`). True if there are none of these, and none of them
+    /// spoke for the operation.
     pub fn drop_unclaimed(&mut self, undecided: impl Fn(&str) -> bool) -> bool {
         self.detections
             .retain(|name, detection| !detection.is_unclaimed() || undecided(name));
-        let open = |detection: &Arc<Detection>| {
-            detection.is_unclaimed() && undecided(&detection.rule_set.name)
-        };
-        open(&self.speaker) || self.detections.values().any(open)
+        let mut known = self.detections.values().chain([&self.speaker]);
+        known.all(|it| !it.is_unclaimed() || !undecided(&it.rule_set.name))
     }
 
     /// Records that it has not been detected since then.
     pub fn undetected(&mut self, since: Timestamp) {
         (self.detected, self.detected_since) = (Detected::False, since);
         self.last_detected = since;
-    }
-
-    /// The rule set that speaks for it.
-    pub fn rule_set(&self) -> &str {
-        &self.speaker.rule_set.name
     }
 }
 
@@ -356,13 +311,7 @@ fn known_by_name(name: &str, component: &Arc<str>) -> Arc<RuleSet> {
     Arc::new(RuleSet {
         name: name.into(),
         component: component.clone(),
-        namespaces: None,
-        selector: None,
-        labels: Arc::default(),
-        label_expressions: Vec::new(),
-        environment: Environment::default(),
-        rules: Vec::new(),
-        activity: rules::Activity::default(),
+        ..RuleSet::default()
     })
 }
 

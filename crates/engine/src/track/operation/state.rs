@@ -23,6 +23,12 @@ impl Observed {
             unchanged: now,
         }
     }
+
+    /// Since when a rule has yielded the same. Time alone can change what a rule yields that
+    /// reads the time.
+    pub fn since(self, reads_now: bool) -> Instant {
+        if reads_now { self.now } else { self.unchanged }
+    }
 }
 
 /// A state that a rule yields, and since when it has yielded it without a break.
@@ -36,14 +42,9 @@ impl Yielded {
     /// The state that the rule of `speaker` yields for the first time. The speaker is the
     /// detection whose state and message the operation shows.
     pub fn first(speaker: &Detection, observed: Observed) -> Self {
-        let is_timed = speaker.rule().is_some_and(Rule::state_reads_now);
         Self {
             state: speaker.state(),
-            since: if is_timed {
-                observed.now
-            } else {
-                observed.unchanged
-            },
+            since: observed.since(speaker.rule().is_some_and(Rule::state_reads_now)),
         }
     }
 
@@ -63,18 +64,15 @@ impl Detection {
 }
 
 impl Operation {
-    /// The state that its rule yields, and since when.
-    pub fn yielded(&self) -> Yielded {
-        self.yielded
-    }
-
     /// When the state that its rule yields has lasted for `stateAfter`, if it is not shown.
     pub fn state_due(&self) -> Option<Instant> {
         (self.state != self.yielded.state).then(|| self.yielded.since + self.state_after())
     }
 
     fn state_after(&self) -> Duration {
-        self.rule().map_or(Duration::ZERO, |rule| rule.state_after)
+        self.speaker
+            .rule()
+            .map_or(Duration::ZERO, |rule| rule.state_after)
     }
 
     /// Shows the state that its rule yields, if that has lasted for long enough. During a

@@ -1,7 +1,7 @@
 //! A subject whose operations are from before a restart or a takeover, until it is read
 //! again and the rules arrive that detected them.
 
-use super::{InFlight, Ledger, Now, Settling, Tracked, What};
+use super::{Now, Step, Tracked};
 use crate::rules::{Bookless, Rule, RuleBook};
 use crate::track::end::End;
 use crate::track::operation::{Observed, Operation, SubjectView, UNCLAIMED};
@@ -13,16 +13,6 @@ use std::time::Duration;
 /// What times of managedFields are exact to.
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
-/// The moment `then` on both clocks, at the latest now.
-pub(in crate::track) fn back_at(then: Timestamp, now: Now) -> Now {
-    let then = then.min(now.wall);
-    let ago = now.wall.duration_since(then).unsigned_abs();
-    Now {
-        wall: then,
-        steady: now.steady.checked_sub(ago).unwrap_or(now.steady),
-    }
-}
-
 /// An evaluation of a listed object whose managedFields say that it last changed at
 /// `changed`.
 pub(super) fn observed_since(changed: Timestamp, now: Now) -> Observed {
@@ -30,28 +20,24 @@ pub(super) fn observed_since(changed: Timestamp, now: Now) -> Observed {
     let changed = changed.saturating_add(SECOND).unwrap_or(now.wall);
     Observed {
         now: now.steady,
-        unchanged: back_at(changed, now).steady,
+        unchanged: now.back_at(changed).steady,
     }
 }
 
 impl Tracked {
     /// A subject from before a restart or a takeover.
     pub(in crate::track) fn remembered(identity: Arc<str>, view: SubjectView) -> Self {
-        let mut tracked = Self::new(identity, view, UNCLAIMED.clone());
-        tracked.memory.unseen = true;
-        tracked.memory.unclaimed = true;
-        tracked
+        Self {
+            unseen: true,
+            unclaimed: true,
+            ..Self::new(identity, view, UNCLAIMED.clone())
+        }
     }
 
     /// Takes over an operation in flight.
     pub(in crate::track) fn restore(&mut self, operation: Operation) {
         let what = operation.what.clone();
-        let in_flight = InFlight {
-            operation,
-            settling: None,
-            left: false,
-        };
-        self.operations.insert(what, Box::new(in_flight));
+        self.operations.insert(what, Box::new(operation));
     }
 
     /// Whether the rules for this subject are not known yet. Then no feed reports it.
@@ -65,7 +51,7 @@ impl Tracked {
         let is_kind = || {
             *self.view.kind == *book.kind && *self.view.api_version == *book.target.api_version()
         };
-        self.memory.unclaimed && (self.target == *target || self.is_unclaimed() && is_kind())
+        self.unclaimed && (self.target == *target || self.is_unclaimed() && is_kind())
     }
 
     /// Puts the rule sets of `book` in the place of those that are known by name only. The
@@ -74,100 +60,62 @@ impl Tracked {
         &mut self,
         target: &Arc<Gvr>,
         book: &RuleBook,
-        ledger: &mut Ledger,
+        debounce: Duration,
         now: Now,
     ) {
         let first = self.is_unclaimed();
         self.target = target.clone();
-        let namespace = self.view.subject.namespace.as_deref();
-        for (what, in_flight) in &mut self.operations {
-            let operation = &mut in_flight.operation;
-            operation.claim(book, target, namespace);
+        for (_, operation) in &mut self.operations {
+            operation.claim(book, target, self.view.subject.namespace.as_deref());
             if first && operation.detections.is_empty() {
-                let debounce = operation.rule().and_then(|rule| rule.debounce);
-                let debounce = debounce.unwrap_or(ledger.settings.debounce);
-                let settled = now.wall.duration_since(operation.last_detected());
-                let settled = Duration::try_from(settled).unwrap_or_default();
-                let until = now.steady + debounce.saturating_sub(settled);
-                ledger.due(until, (self.identity.clone(), what.clone()));
-                in_flight.settling = Some(Settling::Until(until));
+                operation.settle(operation.last_detected, debounce, now);
             }
         }
     }
 
     /// All books have arrived, except those of undecided rule sets. Operations complete that
     /// no rule is about any more, unless an undecided rule set may be about them.
-    pub(in crate::track) fn all_booked(
-        &mut self,
-        bookless: &Bookless,
-        ruled: impl Fn(&What) -> bool,
-        gap: bool,
-        ledger: &mut Ledger,
-        now: Now,
-    ) {
-        if !self.memory.unclaimed {
-            return;
-        }
-        let mut over = Vec::new();
-        self.memory.unclaimed = false;
-        for (what, in_flight) in &mut self.operations {
-            let operation = &mut in_flight.operation;
-            let open = operation.drop_unclaimed(|name| bookless.undecided.contains(name));
-            self.memory.unclaimed |= open;
-            if !open && operation.detections.is_empty() && !ruled(what) {
-                let end = if bookless.unserved.contains(operation.rule_set()) {
-                    End::TargetRemoved
-                } else {
-                    End::RuleRemoved
-                };
-                over.push((what.clone(), end));
-            }
-        }
-        for (what, end) in over {
-            self.complete(&what, Some(end), ledger, now);
-        }
-        // No feed reports this subject, so its state is as unknown as in a gap of a watch.
-        let gap = gap || self.is_unclaimed();
-        self.refresh(gap, ledger, now);
+    pub(in crate::track) fn all_booked(&mut self, bookless: &Bookless, step: &mut Step<'_>) {
+        let namespace = self.view.subject.namespace.clone();
+        let book = step.books.get(&self.target);
+        let mut unclaimed = false;
+        let over = |operation: &mut Operation| {
+            let is_known = operation.drop_unclaimed(|name| bookless.undecided.contains(name));
+            unclaimed |= !is_known;
+            let name = &operation.what.operation;
+            let ruled = || book.is_some_and(|book| book.has_rule(name, namespace.as_deref()));
+            let is_over = is_known && operation.detections.is_empty() && !ruled();
+            let rule_set = &*operation.speaker.rule_set.name;
+            let is_unserved = bookless.unserved.contains(rule_set);
+            is_over.then_some(if is_unserved {
+                End::TargetRemoved
+            } else {
+                End::RuleRemoved
+            })
+        };
+        self.complete_each(over, step.now.wall, step);
+        self.unclaimed = unclaimed;
+        self.refresh(step);
     }
 
     /// The subject is read for the first time since a restart or a takeover, and last changed
     /// at `changed`. Operations that are not detected any more have not been detected since
     /// then at the latest, so their debounce counts from then. That does not hold for rules
     /// that read the time.
-    pub(super) fn settle_since(&mut self, changed: Timestamp, ledger: &mut Ledger, now: Now) {
+    pub(super) fn settle_since(&mut self, changed: Timestamp, step: &mut Step<'_>) {
+        let now = step.now;
         // Kubernetes cuts off what is less than a second.
         let changed = changed.saturating_add(SECOND).unwrap_or(now.wall);
-        for (what, in_flight) in &mut self.operations {
-            let operation = &mut in_flight.operation;
-            let rule = operation.rule();
-            if !operation.detections.is_empty()
-                || in_flight.settling.is_some()
-                || rule.is_none_or(Rule::detection_reads_now)
+        for (_, operation) in &mut self.operations {
+            let rule = operation.speaker.rule();
+            if operation.detections.is_empty()
+                && operation.settling.is_none()
+                && !rule.is_none_or(Rule::detection_reads_now)
             {
-                continue;
-            }
-            let debounce = rule.and_then(|rule| rule.debounce);
-            let debounce = debounce.unwrap_or(ledger.settings.debounce);
-            let since = changed.clamp(operation.last_detected().min(now.wall), now.wall);
-            let settled = now.wall.duration_since(since).unsigned_abs();
-            let until = now.steady + debounce.saturating_sub(settled);
-            ledger.due(until, (self.identity.clone(), what.clone()));
-            in_flight.settling = Some(Settling::Until(until));
-            operation.undetected(since);
-            ledger.show(operation, &self.view);
-        }
-    }
-
-    /// Shows `Detected=Unknown`, if that is new, and changes nothing else.
-    pub(super) fn show_gap(&mut self, gap: bool, ledger: &mut Ledger, now: Now) {
-        if !gap {
-            return; // It stays as it was before, until its subject is read.
-        }
-        for (_, in_flight) in &mut self.operations {
-            let observed = Observed::now(now.steady);
-            if in_flight.operation.redetected(now.wall, gap, observed) {
-                ledger.show(&in_flight.operation, &self.view);
+                let since = changed.clamp(operation.last_detected.min(now.wall), now.wall);
+                operation.settle(since, step.ledger.settings.debounce, now);
+                operation.undetected(since);
+                step.ledger.show(operation, &self.view);
             }
         }
     }

@@ -1,0 +1,69 @@
+//! A map whose entries each have a time until which they are kept.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// The place of an entry in the order in which entries expire: its time, and for equal times
+/// a number that rises with each entry.
+type Place = (Instant, u64);
+
+/// Entries by key, and in the order in which they expire.
+#[derive(Debug)]
+pub(super) struct Expiring<K, V> {
+    entries: BTreeMap<K, (Place, V)>,
+    order: BTreeMap<Place, K>,
+    next: u64,
+}
+
+impl<K: Ord + Clone, V> Expiring<K, V> {
+    pub(super) fn new() -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            order: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    /// Keeps `value` until then. It replaces the value that `key` had.
+    pub(super) fn keep(&mut self, key: K, value: V, until: Instant) {
+        self.next += 1;
+        let place = (until, self.next);
+        self.order.insert(place, key.clone());
+        if let Some((before, _)) = self.entries.insert(key, (place, value)) {
+            self.order.remove(&before);
+        }
+    }
+
+    /// Removes an entry, and returns until when it would have been kept.
+    pub(super) fn remove(&mut self, key: &K) -> Option<(Instant, V)> {
+        let (place, value) = self.entries.remove(key)?;
+        self.order.remove(&place);
+        Some((place.0, value))
+    }
+
+    /// The value of `key`.
+    pub(super) fn get(&self, key: &K) -> Option<&V> {
+        self.entries.get(key).map(|(_, value)| value)
+    }
+
+    /// All entries, by key.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.entries.iter().map(|(key, (_, value))| (key, value))
+    }
+
+    /// When the first entry expires.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.order.keys().next().map(|(until, _)| *until)
+    }
+
+    /// Removes the entry that expires first, if its time is over or there are more than
+    /// `most` entries.
+    pub(super) fn pop(&mut self, most: usize, now: Instant) -> Option<(K, V)> {
+        if self.next_deadline()? > now && self.order.len() <= most {
+            return None;
+        }
+        let (_, key) = self.order.pop_first()?;
+        let (_, value) = self.entries.remove(&key)?;
+        Some((key, value))
+    }
+}
