@@ -196,7 +196,9 @@ impl Tracker {
         if deadline != deadlines.until(identity) {
             match deadline {
                 Some(at) => deadlines.keep(identity.clone(), (), at),
-                None => drop(deadlines.remove(identity)),
+                None => {
+                    deadlines.remove(identity);
+                }
             }
         }
         if tracked.is_over() {
