@@ -1,6 +1,7 @@
 //! A map whose entries each have a time until which they are kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 use std::time::Instant;
 
 /// The place of an entry in the order in which entries expire: its time, and for equal times
@@ -10,15 +11,15 @@ type Place = (Instant, u64);
 /// Entries by key, and in the order in which they expire.
 #[derive(Debug)]
 pub(super) struct Expiring<K, V> {
-    entries: BTreeMap<K, (Place, V)>,
+    entries: HashMap<K, (Place, V)>,
     order: BTreeMap<Place, K>,
     next: u64,
 }
 
-impl<K: Ord + Clone, V> Expiring<K, V> {
+impl<K: Eq + Hash + Clone, V> Expiring<K, V> {
     pub(super) fn new() -> Self {
         Self {
-            entries: BTreeMap::new(),
+            entries: HashMap::new(),
             order: BTreeMap::new(),
             next: 0,
         }
@@ -46,9 +47,15 @@ impl<K: Ord + Clone, V> Expiring<K, V> {
         self.entries.get(key).map(|(_, value)| value)
     }
 
-    /// All entries, by key.
+    /// All entries, in the order in which they expire.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.entries.iter().map(|(key, (_, value))| (key, value))
+        let keys = self.order.values();
+        keys.filter_map(|key| Some((key, self.get(key)?)))
+    }
+
+    /// Until when the entry is kept.
+    pub(super) fn until(&self, key: &K) -> Option<Instant> {
+        self.entries.get(key).map(|(place, _)| place.0)
     }
 
     /// When the first entry expires.

@@ -192,9 +192,14 @@ impl Tracker {
         let mut step = Step::new(&mut self.ledger, &self.books, now, gap);
         act(tracked, &mut step);
         let deadline = tracked.deadline(&step);
-        self.ledger.deadlines.remove(identity);
-        if let Some(at) = deadline {
-            self.ledger.deadlines.keep(identity.clone(), (), at);
+        let deadlines = &mut self.ledger.deadlines;
+        if deadline != deadlines.until(identity) {
+            match deadline {
+                Some(at) => deadlines.keep(identity.clone(), (), at),
+                None => {
+                    deadlines.remove(identity);
+                }
+            }
         }
         if tracked.is_over() {
             self.subjects.remove(identity);
