@@ -143,7 +143,7 @@ impl App {
             in_sync: synced.clone(),
             may_begin: begins,
             wake: wake.clone(),
-            unanswered: self.view.unanswered(),
+            answers: self.view.answers(),
         };
         let client = connection.without_retries();
         let leases = ClusterLeases::new(client, &serve.namespace, LEASE);

@@ -17,6 +17,7 @@
 
 use super::leadership::Grant;
 use super::record::LeaseRecord;
+use super::view::Answers;
 use super::{Leader, Leadership, LeaseError, LeaseStore, Standing, Term, Timing};
 use crate::clock;
 use crate::clock::BootTime;
@@ -82,9 +83,8 @@ pub struct Replica {
     /// Makes the election read the Lease now. To be notified when the stream from the
     /// leader ends.
     pub wake: Arc<Notify>,
-    /// Receives when the first of the latest requests was sent that the kube-apiserver has not
-    /// answered. None once it has answered.
-    pub unanswered: watch::Sender<Option<Instant>>,
+    /// Receives when the kube-apiserver has answered, and when it has not.
+    pub answers: watch::Sender<Answers>,
 }
 
 /// Takes part in the election of the leader.
@@ -584,16 +584,18 @@ impl<S: LeaseStore> Election<S> {
         request: BoxFuture<'_, Result<Lease, LeaseError>>,
         within: Duration,
     ) -> Result<Lease, LeaseError> {
-        let unanswered = &self.replica.unanswered;
-        unanswered.send_if_modified(|since| {
-            since.get_or_insert_with(Instant::now);
-            false
+        let answers = &self.replica.answers;
+        answers.send_modify(|answers| {
+            answers.unanswered_since.get_or_insert_with(Instant::now);
         });
         let answer = timeout(within, request).await;
         let late = || LeaseError::Unanswered("no answer in time".to_owned());
         let answer = answer.unwrap_or_else(|_| Err(late()));
         if !matches!(answer, Err(LeaseError::Unanswered(_))) {
-            unanswered.send_replace(None);
+            answers.send_replace(Answers {
+                last: Some(Instant::now()),
+                unanswered_since: None,
+            });
         }
         answer
     }

@@ -35,6 +35,10 @@ pub struct Answer {
     /// The lower boundary of its ring of changes: a mirror can begin there.
     #[serde(with = "decimal")]
     pub oldest: Rv,
+    /// Milliseconds since the kube-apiserver last answered the election of the replica. None
+    /// if it never did.
+    #[serde(default)]
+    pub cluster_answered: Option<u64>,
     /// Which rule sets may miss operations.
     pub coverage: Coverage,
 }

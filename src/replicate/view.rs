@@ -43,9 +43,20 @@ const STALE: Duration = Duration::from_secs(15);
 /// not ready any more: clients are better served by another one.
 const CUT_OFF: Duration = Duration::from_secs(10);
 
-/// The same for a replica that has had no answer from the kube-apiserver for this long,
-/// while the leader has one: the replica can authenticate and authorize no new clients.
+/// The same for a replica whose requests the kube-apiserver does not answer, once the leader
+/// had an answer this long after the first of them. Such a replica can authenticate and
+/// authorize no new clients. Without the answer to the leader, the kube-apiserver may be away
+/// for all replicas.
 const UNANSWERED: Duration = Duration::from_secs(2);
+
+/// When the kube-apiserver has answered the election of this replica.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Answers {
+    /// When the last answer came.
+    pub last: Option<Instant>,
+    /// When the first request was sent that has no answer. None if the last one has.
+    pub unanswered_since: Option<Instant>,
+}
 
 /// This replica, as requests see it. Cheap to clone.
 #[derive(Clone)]
@@ -59,8 +70,10 @@ struct State {
     current: watch::Sender<Instant>,
     /// When the leader was last reached, or this replica began to follow it.
     reached: watch::Sender<Instant>,
-    /// Since when the kube-apiserver has not answered the election.
-    unanswered: watch::Sender<Option<Instant>>,
+    /// When the kube-apiserver has answered the election of this replica, …
+    answers: watch::Sender<Answers>,
+    /// … and that of the leader, as far as is known here.
+    leader_answered: watch::Sender<Option<Instant>>,
     /// When another replica last asked this one.
     asked: watch::Sender<Option<Instant>>,
     /// What the leader last said of its rule sets.
@@ -84,7 +97,8 @@ pub fn view(reader: Reader, standing: watch::Receiver<Standing>) -> (View, Conta
         questions,
         current: watch::Sender::new(Instant::now()),
         reached: watch::Sender::new(Instant::now()),
-        unanswered: watch::Sender::new(None),
+        answers: watch::Sender::default(),
+        leader_answered: watch::Sender::new(None),
         asked: watch::Sender::new(None),
         coverage: watch::Sender::new(None),
         served: watch::Sender::new(None),
@@ -149,14 +163,15 @@ impl View {
         }
         // The leader answers only while its Lease is valid.
         let is_led = silent < ASK_EVERY + ANSWER_WITHIN;
-        let unanswered = *self.0.unanswered.borrow();
-        let is_lost = unanswered.is_some_and(|since| since.elapsed() > UNANSWERED);
-        (is_led && is_lost).then_some("the kube-apiserver does not answer this replica")
+        let since = self.0.answers.borrow().unanswered_since?;
+        let leaders = (*self.0.leader_answered.borrow())?;
+        let is_lost = leaders > since + UNANSWERED;
+        (is_led && is_lost).then_some("the kube-apiserver answers the leader, but not this replica")
     }
 
-    /// Where the election says since when the kube-apiserver does not answer it.
-    pub fn unanswered(&self) -> watch::Sender<Option<Instant>> {
-        self.0.unanswered.clone()
+    /// Where the election says when the kube-apiserver has answered it.
+    pub fn answers(&self) -> watch::Sender<Answers> {
+        self.0.answers.clone()
     }
 
     /// Whether this replica leads.
@@ -191,6 +206,10 @@ impl View {
             leading: self.leads(),
             head: self.0.reader.head(),
             oldest: self.0.reader.oldest(),
+            cluster_answered: self.0.answers.borrow().last.map(|last| {
+                let milliseconds = last.elapsed().as_millis();
+                u64::try_from(milliseconds).unwrap_or(u64::MAX)
+            }),
             coverage,
         })
     }
@@ -263,6 +282,7 @@ impl Contact {
         link: &dyn Link,
         term: &Term,
     ) -> Result<Answer, LinkError> {
+        let at = Instant::now();
         let asked = tokio::time::timeout(ANSWER_WITHIN, link.ask());
         let asked = self.without_link(asked).await;
         let late = || LinkError::Failed("the leader does not answer".to_owned());
@@ -270,7 +290,7 @@ impl Contact {
         if answer.term != term.as_str() {
             return Err(LinkError::AnotherTerm);
         }
-        self.view.heard(&answer);
+        self.view.heard(&answer, at);
         Ok(answer)
     }
 
@@ -313,7 +333,7 @@ impl Contact {
             match tokio::time::timeout(ANSWER_WITHIN, link.ask()).await {
                 Ok(Ok(answer)) if answer.is_of(term) => {
                     silent = 0;
-                    self.view.heard(&answer);
+                    self.view.heard(&answer, at);
                     if reaching.is_none() {
                         reaching = Some((at, answer.head));
                     }
@@ -338,8 +358,12 @@ impl Contact {
 }
 
 impl View {
-    fn heard(&self, answer: &Answer) {
+    /// The leader has answered a question that was asked at this time.
+    fn heard(&self, answer: &Answer, asked: Instant) {
         self.0.reached.send_replace(Instant::now());
+        let ago = answer.cluster_answered.map(Duration::from_millis);
+        let answered = ago.and_then(|ago| asked.checked_sub(ago));
+        self.0.leader_answered.send_replace(answered);
         let new = Some(Arc::new(answer.coverage.clone()));
         self.0.coverage.send_replace(new);
     }

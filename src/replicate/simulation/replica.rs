@@ -79,7 +79,7 @@ impl WholeReplica {
             in_sync: synced.clone(),
             may_begin: may_begin.subscribe(),
             wake: wake.clone(),
-            unanswered: view.unanswered(),
+            answers: view.answers(),
         };
         let (client, timing) = (leases.clone(), Timing::default());
         let election = process.within(|| {

@@ -226,7 +226,7 @@ impl Simulation {
             in_sync: in_sync_receiver,
             may_begin: may_begin_receiver,
             wake: wake.clone(),
-            unanswered: watch::Sender::new(None),
+            answers: watch::Sender::default(),
         };
         let election = Election::with_random(
             client.clone(),

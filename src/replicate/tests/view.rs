@@ -5,7 +5,9 @@ use crate::index::{Bounds, Key, Layout, Reader, Rv, Stamp, Write, Writer, index_
 use crate::replicate::peer::{
     Answer, Event, Events, Link, LinkError, Links, ObjectPage, PageStart,
 };
-use crate::replicate::{Leader, Leadership, Mirror, Standing, Succession, Term, View, view};
+use crate::replicate::{
+    Answers, Leader, Leadership, Mirror, Standing, Succession, Term, View, view,
+};
 use crate::rules::Coverage;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
@@ -29,6 +31,8 @@ struct FakeLeader {
     reader: Reader,
     questions: AtomicUsize,
     latency: Mutex<Duration>,
+    /// When the kube-apiserver last answered it. None: just now.
+    cluster_answered: Mutex<Option<tokio::time::Instant>>,
     /// The streams wait for this before each event.
     stream: Arc<tokio::sync::Semaphore>,
 }
@@ -48,7 +52,10 @@ impl Link for FakeLink {
             let head = self.0.reader.head();
             let latency = *self.0.latency.lock().unwrap();
             tokio::time::sleep(latency).await;
+            let answered = *self.0.cluster_answered.lock().unwrap();
+            let answered = answered.map_or(Duration::ZERO, |at| at.elapsed());
             Ok(Answer {
+                cluster_answered: u64::try_from(answered.as_millis()).ok(),
                 term: self.0.term.to_string(),
                 leading: true,
                 head,
@@ -173,6 +180,7 @@ impl Pair {
             reader: leaders,
             questions: AtomicUsize::new(0),
             latency: Mutex::default(),
+            cluster_answered: Mutex::default(),
             stream: Arc::new(tokio::sync::Semaphore::new(1_000)),
         });
         let (mut follower, reader) = index_from(&LAYOUT, BOUNDS, head);
@@ -323,15 +331,18 @@ async fn a_replica_says_how_current_it_is() {
 async fn a_replica_without_the_kube_apiserver_leaves_clients_to_a_leader_that_has_it() {
     let pair = Pair::in_sync().await;
     let second = Duration::from_secs(1);
-    let unanswered = pair.view.unanswered();
-    unanswered.send_replace(Some(tokio::time::Instant::now()));
+    let answers = pair.view.answers();
+    let lose = || {
+        answers.send_modify(|it| it.unanswered_since = Some(tokio::time::Instant::now()));
+    };
+    lose();
     tokio::time::sleep(second).await;
     assert_eq!(
         pair.view.impairment(),
         None,
         "it may be a short interruption"
     );
-    tokio::time::sleep(2 * second).await;
+    tokio::time::sleep(4 * second).await;
     assert!(pair.view.impairment().is_some());
     // No replica leads: this one serves as well as any other.
     pair.leader.set_latency(Duration::from_hours(1));
@@ -340,7 +351,13 @@ async fn a_replica_without_the_kube_apiserver_leaves_clients_to_a_leader_that_ha
     pair.leader.set_latency(Duration::ZERO);
     tokio::time::sleep(4 * second).await;
     assert!(pair.view.impairment().is_some());
-    unanswered.send_replace(None);
+    answers.send_replace(Answers::default());
+    assert_eq!(pair.view.impairment(), None);
+    // The kube-apiserver is away for the leader, too.
+    let now = tokio::time::Instant::now();
+    *pair.leader.cluster_answered.lock().unwrap() = Some(now);
+    lose();
+    tokio::time::sleep(4 * second).await;
     assert_eq!(pair.view.impairment(), None);
 }
 
