@@ -3,7 +3,7 @@
 //!
 //! | the Lease | who may take it, and when |
 //! | --- | --- |
-//! | is held by this Pod, which does not lead | this Pod, at once |
+//! | is held by this Pod, which does not lead, and was renewed within its duration | this Pod, at once |
 //! | was released | a replica that has the final version, at once; any replica after the precedence |
 //! | has not changed for its duration | a replica in sync with the last term, at once; any replica after the precedence |
 //! | was never held | any replica, one duration after it saw that |
@@ -379,7 +379,13 @@ impl<S: LeaseStore> Election<S> {
         // Its last holder is the one that its creator remembers, and another one may be valid.
         let is_recreated = !record.is_held && record.final_version.is_none();
         let is_own = !is_recreated && record.last.as_ref().is_some_and(|it| self.is_own(&it.term));
-        if self.may_be_ours && is_own && !would_lose {
+        // An older Lease can be one that was restored from a backup. The time in it is of the
+        // clock of this node, because the node of a Pod never changes.
+        let is_recent = record.renewed.is_some_and(|renewed| {
+            let age = clock::now().duration_since(renewed);
+            age.unsigned_abs() < self.validity(record)
+        });
+        if self.may_be_ours && is_own && is_recent && !would_lose {
             return Decision::Acquire;
         }
         let precedence = if record.is_mirrored {

@@ -235,6 +235,19 @@ async fn heir_of_a_leader_that_was_not_mirrored_waits_for_three_periods() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn restarted_container_waits_if_the_lease_of_its_pod_is_old() {
+    let mut cluster = Cluster::of(1);
+    let old = cluster.leader(MINUTE).await;
+    cluster.kill(old);
+    cluster.pass(seconds(20)).await;
+    cluster.start("pod-0", Skew::NONE);
+    let took = cluster.until(MINUTE, |it| !it.leaders().is_empty()).await;
+    let took = took.unwrap();
+    assert!((seconds(10)..seconds(12)).contains(&took), "{took:?}");
+    no_violation(&cluster);
+}
+
+#[tokio::test(start_paused = true)]
 async fn heir_takes_over_as_soon_as_it_has_the_final_version() {
     let mut cluster = Cluster::of(1);
     let old = cluster.leader(MINUTE).await;
