@@ -6,8 +6,9 @@
 //! the leader. Afterwards all clients must hold the operations that the machines have.
 //!
 //! `IFO_DISTURBANCES=30` sets the number of disturbances (`make soak`). `IFO_SEED` repeats
-//! the choices of an earlier run. `IFO_PLAN='Kill(Leader);Update'` sets the disturbances. As in `tests/e2e`, the test is skipped where no control
-//! plane can be started, and `IFO_E2E_DIR` keeps all files.
+//! the choices of an earlier run. `IFO_PLAN='Kill(Leader);Update'` sets the disturbances.
+//! As in `tests/e2e`, the test is skipped where no control plane can be started, and
+//! `IFO_E2E_DIR` keeps all files.
 
 // Tests read better with the words that they are about, and as one story each.
 #![allow(clippy::doc_markdown, clippy::too_many_lines)]
