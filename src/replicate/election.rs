@@ -755,9 +755,10 @@ impl<S: LeaseStore> Election<S> {
     /// Logs a problem and its end, once for as long as it lasts.
     fn report(&mut self, problem: Option<String>) {
         if self.problem != problem {
-            match &problem {
-                Some(problem) => tracing::warn!("{problem}"),
-                None => tracing::info!("the Lease can be read and written again"),
+            if let Some(problem) = &problem {
+                tracing::warn!("{problem}");
+            } else {
+                tracing::info!("the Lease can be read and written again");
             }
             self.problem = problem;
         }
