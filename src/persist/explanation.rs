@@ -44,8 +44,9 @@ impl From<&'static str> for Explanation {
     }
 }
 
-/// The part of a cause's field that names a field of ours. A key of a map stands in brackets
-/// and may be of a subject. Other texts, for example of a webhook, are left out.
+/// The path of a field of our custom resource in the `field` of a cause. The path ends before
+/// a bracket, because the key of a map can come from a subject. The result is None for other
+/// texts, for example those of a webhook.
 fn own_path(field: &str) -> Option<&str> {
     let path = field.split('[').next().unwrap_or_default();
     let root = path.split('.').next().unwrap_or_default();

@@ -380,9 +380,10 @@ impl Queue {
                     record.not_before = Some(now + GRACE);
                 }
                 let at = match &record.stored {
-                    // Nobody has changed it since. Its look can still differ from the look that
-                    // was written: all labels of an object that others created count as ours,
-                    // but a write does not remove the labels of others.
+                    // The custom resource has not changed since the server's last write. Its
+                    // look can still differ from the written one: in a custom resource that
+                    // another client created, all labels count as ours, but a write does not
+                    // remove the labels of other clients.
                     Stored::Present(_, revision, _) if *revision == found.revision => return,
                     Stored::Present(_, _, at) => *at,
                     _ => None,

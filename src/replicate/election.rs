@@ -15,35 +15,23 @@
 //! clock, which stands still while a virtual machine is paused. A timer can therefore be
 //! late, but the comparison is right.
 
+mod known;
+
+use self::known::{RESERVED_AHEAD, Seen, micros, wall};
 use super::leadership::Grant;
 use super::record::LeaseRecord;
-use super::view::Answers;
+use super::view::ClusterContact;
 use super::{Leader, Leadership, LeaseError, LeaseStore, Standing, Term, Timing};
 use crate::clock;
 use crate::clock::BootTime;
 use crate::index::Rv;
 use crate::telemetry::Metrics;
-use futures::future::BoxFuture;
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
-use tokio::time::{Instant, sleep, timeout};
-
-/// Each renewal reserves the versions of this time ahead. Longer than the renew deadline,
-/// so that a leader never waits for a reservation while it is valid.
-const RESERVED_AHEAD: Duration = Duration::from_secs(15);
-
-/// At least so many versions are reserved above the head, in microseconds of versions: a
-/// million. A head can be ahead of the clock after a takeover. If the whole time above were
-/// reserved then, each of several takeovers in a row would move the versions further ahead.
-const RESERVED_ABOVE_HEAD: Duration = Duration::from_secs(1);
-
-/// A reservation that is further above the wall clock is an error of a clock or an edit.
-/// If it were believed, versions would run ahead of the time for good.
-const MOST_AHEAD: Duration = Duration::from_hours(24);
+use tokio::time::sleep;
 
 /// How much longer a replica waits that would lose changes by a takeover. In this time, a
 /// replica that has all changes can take over.
@@ -84,7 +72,7 @@ pub struct Replica {
     /// leader ends.
     pub wake: Arc<Notify>,
     /// Receives when the kube-apiserver has answered, and when it has not.
-    pub answers: watch::Sender<Answers>,
+    pub answers: watch::Sender<ClusterContact>,
 }
 
 /// Takes part in the election of the leader.
@@ -119,16 +107,6 @@ pub struct Election<S> {
     problem: Option<String>,
     /// The reason to wait that was logged last.
     waits: Option<&'static str>,
-}
-
-/// The Lease as this process knows it.
-struct Seen {
-    lease: Lease,
-    record: LeaseRecord,
-    /// When this process first saw this record.
-    since: BootTime,
-    /// Whether a read has shown that the record did not change for its duration.
-    has_expired: bool,
 }
 
 /// The leadership of this replica.
@@ -549,128 +527,6 @@ impl<S: LeaseStore> Election<S> {
         self.write(&record, within.min(self.limit())).await
     }
 
-    /// The highest version that a renewal reserves now.
-    fn reservation(&self, acquired: &Acquired) -> Rv {
-        let wall = version(acquired.at);
-        let clock = wall.0 + micros(clock::boot().since(acquired.boot));
-        let head = (self.replica.head)().max(acquired.start);
-        let ahead = clock.saturating_add(micros(RESERVED_AHEAD));
-        Rv(ahead.max(head.0.saturating_add(micros(RESERVED_ABOVE_HEAD))))
-    }
-
-    /// The highest version that any leader can have reserved, as far as this process knows.
-    /// The leader may have renewed since its Lease was read, so a reservation grows with the
-    /// time since then.
-    fn floor(&self) -> Option<Rv> {
-        let (rv, seen) = self.floor?;
-        Some(Rv(rv.0.saturating_add(micros(clock::boot().since(seen)))))
-    }
-
-    /// The limit of one request: as long as leaves time for a second one. Kubernetes' own
-    /// components have the same.
-    fn limit(&self) -> Duration {
-        self.timing.renew_deadline / 2
-    }
-
-    /// Reads the Lease.
-    async fn read(&mut self) -> Result<(), LeaseError> {
-        let sent = clock::boot();
-        match self.limited(self.store.get(), self.limit()).await {
-            Ok(lease) => self.observe(lease, sent),
-            Err(LeaseError::NotFound) => self.seen = None,
-            Err(error) => return Err(error),
-        }
-        self.has_read = true;
-        Ok(())
-    }
-
-    /// An answer within the limit.
-    async fn limited(
-        &self,
-        request: BoxFuture<'_, Result<Lease, LeaseError>>,
-        within: Duration,
-    ) -> Result<Lease, LeaseError> {
-        let answers = &self.replica.answers;
-        answers.send_modify(|answers| {
-            answers.unanswered_since.get_or_insert_with(Instant::now);
-        });
-        let answer = timeout(within, request).await;
-        let late = || LeaseError::Unanswered("no answer in time".to_owned());
-        let answer = answer.unwrap_or_else(|_| Err(late()));
-        if !matches!(answer, Err(LeaseError::Unanswered(_))) {
-            answers.send_replace(Answers {
-                last: Some(Instant::now()),
-                unanswered_since: None,
-            });
-        }
-        answer
-    }
-
-    /// Creates or replaces the Lease, as it was last read.
-    async fn write(&mut self, record: &LeaseRecord, within: Duration) -> Result<(), LeaseError> {
-        let sent = clock::boot();
-        let before = self.seen.as_ref().map(|seen| seen.lease.clone());
-        let is_new = before.is_none();
-        let lease = record.write(before.unwrap_or_default());
-        let request = if is_new {
-            self.store.create(&lease)
-        } else {
-            self.store.update(&lease)
-        };
-        let written = self.limited(request, within).await?;
-        self.observe(written, sent);
-        Ok(())
-    }
-
-    /// Takes note of the Lease, as it was at some time after `sent`.
-    fn observe(&mut self, lease: Lease, sent: BootTime) {
-        let record = LeaseRecord::read(&lease);
-        let before = self.seen.take();
-        let complaints = before.as_ref().map(|seen| &seen.record.unusable);
-        if !record.unusable.is_empty() && complaints != Some(&record.unusable) {
-            let annotations = record.unusable.join(", ");
-            tracing::warn!("the Lease has unusable values, which are ignored: {annotations}");
-        }
-        if let Some(reserved) = record.reserved {
-            let is_new = before.as_ref().and_then(|seen| seen.record.reserved) != Some(reserved);
-            self.reserve_above(reserved, sent, is_new);
-        }
-        let now = clock::boot();
-        let since = match before {
-            Some(before) if before.record == record => before.since,
-            _ => {
-                if let Some(last) = &record.last {
-                    self.may_be_ours &= self.is_own(&last.term);
-                    self.last = Some(last.clone());
-                }
-                now
-            }
-        };
-        let has_expired = now.since(since) >= self.validity(&record);
-        self.seen = Some(Seen {
-            lease,
-            record,
-            since,
-            has_expired,
-        });
-    }
-
-    /// Takes note of a reservation.
-    fn reserve_above(&mut self, reserved: Rv, sent: BootTime, is_new: bool) {
-        if reserved.0 > wall().0.saturating_add(micros(MOST_AHEAD)) {
-            if is_new {
-                tracing::warn!(
-                    %reserved,
-                    "the version that the Lease reserves is more than a day ahead of the clock, and is ignored"
-                );
-            }
-        } else if self.floor().is_none_or(|floor| {
-            reserved.0.saturating_add(micros(clock::boot().since(sent))) > floor.0
-        }) {
-            self.floor = Some((reserved, sent));
-        }
-    }
-
     /// Waits for the next turn.
     async fn wait(&self, pause: Duration, release: &mut Option<oneshot::Receiver<Rv>>) -> Event {
         let woken = async {
@@ -782,18 +638,4 @@ async fn changed<T>(receiver: &mut watch::Receiver<T>) {
     if receiver.changed().await.is_err() {
         pending::<()>().await;
     }
-}
-
-/// The version that the wall clock gives now.
-fn wall() -> Rv {
-    version(clock::now())
-}
-
-/// The version of a time: microseconds since 1970.
-fn version(time: Timestamp) -> Rv {
-    Rv(u64::try_from(time.as_microsecond()).unwrap_or(0))
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

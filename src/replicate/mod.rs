@@ -32,4 +32,4 @@ pub use lease::{ClusterLeases, LeaseError, LeaseStore, Timing};
 pub use mirror::Mirror;
 pub use predecessor::{Predecessor, Succession};
 pub use replica::{Pipeline, ReplicaTask};
-pub use view::{Answers, Contact, View, view};
+pub use view::{ClusterContact, Contact, View, view};

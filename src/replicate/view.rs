@@ -51,7 +51,7 @@ const UNANSWERED: Duration = Duration::from_secs(2);
 
 /// When the kube-apiserver has answered the election of this replica.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Answers {
+pub struct ClusterContact {
     /// When the last answer came.
     pub last: Option<Instant>,
     /// When the first request was sent that has no answer. None if the last one has.
@@ -71,7 +71,7 @@ struct State {
     /// When the leader was last reached, or this replica began to follow it.
     reached: watch::Sender<Instant>,
     /// When the kube-apiserver has answered the election of this replica, …
-    answers: watch::Sender<Answers>,
+    answers: watch::Sender<ClusterContact>,
     /// … and that of the leader, as far as is known here.
     leader_answered: watch::Sender<Option<Instant>>,
     /// When another replica last asked this one.
@@ -170,7 +170,7 @@ impl View {
     }
 
     /// Where the election says when the kube-apiserver has answered it.
-    pub fn answers(&self) -> watch::Sender<Answers> {
+    pub fn answers(&self) -> watch::Sender<ClusterContact> {
         self.0.answers.clone()
     }
 

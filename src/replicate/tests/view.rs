@@ -6,7 +6,7 @@ use crate::replicate::peer::{
     Answer, Event, Events, Link, LinkError, Links, ObjectPage, PageStart,
 };
 use crate::replicate::{
-    Answers, Leader, Leadership, Mirror, Standing, Succession, Term, View, view,
+    ClusterContact, Leader, Leadership, Mirror, Standing, Succession, Term, View, view,
 };
 use crate::rules::Coverage;
 use futures::future::BoxFuture;
@@ -351,7 +351,7 @@ async fn a_replica_without_the_kube_apiserver_leaves_clients_to_a_leader_that_ha
     pair.leader.set_latency(Duration::ZERO);
     tokio::time::sleep(4 * second).await;
     assert!(pair.view.impairment().is_some());
-    answers.send_replace(Answers::default());
+    answers.send_replace(ClusterContact::default());
     assert_eq!(pair.view.impairment(), None);
     // The kube-apiserver is away for the leader, too.
     let now = tokio::time::Instant::now();

@@ -32,8 +32,8 @@ pub(super) struct Tracked {
     // Most subjects have one operation; a vector grows by four, so boxed.
     operations: LiteMap<What, Box<Operation>>,
     waiting: LiteMap<What, Waiting>,
-    /// It has not been seen since a restart: what is not known to be detected may be all
-    /// the same.
+    /// True until the first evaluation of the subject after a restart or a takeover. Until
+    /// then, an operation that no known rule detects may still be going on.
     unseen: bool,
     /// Rule sets are known by name only, and their book may still arrive.
     pub(super) unclaimed: bool,
@@ -57,7 +57,7 @@ pub(super) struct Step<'a> {
     pub(super) ledger: &'a mut Ledger,
     pub(super) books: &'a Books,
     pub(super) now: Now,
-    /// Whether a feed that tells of the subject has a gap.
+    /// True if a feed that watches the subject has a gap.
     pub(super) gap: bool,
     observed: Observed,
     /// When an operation stops being detected or is superseded in this step, and when a
@@ -190,8 +190,10 @@ impl Tracked {
         }
     }
 
-    /// Settles what is not detected any more, takes back what is again, starts what may
-    /// start, and writes what changed visibly. Until the subject is seen, only a gap is shown.
+    /// Brings all operations of the subject up to date. An operation that is not detected any
+    /// more begins to settle, and one that is detected again stops settling. An operation that
+    /// waits starts if it may. Visible changes are written. Until the subject has been
+    /// evaluated, only a gap is shown.
     fn update(&mut self, step: &mut Step<'_>) {
         if !self.unseen {
             for (_, operation) in &mut self.operations {

@@ -340,7 +340,7 @@ fn is_told_by(tracked: &Tracked, source: &Source) -> bool {
     source.covers(&tracked.target, tracked.view.subject.namespace.as_deref())
 }
 
-/// Whether a feed that tells of the subject has a gap, or none tells of it.
+/// True if a feed that watches the subject has a gap, or no feed watches it.
 fn gap(feeds: &HashMap<Source, FeedState>, tracked: &Tracked) -> bool {
     let has_gap = |namespace: Option<Arc<str>>| {
         let target = tracked.target.clone();

@@ -28,7 +28,7 @@ impl Operation {
     /// The object at its end, as JSON.
     pub fn completed(&self, view: &SubjectView, end: &End, now: Timestamp) -> Vec<u8> {
         let (state, last) = (end.state(), self.speaker.says.progress);
-        // Nothing is left to do of what succeeded; of the rest, what was last told.
+        // An operation that succeeded is done. Any other end keeps the last known progress.
         let progress = match state {
             State::Succeeded => last.map(|_| 100),
             _ => last,
