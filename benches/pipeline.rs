@@ -12,16 +12,16 @@ use axum::body::Body;
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use http_body_util::BodyExt as _;
+use ifo::clock;
 use ifo::index::{self, Bounds, Reader, Stamp, Writer};
 use ifo::serve::resource;
 use ifo::telemetry::Metrics;
-use ifo::tracking;
 use ifo_api::ruleset::OperationRuleSet;
 use ifo_api::{Gvr, Source};
 use ifo_cel::Doc;
-use ifo_engine::evaluate::{self, Evaluation};
+use ifo_engine::detect::{Evaluation, FeedEvent, evaluate};
 use ifo_engine::rules::{self, RuleBook};
-use ifo_engine::track::{Event, Message, Settings, Tracker};
+use ifo_engine::track::{Message, Settings, Tracker};
 use jiff::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
@@ -211,7 +211,7 @@ fn kubevirt_rules() -> Vec<(&'static str, &'static str)> {
 
 fn decode_and_evaluate(book: &RuleBook, json: &[u8], metrics: &Metrics) -> Evaluation {
     let doc = Doc::parse(json, &book.projection).expect("the fixture is an object");
-    evaluate::evaluate(book, &doc, Timestamp::UNIX_EPOCH, metrics).expect("it has a name")
+    evaluate(book, &doc, Timestamp::UNIX_EPOCH, metrics).expect("it has a name")
 }
 
 /// From the bytes of one object to what the rules find on it.
@@ -290,7 +290,7 @@ impl Pipeline {
                 book: Some(pipeline.book.clone()),
                 removed: false,
             },
-            tracking::now(),
+            clock::reading(),
         );
         (pipeline, reader)
     }
@@ -307,7 +307,7 @@ impl Pipeline {
         Message::Feed {
             source: self.source.clone(),
             generation: self.book.generation,
-            event: Event::Evaluated {
+            event: FeedEvent::Evaluated {
                 evaluation: Box::new(decode_and_evaluate(
                     &self.book,
                     json.as_bytes(),
@@ -326,7 +326,7 @@ impl Pipeline {
     }
 
     fn take(&mut self, message: Message) {
-        self.tracker.advance(message, tracking::now());
+        self.tracker.advance(message, clock::reading());
         self.commit();
     }
 
@@ -335,7 +335,7 @@ impl Pipeline {
         let (mut pipeline, reader) = Self::new();
         for n in 0..operations {
             let message = pipeline.event(n, "Migrating");
-            pipeline.tracker.advance(message, tracking::now());
+            pipeline.tracker.advance(message, clock::reading());
         }
         pipeline.commit();
         (pipeline, reader)

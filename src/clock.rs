@@ -5,6 +5,7 @@
 //! `tokio::time::Instant`, and other code from [`steady`]. A test that pauses tokio's time
 //! stops both.
 
+use ifo_engine::ClockReading;
 use jiff::{SignedDuration, Timestamp};
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,14 @@ pub fn now() -> Timestamp {
 /// The time on the steady clock.
 pub fn steady() -> Instant {
     tokio::time::Instant::now().into_std()
+}
+
+/// What the time of day and the steady clock show.
+pub fn reading() -> ClockReading {
+    ClockReading {
+        wall: now(),
+        steady: steady(),
+    }
 }
 
 /// How long ago the steady clock showed `then`; zero if that is yet to come.

@@ -6,7 +6,7 @@
 //! OperationRuleSet ──watch──▶ rules ──RuleBook(generation)──▶ observe: one feed per target
 //!                                                               │ raw JSON of one object
 //!                                                               ▼
-//!                                            ifo_engine::evaluate, with ifo_cel
+//!                                            ifo_engine::detect, with ifo_cel
 //!                                                               ▼
 //!                                        tracking: ifo_engine::track ──▶ index
 //!                                                                         │ Reader, Cursor
@@ -24,7 +24,7 @@
 //! ```
 //!
 //! This is the server. What it shares with the kubectl plugin is in `crates/`:
-//! [`ifo_api`] (wire types), [`ifo_cel`] (CEL), [`ifo_engine`] (rules, evaluation, the tracker)
+//! [`ifo_api`] (wire types), [`ifo_cel`] (CEL), [`ifo_engine`] (rules, detection, the tracker)
 //! and [`ifo_client`] (the way to a cluster, files).
 //!
 //! The modules below are in the order in which data walks through them. They meet
@@ -33,6 +33,8 @@
 pub mod rules;
 
 pub mod observe;
+
+pub mod detection;
 
 pub mod tracking;
 
@@ -53,7 +55,7 @@ pub mod restore;
 pub mod demo;
 
 pub mod app;
-mod clock;
+pub mod clock;
 pub mod config;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;

@@ -6,8 +6,9 @@ use crate::clock;
 use crate::index::{Error, Rv, Stamp, Write, Writer};
 use crate::replicate::Leadership;
 use crate::telemetry::Metrics;
+use ifo_engine::detect::FeedEvent;
 pub use ifo_engine::track::Message;
-use ifo_engine::track::{Event, Now, Tracker};
+use ifo_engine::track::Tracker;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -42,7 +43,7 @@ pub async fn run(
             received = messages.recv_many(&mut batch, BATCH) => if received == 0 { return },
             () = expired => {}
         }
-        let now = now();
+        let now = clock::reading();
         let mut reads = Vec::with_capacity(batch.len());
         let mut flushed = Vec::new();
         for message in batch.drain(..) {
@@ -51,7 +52,7 @@ pub async fn run(
                 continue;
             }
             if let Message::Feed {
-                event: Event::Evaluated { read, .. } | Event::Deleted { read, .. },
+                event: FeedEvent::Evaluated { read, .. } | FeedEvent::Deleted { read, .. },
                 ..
             } = &message
             {
@@ -96,20 +97,12 @@ async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write
     }
 }
 
-/// The time now, on the clocks of this machine.
-pub fn now() -> Now {
-    Now {
-        wall: clock::now(),
-        steady: clock::steady(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::index::{At, Bounds, Layout, Reader, Scope, Write, index};
     use ifo_api::{Gvr, Source};
-    use ifo_engine::evaluate::{Evaluation, Finding, Says, Subject};
+    use ifo_engine::detect::{Evaluation, Finding, Says, Subject};
     use ifo_engine::rules::{RuleBook, compile};
     use ifo_engine::track::{InitialState, Settings};
     use serde_json::json;
@@ -204,7 +197,7 @@ mod tests {
             target,
             namespace: None,
         };
-        let event = Event::Evaluated {
+        let event = FeedEvent::Evaluated {
             evaluation: Box::new(migrating(&book)),
             read: Instant::now(),
         };
@@ -232,7 +225,7 @@ mod tests {
                 .expect("an object");
             let mut state = InitialState::new("ifo-system".into(), None);
             for entry in list(&reader) {
-                state.add_index_object(entry.key(), entry.open().json(), now());
+                state.add_index_object(entry.key(), entry.open().json(), clock::reading());
             }
             take(follower, vec![Message::Resume(Box::new(state))]).await;
             assert_eq!(reader.head() == head, !is_broken);

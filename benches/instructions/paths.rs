@@ -12,10 +12,10 @@ use ifo::serve::resource;
 use ifo::telemetry::Metrics;
 use ifo_api::ruleset::OperationRuleSet;
 use ifo_api::{Gvr, Source};
-use ifo_cel::Doc;
-use ifo_engine::evaluate::{self, Allowances, Evaluation};
+use ifo_engine::ClockReading;
+use ifo_engine::detect::{Detector, Evaluation, FeedEvent};
 use ifo_engine::rules::{self, RuleBook};
-use ifo_engine::track::{Event, Message, Now, Settings, Tracker};
+use ifo_engine::track::{Message, Settings, Tracker};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -246,10 +246,9 @@ impl Stage {
 struct Machines {
     book: Arc<RuleBook>,
     source: Source,
-    metrics: Arc<Metrics>,
-    allowances: Allowances,
+    detector: Detector,
     tracker: Tracker,
-    start: Now,
+    start: ClockReading,
 }
 
 impl Machines {
@@ -265,16 +264,19 @@ impl Machines {
             retain: None,
             cluster_namespace: "ifo-system".into(),
         };
-        let start = Now {
+        let start = ClockReading {
             wall: "2016-01-02T03:04:05Z".parse().expect("it is a time"),
             steady: Instant::now(),
         };
+        let mut detector = Detector::new(book.clone(), metrics.clone());
+        detector.reset();
+        // What the feed reports from here on has just happened.
+        let (synced, _) = detector.synced();
         let mut machines = Self {
-            tracker: Tracker::new(settings, metrics.clone()),
+            tracker: Tracker::new(settings, metrics),
             book,
             source,
-            metrics,
-            allowances: Allowances::default(),
+            detector,
             start,
         };
         let rules = Message::Rules {
@@ -282,8 +284,7 @@ impl Machines {
             book: Some(machines.book.clone()),
             removed: false,
         };
-        // What the feed reports from here on has just happened.
-        let synced = machines.message(Event::Synced { missing: None });
+        let synced = machines.message(synced);
         machines.tracker.advance(rules, start);
         machines.tracker.advance(synced, start);
         machines
@@ -291,18 +292,11 @@ impl Machines {
 
     /// From the bytes of an object to what the rules find on it.
     fn evaluate(&mut self, json: &str) -> Evaluation {
-        let doc = Doc::parse(json.as_bytes(), &self.book.projection).expect("it is an object");
-        evaluate::evaluate_within(
-            &self.book,
-            &doc,
-            self.start.wall,
-            &*self.metrics,
-            &mut self.allowances,
-        )
-        .expect("it has a name")
+        let found = self.detector.applied(json.as_bytes(), self.start);
+        found.expect("it is an object with a name").evaluation
     }
 
-    fn message(&self, event: Event) -> Message {
+    fn message(&self, event: FeedEvent) -> Message {
         Message::Feed {
             source: self.source.clone(),
             generation: self.book.generation,
@@ -311,22 +305,22 @@ impl Machines {
     }
 
     /// The time so long after the start.
-    fn after(&self, time: Duration) -> Now {
-        Now {
+    fn after(&self, time: Duration) -> ClockReading {
+        ClockReading {
             wall: self.start.wall + time,
             steady: self.start.steady + time,
         }
     }
 
     /// What the feed sends while all machines go through these stages, and when.
-    fn messages(&mut self, stages: &[Stage]) -> Vec<(Message, Now)> {
+    fn messages(&mut self, stages: &[Stage]) -> Vec<(Message, ClockReading)> {
         let mut messages = Vec::new();
         let mut time = Duration::ZERO;
         for stage in stages {
             for n in 0..OPERATIONS {
                 let evaluation = Box::new(self.evaluate(&stage.machine(n)));
                 let read = self.start.steady;
-                let message = self.message(Event::Evaluated { evaluation, read });
+                let message = self.message(FeedEvent::Evaluated { evaluation, read });
                 messages.push((message, self.after(time)));
                 time += STAGE / 1_000;
             }
@@ -336,7 +330,7 @@ impl Machines {
 
     /// Does what the server's task of the tracker does, and then lets all timers run out.
     /// `commits` takes what is committed at once.
-    fn track(&mut self, messages: Vec<(Message, Now)>, commits: &mut Vec<Vec<Write>>) {
+    fn track(&mut self, messages: Vec<(Message, ClockReading)>, commits: &mut Vec<Vec<Write>>) {
         let tracker = &mut self.tracker;
         for (message, now) in messages {
             tracker.advance(message, now);
@@ -345,7 +339,7 @@ impl Machines {
         }
         while let Some(deadline) = tracker.next_deadline() {
             let time = deadline - self.start.steady;
-            tracker.expire(Now {
+            tracker.expire(ClockReading {
                 wall: self.start.wall + time,
                 steady: deadline,
             });

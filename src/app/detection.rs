@@ -4,9 +4,10 @@
 
 use super::replica::Term;
 use crate::config::Common;
-use crate::observe::{Feed, Supervisor};
+use crate::detection::Supervisor;
+use crate::observe::{Feed, Resolve};
 use crate::persist::Unread;
-use crate::rules::{Controller, Inputs, Outputs, Report, Resolve, RuleSetEvent, StatusSink};
+use crate::rules::{Controller, Inputs, Outputs, Report, RuleSetEvent, StatusSink};
 use crate::serve::Health;
 use crate::telemetry::Metrics;
 use futures::future::BoxFuture;

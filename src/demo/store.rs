@@ -10,8 +10,7 @@
 use super::kinds::{self, Generation, Kind};
 use super::random::Dice;
 use super::time::WorldTime;
-use crate::observe::{Feed, Raw};
-use crate::rules::Resolve;
+use crate::observe::{Feed, Raw, Resolve};
 use bytes::Bytes;
 use futures::future::{self, BoxFuture};
 use futures::stream::{self, BoxStream};

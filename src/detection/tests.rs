@@ -2,8 +2,11 @@
 //! and a controller that only listen.
 
 use super::*;
+use crate::observe::{Lost, Raw};
+use bytes::Bytes;
+use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
-use ifo_api::Gvr;
+use ifo_engine::detect::FeedEvent;
 use ifo_engine::rules::{self, RuleSet};
 use serde_json::{Value, json};
 use std::sync::Mutex;
@@ -168,13 +171,13 @@ fn line(message: &Message) -> String {
     }
 }
 
-fn event_line(event: &Event) -> String {
+fn event_line(event: &FeedEvent) -> String {
     match event {
-        Event::Reset => "reset".to_owned(),
-        Event::Synced { .. } => "synced".to_owned(),
-        Event::Lost => "lost".to_owned(),
-        Event::Deleted { subject, .. } => format!("{} is gone", subject.path()),
-        Event::Evaluated { evaluation, .. } => {
+        FeedEvent::Reset => "reset".to_owned(),
+        FeedEvent::Synced { .. } => "synced".to_owned(),
+        FeedEvent::Lost => "lost".to_owned(),
+        FeedEvent::Deleted { subject, .. } => format!("{} is gone", subject.path()),
+        FeedEvent::Evaluated { evaluation, .. } => {
             let findings = evaluation.findings.iter().map(|finding| {
                 let answer = if finding.says.is_some() { "" } else { "?" };
                 format!("{}{answer}", finding.operation)
@@ -454,44 +457,6 @@ async fn what_depends_on_the_time_is_evaluated_again_without_a_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn subjects_kept_for_the_time_are_bounded() {
-    let mut world = world();
-    let cars = target("cars");
-    let always = "now > timestamp('2000-01-01T00:00:00Z')";
-    let timed = book(1, &cars, rule_set(&cars, &[], always));
-    world.publish(&cars, Some(timed)).await;
-    let many: Vec<_> = (0..=TIMED).map(|n| thing(&format!("t{n}"), true)).collect();
-    world.running_feed().list(&many);
-    world.told().await;
-    tokio::time::sleep(RESYNC).await;
-    assert_eq!(world.told().await.len(), TIMED);
-}
-
-#[tokio::test(start_paused = true)]
-async fn of_a_subject_kept_for_the_time_only_the_fields_that_rules_read_are_kept() {
-    let mut world = world();
-    let cars = target("cars");
-    let rule = "object.note != '' && now > timestamp('2000-01-01T00:00:00Z')";
-    world
-        .publish(&cars, Some(book(1, &cars, rule_set(&cars, &[], rule))))
-        .await;
-    let noted = |name: &str, note: usize, unread: usize| {
-        let mut object = thing(name, true);
-        object["note"] = "x".repeat(note).into();
-        object["unread"] = "x".repeat(unread).into();
-        object
-    };
-    let many = [
-        noted("short", 10, 2 * TIMED_BYTES),
-        noted("long", 2 * TIMED_BYTES, 0),
-    ];
-    world.running_feed().list(&many);
-    world.told().await;
-    tokio::time::sleep(RESYNC).await;
-    assert_eq!(world.told().await, ["1: ns/short [Working]"]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn end_of_the_publications_ends_all_feeds() {
     let world = world();
     let (cars, boats) = (target("cars"), target("boats"));
@@ -524,7 +489,7 @@ async fn when_a_subject_changed_is_told_with_what_starts_then() {
         moment().await;
         let message = world.messages.try_recv().expect("it is told");
         let Message::Feed {
-            event: Event::Evaluated { evaluation, .. },
+            event: FeedEvent::Evaluated { evaluation, .. },
             ..
         } = message
         else {

@@ -1,13 +1,12 @@
 //! The feed of a cluster: one list and watch for each source, through one connection.
 
 use super::request::{self, Refusal};
-use super::{Connection, Feed, Lost, Raw, budget::Budget, follow::Follower, inline};
+use super::{Connection, Feed, Lost, ObjectNames, Raw, budget::Budget, follow::Follower, inline};
 use crate::telemetry::Metrics;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use ifo_api::{Gvr, Source};
-use ifo_engine::evaluate::Subject;
 use std::{sync::Arc, time::Duration};
 
 /// Follows resources of a cluster.
@@ -41,10 +40,10 @@ impl Feed for Cluster {
         self.start(source, Some(selection.to_owned()))
     }
 
-    fn is_there<'a>(&'a self, target: &'a Gvr, subject: &'a Subject) -> BoxFuture<'a, bool> {
+    fn is_there<'a>(&'a self, target: &'a Gvr, object: ObjectNames<'a>) -> BoxFuture<'a, bool> {
         async move {
-            match request::uid(&self.connection.client, target, subject).await {
-                Ok(uid) => uid.as_deref() == subject.uid.as_deref(),
+            match request::uid(&self.connection.client, target, object).await {
+                Ok(uid) => uid.as_deref() == object.uid,
                 Err(Refusal::Lost(Lost::NotFound { .. }, _)) => false,
                 // If it is not there, it settles, and ends after all.
                 Err(_) => true,

@@ -4,11 +4,10 @@
 //! server that is ready counts as that.
 
 use super::{
-    Connection, Lost,
+    Connection, Lost, Resolve,
     client::Lane,
     request::{self, ReadError, Refusal},
 };
-use crate::rules::Resolve;
 use bytes::Bytes;
 use futures::{
     FutureExt as _, Stream, StreamExt as _,

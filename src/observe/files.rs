@@ -4,10 +4,9 @@
 //! one that changes is modified, one that is gone from all files is deleted.
 
 use super::{
-    Feed, Raw, inline,
+    Feed, Raw, Resolve, inline,
     scan::{Content, Scanner},
 };
-use crate::rules::Resolve;
 use crate::telemetry::Metrics;
 use futures::{
     FutureExt as _, SinkExt as _, StreamExt as _,

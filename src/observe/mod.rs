@@ -14,7 +14,6 @@ mod client;
 mod cluster;
 mod discovery;
 mod files;
-mod supervise;
 
 mod backoff;
 mod bounded;
@@ -23,17 +22,14 @@ mod envelope;
 mod follow;
 mod input;
 mod lines;
-mod managed;
 mod page;
 mod request;
 mod scan;
-mod unknown;
 
 pub use client::{ConnectError, ConnectOptions, Connection, connect};
 pub use cluster::Cluster;
 pub use discovery::Discovery;
 pub use files::{Folder, FolderError};
-pub use supervise::Supervisor;
 
 use bytes::Bytes;
 use futures::{
@@ -42,9 +38,8 @@ use futures::{
     future::{self, BoxFuture},
     stream::{self, BoxStream},
 };
-use ifo_api::{Gvr, Source};
+use ifo_api::{Gvr, Resolution, Source};
 use ifo_cel::JsonFault;
-use ifo_engine::evaluate::Subject;
 use std::fmt;
 
 /// One message of a feed. The order in which they come:
@@ -180,9 +175,30 @@ pub trait Feed: Send + Sync + 'static {
 
     /// Whether an object that [`Feed::follow_selected`] showed as deleted is still there,
     /// and only left the selection.
-    fn is_there<'a>(&'a self, _target: &'a Gvr, _subject: &'a Subject) -> BoxFuture<'a, bool> {
+    fn is_there<'a>(&'a self, _target: &'a Gvr, _object: ObjectNames<'a>) -> BoxFuture<'a, bool> {
         future::ready(false).boxed()
     }
+}
+
+/// What tells an object of a resource from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObjectNames<'a> {
+    /// Its namespace; None for a cluster-scoped object.
+    pub namespace: Option<&'a str>,
+    /// Its name.
+    pub name: &'a str,
+    /// Its UID; objects from files may lack one.
+    pub uid: Option<&'a str>,
+}
+
+/// Finds out whether targets are served. Goes with the [`Feed`] that reads their objects.
+pub trait Resolve: Send + Sync + 'static {
+    /// Asks discovery. Takes as long as a few unary calls may take.
+    fn resolve<'a>(&'a self, target: &'a Gvr) -> BoxFuture<'a, Resolution>;
+
+    /// Fires when an earlier answer may have changed. It works only while it is polled,
+    /// never ends, and sums up changes that come close together.
+    fn changes(&self) -> BoxStream<'static, ()>;
 }
 
 /// A stream of what a future, which never ends, sends: the future runs inside the stream

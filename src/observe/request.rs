@@ -1,12 +1,11 @@
 //! The requests of a feed and of discovery, and what an answer other than 200 means.
 
-use super::{Lost, envelope::Status};
+use super::{Lost, ObjectNames, envelope::Status};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
 use ifo_api::{Gvr, Source};
 use ifo_client::error::chain;
-use ifo_engine::evaluate::Subject;
 use kube::client::Body;
 use kube::core::PartialObjectMeta;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -104,19 +103,19 @@ pub(super) fn build(
         .map_err(|message| Refusal::Lost(Lost::NotFound { message }, None))
 }
 
-/// The UID of the object that is where `subject` was; its other fields are not asked for.
+/// The UID of the object that is where `object` was; its other fields are not asked for.
 pub(super) async fn uid(
     client: &kube::Client,
     target: &Gvr,
-    subject: &Subject,
+    object: ObjectNames<'_>,
 ) -> Result<Option<String>, Refusal> {
     let path = (|| {
         let mut path = group_version_path(target)?;
-        if let Some(namespace) = &subject.namespace {
+        if let Some(namespace) = object.namespace {
             path.push_str("/namespaces/");
             path.push_str(&segment(namespace)?);
         }
-        let name = segment(&subject.name)?;
+        let name = segment(object.name)?;
         Ok::<_, String>(format!("{path}/{}/{name}", segment(&target.resource)?))
     })();
     let unreachable = |error: String| Refusal::Lost(Lost::Unreachable(error), None);

@@ -2,8 +2,8 @@
 //! [`Store`]. Leaves: restored operations, and the creation times of the namespaces. A list
 //! that fails is retried as long as that may be of use.
 
+use crate::clock;
 use crate::persist::{self, Failure, Store};
-use crate::tracking;
 use ifo_engine::track::{InitialState, MAX_RESTORED};
 use jiff::Timestamp;
 use std::collections::HashMap;
@@ -37,7 +37,7 @@ pub(super) async fn custom_resources(
             Ok(page) => {
                 retry.refused = None;
                 for operation in page.items.iter().filter_map(persist::from_cr) {
-                    if !state.add_custom_resource(operation, tracking::now()) {
+                    if !state.add_custom_resource(operation, clock::reading()) {
                         tracing::warn!(MAX_RESTORED, "there are too many custom resources");
                         return Ok(());
                     }

@@ -9,9 +9,9 @@ mod lists;
 #[cfg(test)]
 mod tests;
 
+use crate::clock;
 use crate::index::Entry;
 use crate::persist::{ClusterStore, Failure};
-use crate::tracking;
 use ifo_engine::track::InitialState;
 use jiff::Timestamp;
 use kube::Client;
@@ -72,14 +72,14 @@ pub async fn initial_state(client: Client, sources: TakeoverSources) -> (Initial
     for batch in sources.listed.chunks(BATCH) {
         for entry in batch {
             let object = entry.open();
-            state.add_index_object(entry.key(), object.json(), tracking::now());
+            state.add_index_object(entry.key(), object.json(), clock::reading());
         }
         tokio::task::yield_now().await;
     }
     let indexed = state.count();
     for batch in sources.deleted.chunks(BATCH) {
         for entry in batch {
-            state.add_deleted_object(entry.open().json(), tracking::now());
+            state.add_deleted_object(entry.open().json(), clock::reading());
         }
         tokio::task::yield_now().await;
     }

@@ -6,9 +6,10 @@ use crate::index::{At, Bounds, Layout, Rv, Scope, Stamp, index};
 use crate::persist;
 use ifo_api::live::{InFlightOperation, Phase};
 use ifo_api::{Gvr, Source};
-use ifo_engine::evaluate::{Evaluation, Finding, Says, Subject};
+use ifo_engine::ClockReading;
+use ifo_engine::detect::{Evaluation, FeedEvent, Finding, Says, Subject};
 use ifo_engine::rules::{RuleBook, compile};
-use ifo_engine::track::{Event, Message, Now, Retention, Settings, Tracker, Write};
+use ifo_engine::track::{Message, Retention, Settings, Tracker, Write};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::sync::{LazyLock, Mutex};
@@ -49,7 +50,7 @@ fn tracker(retain: bool) -> Tracker {
 /// in another second is another one.
 fn start() -> Timestamp {
     static START: LazyLock<Timestamp> =
-        LazyLock::new(|| tracking::now().wall - Duration::from_mins(1));
+        LazyLock::new(|| clock::reading().wall - Duration::from_mins(1));
     *START
 }
 
@@ -70,9 +71,9 @@ fn writes(name: &str, is_over: bool) -> Vec<Write> {
     let sets = vec![rule_set.clone()];
     let book = RuleBook::new(1, (*target).clone(), "VirtualMachine".into(), true, sets);
     let mut tracker = tracker(true);
-    let now = Now {
+    let now = ClockReading {
         wall: start(),
-        ..tracking::now()
+        ..clock::reading()
     };
     let rules = Message::Rules {
         target: target.clone(),
@@ -104,7 +105,7 @@ fn writes(name: &str, is_over: bool) -> Vec<Write> {
             unknown: Vec::new(),
             read_now: false,
         };
-        let event = Event::Evaluated {
+        let event = FeedEvent::Evaluated {
             evaluation: Box::new(evaluation),
             read: Instant::now(),
         };
@@ -158,7 +159,7 @@ fn sources(listed: Vec<Arc<Entry>>) -> TakeoverSources {
 /// operation has completed, and `-` for each deletion.
 fn taken_over(state: InitialState) -> Vec<String> {
     let mut tracker = tracker(true);
-    tracker.advance(Message::Resume(Box::new(state)), tracking::now());
+    tracker.advance(Message::Resume(Box::new(state)), clock::reading());
     let writes = tracker.take_changes().into_iter();
     let mut names: Vec<String> = writes
         .map(|write| match write {

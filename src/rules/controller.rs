@@ -2,10 +2,11 @@
 //! and statuses.
 
 use super::Report;
-use super::lookups::{Lookups, Resolve};
+use super::lookups::Lookups;
 use super::registry::{Ask, Feedback, Publication, Registry};
 use super::writes::{StatusSink, StatusWrite, StatusWrites};
 use crate::clock;
+use crate::observe::Resolve;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use ifo_api::ruleset::OperationRuleSet;

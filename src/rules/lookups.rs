@@ -1,8 +1,9 @@
 //! Questions to discovery. Enters: targets. Leaves: one answer for each question, from
 //! at most a few at once, one at a time for each target.
 
+use crate::observe::Resolve;
 use futures::future::BoxFuture;
-use futures::stream::{BoxStream, FuturesUnordered};
+use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use ifo_api::{Gvr, Resolution};
 use std::collections::{HashMap, VecDeque};
@@ -11,16 +12,6 @@ use std::sync::Arc;
 /// Look-ups under way at once: enough that one dead group does not hold up the rest,
 /// and no burst for the API server.
 const CONCURRENCY: usize = 8;
-
-/// Finds out whether targets are served. Goes with what their feeds read from.
-pub trait Resolve: Send + Sync + 'static {
-    /// Asks discovery. Takes as long as a few unary calls may take.
-    fn resolve<'a>(&'a self, target: &'a Gvr) -> BoxFuture<'a, Resolution>;
-
-    /// Fires when an earlier answer may have changed. It works only while it is polled,
-    /// never ends, and sums up changes that come close together.
-    fn changes(&self) -> BoxStream<'static, ()>;
-}
 
 type Answer = (Arc<Gvr>, Resolution);
 

@@ -16,7 +16,6 @@ mod tests;
 
 pub use controller::{Controller, Inputs, Outputs, RuleSetEvent};
 pub use coverage::Coverage;
-pub use lookups::Resolve;
 pub use registry::{Feedback, Publication};
 pub use report::{Report, Reporter};
 pub use writes::{StatusAnswer, StatusSink, StatusWrite};

@@ -5,7 +5,7 @@
 use crate::catalogue::Shipped;
 use crate::{fixtures, judge};
 use ifo_cel::Doc;
-use ifo_engine::evaluate::evaluate;
+use ifo_engine::detect::evaluate;
 use ifo_engine::rules::RuleBook;
 use jiff::Timestamp;
 use serde_json::{Value, json};

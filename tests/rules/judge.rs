@@ -6,7 +6,7 @@ use ifo_api::Gvr;
 use ifo_api::live::State;
 use ifo_api::ruleset::OperationRuleSetSpec;
 use ifo_cel::Doc;
-use ifo_engine::evaluate::{Evaluation, Says, evaluate};
+use ifo_engine::detect::{Evaluation, Says, evaluate};
 use ifo_engine::rules::{RuleBook, compile};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};

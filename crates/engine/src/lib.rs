@@ -9,10 +9,14 @@
 
 pub mod rules;
 
-pub mod evaluate;
+pub mod detect;
 
 pub mod track;
 
+pub mod replay;
+
+mod clock;
 mod meter;
 
+pub use clock::ClockReading;
 pub use meter::Meter;

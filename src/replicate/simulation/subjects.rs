@@ -11,10 +11,9 @@ use crate::tracking;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use ifo_api::{Gvr, Source};
-use ifo_cel::Doc;
-use ifo_engine::evaluate::evaluate;
+use ifo_engine::detect::{Detector, FeedEvent};
 use ifo_engine::rules::{RuleBook, compile};
-use ifo_engine::track::{Event, InitialState, Message, Retention, Settings, Tracker};
+use ifo_engine::track::{InitialState, Message, Retention, Settings, Tracker};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
@@ -247,10 +246,11 @@ impl Feed {
             target,
             namespace: None,
         };
+        let mut detector = Detector::new(book, Arc::new(()));
         let mut changed = self.subjects.changed();
         let mut has_settled = false;
         loop {
-            let mut known = self.relist(&source, &book).await;
+            let mut known = self.relist(&source, &mut detector).await;
             if !has_settled {
                 has_settled = true;
                 self.send(Message::Booked(Arc::default())).await;
@@ -267,36 +267,32 @@ impl Feed {
                 for (object, is_deleted) in self.subjects.changes_after(known) {
                     known += 1;
                     self.pause(300).await;
-                    let mut event = evaluated(&book, &object);
-                    if let Event::Evaluated { evaluation, read } = event {
-                        event = if is_deleted {
-                            let subject = evaluation.subject;
-                            Event::Deleted { subject, read }
-                        } else {
-                            Event::Evaluated { evaluation, read }
-                        };
-                    }
+                    let event = if is_deleted {
+                        deleted(&mut detector, &object)
+                    } else {
+                        applied(&mut detector, &object)
+                    };
                     self.feed(&source, event).await;
                 }
             }
             // The watch breaks.
-            self.feed(&source, Event::Lost).await;
+            self.feed(&source, Some(detector.lost())).await;
             self.pause(3_000).await;
         }
     }
 
     /// Reads all subjects. Returns the number of changes that they are the result of.
-    async fn relist(&mut self, source: &Source, book: &RuleBook) -> usize {
-        self.feed(source, Event::Reset).await;
+    async fn relist(&mut self, source: &Source, detector: &mut Detector) -> usize {
+        self.feed(source, Some(detector.reset())).await;
         self.pause(500).await;
         let (known, objects) = self.subjects.list();
         for object in objects {
-            self.feed(source, evaluated(book, &object)).await;
+            self.feed(source, applied(detector, &object)).await;
             if self.random.bool() {
                 self.pause(50).await;
             }
         }
-        self.feed(source, Event::Synced { missing: None }).await;
+        self.feed(source, Some(detector.synced().0)).await;
         known
     }
 
@@ -309,10 +305,10 @@ impl Feed {
         let namespaces = HashMap::from([(NAMESPACE.to_owned(), Timestamp::UNIX_EPOCH)]);
         let mut state = InitialState::new("ifo-system".into(), Some(namespaces));
         for entry in listed {
-            state.add_index_object(entry.key(), entry.open().json(), tracking::now());
+            state.add_index_object(entry.key(), entry.open().json(), clock::reading());
         }
         for entry in deleted {
-            state.add_deleted_object(entry.open().json(), tracking::now());
+            state.add_deleted_object(entry.open().json(), clock::reading());
         }
         let Some(store) = &self.store else {
             return state;
@@ -323,7 +319,7 @@ impl Feed {
                 Ok(page) => {
                     for cr in &page.items {
                         if let Some(operation) = persist::from_cr(cr) {
-                            state.add_custom_resource(operation, tracking::now());
+                            state.add_custom_resource(operation, clock::reading());
                         }
                     }
                     token = page.next;
@@ -340,7 +336,8 @@ impl Feed {
         sleep(Duration::from_millis(self.random.u64(0..=longest))).await;
     }
 
-    async fn feed(&self, source: &Source, event: Event) {
+    async fn feed(&self, source: &Source, event: Option<FeedEvent>) {
+        let Some(event) = event else { return };
         self.send(Message::Feed {
             source: source.clone(),
             generation: 1,
@@ -373,12 +370,13 @@ fn book(target: &Gvr) -> RuleBook {
     RuleBook::new(1, target.clone(), "Machine".into(), true, vec![rule_set])
 }
 
-fn evaluated(book: &RuleBook, object: &Value) -> Event {
-    let json = object.to_string();
-    let doc = Doc::parse(json.as_bytes(), &book.initial_projection).expect("an object");
-    let evaluation = evaluate(book, &doc, clock::now(), &()).expect("it has a name");
-    Event::Evaluated {
-        evaluation: Box::new(evaluation),
-        read: clock::steady(),
-    }
+fn applied(detector: &mut Detector, object: &Value) -> Option<FeedEvent> {
+    let found = detector.applied(object.to_string().as_bytes(), clock::reading());
+    found.expect("it has a name").into_event()
+}
+
+fn deleted(detector: &mut Detector, object: &Value) -> Option<FeedEvent> {
+    let vanished = detector.deleted(object.to_string().as_bytes());
+    let subject = vanished.expect("it has a name").subject;
+    Some(detector.vanished(subject, false, clock::reading()))
 }

@@ -7,13 +7,13 @@ mod versions;
 mod writing;
 
 use super::*;
+use crate::observe::Resolve;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec, OperationRuleSetStatus};
 use ifo_api::{Gvr, Resolution, Source};
-use ifo_engine::evaluate::EvaluationError;
-use ifo_engine::rules::{Activity, Bookless, EvaluationFailure, compile};
+use ifo_engine::rules::{Activity, Bookless, EvaluationError, EvaluationFailure, compile};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
 use std::collections::{BTreeSet, HashMap};

@@ -1,10 +1,11 @@
 //! The objects of one feed on which the detection of an operation is unknown. Enters: each
 //! evaluation, and the begin and end of each list. Leaves: the counts in the
-//! [`Activity`](ifo_engine::rules::Activity) of the rule sets, which their status and the
+//! [`Activity`](crate::rules::Activity) of the rule sets, which their status and the
 //! warning on lists are made from.
 
-use ifo_engine::evaluate::{Allowances, Evaluation};
-use ifo_engine::rules::{RuleBook, RuleSet};
+use super::Evaluation;
+use super::evaluate::Allowances;
+use crate::rules::{RuleBook, RuleSet};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,10 +19,11 @@ const MAX_OBJECTS: usize = 250;
 const RELIST_EVERY: Duration = Duration::from_mins(5);
 
 /// The bookkeeping of one feed. Dropping it takes its counts back.
+#[derive(Debug)]
 pub(super) struct UnknownObjects {
     book: Arc<RuleBook>,
     /// By the identity of the object.
-    objects: HashMap<Arc<str>, Remembered>,
+    objects: HashMap<Arc<str>, UnknownObject>,
     /// Objects beyond [`MAX_OBJECTS`]: one entry for each rule set, operation and namespace,
     /// however many objects there are.
     beyond: BTreeMap<Many, u64>,
@@ -39,7 +41,8 @@ pub(super) struct UnknownObjects {
 type Many = (usize, Option<Arc<str>>, Arc<str>);
 
 /// One object.
-struct Remembered {
+#[derive(Debug)]
+struct UnknownObject {
     namespace: Option<Arc<str>>,
     /// By the place of the rule set in the book.
     operations: Vec<(usize, Vec<Arc<str>>)>,
@@ -97,6 +100,16 @@ impl UnknownObjects {
         });
     }
 
+    /// Whether the detection is known on all objects.
+    pub(super) fn is_empty(&self) -> bool {
+        self.objects.is_empty() && self.beyond.is_empty()
+    }
+
+    /// Whether the object is remembered on its own.
+    pub(super) fn contains(&self, identity: &str) -> bool {
+        self.objects.contains_key(identity)
+    }
+
     /// An object was evaluated.
     pub(super) fn evaluated(&mut self, identity: &Arc<str>, evaluation: &Evaluation) {
         if evaluation.unknown.is_empty() {
@@ -126,7 +139,7 @@ impl UnknownObjects {
                 .activity
                 .add_unknown(namespace.as_ref(), operations);
         }
-        let remembered = Remembered {
+        let remembered = UnknownObject {
             namespace,
             operations,
             skipped,
@@ -225,10 +238,10 @@ impl Drop for UnknownObjects {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::detect::evaluate::evaluate_within;
+    use crate::rules::{Objects, compile};
     use ifo_api::Gvr;
     use ifo_cel::Doc;
-    use ifo_engine::evaluate::evaluate_within;
-    use ifo_engine::rules::{Objects, compile};
     use jiff::Timestamp;
     use serde_json::json;
 

@@ -1,7 +1,7 @@
 //! What has happened to one compiled rule set. The feeds write it; the controller reads it
 //! for the rule set's status, and the HTTP server for the warning on its lists.
 
-use crate::evaluate::EvaluationError;
+use super::EvaluationError;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};

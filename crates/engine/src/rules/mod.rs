@@ -4,11 +4,13 @@
 
 mod activity;
 mod compile;
+mod evaluation_error;
 pub mod roles;
 mod validate;
 
 pub use activity::{Activity, EvaluationFailure, Objects, UnknownDetections};
 pub use compile::{Invalid, compile};
+pub use evaluation_error::EvaluationError;
 
 use ifo_api::live::State;
 use ifo_api::{Gvr, Source};
@@ -18,6 +20,23 @@ use litemap::LiteMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// What is read of every object, whatever the rules ask for.
+pub const IDENTITY_PATHS: [&[&str]; 6] = [
+    &["metadata", "name"],
+    &["metadata", "namespace"],
+    &["metadata", "uid"],
+    &["metadata", "generation"],
+    &["metadata", "ownerReferences"],
+    &["metadata", "deletionTimestamp"],
+];
+
+/// What is read, beside that, of objects that a feed lists at its start. Of those that
+/// change later, it is read where something new is detected.
+const MANAGED_TIME_PATH: &[&str] = &["metadata", "managedFields", "*", "time"];
+
+/// What is read where a rule set selects by labels.
+pub(crate) const LABELS_PATH: &[&str] = &["metadata", "labels"];
 
 /// All compiled rule sets of one target, as of one generation. What was evaluated
 /// under an older generation than the newest one published is worth nothing.
@@ -52,17 +71,17 @@ impl RuleBook {
     ) -> Self {
         rule_sets.sort_by(|a, b| a.name.cmp(&b.name));
         let mut projection = Projection::default();
-        for path in crate::evaluate::IDENTITY_PATHS {
+        for path in IDENTITY_PATHS {
             projection.add(path);
         }
         for rule_set in &rule_sets {
             rule_set.project(&mut projection);
             if rule_set.selector.is_some() {
-                projection.add(crate::evaluate::LABELS_PATH);
+                projection.add(LABELS_PATH);
             }
         }
         let mut initial_projection = projection.clone();
-        initial_projection.add(crate::evaluate::MANAGED_TIME_PATH);
+        initial_projection.add(MANAGED_TIME_PATH);
         let by_namespace = !rule_sets.is_empty()
             && rule_sets
                 .iter()

@@ -8,7 +8,8 @@ use super::end::End;
 use super::ledger::OperationId;
 use super::operation::Restored;
 use super::subject::Tracked;
-use super::tracker::{Now, Tracker};
+use super::tracker::Tracker;
+use crate::ClockReading;
 use crate::rules::Bookless;
 use ifo_api::Key;
 use ifo_api::live::InFlightOperation;
@@ -74,7 +75,7 @@ impl InitialState {
 
     /// Adds an object of the index. The tracker takes it over without a write, or deletes
     /// it if it cannot be decoded or was retained in a namespace that is gone.
-    pub fn add_index_object(&mut self, key: &Key, json: &[u8], now: Now) {
+    pub fn add_index_object(&mut self, key: &Key, json: &[u8], now: ClockReading) {
         match Restored::from_index(json, now.steady) {
             Some(mut restored) if restored.ended.is_none() || !self.is_outlived(&restored) => {
                 restored.operation.key = key.clone();
@@ -91,7 +92,7 @@ impl InitialState {
     /// Adds a completed object that the index has deleted. The tracker only remembers its
     /// start, so that a successor which starts in the same second gets another name. And the
     /// object does not come back with a custom resource that is still to be deleted.
-    pub fn add_deleted_object(&mut self, json: &[u8], now: Now) {
+    pub fn add_deleted_object(&mut self, json: &[u8], now: ClockReading) {
         let restored = Restored::from_index(json, now.steady);
         if let Some(restored) = restored.filter(|it| it.ended.is_some()) {
             self.insert(restored, FoundIn::Deleted);
@@ -101,7 +102,7 @@ impl InitialState {
     /// Adds the operation of a custom resource, after all objects of the index. One that the
     /// server would not have written is left out, with a line in the log. Returns false if
     /// there are [`MAX_RESTORED`] already.
-    pub fn add_custom_resource(&mut self, object: InFlightOperation, now: Now) -> bool {
+    pub fn add_custom_resource(&mut self, object: InFlightOperation, now: ClockReading) -> bool {
         if self.custom_resources >= MAX_RESTORED {
             return false;
         }
@@ -178,7 +179,7 @@ impl Tracker {
     /// but the last is over: a run without a known end completes with `Replaced` at the
     /// start of the next run. Custom resources are not written in the order of the changes
     /// that they describe.
-    pub(super) fn resume(&mut self, state: InitialState, now: Now) {
+    pub(super) fn resume(&mut self, state: InitialState, now: ClockReading) {
         // A running leader knows that these namespaces were deleted, and retains nothing that
         // ends in them.
         for found in state.operations.values() {
@@ -235,7 +236,7 @@ impl Tracker {
         found: FoundOperation,
         end: Timestamp,
         may_stay: bool,
-        now: Now,
+        now: ClockReading,
     ) {
         let Restored {
             identity,
@@ -267,7 +268,7 @@ impl Tracker {
     }
 
     /// All rule sets have been read: operations complete that no rule is about any more.
-    pub(super) fn all_booked(&mut self, bookless: &Bookless, now: Now) {
+    pub(super) fn all_booked(&mut self, bookless: &Bookless, now: ClockReading) {
         let unclaimed = |it: &Tracked| it.unclaimed;
         self.each(now, unclaimed, |it, step| it.all_booked(bookless, step));
     }

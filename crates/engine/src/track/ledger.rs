@@ -5,8 +5,8 @@ use super::arbitrate::What;
 use super::end::End;
 use super::expiring::Expiring;
 use super::operation::{Operation, Start, SubjectView};
-use super::tracker::{Now, Settings};
-use crate::Meter;
+use super::tracker::Settings;
+use crate::{ClockReading, Meter};
 use ifo_api::Key;
 use ifo_api::live::StartTimeSource;
 use jiff::Timestamp;
@@ -117,7 +117,7 @@ impl Ledger {
         operation: &Operation,
         view: &SubjectView,
         end: &End,
-        now: Now,
+        now: ClockReading,
     ) {
         let key = &operation.key;
         self.put(key.clone(), operation.completed(view, end, now.wall));
@@ -145,7 +145,7 @@ impl Ledger {
         identity: &Identity,
         operation: &Operation,
         end: Timestamp,
-        now: Now,
+        now: ClockReading,
     ) {
         let retained = self.settings.retain.map(|retention| retention.age);
         let age = retained.unwrap_or_default().max(ENDED_FOR);
@@ -168,7 +168,12 @@ impl Ledger {
 
     /// Retains the object of an operation that completed at `end` for the rest of its time.
     /// False if its time is over, or if completed operations are not retained.
-    pub(super) fn retain(&mut self, operation: &Operation, end: Timestamp, now: Now) -> bool {
+    pub(super) fn retain(
+        &mut self,
+        operation: &Operation,
+        end: Timestamp,
+        now: ClockReading,
+    ) -> bool {
         let age = self.settings.retain.map(|retention| retention.age);
         let left = age.and_then(|age| age.checked_sub(now.since(end)));
         if let Some(left) = left {

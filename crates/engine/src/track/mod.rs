@@ -15,14 +15,13 @@ mod tests;
 mod tracker;
 
 pub use initial_state::{InitialState, MAX_RESTORED};
-pub use tracker::{Now, Retention, Settings, Tracker};
+pub use tracker::{Retention, Settings, Tracker};
 
-use crate::evaluate::{Evaluation, Subject};
+use crate::detect::FeedEvent;
 use crate::rules::{Bookless, RuleBook};
 use ifo_api::{Gvr, Key, Source};
 use jiff::Timestamp;
 use std::sync::Arc;
-use std::time::Instant;
 use tokio::sync::oneshot;
 
 /// A change of the objects that the server lists.
@@ -64,7 +63,7 @@ pub enum Message {
         /// Generation of the rules that it evaluates with.
         generation: u64,
         /// What it tells.
-        event: Event,
+        event: FeedEvent,
     },
     /// What a new leader starts from. Comes before any rules.
     Resume(Box<InitialState>),
@@ -86,33 +85,4 @@ pub enum Message {
     },
     /// Asks to be told when all messages before this one can be read from the index.
     Flush(oneshot::Sender<()>),
-}
-
-/// What a feed tells.
-#[derive(Debug)]
-pub enum Event {
-    /// The whole state follows.
-    Reset,
-    /// An object was read at `read`, and evaluated.
-    Evaluated {
-        /// What was found.
-        evaluation: Box<Evaluation>,
-        /// When the event was read.
-        read: Instant,
-    },
-    /// An object is gone.
-    Deleted {
-        /// Which.
-        subject: Subject,
-        /// When the event was read.
-        read: Instant,
-    },
-    /// The feed is up to date. Objects that it has not reported since `Reset` were deleted.
-    Synced {
-        /// Where to send the subjects that the list lacks although they may exist, because the
-        /// feed shows a selection of the objects. What happened to each of them comes next.
-        missing: Option<oneshot::Sender<Vec<Subject>>>,
-    },
-    /// The feed has a gap.
-    Lost,
 }

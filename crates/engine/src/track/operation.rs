@@ -9,8 +9,8 @@ pub use state::{Observed, Yielded};
 
 use super::arbitrate::What;
 use super::end::End;
-use super::tracker::Now;
-use crate::evaluate::{Says, Subject};
+use crate::ClockReading;
+use crate::detect::{Says, Subject};
 use crate::rules::{Rule, RuleSet};
 use ifo_api::Key;
 use ifo_api::live::{StartTimeSource, State};
@@ -218,7 +218,7 @@ impl Operation {
 
     /// Starts its debounce, for the rest of its time: no rule has detected it since then.
     /// `debounce` is that of the server.
-    pub fn settle(&mut self, since: Timestamp, debounce: Duration, now: Now) {
+    pub fn settle(&mut self, since: Timestamp, debounce: Duration, now: ClockReading) {
         let own = self.speaker.rule().and_then(|rule| rule.debounce);
         let debounce = own.unwrap_or(debounce);
         self.settling = Some(now.steady + debounce.saturating_sub(now.since(since)));

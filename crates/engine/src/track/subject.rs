@@ -7,8 +7,9 @@ use super::arbitrate::{self, Contender, What};
 use super::end::End;
 use super::ledger::{Identity, Ledger};
 use super::operation::{Detection, Detections, Observed, Operation, Start, SubjectView, Yielded};
-use super::tracker::{Books, Now};
-use crate::evaluate::{Evaluation, Outcome, Subject};
+use super::tracker::Books;
+use crate::ClockReading;
+use crate::detect::{Evaluation, Outcome, Subject};
 use crate::rules::{RuleBook, Supersedes};
 use answers::Answers;
 use ifo_api::Gvr;
@@ -56,7 +57,7 @@ struct Waiting {
 pub(super) struct Step<'a> {
     pub(super) ledger: &'a mut Ledger,
     pub(super) books: &'a Books,
-    pub(super) now: Now,
+    pub(super) now: ClockReading,
     /// True if a feed that watches the subject has a gap.
     pub(super) gap: bool,
     observed: Observed,
@@ -66,7 +67,12 @@ pub(super) struct Step<'a> {
 }
 
 impl<'a> Step<'a> {
-    pub(super) fn new(ledger: &'a mut Ledger, books: &'a Books, now: Now, gap: bool) -> Self {
+    pub(super) fn new(
+        ledger: &'a mut Ledger,
+        books: &'a Books,
+        now: ClockReading,
+        gap: bool,
+    ) -> Self {
         Self {
             ledger,
             books,
@@ -276,7 +282,7 @@ impl Tracked {
         step: &mut Step<'_>,
     ) -> Option<Operation> {
         let operation = *self.operations.remove(what)?;
-        let then = Now {
+        let then = ClockReading {
             wall: at,
             ..step.now
         };

@@ -5,42 +5,16 @@ use super::end::End;
 use super::ledger::{GONE, GONE_FOR, Identity, Ledger};
 use super::operation::SubjectView;
 use super::subject::{Step, Tracked};
-use super::{Event, Message, Write};
-use crate::Meter;
-use crate::evaluate::{Evaluation, Subject};
+use super::{Message, Write};
+use crate::detect::{Evaluation, FeedEvent, Subject};
 use crate::rules::RuleBook;
+use crate::{ClockReading, Meter};
 use ifo_api::{Gvr, Source};
-use jiff::Timestamp;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::iter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
-
-/// The time, as people and as timers read it.
-#[derive(Clone, Copy, Debug)]
-pub struct Now {
-    /// For what is shown.
-    pub wall: Timestamp,
-    /// For deadlines; does not jump.
-    pub steady: Instant,
-}
-
-impl Now {
-    /// The time since `then`. It is zero if `then` is still to come.
-    pub(super) fn since(self, then: Timestamp) -> Duration {
-        Duration::try_from(self.wall.duration_since(then)).unwrap_or_default()
-    }
-
-    /// The moment `then` on both clocks, at the latest now.
-    pub(super) fn back_at(self, then: Timestamp) -> Self {
-        let steady = self.steady.checked_sub(self.since(then));
-        Self {
-            wall: then.min(self.wall),
-            steady: steady.unwrap_or(self.steady),
-        }
-    }
-}
 
 /// What the tracker is told at the start.
 #[derive(Clone, Debug)]
@@ -97,7 +71,7 @@ impl Tracker {
     }
 
     /// Takes in one message. What it changes waits for [`Tracker::take_changes`].
-    pub fn advance(&mut self, message: Message, now: Now) {
+    pub fn advance(&mut self, message: Message, now: ClockReading) {
         match message {
             Message::Rules {
                 target,
@@ -124,15 +98,15 @@ impl Tracker {
                     return; // Evaluated under rules that are not in force any more.
                 };
                 match event {
-                    Event::Reset => self.feed(&source).seen = Some(HashSet::new()),
-                    Event::Evaluated { evaluation, .. } => {
+                    FeedEvent::Reset => self.feed(&source).seen = Some(HashSet::new()),
+                    FeedEvent::Evaluated { evaluation, .. } => {
                         self.evaluated(&source, &book, *evaluation, now);
                     }
-                    Event::Deleted { subject, .. } => {
+                    FeedEvent::Deleted { subject, .. } => {
                         self.deleted(&subject.identity(&source.target), now);
                     }
-                    Event::Synced { missing } => self.synced(&source, missing, now),
-                    Event::Lost => self.lost(&source, now),
+                    FeedEvent::Synced { missing } => self.synced(&source, missing, now),
+                    FeedEvent::Lost => self.lost(&source, now),
                 }
             }
         }
@@ -144,7 +118,7 @@ impl Tracker {
     }
 
     /// Ends what has settled long enough, and shows what has waited long enough.
-    pub fn expire(&mut self, now: Now) {
+    pub fn expire(&mut self, now: ClockReading) {
         let due = |ledger: &mut Ledger| ledger.deadlines.pop(usize::MAX, now.steady);
         while let Some((identity, ())) = due(&mut self.ledger) {
             self.step(&identity, now, Tracked::refresh);
@@ -182,7 +156,7 @@ impl Tracker {
     fn step(
         &mut self,
         identity: &Identity,
-        now: Now,
+        now: ClockReading,
         act: impl FnOnce(&mut Tracked, &mut Step<'_>),
     ) {
         let Some(tracked) = self.subjects.get_mut(identity) else {
@@ -209,7 +183,7 @@ impl Tracker {
     /// Runs one step of each subject that `of` selects.
     pub(super) fn each(
         &mut self,
-        now: Now,
+        now: ClockReading,
         of: impl Fn(&Tracked) -> bool,
         act: impl Fn(&mut Tracked, &mut Step<'_>),
     ) {
@@ -224,7 +198,13 @@ impl Tracker {
     }
 
     /// One object was evaluated.
-    fn evaluated(&mut self, source: &Source, book: &RuleBook, evaluation: Evaluation, now: Now) {
+    fn evaluated(
+        &mut self,
+        source: &Source,
+        book: &RuleBook,
+        evaluation: Evaluation,
+        now: ClockReading,
+    ) {
         let identity = evaluation.subject.identity(&source.target);
         let detects = evaluation.detects();
         let known = self.subjects.contains_key(&identity);
@@ -260,7 +240,7 @@ impl Tracker {
         }
     }
 
-    fn deleted(&mut self, identity: &Identity, now: Now) {
+    fn deleted(&mut self, identity: &Identity, now: ClockReading) {
         self.step(identity, now, |tracked, step| {
             tracked.complete_all(&End::SubjectDeleted, step);
         });
@@ -271,7 +251,7 @@ impl Tracker {
         &mut self,
         source: &Source,
         missing: Option<oneshot::Sender<Vec<Subject>>>,
-        now: Now,
+        now: ClockReading,
     ) {
         let feed = self.feed(source);
         feed.synced = true;
@@ -293,7 +273,7 @@ impl Tracker {
         self.gap_changed(source, now);
     }
 
-    fn lost(&mut self, source: &Source, now: Now) {
+    fn lost(&mut self, source: &Source, now: ClockReading) {
         let feed = self.feed(source);
         feed.seen = None;
         if !std::mem::replace(&mut feed.gap, true) {
@@ -303,12 +283,18 @@ impl Tracker {
 
     /// Shows `Detected=Unknown`, or what is known again, on all that `source` tells of;
     /// ends and starts what only waited for it.
-    fn gap_changed(&mut self, source: &Source, now: Now) {
+    fn gap_changed(&mut self, source: &Source, now: ClockReading) {
         self.each(now, |it| is_told_by(it, source), Tracked::refresh);
     }
 
     /// The rules of a target changed: operations that no rule is about any more end.
-    fn rules(&mut self, target: &Arc<Gvr>, book: Option<Arc<RuleBook>>, removed: bool, now: Now) {
+    fn rules(
+        &mut self,
+        target: &Arc<Gvr>,
+        book: Option<Arc<RuleBook>>,
+        removed: bool,
+        now: ClockReading,
+    ) {
         // The feeds start anew, but what was in flight before has its start already,
         // and what they show first was under way before they came.
         self.feeds.retain(|source, _| source.target != *target);

@@ -6,22 +6,16 @@
 //! operation that settled has ended when it stopped being detected; what settles when the
 //! stream ends has ended, too.
 //!
-//! The rules are evaluated by `evaluate` and tracked by `track`, as in the server. What
-//! the server does between its watch and these two (`observe::supervise`) is not run:
+//! The engine's [`Replay`] detects and tracks the operations. It runs the same code as the
+//! server's feed tasks, and a test of the server compares the two. What remains different is
+//! not in a recording:
 //!
-//! - The server reads the start of an operation from `managedFields` where the rule does
-//!   not say it; the replay takes the time of the event.
-//! - The server carries each rule set's evaluation budget from object to object, and
-//!   throttles a rule set that exhausts it on ten objects in a row; here every object has
-//!   the whole budget.
-//! - The server watches the namespaces and labels that all rule sets of a target select,
-//!   and asks for an object that left the selection; here the events are what was
-//!   recorded, and a `DELETED` event is a deletion.
-//! - The server lists first, and relists after a broken watch; here every object that
+//! - The server lists a target first, and again after a broken watch; here every object that
 //!   appears is new, also for `stateAfter`, and the stream has no gap.
-//! - The server evaluates again what reads `now` at its own interval, and at most 1,000
-//!   objects of a feed; here it is every 30 s, for all.
-//! - The server keeps outcomes for five minutes after the last finding; here for ever.
+//! - The server asks the cluster whether an object that a watch with a label selector does not
+//!   show any more still exists; here it exists if the recording shows it again.
+//! - Each watch of the server evaluates what reads `now` at the interval that began with the
+//!   watch; here the interval begins with the stream.
 //! - The server restores, retains and persists operations; here nothing of that happens.
 
 mod history;
@@ -32,19 +26,20 @@ use super::rule_sets;
 use crate::output::{Format, complain, print, print_value, table};
 use crate::problem::Problem;
 use history::{History, Run};
-use ifo_api::{Gvr, Source, duration};
-use ifo_cel::Doc;
+use ifo_api::{Gvr, duration};
 use ifo_client::kinds::KnownKinds;
 use ifo_client::recording::{self, RecordedChange, RecordedEvent};
-use ifo_engine::evaluate::{self, FieldFailure, Nameless, Subject};
-use ifo_engine::rules::{RuleBook, RuleSet};
-use ifo_engine::track::{self, Message, Settings, Tracker};
+use ifo_engine::ClockReading;
+use ifo_engine::detect::{Evaluation, FieldFailure};
+use ifo_engine::replay::{Replay, ReplayObserver, ReplayedObject};
+use ifo_engine::rules::RuleSet;
+use ifo_engine::track::{Settings, Write};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use time_scale::TimeScale;
 
 /// How often the server evaluates what depends on the time again
@@ -57,14 +52,10 @@ const RESYNC: Duration = Duration::from_secs(30);
 #[command(override_usage = "kubectl ifo rules replay [OPTIONS] <RULES>... --stream <FILE>...")]
 #[command(after_help = "\
 Differences from a server that watches:
-  - a start that the rule does not say is the time of the event, not that in managedFields
-  - each object has the whole evaluation budget: no rule set is throttled
-  - events are taken as recorded: no selection of namespaces or labels is watched, and
-    an object that leaves a selection is not told from one that is deleted
   - an object that appears is new, and its state begins then; nothing is listed first, and
     the stream has no gaps
-  - what reads now is evaluated again every 30s, for any number of objects
-  - outcomes count at any time, not only in the five minutes after the last detection
+  - a DELETED event is a deletion, unless the stream shows the same object again and all
+    rule sets of its resource have the same label selector: then it left the selection
   - when the stream ends, what is in flight keeps its state and has no end
   - operations are neither restored nor retained nor persisted
 
@@ -185,164 +176,84 @@ fn replay(
     debounce: Duration,
     hindsight: bool,
 ) -> (Vec<Run>, Vec<Failed>) {
-    let mut player = Player::new(TimeScale::of(events), debounce, History::new(hindsight));
-    player.begin(targets, events);
-    for event in events {
-        player.until(event.t);
-        player.event(event);
+    let scale = TimeScale::of(events);
+    let settings = Settings {
+        debounce,
+        retain: None,
+        cluster_namespace: "ifo-system".into(),
+    };
+    let recorder = Recorder {
+        history: History::new(hindsight),
+        scale,
+        failures: Vec::new(),
+        detected: Vec::new(),
+    };
+    let mut replay = Replay::new(settings, RESYNC, scale.first(), recorder);
+    for (target, rule_sets) in targets {
+        let mut about = events.iter().filter(|event| event.resource == *target);
+        if let Some(first) = about.next() {
+            let namespaced = first.object.namespace.is_some();
+            let kind = &first.object.kind;
+            let book = rule_sets::book(target.clone(), kind, namespaced, rule_sets);
+            replay.add_book(&book);
+        }
+    }
+    let last_shown = last_shown(events);
+    for (place, event) in events.iter().enumerate() {
+        replay.advance_to(scale.at(event.t));
+        if !targets.contains_key(&event.resource) {
+            continue;
+        }
+        let json = event.object.json.to_string();
+        let object = ReplayedObject {
+            target: &event.resource,
+            namespace: event.object.namespace.as_deref(),
+            name: &event.object.name,
+            json: json.as_bytes(),
+        };
+        replay.observer.detected.clear();
+        match event.change {
+            RecordedChange::Applied => replay.applied(object),
+            RecordedChange::Deleted => {
+                let uid = event.object.uid();
+                let shown = uid.and_then(|uid| last_shown.get(uid));
+                replay.deleted(object, shown.is_some_and(|last| *last > place));
+            }
+        }
+        let recorder = &mut replay.observer;
+        let detected = std::mem::take(&mut recorder.detected);
+        recorder.history.heard(&event.object, event.t, detected);
     }
     if hindsight {
-        player.settle();
+        replay.observer.history.close();
+        while replay.observer.history.is_settling() && replay.expire_next() {}
     }
-    (player.history.into_runs(), player.failures)
+    (
+        replay.observer.history.into_runs(),
+        replay.observer.failures,
+    )
 }
 
-/// The server's rooms, on the stream's clocks.
-struct Player {
-    scale: TimeScale,
-    tracker: Tracker,
-    books: BTreeMap<Gvr, (Source, Arc<RuleBook>)>,
-    /// Objects whose evaluation read `now`, and the next time to do that again.
-    timed: BTreeMap<Arc<str>, (Gvr, Subject, Vec<u8>)>,
-    resync: Instant,
+/// The place of the last event that shows each object, by its UID.
+fn last_shown(events: &[RecordedEvent]) -> HashMap<&str, usize> {
+    let places = events.iter().enumerate();
+    let shown = places.filter(|(_, event)| event.change == RecordedChange::Applied);
+    shown
+        .filter_map(|(place, event)| Some((event.object.uid()?, place)))
+        .collect()
+}
+
+/// Takes note of what happens in a replay.
+struct Recorder {
     history: History,
+    scale: TimeScale,
     failures: Vec<Failed>,
+    /// The operations that rules detected since it was emptied.
+    detected: Vec<Arc<str>>,
 }
 
-impl Player {
-    fn new(scale: TimeScale, debounce: Duration, history: History) -> Self {
-        let settings = Settings {
-            debounce,
-            retain: None,
-            cluster_namespace: "ifo-system".into(),
-        };
-        Self {
-            resync: scale.start() + RESYNC,
-            scale,
-            tracker: Tracker::new(settings, Arc::new(())),
-            books: BTreeMap::new(),
-            timed: BTreeMap::new(),
-            history,
-            failures: Vec::new(),
-        }
-    }
-
-    /// Publishes the rules of all targets that the stream has, whose watches are then
-    /// up to date.
-    fn begin(&mut self, targets: &BTreeMap<Gvr, Vec<Arc<RuleSet>>>, events: &[RecordedEvent]) {
-        for (target, rule_sets) in targets {
-            let mut about = events.iter().filter(|event| event.resource == *target);
-            let Some(first) = about.next() else { continue };
-            let namespaced = first.object.namespace.is_some();
-            let book = rule_sets::book(target.clone(), &first.object.kind, namespaced, rule_sets);
-            let target = Arc::new(target.clone());
-            let source = Source {
-                target: target.clone(),
-                namespace: None,
-            };
-            let rules = Message::Rules {
-                target: target.clone(),
-                book: Some(book.clone()),
-                removed: false,
-            };
-            let now = self.scale.first();
-            self.tracker.advance(rules, now);
-            self.books.insert((*target).clone(), (source, book));
-            self.tell(&target, track::Event::Reset, now);
-            self.tell(&target, track::Event::Synced { missing: None }, now);
-        }
-    }
-
-    fn tell(&mut self, target: &Gvr, event: track::Event, now: track::Now) {
-        let Some((source, book)) = self.books.get(target) else {
-            return;
-        };
-        let message = Message::Feed {
-            source: source.clone(),
-            generation: book.generation,
-            event,
-        };
-        self.tracker.advance(message, now);
-        self.commit(now);
-    }
-
-    /// Lets time pass up to `t`: what falls due on the way does.
-    fn until(&mut self, t: f64) {
-        let to = self.scale.at(t).steady;
-        while let Some(due) = self.due().filter(|due| *due <= to) {
-            self.fall_due(due);
-        }
-        while self.resync <= to {
-            self.resync += RESYNC;
-        }
-    }
-
-    /// When something happens without an event.
-    fn due(&self) -> Option<Instant> {
-        let resync = (!self.timed.is_empty()).then_some(self.resync);
-        let deadline = self.tracker.next_deadline();
-        deadline.into_iter().chain(resync).min()
-    }
-
-    fn fall_due(&mut self, due: Instant) {
-        let now = self.scale.when(due);
-        if !self.timed.is_empty() && self.resync == due {
-            self.again(now);
-            self.resync = due + RESYNC;
-        }
-        self.commit(now);
-    }
-
-    fn again(&mut self, now: track::Now) {
-        let timed: Vec<_> = self.timed.values().cloned().collect();
-        for (target, subject, json) in timed {
-            self.applied(&target, &subject, &json, now);
-        }
-    }
-
-    fn event(&mut self, event: &RecordedEvent) {
-        if !self.books.contains_key(&event.resource) {
-            return;
-        }
-        let now = self.scale.at(event.t);
-        let json = event.object.json.to_string().into_bytes();
-        let subject = Subject {
-            uid: event.object.uid().map(Into::into),
-            name: event.object.name.as_str().into(),
-            namespace: event.object.namespace.as_deref().map(Into::into),
-            ..Subject::default()
-        };
-        let detected = match event.change {
-            RecordedChange::Applied => self.applied(&event.resource, &subject, &json, now),
-            RecordedChange::Deleted => {
-                self.deleted(&event.resource, subject, &json, now);
-                Vec::new()
-            }
-        };
-        self.history.heard(&event.object, event.t, detected);
-    }
-
-    /// Yields the operations that rules detect on the object. `subject` is the object's
-    /// identity, for an object that cannot be decoded.
-    fn applied(
-        &mut self,
-        target: &Gvr,
-        subject: &Subject,
-        json: &[u8],
-        now: track::Now,
-    ) -> Vec<Arc<str>> {
-        let Some((_, book)) = self.books.get(target) else {
-            return Vec::new();
-        };
-        let evaluation = match Doc::parse(json, &book.projection) {
-            Ok(doc) => match evaluate::evaluate(book, &doc, now.wall, &()) {
-                Ok(evaluation) => evaluation,
-                // The stream's reader has refused objects without a name.
-                Err(Nameless) => return Vec::new(),
-            },
-            // As in the server, operations on an object that cannot be decoded stay as they are.
-            Err(error) => evaluate::undecided(book, subject.clone(), &error.into(), now.wall, &()),
-        };
+impl ReplayObserver for Recorder {
+    fn evaluated(&mut self, evaluation: &Evaluation) {
         for failure in &evaluation.failures {
             if self.failures.len() < MAX_FAILURES
                 && self.failures.iter().all(|(told, _)| told != failure)
@@ -351,63 +262,15 @@ impl Player {
                 self.failures.push((failure.clone(), subject));
             }
         }
-        let identity = evaluation.subject.identity(target);
-        if evaluation.read_now {
-            let timed = (target.clone(), subject.clone(), json.to_vec());
-            self.timed.insert(identity, timed);
-        } else {
-            self.timed.remove(&identity);
-        }
         let findings = evaluation.findings.iter();
-        let detected = findings
-            .filter(|it| it.says.as_ref().is_some_and(|says| !says.continues))
-            .map(|it| it.operation.clone())
-            .collect();
-        let read = Instant::now();
-        self.tell(
-            target,
-            track::Event::Evaluated {
-                evaluation: Box::new(evaluation),
-                read,
-            },
-            now,
-        );
-        detected
+        let detected = findings.filter(|it| it.says.as_ref().is_some_and(|says| !says.continues));
+        self.detected
+            .extend(detected.map(|it| it.operation.clone()));
     }
 
-    /// `bare` is the object's identity, for an object that cannot be decoded.
-    fn deleted(&mut self, target: &Gvr, bare: Subject, json: &[u8], now: track::Now) {
-        let Some((_, book)) = self.books.get(target) else {
-            return;
-        };
-        let subject = Doc::parse(json, &book.projection)
-            .ok()
-            .and_then(|doc| Subject::read(&doc).ok())
-            .unwrap_or(bare);
-        self.timed.remove(&subject.identity(target));
-        let read = Instant::now();
-        self.tell(target, track::Event::Deleted { subject, read }, now);
-    }
-
-    /// Ends what is due, and takes note of what can be seen.
-    fn commit(&mut self, now: track::Now) {
-        self.tracker.expire(now);
-        let t = self.scale.seconds(now.steady);
-        for change in self.tracker.take_changes() {
-            self.history.changed(change, t, &self.scale);
-        }
-    }
-
-    /// Ends what is not detected when the stream ends: time goes on until all debounces are
-    /// over.
-    fn settle(&mut self) {
-        self.timed.clear();
-        self.history.close();
-        while self.history.is_settling()
-            && let Some(due) = self.due()
-        {
-            self.fall_due(due);
-        }
+    fn changed(&mut self, change: Write, at: ClockReading) {
+        let t = self.scale.seconds(at.steady);
+        self.history.changed(change, t, &self.scale);
     }
 }
 

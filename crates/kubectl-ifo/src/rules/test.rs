@@ -19,7 +19,7 @@ use ifo_api::Gvr;
 use ifo_api::live::State;
 use ifo_cel::Doc;
 use ifo_client::kinds::KnownKinds;
-use ifo_engine::evaluate::{Evaluation, Finding, evaluate};
+use ifo_engine::detect::{Evaluation, Finding, evaluate};
 use ifo_engine::rules::RuleBook;
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};

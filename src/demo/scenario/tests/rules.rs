@@ -4,7 +4,7 @@ use crate::clock;
 use crate::demo::kinds::{self, Kind};
 use crate::demo::rules::shipped;
 use ifo_cel::Doc;
-use ifo_engine::evaluate::evaluate;
+use ifo_engine::detect::evaluate;
 use ifo_engine::rules::{RuleBook, compile};
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! Asks one rule set after the other about one object.
 
-use super::{Evaluation, EvaluationError, FieldFailure, Finding, Outcome, Says};
+use super::{Evaluation, FieldFailure, Finding, Outcome, Says};
 use crate::Meter;
-use crate::rules::{self, EvaluationFailure, ForEach, Labels, Rule, RuleSet};
+use crate::rules::{self, EvaluationError, EvaluationFailure, ForEach, Labels, Rule, RuleSet};
 use ifo_api::labels;
 use ifo_cel::{Failure, Item, Program, Scope};
 use std::collections::HashSet;

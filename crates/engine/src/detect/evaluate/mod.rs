@@ -4,44 +4,21 @@
 
 mod allowance;
 mod ask;
-mod error;
 #[cfg(test)]
 mod tests;
 
-pub use self::allowance::Allowances;
-pub use self::error::EvaluationError;
+pub(super) use self::allowance::Allowances;
 
 use self::ask::Asking;
+use super::{Nameless, Subject};
 use crate::Meter;
-use crate::rules::{EvaluationFailure, Labels, RuleBook, RuleSet};
-use ifo_api::Gvr;
+use crate::rules::{EvaluationError, EvaluationFailure, LABELS_PATH, Labels, RuleBook, RuleSet};
 use ifo_api::live::State;
-use ifo_cel::{Budget, Doc, Node, Scope};
+use ifo_cel::{Budget, Doc, Node, Projection, Scope};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::SelectorExt as _;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// What is read of every object, whatever the rules ask for.
-pub const IDENTITY_PATHS: [&[&str]; 6] = [
-    &["metadata", "name"],
-    &["metadata", "namespace"],
-    &["metadata", "uid"],
-    &["metadata", "generation"],
-    &["metadata", "ownerReferences"],
-    &["metadata", "deletionTimestamp"],
-];
-
-/// What is read, beside that, of objects that a feed lists at its start. Of those that
-/// change later, it is read where something new is detected.
-pub const MANAGED_TIME_PATH: &[&str] = &["metadata", "managedFields", "*", "time"];
-
-/// What is read where a rule set selects by labels.
-pub const LABELS_PATH: &[&str] = &["metadata", "labels"];
-
-/// Owner references of one subject that are kept; real objects have one or two.
-const MAX_OWNERS: usize = 16;
 
 /// What the rules of one book find on one object.
 #[derive(Debug)]
@@ -80,88 +57,6 @@ impl Evaluation {
             self.unknown.push((rule_set.clone(), operation.clone()));
         }
     }
-}
-
-/// Which object, and what an operation shows of it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Subject {
-    /// UID; objects from files may lack one.
-    pub uid: Option<Arc<str>>,
-    /// Name.
-    pub name: Arc<str>,
-    /// Namespace; None for a cluster-scoped object.
-    pub namespace: Option<Arc<str>>,
-    /// metadata.generation.
-    pub generation: Option<i64>,
-    /// metadata.ownerReferences.
-    pub owners: Vec<OwnerReference>,
-    /// The newest time in managedFields, if it was read.
-    pub managed: Option<Timestamp>,
-}
-
-/// An object without a name, which cannot be told from others.
-#[derive(Debug, thiserror::Error)]
-#[error("the object has no metadata.name")]
-pub struct Nameless;
-
-impl Subject {
-    /// Reads the identity of `doc`.
-    pub fn read(doc: &Doc<'_>) -> Result<Self, Nameless> {
-        let metadata = doc.root().get("metadata").ok_or(Nameless)?;
-        let text = |name: &str| {
-            metadata
-                .get(name)
-                .and_then(Node::as_str)
-                .filter(|text| !text.is_empty())
-        };
-        Ok(Self {
-            name: text("name").ok_or(Nameless)?.into(),
-            uid: text("uid").map(Into::into),
-            namespace: text("namespace").map(Into::into),
-            generation: metadata.get("generation").and_then(Node::as_i64),
-            owners: metadata
-                .get("ownerReferences")
-                .into_iter()
-                .flat_map(Node::elements)
-                .take(MAX_OWNERS)
-                .filter_map(owner)
-                .collect(),
-            managed: metadata
-                .get("managedFields")
-                .into_iter()
-                .flat_map(Node::elements)
-                .filter_map(|field| field.get("time")?.as_str()?.parse().ok())
-                .max(),
-        })
-    }
-
-    /// What tells this object from all others: its UID, or where it is if it has none.
-    pub fn identity(&self, target: &Gvr) -> Arc<str> {
-        self.uid.clone().unwrap_or_else(|| {
-            let namespace = self.namespace.as_deref().unwrap_or_default();
-            format!("{target}/{namespace}/{}", self.name).into()
-        })
-    }
-
-    /// `namespace/name`, or the name alone.
-    pub fn path(&self) -> String {
-        match &self.namespace {
-            Some(namespace) => format!("{namespace}/{}", self.name),
-            None => self.name.to_string(),
-        }
-    }
-}
-
-fn owner(node: Node<'_>) -> Option<OwnerReference> {
-    let text = |name: &str| node.get(name).and_then(Node::as_str).map(str::to_owned);
-    Some(OwnerReference {
-        api_version: text("apiVersion")?,
-        kind: text("kind")?,
-        name: text("name")?,
-        uid: text("uid")?,
-        controller: node.get("controller").and_then(Node::as_bool),
-        block_owner_deletion: node.get("blockOwnerDeletion").and_then(Node::as_bool),
-    })
 }
 
 /// One rule's answer, on the object or on one of its elements.
@@ -245,7 +140,7 @@ pub fn evaluate(
 
 /// As [`evaluate`], as one of many objects: of a rule set that was too much on those
 /// before, nothing is known. `allowances` are of this book.
-pub fn evaluate_within(
+pub(super) fn evaluate_within(
     book: &RuleBook,
     doc: &Doc<'_>,
     now: Timestamp,
@@ -307,8 +202,17 @@ fn labels_of(metadata: Node<'_>) -> BTreeMap<String, String> {
         .collect()
 }
 
+/// The labels of the object in `json`; none if it cannot be read.
+pub(crate) fn labels_of_json(json: &[u8]) -> BTreeMap<String, String> {
+    let mut projection = Projection::default();
+    projection.add(LABELS_PATH);
+    let doc = Doc::parse(json, &projection).ok();
+    let metadata = doc.as_ref().and_then(|doc| doc.root().get("metadata"));
+    metadata.map(labels_of).unwrap_or_default()
+}
+
 /// The evaluation of an object that is there but cannot be decoded: every rule failed.
-pub fn undecided(
+pub(super) fn undecided(
     book: &RuleBook,
     subject: Subject,
     error: &EvaluationError,
@@ -359,7 +263,7 @@ pub fn undecided(
 
 /// The evaluation of an object whose labels are no longer those that all rule sets of
 /// `book` select.
-pub fn unselected(book: &RuleBook, subject: Subject) -> Evaluation {
+pub(crate) fn unselected(book: &RuleBook, subject: Subject) -> Evaluation {
     Evaluation {
         subject,
         findings: Vec::new(),

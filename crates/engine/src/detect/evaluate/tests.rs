@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::rules::{self, compile};
+use ifo_api::Gvr;
 use ifo_cel::Doc;
 use serde_json::{Value, json};
 

@@ -4,10 +4,10 @@
 
 use super::object::operation_reason;
 use super::{Detected, Detection, Observed, Operation, SubjectView, Yielded};
-use crate::evaluate::{Says, Subject};
+use crate::ClockReading;
+use crate::detect::{Says, Subject};
 use crate::rules::{self, Labels, RuleBook, RuleSet};
 use crate::track::arbitrate::What;
-use crate::track::tracker::Now;
 use ifo_api::live::{InFlightOperation, Phase, StartTimeSource, State, Status};
 use ifo_api::{Gvr, Key, labels};
 use jiff::Timestamp;
@@ -78,7 +78,7 @@ impl Restored {
     pub fn from_custom_resource(
         mut object: InFlightOperation,
         cluster_namespace: &Arc<str>,
-        now: Now,
+        now: ClockReading,
     ) -> Result<Self, Refused> {
         check(&object, now.wall)?;
         correct(&mut object, now.wall);

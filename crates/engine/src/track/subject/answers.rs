@@ -1,6 +1,6 @@
 //! What an evaluation says of the operations of a subject.
 
-use crate::evaluate::Finding;
+use crate::detect::Finding;
 use crate::rules::RuleBook;
 use crate::track::arbitrate::What;
 use crate::track::operation::{Detection, Detections};

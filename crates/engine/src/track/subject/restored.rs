@@ -1,7 +1,8 @@
 //! A subject whose operations are from before a restart or a takeover, until it is read
 //! again and the rules arrive that detected them.
 
-use super::{Now, Step, Tracked};
+use super::{Step, Tracked};
+use crate::ClockReading;
 use crate::rules::{Bookless, Rule, RuleBook};
 use crate::track::end::End;
 use crate::track::operation::{Observed, Operation, SubjectView, UNCLAIMED};
@@ -15,7 +16,7 @@ const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
 /// An evaluation of a listed object whose managedFields say that it last changed at
 /// `changed`.
-pub(super) fn observed_since(changed: Timestamp, now: Now) -> Observed {
+pub(super) fn observed_since(changed: Timestamp, now: ClockReading) -> Observed {
     // Kubernetes cuts off what is less than a second.
     let changed = changed.saturating_add(SECOND).unwrap_or(now.wall);
     Observed {
@@ -61,7 +62,7 @@ impl Tracked {
         target: &Arc<Gvr>,
         book: &RuleBook,
         debounce: Duration,
-        now: Now,
+        now: ClockReading,
     ) {
         let first = self.is_unclaimed();
         self.target = target.clone();

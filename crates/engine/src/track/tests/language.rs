@@ -1,7 +1,7 @@
 //! What rules say of their operations, from the object to what is shown.
 
 use super::*;
-use crate::evaluate;
+use crate::detect;
 use ifo_api::live::StartTimeSource::{Detected, Expression};
 use ifo_cel::Doc;
 use serde_json::{Value, json};
@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 pub(super) fn world_of(spec: &str) -> World {
     let mut world = world();
     world.spec(spec);
-    world.feed(Event::Reset);
-    world.feed(Event::Synced { missing: None });
+    world.feed(FeedEvent::Reset);
+    world.feed(FeedEvent::Synced { missing: None });
     world
 }
 
@@ -49,9 +49,9 @@ impl World {
         object["metadata"]["uid"] = "uid-vm".into();
         let json = object.to_string();
         let doc = Doc::parse(json.as_bytes(), &self.book.initial_projection).expect("a document");
-        let evaluation = evaluate::evaluate(&self.book, &doc, self.now.wall, &()).expect("a name");
+        let evaluation = detect::evaluate(&self.book, &doc, self.now.wall, &()).expect("a name");
         assert!(evaluation.failures.is_empty(), "{evaluation:?}");
-        self.feed(Event::Evaluated {
+        self.feed(FeedEvent::Evaluated {
             evaluation: Box::new(evaluation),
             read: Instant::now(),
         });
@@ -289,12 +289,12 @@ fn in_a_gap_nobody_knows_whether_it_was_detected_long_enough() {
     let mut world =
         world_of("rules:\n- {operation: Stuck, expression: object.stuck, appearAfter: 10s}");
     world.is(json!({"stuck": true}));
-    world.feed(Event::Lost);
+    world.feed(FeedEvent::Lost);
     world.after(20 * SECOND);
     assert!(world.shown().is_empty());
-    world.feed(Event::Reset);
+    world.feed(FeedEvent::Reset);
     world.is(json!({"stuck": true}));
-    world.feed(Event::Synced { missing: None });
+    world.feed(FeedEvent::Synced { missing: None });
     assert_eq!(world.shown().len(), 1);
 }
 
@@ -303,7 +303,7 @@ fn what_waits_goes_with_its_subject_and_with_its_rule() {
     let rules = "rules:\n- {operation: Stuck, expression: object.stuck, appearAfter: 10s}";
     let mut world = world_of(rules);
     world.is(json!({"stuck": true}));
-    world.feed(Event::Deleted {
+    world.feed(FeedEvent::Deleted {
         subject: subject("vm"),
         read: Instant::now(),
     });
@@ -436,9 +436,9 @@ fn what_a_selection_does_not_show_is_asked_about_before_it_ends() {
         "labelSelector: {matchLabels: {tier: web}}\nrules:\n- {operation: Moving, expression: 'true'}",
     );
     world.is(json!({"metadata": {"labels": {"tier": "web"}}}));
-    world.feed(Event::Reset);
+    world.feed(FeedEvent::Reset);
     let (missing, mut asked) = tokio::sync::oneshot::channel();
-    world.feed(Event::Synced {
+    world.feed(FeedEvent::Synced {
         missing: Some(missing),
     });
     let asked = asked.try_recv().expect("it is asked about");
@@ -448,8 +448,8 @@ fn what_a_selection_does_not_show_is_asked_about_before_it_ends() {
         State::Progressing,
         "nothing is known yet"
     );
-    let evaluation = evaluate::unselected(&world.book, asked[0].clone());
-    world.feed(Event::Evaluated {
+    let evaluation = detect::unselected(&world.book, asked[0].clone());
+    world.feed(FeedEvent::Evaluated {
         evaluation: Box::new(evaluation),
         read: Instant::now(),
     });

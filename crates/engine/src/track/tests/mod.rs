@@ -9,13 +9,14 @@ mod state_after;
 mod takeover;
 
 use super::*;
-use crate::evaluate::{Finding, Says};
+use crate::ClockReading;
+use crate::detect::{Evaluation, FeedEvent, Finding, Says, Subject};
 use crate::rules::compile;
 use ifo_api::live::{InFlightOperation, Phase, State};
 use ifo_api::ruleset::{OperationRuleSetSpec, Rule, Target};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const DEBOUNCE: Duration = Duration::from_secs(30);
 
@@ -31,7 +32,7 @@ struct World {
     version: usize,
     /// What has changed since the last call of [`World::seen`].
     changes: Vec<(char, Vec<u8>)>,
-    now: Now,
+    now: ClockReading,
     target: Arc<Gvr>,
     book: Arc<RuleBook>,
     generation: u64,
@@ -48,8 +49,8 @@ fn world() -> World {
 fn world_with(settings: Settings) -> World {
     let mut world = fresh(settings);
     world.rules(&[("vm-rules", &["Migrating", "Stopping"])]);
-    world.feed(Event::Reset);
-    world.feed(Event::Synced { missing: None });
+    world.feed(FeedEvent::Reset);
+    world.feed(FeedEvent::Synced { missing: None });
     world
 }
 
@@ -65,7 +66,7 @@ fn fresh(settings: Settings) -> World {
         objects: BTreeMap::new(),
         version: 0,
         changes: Vec::new(),
-        now: Now {
+        now: ClockReading {
             wall: "2026-11-21T10:00:00Z".parse().expect("a time"),
             steady: Instant::now(),
         },
@@ -168,7 +169,7 @@ impl World {
         self.changes.push(seen);
     }
 
-    fn feed(&mut self, event: Event) {
+    fn feed(&mut self, event: FeedEvent) {
         let source = Source {
             target: self.target.clone(),
             namespace: None,
@@ -219,7 +220,7 @@ impl World {
             unknown: Vec::new(),
             read_now: false,
         };
-        self.feed(Event::Evaluated {
+        self.feed(FeedEvent::Evaluated {
             evaluation: Box::new(evaluation),
             read: Instant::now(),
         });
@@ -468,7 +469,7 @@ fn deleted_subject_ends_its_operations_at_once() {
     let mut world = world();
     world.vm(&["Migrating", "Stopping"]);
     world.seen();
-    world.feed(Event::Deleted {
+    world.feed(FeedEvent::Deleted {
         subject: subject("vm"),
         read: Instant::now(),
     });
@@ -489,11 +490,11 @@ fn subject_that_a_relist_does_not_show_was_deleted() {
     world.sees(subject("a"), &["Migrating"]);
     world.sees(subject("b"), &["Migrating"]);
     world.sees(subject("c"), &["Migrating"]);
-    world.feed(Event::Lost);
-    world.feed(Event::Reset);
+    world.feed(FeedEvent::Lost);
+    world.feed(FeedEvent::Reset);
     world.sees(subject("b"), &["Migrating"]);
     world.sees(subject("c"), &[]);
-    world.feed(Event::Synced { missing: None });
+    world.feed(FeedEvent::Synced { missing: None });
     let names: Vec<_> = world
         .shown()
         .into_iter()
@@ -514,7 +515,7 @@ fn gap_shows_unknown_and_ends_nothing_until_the_feed_is_back() {
     world.sees(subject("a"), &["Migrating"]);
     world.sees(subject("b"), &["Migrating"]);
     world.sees(subject("b"), &[]);
-    world.feed(Event::Lost);
+    world.feed(FeedEvent::Lost);
     for object in world.shown() {
         assert_eq!(
             condition(&object, "Detected"),
@@ -527,7 +528,7 @@ fn gap_shows_unknown_and_ends_nothing_until_the_feed_is_back() {
         2,
         "a debounce that runs out in a gap waits"
     );
-    world.feed(Event::Synced { missing: None });
+    world.feed(FeedEvent::Synced { missing: None });
     let object = world.one();
     assert_eq!(object.spec.subject.name, "a");
     assert_eq!(condition(&object, "Detected").0, "True");
@@ -571,7 +572,7 @@ fn several_rule_sets_make_one_object_and_the_first_by_name_speaks() {
         ("a-rules", &["Migrating"]),
         ("c-rules", &["Migrating"]),
     ]);
-    world.feed(Event::Synced { missing: None });
+    world.feed(FeedEvent::Synced { missing: None });
     world.vm(&["b-rules:Migrating", "c-rules:Migrating"]);
     assert_eq!(world.one().spec.rule_set, "b-rules");
     world.vm(&["a-rules:Migrating", "b-rules:Migrating"]);
@@ -633,7 +634,7 @@ fn result_of_older_rules_is_dropped() {
         unknown: Vec::new(),
         read_now: false,
     };
-    let event = Event::Evaluated {
+    let event = FeedEvent::Evaluated {
         evaluation: Box::new(evaluation),
         read: Instant::now(),
     };
@@ -727,31 +728,31 @@ proptest! {
                 }
                 Step::Deletes(vm) => {
                     last.remove(&vm);
-                    world.feed(Event::Deleted { subject: subject(&vm.to_string()), read: Instant::now() });
+                    world.feed(FeedEvent::Deleted { subject: subject(&vm.to_string()), read: Instant::now() });
                 }
                 Step::Waits(seconds) => world.after(Duration::from_secs(seconds.into())),
-                Step::Lost => world.feed(Event::Lost),
-                Step::Synced => world.feed(Event::Synced { missing: None }),
+                Step::Lost => world.feed(FeedEvent::Lost),
+                Step::Synced => world.feed(FeedEvent::Synced { missing: None }),
                 Step::Relist(state) => {
                     last.clear();
-                    world.feed(Event::Reset);
+                    world.feed(FeedEvent::Reset);
                     for (vm, what) in state {
                         let what = what & rules;
                         last.insert(vm, what);
                         if rules != 0 { world.sees(subject(&vm.to_string()), &operations(what)); }
                     }
-                    world.feed(Event::Synced { missing: None });
+                    world.feed(FeedEvent::Synced { missing: None });
                 }
                 Step::Rules(new) => {
                     rules = new;
                     if new == 0 { world.no_rules(false) } else { world.rules(&[("vm-rules", &operations(new))]) }
                     last.clear();
-                    world.feed(Event::Reset);
-                    world.feed(Event::Synced { missing: None });
+                    world.feed(FeedEvent::Reset);
+                    world.feed(FeedEvent::Synced { missing: None });
                 }
             }
         }
-        world.feed(Event::Synced { missing: None });
+        world.feed(FeedEvent::Synced { missing: None });
         world.after(DEBOUNCE);
         let shown: BTreeSet<_> = world
             .shown()

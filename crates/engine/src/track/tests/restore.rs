@@ -61,13 +61,13 @@ impl World {
     }
 
     pub(super) fn synced(&mut self) {
-        self.feed(Event::Synced { missing: None });
+        self.feed(FeedEvent::Synced { missing: None });
     }
 
     /// As [`World::vm`], as part of the first list.
     pub(super) fn lists(&mut self, what: &[&str]) {
         self.rules(&RULES);
-        self.feed(Event::Reset);
+        self.feed(FeedEvent::Reset);
         self.vm(what);
         self.synced();
         self.booked(&[], &[]);
@@ -150,7 +150,7 @@ fn everything_that_rules_said_survives() {
             unknown: Vec::new(),
             read_now: false,
         };
-        world.feed(Event::Evaluated {
+        world.feed(FeedEvent::Evaluated {
             evaluation: Box::new(evaluation),
             read: Instant::now(),
         });
@@ -159,7 +159,7 @@ fn everything_that_rules_said_survives() {
     let mut world = before.restarted(Duration::from_secs(5));
     let version = world.version;
     world.rules(&RULES);
-    world.feed(Event::Reset);
+    world.feed(FeedEvent::Reset);
     told(&mut world, says.clone());
     assert_eq!(world.version, version, "{:#?}", world.one());
     let object = world.one();
@@ -172,7 +172,7 @@ fn everything_that_rules_said_survives() {
     let mut world = before.restarted(Duration::from_secs(5));
     world.seen();
     world.rules(&RULES);
-    world.feed(Event::Reset);
+    world.feed(FeedEvent::Reset);
     let next = Says {
         instance: Some("run-2".into()),
         started: None,
@@ -233,7 +233,7 @@ fn a_debounce_that_nobody_wrote_down_runs_from_the_last_change_of_the_subject() 
     let changed = |at: Timestamp| {
         let mut world = before.restarted(Duration::from_secs(5));
         world.rules(&RULES);
-        world.feed(Event::Reset);
+        world.feed(FeedEvent::Reset);
         let subject = Subject {
             managed: Some(at),
             ..subject("vm")
@@ -280,7 +280,7 @@ fn a_debounce_that_ran_out_while_away_waits_until_its_subject_is_seen() {
     world.after(Duration::from_secs(1));
     world.rules(&RULES);
     world.after(Duration::from_secs(1));
-    world.feed(Event::Reset);
+    world.feed(FeedEvent::Reset);
     world.after(Duration::from_secs(1));
     assert_eq!(world.one().status.state, State::Settling);
     let mut detected = before.restarted(Duration::from_hours(1));
@@ -295,7 +295,7 @@ fn a_debounce_that_ran_out_while_away_waits_until_its_subject_is_seen() {
 fn a_subject_that_is_gone_ends_its_operations() {
     let mut world = migrating().restarted(Duration::from_secs(5));
     world.rules(&RULES);
-    world.feed(Event::Reset);
+    world.feed(FeedEvent::Reset);
     world.sees(subject("other"), &[]);
     assert_eq!(world.shown().len(), 1, "the list is not over");
     world.synced();
@@ -308,7 +308,7 @@ fn a_subject_that_is_gone_ends_its_operations() {
     // One that is deleted before the list is over, too.
     let mut world = migrating().restarted(Duration::from_secs(5));
     world.rules(&RULES);
-    world.feed(Event::Deleted {
+    world.feed(FeedEvent::Deleted {
         subject: subject("vm"),
         read: Instant::now(),
     });
@@ -352,7 +352,7 @@ fn a_rule_set_of_another_name_takes_over() {
     let before = migrating();
     let mut world = before.restarted(Duration::from_secs(5));
     world.rules(&[("new", &["Migrating"])]);
-    world.feed(Event::Reset);
+    world.feed(FeedEvent::Reset);
     world.booked(&[], &[]);
     assert_eq!(world.shown().len(), 1);
     world.vm(&["new:Migrating"]);
@@ -389,11 +389,11 @@ fn a_feed_that_cannot_start_ends_nothing() {
     let before = migrating();
     let mut world = before.restarted(Duration::from_secs(5));
     world.rules(&RULES);
-    world.feed(Event::Lost);
+    world.feed(FeedEvent::Lost);
     world.booked(&[], &[]);
     world.after(DEBOUNCE * 2);
     assert_eq!(condition(&world.one(), "Detected").0, "Unknown");
-    world.feed(Event::Reset);
+    world.feed(FeedEvent::Reset);
     world.vm(&["Migrating"]);
     world.synced();
     assert_eq!(condition(&world.one(), "Detected").0, "True");
@@ -405,10 +405,10 @@ fn rules_that_change_before_their_feed_has_synced_take_over() {
     let before = migrating();
     let mut world = before.restarted(Duration::from_secs(5));
     world.rules(&RULES);
-    world.feed(Event::Reset);
+    world.feed(FeedEvent::Reset);
     world.rules(&[("vm-rules", &["Migrating", "Starting"])]);
     world.booked(&[], &[]);
-    world.feed(Event::Reset);
+    world.feed(FeedEvent::Reset);
     world.vm(&["Migrating"]);
     world.synced();
     assert_eq!(identity(&world.one()), identity(&before.one()));
@@ -629,7 +629,7 @@ fn another_run_that_is_found_after_a_restart_ended_the_one_before_when_it_starte
     let retain = settings(Some(RETENTION));
     let mut world = migrating().restarted_with(retain, minute, vec![before]);
     world.rules(&RULES);
-    world.feed(Event::Reset);
+    world.feed(FeedEvent::Reset);
     let subject = Subject {
         managed: Some(start + Duration::from_secs(20)),
         ..subject("vm")
@@ -831,7 +831,7 @@ proptest! {
         };
         prop_assert_eq!(world.version == 0, has_index || kept.is_empty());
         world.rules(&RULES);
-        world.feed(Event::Reset);
+        world.feed(FeedEvent::Reset);
         let (mut first, mut last) = (BTreeMap::new(), BTreeMap::new());
         for (which, detected) in after {
             let what: &[&str] = if detected { &["Migrating"] } else { &[] };

@@ -33,7 +33,7 @@ impl World {
     }
 
     fn deletes(&mut self, name: &str) {
-        self.feed(Event::Deleted {
+        self.feed(FeedEvent::Deleted {
             subject: subject(name),
             read: Instant::now(),
         });
@@ -76,7 +76,7 @@ fn what_was_over_before_a_restart_keeps_its_name_for_as_long_as_it_is_shown() {
     let settings = before.tracker.ledger.settings.clone();
     let mut world = before.restarted_with(settings, HOUR * 2, before.shown());
     world.rules(&[("vm-rules", &["Migrating"])]);
-    world.feed(Event::Synced { missing: None });
+    world.feed(FeedEvent::Synced { missing: None });
     world.migrates_since("vm", since);
     assert_eq!(world.phases(), "CA");
     world.after(HOUR * 22);
@@ -201,11 +201,11 @@ fn a_namespace_that_is_gone_is_remembered_while_something_is_in_flight_in_it() {
     world.vm(&["Migrating"]);
     world.gone("ns", None);
     world.gone("empty", None);
-    world.feed(Event::Lost);
+    world.feed(FeedEvent::Lost);
     world.after(HOUR);
     world.after(HOUR);
-    world.feed(Event::Reset);
-    world.feed(Event::Synced { missing: None });
+    world.feed(FeedEvent::Reset);
+    world.feed(FeedEvent::Synced { missing: None });
     assert_eq!(world.phases(), "", "its end is found out after the gap");
     // And no longer than an hour where nothing is.
     world.after(HOUR);

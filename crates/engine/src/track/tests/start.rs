@@ -20,7 +20,7 @@ fn start(object: &InFlightOperation) -> Timestamp {
 fn what_was_under_way_before_the_first_sync_starts_at_the_newest_managed_time() {
     let mut world = world();
     world.rules(&[("vm-rules", &["Migrating"])]);
-    world.feed(Event::Reset);
+    world.feed(FeedEvent::Reset);
     let earlier: Timestamp = "2026-11-21T08:00:00Z".parse().expect("a time");
     let later = world.now.wall + Duration::from_hours(1);
     world.sees(
@@ -37,7 +37,7 @@ fn what_was_under_way_before_the_first_sync_starts_at_the_newest_managed_time() 
         },
         &["Migrating"],
     );
-    world.feed(Event::Synced { missing: None });
+    world.feed(FeedEvent::Synced { missing: None });
     world.sees(
         Subject {
             managed: Some(earlier),
@@ -116,8 +116,8 @@ fn what_ends_does_so_with_the_change_for_all_who_see_it() {
              - {operation: Migrating, expression: 'true', supersedes: ['*']}\n\
              - {operation: Stopping, expression: 'true', supersedes: ['*']}",
         );
-        world.feed(Event::Reset);
-        world.feed(Event::Synced { missing: None });
+        world.feed(FeedEvent::Reset);
+        world.feed(FeedEvent::Synced { missing: None });
         let began = world.now.wall;
         world.after(late);
         world.sees(changed("vm", began), &["Migrating"]);

@@ -39,9 +39,9 @@ impl World {
     pub(super) fn lists_after(&mut self, age: Duration, mut object: Value) {
         let changed = self.now.wall - age;
         object["metadata"] = json!({ "managedFields": [{ "time": changed.to_string() }] });
-        self.feed(Event::Reset);
+        self.feed(FeedEvent::Reset);
         self.is(object);
-        self.feed(Event::Synced { missing: None });
+        self.feed(FeedEvent::Synced { missing: None });
     }
 }
 
@@ -124,21 +124,21 @@ fn a_change_of_a_waiting_state_alone_is_no_visible_change() {
 fn in_a_gap_it_is_not_known_whether_a_state_has_lasted() {
     let mut world = world_after_ten_seconds();
     world.yields("Blocked");
-    world.feed(Event::Lost);
+    world.feed(FeedEvent::Lost);
     world.after(20 * SECOND);
     assert_eq!(world.state(), State::Progressing);
-    world.feed(Event::Reset);
+    world.feed(FeedEvent::Reset);
     world.yields("Blocked");
     assert_eq!(world.state(), State::Progressing);
-    world.feed(Event::Synced { missing: None });
+    world.feed(FeedEvent::Synced { missing: None });
     assert_eq!(world.state(), State::Blocked);
     // The list after the gap shows that it has not.
     world.yields("Failing");
-    world.feed(Event::Lost);
+    world.feed(FeedEvent::Lost);
     world.after(20 * SECOND);
-    world.feed(Event::Reset);
+    world.feed(FeedEvent::Reset);
     world.yields("Blocked");
-    world.feed(Event::Synced { missing: None });
+    world.feed(FeedEvent::Synced { missing: None });
     assert_eq!(world.state(), State::Blocked);
     assert_eq!(world.tracker.next_deadline(), None);
 }
@@ -148,11 +148,11 @@ fn progressing_and_states_without_a_wait_are_shown_in_a_gap_too() {
     let mut world = world_after_ten_seconds();
     world.yields("Blocked");
     world.after(10 * SECOND);
-    world.feed(Event::Lost);
+    world.feed(FeedEvent::Lost);
     world.yields("Progressing");
     assert_eq!(world.state(), State::Progressing);
     let mut world = world_of(&rule("debounce: 30s"));
-    world.feed(Event::Lost);
+    world.feed(FeedEvent::Lost);
     world.yields("Blocked");
     assert_eq!(world.state(), State::Blocked);
 }
@@ -202,7 +202,7 @@ fn an_operation_that_ends_while_its_state_waits_has_the_state_of_its_end() {
     );
     assert_eq!(world.tracker.next_deadline(), None);
     world.yields("Blocked");
-    world.feed(Event::Deleted {
+    world.feed(FeedEvent::Deleted {
         subject: subject("vm"),
         read: Instant::now(),
     });
@@ -312,9 +312,9 @@ fn the_wait_of_an_edited_rule_counts_from_when_the_state_was_first_yielded() {
         world.yields("Blocked");
         world.after(6 * SECOND);
         world.spec(&rule(edited));
-        world.feed(Event::Reset);
+        world.feed(FeedEvent::Reset);
         world.yields("Blocked");
-        world.feed(Event::Synced { missing: None });
+        world.feed(FeedEvent::Synced { missing: None });
         if lasts > 0 {
             world.after((lasts - 1) * SECOND);
             assert_eq!(world.state(), State::Progressing, "{edited}");
@@ -339,9 +339,9 @@ fn a_state_that_is_shown_stays_when_its_rule_is_given_a_wait() {
     let mut world = world_of(&rule("debounce: 30s"));
     world.yields("Blocked");
     world.spec(&rule("stateAfter: 10s"));
-    world.feed(Event::Reset);
+    world.feed(FeedEvent::Reset);
     world.yields("Blocked");
-    world.feed(Event::Synced { missing: None });
+    world.feed(FeedEvent::Synced { missing: None });
     assert_eq!(world.state(), State::Blocked);
 }
 
@@ -373,9 +373,9 @@ fn an_object_of_the_first_list_tells_how_long_its_state_has_lasted() {
     let later = world.now.wall + Duration::from_hours(1);
     let mut object = blocked();
     object["metadata"] = json!({ "managedFields": [{ "time": later.to_string() }] });
-    world.feed(Event::Reset);
+    world.feed(FeedEvent::Reset);
     world.is(object);
-    world.feed(Event::Synced { missing: None });
+    world.feed(FeedEvent::Synced { missing: None });
     world.after(10 * SECOND);
     assert_eq!(world.state(), State::Blocked);
 }
@@ -502,13 +502,13 @@ proptest! {
                 }
                 Step::Waits(seconds) => world.after(u32::from(seconds) * SECOND),
                 Step::Lost => {
-                    world.feed(Event::Lost);
+                    world.feed(FeedEvent::Lost);
                     gap = true;
                 }
                 Step::Relists => {
-                    world.feed(Event::Reset);
+                    world.feed(FeedEvent::Reset);
                     world.is(object(yields));
-                    world.feed(Event::Synced { missing: None });
+                    world.feed(FeedEvent::Synced { missing: None });
                     gap = false;
                 }
                 Step::Restarts => {
@@ -537,7 +537,7 @@ proptest! {
                 None => before = None,
             }
         }
-        world.feed(Event::Synced { missing: None });
+        world.feed(FeedEvent::Synced { missing: None });
         world.after(DEBOUNCE);
         prop_assert_eq!(shown(&world), yields);
         prop_assert_eq!(world.tracker.next_deadline(), None, "no timer is left over");

@@ -14,7 +14,7 @@ impl World {
         &self,
         settings: Settings,
         away: Duration,
-        add: impl FnOnce(&mut InitialState, Now),
+        add: impl FnOnce(&mut InitialState, ClockReading),
     ) -> World {
         let mut world = fresh(settings);
         world.objects.clone_from(&self.objects);
@@ -90,7 +90,7 @@ fn a_takeover_changes_no_object() {
     assert_eq!(before.objects.len(), 5);
     let mut world = before.taken_over_with(retaining(), 2 * SECOND, |_, _| {});
     world.rules(&RULES);
-    world.feed(Event::Reset);
+    world.feed(FeedEvent::Reset);
     for (subject, what) in [
         (subject("completed"), &[] as &[&str]),
         (subject("settling"), &[]),
@@ -109,7 +109,7 @@ fn a_takeover_changes_no_object() {
             namespace: None,
             ..subject(name)
         };
-        world.feed(Event::Deleted {
+        world.feed(FeedEvent::Deleted {
             subject: gone,
             read: Instant::now(),
         });
@@ -227,7 +227,7 @@ fn nothing_is_retained_of_a_namespace_that_was_deleted_before_the_takeover() {
         let mut world = take_over(&migrating());
         assert_eq!(world.one().status.phase, Phase::Active);
         world.rules(&RULES);
-        world.feed(Event::Reset);
+        world.feed(FeedEvent::Reset);
         world.synced();
         assert!(
             world
@@ -363,7 +363,7 @@ fn an_operation_whose_start_was_lost_comes_back_under_the_same_name() {
     before.objects.clear();
     let mut world = before.taken_over(10 * SECOND);
     world.rules(&RULES);
-    world.feed(Event::Reset);
+    world.feed(FeedEvent::Reset);
     world.sees(changed_at("vm", changed), &["Migrating"]);
     world.synced();
     assert_eq!(identity(&world.one()), identity(&lost));
@@ -395,7 +395,7 @@ fn a_successor_within_the_same_second_gets_another_name() {
         });
         assert_eq!(world.objects, before.objects);
         world.rules(&RULES);
-        world.feed(Event::Reset);
+        world.feed(FeedEvent::Reset);
         world.sees(changed_at("vm", changed), &["Migrating"]);
         let shown = world.shown();
         let second = shown.iter().find(|it| it.status.phase == Phase::Active);
@@ -468,7 +468,7 @@ fn a_debounce_continues_from_the_last_detection() {
     world.rules(&RULES);
     world.after(SECOND);
     assert_eq!(world.objects, before.objects);
-    world.feed(Event::Reset);
+    world.feed(FeedEvent::Reset);
     world.vm(&[]);
     assert!(world.shown().is_empty());
 }
@@ -489,7 +489,7 @@ fn an_operation_on_a_cluster_scoped_subject_stays_where_the_previous_leader_put_
     let mut world = before.taken_over_with(moved.clone(), SECOND, |_, _| {});
     assert_eq!(world.objects, before.objects);
     world.rules(&RULES);
-    world.feed(Event::Reset);
+    world.feed(FeedEvent::Reset);
     world.sees(node(), &["Migrating"]);
     world.synced();
     assert_eq!(world.objects, before.objects);
@@ -568,7 +568,7 @@ fn an_object_is_owned_under_the_key_that_the_index_has_it_at() {
     before.objects.insert(Key::new("ns", "double"), json);
     let mut world = before.taken_over(SECOND);
     assert!(world.objects.keys().eq([&key]), "one UID has one object");
-    world.feed(Event::Lost);
+    world.feed(FeedEvent::Lost);
     world.booked(&[], &[]);
     assert!(world.objects.is_empty(), "its rule is gone");
 }

@@ -3,7 +3,7 @@
 //! begin anywhere, and begins when the scale is made: an `Instant` has no other origin.
 
 use ifo_client::recording::RecordedEvent;
-use ifo_engine::track::Now;
+use ifo_engine::ClockReading;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::time::{Duration, Instant};
@@ -37,27 +37,18 @@ impl TimeScale {
         }
     }
 
-    /// When the stream begins.
-    pub(super) fn start(&self) -> Instant {
-        self.start
-    }
-
     /// The time of the first event.
-    pub(super) fn first(&self) -> Now {
+    pub(super) fn first(&self) -> ClockReading {
         self.at(self.first)
     }
 
     /// The time `t` seconds into the stream.
-    pub(super) fn at(&self, t: f64) -> Now {
-        self.when(self.start + Duration::try_from_secs_f64(t - self.first).unwrap_or_default())
-    }
-
-    /// The time at which the steady clock shows `steady`.
-    pub(super) fn when(&self, steady: Instant) -> Now {
-        let passed = SignedDuration::try_from(steady - self.start).unwrap_or_default();
-        Now {
-            wall: self.wall.checked_add(passed).unwrap_or(Timestamp::MAX),
-            steady,
+    pub(super) fn at(&self, t: f64) -> ClockReading {
+        let passed = Duration::try_from_secs_f64(t - self.first).unwrap_or_default();
+        let signed = SignedDuration::try_from(passed).unwrap_or_default();
+        ClockReading {
+            wall: self.wall.checked_add(signed).unwrap_or(Timestamp::MAX),
+            steady: self.start + passed,
         }
     }
 

@@ -1,0 +1,111 @@
+//! Which object an evaluation is about. Enters: an object. Leaves: a [`Subject`].
+
+use super::metadata::PartialMetadata;
+use crate::rules::IDENTITY_PATHS;
+use ifo_api::Gvr;
+use ifo_cel::{Doc, Node, Projection};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use std::sync::{Arc, LazyLock};
+
+/// Owner references of one subject that are kept; real objects have one or two.
+const MAX_OWNERS: usize = 16;
+
+/// What is read of an object that cannot be evaluated.
+static IDENTITY: LazyLock<Projection> = LazyLock::new(|| {
+    let mut projection = Projection::default();
+    for path in IDENTITY_PATHS {
+        projection.add(path);
+    }
+    projection
+});
+
+/// Which object, and what an operation shows of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Subject {
+    /// UID; objects from files may lack one.
+    pub uid: Option<Arc<str>>,
+    /// Name.
+    pub name: Arc<str>,
+    /// Namespace; None for a cluster-scoped object.
+    pub namespace: Option<Arc<str>>,
+    /// metadata.generation.
+    pub generation: Option<i64>,
+    /// metadata.ownerReferences.
+    pub owners: Vec<OwnerReference>,
+    /// The newest time in managedFields, if it was read.
+    pub managed: Option<Timestamp>,
+}
+
+/// An object without a name, which cannot be told from others.
+#[derive(Debug, thiserror::Error)]
+#[error("the object has no metadata.name")]
+pub struct Nameless;
+
+impl Subject {
+    /// Reads the identity of `doc`.
+    pub fn read(doc: &Doc<'_>) -> Result<Self, Nameless> {
+        let metadata = doc.root().get("metadata").ok_or(Nameless)?;
+        let text = |name: &str| {
+            metadata
+                .get(name)
+                .and_then(Node::as_str)
+                .filter(|text| !text.is_empty())
+        };
+        Ok(Self {
+            name: text("name").ok_or(Nameless)?.into(),
+            uid: text("uid").map(Into::into),
+            namespace: text("namespace").map(Into::into),
+            generation: metadata.get("generation").and_then(Node::as_i64),
+            owners: metadata
+                .get("ownerReferences")
+                .into_iter()
+                .flat_map(Node::elements)
+                .take(MAX_OWNERS)
+                .filter_map(owner)
+                .collect(),
+            managed: metadata
+                .get("managedFields")
+                .into_iter()
+                .flat_map(Node::elements)
+                .filter_map(|field| field.get("time")?.as_str()?.parse().ok())
+                .max(),
+        })
+    }
+
+    /// Reads nothing of `json` but what tells the object from others; from its beginning, if
+    /// all of it is not JSON.
+    pub(crate) fn identify(json: &[u8]) -> Option<Self> {
+        let doc = Doc::parse(json, &IDENTITY).ok();
+        let whole = doc.and_then(|doc| Self::read(&doc).ok());
+        whole.or_else(|| PartialMetadata::read(json).into_subject())
+    }
+
+    /// What tells this object from all others: its UID, or where it is if it has none.
+    pub fn identity(&self, target: &Gvr) -> Arc<str> {
+        self.uid.clone().unwrap_or_else(|| {
+            let namespace = self.namespace.as_deref().unwrap_or_default();
+            format!("{target}/{namespace}/{}", self.name).into()
+        })
+    }
+
+    /// `namespace/name`, or the name alone.
+    pub fn path(&self) -> String {
+        match &self.namespace {
+            Some(namespace) => format!("{namespace}/{}", self.name),
+            None => self.name.to_string(),
+        }
+    }
+}
+
+fn owner(node: Node<'_>) -> Option<OwnerReference> {
+    let text = |name: &str| node.get(name).and_then(Node::as_str).map(str::to_owned);
+    Some(OwnerReference {
+        api_version: text("apiVersion")?,
+        kind: text("kind")?,
+        name: text("name")?,
+        uid: text("uid")?,
+        controller: node.get("controller").and_then(Node::as_bool),
+        block_owner_deletion: node.get("blockOwnerDeletion").and_then(Node::as_bool),
+    })
+}

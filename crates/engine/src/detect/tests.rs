@@ -1,0 +1,164 @@
+//! A detector that is given the events of one feed.
+
+use super::detector::{MAX_TIMED, MAX_TIMED_BYTES};
+use super::*;
+use crate::ClockReading;
+use crate::rules::{RuleBook, compile};
+use ifo_api::Gvr;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A detector of the operation `Working`, with a list of no objects behind it.
+fn detector(rule: &Value) -> Detector {
+    let target = Gvr {
+        group: "things.example".into(),
+        version: "v1".into(),
+        resource: "things".into(),
+    };
+    let mut spec = json!({"component": "tests", "target": target});
+    if rule["selected"] == true {
+        spec["labelSelector"] = json!({"matchLabels": {"watched": "yes"}});
+    }
+    let mut rule = rule.clone();
+    rule["operation"] = "Working".into();
+    rule.as_object_mut().expect("a rule").remove("selected");
+    spec["rules"] = json!([rule]);
+    let spec = serde_json::from_value(spec).expect("a rule set");
+    let rule_set = Arc::new(compile("a", &spec).expect("valid"));
+    let book = RuleBook::new(1, target, "Thing".into(), true, vec![rule_set]);
+    let mut detector = Detector::new(Arc::new(book), Arc::new(()));
+    detector.reset();
+    detector.synced();
+    detector
+}
+
+fn works(rule: &str) -> Detector {
+    detector(&json!({"expression": rule}))
+}
+
+fn thing(name: &str, works: bool) -> Value {
+    json!({"metadata": {"namespace": "ns", "name": name, "uid": format!("uid-{name}")}, "works": works})
+}
+
+fn after(time: Duration) -> ClockReading {
+    static BEGIN: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
+    ClockReading {
+        wall: Timestamp::UNIX_EPOCH + Duration::from_hours(500_000) + time,
+        steady: *BEGIN + time,
+    }
+}
+
+fn now() -> ClockReading {
+    after(Duration::ZERO)
+}
+
+/// Whether the tracker hears of the object.
+fn is_told(detector: &mut Detector, object: &Value, now: ClockReading) -> bool {
+    let found = detector.applied(object.to_string().as_bytes(), now);
+    found.expect("it has a name").into_event().is_some()
+}
+
+/// How many objects are evaluated again.
+fn resynced(detector: &mut Detector) -> usize {
+    let objects = detector.resync(now());
+    let again = objects.iter().map(|fields| detector.again(fields, now()));
+    again.filter(|found| found.is_some()).count()
+}
+
+#[test]
+fn objects_kept_for_the_time_are_bounded() {
+    let mut detector = works("now > timestamp('2000-01-01T00:00:00Z')");
+    for n in 0..=MAX_TIMED {
+        assert!(is_told(
+            &mut detector,
+            &thing(&format!("t{n}"), true),
+            now()
+        ));
+    }
+    assert_eq!(resynced(&mut detector), MAX_TIMED);
+    // One that is gone makes room for another.
+    detector.deleted(thing("t0", true).to_string().as_bytes());
+    assert_eq!(resynced(&mut detector), MAX_TIMED - 1);
+    is_told(&mut detector, &thing("other", true), now());
+    assert_eq!(resynced(&mut detector), MAX_TIMED);
+}
+
+#[test]
+fn of_an_object_kept_for_the_time_only_the_fields_that_rules_read_are_kept() {
+    let mut detector = works("object.note != '' && now > timestamp('2000-01-01T00:00:00Z')");
+    for (name, note, unread) in [
+        ("short", 10, 2 * MAX_TIMED_BYTES),
+        ("long", 2 * MAX_TIMED_BYTES, 0),
+    ] {
+        let mut object = thing(name, true);
+        object["note"] = "x".repeat(note).into();
+        object["unread"] = "x".repeat(unread).into();
+        assert!(is_told(&mut detector, &object, now()));
+    }
+    let kept = detector.resync(now());
+    assert_eq!(kept.len(), 1);
+    let found = detector.again(&kept[0], now()).expect("it has a name");
+    assert_eq!(found.evaluation.subject.path(), "ns/short");
+}
+
+#[test]
+fn object_that_cannot_be_decoded_is_not_evaluated_again_as_it_was_before() {
+    let mut detector = works("object.works && now > timestamp('2000-01-01T00:00:00Z')");
+    is_told(&mut detector, &thing("a", true), now());
+    let broken = thing("a", true).to_string().replace("true", "tru");
+    let found = detector.applied(broken.as_bytes(), now());
+    let found = found.expect("its identity is before the fault").evaluation;
+    assert_eq!(found.subject.path(), "ns/a");
+    assert_eq!((found.failures.len(), found.unknown.len()), (1, 1));
+    assert_eq!(resynced(&mut detector), 0);
+}
+
+#[test]
+fn outcomes_are_told_for_five_minutes_after_the_last_finding() {
+    let rule = json!({
+        "expression": "object.works",
+        "outcome": "object.works ? '' : 'Succeeded'",
+    });
+    for (minutes, expected) in [(4, true), (6, false)] {
+        let mut detector = detector(&rule);
+        assert!(!is_told(&mut detector, &thing("a", false), now()));
+        assert!(is_told(&mut detector, &thing("a", true), now()));
+        assert!(is_told(&mut detector, &thing("a", false), now()));
+        assert!(detector.needs_resync());
+        let later = after(Duration::from_mins(minutes));
+        detector.resync(later);
+        assert_eq!(detector.needs_resync(), expected);
+        assert_eq!(is_told(&mut detector, &thing("a", false), later), expected);
+    }
+}
+
+#[test]
+fn only_of_an_object_with_an_operation_it_matters_whether_it_left_the_selection() {
+    let mut detector = detector(&json!({"expression": "object.works", "selected": true}));
+    let watched = |name: &str, works: bool| {
+        let mut object = thing(name, works);
+        object["metadata"]["labels"] = json!({"watched": "yes"});
+        object
+    };
+    is_told(&mut detector, &watched("a", true), now());
+    is_told(&mut detector, &watched("b", false), now());
+    let vanished = |detector: &mut Detector, name: &str| {
+        let object = watched(name, true).to_string();
+        detector.deleted(object.as_bytes()).expect("it has a name")
+    };
+    let (a, b) = (vanished(&mut detector, "a"), vanished(&mut detector, "b"));
+    assert!(a.may_exist && !b.may_exist);
+    let left = detector.vanished(a.subject.clone(), true, now());
+    let FeedEvent::Evaluated { evaluation, .. } = left else {
+        panic!("{left:?}");
+    };
+    assert_eq!(evaluation.unselected.len(), 1);
+    let deleted = detector.vanished(a.subject, false, now());
+    assert!(matches!(deleted, FeedEvent::Deleted { .. }), "{deleted:?}");
+    // After a list, the tracker knows which subjects are missing.
+    detector.reset();
+    assert!(detector.synced().1.is_some());
+    assert!(works("object.works").synced().1.is_none());
+}
