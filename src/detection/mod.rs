@@ -9,6 +9,8 @@
 mod feed_task;
 
 #[cfg(test)]
+mod replay_tests;
+#[cfg(test)]
 mod tests;
 
 use crate::observe::Feed;
