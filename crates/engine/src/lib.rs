@@ -2,10 +2,12 @@
 //! arguments, so the server, `kubectl ifo rules replay` and the tests run the same code.
 //!
 //! ```text
-//! OperationRuleSet ──▶ rules ──RuleBook──▶ evaluate ──Evaluation──▶ track ──▶ Write
-//!                                             ▲
-//!                                 fields of one object, the time
+//! OperationRuleSet ──▶ rules ──RuleBook──▶ detect ──FeedEvent──▶ track ──▶ Write
+//!                                             ▲                    ▲
+//!                                JSON of one object, the time   the time
 //! ```
+//!
+//! [`replay`] runs all of it in virtual time. Each module depends on those before it only.
 
 pub mod rules;
 

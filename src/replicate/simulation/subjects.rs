@@ -268,7 +268,7 @@ impl Feed {
                     known += 1;
                     self.pause(300).await;
                     let event = if is_deleted {
-                        deleted(&mut detector, &object)
+                        Some(deleted(&mut detector, &object))
                     } else {
                         applied(&mut detector, &object)
                     };
@@ -375,8 +375,8 @@ fn applied(detector: &mut Detector, object: &Value) -> Option<FeedEvent> {
     found.expect("it has a name").into_event()
 }
 
-fn deleted(detector: &mut Detector, object: &Value) -> Option<FeedEvent> {
+fn deleted(detector: &mut Detector, object: &Value) -> FeedEvent {
     let vanished = detector.deleted(object.to_string().as_bytes());
     let subject = vanished.expect("it has a name").subject;
-    Some(detector.vanished(subject, false, clock::reading()))
+    detector.vanished(subject, false, clock::reading())
 }

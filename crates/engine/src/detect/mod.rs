@@ -4,7 +4,7 @@
 //! operation. Everything is synchronous.
 //!
 //! [`Detector`] is the entrance. One exists for each feed, in the server's feed task, in
-//! [`Replay`](crate::replay::Replay) and in the simulation of replicas. It decodes the fields
+//! the module `replay` and in the simulation of replicas. It decodes the fields
 //! that rules read, evaluates the rules within their budgets, keeps objects whose rules read
 //! `now`, reads from `managedFields` when an operation started, and tells objects that left
 //! the selection from deleted ones. [`evaluate()`] is one evaluation, without a memory of other

@@ -63,8 +63,9 @@ fn is_told(detector: &mut Detector, object: &Value, now: ClockReading) -> bool {
 /// How many objects are evaluated again.
 fn resynced(detector: &mut Detector) -> usize {
     let objects = detector.resync(now());
-    let again = objects.iter().map(|fields| detector.again(fields, now()));
-    again.filter(|found| found.is_some()).count()
+    let again = objects.iter();
+    let again = again.filter_map(|fields| detector.again(fields, now()));
+    again.count()
 }
 
 #[test]
