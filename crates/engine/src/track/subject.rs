@@ -9,7 +9,7 @@ use super::ledger::{Identity, Ledger};
 use super::operation::{Detection, Detections, Observed, Operation, Start, SubjectView, Yielded};
 use super::tracker::Books;
 use crate::ClockReading;
-use crate::detect::{Evaluation, Outcome, Subject};
+use crate::detect::{DetectedOutcome, Evaluation, Subject};
 use crate::rules::{RuleBook, Supersedes};
 use answers::Answers;
 use ifo_api::Gvr;
@@ -292,7 +292,7 @@ impl Tracked {
     }
 
     /// Ends what is not detected any more and of which the object tells how it ended.
-    fn end_with_outcome(&mut self, outcomes: &[Outcome], step: &mut Step<'_>) {
+    fn end_with_outcome(&mut self, outcomes: &[DetectedOutcome], step: &mut Step<'_>) {
         let told = |it: &mut Operation| {
             let outcome = outcomes.iter().find(|outcome| {
                 (&outcome.operation, &outcome.item) == (&it.what.operation, &it.what.item)

@@ -24,10 +24,10 @@ const RETRY: i64 = 10;
 
 /// The standing of the rule sets of one book, by their place in it.
 #[derive(Clone, Debug, Default)]
-pub struct Allowances(Vec<Standing>);
+pub struct Allowances(Vec<RuleSetStanding>);
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Standing {
+struct RuleSetStanding {
     /// Objects in a row that were too much.
     strikes: u8,
     /// In seconds since 1970.
@@ -35,7 +35,7 @@ struct Standing {
 }
 
 /// What is left for one object.
-pub(super) struct Purse<'a> {
+pub(super) struct ObjectBudget<'a> {
     allowances: &'a mut Allowances,
     now: i64,
     left: u64,
@@ -47,10 +47,15 @@ pub(super) struct Purse<'a> {
 impl Allowances {
     /// For the next object. `rule_sets` is how many there are in the book, `asked` how
     /// many of them will be.
-    pub(super) fn open(&mut self, rule_sets: usize, asked: usize, now: Timestamp) -> Purse<'_> {
-        self.0.resize(rule_sets, Standing::default());
+    pub(super) fn open(
+        &mut self,
+        rule_sets: usize,
+        asked: usize,
+        now: Timestamp,
+    ) -> ObjectBudget<'_> {
+        self.0.resize(rule_sets, RuleSetStanding::default());
         let to_come = u64::try_from(asked).unwrap_or(u64::MAX);
-        Purse {
+        ObjectBudget {
             allowances: self,
             now: now.as_second(),
             left: STEPS_PER_OBJECT,
@@ -70,7 +75,7 @@ impl Allowances {
     }
 }
 
-impl Purse<'_> {
+impl ObjectBudget<'_> {
     /// What the rule set at this place of the book may spend; None: it is not to be asked.
     pub(super) fn take(&mut self, place: usize) -> Option<u64> {
         self.to_come = self.to_come.saturating_sub(1);
@@ -115,9 +120,9 @@ mod tests {
     /// What each of the rule sets gets, when those named spend all they may; 0 for what
     /// is not asked.
     fn round(allowances: &mut Allowances, sets: usize, second: i64, greedy: &[usize]) -> Vec<u64> {
-        let mut purse = allowances.open(sets, sets, at(second));
+        let mut budget = allowances.open(sets, sets, at(second));
         let ask = |place| {
-            let Some(taken) = purse.take(place) else {
+            let Some(taken) = budget.take(place) else {
                 return 0;
             };
             let rest = if greedy.contains(&place) {
@@ -125,7 +130,7 @@ mod tests {
             } else {
                 taken - 1
             };
-            purse.settle(place, taken, rest);
+            budget.settle(place, taken, rest);
             taken
         };
         (0..sets).map(ask).collect()

@@ -1,6 +1,6 @@
 //! Asks one rule set after the other about one object.
 
-use super::{Evaluation, FieldFailure, Finding, Outcome, Says};
+use super::{DetectedOutcome, Evaluation, FieldFailure, Finding, Says};
 use crate::Meter;
 use crate::rules::{self, EvaluationError, EvaluationFailure, ForEach, Labels, Rule, RuleSet};
 use ifo_api::labels;
@@ -30,11 +30,11 @@ pub(super) struct Asking<'a, 's> {
 }
 
 /// The labels of one rule set on one object: computed for the first rule that matches.
-type Asked = Option<Arc<Labels>>;
+type RuleSetLabels = Option<Arc<Labels>>;
 
 /// Where an answer belongs.
 #[derive(Clone, Copy)]
-struct Place<'r> {
+struct RulePlace<'r> {
     rule_set: &'r Arc<RuleSet>,
     order: usize,
     rule: &'r Rule,
@@ -47,7 +47,7 @@ impl<'s> Asking<'_, 's> {
         self.scope.set_variables(&rule_set.environment);
         let mut labels = None;
         for (order, rule) in rule_set.rules.iter().enumerate() {
-            let place = Place {
+            let place = RulePlace {
                 rule_set,
                 order,
                 rule,
@@ -76,7 +76,7 @@ impl<'s> Asking<'_, 's> {
     }
 
     /// Asks a rule about each element.
-    fn items(&mut self, place: Place<'_>, each: &'s ForEach, labels: &mut Asked) {
+    fn items(&mut self, place: RulePlace<'_>, each: &'s ForEach, labels: &mut RuleSetLabels) {
         let items: Vec<Item<'s>> = match each.list.items(&mut self.scope) {
             Ok(items) => items,
             Err(Failure::Missing(_)) => return,
@@ -104,7 +104,7 @@ impl<'s> Asking<'_, 's> {
                 break;
             } else if seen.insert(key.clone()) {
                 let item = Some(&key);
-                self.rule(Place { item, ..place }, labels);
+                self.rule(RulePlace { item, ..place }, labels);
             } else {
                 self.fail_detection(place, "itemKey", EvaluationError::KeyTwice(at));
             }
@@ -113,7 +113,7 @@ impl<'s> Asking<'_, 's> {
     }
 
     /// Asks a rule about the object, or about the element that is bound.
-    fn rule(&mut self, place: Place<'_>, labels: &mut Asked) {
+    fn rule(&mut self, place: RulePlace<'_>, labels: &mut RuleSetLabels) {
         let continue_while = place.rule.continue_while.as_ref();
         let starts = self.is_true(place, "expression", Some(&place.rule.expression));
         let continues = match starts {
@@ -138,7 +138,7 @@ impl<'s> Asking<'_, 's> {
     /// and true. None if it failed.
     fn is_true(
         &mut self,
-        place: Place<'_>,
+        place: RulePlace<'_>,
         field: &str,
         program: Option<&Program>,
     ) -> Option<bool> {
@@ -155,7 +155,7 @@ impl<'s> Asking<'_, 's> {
         }
     }
 
-    fn find(&mut self, place: Place<'_>, says: Option<Says>) {
+    fn find(&mut self, place: RulePlace<'_>, says: Option<Says>) {
         self.evaluation.findings.push(Finding {
             rule_set: place.rule_set.clone(),
             operation: place.rule.operation.clone(),
@@ -165,7 +165,7 @@ impl<'s> Asking<'_, 's> {
     }
 
     /// What the rule says of an operation that it detects.
-    fn says(&mut self, place: Place<'_>, labels: Arc<Labels>) -> Says {
+    fn says(&mut self, place: RulePlace<'_>, labels: Arc<Labels>) -> Says {
         let details = &place.rule.details;
         let state = self
             .text(place, "state", details.state.as_ref())
@@ -207,7 +207,7 @@ impl<'s> Asking<'_, 's> {
     }
 
     /// How the operation ended, should it have been under way.
-    fn outcome(&mut self, place: Place<'_>) {
+    fn outcome(&mut self, place: RulePlace<'_>) {
         let Some(text) = self
             .text(place, "outcome", place.rule.details.outcome.as_ref())
             .filter(|text| !text.is_empty())
@@ -220,7 +220,7 @@ impl<'s> Asking<'_, 's> {
             return;
         };
         let message = self.message(place);
-        self.evaluation.outcomes.push(Outcome {
+        self.evaluation.outcomes.push(DetectedOutcome {
             rule_set: place.rule_set.clone(),
             operation: place.rule.operation.clone(),
             item: place.item.cloned(),
@@ -229,13 +229,13 @@ impl<'s> Asking<'_, 's> {
         });
     }
 
-    fn progress(&mut self, place: Place<'_>) -> Option<u8> {
+    fn progress(&mut self, place: RulePlace<'_>) -> Option<u8> {
         let program = place.rule.details.progress.as_ref();
         self.ask(place, "progress", program, Program::progress)
             .flatten()
     }
 
-    fn message(&mut self, place: Place<'_>) -> Arc<str> {
+    fn message(&mut self, place: RulePlace<'_>) -> Arc<str> {
         let text = self.text(place, "message", place.rule.details.message.as_ref());
         match text {
             Some(text) => text
@@ -248,7 +248,7 @@ impl<'s> Asking<'_, 's> {
         }
     }
 
-    fn instance(&mut self, place: Place<'_>) -> Option<Arc<str>> {
+    fn instance(&mut self, place: RulePlace<'_>) -> Option<Arc<str>> {
         let text = self.text(place, "instance", place.rule.details.instance.as_ref())?;
         if text.len() > MAX_IDENTITY {
             let error = EvaluationError::InstanceLength(text.len());
@@ -258,7 +258,12 @@ impl<'s> Asking<'_, 's> {
         (!text.is_empty()).then(|| text.into())
     }
 
-    fn text(&mut self, place: Place<'_>, field: &str, program: Option<&Program>) -> Option<String> {
+    fn text(
+        &mut self,
+        place: RulePlace<'_>,
+        field: &str,
+        program: Option<&Program>,
+    ) -> Option<String> {
         // Most are written as literals, and a literal costs nothing.
         self.ask(place, field, program, Program::text)
     }
@@ -266,7 +271,7 @@ impl<'s> Asking<'_, 's> {
     /// The answer of one of the details: None if it is not given or failed.
     fn ask<T>(
         &mut self,
-        place: Place<'_>,
+        place: RulePlace<'_>,
         field: &str,
         program: Option<&Program>,
         answer: impl FnOnce(&Program, &mut Scope<'s>) -> Result<T, Failure>,
@@ -283,7 +288,7 @@ impl<'s> Asking<'_, 's> {
 
     /// The rule set's own labels: fixed ones, then computed ones where no fixed one
     /// stands. A computed one that fails is left out and counted.
-    fn labels(&mut self, place: Place<'_>) -> Arc<Labels> {
+    fn labels(&mut self, place: RulePlace<'_>) -> Arc<Labels> {
         if place.rule_set.label_expressions.is_empty() {
             return place.rule_set.labels.clone();
         }
@@ -317,7 +322,7 @@ impl<'s> Asking<'_, 's> {
 
     /// An expression fails that decides whether the operation is in flight, on the object or
     /// on one of its elements: that is unknown now.
-    fn fail_detection(&mut self, place: Place<'_>, field: &str, error: EvaluationError) {
+    fn fail_detection(&mut self, place: RulePlace<'_>, field: &str, error: EvaluationError) {
         self.evaluation
             .add_unknown(place.rule_set, &place.rule.operation);
         let operation = &place.rule.operation;
@@ -329,7 +334,7 @@ impl<'s> Asking<'_, 's> {
         self.fail(place, field, error);
     }
 
-    fn fail(&mut self, place: Place<'_>, field: &str, error: EvaluationError) {
+    fn fail(&mut self, place: RulePlace<'_>, field: &str, error: EvaluationError) {
         let operation = &place.rule.operation;
         let field = format!("rules[{operation}].{field}");
         self.note(place.rule_set, operation, operation, field, error);

@@ -28,7 +28,7 @@ pub struct Evaluation {
     /// Matched and failed rules; whatever is not here did not match.
     pub findings: Vec<Finding>,
     /// How operations that are not detected have ended, if they were ever under way.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<DetectedOutcome>,
     /// Rule sets that do not look at the object because of its labels.
     pub unselected: Vec<Arc<RuleSet>>,
     /// What went wrong.
@@ -99,7 +99,7 @@ pub struct Says {
 
 /// How an operation has ended, as the rule that is about it reads it from the object.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct DetectedOutcome {
     /// The rule set that the rule is of.
     pub rule_set: Arc<RuleSet>,
     /// The operation that the rule is about.
@@ -154,7 +154,7 @@ pub(super) fn evaluate_within(
         .filter(|text| !text.is_empty());
     let covers = |rule_set: &&Arc<RuleSet>| rule_set.covers(namespace);
     let asked = book.rule_sets.iter().filter(covers).count();
-    let mut purse = allowances.open(book.rule_sets.len(), asked, now);
+    let mut steps = allowances.open(book.rule_sets.len(), asked, now);
     let mut budget = Budget { left: 0 };
     let mut asking = Asking {
         scope: Scope::new(doc, now, &mut budget),
@@ -180,13 +180,13 @@ pub(super) fn evaluate_within(
             asking.evaluation.unselected.push(rule_set.clone());
             continue;
         }
-        let Some(taken) = purse.take(place) else {
+        let Some(taken) = steps.take(place) else {
             asking.pass_over(rule_set);
             continue;
         };
         asking.scope.budget.left = taken;
         asking.rule_set(rule_set);
-        purse.settle(place, taken, asking.scope.budget.left);
+        steps.settle(place, taken, asking.scope.budget.left);
     }
     asking.evaluation.read_now = asking.scope.read_now;
     Ok(asking.evaluation)
