@@ -255,3 +255,74 @@ fn a_rule_that_fails_fails_the_replay_and_hides_no_operation() {
     );
     assert_eq!(each(&said.json()["operations"], "/operation"), ["Moving"]);
 }
+
+#[test]
+fn an_object_that_leaves_the_selection_is_told_from_one_that_is_deleted() {
+    let rule_set = "
+apiVersion: ifo.kubevirt.io/v1alpha1
+kind: OperationRuleSet
+metadata: {name: widget-rules}
+spec:
+  component: c
+  target: {group: example.io, version: v1, resource: widgets}
+  labelSelector: {matchLabels: {watched: 'yes'}}
+  rules: [{operation: Moving, expression: object.moving}]
+";
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("rules.yaml");
+    std::fs::write(&path, rule_set).expect("written");
+    let event = |t: u8, kind: &str, name: &str, watched: &str| {
+        let labels = json!({"watched": watched});
+        let object = json!({
+            "apiVersion": "example.io/v1", "kind": "Widget",
+            "metadata": {"name": name, "uid": format!("uid-{name}"), "labels": labels},
+            "moving": true,
+        });
+        json!({"t": t, "type": kind, "object": object}).to_string() + "\n"
+    };
+    let stream = [
+        event(0, "ADDED", "changed", "yes"),
+        event(1, "ADDED", "deleted", "yes"),
+        event(2, "ADDED", "left", "yes"),
+        event(3, "ADDED", "never", "no"),
+        event(4, "MODIFIED", "changed", "no"),
+        event(5, "DELETED", "deleted", "yes"),
+        // As a watch with the selector shows an object that leaves it, and comes back.
+        event(6, "DELETED", "left", "yes"),
+        event(60, "ADDED", "left", "yes"),
+    ]
+    .concat();
+    let path = path.to_str().expect("a path");
+    let said = rules_with(&["replay", path, "--stream", "-", "-O", "json"], &stream);
+    assert_eq!((said.code, said.err.as_str()), (0, ""));
+    let json = said.json();
+    let operations = &json["operations"];
+    assert_eq!(
+        each(operations, "/reason"),
+        ["SelectorLeft", "SubjectDeleted", "SelectorLeft", "Moving"]
+    );
+    assert_eq!(
+        each(operations, "/completed"),
+        [json!(34.0), json!(5.0), json!(36.0), json!(null)]
+    );
+}
+
+#[test]
+fn a_start_that_the_rule_does_not_say_is_that_in_managed_fields() {
+    let event = |t: u8, second: u8, phase: &str| {
+        let time = format!("2026-11-21T10:00:{second:02}Z");
+        let object = json!({
+            "apiVersion": "example.io/v1", "kind": "Widget",
+            "metadata": {"name": "a", "uid": "u", "managedFields": [{"manager": "m", "time": time}]},
+            "status": {"phase": phase},
+        });
+        json!({"t": t, "type": "MODIFIED", "object": object}).to_string() + "\n"
+    };
+    // The object was changed at second 8 of the stream, and the watch showed that at second 11.
+    let stream = event(0, 0, "") + &event(11, 8, "Moving");
+    let said = rules_with(&["replay", "rules", "--stream", "-", "-O", "json"], &stream);
+    assert_eq!(said.code, 0, "{}", said.err);
+    let json = said.json();
+    assert_eq!(each(&json["operations"], "/started"), [json!(8.0)]);
+    assert_eq!(each(&json["operations"], "/timeline/0/t"), [json!(11.0)]);
+}
