@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Is told what happens in a [`Replay`].
+/// Receives what happens in a [`Replay`].
 pub trait ReplayObserver {
     /// An object was evaluated, because of an event or because time has passed.
     fn evaluated(&mut self, evaluation: &Evaluation);
@@ -42,7 +42,7 @@ pub struct ReplayedObject<'a> {
 /// The engine, at a moment of a recording.
 #[derive(Debug)]
 pub struct Replay<O> {
-    /// What is told of everything.
+    /// Receives what happens.
     pub observer: O,
     begin: ClockReading,
     now: ClockReading,

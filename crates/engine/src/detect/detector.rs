@@ -1,5 +1,5 @@
-//! The detector of one feed. Enters: its raw events, each with the time. Leaves: what the
-//! tracker hears.
+//! The detector of one feed. Enters: its raw events, each with the time. Leaves: messages for
+//! the tracker.
 
 use super::evaluate::{self, Allowances};
 use super::metadata::PartialMetadata;
@@ -22,8 +22,8 @@ pub(super) const MAX_TIMED: usize = 1_000;
 /// alone. Rules read some hundred bytes.
 pub(super) const MAX_TIMED_BYTES: usize = 16 << 10;
 
-/// How long the tracker hears of an object after the last finding: an operation that is not
-/// detected any more settles, and a later event may tell how it ended.
+/// How long evaluations of an object go to the tracker after the last finding. An operation
+/// that is not detected any more settles meanwhile, and a later event may tell how it ended.
 const FADING: Duration = Duration::from_mins(5);
 
 /// Detects operations on the objects of one feed, with the rules of one book.
@@ -35,7 +35,7 @@ pub struct Detector {
     /// Between [`Detector::reset`] and [`Detector::synced`], and before the first list.
     listing: bool,
     /// Objects on which something is found, and those on which something was found less than
-    /// [`FADING`] ago. Of all others, the tracker need not hear that nothing was found again.
+    /// [`FADING`] ago. If nothing is found on another object, the tracker needs no message.
     interesting: HashMap<Arc<str>, Interest>,
     /// The fields, as JSON, of objects whose evaluation read `now`. In order, so that the same
     /// events give the same messages.
@@ -67,7 +67,7 @@ pub struct EvaluatedObject {
 }
 
 impl EvaluatedObject {
-    /// What the tracker has to hear; None if the evaluation cannot change an operation.
+    /// The message for the tracker; None if the evaluation cannot change an operation.
     pub fn into_event(self) -> Option<FeedEvent> {
         self.is_news.then(|| FeedEvent::Evaluated {
             evaluation: Box::new(self.evaluation),
@@ -296,7 +296,7 @@ impl Detector {
         if shows_nothing && !self.remembers(&evaluation.subject) {
             return EvaluatedObject {
                 evaluation,
-                // The tracker has to hear which objects are listed.
+                // The tracker has to know which objects are listed.
                 is_news: self.listing,
                 read,
             };

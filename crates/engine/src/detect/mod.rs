@@ -1,14 +1,18 @@
-//! From a raw event of a feed to what the tracker hears of it. Enters: a
+//! Turns the raw events of a feed into messages for the tracker. Enters: a
 //! [`RuleBook`](crate::rules::RuleBook), then the JSON of each object that is listed, changes
 //! or is deleted, with the time. Leaves: a [`FeedEvent`] for each event that can change an
 //! operation. Everything is synchronous.
 //!
-//! [`Detector`] is the entrance. One exists for each feed, in the server's feed task, in
-//! the module `replay` and in the simulation of replicas. It decodes the fields
-//! that rules read, evaluates the rules within their budgets, keeps objects whose rules read
-//! `now`, reads from `managedFields` when an operation started, and tells objects that left
-//! the selection from deleted ones. [`evaluate()`] is one evaluation, without a memory of other
-//! objects.
+//! There is one [`Detector`] for each feed: in the server's feed task, in the module `replay`
+//! and in the simulation of replicas. The detector
+//!
+//! - decodes the fields that rules read,
+//! - evaluates the rules within their budgets,
+//! - keeps objects whose rules read `now`, and evaluates them again,
+//! - reads from `managedFields` when an operation started,
+//! - finds out which objects may have left the selection and not been deleted.
+//!
+//! [`evaluate()`] evaluates one object without a detector.
 
 mod detector;
 mod evaluate;
@@ -29,7 +33,7 @@ pub use subject::{Nameless, Subject};
 use std::time::Instant;
 use tokio::sync::oneshot;
 
-/// What a feed tells the tracker.
+/// A message of a feed to the tracker.
 #[derive(Debug)]
 pub enum FeedEvent {
     /// The whole state follows.
