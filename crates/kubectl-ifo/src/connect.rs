@@ -6,27 +6,19 @@ mod tests;
 
 use super::address::{is_plain, with_scheme};
 use super::problem::Problem;
-use http_body_util::BodyExt as _;
-use ifo_api::completeness::{COMPLETE_HEADER, Incomplete};
+use super::server::Server;
 use ifo_api::duration;
 use ifo_client::error::chain;
-use ifo_client::list::{ListError, ListPage, ListPager, ListRequest};
 use ifo_client::proxy::proxy;
-use kube::client::{AuthError, Body};
+use kube::client::AuthError;
 use kube::config::{
     AuthInfo, Cluster, Context, ExecConfig, KubeConfigOptions, Kubeconfig, KubeconfigError,
     NamedAuthInfo, NamedCluster, NamedContext,
 };
-use kube::core::Status;
 use kube::{Client, Config};
-use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// How often a server that is still listing its targets is asked again, and for how long.
-const SYNC_RETRY: Duration = Duration::from_millis(500);
-const SYNC_TRIES: usize = 20;
 
 /// kubectl's own flags: the same names, the same meaning.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -123,18 +115,6 @@ fn namespace(text: &str) -> Result<String, String> {
         "" => Ok(String::new()),
         text => one_namespace(text),
     }
-}
-
-/// A cluster that can be asked.
-#[derive(Clone)]
-pub(super) struct Server {
-    /// kube's client, for what [`Server::get`] does not do.
-    pub(super) client: Client,
-    /// Address of the kube-apiserver.
-    pub(super) address: String,
-    /// Namespace of the context.
-    pub(super) default_namespace: String,
-    timeout: Option<Duration>,
 }
 
 impl Connect {
@@ -412,212 +392,4 @@ fn find<'a, T: Clone + 'a>(
     name: &str,
 ) -> Option<T> {
     named.find(|(it, _)| *it == name)?.1.clone()
-}
-
-/// A successful answer.
-pub(super) struct Answer {
-    /// The body.
-    pub(super) text: String,
-    /// Whether operations may be missing from it, if it is a list of operations.
-    pub(super) completeness: ListCompleteness,
-}
-
-/// What a server says of a list of operations.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ListCompleteness {
-    /// No operation is missing.
-    Complete,
-    /// Operations may be missing, for this reason.
-    Incomplete(Incomplete),
-    /// Nothing: it is an older server, or not the live API.
-    NotStated,
-}
-
-/// What the headers of our server say; others may warn of other things.
-pub(super) fn completeness(headers: &http::HeaderMap) -> ListCompleteness {
-    match warning(headers) {
-        Some(incomplete) => ListCompleteness::Incomplete(incomplete),
-        None if headers.contains_key(COMPLETE_HEADER) => ListCompleteness::Complete,
-        None => ListCompleteness::NotStated,
-    }
-}
-
-fn warning(headers: &http::HeaderMap) -> Option<Incomplete> {
-    let values = headers.get_all(http::header::WARNING).into_iter();
-    values
-        .filter_map(|value| value.to_str().ok())
-        .find_map(|value| {
-            let quoted = value.strip_prefix("299 - \"")?.strip_suffix('"')?;
-            quoted.parse().ok()
-        })
-}
-
-/// The error that an answer other than a success is, as kube's own client has it.
-async fn refusal(answer: http::Response<Body>) -> kube::Error {
-    let code = answer.status().as_u16();
-    let bytes = match answer.into_body().collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(error) => return error,
-    };
-    let status: Status = serde_json::from_slice(&bytes).unwrap_or_else(|_| {
-        let text = String::from_utf8_lossy(&bytes);
-        Status::failure(&text, "Unknown").with_code(code)
-    });
-    kube::Error::Api(Box::new(status))
-}
-
-/// How often a request was repeated.
-#[derive(Default)]
-struct Retries(usize);
-
-impl Retries {
-    /// Whether the request is to be repeated, after the pause before that: if the server is
-    /// still listing its targets or takes no more requests, up to [`SYNC_TRIES`] times.
-    async fn may_retry(&mut self, problem: &Problem) -> bool {
-        let passes = matches!(problem, Problem::NotSynced | Problem::Busy(_));
-        if !passes || self.0 == SYNC_TRIES {
-            return false;
-        }
-        self.0 += 1;
-        tokio::time::sleep(SYNC_RETRY).await;
-        true
-    }
-}
-
-impl Server {
-    /// The answer to a GET, decoded. A server that is still listing its targets is asked
-    /// again for ten seconds.
-    ///
-    /// `resource` (`plural.group`) and `namespace` are what a refusal will name.
-    pub(super) async fn get<T: DeserializeOwned>(
-        &self,
-        uri: &str,
-        resource: &str,
-        namespace: Option<&str>,
-    ) -> Result<T, Problem> {
-        let text = self.text(uri, resource, namespace).await?;
-        serde_json::from_str(&text)
-            .map_err(|error| Problem::Other(format!("{uri}: the answer cannot be read: {error}")))
-    }
-
-    /// The same, as it came.
-    pub(super) async fn text(
-        &self,
-        uri: &str,
-        resource: &str,
-        namespace: Option<&str>,
-    ) -> Result<String, Problem> {
-        self.answer(uri, resource, namespace)
-            .await
-            .map(|answer| answer.text)
-    }
-
-    /// The same, with what the server warns of.
-    pub(super) async fn answer(
-        &self,
-        uri: &str,
-        resource: &str,
-        namespace: Option<&str>,
-    ) -> Result<Answer, Problem> {
-        let mut retries = Retries::default();
-        loop {
-            match self.once(uri, resource, namespace).await {
-                Err(problem) if retries.may_retry(&problem).await => {}
-                answer => return answer,
-            }
-        }
-    }
-
-    /// A page of a list. A server that is still listing its targets is asked again, as by
-    /// [`Server::get`].
-    pub(super) async fn page(
-        &self,
-        pager: &ListPager,
-        request: ListRequest<'_>,
-        resource: &str,
-        namespace: Option<&str>,
-    ) -> Result<ListPage, Problem> {
-        let mut retries = Retries::default();
-        loop {
-            let page = self.page_once(pager, request, resource, namespace);
-            match self.within(page).await? {
-                Err(problem) if retries.may_retry(&problem).await => {}
-                page => return page,
-            }
-        }
-    }
-
-    async fn page_once(
-        &self,
-        pager: &ListPager,
-        request: ListRequest<'_>,
-        resource: &str,
-        namespace: Option<&str>,
-    ) -> Result<ListPage, Problem> {
-        let error = match pager.page(request).await {
-            Ok(page) => return Ok(page),
-            Err(ListError::Refused(answer)) => refusal(*answer).await,
-            Err(ListError::Transport(error)) => error,
-            Err(error @ ListError::Request { .. }) => {
-                return Err(Problem::Usage(error.to_string()));
-            }
-            Err(error @ ListError::TooLarge { .. }) => {
-                return Err(Problem::Other(error.to_string()));
-            }
-        };
-        Err(self.problem(&error, "list", resource, namespace))
-    }
-
-    async fn once(
-        &self,
-        uri: &str,
-        resource: &str,
-        namespace: Option<&str>,
-    ) -> Result<Answer, Problem> {
-        let request = http::Request::get(uri)
-            .body(Body::empty())
-            .map_err(|error| Problem::Usage(format!("{uri}: {error}")))?;
-        let answer = self.within(self.exchange(request)).await?;
-        answer.map_err(|error| self.problem(&error, "list", resource, namespace))
-    }
-
-    /// As `Client::request_text`, which drops the headers.
-    async fn exchange(&self, request: http::Request<Body>) -> Result<Answer, kube::Error> {
-        let answer = self.client.send(request).await?;
-        if answer.status().is_client_error() || answer.status().is_server_error() {
-            return Err(refusal(answer).await);
-        }
-        let (parts, body) = answer.into_parts();
-        let bytes = body.collect().await?.to_bytes();
-        Ok(Answer {
-            text: String::from_utf8(bytes.into()).map_err(kube::Error::FromUtf8)?,
-            completeness: completeness(&parts.headers),
-        })
-    }
-
-    /// What comes of `answer` within `--request-timeout`.
-    pub(super) async fn within<T>(&self, answer: impl Future<Output = T>) -> Result<T, Problem> {
-        match self.timeout {
-            None => Ok(answer.await),
-            Some(timeout) => tokio::time::timeout(timeout, answer)
-                .await
-                .map_err(|_| Problem::TimedOut(timeout)),
-        }
-    }
-
-    /// What an error of kube's means here.
-    pub(super) fn problem(
-        &self,
-        error: &kube::Error,
-        verb: &'static str,
-        resource: &str,
-        namespace: Option<&str>,
-    ) -> Problem {
-        if let kube::Error::Api(status) = error
-            && status.code == 404
-        {
-            return Problem::NotFound(status.message.clone());
-        }
-        Problem::of(error, &self.address, verb, resource, namespace)
-    }
 }

@@ -12,9 +12,9 @@
 //! If that answer does not have a kind of an owner reference, one more request asks for the
 //! kinds of its API version: a kube-apiserver before 1.26 answers only that one.
 
-use super::connect::Server;
 use super::nearest::nearest;
 use super::operation::Subject;
+use super::server::Server;
 use super::source::escape;
 use ifo_api::Gvr;
 use ifo_client::kinds::{KindName, group, group_and_version, is_plural};

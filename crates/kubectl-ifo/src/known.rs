@@ -12,7 +12,6 @@
 //! The operations that were listed come first, so that a value that matches one of them
 //! costs no request.
 
-use super::connect::Server;
 use super::filter::{FilterValue, Filters};
 use super::kinds::ChosenKind;
 use super::nearest::nearest;
@@ -237,9 +236,11 @@ impl Cluster<'_> {
         name: &str,
     ) -> Result<Option<Remark>, Problem> {
         let server = &self.source.server;
-        let why = match presence(server, name).await {
-            Presence::There => return Ok(None),
-            Presence::Missing => {
+        let path = format!("/api/v1/namespaces/{}", escape(name));
+        let why = match server.answer(&path, "namespaces", None).await {
+            Ok(_) => return Ok(None),
+            // A server without namespaces answers 404, too: of the path.
+            Err(Problem::NotFound(message)) if message.starts_with("namespaces \"") => {
                 let all = namespaces(server).await;
                 let meant = nearest(name, all.iter().map(String::as_str));
                 return Err(Problem::Usage(format!(
@@ -247,7 +248,9 @@ impl Cluster<'_> {
                     hint(meant, "see: kubectl get namespaces")
                 )));
             }
-            Presence::Unknown(why) => why,
+            Err(Problem::NotFound(_)) => "the cluster serves no namespaces".to_owned(),
+            Err(Problem::Forbidden { .. }) => "you may not get namespaces".to_owned(),
+            Err(problem) => short(&problem),
         };
         // A right in this namespace alone is a RoleBinding, which is in the namespace.
         let everywhere = self.source.unfiltered().list().await;
@@ -275,38 +278,5 @@ fn short(problem: &Problem) -> String {
         Problem::Forbidden { verb, resource, .. } => format!("you may not {verb} {resource}"),
         Problem::NotFound(_) => "the cluster serves no OperationRuleSets".to_owned(),
         problem => problem.to_string(),
-    }
-}
-
-/// Whether a namespace exists.
-enum Presence {
-    There,
-    Missing,
-    /// With the reason.
-    Unknown(String),
-}
-
-async fn presence(server: &Server, namespace: &str) -> Presence {
-    let request = http::Request::get(format!("/api/v1/namespaces/{}", escape(namespace)));
-    let request = match request.body(Vec::new()) {
-        Ok(request) => request,
-        Err(error) => return Presence::Unknown(error.to_string()),
-    };
-    let status = match server.within(server.client.request_text(request)).await {
-        Ok(Ok(_)) => return Presence::There,
-        Ok(Err(kube::Error::Api(status))) => status,
-        Ok(Err(error)) => {
-            let problem = server.problem(&error, "get", "namespaces", None);
-            return Presence::Unknown(short(&problem));
-        }
-        Err(problem) => return Presence::Unknown(short(&problem)),
-    };
-    // A server without namespaces answers 404, too: of the path, and not of a namespace.
-    let of = status.details.as_ref().map(|it| it.kind.as_str());
-    match status.code {
-        404 if status.reason == "NotFound" && of == Some("namespaces") => Presence::Missing,
-        404 => Presence::Unknown("the cluster serves no namespaces".to_owned()),
-        403 => Presence::Unknown("you may not get namespaces".to_owned()),
-        _ => Presence::Unknown(status.message.clone()),
     }
 }

@@ -28,6 +28,7 @@ mod redraw;
 mod rules;
 #[cfg(test)]
 mod sample;
+mod server;
 #[cfg(test)]
 mod snapshots;
 mod sort;

@@ -4,10 +4,10 @@
 //!
 //! Nothing here fails: what cannot be read stays unknown, and is asked once.
 
-use super::connect::Server;
 use super::kin::{Kin, Who};
 use super::kinds::Kinds;
 use super::operation::{Operation, Subject};
+use super::server::Server;
 use futures::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;

@@ -7,19 +7,18 @@ mod follow;
 pub(super) use follow::{Change, Follower};
 pub(super) use ifo_client::list::query;
 
-use super::connect::{ListCompleteness, Server, completeness};
 use super::filter::Filters;
 use super::operation::Operation;
 use super::output::complain;
 use super::problem::Problem;
+use super::server::{ListCompleteness, ListOptions, Server};
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
 use ifo_api::completeness::{Incomplete, Named, NotWorking};
 use ifo_api::{GROUP, LIVE_GROUP, VERSION, live};
-use ifo_client::list::{ListItems, ListPager, ListRequest, ListStart};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use kube::core::PartialObjectMeta;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -342,32 +341,22 @@ impl Source {
         namespace: Option<&str>,
         limit: Option<usize>,
     ) -> Result<Vec<Operation>, Problem> {
-        let pager = ListPager::new(self.server.client.clone(), self.path(namespace), limit);
-        let resource = self.served.resource();
+        let options = ListOptions {
+            limit,
+            label_selector: self.filters.selector.as_deref().unwrap_or_default(),
+            field_selector: self.phase(),
+        };
         let mut operations = Vec::new();
-        let mut next: Option<String> = None;
-        loop {
-            let request = ListRequest {
-                label_selector: self.filters.selector.as_deref().unwrap_or_default(),
-                field_selector: self.phase(),
-                start: ListStart::after(next.as_deref()),
-            };
-            let page = self.server.page(&pager, request, resource, namespace);
-            let page = page.await?;
-            self.learn(namespace, completeness(&page.headers));
-            let unreadable = |error| unreadable(&page.uri, &error);
-            let list = ListItems::<&RawValue>::read(&page.body).map_err(unreadable)?;
-            for item in list.items {
-                let operation = Operation::read(item.get(), self.keep_raw).map_err(unreadable)?;
-                if self.filters.shows(&operation) {
-                    operations.push(operation);
-                }
-            }
-            next = list.next;
-            if next.is_none() {
-                return Ok(operations);
-            }
-        }
+        let take = |item: &str| {
+            let operation = Operation::read(item, self.keep_raw)?;
+            operations.extend(Some(operation).filter(|it| self.filters.shows(it)));
+            Ok(())
+        };
+        let (path, resource) = (self.path(namespace), self.served.resource());
+        let listed = self.server.list(&path, options, resource, namespace, take);
+        let completeness = listed.await?;
+        self.learn(namespace, completeness);
+        Ok(operations)
     }
 
     /// Field selector that spares the server to send what is over. CRs of the Go operator
@@ -431,37 +420,18 @@ pub(super) async fn namespaces(server: &Server) -> Vec<String> {
 }
 
 async fn names(server: &Server, path: &str, resource: &str) -> Result<Vec<String>, Problem> {
-    let pager = ListPager::new(server.client.clone(), path, Some(PAGE));
+    let options = ListOptions {
+        limit: Some(PAGE),
+        ..ListOptions::default()
+    };
     let mut names = Vec::new();
-    let mut next: Option<String> = None;
-    loop {
-        let request = ListRequest {
-            start: ListStart::after(next.as_deref()),
-            ..ListRequest::default()
-        };
-        let page = server.page(&pager, request, resource, None).await?;
-        let list = ListItems::<WithName>::read(&page.body)
-            .map_err(|error| unreadable(&page.uri, &error))?;
-        names.extend(list.items.into_iter().map(|item| item.metadata.name));
-        next = list.next;
-        if next.is_none() {
-            return Ok(names);
-        }
-    }
-}
-
-fn unreadable(uri: &str, error: &serde_json::Error) -> Problem {
-    Problem::Other(format!("{uri}: the answer cannot be read: {error}"))
-}
-
-#[derive(Deserialize)]
-struct WithName {
-    metadata: Name,
-}
-
-#[derive(Deserialize)]
-struct Name {
-    name: String,
+    let take = |item: &str| {
+        let item: PartialObjectMeta = serde_json::from_str(item)?;
+        names.extend(item.metadata.name);
+        Ok(())
+    };
+    server.list(path, options, resource, None, take).await?;
+    Ok(names)
 }
 
 /// What RFC 3986 leaves as it is.

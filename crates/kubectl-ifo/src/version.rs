@@ -1,8 +1,9 @@
 //! `kubectl ifo version`: of the plugin, and of the server behind the cluster's API.
 
-use super::connect::{Connect, Server};
+use super::connect::Connect;
 use super::output::{Format, complain, print, print_value};
 use super::problem::Problem;
+use super::server::Server;
 use super::source::Served;
 use ifo_api::{LIVE_GROUP, VERSION, live};
 use serde::{Deserialize, Serialize};
@@ -87,7 +88,7 @@ async fn unknown(server: &Server) -> Problem {
     for served in [Served::Live, Served::Crs] {
         let group = served.group();
         let uri = format!("/apis/{group}/{VERSION}/{}?limit=1", live::PLURAL);
-        match (served, server.text(&uri, served.resource(), None).await) {
+        match (served, server.answer(&uri, served.resource(), None).await) {
             (_, Err(Problem::NotFound(_))) => {}
             (_, Err(Problem::Forbidden { .. })) if !served.is_on(server).await => {}
             // Who may not list them may know that they are there.

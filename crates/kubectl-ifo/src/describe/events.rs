@@ -1,7 +1,7 @@
 //! What Kubernetes tells of a subject: its recent Events.
 
-use crate::connect::Server;
 use crate::operation::Subject;
+use crate::server::Server;
 use crate::source::{escape, query};
 use ifo_api::duration;
 use jiff::Timestamp;

@@ -9,7 +9,7 @@ mod rule;
 mod tests;
 mod text;
 
-use super::connect::{Connect, Server};
+use super::connect::Connect;
 use super::filter::Filters;
 use super::kin::Kin;
 use super::kinds::Kinds;
@@ -20,6 +20,7 @@ use super::operation::{Operation, own_name};
 use super::output::{Shape, complain, print};
 use super::paint::Colors;
 use super::problem::Problem;
+use super::server::Server;
 use super::source::Source;
 use super::target::Target;
 use crate::clock;

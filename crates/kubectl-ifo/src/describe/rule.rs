@@ -1,7 +1,7 @@
 //! The rule that found an operation, as its rule set says it now.
 
-use crate::connect::Server;
 use crate::problem::{Problem, grant};
+use crate::server::Server;
 use crate::source::escape;
 use ifo_api::{GROUP, VERSION, ruleset};
 use serde_json::Value;
@@ -43,16 +43,15 @@ pub(super) async fn rule_set(server: &Server, name: &str) -> Result<Value, Strin
     let plural = ruleset::PLURAL;
     let path = format!("/apis/{GROUP}/{VERSION}/{plural}/{}", escape(name));
     let resource = format!("{plural}.{GROUP}");
-    let text = server.text(&path, &resource, None).await;
-    let text = text.map_err(|problem| match problem {
+    let rule_set = server.get(&path, &resource, None).await;
+    rule_set.map_err(|problem| match problem {
         Problem::Forbidden { user, .. } => {
             let grant = grant(&resource, None, user.as_deref());
             format!("you may not get {resource}; {grant}")
         }
         Problem::NotFound(_) => format!("there is no rule set {name} any more"),
         problem => problem.to_string(),
-    })?;
-    serde_json::from_str(&text).map_err(|error| error.to_string())
+    })
 }
 
 impl Rule {

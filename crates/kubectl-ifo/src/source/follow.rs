@@ -2,10 +2,10 @@
 //! that is asked. Leaves: changes, over broken connections and restarts of the server.
 
 use super::Source;
-use crate::connect::Server;
 use crate::filter::Filters;
 use crate::operation::Operation;
 use crate::problem::Problem;
+use crate::server::Server;
 use futures::stream::{BoxStream, SelectAll};
 use futures::{Stream, StreamExt as _};
 use ifo_api::{VERSION, live};

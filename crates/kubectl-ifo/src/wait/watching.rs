@@ -2,10 +2,10 @@
 //! what is asked for. Leaves: why it cannot be told, if so: nobody looks for such
 //! operations, or one who should does not.
 
-use crate::connect::{ListCompleteness, Server};
 use crate::filter::{FilterValue, Filters};
 use crate::kinds::ChosenKind;
 use crate::problem::{HOME, Problem};
+use crate::server::{ListCompleteness, Server};
 use ifo_api::completeness::{Incomplete, NotWorking};
 use ifo_api::{GROUP, Gvr, VERSION, labels, ruleset};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;

@@ -576,10 +576,12 @@ pub fn cluster(operations: Vec<Value>) -> (tokio::runtime::Runtime, SocketAddr) 
         "/api/v1/namespaces/shop" => body(&json!({"metadata": {"name": "shop"}})),
         "/api/v1/namespaces/secret" => status(403, "Forbidden", "no"),
         path if path.starts_with("/api/v1/namespaces/") => {
+            let name = path.rsplit('/').next();
             let status = json!({
                 "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-                "message": "not found", "reason": "NotFound", "code": 404,
-                "details": {"name": path.rsplit('/').next(), "kind": "namespaces"},
+                "message": format!("namespaces {:?} not found", name.unwrap_or_default()),
+                "reason": "NotFound", "code": 404,
+                "details": {"name": name, "kind": "namespaces"},
             });
             (StatusCode::NOT_FOUND, body(&status)).into_response()
         }

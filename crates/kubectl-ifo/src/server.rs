@@ -1,0 +1,215 @@
+//! Requests to a cluster. Enters: a path. Leaves: the answer, decoded, or the [`Problem`].
+
+use super::problem::Problem;
+use http_body_util::BodyExt as _;
+use ifo_api::completeness::{COMPLETE_HEADER, Incomplete};
+use ifo_client::list::{ListItems, query};
+use kube::Client;
+use kube::client::Body;
+use kube::core::Status;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use std::time::Duration;
+
+/// How often a server that is still listing its targets is asked again, and for how long.
+const SYNC_RETRY: Duration = Duration::from_millis(500);
+const SYNC_TRIES: usize = 20;
+
+/// A cluster that can be asked.
+#[derive(Clone)]
+pub(super) struct Server {
+    /// kube's client, for what [`Server::get`] does not do.
+    pub(super) client: Client,
+    /// Address of the kube-apiserver.
+    pub(super) address: String,
+    /// Namespace of the context.
+    pub(super) default_namespace: String,
+    /// Longest time for one answer.
+    pub(super) timeout: Option<Duration>,
+}
+
+/// A successful answer.
+pub(super) struct Answer {
+    /// The body.
+    pub(super) text: String,
+    /// Whether operations may be missing from it, if it is a list of operations.
+    pub(super) completeness: ListCompleteness,
+}
+
+/// What a server says of a list of operations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ListCompleteness {
+    /// No operation is missing.
+    Complete,
+    /// Operations may be missing, for this reason.
+    Incomplete(Incomplete),
+    /// Nothing: it is an older server, or not the live API.
+    NotStated,
+}
+
+/// What the headers of our server say; others may warn of other things.
+pub(super) fn completeness(headers: &http::HeaderMap) -> ListCompleteness {
+    match warning(headers) {
+        Some(incomplete) => ListCompleteness::Incomplete(incomplete),
+        None if headers.contains_key(COMPLETE_HEADER) => ListCompleteness::Complete,
+        None => ListCompleteness::NotStated,
+    }
+}
+
+fn warning(headers: &http::HeaderMap) -> Option<Incomplete> {
+    let values = headers.get_all(http::header::WARNING).into_iter();
+    values
+        .filter_map(|value| value.to_str().ok())
+        .find_map(|value| {
+            let quoted = value.strip_prefix("299 - \"")?.strip_suffix('"')?;
+            quoted.parse().ok()
+        })
+}
+
+/// The error that an answer other than a success is, as kube's own client has it.
+async fn refusal(answer: http::Response<Body>) -> kube::Error {
+    let code = answer.status().as_u16();
+    let bytes = match answer.into_body().collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) => return error,
+    };
+    let status: Status = serde_json::from_slice(&bytes).unwrap_or_else(|_| {
+        let text = String::from_utf8_lossy(&bytes);
+        Status::failure(&text, "Unknown").with_code(code)
+    });
+    kube::Error::Api(Box::new(status))
+}
+
+/// Which part of a list is requested.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ListOptions<'a> {
+    /// Objects of one page; None for all objects as one page.
+    pub(super) limit: Option<usize>,
+    /// Label selector; empty for all objects.
+    pub(super) label_selector: &'a str,
+    /// Field selector; empty for all objects.
+    pub(super) field_selector: &'a str,
+}
+
+impl Server {
+    /// The answer to a GET, decoded. A server that is still listing its targets is asked
+    /// again for ten seconds.
+    ///
+    /// `resource` (`plural.group`) and `namespace` are what a refusal will name.
+    pub(super) async fn get<T: DeserializeOwned>(
+        &self,
+        uri: &str,
+        resource: &str,
+        namespace: Option<&str>,
+    ) -> Result<T, Problem> {
+        let answer = self.answer(uri, resource, namespace).await?;
+        serde_json::from_str(&answer.text).map_err(|error| unreadable(uri, &error))
+    }
+
+    /// The same, as it came, with what the server warns of. It is asked again if it is still
+    /// listing its targets or takes no more requests.
+    pub(super) async fn answer(
+        &self,
+        uri: &str,
+        resource: &str,
+        namespace: Option<&str>,
+    ) -> Result<Answer, Problem> {
+        for _ in 0..SYNC_TRIES {
+            match self.once(uri, resource, namespace).await {
+                Err(Problem::NotSynced | Problem::Busy(_)) => tokio::time::sleep(SYNC_RETRY).await,
+                answer => return answer,
+            }
+        }
+        self.once(uri, resource, namespace).await
+    }
+
+    /// Reads a list page by page, so that the text of one page is held at once. `take` gets
+    /// each object. Returns what the server says of the last page.
+    pub(super) async fn list(
+        &self,
+        path: &str,
+        options: ListOptions<'_>,
+        resource: &str,
+        namespace: Option<&str>,
+        mut take: impl FnMut(&str) -> Result<(), serde_json::Error>,
+    ) -> Result<ListCompleteness, Problem> {
+        let limit = options.limit.map(|it| it.to_string()).unwrap_or_default();
+        let mut token = String::new();
+        loop {
+            let query = query(&[
+                ("limit", &limit),
+                ("labelSelector", options.label_selector),
+                ("fieldSelector", options.field_selector),
+                ("continue", &token),
+            ]);
+            let uri = format!("{path}?{query}");
+            let answer = self.answer(&uri, resource, namespace).await?;
+            let list = ListItems::<&RawValue>::read(answer.text.as_bytes());
+            let list = list.map_err(|error| unreadable(&uri, &error))?;
+            for item in list.items {
+                take(item.get()).map_err(|error| unreadable(&uri, &error))?;
+            }
+            match list.next {
+                Some(next) => token = next,
+                None => return Ok(answer.completeness),
+            }
+        }
+    }
+
+    async fn once(
+        &self,
+        uri: &str,
+        resource: &str,
+        namespace: Option<&str>,
+    ) -> Result<Answer, Problem> {
+        let request = http::Request::get(uri)
+            .body(Body::empty())
+            .map_err(|error| Problem::Usage(format!("{uri}: {error}")))?;
+        let answer = self.within(self.exchange(request)).await?;
+        answer.map_err(|error| self.problem(&error, "list", resource, namespace))
+    }
+
+    /// As `Client::request_text`, which drops the headers.
+    async fn exchange(&self, request: http::Request<Body>) -> Result<Answer, kube::Error> {
+        let answer = self.client.send(request).await?;
+        if !answer.status().is_success() {
+            return Err(refusal(answer).await);
+        }
+        let (parts, body) = answer.into_parts();
+        let bytes = body.collect().await?.to_bytes();
+        Ok(Answer {
+            text: String::from_utf8(bytes.into()).map_err(kube::Error::FromUtf8)?,
+            completeness: completeness(&parts.headers),
+        })
+    }
+
+    /// What comes of `answer` within `--request-timeout`.
+    pub(super) async fn within<T>(&self, answer: impl Future<Output = T>) -> Result<T, Problem> {
+        match self.timeout {
+            None => Ok(answer.await),
+            Some(timeout) => tokio::time::timeout(timeout, answer)
+                .await
+                .map_err(|_| Problem::TimedOut(timeout)),
+        }
+    }
+
+    /// What an error of kube's means here.
+    pub(super) fn problem(
+        &self,
+        error: &kube::Error,
+        verb: &'static str,
+        resource: &str,
+        namespace: Option<&str>,
+    ) -> Problem {
+        if let kube::Error::Api(status) = error
+            && status.code == 404
+        {
+            return Problem::NotFound(status.message.clone());
+        }
+        Problem::of(error, &self.address, verb, resource, namespace)
+    }
+}
+
+fn unreadable(uri: &str, error: &serde_json::Error) -> Problem {
+    Problem::Other(format!("{uri}: the answer cannot be read: {error}"))
+}
