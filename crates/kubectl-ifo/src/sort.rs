@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::cmp::Ordering;
 
 /// What to sort by.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) enum SortBy {
     /// Namespace, subject, operation: so that a list stays where it was.
     Subject,
@@ -17,36 +17,15 @@ pub(super) enum SortBy {
     Progress,
     /// What needs somebody first: failing, blocked, then the rest.
     State,
-    /// By a text column.
-    Text(Text),
+    /// By a text of the operation.
+    Text(fn(&Operation) -> &str),
     /// By a field of the object.
     Path {
         /// As it was written.
         text: String,
-        /// The way there.
-        steps: Vec<Step>,
+        /// The JSON pointer to it.
+        pointer: String,
     },
-}
-
-/// One step of a JSONPath.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Into a field.
-    Key(String),
-    /// Into an item of a list.
-    Index(usize),
-}
-
-/// A column whose text is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Text {
-    Name,
-    Kind,
-    Component,
-    Operation,
-    RuleSet,
-    Reason,
-    Message,
 }
 
 impl SortBy {
@@ -55,10 +34,10 @@ impl SortBy {
         let path = text.trim_start_matches('{').trim_end_matches('}');
         let path = path.strip_prefix('$').unwrap_or(path);
         if path.starts_with(['.', '[']) {
-            return steps(path)
-                .map(|steps| Self::Path {
+            return pointer(path)
+                .map(|pointer| Self::Path {
                     text: path.to_owned(),
-                    steps,
+                    pointer,
                 })
                 .ok_or_else(|| {
                     format!(
@@ -72,13 +51,13 @@ impl SortBy {
             "age" | "started" => Self::Age,
             "progress" => Self::Progress,
             "state" | "phase" => Self::State,
-            "name" => Self::Text(Text::Name),
-            "kind" => Self::Text(Text::Kind),
-            "component" => Self::Text(Text::Component),
-            "operation" => Self::Text(Text::Operation),
-            "ruleset" => Self::Text(Text::RuleSet),
-            "reason" => Self::Text(Text::Reason),
-            "message" => Self::Text(Text::Message),
+            "name" => Self::Text(|it| &it.name),
+            "kind" => Self::Text(|it| &it.subject.kind),
+            "component" => Self::Text(|it| &it.component),
+            "operation" => Self::Text(|it| &it.operation),
+            "ruleset" => Self::Text(|it| &it.rule_set),
+            "reason" => Self::Text(|it| &it.reason),
+            "message" => Self::Text(|it| &it.message),
             _ => {
                 return Err(format!(
                     "{text:?} is no column (namespace, subject, kind, operation, state, progress, \
@@ -97,9 +76,9 @@ impl SortBy {
     /// Whether there is anything to sort by, for a command that looks once. Whoever goes on
     /// may see the field later, or not any more.
     pub(super) fn check(&self, operations: &[Operation]) -> Result<(), Problem> {
-        if let Self::Path { text, steps } = self
+        if let Self::Path { text, pointer } = self
             && !operations.is_empty()
-            && !operations.iter().any(|it| field(it, steps).is_some())
+            && !operations.iter().any(|it| field(it, pointer).is_some())
         {
             return Err(Problem::Usage(format!(
                 "--sort-by: no operation has a field {text}"
@@ -110,11 +89,14 @@ impl SortBy {
 
     /// Sorts; equal ones by subject, and by name at last. What has no such field comes first.
     pub(super) fn sort(&self, operations: &mut [Operation]) {
-        if let Self::Path { steps, .. } = self {
-            operations.sort_by_cached_key(|it| (Key(field(it, steps)), by_subject_owned(it)));
-            return;
+        // The sorts are stable.
+        operations.sort_by(by_subject);
+        match self {
+            Self::Path { pointer, .. } => {
+                operations.sort_by_cached_key(|it| FieldKey(field(it, pointer)));
+            }
+            _ => operations.sort_by(|a, b| self.compare(a, b)),
         }
-        operations.sort_by(|a, b| self.compare(a, b).then_with(|| by_subject(a, b)));
     }
 
     /// Which of two comes first, by what is compared alone; a path compares nothing.
@@ -124,20 +106,8 @@ impl SortBy {
             Self::Age => a.started.cmp(&b.started),
             Self::Progress => b.progress.cmp(&a.progress),
             Self::State => urgency(a).cmp(&urgency(b)),
-            Self::Text(column) => text(a, *column).cmp(text(b, *column)),
+            Self::Text(text) => text(a).cmp(text(b)),
         }
-    }
-}
-
-fn text(operation: &Operation, column: Text) -> &str {
-    match column {
-        Text::Name => &operation.name,
-        Text::Kind => &operation.subject.kind,
-        Text::Component => &operation.component,
-        Text::Operation => &operation.operation,
-        Text::RuleSet => &operation.rule_set,
-        Text::Reason => &operation.reason,
-        Text::Message => &operation.message,
     }
 }
 
@@ -169,13 +139,13 @@ fn subject_key(it: &Operation) -> [&str; 6] {
     ]
 }
 
-fn by_subject_owned(it: &Operation) -> [String; 6] {
-    subject_key(it).map(str::to_owned)
-}
-
-/// The steps of a JSONPath that leads to one value; None for another one.
-fn steps(path: &str) -> Option<Vec<Step>> {
-    let mut steps = Vec::new();
+/// The JSON pointer of a JSONPath that leads to one value; None for another one.
+fn pointer(path: &str) -> Option<String> {
+    let mut pointer = String::new();
+    let mut add = |key: &str| {
+        pointer.push('/');
+        pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
+    };
     let mut rest = path.chars().peekable();
     while let Some(begin) = rest.next() {
         if begin == '.' {
@@ -191,7 +161,7 @@ fn steps(path: &str) -> Option<Vec<Step>> {
             if key.is_empty() {
                 return None;
             }
-            steps.push(Step::Key(key));
+            add(&key);
         } else if begin == '[' {
             let mut inside = String::new();
             if let Some(quote) = rest.next_if(|c| matches!(c, '\'' | '"')) {
@@ -202,46 +172,39 @@ fn steps(path: &str) -> Option<Vec<Step>> {
                         c => inside.push(c),
                     }
                 }
-                steps.push(Step::Key(inside));
             } else {
                 while let Some(c) = rest.next_if(char::is_ascii_digit) {
                     inside.push(c);
                 }
-                steps.push(Step::Index(inside.parse().ok()?));
+                inside.parse::<usize>().ok()?;
             }
+            add(&inside);
             rest.next_if_eq(&']')?;
         } else {
             return None;
         }
     }
-    Some(steps)
+    Some(pointer)
 }
 
-fn field(operation: &Operation, steps: &[Step]) -> Option<Value> {
-    let mut value: Value = serde_json::from_str(operation.raw.as_ref()?.get()).ok()?;
-    for step in steps {
-        let next = match step {
-            Step::Key(key) => value.get_mut(key),
-            Step::Index(index) => value.get_mut(index),
-        };
-        value = next?.take();
-    }
-    Some(value)
+fn field(operation: &Operation, pointer: &str) -> Option<Value> {
+    let mut object: Value = serde_json::from_str(operation.raw.as_ref()?.get()).ok()?;
+    object.pointer_mut(pointer).map(Value::take)
 }
 
 /// Values in kubectl's order: absent ones first, numbers by size, the rest by its text.
 #[derive(Debug, PartialEq)]
-struct Key(Option<Value>);
+struct FieldKey(Option<Value>);
 
-impl Eq for Key {}
+impl Eq for FieldKey {}
 
-impl PartialOrd for Key {
+impl PartialOrd for FieldKey {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Key {
+impl Ord for FieldKey {
     fn cmp(&self, other: &Self) -> Ordering {
         match (&self.0, &other.0) {
             (Some(Value::Number(a)), Some(Value::Number(b))) => a
@@ -305,7 +268,7 @@ mod tests {
         });
         let operation = super::super::snapshots::operation("a", "VM/b", "Up", 5, more);
         let value = |path: &str| match SortBy::read(path) {
-            Ok(SortBy::Path { steps, .. }) => field(&operation, &steps),
+            Ok(SortBy::Path { pointer, .. }) => field(&operation, &pointer),
             other => panic!("{path}: {other:?}"),
         };
         for (path, found) in [
