@@ -182,32 +182,32 @@ pub(super) fn cut(text: &str, width: usize) -> String {
 
 /// The same for a line that may have colours, which take no room and end with it.
 pub(super) fn cut_painted(line: &str, width: usize) -> String {
-    let bare = without_colors(line);
+    // A colour begins with ESC and ends with m, as [`Paint`] makes it.
+    let mut in_color = false;
+    let mut is_seen = |c: char| {
+        let is_seen = !in_color && c != '\x1b';
+        in_color = !is_seen && c != 'm';
+        is_seen
+    };
+    let bare: String = line.chars().filter(|c| is_seen(*c)).collect();
     if bare.width() <= width {
         return line.to_owned();
     }
-    let mut left = cut(&bare, width);
-    let mark = if left.pop().is_some() { "…" } else { "" };
-    let mut left = left.chars();
+    let kept = cut(&bare, width);
+    // The last one is the mark.
+    let mut left = kept.chars().count().saturating_sub(1);
     let mut out = String::new();
-    let mut painted = false;
-    let mut rest = line;
-    while let Some(c) = rest.chars().next() {
-        let taken = match color(rest) {
-            Some(color) => {
-                painted = true;
-                out.push_str(color);
-                color.len()
+    for c in line.chars() {
+        if is_seen(c) {
+            if left == 0 {
+                break;
             }
-            None if left.next().is_some() => {
-                out.push(c);
-                c.len_utf8()
-            }
-            None => break,
-        };
-        rest = &rest[taken..];
+            left -= 1;
+        }
+        out.push(c);
     }
-    out.push_str(mark);
+    let painted = out.contains('\x1b');
+    out.extend(kept.chars().last());
     if painted {
         out.push_str(RESET);
     }
@@ -216,30 +216,6 @@ pub(super) fn cut_painted(line: &str, width: usize) -> String {
 
 /// Ends all colours.
 const RESET: &str = "\x1b[0m";
-
-fn without_colors(line: &str) -> String {
-    let mut bare = String::new();
-    let mut rest = line;
-    while let Some(c) = rest.chars().next() {
-        let taken = color(rest).map_or_else(
-            || {
-                bare.push(c);
-                c.len_utf8()
-            },
-            str::len,
-        );
-        rest = &rest[taken..];
-    }
-    bare
-}
-
-/// The colour that `text` begins with, as [`Paint`] makes them.
-fn color(text: &str) -> Option<&str> {
-    let rest = text.strip_prefix("\x1b[")?;
-    let end = rest.find(|c: char| !c.is_ascii_digit() && c != ';')?;
-    let whole = text.len() - rest.len() + end + 1;
-    rest[end..].starts_with('m').then(|| &text[..whole])
-}
 
 /// `text` with blanks up to `width` columns.
 pub(super) fn pad(text: &str, width: usize) -> String {
