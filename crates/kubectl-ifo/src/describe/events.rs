@@ -5,6 +5,7 @@ use crate::server::Server;
 use crate::source::{escape, query};
 use ifo_api::duration;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Event;
 use serde::Deserialize;
 
 /// Where Events of cluster-scoped objects live.
@@ -14,39 +15,8 @@ const DEFAULT_NAMESPACE: &str = "default";
 /// they are kept for an hour.
 const MOST: &str = "500";
 
-/// An Event, as far as it is shown.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Event {
-    #[serde(rename = "type")]
-    pub(super) kind: String,
-    pub(super) reason: String,
-    pub(super) message: String,
-    count: i64,
-    first_timestamp: Option<Timestamp>,
-    last_timestamp: Option<Timestamp>,
-    #[serde(rename = "eventTime")]
-    time: Option<Timestamp>,
-    series: Option<Series>,
-    source: EventSource,
-    reporting_component: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Series {
-    count: i64,
-    last_observed_time: Option<Timestamp>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct EventSource {
-    component: String,
-}
-
 #[derive(Deserialize)]
-struct List {
+struct EventList {
     items: Vec<Event>,
 }
 
@@ -62,45 +32,51 @@ pub(super) async fn of(server: &Server, subject: &Subject) -> Result<Vec<Event>,
     }
     let query = query(&[("fieldSelector", &selector.join(",")), ("limit", MOST)]);
     let path = format!("/api/v1/namespaces/{}/events?{query}", escape(namespace));
-    let list: List = server
+    let list: EventList = server
         .get(&path, "events", Some(namespace))
         .await
         .map_err(|problem| problem.to_string())?;
     let mut events = list.items;
-    events.sort_by_key(Event::last);
+    events.sort_by_key(last);
     Ok(events)
 }
 
-impl Event {
-    fn last(&self) -> Option<Timestamp> {
-        let series = self.series.as_ref().and_then(|it| it.last_observed_time);
-        series.or(self.last_timestamp).or(self.time)
-    }
+fn last(event: &Event) -> Option<Timestamp> {
+    let series = event.series.as_ref();
+    let observed = series.and_then(|it| it.last_observed_time.as_ref());
+    let observed = observed.map(|it| it.0);
+    let last = event.last_timestamp.as_ref().map(|it| it.0);
+    observed.or(last).or(time(event))
+}
 
-    /// When it happened, as kubectl prints it: `3m (x5 over 10m)`.
-    pub(super) fn age(&self, now: Timestamp) -> String {
-        let ago = |time: Option<Timestamp>| {
-            time.map_or_else(
-                || "<unknown>".to_owned(),
-                |time| duration::human(now.as_second() - time.as_second()),
-            )
-        };
-        let last = ago(self.last());
-        let first = self.first_timestamp.or(self.time);
-        let count = self.series.as_ref().map_or(self.count, |it| it.count);
-        if count > 1 {
-            format!("{last} (x{count} over {})", ago(first))
-        } else {
-            last
-        }
-    }
+fn time(event: &Event) -> Option<Timestamp> {
+    event.event_time.as_ref().map(|it| it.0)
+}
 
-    /// Who tells it.
-    pub(super) fn from(&self) -> &str {
-        if self.source.component.is_empty() {
-            &self.reporting_component
-        } else {
-            &self.source.component
+/// When it happened, as kubectl prints it: `3m (x5 over 10m)`.
+pub(super) fn age(event: &Event, now: Timestamp) -> String {
+    let ago = |time: Option<Timestamp>| {
+        time.map_or_else(
+            || "<unknown>".to_owned(),
+            |time| duration::human(now.as_second() - time.as_second()),
+        )
+    };
+    let first = event.first_timestamp.as_ref().map(|it| it.0);
+    let series = event.series.as_ref();
+    match series.map_or(event.count, |it| it.count) {
+        Some(count @ 2..) => {
+            let first = ago(first.or(time(event)));
+            format!("{} (x{count} over {first})", ago(last(event)))
         }
+        _ => ago(last(event)),
     }
+}
+
+/// The component that reports it.
+pub(super) fn reporter(event: &Event) -> &str {
+    let source = event.source.as_ref().and_then(|it| it.component.as_deref());
+    let component = source.filter(|it| !it.is_empty());
+    component
+        .or(event.reporting_component.as_deref())
+        .unwrap_or_default()
 }

@@ -24,7 +24,7 @@ use super::server::Server;
 use super::source::Source;
 use super::target::Target;
 use crate::clock;
-use events::Event;
+use k8s_openapi::api::core::v1::Event;
 use related::Related;
 use rule::Rule;
 use serde_json::Value;

@@ -1,10 +1,10 @@
-use super::events::Event;
 use super::rule::Rule;
 use super::{Account, related, text};
 use crate::kin::Kin;
 use crate::operation::{Operation, own_name};
 use crate::paint::Paint;
 use crate::sample::{now, on, subject};
+use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
 
 fn object() -> Value {

@@ -1,7 +1,7 @@
 //! A description as text, as kubectl describe has it.
 
 use super::Account;
-use super::events::Event;
+use super::events;
 use super::related::Related;
 use super::rule::Rule;
 use crate::columns::{self, NONE, one_line, pad};
@@ -9,6 +9,7 @@ use crate::output::table;
 use crate::paint::Paint;
 use ifo_api::duration;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::Value;
 
@@ -238,21 +239,21 @@ impl Writer {
         }
     }
 
-    fn events(&mut self, events: &Result<Vec<Event>, String>, now: Timestamp) {
-        let events = match events {
-            Ok(events) if events.is_empty() => return self.none("Events", "<none>"),
-            Ok(events) => events,
+    fn events(&mut self, all: &Result<Vec<Event>, String>, now: Timestamp) {
+        let all = match all {
+            Ok(all) if all.is_empty() => return self.none("Events", "<none>"),
+            Ok(all) => all,
             Err(why) => return self.none("Events", &format!("<not shown: {why}>")),
         };
         self.heading("Events");
-        let earlier = events.len().saturating_sub(MOST_EVENTS);
-        let rows = events.iter().skip(earlier).map(|it| {
+        let earlier = all.len().saturating_sub(MOST_EVENTS);
+        let rows = all.iter().skip(earlier).map(|it| {
             [
-                it.kind.clone(),
-                it.reason.clone(),
-                it.age(now),
-                it.from().to_owned(),
-                it.message.trim().to_owned(),
+                it.type_.clone().unwrap_or_default(),
+                it.reason.clone().unwrap_or_default(),
+                events::age(it, now),
+                events::reporter(it).to_owned(),
+                it.message.as_deref().unwrap_or_default().trim().to_owned(),
             ]
         });
         self.rows(["Type", "Reason", "Age", "From", "Message"], rows.collect());
