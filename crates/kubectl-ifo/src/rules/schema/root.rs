@@ -3,6 +3,8 @@
 
 use crate::nearest::nearest;
 use ifo_cel::Step;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -12,40 +14,11 @@ const MAX_DEPTH: usize = 32;
 
 /// What every object has, since CRDs leave it out.
 static METADATA: LazyLock<Value> = LazyLock::new(|| {
-    let text = || json!({"type": "string"});
-    let texts = || json!({"type": "object", "additionalProperties": {"type": "string"}});
-    json!({"type": "object", "properties": {
-        "annotations": texts(),
-        "creationTimestamp": text(),
-        "deletionGracePeriodSeconds": {"type": "integer"},
-        "deletionTimestamp": text(),
-        "finalizers": {"type": "array", "items": {"type": "string"}},
-        "generateName": text(),
-        "generation": {"type": "integer"},
-        "labels": texts(),
-        "managedFields": {"type": "array", "items": {"type": "object", "properties": {
-            "apiVersion": text(),
-            "fieldsType": text(),
-            "fieldsV1": {"x-kubernetes-preserve-unknown-fields": true},
-            "manager": text(),
-            "operation": text(),
-            "subresource": text(),
-            "time": text(),
-        }}},
-        "name": text(),
-        "namespace": text(),
-        "ownerReferences": {"type": "array", "items": {"type": "object", "properties": {
-            "apiVersion": text(),
-            "blockOwnerDeletion": {"type": "boolean"},
-            "controller": {"type": "boolean"},
-            "kind": text(),
-            "name": text(),
-            "uid": text(),
-        }}},
-        "resourceVersion": text(),
-        "selfLink": text(),
-        "uid": text(),
-    }})
+    let settings = SchemaSettings::default().with(|it| it.inline_subschemas = true);
+    let schema = settings
+        .into_generator()
+        .into_root_schema_for::<ObjectMeta>();
+    schema.to_value()
 });
 
 /// The type of a text, which has no fields.
