@@ -2,7 +2,7 @@
 //! what may come next, from the definitions of the flags; names of operations and of
 //! namespaces from the cluster, if it answers at once.
 
-use super::arguments::{Flags, switched, with_command};
+use super::arguments::{all_flags, awaiting, with_command, with_switches};
 use super::connect::Connect;
 use super::filter::Filters;
 use super::output::{complain, print};
@@ -177,13 +177,13 @@ pub(super) fn next(words: &Words, command: &Command) -> Result<ExitCode, Problem
 
 /// Names that only the cluster knows; none if it does not answer in time.
 fn from_cluster(command: &Command, typed: &[OsString], current: &str) -> Vec<String> {
-    let flags = Flags::all();
+    let flags = all_flags();
     let last = typed.last().map(|it| it.to_string_lossy());
-    let awaiting = last.and_then(|it| flags.awaiting(&it));
+    let awaited = last.and_then(|it| awaiting(&flags, &it));
     // What the value of -n is behind in the same word, and what is typed of it.
     let mut namespace = None;
     let mut before = typed;
-    if let Some(flag) = awaiting {
+    if let Some(flag) = awaited {
         before = &typed[..typed.len() - 1];
         if flag.get_long() != Some("namespace") {
             return Vec::new();
@@ -238,8 +238,8 @@ fn value_behind_sign(word: &str) -> Option<&str> {
 /// one, and names of operations stand behind it or a namespace is wanted.
 fn connection(command: &Command, typed: &[OsString], is_flag: bool) -> Option<Connect> {
     let line = std::iter::once(OsString::from("kubectl-ifo")).chain(typed.iter().cloned());
-    let line = with_command(switched(line.collect()));
-    let parsed = command.clone().ignore_errors(true);
+    let line = with_command(line.collect());
+    let parsed = with_switches(command.clone()).ignore_errors(true);
     let parsed = parsed.try_get_matches_from(line).ok()?;
     let (name, matches) = parsed.subcommand()?;
     if !is_flag && !matches!(name, "get" | "describe") {

@@ -40,10 +40,12 @@ mod tree;
 mod version;
 mod wait;
 
-use arguments::{switched, with_command};
+use arguments::{with_command, with_switches};
+use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use output::complain;
 use problem::Problem;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// What runs where no command is named.
@@ -128,9 +130,7 @@ fn definitions() -> clap::Command {
 /// well, 1 when something that was asked for is not, 2 when the arguments are not, 141 when
 /// nobody reads on; `wait` has its own.
 pub fn run() -> ExitCode {
-    let arguments = with_command(switched(std::env::args_os().collect()));
-    let parsed = definitions().get_matches_from(arguments);
-    let cli = Cli::from_arg_matches(&parsed).unwrap_or_else(|error| error.exit());
+    let cli = parsed(std::env::args_os().collect()).unwrap_or_else(|error| error.exit());
     match cli.command {
         Command::Rules(command) => ended(rules::run(&command).map(|well| {
             if well {
@@ -143,6 +143,20 @@ pub fn run() -> ExitCode {
         Command::Complete(words) => ended(completion::next(&words, &definitions())),
         Command::Man(args) => completion::man(&args, definitions()),
         command => asked(command),
+    }
+}
+
+/// Reads a command line.
+fn parsed(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
+    let arguments = with_command(arguments);
+    let parsed = with_switches(definitions()).try_get_matches_from(&arguments);
+    match parsed {
+        // The help is about `--watch`, and not about `--watch[=<WATCH>]`.
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => Err(definitions()
+            .try_get_matches_from(&arguments)
+            .err()
+            .unwrap_or(error)),
+        parsed => Cli::from_arg_matches(&parsed?),
     }
 }
 
@@ -207,8 +221,6 @@ fn ended(result: Result<ExitCode, Problem>) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::error::ErrorKind;
-    use std::ffi::OsString;
 
     #[test]
     fn the_flags_are_right() {
@@ -219,9 +231,8 @@ mod tests {
     fn of_a_flag_that_is_given_twice_the_last_counts_and_lists_grow() {
         let list = |line: &str| {
             let arguments = line.split(' ').map(OsString::from).collect();
-            let parsed = definitions().try_get_matches_from(with_command(switched(arguments)));
-            let parsed = parsed.unwrap_or_else(|error| panic!("{line}: {error}"));
-            match Cli::from_arg_matches(&parsed).unwrap().command {
+            let cli = parsed(arguments).unwrap_or_else(|error| panic!("{line}: {error}"));
+            match cli.command {
                 Command::List(args) => format!("{args:?}"),
                 command => panic!("{command:?}"),
             }
@@ -233,6 +244,13 @@ mod tests {
         assert_eq!(list("ifo --watch --watch=false"), list("ifo"));
         assert_eq!(list("ifo -wn a"), list("ifo -w -n a"));
         assert_eq!(list("ifo -Awn a --watch=false"), list("ifo -A -n a"));
+        assert_eq!(list("ifo -Aw=1"), list("ifo -A -w"));
+        assert_eq!(list("ifo -w=T"), list("ifo -w"));
+        assert_eq!(list("ifo --watch -w=false"), list("ifo"));
+        assert_eq!(list("ifo -w=false -w"), list("ifo -w"));
+        assert_eq!(list("ifo -nw --watch=false"), list("ifo -n w"));
+        assert_eq!(list("ifo -n=true"), list("ifo -n true"));
+        assert_eq!(list("ifo --no-color=false --color"), list("ifo --color"));
         assert_eq!(list("ifo -c a -c b"), list("ifo -c a,b"));
         assert_ne!(list("ifo -c a -c b"), list("ifo -c b"));
         let secure = list("ifo --insecure-skip-tls-verify=true");
@@ -260,6 +278,14 @@ mod tests {
         let help = definitions().render_long_help().to_string();
         assert!(help.contains("--sort-by"), "{help}");
         assert!(help.contains("[COMMAND]"), "{help}");
+    }
+
+    #[test]
+    fn a_switch_is_on_or_off_and_nothing_else() {
+        for line in ["ifo -w=perhaps", "ifo --watch=", "ifo -- -w=false"] {
+            let arguments = line.split(' ').map(OsString::from).collect();
+            assert!(parsed(arguments).is_err(), "{line}");
+        }
     }
 
     #[test]
