@@ -1,7 +1,5 @@
 //! `kubectl ifo list` and `get`: the operations, once or as they change.
 
-mod watched;
-
 use super::columns::{Table, screen};
 use super::connect::Connect;
 use super::filter::Filters;
@@ -17,9 +15,9 @@ use crate::clock;
 use ifo_api::completeness::Incomplete;
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
 use std::process::ExitCode;
-use watched::Watched;
 
 /// The flags of `list`.
 #[derive(Debug, Clone, clap::Args)]
@@ -117,7 +115,7 @@ async fn show(
     let sort = output.sort_by.clone().unwrap_or(SortBy::Subject);
     let shape = output.shape.unwrap_or_default();
     let keep_raw = matches!(shape, Shape::Json | Shape::Yaml) || sort.needs_raw();
-    let (all_phases, nothing) = (filters.all_phases, filters.nothing());
+    let nothing = filters.nothing();
     let server = connect.open().await?;
     filters.resolve(&Kinds::new(server.clone())).await;
     let (source, mut operations) = Source::open(server, filters.clone(), keep_raw).await?;
@@ -171,24 +169,22 @@ async fn show(
         print(&view.one(&mut table, operation, clock::now())?)?;
     }
     tell_incomplete(&source);
-    // What was listed is told again when the watch begins, and needs no second line.
-    let mut watched = Watched::new(operations, all_phases);
     let mut lost = false;
-    let mut follower = source.follow()?;
+    let mut follower = source.follow(Some(operations))?;
     loop {
-        let mut up_to_date = false;
-        let news: Vec<Operation> = match follower.next().await {
-            Change::Applied(operation) if named(&operation) => {
-                watched.applied(*operation).into_iter().collect()
-            }
-            Change::Applied(_) => continue,
-            Change::Deleted(operation) => watched.deleted(*operation).into_iter().collect(),
+        let news = match follower.next().await? {
+            Change::Applied(operation) => *operation,
+            // Its end was not told.
+            Change::Deleted {
+                operation,
+                was_active: true,
+            } => ended(*operation),
+            Change::Deleted { .. } => continue,
             Change::Synced => {
-                up_to_date = std::mem::take(&mut lost);
-                watched.synced()
-            }
-            Change::Lost(problem @ (Problem::Forbidden { .. } | Problem::Unauthorized)) => {
-                return Err(problem);
+                if std::mem::take(&mut lost) {
+                    complain("note", "up to date again");
+                }
+                continue;
             }
             Change::Lost(problem) => {
                 if !std::mem::replace(&mut lost, true) {
@@ -197,13 +193,28 @@ async fn show(
                 continue;
             }
         };
-        for operation in &news {
-            print(&view.one(&mut table, operation, clock::now())?)?;
-        }
-        if up_to_date {
-            complain("note", "up to date again");
+        if named(&news) {
+            print(&view.one(&mut table, &news, clock::now())?)?;
         }
     }
+}
+
+/// The last that is known of an operation that is gone: nobody saw how it ended.
+fn ended(mut operation: Operation) -> Operation {
+    if operation.active {
+        operation.active = false;
+        "Ended".clone_into(&mut operation.state);
+        operation.raw = operation.raw.as_deref().and_then(ended_object);
+    }
+    operation
+}
+
+fn ended_object(raw: &RawValue) -> Option<Box<RawValue>> {
+    let mut object: Value = serde_json::from_str(raw.get()).ok()?;
+    let status = object.get_mut("status")?.as_object_mut()?;
+    status.insert("phase".to_owned(), json!("Completed"));
+    status.insert("state".to_owned(), json!("Ended"));
+    to_raw_value(&object).ok()
 }
 
 /// Ends a command with one line, if operations may be missing from what it printed.
@@ -281,8 +292,7 @@ struct Laid<'a>(&'a RawValue);
 
 impl Serialize for Laid<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let value: serde_json::Value =
-            serde_json::from_str(self.0.get()).map_err(serde::ser::Error::custom)?;
+        let value: Value = serde_json::from_str(self.0.get()).map_err(serde::ser::Error::custom)?;
         value.serialize(serializer)
     }
 }
@@ -528,5 +538,14 @@ mod tests {
             header.find("OPERATION"),
             "{header}{row}"
         );
+    }
+
+    #[test]
+    fn what_is_gone_has_ended_in_its_object_too() {
+        let end = ended(mixed().remove(1));
+        assert!(!end.active);
+        let raw: Value = serde_json::from_str(end.raw.expect("it was kept").get()).expect("JSON");
+        assert_eq!(raw["status"]["phase"], "Completed");
+        assert_eq!(raw["status"]["state"], "Ended");
     }
 }

@@ -10,7 +10,7 @@ use super::source::{Change, Follower, Source};
 use crate::clock;
 use ifo_api::completeness::Incomplete;
 use jiff::Timestamp;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
@@ -28,8 +28,6 @@ pub(super) const PROBE_EVERY: Duration = Duration::from_secs(10);
 const HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_REST: &str = "\x1b[J";
-
-type Known = BTreeMap<OperationKey, Operation>;
 
 /// A text that is made of all operations that are meant.
 pub(super) trait Picture {
@@ -68,11 +66,11 @@ pub(super) async fn run(
     operations: Vec<Operation>,
     mut picture: impl Picture,
 ) -> Result<ExitCode, Problem> {
-    let mut follower = source.follow()?;
+    let mut known: BTreeMap<OperationKey, Operation> =
+        operations.iter().map(|it| (it.key(), it.clone())).collect();
+    let mut follower = source.follow(Some(operations))?;
     let shape = picture.shape();
     let on_screen = screen().is_some() && matches!(shape, Shape::Table | Shape::Wide);
-    let mut known: Known = operations.into_iter().map(|it| (it.key(), it)).collect();
-    let mut told: Option<BTreeSet<OperationKey>> = Some(BTreeSet::new());
     let mut lost = None;
     let mut first = true;
     let mut printed = None;
@@ -114,12 +112,9 @@ pub(super) async fn run(
             last_gaps = gaps;
         }
         let pause = if on_screen { TICK } else { PROBE_EVERY };
-        let mut at = Some(Instant::now() + pause);
+        let mut at = Instant::now() + pause;
         while let Some(change) = next(&mut follower, at).await {
-            let changed = match change {
-                Change::Lost(problem @ (Problem::Forbidden { .. } | Problem::Unauthorized)) => {
-                    return Err(problem);
-                }
+            let changed = match change? {
                 Change::Lost(problem) => {
                     if !on_screen && lost.is_none() {
                         complain("note", format!("not up to date: {problem}"));
@@ -127,53 +122,29 @@ pub(super) async fn run(
                     lost = Some(problem.to_string());
                     on_screen
                 }
-                Change::Synced => {
-                    // What was listed before and not told since is gone.
-                    let gone = told.take().is_some_and(|told| {
-                        let before = known.len();
-                        known.retain(|key, _| told.contains(key));
-                        before != known.len()
-                    });
-                    lost.take().is_some() && on_screen || gone
+                Change::Synced => lost.take().is_some() && on_screen,
+                Change::Applied(operation) if picture.wants(&operation) => {
+                    known.insert(operation.key(), *operation);
+                    true
                 }
-                Change::Applied(operation) => {
-                    if let Some(told) = &mut told {
-                        told.insert(operation.key());
-                    }
-                    apply(&mut known, *operation, &picture)
+                Change::Applied(operation) | Change::Deleted { operation, .. } => {
+                    known.remove(&operation.key()).is_some()
                 }
-                Change::Deleted(operation) => known.remove(&operation.key()).is_some(),
             };
             if changed {
-                let soon = Instant::now() + TOGETHER;
-                at = Some(at.map_or(soon, |at| at.min(soon)));
+                at = at.min(Instant::now() + TOGETHER);
             }
         }
     }
 }
 
 /// The next change before `at`.
-async fn next(follower: &mut Follower, at: Option<Instant>) -> Option<Change> {
-    let Some(at) = at else {
-        return Some(follower.next().await);
-    };
+async fn next(follower: &mut Follower, at: Instant) -> Option<Result<Change, Problem>> {
     tokio::select! {
         biased;
         () = sleep_until(at) => None,
         change = follower.next() => Some(change),
     }
-}
-
-/// Whether it is another one than before.
-fn apply(known: &mut Known, operation: Operation, picture: &impl Picture) -> bool {
-    let key = operation.key();
-    if !picture.wants(&operation) {
-        return known.remove(&key).is_some();
-    }
-    let version = operation.version.clone();
-    known
-        .insert(key, operation)
-        .is_none_or(|before| before.version != version)
 }
 
 /// What is printed where the output is no terminal: one text after the other.

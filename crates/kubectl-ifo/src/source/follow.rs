@@ -3,7 +3,7 @@
 
 use super::Source;
 use crate::filter::Filters;
-use crate::operation::Operation;
+use crate::operation::{Operation, OperationKey};
 use crate::problem::Problem;
 use crate::server::Server;
 use futures::stream::{BoxStream, SelectAll};
@@ -22,8 +22,13 @@ const MOST_WATCHED: usize = 100;
 pub(crate) enum Change {
     /// An operation is new, or other than before.
     Applied(Box<Operation>),
-    /// An operation is gone, or no longer meant.
-    Deleted(Box<Operation>),
+    /// An operation that was known is gone.
+    Deleted {
+        /// The last that is known of it.
+        operation: Box<Operation>,
+        /// Whether it was active before, so that its end has not been told.
+        was_active: bool,
+    },
     /// All that there is has been told.
     Synced,
     /// The watch is broken; it goes on by itself, and says `Synced` when it is whole again.
@@ -32,9 +37,10 @@ pub(crate) enum Change {
 
 impl Source {
     /// Follows the operations that are meant, in any phase: one that ends is told with
-    /// its end, whatever `--all-phases` says.
-    pub(crate) fn follow(&self) -> Result<Follower, Problem> {
-        let places: Vec<Option<&str>> = match &self.namespaces {
+    /// its end, whatever `--all-phases` says. What was `listed` is told when it changes;
+    /// what was not listed because it was over is not told. Without a list all is told.
+    pub(crate) fn follow(&self, listed: Option<Vec<Operation>>) -> Result<Follower, Problem> {
+        let namespaces: Vec<Option<&str>> = match &self.namespaces {
             Some(namespaces) if namespaces.len() > MOST_WATCHED => {
                 return Err(Problem::Usage(format!(
                     "{} namespaces are too many to watch one by one; name one with -n",
@@ -44,13 +50,26 @@ impl Source {
             Some(namespaces) => namespaces.iter().map(|it| Some(it.as_str())).collect(),
             None => vec![self.place()],
         };
+        let mut places: Vec<Place> = namespaces
+            .iter()
+            .map(|_| Place {
+                skips_ended: listed.is_some() && !self.filters.all_phases,
+                ..Place::default()
+            })
+            .collect();
+        for operation in listed.into_iter().flatten() {
+            let mut own = namespaces.iter();
+            let place = own.position(|it| *it == operation.namespace.as_deref());
+            let known = &mut places[place.unwrap_or_default()].known;
+            known.insert(operation.key(), operation);
+        }
         let kind = GroupVersionKind::gvk(self.served.group(), VERSION, live::KIND);
         let resource = ApiResource::from_gvk_with_plural(&kind, live::PLURAL);
         let mut config = watcher::Config::default();
         if let Some(selector) = &self.filters.selector {
             config = config.labels(selector);
         }
-        let streams = places.iter().enumerate().map(|(number, namespace)| {
+        let streams = namespaces.iter().enumerate().map(|(number, namespace)| {
             let client = self.server.client.clone();
             let api: Api<DynamicObject> = match namespace {
                 Some(namespace) => Api::namespaced_with(client, namespace, &resource),
@@ -63,7 +82,7 @@ impl Source {
         });
         Ok(Follower {
             streams: streams.collect(),
-            places: places.iter().map(|_| Place::default()).collect(),
+            places,
             pending: VecDeque::new(),
             server: self.server.clone(),
             resource: self.served.resource(),
@@ -73,13 +92,13 @@ impl Source {
     }
 }
 
-type Event = Result<watcher::Event<DynamicObject>, watcher::Error>;
+type WatchEvent = Result<watcher::Event<DynamicObject>, watcher::Error>;
 
 /// A watch that lists anew after each error. kube's own goes on where it was, and says
 /// nothing until something changes: in a quiet cluster nobody could tell that it is whole
 /// again.
-fn watched(api: Api<DynamicObject>, config: watcher::Config) -> impl Stream<Item = Event> {
-    futures::stream::unfold(None::<BoxStream<'static, Event>>, move |watch| {
+fn watched(api: Api<DynamicObject>, config: watcher::Config) -> impl Stream<Item = WatchEvent> {
+    futures::stream::unfold(None::<BoxStream<'static, WatchEvent>>, move |watch| {
         let mut watch = watch.unwrap_or_else(|| watcher(api.clone(), config.clone()).boxed());
         async move {
             let event = watch.next().await?;
@@ -91,7 +110,7 @@ fn watched(api: Api<DynamicObject>, config: watcher::Config) -> impl Stream<Item
 
 /// Operations as they change, over broken connections and restarts of the server.
 pub(crate) struct Follower {
-    streams: SelectAll<BoxStream<'static, (usize, Event)>>,
+    streams: SelectAll<BoxStream<'static, (usize, WatchEvent)>>,
     places: Vec<Place>,
     pending: VecDeque<Change>,
     server: Server,
@@ -103,18 +122,78 @@ pub(crate) struct Follower {
 /// What is known of one namespace, or of all at once.
 #[derive(Default)]
 struct Place {
-    known: BTreeMap<(Option<String>, String), Operation>,
+    known: BTreeMap<OperationKey, Operation>,
     /// The state that is being told anew.
-    relist: Option<BTreeMap<(Option<String>, String), Operation>>,
+    relist: Option<BTreeMap<OperationKey, Operation>>,
     whole: bool,
+    /// Whether an operation that is over and not known was over before.
+    skips_ended: bool,
+}
+
+impl Place {
+    fn take(&mut self, event: watcher::Event<Operation>) -> Vec<Change> {
+        match event {
+            watcher::Event::Init => self.relist = Some(BTreeMap::new()),
+            watcher::Event::InitApply(operation) => {
+                let relist = self.relist.get_or_insert_default();
+                relist.insert(operation.key(), operation);
+            }
+            watcher::Event::InitDone => {
+                self.whole = true;
+                return self.relisted();
+            }
+            watcher::Event::Apply(operation) => {
+                self.known.insert(operation.key(), operation.clone());
+                return vec![Change::Applied(Box::new(operation))];
+            }
+            watcher::Event::Delete(operation) => {
+                let before = self.known.remove(&operation.key());
+                let deleted = before.map(|before| deleted(operation, &before));
+                return deleted.into_iter().collect();
+            }
+        }
+        Vec::new()
+    }
+
+    /// What is other than it was known.
+    fn relisted(&mut self) -> Vec<Change> {
+        let fresh = self.relist.take().unwrap_or_default();
+        let before = std::mem::replace(&mut self.known, fresh);
+        let skips_ended = std::mem::take(&mut self.skips_ended);
+        let gone = before.iter().filter(|it| !self.known.contains_key(it.0));
+        let gone = gone.map(|(_, it)| deleted(it.clone(), it));
+        let news = self
+            .known
+            .iter()
+            .filter(|(key, operation)| match before.get(*key) {
+                Some(before) => before.version != operation.version,
+                None => operation.active || !skips_ended,
+            });
+        let news = news.map(|(_, it)| Change::Applied(Box::new(it.clone())));
+        gone.chain(news).collect()
+    }
+}
+
+fn deleted(operation: Operation, before: &Operation) -> Change {
+    Change::Deleted {
+        operation: Box::new(operation),
+        was_active: before.active,
+    }
 }
 
 impl Follower {
-    /// The next change. A watch goes on for ever.
-    pub(crate) async fn next(&mut self) -> Change {
+    /// The next change. A watch goes on for ever, unless the user has no right to it.
+    pub(crate) async fn next(&mut self) -> Result<Change, Problem> {
         loop {
-            if let Some(change) = self.pending.pop_front() {
-                return change;
+            match self.pending.pop_front() {
+                // No waiting helps here.
+                Some(Change::Lost(
+                    problem @ (Problem::Forbidden { .. } | Problem::Unauthorized),
+                )) => {
+                    return Err(problem);
+                }
+                Some(change) => return Ok(change),
+                None => {}
             }
             let Some((place, event)) = self.streams.next().await else {
                 std::future::pending::<()>().await;
@@ -124,55 +203,39 @@ impl Follower {
         }
     }
 
-    fn take(&mut self, number: usize, event: Event) {
-        let place = &mut self.places[number];
+    fn take(&mut self, number: usize, event: WatchEvent) {
         match event {
-            Ok(watcher::Event::Init) => place.relist = Some(BTreeMap::new()),
-            Ok(watcher::Event::InitApply(object)) => {
-                if let Some(operation) = read(&object, self.keep_raw, &self.filters)
-                    && let Some(relist) = &mut place.relist
-                {
-                    relist.insert(operation.key(), operation);
+            Ok(event) => {
+                let synced = matches!(event, watcher::Event::InitDone);
+                if let Some(event) = self.meant(event) {
+                    self.pending.extend(self.places[number].take(event));
                 }
-            }
-            Ok(watcher::Event::InitDone) => {
-                let fresh = place.relist.take().unwrap_or_default();
-                let before = std::mem::take(&mut place.known);
-                for (key, operation) in before {
-                    if !fresh.contains_key(&key) {
-                        self.pending.push_back(Change::Deleted(Box::new(operation)));
-                    } else if fresh[&key].version == operation.version {
-                        place.known.insert(key, operation);
-                    }
-                }
-                for (key, operation) in fresh {
-                    if place.known.insert(key, operation.clone()).is_none() {
-                        self.pending.push_back(Change::Applied(Box::new(operation)));
-                    }
-                }
-                place.whole = true;
-                if self.places.iter().all(|place| place.whole) {
+                if synced && self.places.iter().all(|place| place.whole) {
                     self.pending.push_back(Change::Synced);
                 }
             }
-            Ok(watcher::Event::Apply(object)) => {
-                if let Some(operation) = read(&object, self.keep_raw, &self.filters) {
-                    place.known.insert(operation.key(), operation.clone());
-                    self.pending.push_back(Change::Applied(Box::new(operation)));
-                }
-            }
-            Ok(watcher::Event::Delete(object)) => {
-                if let Some(operation) = read(&object, self.keep_raw, &self.filters) {
-                    place.known.remove(&operation.key());
-                    self.pending.push_back(Change::Deleted(Box::new(operation)));
-                }
-            }
             Err(error) => {
-                place.whole = false;
+                self.places[number].whole = false;
                 let problem = self.problem(&error);
                 self.pending.push_back(Change::Lost(problem));
             }
         }
+    }
+
+    /// The event with its operation; None if that is not meant, or cannot be read.
+    fn meant(&self, event: watcher::Event<DynamicObject>) -> Option<watcher::Event<Operation>> {
+        let read = |object: &DynamicObject| {
+            let json = serde_json::to_string(object).ok()?;
+            let operation = Operation::read(&json, self.keep_raw).ok()?;
+            Some(operation).filter(|it| self.filters.matches(it))
+        };
+        Some(match event {
+            watcher::Event::Init => watcher::Event::Init,
+            watcher::Event::InitApply(object) => watcher::Event::InitApply(read(&object)?),
+            watcher::Event::InitDone => watcher::Event::InitDone,
+            watcher::Event::Apply(object) => watcher::Event::Apply(read(&object)?),
+            watcher::Event::Delete(object) => watcher::Event::Delete(read(&object)?),
+        })
     }
 
     fn problem(&self, error: &watcher::Error) -> Problem {
@@ -189,13 +252,6 @@ impl Follower {
         };
         self.server.problem(inner, "watch", self.resource, None)
     }
-}
-
-/// The operation in an object, if it is meant. One that cannot be read is none.
-fn read(object: &DynamicObject, keep_raw: bool, filters: &Filters) -> Option<Operation> {
-    let json = serde_json::to_string(object).ok()?;
-    let operation = Operation::read(&json, keep_raw).ok()?;
-    filters.matches(&operation).then_some(operation)
 }
 
 #[cfg(test)]

@@ -107,7 +107,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     let remarks = known::check(&filters, &source, &listed).await?;
     remarks.iter().for_each(Remark::say);
     let about = format!("{}, {address}", about(&filters, &source));
-    let follower = source.follow()?;
+    let follower = source.follow(None)?;
     let model = Model::new(about, args.sort_by, filters.all_phases, clock::now());
     let ended = show(model, follower, &source, paint.into()).await;
     tell_incomplete(&source);
@@ -174,16 +174,12 @@ async fn show(
                 None => Flow::Quit,
             },
             change = follower.next() => {
-                let mut flow = model.update(Event::Change(change));
+                model.update(Event::Change(change?));
                 for _ in 1..AT_ONCE {
-                    match follower.next().now_or_never() {
-                        Some(change) if flow == Flow::On => {
-                            flow = model.update(Event::Change(change));
-                        }
-                        _ => break,
-                    }
+                    let Some(change) = follower.next().now_or_never() else { break };
+                    model.update(Event::Change(change?));
                 }
-                flow
+                Flow::On
             }
             Some(incomplete) = gaps.next() => model.update(Event::Incomplete(incomplete)),
             _ = second.tick() => model.update(Event::Tick(clock::now())),
@@ -195,7 +191,6 @@ async fn show(
             Flow::On => {}
             Flow::Redraw => screen.clear().map_err(|error| broken(&error))?,
             Flow::Quit => return Ok(ExitCode::SUCCESS),
-            Flow::Fail(problem) => return Err(problem),
         }
     }
 }

@@ -8,7 +8,6 @@ use super::row::{Row, Rows, Widths};
 use super::theme::Theme;
 use super::view::Areas;
 use crate::operation::OperationKey;
-use crate::problem::Problem;
 use crate::sort::{SortBy, urgency};
 use crate::source::Change;
 use clap::ValueEnum;
@@ -74,8 +73,6 @@ pub(super) enum Flow {
     Redraw,
     /// Somebody has seen enough.
     Quit,
-    /// There is no use in going on.
-    Fail(Problem),
 }
 
 /// How the watch is.
@@ -210,21 +207,17 @@ impl Model {
                 self.stale = true;
             }
             Event::Tick(now) => self.now = now,
-            Event::Change(change) => return self.change(change),
+            Event::Change(change) => self.change(change),
             Event::Incomplete(incomplete) => self.incomplete = incomplete,
         }
         Flow::On
     }
 
-    fn change(&mut self, change: Change) -> Flow {
+    fn change(&mut self, change: Change) {
         match change {
             Change::Applied(operation) => self.rows.apply(*operation),
-            Change::Deleted(operation) => self.rows.delete(operation.key()),
+            Change::Deleted { operation, .. } => self.rows.delete(operation.key()),
             Change::Synced => self.link = Link::Live,
-            // No waiting helps here.
-            Change::Lost(problem @ (Problem::Forbidden { .. } | Problem::Unauthorized)) => {
-                return Flow::Fail(problem);
-            }
             Change::Lost(problem) => {
                 let since = match self.link {
                     Link::Lost { since, .. } => since,
@@ -237,7 +230,6 @@ impl Model {
             }
         }
         self.stale = true;
-        Flow::On
     }
 
     /// Says that what is shown must be worked out anew.

@@ -266,7 +266,7 @@ impl Waiting {
 
     /// Waits while operations come and go.
     async fn follow(&mut self, source: &Source) -> Result<End, Problem> {
-        let mut follower = source.follow()?;
+        let mut follower = source.follow(None)?;
         let mut looked: Option<Instant> = None;
         loop {
             let busy = self.is_busy();
@@ -390,15 +390,12 @@ impl Waiting {
     /// Takes what changes until `wake`, or until something did.
     async fn take_until(&mut self, follower: &mut Follower, wake: Instant) -> Result<(), Problem> {
         tokio::select! {
-            change = follower.next() => match change {
+            change = follower.next() => match change? {
                 Change::Applied(operation) => self.gate.applied(*operation, Instant::now()),
-                Change::Deleted(operation) => self.gate.deleted(&operation, Instant::now()),
+                Change::Deleted { operation, .. } => self.gate.deleted(&operation, Instant::now()),
                 Change::Synced => {
                     self.broken = None;
                     self.gate.synced(Instant::now());
-                }
-                Change::Lost(problem @ (Problem::Forbidden { .. } | Problem::Unauthorized)) => {
-                    return Err(problem);
                 }
                 Change::Lost(problem) => {
                     self.gate.lost();

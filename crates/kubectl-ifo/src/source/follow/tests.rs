@@ -1,6 +1,12 @@
 //! What a watch tells over errors.
 
-use super::watched;
+use super::{Change, Place, watched};
+use crate::filter::Filters;
+use crate::operation::Operation;
+use crate::problem::Problem;
+use crate::server::Server;
+use crate::snapshots;
+use crate::source::Source;
 use futures::StreamExt as _;
 use http::{Request, Response};
 use ifo_api::{LIVE_GROUP, VERSION, live};
@@ -9,6 +15,7 @@ use kube::client::Body;
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client};
+use serde_json::json;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -54,4 +61,118 @@ async fn a_watch_that_broke_tells_all_there_is_when_it_is_whole_again() {
     ];
     assert_eq!(told, expected);
     assert_eq!(watches.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn no_permission_is_no_connection_to_wait_for() {
+    let service = tower::service_fn(|request: Request<Body>| {
+        let watch = request.uri().query().unwrap_or_default().contains("watch");
+        let (code, body) = if watch {
+            let status = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","code":403}"#;
+            (403, status)
+        } else {
+            let list = r#"{"apiVersion":"v1","kind":"List","metadata":{"resourceVersion":"7"},"items":[]}"#;
+            (200, list)
+        };
+        let response = Response::builder().status(code);
+        let response = response.body(Body::from(body.as_bytes().to_vec()));
+        async move { Ok::<_, Infallible>(response.expect("it is one")) }
+    });
+    let server = Server {
+        client: Client::new(service, "default"),
+        address: "https://192.0.2.1".to_owned(),
+        default_namespace: "default".to_owned(),
+        timeout: None,
+    };
+    let found = Source::find(server, Filters::default(), false).await;
+    let (source, listed) = found.expect("there are none");
+    let mut follower = source.follow(Some(listed)).expect("it is one watch");
+    assert!(matches!(follower.next().await, Ok(Change::Synced)));
+    let refused = follower.next().await;
+    assert!(
+        matches!(refused, Err(Problem::Forbidden { .. })),
+        "{refused:?}"
+    );
+}
+
+fn at(name: &str, version: &str) -> Operation {
+    let subject = format!("VirtualMachine/{name}");
+    let more = json!({"metadata": {"resourceVersion": version}});
+    snapshots::operation("shop", &subject, "Migrating", 65, more)
+}
+
+fn over(name: &str, version: &str) -> Operation {
+    Operation {
+        active: false,
+        state: "Succeeded".to_owned(),
+        ..at(name, version)
+    }
+}
+
+/// A place where these were listed, without those that are over.
+fn listed(operations: &[Operation]) -> Place {
+    let known = operations.iter().map(|it| (it.key(), it.clone()));
+    Place {
+        known: known.collect(),
+        skips_ended: true,
+        ..Place::default()
+    }
+}
+
+/// What the place tells of a list: each name with its state, or that it is gone.
+fn relist(place: &mut Place, operations: &[Operation]) -> Vec<String> {
+    assert!(place.take(Event::Init).is_empty());
+    for operation in operations {
+        let event = Event::InitApply(operation.clone());
+        assert!(place.take(event).is_empty());
+    }
+    told(place.take(Event::InitDone))
+}
+
+fn told(changes: Vec<Change>) -> Vec<String> {
+    let told = changes.into_iter().map(|change| match change {
+        Change::Applied(it) => format!("{} {}", it.subject.name, it.state),
+        Change::Deleted {
+            operation,
+            was_active: true,
+        } => format!("{} gone", operation.subject.name),
+        Change::Deleted { operation, .. } => format!("{} forgotten", operation.subject.name),
+        change => format!("{change:?}"),
+    });
+    told.collect()
+}
+
+#[test]
+fn what_was_listed_and_what_was_over_before_is_no_news() {
+    let mut place = listed(&[at("a", "1")]);
+    let news = relist(&mut place, &[at("a", "1"), over("b", "2"), at("c", "3")]);
+    assert_eq!(news, ["c Progressing"]);
+    assert_eq!(
+        told(place.take(Event::Apply(over("c", "4")))),
+        ["c Succeeded"]
+    );
+    // Its end was told.
+    assert_eq!(
+        told(place.take(Event::Delete(over("c", "4")))),
+        ["c forgotten"]
+    );
+    // After a gap, what is over may have begun and ended in it.
+    let news = relist(&mut place, &[at("a", "1"), over("b", "2"), over("d", "5")]);
+    assert_eq!(news, ["d Succeeded"]);
+}
+
+#[test]
+fn what_ends_between_the_listing_and_the_watch_is_told() {
+    let mut place = listed(&[at("a", "1"), at("b", "1")]);
+    let news = relist(&mut place, &[over("a", "2")]);
+    assert_eq!(news, ["b gone", "a Succeeded"]);
+    assert!(relist(&mut place, &[over("a", "2")]).is_empty());
+}
+
+#[test]
+fn what_is_gone_is_told_once() {
+    let mut place = listed(&[at("a", "1")]);
+    assert!(relist(&mut place, &[at("a", "1")]).is_empty());
+    assert_eq!(told(place.take(Event::Delete(at("a", "1")))), ["a gone"]);
+    assert!(place.take(Event::Delete(at("a", "1"))).is_empty());
 }

@@ -3,15 +3,6 @@
 use super::*;
 
 #[test]
-fn no_permission_is_no_connection_to_wait_for() {
-    let mut seen = Seen::with(80, 24, some());
-    let flow = seen
-        .model
-        .update(Event::Change(Change::Lost(Problem::Unauthorized)));
-    assert_eq!(flow, Flow::Fail(Problem::Unauthorized));
-}
-
-#[test]
 fn a_filter_works_while_it_is_typed() {
     let mut seen = Seen::with(60, 9, some());
     seen.press(KeyCode::Char('/'));
@@ -108,11 +99,17 @@ fn the_cursor_stays_on_its_operation_and_at_the_top_on_what_is_first() {
     seen.change(Change::Applied(Box::new(oldest)));
     assert_eq!(seen.subjects()[2], "[worker-1]");
     let gone = some().remove(2);
-    seen.change(Change::Deleted(Box::new(gone)));
+    seen.change(Change::Deleted {
+        operation: Box::new(gone),
+        was_active: true,
+    });
     assert_eq!(seen.subjects()[2], "[database-0]");
     seen.press(KeyCode::End);
     let last = some().remove(3);
-    seen.change(Change::Deleted(Box::new(last)));
+    seen.change(Change::Deleted {
+        operation: Box::new(last),
+        was_active: true,
+    });
     assert_eq!(seen.subjects()[3], "[disk-7]");
 }
 

@@ -196,7 +196,10 @@ q quit  ? help  Esc back  ↑↓ scroll
     later.progress = Some(46);
     seen.change(Change::Applied(Box::new(later.clone())));
     assert!(seen.lines()[5].contains("46%"));
-    seen.change(Change::Deleted(Box::new(later)));
+    seen.change(Change::Deleted {
+        operation: Box::new(later),
+        was_active: true,
+    });
     assert!(
         seen.lines()
             .iter()
