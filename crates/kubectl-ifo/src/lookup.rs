@@ -10,7 +10,7 @@ use super::operation::{Operation, Subject};
 use super::server::Server;
 use futures::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Deserialize;
+use kube::core::PartialObjectMeta;
 use std::collections::HashSet;
 
 /// Owners above an owner: nobody has a longer chain, and each level waits for the one
@@ -29,11 +29,6 @@ pub(super) struct Lookup {
     asked: HashSet<String>,
     /// Owners that were found.
     pub(super) known: Vec<Subject>,
-}
-
-#[derive(Deserialize)]
-struct Object {
-    metadata: ObjectMeta,
 }
 
 impl Lookup {
@@ -85,7 +80,8 @@ impl Lookup {
                 .map(async |(who, resource)| {
                     let path = resource.path(who.namespace, who.name);
                     let resource = resource.to_string();
-                    let object: Object = server.get(&path, &resource, who.namespace).await.ok()?;
+                    let object: PartialObjectMeta =
+                        server.get(&path, &resource, who.namespace).await.ok()?;
                     owner(who, object.metadata)
                 })
                 .buffered(AT_ONCE)

@@ -7,8 +7,9 @@ use crate::kinds::ChosenKind;
 use crate::problem::{HOME, Problem};
 use crate::server::{ListCompleteness, Server};
 use ifo_api::completeness::{Incomplete, NotWorking};
-use ifo_api::{GROUP, Gvr, VERSION, labels, ruleset};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use ifo_api::ruleset::{self, LabelExpression, OperationRuleSetStatus};
+use ifo_api::{GROUP, Gvr, VERSION, labels};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -22,30 +23,24 @@ const NAMED: usize = 3;
 /// The rule sets, as far as they matter here.
 #[derive(Debug, Deserialize)]
 pub(crate) struct RuleSets {
-    items: Vec<RuleSet>,
+    items: Vec<ListedRuleSet>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct RuleSet {
-    metadata: Metadata,
-    spec: Spec,
-    status: Status,
+struct ListedRuleSet {
+    metadata: ObjectMeta,
+    spec: ListedSpec,
+    status: OperationRuleSetStatus,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Metadata {
-    name: String,
-    generation: Option<i64>,
-}
-
+/// The part of a rule set's spec that says which operations it finds.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Spec {
+struct ListedSpec {
     component: String,
-    target: Target,
-    rules: Vec<Rule>,
+    target: Gvr,
+    rules: Vec<ListedRule>,
     namespaces: Vec<String>,
     labels: BTreeMap<String, Value>,
     label_expressions: Vec<LabelExpression>,
@@ -53,29 +48,8 @@ struct Spec {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct LabelExpression {
-    key: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Target {
-    group: String,
-    version: String,
-    resource: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Rule {
+struct ListedRule {
     operation: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Status {
-    conditions: Vec<Condition>,
-    observed_generation: Option<i64>,
 }
 
 /// Whether operations that are meant would be seen.
@@ -114,9 +88,10 @@ impl RuleSets {
         if let Some(unseen) = self.unseen(filters) {
             return Sight::Blind(unseen);
         }
-        let relevant: Vec<&RuleSet> = self.items.iter().filter(|it| it.finds(filters)).collect();
+        let relevant: Vec<&ListedRuleSet> =
+            self.items.iter().filter(|it| it.finds(filters)).collect();
         // The cluster does not serve the API group, so no such object exists.
-        let served: Vec<&RuleSet> = relevant
+        let served: Vec<&ListedRuleSet> = relevant
             .iter()
             .copied()
             .filter(|it| !it.is_without_group())
@@ -124,12 +99,12 @@ impl RuleSets {
         if served.is_empty() {
             return Sight::Blind(format!(
                 "the cluster serves none of the resources of {}",
-                names(relevant.iter().map(|it| it.metadata.name.as_str()))
+                names(relevant.iter().map(|it| it.name()))
             ));
         }
-        let counted: Vec<&RuleSet> = served
+        let counted: Vec<&ListedRuleSet> = served
             .into_iter()
-            .filter(|it| !ignored.contains(&it.metadata.name))
+            .filter(|it| !ignored.iter().any(|name| name == it.name()))
             .collect();
         if counted.is_empty() {
             return Sight::Blind(
@@ -137,7 +112,7 @@ impl RuleSets {
             );
         }
         let unseen = counted.iter().filter(|it| !it.is_current());
-        let unseen: Vec<&str> = unseen.map(|it| it.metadata.name.as_str()).collect();
+        let unseen: Vec<&str> = unseen.map(|it| it.name()).collect();
         if !unseen.is_empty() {
             let unseen = names(unseen.into_iter());
             return Sight::Dim(format!("the server has not seen rule set {unseen} yet"));
@@ -154,7 +129,7 @@ impl RuleSets {
 
     /// A name in `ignored` that no rule set has.
     pub(crate) fn unknown<'a>(&self, ignored: &'a [String]) -> Option<&'a String> {
-        let is_there = |name: &String| self.items.iter().any(|it| it.metadata.name == *name);
+        let is_there = |name: &String| self.items.iter().any(|it| it.name() == name);
         ignored.iter().find(|name| !is_there(name))
     }
 }
@@ -182,11 +157,11 @@ pub(crate) fn sight_without_rule_sets(
 
 /// An older server does not say whether its lists are complete, so the status of the rule
 /// sets decides.
-fn not_ready(counted: &[&RuleSet]) -> Sight {
+fn not_ready(counted: &[&ListedRuleSet]) -> Sight {
     let mut reasons = counted
         .iter()
         .filter(|it| it.ready().is_none_or(|ready| ready.status != "True"))
-        .map(|it| format!("{}{}", it.metadata.name, it.why()));
+        .map(|it| format!("{}{}", it.name(), it.why()));
     match reasons.next() {
         None => Sight::Clear,
         Some(first) => Sight::Dim(format!("a rule set is not working: {first}")),
@@ -194,10 +169,10 @@ fn not_ready(counted: &[&RuleSet]) -> Sight {
 }
 
 /// What follows from rule sets that do not work, where only `counted` ones matter.
-fn not_working(sets: &NotWorking, counted: &[&RuleSet], ignored: &[String]) -> Sight {
+fn not_working(sets: &NotWorking, counted: &[&ListedRuleSet], ignored: &[String]) -> Sight {
     let mut reasons = Vec::new();
     for named in &sets.named {
-        let own = counted.iter().find(|it| it.metadata.name == named.name);
+        let own = counted.iter().find(|it| it.name() == named.name);
         if let Some(rule_set) = own {
             let why = rule_set.why();
             reasons.push(format!("{} ({}{why})", named.name, named.reason));
@@ -322,7 +297,11 @@ fn keys(selector: &str) -> impl Iterator<Item = &str> {
         .filter(|key| !key.is_empty())
 }
 
-impl RuleSet {
+impl ListedRuleSet {
+    fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
     /// Whether it may find an operation that is meant.
     fn finds(&self, filters: &Filters) -> bool {
         let one_of = |wanted: &[String], value: &str| {
@@ -331,13 +310,8 @@ impl RuleSet {
         let spec = &self.spec;
         let namespace =
             |namespace: &String| spec.namespaces.is_empty() || spec.namespaces.contains(namespace);
-        let target = Gvr {
-            group: spec.target.group.clone(),
-            version: spec.target.version.clone(),
-            resource: spec.target.resource.clone(),
-        };
         one_of(&filters.component, &spec.component)
-            && (filters.kind.is_empty() || filters.kind.iter().any(|it| it.is_target(&target)))
+            && (filters.kind.is_empty() || filters.kind.iter().any(|it| it.is_target(&spec.target)))
             && (filters.operation.is_empty()
                 || spec
                     .rules
