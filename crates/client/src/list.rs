@@ -75,13 +75,13 @@ impl<'a, T: Deserialize<'a>> ListItems<T> {
         #[serde(bound(deserialize = "T: Deserialize<'de>"))]
         struct Wire<T> {
             #[serde(default)]
-            metadata: Metadata,
+            metadata: PageMetadata,
             #[serde(deserialize_with = "null_is_empty")]
             items: Vec<T>,
         }
         #[derive(Default, Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Metadata {
+        struct PageMetadata {
             resource_version: Option<String>,
             #[serde(rename = "continue")]
             next: Option<String>,

@@ -28,7 +28,7 @@ pub fn proxy(
         _ => ["HTTP_PROXY", "http_proxy"],
     })?;
     let exempt = first(["NO_PROXY", "no_proxy"]).unwrap_or_default();
-    if Server::of(server).is_exempt(&exempt) {
+    if ProxiedServer::of(server).is_exempt(&exempt) {
         return None;
     }
     Some(if proxy.contains("://") {
@@ -38,13 +38,13 @@ pub fn proxy(
     })
 }
 
-struct Server {
+struct ProxiedServer {
     host: String,
     ip: Option<IpAddr>,
     port: u16,
 }
 
-impl Server {
+impl ProxiedServer {
     fn of(address: &Uri) -> Self {
         let host = address.host().unwrap_or_default();
         let host = host.trim_matches(['[', ']']).to_ascii_lowercase();

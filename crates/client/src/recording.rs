@@ -37,7 +37,7 @@ pub struct RecordedEvent {
 }
 
 #[derive(Deserialize)]
-struct Line {
+struct RecordedLine {
     t: Option<f64>,
     resource: Option<String>,
     #[serde(rename = "type")]
@@ -56,7 +56,8 @@ pub fn read(text: &str, kinds: &KnownKinds) -> (Vec<RecordedEvent>, Vec<String>)
     let mut last: Option<f64> = None;
     for (number, value) in (1..).zip(values(text)) {
         let event = value.and_then(|value| {
-            let line: Line = serde_json::from_value(value).map_err(|error| error.to_string())?;
+            let line: RecordedLine =
+                serde_json::from_value(value).map_err(|error| error.to_string())?;
             let t = line
                 .t
                 .unwrap_or_else(|| last.map_or(0.0, |last| last + 1.0));
@@ -101,7 +102,7 @@ fn values(text: &str) -> Vec<Result<Value, String>> {
 }
 
 /// One event; None for what is about no object.
-fn event(line: Line, t: f64, kinds: &KnownKinds) -> Result<Option<RecordedEvent>, String> {
+fn event(line: RecordedLine, t: f64, kinds: &KnownKinds) -> Result<Option<RecordedEvent>, String> {
     let change = match line.kind.as_str() {
         "ADDED" | "MODIFIED" => RecordedChange::Applied,
         "DELETED" => RecordedChange::Deleted,

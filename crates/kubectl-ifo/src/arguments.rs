@@ -1,7 +1,7 @@
 //! Arguments as people type them for kubectl. Enters: the command line. Leaves: the same,
 //! with the command in front; and the definitions of switches.
 
-use super::{Cli, DEFAULT_COMMAND};
+use super::{DEFAULT_COMMAND, PluginCli};
 use clap::builder::BoolishValueParser;
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
 use std::ffi::OsString;
@@ -25,7 +25,7 @@ pub(super) fn awaiting<'a>(flags: &'a [Arg], argument: &str) -> Option<&'a Arg> 
 
 /// The flags of all commands.
 pub(super) fn all_flags() -> Vec<Arg> {
-    let commands = Cli::command();
+    let commands = PluginCli::command();
     let nested = commands
         .get_subcommands()
         .flat_map(Command::get_subcommands);

@@ -13,7 +13,7 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// One column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Column {
+pub(super) enum ListColumn {
     Namespace,
     Subject,
     Operation,
@@ -29,16 +29,16 @@ pub(super) enum Column {
     Completed,
 }
 
-use Column::{
+use ListColumn::{
     Age, Completed, Component, Message, Name, Namespace, Progress, Reason, RuleSet, Started, State,
     Subject,
 };
 
 /// The usual columns.
-const USUAL: &[Column] = &[
+const USUAL: &[ListColumn] = &[
     Namespace,
     Subject,
-    Column::Operation,
+    ListColumn::Operation,
     State,
     Progress,
     Age,
@@ -46,10 +46,10 @@ const USUAL: &[Column] = &[
 ];
 
 /// All columns.
-const WIDE: &[Column] = &[
+const WIDE: &[ListColumn] = &[
     Namespace,
     Subject,
-    Column::Operation,
+    ListColumn::Operation,
     State,
     Progress,
     Age,
@@ -77,18 +77,18 @@ const LEAST_MESSAGE: usize = 10;
 
 /// What most operations need, for a table whose rows are not known yet: `Progressing` and
 /// `2d10h` whole, and names as they usually are.
-const TYPICAL: [(Column, usize); 5] = [
+const TYPICAL: [(ListColumn, usize); 5] = [
     (State, 11),
     (Age, 5),
     (Subject, 30),
-    (Column::Operation, 14),
+    (ListColumn::Operation, 14),
     (Namespace, 10),
 ];
 
 /// What stands for nothing.
 pub(super) const NONE: &str = "-";
 
-impl Column {
+impl ListColumn {
     fn header(self) -> &'static str {
         match self {
             Namespace => "NAMESPACE",
@@ -226,7 +226,7 @@ pub(super) fn pad(text: &str, width: usize) -> String {
 /// A table that grows: the widths are those of the rows that it began with, and of what
 /// [`Table::grow`] added.
 pub(super) struct Table {
-    columns: Vec<Column>,
+    columns: Vec<ListColumn>,
     widths: Vec<usize>,
     /// Whether rows follow that nobody knows yet.
     open: bool,
@@ -278,7 +278,7 @@ impl Table {
             paint,
             screen,
         };
-        let width = |it: &Column| table.needed(*it, operations, now);
+        let width = |it: &ListColumn| table.needed(*it, operations, now);
         table.widths = columns.iter().map(width).collect();
         if let Some(screen) = screen {
             table.fit(operations, now, screen);
@@ -306,7 +306,7 @@ impl Table {
     }
 
     /// How wide a column must be for all that is in it.
-    fn needed(&self, column: Column, operations: &[Operation], now: Timestamp) -> usize {
+    fn needed(&self, column: ListColumn, operations: &[Operation], now: Timestamp) -> usize {
         let cells = operations
             .iter()
             .map(|it| self.cell(column, it, now).width());
@@ -322,7 +322,7 @@ impl Table {
         cells.fold(least, usize::max)
     }
 
-    fn cell(&self, column: Column, operation: &Operation, now: Timestamp) -> String {
+    fn cell(&self, column: ListColumn, operation: &Operation, now: Timestamp) -> String {
         if self.short && column == Subject {
             one_line(&operation.short_name())
         } else {
@@ -348,14 +348,14 @@ impl Table {
         }
         self.narrow(Subject, LEAST_SUBJECT, screen);
         self.narrow(Namespace, LEAST_NAMESPACE, screen);
-        self.narrow(Column::Operation, LEAST_OPERATION, screen);
+        self.narrow(ListColumn::Operation, LEAST_OPERATION, screen);
         self.give_up(Progress, screen);
-        for column in [Namespace, Column::Operation, Subject] {
+        for column in [Namespace, ListColumn::Operation, Subject] {
             self.narrow(column, LEAST_OF_ALL, screen);
         }
         self.give_up(Namespace, screen);
         self.give_up(State, screen);
-        self.give_up(Column::Operation, screen);
+        self.give_up(ListColumn::Operation, screen);
         self.narrow(Subject, 1, screen);
     }
 
@@ -365,18 +365,18 @@ impl Table {
         (self.widths.iter().sum::<usize>() + gaps).saturating_sub(screen)
     }
 
-    fn place(&self, column: Column) -> Option<usize> {
+    fn place(&self, column: ListColumn) -> Option<usize> {
         self.columns.iter().position(|it| *it == column)
     }
 
-    fn set(&mut self, column: Column, width: usize) {
+    fn set(&mut self, column: ListColumn, width: usize) {
         if let Some(place) = self.place(column) {
             self.widths[place] = width;
         }
     }
 
     /// Makes a column narrower, if that helps, but not below `least`.
-    fn narrow(&mut self, column: Column, least: usize, screen: usize) {
+    fn narrow(&mut self, column: ListColumn, least: usize, screen: usize) {
         if let Some(place) = self.place(column) {
             let most = self.widths[place].saturating_sub(least);
             self.widths[place] -= self.excess(screen).min(most);
@@ -384,7 +384,7 @@ impl Table {
     }
 
     /// Leaves a column out, if there is no room.
-    fn give_up(&mut self, column: Column, screen: usize) {
+    fn give_up(&mut self, column: ListColumn, screen: usize) {
         if self.excess(screen) > 0
             && let Some(place) = self.place(column)
         {
@@ -434,10 +434,10 @@ impl Table {
         for (column, least) in [
             (Subject, LEAST_SUBJECT),
             (Namespace, LEAST_NAMESPACE),
-            (Column::Operation, LEAST_OPERATION),
+            (ListColumn::Operation, LEAST_OPERATION),
             (Subject, 0),
             (Namespace, 0),
-            (Column::Operation, 0),
+            (ListColumn::Operation, 0),
             (State, 0),
             (Progress, 0),
             (Age, 0),
@@ -484,7 +484,7 @@ impl Table {
         &self,
         cells: Vec<String>,
         widths: &[usize],
-        paint: impl Fn(Column, &str) -> String,
+        paint: impl Fn(ListColumn, &str) -> String,
     ) -> String {
         let mut line = String::new();
         // Blanks are held back until something follows them.

@@ -7,7 +7,7 @@ use super::connect::Connect;
 use super::filter::Filters;
 use super::output::{complain, print};
 use super::problem::Problem;
-use super::source::{Source, namespaces};
+use super::source::{OperationSource, namespaces};
 use clap::{Command, FromArgMatches as _};
 use clap_complete::Shell;
 use clap_complete::engine::complete;
@@ -30,13 +30,13 @@ Examples:
   source <(kubectl-ifo completion bash)
 
   # For `kubectl ifo` put kubectl_complete-ifo beside kubectl-ifo (make install-plugin does)")]
-pub(super) struct Args {
+pub(super) struct CompletionArgs {
     /// The shell
     shell: Shell,
 }
 
 /// Prints the script that makes a shell complete `kubectl-ifo`.
-pub(super) fn run(args: &Args, command: &Command) -> Result<ExitCode, Problem> {
+pub(super) fn run(args: &CompletionArgs, command: &Command) -> Result<ExitCode, Problem> {
     let mut command = shown(command);
     let mut script = Vec::new();
     // clap_complete's script for bash looks for commands of a name with a hyphen under
@@ -127,14 +127,14 @@ fn unfilled(page: &str) -> String {
 
 /// The words of the hidden command behind `kubectl_complete-ifo`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Words {
+pub(super) struct CompletionWords {
     /// What has been typed after `kubectl ifo`; the last one is being typed
     #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
     words: Vec<OsString>,
 }
 
 /// Prints what may come next, a line each with its description, as kubectl wants it.
-pub(super) fn next(words: &Words, command: &Command) -> Result<ExitCode, Problem> {
+pub(super) fn next(words: &CompletionWords, command: &Command) -> Result<ExitCode, Problem> {
     let mut typed = words.words.clone();
     let current = typed.pop().unwrap_or_default();
     let text = current.to_string_lossy().into_owned();
@@ -217,7 +217,7 @@ fn from_cluster(command: &Command, typed: &[OsString], current: &str) -> Vec<Str
             all_phases: true,
             ..Filters::default().within(connect.namespace())
         };
-        let (_, operations) = Source::open(server, filters, false).await?;
+        let (_, operations) = OperationSource::open(server, filters, false).await?;
         Ok::<_, Problem>(operations.into_iter().map(|it| it.name).collect())
     };
     let names = runtime.block_on(async { tokio::time::timeout(PATIENCE, names).await });

@@ -6,7 +6,7 @@ mod tests;
 
 use super::address::{is_plain, with_scheme};
 use super::problem::Problem;
-use super::server::Server;
+use super::server::ApiServer;
 use ifo_api::duration;
 use ifo_client::error::chain;
 use ifo_client::proxy::proxy;
@@ -126,14 +126,14 @@ impl Connect {
 
     /// A client for the cluster that flags, `KUBECONFIG` and `~/.kube/config` name, or
     /// that this Pod runs in. Does not talk to it yet.
-    pub(super) async fn open(&self) -> Result<Server, Problem> {
+    pub(super) async fn open(&self) -> Result<ApiServer, Problem> {
         let config = self.given().config().await?;
         let address = config.cluster_url.to_string();
         let default_namespace = config.default_namespace.clone();
         let exec = config.auth_info.exec.clone();
         let client = Client::try_from(config)
             .map_err(|error| Problem::Config(refused(&error, exec.as_ref())))?;
-        Ok(Server {
+        Ok(ApiServer {
             client,
             address: address.trim_end_matches('/').to_owned(),
             default_namespace,

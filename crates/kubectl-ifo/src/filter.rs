@@ -3,7 +3,7 @@
 
 use super::kinds::{ChosenKind, Kinds};
 use super::operation::{Operation, Subject};
-use super::output::Shape;
+use super::output::OutputShape;
 use super::problem::Problem;
 use ifo_api::labels;
 use std::fmt;
@@ -100,9 +100,9 @@ impl Filters {
     /// The output format that somebody asked for by `-o`, as kubectl has it; it is no
     /// filter then. What kubectl has and this has not is an error: a filter that fits
     /// nothing would say that nothing is in flight.
-    pub(super) fn take_format(&mut self) -> Result<Option<Shape>, Problem> {
+    pub(super) fn take_format(&mut self) -> Result<Option<OutputShape>, Problem> {
         self.takes_format = true;
-        let format = |value: &String| <Shape as clap::ValueEnum>::from_str(value, true).ok();
+        let format = |value: &String| <OutputShape as clap::ValueEnum>::from_str(value, true).ok();
         let is_template =
             |value: &&String| value.contains(['=', '{']) || NO_FORMATS.contains(&value.as_str());
         if let Some(value) = self.operation.iter().find(is_template) {
@@ -283,7 +283,7 @@ mod tests {
     fn an_operation_with_the_name_of_a_format_is_a_format() {
         for name in ["json", "JSON", "Json"] {
             let mut filters = typed(&["Migrating", name]);
-            assert_eq!(filters.take_format(), Ok(Some(Shape::Json)));
+            assert_eq!(filters.take_format(), Ok(Some(OutputShape::Json)));
             assert_eq!(filters.operation, ["Migrating"]);
             assert_eq!(filters.take_format(), Ok(None));
         }

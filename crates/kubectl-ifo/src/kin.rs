@@ -42,7 +42,7 @@ impl<'a> Who<'a> {
         }
     }
 
-    fn names(&self) -> Names<'a> {
+    fn names(&self) -> ResourceNames<'a> {
         (
             group(self.api_version),
             self.kind,
@@ -53,11 +53,11 @@ impl<'a> Who<'a> {
 }
 
 /// Group, kind, namespace, name.
-type Names<'a> = (&'a str, &'a str, Option<&'a str>, &'a str);
+type ResourceNames<'a> = (&'a str, &'a str, Option<&'a str>, &'a str);
 
 /// A resource and its operations.
 #[derive(Debug)]
-pub(super) struct Node<'a> {
+pub(super) struct KinNode<'a> {
     /// Which one.
     pub(super) who: Who<'a>,
     /// Its operations, in the order in which they were given; empty for one that is only
@@ -75,9 +75,9 @@ pub(super) struct Node<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Kin<'a> {
     /// Those with operations first, in the order in which they were given.
-    pub(super) nodes: Vec<Node<'a>>,
+    pub(super) nodes: Vec<KinNode<'a>>,
     by_uid: HashMap<&'a str, usize>,
-    by_names: HashMap<Names<'a>, usize>,
+    by_names: HashMap<ResourceNames<'a>, usize>,
 }
 
 impl<'a> Kin<'a> {
@@ -132,7 +132,7 @@ impl<'a> Kin<'a> {
             self.by_uid.insert(uid, number);
         }
         self.by_names.entry(who.names()).or_insert(number);
-        self.nodes.push(Node {
+        self.nodes.push(KinNode {
             who,
             operations: Vec::new(),
             parents: Vec::new(),
@@ -217,7 +217,7 @@ impl<'a> Kin<'a> {
     /// Owners whose own owners nobody knows, of what has an operation that is `meant`, and
     /// of all that this may hang under.
     pub(super) fn strangers(&self, meant: &dyn Fn(&Operation) -> bool) -> Vec<Who<'a>> {
-        let is_meant = |node: &Node<'a>| node.operations.iter().any(|it| meant(it));
+        let is_meant = |node: &KinNode<'a>| node.operations.iter().any(|it| meant(it));
         let mut above: Vec<bool> = self.nodes.iter().map(is_meant).collect();
         let mut queue: Vec<usize> = (0..above.len()).filter(|it| above[*it]).collect();
         while let Some(number) = queue.pop() {
@@ -295,7 +295,7 @@ struct Roots<'a> {
 }
 
 impl<'a> Roots<'a> {
-    fn of(nodes: &[Node<'a>]) -> Self {
+    fn of(nodes: &[KinNode<'a>]) -> Self {
         let mut within: HashMap<_, Vec<usize>> = HashMap::new();
         let mut namespaced: HashMap<_, Vec<usize>> = HashMap::new();
         for (number, node) in nodes.iter().enumerate() {
@@ -318,7 +318,7 @@ impl<'a> Roots<'a> {
     /// The roots that a node hangs under: of its group in its namespace; for what is in
     /// no namespace, the group's only root in any; and where its namespace has none, the
     /// group's root in no namespace. Where there are several, nobody can tell which.
-    fn over(&self, node: &Node<'a>) -> impl Iterator<Item = usize> {
+    fn over(&self, node: &KinNode<'a>) -> impl Iterator<Item = usize> {
         let only = |roots: Option<&Vec<usize>>| match roots.map(Vec::as_slice) {
             Some([root]) => Some(*root),
             _ => None,
@@ -342,7 +342,7 @@ impl<'a> Roots<'a> {
 }
 
 /// The groups that a node is a root of.
-fn root_of<'a>(node: &Node<'a>) -> Vec<&'a str> {
+fn root_of<'a>(node: &KinNode<'a>) -> Vec<&'a str> {
     node.operations
         .iter()
         .filter(|it| it.correlation("role") == Some("root"))

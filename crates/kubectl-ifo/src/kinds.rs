@@ -14,7 +14,7 @@
 
 use super::nearest::nearest;
 use super::operation::Subject;
-use super::server::Server;
+use super::server::ApiServer;
 use super::source::escape;
 use ifo_api::Gvr;
 use ifo_client::kinds::{KindName, group, group_and_version, is_plural};
@@ -31,23 +31,23 @@ const STALE: &str = "Stale";
 
 /// The kinds of one cluster.
 pub(super) struct Kinds {
-    server: Server,
+    server: ApiServer,
     /// All kinds, if the cluster's aggregated discovery has said them.
-    served: OnceCell<Option<Served>>,
+    served: OnceCell<Option<ServedKinds>>,
     /// The kinds of single API versions, which were asked for one by one.
-    versions: Mutex<HashMap<String, Vec<Resource>>>,
+    versions: Mutex<HashMap<String, Vec<ServedResource>>>,
 }
 
 /// What a cluster serves.
-struct Served {
-    resources: Vec<Resource>,
+struct ServedKinds {
+    resources: Vec<ServedResource>,
     /// Whether that is all.
     whole: bool,
 }
 
 /// A resource that is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Resource {
+pub(super) struct ServedResource {
     group: String,
     version: String,
     kind: String,
@@ -66,7 +66,7 @@ pub(super) struct ChosenKind {
     text: String,
     name: KindName,
     /// What goes by it.
-    resources: Vec<Resource>,
+    resources: Vec<ServedResource>,
     /// Whether the cluster has told all that it serves.
     certain: bool,
     /// The nearest name that the cluster serves, where it serves none of this name.
@@ -177,7 +177,7 @@ impl ChosenKind {
 
 impl Kinds {
     /// Asks `server`, but not yet.
-    pub(super) fn new(server: Server) -> Self {
+    pub(super) fn new(server: ApiServer) -> Self {
         Self {
             server,
             served: OnceCell::new(),
@@ -187,8 +187,8 @@ impl Kinds {
 
     /// The resource of the objects with this `apiVersion` and kind; None if the cluster
     /// does not say.
-    pub(super) async fn resource(&self, api_version: &str, kind: &str) -> Option<Resource> {
-        let is_it = |it: &&Resource| {
+    pub(super) async fn resource(&self, api_version: &str, kind: &str) -> Option<ServedResource> {
+        let is_it = |it: &&ServedResource| {
             it.kind == kind && (&*it.group, &*it.version) == group_and_version(api_version)
         };
         if let Some(served) = self.told().await
@@ -205,7 +205,7 @@ impl Kinds {
     }
 
     /// The resources of one API version; none if the cluster does not say.
-    async fn ask_version(&self, api_version: &str) -> Vec<Resource> {
+    async fn ask_version(&self, api_version: &str) -> Vec<ServedResource> {
         let path = version_path(api_version);
         let list: Result<APIResourceList, _> = self.server.get(&path, api_version, None).await;
         let resources = list.map(|list| list.resources).unwrap_or_default();
@@ -213,16 +213,16 @@ impl Kinds {
         resources
             // The others are subresources.
             .filter(|it| !it.name.contains('/'))
-            .map(|it| Resource::of_version(api_version, it))
+            .map(|it| ServedResource::of_version(api_version, it))
             .collect()
     }
 
     /// All kinds, those of the core group first; None if the cluster does not say.
-    async fn told(&self) -> Option<&Served> {
+    async fn told(&self) -> Option<&ServedKinds> {
         self.served.get_or_init(|| self.ask()).await.as_ref()
     }
 
-    async fn ask(&self) -> Option<Served> {
+    async fn ask(&self) -> Option<ServedKinds> {
         let client = &self.server.client;
         let core = self
             .server
@@ -236,7 +236,7 @@ impl Kinds {
         let mut resources = core.map(all).unwrap_or_default();
         resources.extend(all(groups));
         // A server before 1.26 answers in another form, in which there are no items.
-        (!resources.is_empty()).then_some(Served { resources, whole })
+        (!resources.is_empty()).then_some(ServedKinds { resources, whole })
     }
 }
 
@@ -248,7 +248,7 @@ fn version_path(api_version: &str) -> String {
     }
 }
 
-impl Resource {
+impl ServedResource {
     fn of_version(api_version: &str, served: APIResource) -> Self {
         let (group, version) = group_and_version(api_version);
         let names = [&served.kind, &served.name, &served.singular_name];
@@ -284,7 +284,7 @@ impl Resource {
 }
 
 /// `plural.group/version`, for people.
-impl fmt::Display for Resource {
+impl fmt::Display for ServedResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.", self.plural)?;
         if !self.group.is_empty() {
@@ -300,7 +300,7 @@ fn is_fresh(list: &APIGroupDiscoveryList) -> bool {
     !list.items.is_empty() && versions.all(|it| it.freshness.as_deref() != Some(STALE))
 }
 
-fn all(list: APIGroupDiscoveryList) -> Vec<Resource> {
+fn all(list: APIGroupDiscoveryList) -> Vec<ServedResource> {
     let mut kinds = Vec::new();
     for group in list.items {
         let name = group.metadata.and_then(|it| it.name).unwrap_or_default();
@@ -311,7 +311,7 @@ fn all(list: APIGroupDiscoveryList) -> Vec<Resource> {
     kinds
 }
 
-fn of_version(group: &str, version: APIVersionDiscovery) -> impl Iterator<Item = Resource> {
+fn of_version(group: &str, version: APIVersionDiscovery) -> impl Iterator<Item = ServedResource> {
     let name = version.version.unwrap_or_default();
     version.resources.into_iter().filter_map(move |resource| {
         let kind = resource.response_kind?.kind?;
@@ -322,7 +322,7 @@ fn of_version(group: &str, version: APIVersionDiscovery) -> impl Iterator<Item =
             resource.singular_resource,
         ];
         let names = names.into_iter().flatten().chain(resource.short_names);
-        Some(Resource {
+        Some(ServedResource {
             group: group.to_owned(),
             version: name.clone(),
             namespaced: resource.scope.as_deref() == Some("Namespaced"),

@@ -16,9 +16,9 @@ use super::filter::{FilterValue, Filters};
 use super::kinds::ChosenKind;
 use super::nearest::nearest;
 use super::operation::Operation;
-use super::output::{Shape, complain};
+use super::output::{OutputShape, complain};
 use super::problem::Problem;
-use super::source::{Source, escape, namespaces};
+use super::source::{OperationSource, escape, namespaces};
 use super::wait::RuleSets;
 use clap::ValueEnum as _;
 use tokio::sync::OnceCell;
@@ -45,7 +45,7 @@ impl Remark {
 /// Checks the values of `filters`. `listed` are operations that `source` listed.
 pub(super) async fn check(
     filters: &Filters,
-    source: &Source,
+    source: &OperationSource,
     listed: &[Operation],
 ) -> Result<Vec<Remark>, Problem> {
     let is_seen = |value: &FilterValue<'_>| {
@@ -58,7 +58,7 @@ pub(super) async fn check(
     if unseen.is_empty() && is_selector_seen {
         return Ok(Vec::new());
     }
-    let cluster = Cluster {
+    let cluster = FilterCheck {
         source,
         filters,
         rule_sets: RuleSets::read(&source.server).await,
@@ -83,15 +83,15 @@ pub(super) async fn check(
 }
 
 /// What can be known of a cluster.
-struct Cluster<'a> {
-    source: &'a Source,
+struct FilterCheck<'a> {
+    source: &'a OperationSource,
     filters: &'a Filters,
     rule_sets: Result<RuleSets, Problem>,
     /// All operations that the user may see, in any phase.
     operations: OnceCell<Result<Vec<Operation>, Problem>>,
 }
 
-impl Cluster<'_> {
+impl FilterCheck<'_> {
     async fn check(&self, value: FilterValue<'_>) -> Result<Option<Remark>, Problem> {
         match value {
             FilterValue::Component(name) => self.check_component(value, name).await,
@@ -177,9 +177,9 @@ impl Cluster<'_> {
         let operations = self.operations().await.unwrap_or_default();
         let others = operations.iter().map(|it| it.operation.as_str());
         let operation = nearest(name, rule_sets.into_iter().flatten().chain(others));
-        let shapes: Vec<_> = Shape::value_variants()
+        let shapes: Vec<_> = OutputShape::value_variants()
             .iter()
-            .filter_map(Shape::to_possible_value)
+            .filter_map(OutputShape::to_possible_value)
             .collect();
         let formats = shapes.iter().map(clap::builder::PossibleValue::get_name);
         let format = nearest(name, formats.filter(|_| self.filters.takes_format));

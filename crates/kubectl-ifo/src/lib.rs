@@ -68,42 +68,42 @@ Examples:
 
   # Is it safe now? Waits until nothing has been in flight for half a minute
   kubectl ifo wait --quiet-period=30s --timeout=30m")]
-struct Cli {
+struct PluginCli {
     #[command(subcommand)]
-    command: Command,
+    command: PluginCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum PluginCommand {
     /// Lists the operations in flight (the default)
     #[command(visible_alias = "ls")]
-    List(list::Args),
+    List(list::ListArgs),
     /// Shows operations by name
     Get(list::GetArgs),
     /// Counts the operations, and names those that need somebody
-    Summary(summary::Args),
+    Summary(summary::SummaryArgs),
     /// Shows the operations on the whole screen, as they change
-    Top(top::Args),
+    Top(top::TopArgs),
     /// Shows the operations as trees: component, namespace, what belongs to what
-    Tree(tree::Args),
+    Tree(tree::TreeArgs),
     /// Tells all about an operation, or about all of a resource's
-    Describe(describe::Args),
+    Describe(describe::DescribeArgs),
     /// Waits until nothing is in flight, or until something has begun or ended
-    Wait(wait::Args),
+    Wait(wait::WaitArgs),
     /// Tools for those who write OperationRuleSets; no server needed
     #[command(after_help = "\
 Examples:
   kubectl ifo rules check my-rules.yaml
   kubectl ifo rules test my-rules.yaml --objects machines.yaml")]
     #[command(subcommand)]
-    Rules(rules::Command),
+    Rules(rules::RulesCommand),
     /// Prints the versions of the plugin and of the server
-    Version(version::Args),
+    Version(version::VersionArgs),
     /// Prints a script that makes a shell complete kubectl-ifo
-    Completion(completion::Args),
+    Completion(completion::CompletionArgs),
     /// Prints what may come next on a command line, for kubectl_complete-ifo
     #[command(name = "__complete", hide = true)]
-    Complete(completion::Words),
+    Complete(completion::CompletionWords),
     /// Writes the man pages
     #[command(name = "__man", hide = true)]
     Man(completion::ManArgs),
@@ -112,7 +112,7 @@ Examples:
 /// The commands with their flags. Where no command is named, the flags are those of the
 /// default one, and of two that say different things the last one counts, as for kubectl.
 fn definitions() -> clap::Command {
-    let commands = Cli::command();
+    let commands = PluginCli::command();
     let default = commands.find_subcommand(DEFAULT_COMMAND);
     let flags: Vec<clap::Arg> = default
         .into_iter()
@@ -132,22 +132,22 @@ fn definitions() -> clap::Command {
 pub fn run() -> ExitCode {
     let cli = parsed(std::env::args_os().collect()).unwrap_or_else(|error| error.exit());
     match cli.command {
-        Command::Rules(command) => ended(rules::run(&command).map(|well| {
+        PluginCommand::Rules(command) => ended(rules::run(&command).map(|well| {
             if well {
                 ExitCode::SUCCESS
             } else {
                 ExitCode::FAILURE
             }
         })),
-        Command::Completion(args) => ended(completion::run(&args, &definitions())),
-        Command::Complete(words) => ended(completion::next(&words, &definitions())),
-        Command::Man(args) => completion::man(&args, definitions()),
+        PluginCommand::Completion(args) => ended(completion::run(&args, &definitions())),
+        PluginCommand::Complete(words) => ended(completion::next(&words, &definitions())),
+        PluginCommand::Man(args) => completion::man(&args, definitions()),
         command => asked(command),
     }
 }
 
 /// Reads a command line.
-fn parsed(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
+fn parsed(arguments: Vec<OsString>) -> Result<PluginCli, clap::Error> {
     let arguments = with_command(arguments);
     let parsed = with_switches(definitions()).try_get_matches_from(&arguments);
     match parsed {
@@ -156,12 +156,12 @@ fn parsed(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
             .try_get_matches_from(&arguments)
             .err()
             .unwrap_or(error)),
-        parsed => Cli::from_arg_matches(&parsed?),
+        parsed => PluginCli::from_arg_matches(&parsed?),
     }
 }
 
 /// Runs a command that asks a cluster.
-fn asked(command: Command) -> ExitCode {
+fn asked(command: PluginCommand) -> ExitCode {
     // One thread is enough for one user, and starts sooner.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -173,20 +173,21 @@ fn asked(command: Command) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let is_wait = matches!(command, Command::Wait(_));
+    let is_wait = matches!(command, PluginCommand::Wait(_));
     let result = runtime.block_on(async {
         match command {
-            Command::List(args) => list::run(&args).await,
-            Command::Get(args) => list::get(&args).await,
-            Command::Summary(args) => summary::run(&args).await,
-            Command::Top(args) => top::run(&args).await,
-            Command::Tree(args) => tree::run(&args).await,
-            Command::Describe(args) => describe::run(&args).await,
-            Command::Wait(args) => wait::run(&args).await,
-            Command::Version(args) => version::run(&args).await,
-            Command::Rules(_) | Command::Completion(_) | Command::Complete(_) | Command::Man(_) => {
-                Ok(ExitCode::SUCCESS)
-            }
+            PluginCommand::List(args) => list::run(&args).await,
+            PluginCommand::Get(args) => list::get(&args).await,
+            PluginCommand::Summary(args) => summary::run(&args).await,
+            PluginCommand::Top(args) => top::run(&args).await,
+            PluginCommand::Tree(args) => tree::run(&args).await,
+            PluginCommand::Describe(args) => describe::run(&args).await,
+            PluginCommand::Wait(args) => wait::run(&args).await,
+            PluginCommand::Version(args) => version::run(&args).await,
+            PluginCommand::Rules(_)
+            | PluginCommand::Completion(_)
+            | PluginCommand::Complete(_)
+            | PluginCommand::Man(_) => Ok(ExitCode::SUCCESS),
         }
     });
     // A name that is just being looked up must not hold back the end.
@@ -233,7 +234,7 @@ mod tests {
             let arguments = line.split(' ').map(OsString::from).collect();
             let cli = parsed(arguments).unwrap_or_else(|error| panic!("{line}: {error}"));
             match cli.command {
-                Command::List(args) => format!("{args:?}"),
+                PluginCommand::List(args) => format!("{args:?}"),
                 command => panic!("{command:?}"),
             }
         };

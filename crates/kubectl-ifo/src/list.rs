@@ -6,11 +6,11 @@ use super::filter::Filters;
 use super::kinds::Kinds;
 use super::known::{self, Remark};
 use super::operation::{Operation, own_name};
-use super::output::{Format, Shape, complain, print, tell, text_of};
+use super::output::{Format, OutputShape, complain, print, tell, text_of};
 use super::paint::{Colors, Paint};
 use super::problem::{HOME, Problem};
 use super::sort::SortBy;
-use super::source::{Change, Served, Source};
+use super::source::{OperationChange, OperationSource, Served};
 use crate::clock;
 use ifo_api::completeness::Incomplete;
 use jiff::Timestamp;
@@ -31,11 +31,11 @@ Examples:
 
   # What is over as well, the longest first, as data
   kubectl ifo list -A --sort-by age -o json")]
-pub(super) struct Args {
+pub(super) struct ListArgs {
     #[command(flatten)]
     filters: Filters,
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
     #[command(flatten)]
     connect: Connect,
 }
@@ -55,7 +55,7 @@ pub(super) struct GetArgs {
     #[command(flatten)]
     filters: Filters,
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
     #[command(flatten)]
     connect: Connect,
 }
@@ -63,7 +63,7 @@ pub(super) struct GetArgs {
 /// The flags about what is printed.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Output")]
-pub(super) struct Output {
+pub(super) struct OutputArgs {
     /// Form of the output; kubectl's -o does it, too
     #[arg(
         short = 'O',
@@ -72,7 +72,7 @@ pub(super) struct Output {
         value_name = "FORM",
         ignore_case = true
     )]
-    pub(super) shape: Option<Shape>,
+    pub(super) shape: Option<OutputShape>,
     /// Goes on with what changes; json and yaml get a document for each
     #[arg(short, long)]
     pub(super) watch: bool,
@@ -84,10 +84,10 @@ pub(super) struct Output {
 }
 
 /// Lists.
-pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
+pub(super) async fn run(args: &ListArgs) -> Result<ExitCode, Problem> {
     let mut filters = args.filters.within(args.connect.namespace());
     let asked = filters.take_format()?;
-    let output = Output {
+    let output = OutputArgs {
         shape: args.output.shape.or(asked),
         ..args.output.clone()
     };
@@ -99,7 +99,7 @@ pub(super) async fn get(args: &GetArgs) -> Result<ExitCode, Problem> {
     let mut filters = args.filters.within(args.connect.namespace());
     let asked = filters.take_format()?;
     filters.all_phases = true;
-    let output = Output {
+    let output = OutputArgs {
         shape: args.output.shape.or(asked),
         ..args.output.clone()
     };
@@ -109,16 +109,16 @@ pub(super) async fn get(args: &GetArgs) -> Result<ExitCode, Problem> {
 async fn show(
     connect: &Connect,
     mut filters: Filters,
-    output: &Output,
+    output: &OutputArgs,
     names: &[String],
 ) -> Result<ExitCode, Problem> {
     let sort = output.sort_by.clone().unwrap_or(SortBy::Subject);
     let shape = output.shape.unwrap_or_default();
-    let keep_raw = matches!(shape, Shape::Json | Shape::Yaml) || sort.needs_raw();
+    let keep_raw = matches!(shape, OutputShape::Json | OutputShape::Yaml) || sort.needs_raw();
     let nothing = filters.nothing();
     let server = connect.open().await?;
     filters.resolve(&Kinds::new(server.clone())).await;
-    let (source, mut operations) = Source::open(server, filters.clone(), keep_raw).await?;
+    let (source, mut operations) = OperationSource::open(server, filters.clone(), keep_raw).await?;
     if names.is_empty() {
         let remarks = known::check(&filters, &source, &operations).await?;
         remarks.iter().for_each(Remark::say);
@@ -146,7 +146,7 @@ async fn show(
     };
     if !output.watch {
         print(&view.all(&operations, clock::now(), names.len() == 1)?)?;
-        if operations.is_empty() && matches!(shape, Shape::Table | Shape::Wide) {
+        if operations.is_empty() && matches!(shape, OutputShape::Table | OutputShape::Wide) {
             tell(nothing);
         }
         tell_incomplete(&source);
@@ -162,7 +162,7 @@ async fn show(
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = view.open_table(&operations, clock::now());
-    if matches!(shape, Shape::Table | Shape::Wide) {
+    if matches!(shape, OutputShape::Table | OutputShape::Wide) {
         print(&table.header())?;
     }
     for operation in &operations {
@@ -173,20 +173,20 @@ async fn show(
     let mut follower = source.follow(Some(operations))?;
     loop {
         let news = match follower.next().await? {
-            Change::Applied(operation) => *operation,
+            OperationChange::Applied(operation) => *operation,
             // Its end was not told.
-            Change::Deleted {
+            OperationChange::Deleted {
                 operation,
                 was_active: true,
             } => ended(*operation),
-            Change::Deleted { .. } => continue,
-            Change::Synced => {
+            OperationChange::Deleted { .. } => continue,
+            OperationChange::Synced => {
                 if std::mem::take(&mut lost) {
                     complain("note", "up to date again");
                 }
                 continue;
             }
-            Change::Lost(problem) => {
+            OperationChange::Lost(problem) => {
                 if !std::mem::replace(&mut lost, true) {
                     complain("note", format!("not up to date: {problem}"));
                 }
@@ -218,7 +218,7 @@ fn ended_object(raw: &RawValue) -> Option<Box<RawValue>> {
 }
 
 /// Ends a command with one line, if operations may be missing from what it printed.
-pub(super) fn tell_incomplete(source: &Source) {
+pub(super) fn tell_incomplete(source: &OperationSource) {
     if let Some(incomplete) = source.incomplete() {
         tell(&incomplete_line(&incomplete));
     }
@@ -245,7 +245,7 @@ pub(super) fn incomplete_line(incomplete: &Incomplete) -> String {
 }
 
 /// What is to be said of a name that is none of the operations that are meant.
-async fn not_found(source: &Source, filters: &Filters, name: &str) -> Problem {
+async fn not_found(source: &OperationSource, filters: &Filters, name: &str) -> Problem {
     let all = source.unfiltered().list().await.unwrap_or_default();
     if let Some(found) = all.iter().find(|it| it.name == name) {
         return Problem::NotFound(format!(
@@ -264,7 +264,7 @@ async fn not_found(source: &Source, filters: &Filters, name: &str) -> Problem {
 
 /// How operations are shown.
 struct ListView {
-    shape: Shape,
+    shape: OutputShape,
     served: Served,
     paint: Paint,
     screen: Option<usize>,
@@ -277,12 +277,12 @@ struct List<'a> {
     api_version: &'static str,
     items: Vec<Laid<'a>>,
     kind: &'static str,
-    metadata: ListMeta,
+    metadata: PrintedListMeta,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ListMeta {
+struct PrintedListMeta {
     resource_version: &'static str,
 }
 
@@ -311,7 +311,7 @@ impl ListView {
 
     /// Whether there are all columns, and how wide they may be together.
     fn size(&self) -> (bool, Option<usize>) {
-        let wide = self.shape == Shape::Wide;
+        let wide = self.shape == OutputShape::Wide;
         // Wide is for those who want it all.
         (wide, self.screen.filter(|_| !wide))
     }
@@ -324,7 +324,7 @@ impl ListView {
         single: bool,
     ) -> Result<String, Problem> {
         match self.shape {
-            Shape::Table | Shape::Wide => {
+            OutputShape::Table | OutputShape::Wide => {
                 if operations.is_empty() {
                     return Ok(String::new());
                 }
@@ -332,8 +332,8 @@ impl ListView {
                 let rows = operations.iter().map(|it| table.row(it, now));
                 Ok(std::iter::once(table.header()).chain(rows).collect())
             }
-            Shape::Name => Ok(operations.iter().map(|it| self.name(it)).collect()),
-            Shape::Json | Shape::Yaml => objects(operations, self.shape, single),
+            OutputShape::Name => Ok(operations.iter().map(|it| self.name(it)).collect()),
+            OutputShape::Json | OutputShape::Yaml => objects(operations, self.shape, single),
         }
     }
 
@@ -345,11 +345,13 @@ impl ListView {
         now: Timestamp,
     ) -> Result<String, Problem> {
         match (self.shape, &operation.raw) {
-            (Shape::Table | Shape::Wide, _) => Ok(table.grow(operation, now)),
-            (Shape::Name, _) => Ok(self.name(operation)),
-            (Shape::Yaml, Some(raw)) => Ok(format!("---\n{}", document(&Laid(raw), self.shape)?)),
-            (Shape::Json, Some(raw)) => document(&Laid(raw), self.shape),
-            (Shape::Json | Shape::Yaml, None) => Ok(String::new()),
+            (OutputShape::Table | OutputShape::Wide, _) => Ok(table.grow(operation, now)),
+            (OutputShape::Name, _) => Ok(self.name(operation)),
+            (OutputShape::Yaml, Some(raw)) => {
+                Ok(format!("---\n{}", document(&Laid(raw), self.shape)?))
+            }
+            (OutputShape::Json, Some(raw)) => document(&Laid(raw), self.shape),
+            (OutputShape::Json | OutputShape::Yaml, None) => Ok(String::new()),
         }
     }
 
@@ -361,7 +363,7 @@ impl ListView {
 /// The objects as JSON or YAML; a single one that was asked for by name is no list.
 pub(super) fn objects(
     operations: &[Operation],
-    shape: Shape,
+    shape: OutputShape,
     single: bool,
 ) -> Result<String, Problem> {
     let raw = operations.iter().filter_map(|it| it.raw.as_deref());
@@ -373,7 +375,7 @@ pub(super) fn objects(
                 api_version: "v1",
                 items,
                 kind: "List",
-                metadata: ListMeta {
+                metadata: PrintedListMeta {
                     resource_version: "",
                 },
             },
@@ -382,9 +384,9 @@ pub(super) fn objects(
     }
 }
 
-fn document(value: &impl Serialize, shape: Shape) -> Result<String, Problem> {
+fn document(value: &impl Serialize, shape: OutputShape) -> Result<String, Problem> {
     let format = match shape {
-        Shape::Yaml => Format::Yaml,
+        OutputShape::Yaml => Format::Yaml,
         _ => Format::Json,
     };
     text_of(value, format).map_err(Problem::Other)
@@ -397,7 +399,7 @@ mod tests {
     use serde_json::{Value, json};
     use unicode_width::UnicodeWidthStr as _;
 
-    fn view(shape: Shape, screen: Option<usize>, color: bool) -> ListView {
+    fn view(shape: OutputShape, screen: Option<usize>, color: bool) -> ListView {
         ListView {
             shape,
             served: Served::Live,
@@ -406,7 +408,7 @@ mod tests {
         }
     }
 
-    fn printed(shape: Shape, screen: Option<usize>, color: bool) -> String {
+    fn printed(shape: OutputShape, screen: Option<usize>, color: bool) -> String {
         let text = view(shape, screen, color).all(&mixed(), now(), false);
         text.expect("they can be printed")
     }
@@ -414,14 +416,14 @@ mod tests {
     #[test]
     fn lists_look_as_they_always_did() {
         for (name, shape, screen, color) in [
-            ("list-pipe", Shape::Table, None, false),
-            ("list-80", Shape::Table, Some(80), false),
-            ("list-120", Shape::Table, Some(120), false),
-            ("list-color", Shape::Table, None, true),
-            ("list-wide", Shape::Wide, Some(80), false),
-            ("list-json", Shape::Json, None, false),
-            ("list-yaml", Shape::Yaml, None, false),
-            ("list-name", Shape::Name, None, false),
+            ("list-pipe", OutputShape::Table, None, false),
+            ("list-80", OutputShape::Table, Some(80), false),
+            ("list-120", OutputShape::Table, Some(120), false),
+            ("list-color", OutputShape::Table, None, true),
+            ("list-wide", OutputShape::Wide, Some(80), false),
+            ("list-json", OutputShape::Json, None, false),
+            ("list-yaml", OutputShape::Yaml, None, false),
+            ("list-name", OutputShape::Name, None, false),
         ] {
             snapshot(name, &printed(shape, screen, color));
         }
@@ -430,7 +432,7 @@ mod tests {
     #[test]
     fn no_line_is_longer_than_the_screen_whatever_is_in_the_cells() {
         for width in [20, 40, 60, 80, 100, 200] {
-            let text = printed(Shape::Table, Some(width), false);
+            let text = printed(OutputShape::Table, Some(width), false);
             assert!(text.lines().all(|line| line.width() <= width), "{text}");
         }
     }
@@ -462,7 +464,7 @@ mod tests {
     #[test]
     fn on_a_narrow_terminal_names_and_ages_stay() {
         let text = |operations: &[Operation], width| {
-            view(Shape::Table, Some(width), false)
+            view(OutputShape::Table, Some(width), false)
                 .all(operations, now(), false)
                 .expect("they can be printed")
         };
@@ -493,7 +495,7 @@ mod tests {
                 operation("shop", &subject, "Migrating", 60, json!({}))
             })
             .collect();
-        let text = view(Shape::Table, Some(100), false)
+        let text = view(OutputShape::Table, Some(100), false)
             .all(&operations, now(), false)
             .expect("they can be printed");
         let columns: Vec<Option<usize>> = text
@@ -510,7 +512,7 @@ mod tests {
     #[test]
     fn one_object_by_name_is_no_list() {
         let one = &mixed()[..1];
-        let text = view(Shape::Json, None, false).all(one, now(), true);
+        let text = view(OutputShape::Json, None, false).all(one, now(), true);
         let value: Value = serde_json::from_str(&text.expect("an object")).expect("JSON");
         assert_eq!(value["kind"], "InFlightOperation");
     }
@@ -518,17 +520,17 @@ mod tests {
     #[test]
     fn nothing_is_an_empty_list_or_no_table() {
         assert_eq!(
-            view(Shape::Table, None, false).all(&[], now(), false),
+            view(OutputShape::Table, None, false).all(&[], now(), false),
             Ok(String::new())
         );
-        let text = view(Shape::Json, None, false).all(&[], now(), false);
+        let text = view(OutputShape::Json, None, false).all(&[], now(), false);
         let value: Value = serde_json::from_str(&text.expect("a list")).expect("JSON");
         assert_eq!(value["items"], json!([]));
     }
 
     #[test]
     fn a_row_that_comes_later_keeps_to_the_columns() {
-        let view = view(Shape::Table, None, false);
+        let view = view(OutputShape::Table, None, false);
         let mut table = view.open_table(&mixed(), now());
         let late = operation("shop", "VirtualMachine/x", "Migrating", 5, json!({}));
         let row = view.one(&mut table, &late, now()).expect("a row");

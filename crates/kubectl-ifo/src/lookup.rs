@@ -7,7 +7,7 @@
 use super::kin::{Kin, Who};
 use super::kinds::Kinds;
 use super::operation::{Operation, Subject};
-use super::server::Server;
+use super::server::ApiServer;
 use futures::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::PartialObjectMeta;
@@ -22,7 +22,7 @@ const AT_ONCE: usize = 16;
 
 /// What was found out.
 pub(super) struct Lookup {
-    server: Server,
+    server: ApiServer,
     kinds: Kinds,
     /// Owners that were asked for; more are not.
     most: usize,
@@ -33,7 +33,7 @@ pub(super) struct Lookup {
 
 impl Lookup {
     /// Asks `server` for at most `most` owners. `kinds` are those of the same server.
-    pub(super) fn new(server: Server, kinds: Kinds, most: usize) -> Self {
+    pub(super) fn new(server: ApiServer, kinds: Kinds, most: usize) -> Self {
         Self {
             server,
             kinds,

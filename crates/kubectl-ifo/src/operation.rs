@@ -63,7 +63,7 @@ pub(super) struct Operation {
     /// When it ended.
     pub(super) completed: Option<Timestamp>,
     /// Its conditions.
-    pub(super) conditions: Vec<Condition>,
+    pub(super) conditions: Vec<ConditionView>,
     /// The object as it was served, if the command asked for it.
     pub(super) raw: Option<Box<RawValue>>,
 }
@@ -90,7 +90,7 @@ pub(super) struct Subject {
 /// A condition, as far as it is shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Condition {
+pub(super) struct ConditionView {
     /// Such as `Detected`.
     #[serde(rename = "type")]
     pub(super) kind: String,
@@ -143,7 +143,7 @@ struct OperationStatus {
     started: Option<Timestamp>,
     start_time_source: String,
     completed: Option<Timestamp>,
-    conditions: Vec<Condition>,
+    conditions: Vec<ConditionView>,
 }
 
 impl Operation {

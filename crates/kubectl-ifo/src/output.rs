@@ -22,7 +22,7 @@ pub(super) enum Format {
 
 /// How operations are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum Shape {
+pub(super) enum OutputShape {
     /// For people
     #[default]
     Table,

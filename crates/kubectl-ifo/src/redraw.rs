@@ -4,9 +4,9 @@
 use super::columns::{cut_painted, screen};
 use super::list::incomplete_line;
 use super::operation::{Operation, OperationKey};
-use super::output::{Shape, complain, print, tell};
+use super::output::{OutputShape, complain, print, tell};
 use super::problem::Problem;
-use super::source::{Change, Follower, Source};
+use super::source::{OperationChange, OperationFollower, OperationSource};
 use crate::clock;
 use ifo_api::completeness::Incomplete;
 use jiff::Timestamp;
@@ -32,15 +32,19 @@ const CLEAR_REST: &str = "\x1b[J";
 /// A text that is made of all operations that are meant.
 pub(super) trait Picture {
     /// Its form: tables are drawn in place.
-    fn shape(&self) -> Shape;
+    fn shape(&self) -> OutputShape;
     /// Whether an operation belongs to it.
     fn wants(&self, operation: &Operation) -> bool;
     /// The text, at most as wide as the screen.
-    async fn text(&mut self, operations: Vec<Operation>, shown: &Shown) -> Result<String, Problem>;
+    async fn text(
+        &mut self,
+        operations: Vec<Operation>,
+        shown: &PictureContext,
+    ) -> Result<String, Problem>;
 }
 
 /// What a text depends on beside the operations.
-pub(super) struct Shown {
+pub(super) struct PictureContext {
     /// Ages are counted to this time.
     pub(super) now: Timestamp,
     /// Columns of the terminal, if there is one.
@@ -49,9 +53,9 @@ pub(super) struct Shown {
     pub(super) incomplete: Option<Incomplete>,
 }
 
-impl Shown {
+impl PictureContext {
     /// As it is now, by the newest answer to `source`.
-    pub(super) fn now(source: &Source) -> Self {
+    pub(super) fn now(source: &OperationSource) -> Self {
         Self {
             now: clock::now(),
             screen: screen(),
@@ -62,7 +66,7 @@ impl Shown {
 
 /// Shows it until it is interrupted.
 pub(super) async fn run(
-    source: &Source,
+    source: &OperationSource,
     operations: Vec<Operation>,
     mut picture: impl Picture,
 ) -> Result<ExitCode, Problem> {
@@ -70,7 +74,7 @@ pub(super) async fn run(
         operations.iter().map(|it| (it.key(), it.clone())).collect();
     let mut follower = source.follow(Some(operations))?;
     let shape = picture.shape();
-    let on_screen = screen().is_some() && matches!(shape, Shape::Table | Shape::Wide);
+    let on_screen = screen().is_some() && matches!(shape, OutputShape::Table | OutputShape::Wide);
     let mut lost = None;
     let mut first = true;
     let mut printed = None;
@@ -84,7 +88,7 @@ pub(super) async fn run(
             let _ = source.probe().await;
             probed = Instant::now();
         }
-        let shown = Shown::now(source);
+        let shown = PictureContext::now(source);
         let text = picture.text(operations, &shown).await?;
         let gaps = shown.incomplete.as_ref().map(incomplete_line);
         if on_screen {
@@ -115,19 +119,20 @@ pub(super) async fn run(
         let mut at = Instant::now() + pause;
         while let Some(change) = next(&mut follower, at).await {
             let changed = match change? {
-                Change::Lost(problem) => {
+                OperationChange::Lost(problem) => {
                     if !on_screen && lost.is_none() {
                         complain("note", format!("not up to date: {problem}"));
                     }
                     lost = Some(problem.to_string());
                     on_screen
                 }
-                Change::Synced => lost.take().is_some() && on_screen,
-                Change::Applied(operation) if picture.wants(&operation) => {
+                OperationChange::Synced => lost.take().is_some() && on_screen,
+                OperationChange::Applied(operation) if picture.wants(&operation) => {
                     known.insert(operation.key(), *operation);
                     true
                 }
-                Change::Applied(operation) | Change::Deleted { operation, .. } => {
+                OperationChange::Applied(operation)
+                | OperationChange::Deleted { operation, .. } => {
                     known.remove(&operation.key()).is_some()
                 }
             };
@@ -139,7 +144,10 @@ pub(super) async fn run(
 }
 
 /// The next change before `at`.
-async fn next(follower: &mut Follower, at: Instant) -> Option<Result<Change, Problem>> {
+async fn next(
+    follower: &mut OperationFollower,
+    at: Instant,
+) -> Option<Result<OperationChange, Problem>> {
     tokio::select! {
         biased;
         () = sleep_until(at) => None,
@@ -148,10 +156,10 @@ async fn next(follower: &mut Follower, at: Instant) -> Option<Result<Change, Pro
 }
 
 /// What is printed where the output is no terminal: one text after the other.
-fn document(text: &str, shape: Shape, first: bool) -> String {
+fn document(text: &str, shape: OutputShape, first: bool) -> String {
     match shape {
-        Shape::Yaml => format!("---\n{text}"),
-        Shape::Table | Shape::Wide if !first => format!("\n{text}"),
+        OutputShape::Yaml => format!("---\n{text}"),
+        OutputShape::Table | OutputShape::Wide if !first => format!("\n{text}"),
         _ => text.to_owned(),
     }
 }
@@ -228,9 +236,9 @@ mod tests {
 
     #[test]
     fn texts_that_follow_each_other_are_told_apart() {
-        assert_eq!(document("a\n", Shape::Table, true), "a\n");
-        assert_eq!(document("a\n", Shape::Table, false), "\na\n");
-        assert_eq!(document("a\n", Shape::Yaml, true), "---\na\n");
-        assert_eq!(document("{}\n", Shape::Json, false), "{}\n");
+        assert_eq!(document("a\n", OutputShape::Table, true), "a\n");
+        assert_eq!(document("a\n", OutputShape::Table, false), "\na\n");
+        assert_eq!(document("a\n", OutputShape::Yaml, true), "---\na\n");
+        assert_eq!(document("{}\n", OutputShape::Json, false), "{}\n");
     }
 }

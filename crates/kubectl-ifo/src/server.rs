@@ -17,8 +17,8 @@ const SYNC_TRIES: usize = 20;
 
 /// A cluster that can be asked.
 #[derive(Clone)]
-pub(super) struct Server {
-    /// kube's client, for what [`Server::get`] does not do.
+pub(super) struct ApiServer {
+    /// kube's client, for what [`ApiServer::get`] does not do.
     pub(super) client: Client,
     /// Address of the kube-apiserver.
     pub(super) address: String,
@@ -29,7 +29,7 @@ pub(super) struct Server {
 }
 
 /// A successful answer.
-pub(super) struct Answer {
+pub(super) struct ServerAnswer {
     /// The body.
     pub(super) text: String,
     /// Whether operations may be missing from it, if it is a list of operations.
@@ -91,7 +91,7 @@ pub(super) struct ListOptions<'a> {
     pub(super) field_selector: &'a str,
 }
 
-impl Server {
+impl ApiServer {
     /// The answer to a GET, decoded. A server that is still listing its targets is asked
     /// again for ten seconds.
     ///
@@ -113,7 +113,7 @@ impl Server {
         uri: &str,
         resource: &str,
         namespace: Option<&str>,
-    ) -> Result<Answer, Problem> {
+    ) -> Result<ServerAnswer, Problem> {
         for _ in 0..SYNC_TRIES {
             match self.once(uri, resource, namespace).await {
                 Err(Problem::NotSynced | Problem::Busy(_)) => tokio::time::sleep(SYNC_RETRY).await,
@@ -161,7 +161,7 @@ impl Server {
         uri: &str,
         resource: &str,
         namespace: Option<&str>,
-    ) -> Result<Answer, Problem> {
+    ) -> Result<ServerAnswer, Problem> {
         let request = http::Request::get(uri)
             .body(Body::empty())
             .map_err(|error| Problem::Usage(format!("{uri}: {error}")))?;
@@ -170,14 +170,14 @@ impl Server {
     }
 
     /// As `Client::request_text`, which drops the headers.
-    async fn exchange(&self, request: http::Request<Body>) -> Result<Answer, kube::Error> {
+    async fn exchange(&self, request: http::Request<Body>) -> Result<ServerAnswer, kube::Error> {
         let answer = self.client.send(request).await?;
         if !answer.status().is_success() {
             return Err(refusal(answer).await);
         }
         let (parts, body) = answer.into_parts();
         let bytes = body.collect().await?.to_bytes();
-        Ok(Answer {
+        Ok(ServerAnswer {
             text: String::from_utf8(bytes.into()).map_err(kube::Error::FromUtf8)?,
             completeness: completeness(&parts.headers),
         })

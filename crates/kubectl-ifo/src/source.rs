@@ -4,14 +4,14 @@
 
 mod follow;
 
-pub(super) use follow::{Change, Follower};
+pub(super) use follow::{OperationChange, OperationFollower};
 pub(super) use ifo_client::list::query;
 
 use super::filter::Filters;
 use super::operation::Operation;
 use super::output::complain;
 use super::problem::Problem;
-use super::server::{ListCompleteness, ListOptions, Server};
+use super::server::{ApiServer, ListCompleteness, ListOptions};
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
 use ifo_api::completeness::{Incomplete, Named, NotWorking};
@@ -59,7 +59,7 @@ impl Served {
 
     /// Whether `server` serves them, as far as it says. Discovery is open to all users,
     /// and kube-apiserver refuses a request before it looks whether there is such an API.
-    pub(super) async fn is_on(self, server: &Server) -> bool {
+    pub(super) async fn is_on(self, server: &ApiServer) -> bool {
         let uri = format!("/apis/{}/{VERSION}", self.group());
         match server.get::<APIResourceList>(&uri, &uri, None).await {
             Ok(list) => list.resources.iter().any(|it| it.name == live::PLURAL),
@@ -100,9 +100,9 @@ impl IncompleteData {
 }
 
 /// Operations of a cluster that are meant.
-pub(super) struct Source {
+pub(super) struct OperationSource {
     /// Whom to ask.
-    pub(super) server: Server,
+    pub(super) server: ApiServer,
     /// Which API serves them.
     pub(super) served: Served,
     /// Namespaces that are asked one by one; None for all at once, or the one of `-n`.
@@ -115,12 +115,12 @@ pub(super) struct Source {
     completeness: Mutex<BTreeMap<Option<String>, ListCompleteness>>,
 }
 
-impl Source {
+impl OperationSource {
     /// Finds out who serves the operations and where the user may see them, and lists
     /// them. One line on standard error tells what is not as usual. `keep_raw` keeps the
     /// objects as they are.
     pub(super) async fn open(
-        server: Server,
+        server: ApiServer,
         filters: Filters,
         keep_raw: bool,
     ) -> Result<(Self, Vec<Operation>), Problem> {
@@ -136,9 +136,9 @@ impl Source {
         }
     }
 
-    /// [`Source::open`], which says nothing yet.
+    /// [`OperationSource::open`], which says nothing yet.
     pub(super) async fn find(
-        server: Server,
+        server: ApiServer,
         filters: Filters,
         keep_raw: bool,
     ) -> Result<(Self, Vec<Operation>), Problem> {
@@ -404,7 +404,7 @@ fn merged(mut one: NotWorking, other: NotWorking) -> NotWorking {
 
 /// All namespaces that the user can know of: all, or (`OpenShift`) their projects, or the
 /// context's.
-pub(super) async fn namespaces(server: &Server) -> Vec<String> {
+pub(super) async fn namespaces(server: &ApiServer) -> Vec<String> {
     for (path, resource) in [
         ("/api/v1/namespaces", "namespaces"),
         (
@@ -419,7 +419,7 @@ pub(super) async fn namespaces(server: &Server) -> Vec<String> {
     vec![server.default_namespace.clone()]
 }
 
-async fn names(server: &Server, path: &str, resource: &str) -> Result<Vec<String>, Problem> {
+async fn names(server: &ApiServer, path: &str, resource: &str) -> Result<Vec<String>, Problem> {
     let options = ListOptions {
         limit: Some(PAGE),
         ..ListOptions::default()

@@ -5,14 +5,14 @@ use super::connect::Connect;
 use super::filter::Filters;
 use super::kinds::Kinds;
 use super::known::{self, Remark};
-use super::list::{Output, tell_incomplete};
+use super::list::{OutputArgs, tell_incomplete};
 use super::operation::{Field, Operation, OperationData};
-use super::output::{Format, Shape, print, table, text_of};
+use super::output::{Format, OutputShape, print, table, text_of};
 use super::paint::Paint;
 use super::problem::Problem;
-use super::redraw::{self, Picture, Shown};
+use super::redraw::{self, Picture, PictureContext};
 use super::sort::{self, SortBy};
-use super::source::{IncompleteData, Source};
+use super::source::{IncompleteData, OperationSource};
 use clap::ValueEnum as _;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
@@ -29,31 +29,31 @@ use std::process::ExitCode;
 Examples:
   kubectl ifo summary
   kubectl ifo summary -c kubevirt -o json")]
-pub(super) struct Args {
+pub(super) struct SummaryArgs {
     #[command(flatten)]
     filters: Filters,
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
     #[command(flatten)]
     connect: Connect,
 }
 
 /// A summary has no names.
-fn shapes() -> impl TypedValueParser<Value = Shape> {
+fn shapes() -> impl TypedValueParser<Value = OutputShape> {
     PossibleValuesParser::new(["table", "wide", "json", "yaml"]).map(|text| {
-        Shape::from_str(&text, true).expect("the possible values are those of the shapes")
+        OutputShape::from_str(&text, true).expect("the possible values are those of the shapes")
     })
 }
 
 /// Counts the operations, and prints the counts, or goes on doing so.
-pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
+pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
     let mut filters = args.filters.within(args.connect.namespace());
     let asked = filters.take_format()?;
     filters.all_phases = true;
     let sort = args.output.sort_by.clone();
     let keep_raw = sort.as_ref().is_some_and(SortBy::needs_raw);
     let shape = args.output.shape.or(asked).unwrap_or_default();
-    if shape == Shape::Name {
+    if shape == OutputShape::Name {
         return Err(Problem::Usage(
             "a summary has no names; use -O json".to_owned(),
         ));
@@ -66,7 +66,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
         filters: filters.clone(),
         sort,
     };
-    let (source, operations) = Source::open(server, filters.clone(), keep_raw).await?;
+    let (source, operations) = OperationSource::open(server, filters.clone(), keep_raw).await?;
     let remarks = known::check(&filters, &source, &operations).await?;
     remarks.iter().for_each(Remark::say);
     if args.output.watch {
@@ -75,14 +75,14 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     if let Some(sort) = &view.sort {
         sort.check(&operations)?;
     }
-    print(&view.text(operations, &Shown::now(&source)).await?)?;
+    print(&view.text(operations, &PictureContext::now(&source)).await?)?;
     tell_incomplete(&source);
     Ok(ExitCode::SUCCESS)
 }
 
 /// How the counts are shown.
 struct SummaryView {
-    shape: Shape,
+    shape: OutputShape,
     paint: Paint,
     filters: Filters,
     /// Order of the operations that are named.
@@ -90,7 +90,7 @@ struct SummaryView {
 }
 
 impl Picture for SummaryView {
-    fn shape(&self) -> Shape {
+    fn shape(&self) -> OutputShape {
         self.shape
     }
 
@@ -101,7 +101,7 @@ impl Picture for SummaryView {
     async fn text(
         &mut self,
         mut operations: Vec<Operation>,
-        shown: &Shown,
+        shown: &PictureContext,
     ) -> Result<String, Problem> {
         match &self.sort {
             Some(sort) => sort.sort(&mut operations),
@@ -111,9 +111,9 @@ impl Picture for SummaryView {
         let mut summary = Summary::of(&operations, now);
         summary.incomplete = shown.incomplete.as_ref().map(IncompleteData::of);
         let format = match self.shape {
-            Shape::Json => Format::Json,
-            Shape::Yaml => Format::Yaml,
-            Shape::Table | Shape::Wide | Shape::Name => {
+            OutputShape::Json => Format::Json,
+            OutputShape::Yaml => Format::Yaml,
+            OutputShape::Table | OutputShape::Wide | OutputShape::Name => {
                 return Ok(summary.text(&operations, now, screen, self.paint));
             }
         };

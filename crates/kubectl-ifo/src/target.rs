@@ -6,13 +6,13 @@ use super::kin::Who;
 use super::kinds::{ChosenKind, Kinds};
 use super::known;
 use super::operation::{Operation, Subject};
-use super::source::Source;
+use super::source::OperationSource;
 use std::fmt;
 use std::str::FromStr;
 
 /// One resource, or all of that name in several namespaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
+pub(super) struct TargetName {
     /// As it was written.
     text: String,
     kind: ChosenKind,
@@ -21,7 +21,7 @@ pub(super) struct Target {
     pub(super) item: Option<String>,
 }
 
-impl FromStr for Target {
+impl FromStr for TargetName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -44,13 +44,13 @@ impl FromStr for Target {
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for TargetName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl Target {
+impl TargetName {
     /// Whether `who` is it.
     pub(super) fn is(&self, who: Who<'_>) -> bool {
         self.name == who.name && self.kind.is_of(who.kind, who.api_version)
@@ -67,7 +67,11 @@ impl Target {
     }
 
     /// Why the kind does not exist; None if it does, or if that cannot be known.
-    pub(super) async fn unknown(&self, source: &Source, listed: &[Operation]) -> Option<String> {
+    pub(super) async fn unknown(
+        &self,
+        source: &OperationSource,
+        listed: &[Operation],
+    ) -> Option<String> {
         let filters = Filters {
             kind: vec![self.kind.clone()],
             ..Filters::default()
@@ -100,7 +104,7 @@ mod tests {
             "VirtualMachine/web/disk-1",
             "vm/web",
         ] {
-            assert!(text.parse::<Target>().unwrap().is(MACHINE), "{text}");
+            assert!(text.parse::<TargetName>().unwrap().is(MACHINE), "{text}");
         }
         for text in [
             "VirtualMachine/Web",
@@ -108,20 +112,20 @@ mod tests {
             "virtualmachines.example.io/web",
             "virtualmachines.v1/web",
         ] {
-            assert!(!text.parse::<Target>().unwrap().is(MACHINE), "{text}");
+            assert!(!text.parse::<TargetName>().unwrap().is(MACHINE), "{text}");
         }
         let node = Who {
             api_version: "v1",
             kind: "Node",
             ..MACHINE
         };
-        assert!("nodes.v1/web".parse::<Target>().unwrap().is(node));
+        assert!("nodes.v1/web".parse::<TargetName>().unwrap().is(node));
     }
 
     #[test]
     fn what_is_no_kind_and_name_is_refused() {
         for text in ["web", "/web", "VirtualMachine/", "", "/"] {
-            assert!(text.parse::<Target>().is_err(), "{text}");
+            assert!(text.parse::<TargetName>().is_err(), "{text}");
         }
     }
 }

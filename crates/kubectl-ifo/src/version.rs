@@ -3,7 +3,7 @@
 use super::connect::Connect;
 use super::output::{Format, complain, print, print_value};
 use super::problem::Problem;
-use super::server::Server;
+use super::server::ApiServer;
 use super::source::Served;
 use ifo_api::{LIVE_GROUP, VERSION, live};
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 Examples:
   kubectl ifo version
   kubectl ifo version --client -O json")]
-pub(super) struct Args {
+pub(super) struct VersionArgs {
     /// Only that of the plugin; asks no cluster
     #[arg(long)]
     client: bool,
@@ -35,7 +35,7 @@ struct Versions {
 }
 
 /// Prints the versions. One that cannot be had is an error, after the others.
-pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
+pub(super) async fn run(args: &VersionArgs) -> Result<ExitCode, Problem> {
     let server = if args.client {
         Ok(None)
     } else {
@@ -66,9 +66,9 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
 
 /// What the server's own documentation calls its version: kube-apiserver passes that on,
 /// and keeps `/version` to itself.
-async fn of(server: &Server) -> Result<String, Problem> {
+async fn of(server: &ApiServer) -> Result<String, Problem> {
     #[derive(Deserialize)]
-    struct Document {
+    struct OpenApiDocument {
         info: Info,
     }
     #[derive(Deserialize)]
@@ -76,7 +76,10 @@ async fn of(server: &Server) -> Result<String, Problem> {
         version: String,
     }
     let uri = format!("/openapi/v3/apis/{LIVE_GROUP}/{VERSION}");
-    match server.get::<Document>(&uri, "/openapi/v3", None).await {
+    match server
+        .get::<OpenApiDocument>(&uri, "/openapi/v3", None)
+        .await
+    {
         Ok(document) => Ok(document.info.version),
         Err(Problem::NotFound(_)) => Err(unknown(server).await),
         Err(problem) => Err(problem),
@@ -84,7 +87,7 @@ async fn of(server: &Server) -> Result<String, Problem> {
 }
 
 /// Why there is no such document: nobody serves the API, or nobody answers behind it.
-async fn unknown(server: &Server) -> Problem {
+async fn unknown(server: &ApiServer) -> Problem {
     for served in [Served::Live, Served::Crs] {
         let group = served.group();
         let uri = format!("/apis/{group}/{VERSION}/{}?limit=1", live::PLURAL);

@@ -17,16 +17,16 @@ use super::known::{self, Remark};
 use super::list::objects;
 use super::lookup::Lookup;
 use super::operation::{Operation, own_name};
-use super::output::{Shape, complain, print};
+use super::output::{OutputShape, complain, print};
 use super::paint::Colors;
 use super::problem::Problem;
-use super::server::Server;
-use super::source::Source;
-use super::target::Target;
+use super::server::ApiServer;
+use super::source::OperationSource;
+use super::target::TargetName;
 use crate::clock;
 use k8s_openapi::api::core::v1::Event;
 use related::Related;
-use rule::Rule;
+use rule::DescribedRule;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -43,7 +43,7 @@ Examples:
 
   # All operations of a virtual machine
   kubectl ifo describe -n shop VirtualMachine/web")]
-pub(super) struct Args {
+pub(super) struct DescribeArgs {
     /// Name of an operation; or a resource, such as VirtualMachine/web
     #[arg(required = true, value_name = "NAME|KIND/NAME")]
     names: Vec<String>,
@@ -57,7 +57,7 @@ pub(super) struct Args {
         value_name = "FORM",
         help_heading = "Output"
     )]
-    shape: Option<Shape>,
+    shape: Option<OutputShape>,
     /// Operations in any phase are shown anyway.
     #[arg(short = 'A', long, hide = true)]
     all_phases: bool,
@@ -68,13 +68,13 @@ pub(super) struct Args {
 }
 
 /// Prints what there is to tell.
-pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
+pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
     let filters = Filters {
         all_phases: true,
         ..Filters::default().within(args.connect.namespace())
     };
     let server = args.connect.open().await?;
-    let (source, operations) = Source::open(server.clone(), filters.clone(), true).await?;
+    let (source, operations) = OperationSource::open(server.clone(), filters.clone(), true).await?;
     let remarks = known::check(&filters, &source, &operations).await?;
     remarks.iter().for_each(Remark::say);
     let kinds = Kinds::new(server.clone());
@@ -93,18 +93,18 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     let shape = args.shape.unwrap_or_default();
     match shape {
         _ if chosen.is_empty() => {}
-        Shape::Json | Shape::Yaml => {
+        OutputShape::Json | OutputShape::Yaml => {
             let by_name = args.names.iter().all(|name| own_name(name).is_some());
             let single = chosen.len() == 1 && by_name && missing.is_empty();
             let chosen: Vec<Operation> = chosen.iter().map(|it| operations[*it].clone()).collect();
             print(&objects(&chosen, shape, single)?)?;
         }
-        Shape::Name => {
+        OutputShape::Name => {
             for number in chosen {
                 print(&(operations[number].resource_name(source.served.group()) + "\n"))?;
             }
         }
-        Shape::Table | Shape::Wide => {
+        OutputShape::Table | OutputShape::Wide => {
             let mut lookup = Lookup::new(server.clone(), kinds, MOST_OWNERS);
             // First those of what is told of: there may be too many of all others.
             let first: Vec<Operation> = chosen.iter().map(|it| operations[*it].clone()).collect();
@@ -131,7 +131,7 @@ async fn find(
     name: &str,
     operations: &[Operation],
     kinds: &Kinds,
-    source: &Source,
+    source: &OperationSource,
 ) -> Result<Vec<usize>, Problem> {
     let numbers = |fits: &dyn Fn(&Operation) -> bool| {
         let fitting = operations.iter().enumerate().filter(|(_, it)| fits(it));
@@ -152,7 +152,7 @@ async fn find(
         }
         return Ok(found);
     }
-    let mut target: Target = name.parse().map_err(Problem::Usage)?;
+    let mut target: TargetName = name.parse().map_err(Problem::Usage)?;
     target.resolve(kinds).await;
     let found = numbers(&|it| {
         let item_fits = target.item.is_none() || target.item == it.item;
@@ -177,7 +177,7 @@ struct Account<'a> {
     /// The object as it was served.
     object: Value,
     /// The rule that found it, or why it is not shown.
-    rule: Result<Rule, String>,
+    rule: Result<DescribedRule, String>,
     related: Vec<Related<'a>>,
     /// Of the subject, where this is the last operation of it that is told of; or why
     /// they are not shown.
@@ -185,7 +185,7 @@ struct Account<'a> {
 }
 
 async fn accounts<'a>(
-    server: &Server,
+    server: &ApiServer,
     operations: &'a [Operation],
     chosen: &[usize],
     lookup: &'a Lookup,
@@ -215,7 +215,7 @@ async fn accounts<'a>(
             rule: rule_sets[name]
                 .as_ref()
                 .map_err(Clone::clone)
-                .and_then(|rule_set| Rule::of(rule_set, &operation.operation)),
+                .and_then(|rule_set| DescribedRule::of(rule_set, &operation.operation)),
             related: related::to(operation, &kin),
             events,
         });

@@ -1,6 +1,6 @@
 //! What an operation has to do with others.
 
-use crate::kin::{Kin, Node};
+use crate::kin::{Kin, KinNode};
 use crate::operation::Operation;
 use std::collections::BTreeSet;
 
@@ -51,12 +51,12 @@ pub(super) fn to<'a>(operation: &Operation, kin: &Kin<'a>) -> Vec<Related<'a>> {
 }
 
 /// Groups are of one namespace, and of what is in none.
-fn near(a: &Node<'_>, b: &Node<'_>) -> bool {
+fn near(a: &KinNode<'_>, b: &KinNode<'_>) -> bool {
     let (a, b) = (a.who.namespace, b.who.namespace);
     a == b || a.is_none() || b.is_none()
 }
 
-fn groups<'a>(node: &Node<'a>) -> BTreeSet<&'a str> {
+fn groups<'a>(node: &KinNode<'a>) -> BTreeSet<&'a str> {
     let groups = node
         .operations
         .iter()

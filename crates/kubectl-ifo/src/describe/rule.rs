@@ -1,7 +1,7 @@
 //! The rule that found an operation, as its rule set says it now.
 
 use crate::problem::{Problem, grant};
-use crate::server::Server;
+use crate::server::ApiServer;
 use crate::source::escape;
 use ifo_api::{GROUP, VERSION, ruleset};
 use serde_json::Value;
@@ -27,7 +27,7 @@ const FIELDS: [(&str, &str); 15] = [
 
 /// A rule.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Rule {
+pub(super) struct DescribedRule {
     /// `group/version/resource` that it is about.
     pub(super) target: String,
     /// Whether the server uses the rule set, and why not.
@@ -39,7 +39,7 @@ pub(super) struct Rule {
 }
 
 /// A rule set; an error says why it is not known.
-pub(super) async fn rule_set(server: &Server, name: &str) -> Result<Value, String> {
+pub(super) async fn rule_set(server: &ApiServer, name: &str) -> Result<Value, String> {
     let plural = ruleset::PLURAL;
     let path = format!("/apis/{GROUP}/{VERSION}/{plural}/{}", escape(name));
     let resource = format!("{plural}.{GROUP}");
@@ -54,7 +54,7 @@ pub(super) async fn rule_set(server: &Server, name: &str) -> Result<Value, Strin
     })
 }
 
-impl Rule {
+impl DescribedRule {
     /// The rule of `operation` in a rule set; an error says that there is none.
     pub(super) fn of(rule_set: &Value, operation: &str) -> Result<Self, String> {
         let text = |pointer: &str| rule_set.pointer(pointer).and_then(Value::as_str);

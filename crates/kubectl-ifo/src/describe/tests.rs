@@ -1,4 +1,4 @@
-use super::rule::Rule;
+use super::rule::DescribedRule;
 use super::{Account, related, text};
 use crate::kin::Kin;
 use crate::operation::{Operation, own_name};
@@ -121,7 +121,7 @@ fn all_is_told() {
     let account = Account {
         operation: &operations[0],
         object,
-        rule: Rule::of(&rule_set(), "Migrating"),
+        rule: DescribedRule::of(&rule_set(), "Migrating"),
         related: related::to(&operations[0], &kin),
         events: Some(Ok(events())),
     };
@@ -206,7 +206,7 @@ fn owners_are_related_through_those_without_operations() {
 #[test]
 fn a_rule_that_is_gone_is_missed() {
     assert_eq!(
-        Rule::of(&rule_set(), "Resizing"),
+        DescribedRule::of(&rule_set(), "Resizing"),
         Err("the rule set has no rule for Resizing any more".to_owned())
     );
 }

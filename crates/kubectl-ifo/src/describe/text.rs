@@ -3,7 +3,7 @@
 use super::Account;
 use super::events;
 use super::related::Related;
-use super::rule::Rule;
+use super::rule::DescribedRule;
 use crate::columns::{self, NONE, one_line, pad};
 use crate::output::table;
 use crate::paint::Paint;
@@ -24,17 +24,17 @@ const MOST_EVENTS: usize = 50;
 pub(super) fn text(accounts: &[Account<'_>], now: Timestamp, paint: Paint) -> String {
     let texts: Vec<String> = accounts
         .iter()
-        .map(|account| Writer::default().account(account, now, paint))
+        .map(|account| DescriptionWriter::default().account(account, now, paint))
         .collect();
     texts.join("\n\n")
 }
 
 #[derive(Default)]
-struct Writer {
+struct DescriptionWriter {
     text: String,
 }
 
-impl Writer {
+impl DescriptionWriter {
     fn account(mut self, account: &Account<'_>, now: Timestamp, paint: Paint) -> String {
         let Account {
             operation,
@@ -181,7 +181,7 @@ impl Writer {
         );
     }
 
-    fn rule(&mut self, rule: &Result<Rule, String>) {
+    fn rule(&mut self, rule: &Result<DescribedRule, String>) {
         let rule = match rule {
             Ok(rule) => rule,
             Err(why) => return self.none("Rule", &format!("<not shown: {why}>")),

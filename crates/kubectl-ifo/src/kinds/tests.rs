@@ -1,8 +1,8 @@
 use super::*;
 use ifo_client::kinds::plural;
 
-fn resource(group: &str, kind: &str, short: &str) -> Resource {
-    Resource {
+fn resource(group: &str, kind: &str, short: &str) -> ServedResource {
+    ServedResource {
         group: group.to_owned(),
         version: "v1".to_owned(),
         kind: kind.to_owned(),
@@ -28,7 +28,7 @@ fn target(group: &str, resource: &str) -> Gvr {
     }
 }
 
-fn chosen(text: &str, served: &[Resource]) -> ChosenKind {
+fn chosen(text: &str, served: &[ServedResource]) -> ChosenKind {
     let mut kind: ChosenKind = text.parse().unwrap();
     kind.certain = !served.is_empty();
     let meant = served.iter().filter(|it| it.goes_by(&kind.name));

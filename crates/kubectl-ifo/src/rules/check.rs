@@ -2,9 +2,9 @@
 //! applied; and what it cannot say, because it knows no schema: fields that no object
 //! has.
 
-use super::input::{Found, Input};
+use super::input::{FoundObject, Input};
 use super::rule_sets::{self, Loaded};
-use super::schema::{Root, Schemas};
+use super::schema::{SchemaRoot, Schemas};
 use crate::connect::Connect;
 use crate::output::{complain, print};
 use crate::problem::Problem;
@@ -28,7 +28,7 @@ Examples:
 #[command(mut_arg("cluster", |it| it.long("kubeconfig-cluster")))]
 #[command(mut_arg("namespace", |it| it.hide(true)))]
 #[command(mut_arg("all_namespaces", |it| it.hide(true)))]
-pub(crate) struct Args {
+pub(crate) struct RulesCheckArgs {
     /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a kustomization.yaml), - for standard input; other kinds are left out
     #[arg(required = true, value_name = "FILE|DIR")]
     files: Vec<PathBuf>,
@@ -44,7 +44,7 @@ pub(crate) struct Args {
 
 /// Prints one line for each rule set that is right, and complains of each thing that is
 /// not; true if all is right.
-pub(super) fn run(args: &Args) -> Result<bool, Problem> {
+pub(super) fn run(args: &RulesCheckArgs) -> Result<bool, Problem> {
     let mut input = Input::read(&args.files);
     let loaded = rule_sets::load(&mut input);
     let (mut schemas, faults) = Schemas::read(&args.schema);
@@ -89,7 +89,7 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
 }
 
 /// The fields that the expressions of `rule_set` read and no object has.
-fn misspelt(rule_set: &Loaded, root: &Root<'_>) -> Vec<String> {
+fn misspelt(rule_set: &Loaded, root: &SchemaRoot<'_>) -> Vec<String> {
     let mut checker = Checker {
         root: *root,
         problems: Vec::new(),
@@ -120,7 +120,7 @@ fn misspelt(rule_set: &Loaded, root: &Root<'_>) -> Vec<String> {
 
 /// Checks expressions against one schema.
 struct Checker<'s> {
-    root: Root<'s>,
+    root: SchemaRoot<'s>,
     problems: Vec<String>,
 }
 
@@ -163,7 +163,7 @@ fn unknown_fields(input: &Input) -> Vec<String> {
         return Vec::new();
     };
     let mut problems = Vec::new();
-    for Found { source, object } in &input.objects {
+    for FoundObject { source, object } in &input.objects {
         if object.kind != KIND || object.group() != ifo_api::GROUP {
             continue;
         }

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "\
 Examples:
   kubectl ifo rules eval 'object.status.phase' --object pod.yaml")]
-pub(crate) struct Args {
+pub(crate) struct RulesEvalArgs {
     /// CEL on `object` and `now`; there are no `variables` and no `item`
     #[arg(value_name = "EXPRESSION", allow_hyphen_values = true)]
     expression: String,
@@ -56,7 +56,7 @@ enum NoValue {
 }
 
 /// Prints the value or the error; true if it was a value.
-pub(super) fn run(args: &Args) -> Result<bool, Problem> {
+pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
     let object = match read(&args.object) {
         Ok(object) => object,
         Err(why) => {

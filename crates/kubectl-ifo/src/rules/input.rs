@@ -40,7 +40,7 @@ const TRANSFORMS: [&str; 14] = [
 
 /// An object and the file it is from.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Found {
+pub(super) struct FoundObject {
     /// The file as it was named, or reached from what was named; `-` is standard input.
     pub(super) source: String,
     /// The object.
@@ -51,7 +51,7 @@ pub(super) struct Found {
 #[derive(Debug, Default)]
 pub(super) struct Input {
     /// The objects, in the order of the files and in them.
-    pub(super) objects: Vec<Found>,
+    pub(super) objects: Vec<FoundObject>,
     /// What could not be read: `file: why`.
     pub(super) faults: Vec<String>,
     /// What is worth knowing.
@@ -227,10 +227,11 @@ impl Input {
                 };
                 self.fault(source, format!("{place}{why}"));
             }
-            self.objects.extend(objects.into_iter().map(|object| Found {
-                source: source.to_owned(),
-                object,
-            }));
+            self.objects
+                .extend(objects.into_iter().map(|object| FoundObject {
+                    source: source.to_owned(),
+                    object,
+                }));
         }
     }
 }

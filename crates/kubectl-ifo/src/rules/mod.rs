@@ -24,26 +24,26 @@ use super::problem::Problem;
 
 /// See above.
 #[derive(Debug, clap::Subcommand)]
-pub(super) enum Command {
+pub(super) enum RulesCommand {
     /// Compiles rule sets, and checks the fields they read against a schema
-    Check(Box<check::Args>),
+    Check(Box<check::RulesCheckArgs>),
     /// Says which operations the rules find on objects
-    Test(test::Args),
+    Test(test::RulesTestArgs),
     /// Runs a recorded watch stream through the rules, in virtual time
     Replay(replay::Args),
     /// Evaluates one expression against one object
-    Eval(eval::Args),
+    Eval(eval::RulesEvalArgs),
     /// Prints the least ClusterRole that lets the server watch the rules' targets
-    Roles(roles::Args),
+    Roles(roles::RulesRolesArgs),
 }
 
 /// Runs one; true if all is well.
-pub(super) fn run(command: &Command) -> Result<bool, Problem> {
+pub(super) fn run(command: &RulesCommand) -> Result<bool, Problem> {
     match command {
-        Command::Check(args) => check::run(args),
-        Command::Test(args) => test::run(args),
-        Command::Replay(args) => replay::run(args),
-        Command::Eval(args) => eval::run(args),
-        Command::Roles(args) => roles::run(args),
+        RulesCommand::Check(args) => check::run(args),
+        RulesCommand::Test(args) => test::run(args),
+        RulesCommand::Replay(args) => replay::run(args),
+        RulesCommand::Eval(args) => eval::run(args),
+        RulesCommand::Roles(args) => roles::run(args),
     }
 }

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   kubectl ifo rules roles my-rules.yaml | kubectl apply -f -")]
-pub(crate) struct Args {
+pub(crate) struct RulesRolesArgs {
     /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a kustomization.yaml), - for standard input
     #[arg(required = true, value_name = "RULES")]
     rules: Vec<PathBuf>,
@@ -34,7 +34,7 @@ fn manifest_format() -> impl clap::builder::TypedValueParser<Value = Format> {
 }
 
 /// Prints the role; true if all rule sets could be read.
-pub(super) fn run(args: &Args) -> Result<bool, Problem> {
+pub(super) fn run(args: &RulesRolesArgs) -> Result<bool, Problem> {
     let mut input = Input::read(&args.rules);
     let loaded = rule_sets::load(&mut input);
     let well = input.report();

@@ -1,7 +1,7 @@
 //! Rule sets from files. Enters: objects. Leaves: the compiled rule sets among them, and
 //! everything that is wrong with the others.
 
-use super::input::{Found, Input};
+use super::input::{FoundObject, Input};
 use ifo_api::ruleset::{KIND, OperationRuleSet, OperationRuleSetSpec};
 use ifo_api::{GROUP, Gvr};
 use ifo_engine::rules::{RuleBook, RuleSet, compile};
@@ -33,7 +33,7 @@ pub(super) fn load(input: &mut Input) -> Vec<Loaded> {
     let mut loaded: Vec<Loaded> = Vec::new();
     let mut seen: BTreeMap<String, String> = BTreeMap::new();
     let mut faults = Vec::new();
-    for Found { source, object } in &input.objects {
+    for FoundObject { source, object } in &input.objects {
         if object.kind != KIND || object.group() != GROUP {
             continue;
         }

@@ -3,7 +3,7 @@
 
 mod root;
 
-pub(super) use root::Root;
+pub(super) use root::SchemaRoot;
 
 use super::input::{self, Input};
 use crate::connect::Connect;
@@ -136,9 +136,9 @@ impl Schemas {
     }
 
     /// The schema of `target`'s objects and the document that its references are in.
-    pub(super) fn find(&self, target: &Gvr) -> Option<Root<'_>> {
+    pub(super) fn find(&self, target: &Gvr) -> Option<SchemaRoot<'_>> {
         if let Some(schema) = self.declared.get(target) {
-            return Some(Root {
+            return Some(SchemaRoot {
                 document: &Value::Null,
                 schema,
             });
@@ -149,7 +149,7 @@ impl Schemas {
     }
 }
 
-fn in_document<'s>(document: &'s Value, target: &Gvr) -> Option<Root<'s>> {
+fn in_document<'s>(document: &'s Value, target: &Gvr) -> Option<SchemaRoot<'s>> {
     // A path says which kind the resource has; the schema of the kind is marked with it.
     let prefix = match target.group.as_str() {
         "" => format!("/api/{}/", target.version),
@@ -176,7 +176,7 @@ fn in_document<'s>(document: &'s Value, target: &Gvr) -> Option<Root<'s>> {
         // A list of all kinds is on options and events of watches.
         marks.is_some_and(|marks| marks.len() == 1 && marks.iter().any(is))
     })?;
-    Some(Root { document, schema })
+    Some(SchemaRoot { document, schema })
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 //! is what the rule yields, whatever its `stateAfter`.
 
 use super::expect;
-use super::input::{Found, Input};
+use super::input::{FoundObject, Input};
 use super::rule_sets;
 use crate::clock;
 use crate::operation::{Field, Operation, Subject};
@@ -43,7 +43,7 @@ with --expect if an object has not what it expects, or if no object expects anyt
 Examples:
   kubectl ifo rules test my-rules.yaml --objects machines.yaml
   kubectl get vm -A -o yaml | kubectl ifo rules test my-rules.yaml --objects -")]
-pub(crate) struct Args {
+pub(crate) struct RulesTestArgs {
     /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a kustomization.yaml), - for standard input
     #[arg(required = true, value_name = "RULES")]
     rules: Vec<PathBuf>,
@@ -124,7 +124,7 @@ impl fmt::Display for RuleFailure {
 
 /// Prints what was found; true if everything could be read, no expression failed and, if
 /// that was asked for, all is as expected.
-pub(super) fn run(args: &Args) -> Result<bool, Problem> {
+pub(super) fn run(args: &RulesTestArgs) -> Result<bool, Problem> {
     let mut rules = Input::read(&args.rules);
     let loaded = rule_sets::load(&mut rules);
     let objects = Input::read(&args.objects);
@@ -173,7 +173,12 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     Ok(well && none_failed && as_expected)
 }
 
-fn result(found: &Found, book: Option<&RuleBook>, expect: bool, now: Timestamp) -> ObjectResult {
+fn result(
+    found: &FoundObject,
+    book: Option<&RuleBook>,
+    expect: bool,
+    now: Timestamp,
+) -> ObjectResult {
     let mut result = ObjectResult {
         source: found.source.clone(),
         subject: Subject::of(&found.object),

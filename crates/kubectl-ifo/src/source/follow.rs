@@ -1,11 +1,11 @@
 //! Operations as they change. Enters: events of kube's watches, one for each namespace
 //! that is asked. Leaves: changes, over broken connections and restarts of the server.
 
-use super::Source;
+use super::OperationSource;
 use crate::filter::Filters;
 use crate::operation::{Operation, OperationKey};
 use crate::problem::Problem;
-use crate::server::Server;
+use crate::server::ApiServer;
 use futures::stream::{BoxStream, SelectAll};
 use futures::{Stream, StreamExt as _};
 use ifo_api::{VERSION, live};
@@ -19,7 +19,7 @@ const MOST_WATCHED: usize = 100;
 
 /// What changed.
 #[derive(Debug)]
-pub(crate) enum Change {
+pub(crate) enum OperationChange {
     /// An operation is new, or other than before.
     Applied(Box<Operation>),
     /// An operation that was known is gone.
@@ -35,11 +35,14 @@ pub(crate) enum Change {
     Lost(Problem),
 }
 
-impl Source {
+impl OperationSource {
     /// Follows the operations that are meant, in any phase: one that ends is told with
     /// its end, whatever `--all-phases` says. What was `listed` is told when it changes;
     /// what was not listed because it was over is not told. Without a list all is told.
-    pub(crate) fn follow(&self, listed: Option<Vec<Operation>>) -> Result<Follower, Problem> {
+    pub(crate) fn follow(
+        &self,
+        listed: Option<Vec<Operation>>,
+    ) -> Result<OperationFollower, Problem> {
         let namespaces: Vec<Option<&str>> = match &self.namespaces {
             Some(namespaces) if namespaces.len() > MOST_WATCHED => {
                 return Err(Problem::Usage(format!(
@@ -50,11 +53,11 @@ impl Source {
             Some(namespaces) => namespaces.iter().map(|it| Some(it.as_str())).collect(),
             None => vec![self.place()],
         };
-        let mut places: Vec<Place> = namespaces
+        let mut places: Vec<FollowedNamespace> = namespaces
             .iter()
-            .map(|_| Place {
+            .map(|_| FollowedNamespace {
                 skips_ended: listed.is_some() && !self.filters.all_phases,
-                ..Place::default()
+                ..FollowedNamespace::default()
             })
             .collect();
         for operation in listed.into_iter().flatten() {
@@ -80,7 +83,7 @@ impl Source {
                 .map(move |event| (number, event))
                 .boxed()
         });
-        Ok(Follower {
+        Ok(OperationFollower {
             streams: streams.collect(),
             places,
             pending: VecDeque::new(),
@@ -109,11 +112,11 @@ fn watched(api: Api<DynamicObject>, config: watcher::Config) -> impl Stream<Item
 }
 
 /// Operations as they change, over broken connections and restarts of the server.
-pub(crate) struct Follower {
+pub(crate) struct OperationFollower {
     streams: SelectAll<BoxStream<'static, (usize, WatchEvent)>>,
-    places: Vec<Place>,
-    pending: VecDeque<Change>,
-    server: Server,
+    places: Vec<FollowedNamespace>,
+    pending: VecDeque<OperationChange>,
+    server: ApiServer,
     resource: &'static str,
     filters: Filters,
     keep_raw: bool,
@@ -121,7 +124,7 @@ pub(crate) struct Follower {
 
 /// What is known of one namespace, or of all at once.
 #[derive(Default)]
-struct Place {
+struct FollowedNamespace {
     known: BTreeMap<OperationKey, Operation>,
     /// The state that is being told anew.
     relist: Option<BTreeMap<OperationKey, Operation>>,
@@ -130,8 +133,8 @@ struct Place {
     skips_ended: bool,
 }
 
-impl Place {
-    fn take(&mut self, event: watcher::Event<Operation>) -> Vec<Change> {
+impl FollowedNamespace {
+    fn take(&mut self, event: watcher::Event<Operation>) -> Vec<OperationChange> {
         match event {
             watcher::Event::Init => self.relist = Some(BTreeMap::new()),
             watcher::Event::InitApply(operation) => {
@@ -144,7 +147,7 @@ impl Place {
             }
             watcher::Event::Apply(operation) => {
                 self.known.insert(operation.key(), operation.clone());
-                return vec![Change::Applied(Box::new(operation))];
+                return vec![OperationChange::Applied(Box::new(operation))];
             }
             watcher::Event::Delete(operation) => {
                 let before = self.known.remove(&operation.key());
@@ -156,7 +159,7 @@ impl Place {
     }
 
     /// What is other than it was known.
-    fn relisted(&mut self) -> Vec<Change> {
+    fn relisted(&mut self) -> Vec<OperationChange> {
         let fresh = self.relist.take().unwrap_or_default();
         let before = std::mem::replace(&mut self.known, fresh);
         let skips_ended = std::mem::take(&mut self.skips_ended);
@@ -169,25 +172,25 @@ impl Place {
                 Some(before) => before.version != operation.version,
                 None => operation.active || !skips_ended,
             });
-        let news = news.map(|(_, it)| Change::Applied(Box::new(it.clone())));
+        let news = news.map(|(_, it)| OperationChange::Applied(Box::new(it.clone())));
         gone.chain(news).collect()
     }
 }
 
-fn deleted(operation: Operation, before: &Operation) -> Change {
-    Change::Deleted {
+fn deleted(operation: Operation, before: &Operation) -> OperationChange {
+    OperationChange::Deleted {
         operation: Box::new(operation),
         was_active: before.active,
     }
 }
 
-impl Follower {
+impl OperationFollower {
     /// The next change. A watch goes on for ever, unless the user has no right to it.
-    pub(crate) async fn next(&mut self) -> Result<Change, Problem> {
+    pub(crate) async fn next(&mut self) -> Result<OperationChange, Problem> {
         loop {
             match self.pending.pop_front() {
                 // No waiting helps here.
-                Some(Change::Lost(
+                Some(OperationChange::Lost(
                     problem @ (Problem::Forbidden { .. } | Problem::Unauthorized),
                 )) => {
                     return Err(problem);
@@ -211,13 +214,13 @@ impl Follower {
                     self.pending.extend(self.places[number].take(event));
                 }
                 if synced && self.places.iter().all(|place| place.whole) {
-                    self.pending.push_back(Change::Synced);
+                    self.pending.push_back(OperationChange::Synced);
                 }
             }
             Err(error) => {
                 self.places[number].whole = false;
                 let problem = self.problem(&error);
-                self.pending.push_back(Change::Lost(problem));
+                self.pending.push_back(OperationChange::Lost(problem));
             }
         }
     }

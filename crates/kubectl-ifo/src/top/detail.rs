@@ -3,10 +3,10 @@
 
 use super::family::Relative;
 use super::model::Detail;
-use super::row::Row;
+use super::row::TopRow;
 use super::theme::Theme;
 use crate::columns::{NONE, age, cut, one_line, pad};
-use crate::operation::{Condition, Operation};
+use crate::operation::{ConditionView, Operation};
 use ifo_api::duration;
 use jiff::Timestamp;
 use ratatui::text::{Line, Span};
@@ -89,7 +89,7 @@ impl Sheet {
         self.lines.push(Line::styled(text, self.theme.strong()));
     }
 
-    fn title(&mut self, row: &Row) {
+    fn title(&mut self, row: &TopRow) {
         let operation = &row.operation;
         let name = match row.namespace.as_str() {
             "" => row.subject.clone(),
@@ -167,8 +167,8 @@ impl Sheet {
         }
     }
 
-    fn condition(&mut self, condition: &Condition, now: Timestamp) {
-        let Condition {
+    fn condition(&mut self, condition: &ConditionView, now: Timestamp) {
+        let ConditionView {
             kind,
             status,
             reason,

@@ -1,7 +1,7 @@
 //! Where an operation belongs. Enters: one operation and all others. Leaves: its subject
 //! among those that it belongs to, by owners and by groups, as far as operations tell.
 
-use super::row::Row;
+use super::row::TopRow;
 use crate::columns::one_line;
 use crate::kin::Kin;
 use crate::operation::OperationKey;
@@ -20,21 +20,24 @@ pub(super) struct Relative {
     /// Kind and name.
     pub(super) name: String,
     /// What is under way on it; nothing on an owner that is known by its name only.
-    pub(super) rows: Vec<Arc<Row>>,
+    pub(super) rows: Vec<Arc<TopRow>>,
     /// Whether it is the one that was asked for.
     pub(super) own: bool,
 }
 
 /// The subject of `of`, below what it hangs under and above what hangs under it, as in the
 /// tree of all operations; the farthest first.
-pub(super) fn family<'a>(of: &Arc<Row>, all: impl Iterator<Item = &'a Arc<Row>>) -> Vec<Relative> {
-    let is_it = |row: &Row| row.operation.key() == of.operation.key();
-    let mut rows: Vec<&Arc<Row>> = all.filter(|row| row.operation.active).collect();
+pub(super) fn family<'a>(
+    of: &Arc<TopRow>,
+    all: impl Iterator<Item = &'a Arc<TopRow>>,
+) -> Vec<Relative> {
+    let is_it = |row: &TopRow| row.operation.key() == of.operation.key();
+    let mut rows: Vec<&Arc<TopRow>> = all.filter(|row| row.operation.active).collect();
     if !rows.iter().any(|row| is_it(row)) {
         rows.push(of);
     }
     let kin = Kin::of(rows.iter().map(|row| &row.operation), &[]);
-    let by_key: HashMap<OperationKey, &Arc<Row>> =
+    let by_key: HashMap<OperationKey, &Arc<TopRow>> =
         rows.iter().map(|row| (row.operation.key(), *row)).collect();
     let own = kin.nodes.iter().position(|node| {
         let mut operations = node.operations.iter();
@@ -104,7 +107,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
     /// An operation on a subject whose UID is its name.
-    fn row(name: &str, owner: &str) -> Arc<Row> {
+    fn row(name: &str, owner: &str) -> Arc<TopRow> {
         let mut operation = Operation {
             name: name.to_owned(),
             active: true,
@@ -119,11 +122,11 @@ mod tests {
             uid: owner.to_owned(),
             ..OwnerReference::default()
         }];
-        Arc::new(Row::new(operation))
+        Arc::new(TopRow::new(operation))
     }
 
     fn drawn(of: &str, pairs: &[(&str, &str)]) -> Vec<String> {
-        let rows: Vec<Arc<Row>> = pairs.iter().map(|(name, owner)| row(name, owner)).collect();
+        let rows: Vec<Arc<TopRow>> = pairs.iter().map(|(name, owner)| row(name, owner)).collect();
         let of = rows.iter().find(|row| row.operation.name == of).unwrap();
         family(of, rows.iter())
             .iter()
@@ -162,7 +165,7 @@ mod tests {
         let member = |name: &str, role: &str| {
             let mut operation = row(name, "").operation.clone();
             operation.subject.owner_references.clear();
-            Arc::new(Row::new(operation.group("g", role)))
+            Arc::new(TopRow::new(operation.group("g", role)))
         };
         let rows = [member("a", "root"), member("b", "child")];
         let seen = |of: usize| -> Vec<(usize, String)> {

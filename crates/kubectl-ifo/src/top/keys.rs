@@ -1,6 +1,6 @@
 //! What the keys do.
 
-use super::model::{Flow, Model, Page};
+use super::model::{Flow, Model, TopPage};
 use super::view::Areas;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
@@ -50,13 +50,13 @@ impl Model {
             return Flow::Quit;
         }
         match &mut self.page {
-            Page::Help(page) => self.page = std::mem::replace(page, Page::List),
+            TopPage::Help(page) => self.page = std::mem::replace(page, TopPage::List),
             page if matches!(key.code, KeyCode::Char('?' | 'h') | KeyCode::F(1)) => {
-                let page = std::mem::replace(page, Page::List);
-                self.page = Page::Help(Box::new(page));
+                let page = std::mem::replace(page, TopPage::List);
+                self.page = TopPage::Help(Box::new(page));
             }
-            Page::Detail(_) => self.detail_key(key.code),
-            Page::List => self.list_key(key),
+            TopPage::Detail(_) => self.detail_key(key.code),
+            TopPage::List => self.list_key(key),
         }
         Flow::On
     }
@@ -123,13 +123,13 @@ impl Model {
 
     fn detail_key(&mut self, code: KeyCode) {
         let rows = Areas::of(self.size.1.into()).body.max(1);
-        let Page::Detail(detail) = &self.page else {
+        let TopPage::Detail(detail) = &self.page else {
             return;
         };
         if let Some(line) = moved(code, detail.scroll, rows) {
             self.scroll_to(line);
         } else if matches!(code, KeyCode::Esc | KeyCode::Backspace | KeyCode::Left) {
-            self.page = Page::List;
+            self.page = TopPage::List;
         }
     }
 }

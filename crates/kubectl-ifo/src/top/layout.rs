@@ -5,7 +5,7 @@ use super::row::Widths;
 
 /// A column of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Column {
+pub(super) enum TopColumn {
     Namespace,
     Subject,
     Operation,
@@ -15,11 +15,11 @@ pub(super) enum Column {
     Message,
 }
 
-use Column::{Age, Message, Namespace, Operation, Progress, State, Subject};
+use TopColumn::{Age, Message, Namespace, Operation, Progress, State, Subject};
 
 /// From left to right, with the least width that still tells something. The state then
 /// shows four letters, and the progress no bar.
-const COLUMNS: [(Column, usize); 6] = [
+const COLUMNS: [(TopColumn, usize); 6] = [
     (Namespace, 8),
     (Subject, 12),
     (Operation, 8),
@@ -29,7 +29,7 @@ const COLUMNS: [(Column, usize); 6] = [
 ];
 
 /// What goes first where the screen is too narrow. The subject stays in any case.
-const DROPPED: [Column; 5] = [Namespace, Age, Progress, State, Operation];
+const DROPPED: [TopColumn; 5] = [Namespace, Age, Progress, State, Operation];
 
 /// Below this, a message is not worth its column.
 const LEAST_MESSAGE: usize = 12;
@@ -37,7 +37,7 @@ const LEAST_MESSAGE: usize = 12;
 /// Terminals from this width have two blanks between columns, others one.
 const ROOMY: usize = 60;
 
-impl Column {
+impl TopColumn {
     /// What stands above it, in so many columns.
     pub(super) fn heading(self, width: usize) -> &'static str {
         let (long, short) = match self {
@@ -55,14 +55,14 @@ impl Column {
 
 /// The columns of a screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(super) struct TopLayout {
     /// From left to right, with their widths.
-    pub(super) columns: Vec<(Column, usize)>,
+    pub(super) columns: Vec<(TopColumn, usize)>,
     /// Blanks between two columns.
     pub(super) gap: usize,
 }
 
-impl Layout {
+impl TopLayout {
     /// The columns for texts of these widths on a screen of `width` columns.
     pub(super) fn new(widths: Widths, width: usize) -> Self {
         let widest = |at: usize, least, most| widths[at].clamp(least, most);
@@ -113,7 +113,7 @@ impl Layout {
     }
 }
 
-fn total(columns: &[(Column, usize)], gap: usize) -> usize {
+fn total(columns: &[(TopColumn, usize)], gap: usize) -> usize {
     let widths: usize = columns.iter().map(|(_, width)| width).sum();
     widths + gap * columns.len().saturating_sub(1)
 }
@@ -124,8 +124,8 @@ mod tests {
     /// Of `VirtualMachine/database-0` in `shop`, Migrating and Progressing.
     const WIDTHS: Widths = [25, 4, 9, 11];
 
-    fn shown(width: usize) -> Vec<Column> {
-        let layout = Layout::new(WIDTHS, width);
+    fn shown(width: usize) -> Vec<TopColumn> {
+        let layout = TopLayout::new(WIDTHS, width);
         layout
             .columns
             .into_iter()
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_table_is_never_wider_than_the_screen() {
         for width in 0..300 {
-            let layout = Layout::new(WIDTHS, width);
+            let layout = TopLayout::new(WIDTHS, width);
             let needed = total(&layout.columns, layout.gap);
             assert!(needed <= width, "{width}: {layout:?}");
         }

@@ -31,12 +31,12 @@ use super::list::{incomplete_line, tell_incomplete};
 use super::paint::Colors;
 use super::problem::Problem;
 use super::redraw::PROBE_EVERY;
-use super::source::{Follower, Served, Source};
+use super::source::{OperationFollower, OperationSource, Served};
 use crate::clock;
 use crossterm::event::{Event as Input, EventStream};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, StreamExt as _};
-use model::{Event, Flow, Model, Order};
+use model::{Flow, Model, TopEvent, TopOrder};
 use screen::Screen;
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
@@ -69,7 +69,7 @@ Keys: arrows or j and k move, Enter opens an operation, / filters, s changes the
 /// The flags of `top`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Args {
+pub(super) struct TopArgs {
     #[command(flatten)]
     filters: Filters,
     /// Order at the start
@@ -80,7 +80,7 @@ pub(super) struct Args {
         value_name = "COLUMN",
         help_heading = "Output"
     )]
-    sort_by: Order,
+    sort_by: TopOrder,
     #[command(flatten)]
     colors: Colors,
     #[command(flatten)]
@@ -88,7 +88,7 @@ pub(super) struct Args {
 }
 
 /// Shows until somebody has seen enough.
-pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
+pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     let mut filters = args.filters.within(args.connect.namespace());
     filters.refuse_format("top has no output format; for one use: kubectl ifo list -w -o json")?;
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -102,7 +102,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
     let server = args.connect.open().await?;
     let address = server.address.clone();
     filters.resolve(&Kinds::new(server.clone())).await;
-    let (source, listed) = Source::open(server, filters.clone(), false).await?;
+    let (source, listed) = OperationSource::open(server, filters.clone(), false).await?;
     // The screen covers what is said now, and shows it again when the command ends.
     let remarks = known::check(&filters, &source, &listed).await?;
     remarks.iter().for_each(Remark::say);
@@ -115,7 +115,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
 }
 
 /// What is asked, in words.
-fn about(filters: &Filters, source: &Source) -> String {
+fn about(filters: &Filters, source: &OperationSource) -> String {
     let mut parts = vec![match (&filters.namespace, &source.namespaces) {
         (Some(namespace), _) => format!("namespace {namespace}"),
         (None, Some(namespaces)) => format!("{} namespaces", namespaces.len()),
@@ -138,17 +138,17 @@ fn about(filters: &Filters, source: &Source) -> String {
 
 async fn show(
     mut model: Model,
-    mut follower: Follower,
-    source: &Source,
+    mut follower: OperationFollower,
+    source: &OperationSource,
     theme: Theme,
 ) -> Result<ExitCode, Problem> {
-    let mut signals = Signals::new().map_err(|error| broken(&error))?;
+    let mut signals = EndSignals::new().map_err(|error| broken(&error))?;
     let mut screen = Screen::enter().map_err(|error| {
         Problem::Usage(format!("top cannot use this terminal: {error}; {INSTEAD}"))
     })?;
     let mut keys = EventStream::new();
     let (width, height) = screen.size().map_err(|error| broken(&error))?;
-    model.update(Event::Resize(width, height));
+    model.update(TopEvent::Resize(width, height));
     let mut second = interval(SECOND);
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut gaps = gaps(source);
@@ -163,10 +163,10 @@ async fn show(
         }
         let flow = tokio::select! {
             input = keys.next() => match input {
-                Some(Ok(Input::Key(key))) => model.update(Event::Key(key)),
-                Some(Ok(Input::Paste(text))) => model.update(Event::Paste(text)),
+                Some(Ok(Input::Key(key))) => model.update(TopEvent::Key(key)),
+                Some(Ok(Input::Paste(text))) => model.update(TopEvent::Paste(text)),
                 Some(Ok(Input::Resize(width, height))) => {
-                    model.update(Event::Resize(width, height))
+                    model.update(TopEvent::Resize(width, height))
                 }
                 Some(Ok(_)) => continue,
                 Some(Err(error)) => return Err(broken(&error)),
@@ -174,15 +174,15 @@ async fn show(
                 None => Flow::Quit,
             },
             change = follower.next() => {
-                model.update(Event::Change(change?));
+                model.update(TopEvent::Change(change?));
                 for _ in 1..AT_ONCE {
                     let Some(change) = follower.next().now_or_never() else { break };
-                    model.update(Event::Change(change?));
+                    model.update(TopEvent::Change(change?));
                 }
                 Flow::On
             }
-            Some(incomplete) = gaps.next() => model.update(Event::Incomplete(incomplete)),
-            _ = second.tick() => model.update(Event::Tick(clock::now())),
+            Some(incomplete) = gaps.next() => model.update(TopEvent::Incomplete(incomplete)),
+            _ = second.tick() => model.update(TopEvent::Tick(clock::now())),
             () = sleep_until(due), if changed => continue,
             number = signals.next() => return Ok(ExitCode::from(128 + number)),
         };
@@ -196,7 +196,7 @@ async fn show(
 }
 
 /// Why operations may be missing, in one line, as the server says now and then.
-fn gaps(source: &Source) -> BoxStream<'_, Option<String>> {
+fn gaps(source: &OperationSource) -> BoxStream<'_, Option<String>> {
     stream::unfold(true, move |first| async move {
         if !first {
             sleep(PROBE_EVERY).await;
@@ -214,9 +214,9 @@ fn broken(error: &io::Error) -> Problem {
 }
 
 /// The signals that end a process, with their numbers.
-struct Signals([(Signal, u8); 4]);
+struct EndSignals([(Signal, u8); 4]);
 
-impl Signals {
+impl EndSignals {
     fn new() -> io::Result<Self> {
         Ok(Self([
             (signal(SignalKind::hangup())?, 1),

@@ -4,12 +4,12 @@
 
 use super::detail;
 use super::family::{Relative, family};
-use super::row::{Row, Rows, Widths};
+use super::row::{Rows, TopRow, Widths};
 use super::theme::Theme;
 use super::view::Areas;
 use crate::operation::OperationKey;
 use crate::sort::{SortBy, urgency};
-use crate::source::Change;
+use crate::source::OperationChange;
 use clap::ValueEnum;
 use crossterm::event::KeyEvent;
 use jiff::Timestamp;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// What the table is sorted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum Order {
+pub(super) enum TopOrder {
     /// The oldest first
     #[default]
     Age,
@@ -29,7 +29,7 @@ pub(super) enum Order {
     Subject,
 }
 
-impl Order {
+impl TopOrder {
     /// The one that is `steps` farther, round and round.
     pub(super) fn step(self, steps: usize) -> Self {
         let all = Self::value_variants();
@@ -49,7 +49,7 @@ impl Order {
 
 /// What happened.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(super) enum TopEvent {
     /// Somebody pressed a key.
     Key(KeyEvent),
     /// Somebody pasted a text.
@@ -59,7 +59,7 @@ pub(super) enum Event {
     /// The clock has moved on.
     Tick(Timestamp),
     /// Operations, or the connection, changed.
-    Change(Change),
+    Change(OperationChange),
     /// Why operations may be missing, in one line; None if none are.
     Incomplete(Option<String>),
 }
@@ -77,7 +77,7 @@ pub(super) enum Flow {
 
 /// How the watch is.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Link {
+pub(super) enum TopLink {
     /// Not all operations have been told yet.
     Listing,
     /// What is shown is what is.
@@ -93,20 +93,20 @@ pub(super) enum Link {
 
 /// What fills the screen.
 #[derive(Debug)]
-pub(super) enum Page {
+pub(super) enum TopPage {
     /// The table.
     List,
     /// One operation.
     Detail(Detail),
     /// The keys, and what was there before.
-    Help(Box<Page>),
+    Help(Box<TopPage>),
 }
 
 /// One operation, and what is around it.
 #[derive(Debug)]
 pub(super) struct Detail {
     /// The operation as it was told last.
-    pub(super) row: Arc<Row>,
+    pub(super) row: Arc<TopRow>,
     /// Whether it is there no more.
     pub(super) gone: bool,
     /// Its subject among its owners and descendants.
@@ -136,16 +136,16 @@ pub(super) struct Model {
     pub(super) size: (u16, u16),
     /// What is asked, in words: the server and what is meant there.
     pub(super) about: String,
-    pub(super) link: Link,
+    pub(super) link: TopLink,
     /// Why operations may be missing, in one line.
     pub(super) incomplete: Option<String>,
     rows: Rows,
     pub(super) counts: Counts,
     /// The rows of the table, in order.
-    pub(super) visible: Vec<Arc<Row>>,
+    pub(super) visible: Vec<Arc<TopRow>>,
     /// The widest of their texts.
     pub(super) widths: Widths,
-    pub(super) order: Order,
+    pub(super) order: TopOrder,
     pub(super) reversed: bool,
     pub(super) completed: bool,
     pub(super) filter: String,
@@ -157,19 +157,19 @@ pub(super) struct Model {
     /// What the cursor is on, unless it is at the top: there it stays with whatever
     /// comes first.
     pub(super) selected: Option<OperationKey>,
-    pub(super) page: Page,
+    pub(super) page: TopPage,
     /// Whether `settle` has anything to do.
     stale: bool,
 }
 
 impl Model {
     /// An empty table, which waits for the first list.
-    pub(super) fn new(about: String, order: Order, completed: bool, now: Timestamp) -> Self {
+    pub(super) fn new(about: String, order: TopOrder, completed: bool, now: Timestamp) -> Self {
         Self {
             now,
             size: (80, 24),
             about,
-            link: Link::Listing,
+            link: TopLink::Listing,
             incomplete: None,
             rows: Rows::default(),
             counts: Counts::default(),
@@ -183,47 +183,47 @@ impl Model {
             cursor: 0,
             offset: 0,
             selected: None,
-            page: Page::List,
+            page: TopPage::List,
             stale: true,
         }
     }
 
     /// Takes what happened.
-    pub(super) fn update(&mut self, event: Event) -> Flow {
+    pub(super) fn update(&mut self, event: TopEvent) -> Flow {
         match event {
-            Event::Key(key) => {
+            TopEvent::Key(key) => {
                 // Keys speak of what is on the screen, so it must be true.
                 self.settle();
                 return self.key(key);
             }
-            Event::Paste(text) if self.typing => {
+            TopEvent::Paste(text) if self.typing => {
                 self.insert(text.lines().next().unwrap_or_default());
                 self.stale = true;
             }
             // A text that is pasted by mistake is no series of commands.
-            Event::Paste(_) => {}
-            Event::Resize(width, height) => {
+            TopEvent::Paste(_) => {}
+            TopEvent::Resize(width, height) => {
                 self.size = (width, height);
                 self.stale = true;
             }
-            Event::Tick(now) => self.now = now,
-            Event::Change(change) => self.change(change),
-            Event::Incomplete(incomplete) => self.incomplete = incomplete,
+            TopEvent::Tick(now) => self.now = now,
+            TopEvent::Change(change) => self.change(change),
+            TopEvent::Incomplete(incomplete) => self.incomplete = incomplete,
         }
         Flow::On
     }
 
-    fn change(&mut self, change: Change) {
+    fn change(&mut self, change: OperationChange) {
         match change {
-            Change::Applied(operation) => self.rows.apply(*operation),
-            Change::Deleted { operation, .. } => self.rows.delete(operation.key()),
-            Change::Synced => self.link = Link::Live,
-            Change::Lost(problem) => {
+            OperationChange::Applied(operation) => self.rows.apply(*operation),
+            OperationChange::Deleted { operation, .. } => self.rows.delete(operation.key()),
+            OperationChange::Synced => self.link = TopLink::Live,
+            OperationChange::Lost(problem) => {
                 let since = match self.link {
-                    Link::Lost { since, .. } => since,
-                    Link::Listing | Link::Live => self.now,
+                    TopLink::Lost { since, .. } => since,
+                    TopLink::Listing | TopLink::Live => self.now,
                 };
-                self.link = Link::Lost {
+                self.link = TopLink::Lost {
                     since,
                     why: problem.to_string(),
                 };
@@ -252,7 +252,7 @@ impl Model {
             std::array::from_fn(|at| widest[at].max(row.widths[at]))
         });
         if let Some(selected) = &self.selected {
-            let is = |row: &Arc<Row>| {
+            let is = |row: &Arc<TopRow>| {
                 row.operation.name == selected.1 && row.operation.namespace == selected.0
             };
             // Mostly it is where it was.
@@ -264,10 +264,10 @@ impl Model {
         }
         self.move_to(self.cursor);
         let page = match &mut self.page {
-            Page::Help(page) => page,
+            TopPage::Help(page) => page,
             page => page,
         };
-        if let Page::Detail(detail) = page {
+        if let TopPage::Detail(detail) = page {
             match self.rows.get(&detail.row.operation.key()) {
                 Some(row) => {
                     detail.row = Arc::clone(row);
@@ -278,7 +278,7 @@ impl Model {
             detail.family = family(&detail.row, self.rows.iter());
         }
         // It may have become shorter.
-        if let Page::Detail(detail) = &self.page {
+        if let TopPage::Detail(detail) = &self.page {
             self.scroll_to(detail.scroll);
         }
     }
@@ -328,7 +328,7 @@ impl Model {
     /// Opens the operation under the cursor.
     pub(super) fn open(&mut self) {
         if let Some(row) = self.visible.get(self.cursor) {
-            self.page = Page::Detail(Detail {
+            self.page = TopPage::Detail(Detail {
                 row: Arc::clone(row),
                 gone: row.forgotten,
                 family: family(row, self.rows.iter()),
@@ -340,7 +340,7 @@ impl Model {
     /// Scrolls the open operation to a line, or as far as it goes.
     pub(super) fn scroll_to(&mut self, line: usize) {
         let rows = Areas::of(self.size.1.into()).body;
-        if let Page::Detail(detail) = &mut self.page {
+        if let TopPage::Detail(detail) = &mut self.page {
             let lines = detail::lines(detail, self.now, self.size.0.into(), Theme::default());
             detail.scroll = line.min(lines.len().saturating_sub(rows));
         }

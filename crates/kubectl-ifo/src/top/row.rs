@@ -17,7 +17,7 @@ pub(super) type Widths = [usize; 4];
 
 /// An operation, and its texts as they are shown.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct TopRow {
     /// What is shown.
     pub(super) operation: Operation,
     /// Kind, name and item of the subject.
@@ -34,7 +34,7 @@ pub(super) struct Row {
     text: String,
 }
 
-impl Row {
+impl TopRow {
     /// Works out the texts.
     pub(super) fn new(operation: Operation) -> Self {
         let subject = one_line(&operation.subject_name());
@@ -75,7 +75,7 @@ impl Row {
 /// All operations.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
-    all: BTreeMap<OperationKey, Arc<Row>>,
+    all: BTreeMap<OperationKey, Arc<TopRow>>,
     /// Those that the server has forgotten, the first to go first.
     forgotten: VecDeque<OperationKey>,
 }
@@ -84,7 +84,9 @@ impl Rows {
     /// Takes an operation that is new or other than before.
     pub(super) fn apply(&mut self, operation: Operation) {
         let key = operation.key();
-        let before = self.all.insert(key.clone(), Arc::new(Row::new(operation)));
+        let before = self
+            .all
+            .insert(key.clone(), Arc::new(TopRow::new(operation)));
         if before.is_some_and(|row| row.forgotten) {
             self.forgotten.retain(|it| *it != key);
         }
@@ -99,9 +101,9 @@ impl Rows {
         if row.operation.active || row.forgotten {
             return;
         }
-        let row = Row {
+        let row = TopRow {
             forgotten: true,
-            ..Row::new(row.operation.clone())
+            ..TopRow::new(row.operation.clone())
         };
         self.all.insert(key.clone(), Arc::new(row));
         self.forgotten.push_back(key);
@@ -113,12 +115,12 @@ impl Rows {
     }
 
     /// One of them.
-    pub(super) fn get(&self, key: &OperationKey) -> Option<&Arc<Row>> {
+    pub(super) fn get(&self, key: &OperationKey) -> Option<&Arc<TopRow>> {
         self.all.get(key)
     }
 
     /// All of them.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Row>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<TopRow>> {
         self.all.values()
     }
 
@@ -129,9 +131,9 @@ impl Rows {
         completed: bool,
         order: &SortBy,
         reversed: bool,
-    ) -> Vec<Arc<Row>> {
+    ) -> Vec<Arc<TopRow>> {
         let words: Vec<String> = filter.split_whitespace().map(str::to_lowercase).collect();
-        let mut rows: Vec<Arc<Row>> = self
+        let mut rows: Vec<Arc<TopRow>> = self
             .iter()
             .filter(|row| (completed || row.operation.active) && row.has(&words))
             .cloned()
@@ -211,10 +213,10 @@ mod tests {
 
     #[test]
     fn a_kind_is_cut_to_its_initials_only_if_they_tell_something() {
-        let row = Row::new(operation("x", true));
+        let row = TopRow::new(operation("x", true));
         assert_eq!((&*row.subject, &*row.short), ("VirtualMachine/x", "VM/x"));
         let mut pod = operation("x", true);
         pod.subject.kind = "Pod".to_owned();
-        assert_eq!(Row::new(pod).short, "Pod/x");
+        assert_eq!(TopRow::new(pod).short, "Pod/x");
     }
 }

@@ -128,7 +128,7 @@ impl Write for Whole {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::model::{Event, Order};
+    use crate::top::model::{TopEvent, TopOrder};
     use jiff::Timestamp;
     use portable_pty::CommandBuilder;
     use std::time::Duration;
@@ -143,9 +143,14 @@ mod tests {
     fn a_child_takes_the_screen_and_ends() {
         let Ok(end) = std::env::var(END) else { return };
         let mut screen = Screen::enter().unwrap();
-        let mut model = Model::new("child".to_owned(), Order::Age, false, Timestamp::UNIX_EPOCH);
+        let mut model = Model::new(
+            "child".to_owned(),
+            TopOrder::Age,
+            false,
+            Timestamp::UNIX_EPOCH,
+        );
         let (width, height) = screen.size().unwrap();
-        model.update(Event::Resize(width, height));
+        model.update(TopEvent::Resize(width, height));
         screen.draw(&model, Theme::default()).unwrap();
         // The one who looks says when it has seen enough.
         std::io::stdin().read_line(&mut String::new()).unwrap();
@@ -159,7 +164,9 @@ mod tests {
                 let ended = std::thread::spawn(|| panic!("the end of the child")).join();
                 assert!(ended.is_err());
                 // Nothing comes after the message.
-                model.update(Event::Tick(Timestamp::UNIX_EPOCH + Duration::from_secs(9)));
+                model.update(TopEvent::Tick(
+                    Timestamp::UNIX_EPOCH + Duration::from_secs(9),
+                ));
                 screen.clear().unwrap_err();
                 screen.draw(&model, Theme::default()).unwrap_err();
             }

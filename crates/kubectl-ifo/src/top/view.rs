@@ -3,9 +3,9 @@
 
 use super::detail::{self, bar};
 use super::keys::HELP;
-use super::layout::{Column, Layout};
-use super::model::{Link, Model, Order, Page};
-use super::row::Row;
+use super::layout::{TopColumn, TopLayout};
+use super::model::{Model, TopLink, TopOrder, TopPage};
+use super::row::TopRow;
 use super::theme::Theme;
 use crate::columns::{NONE, age, cut, one_line, pad};
 use ifo_api::duration;
@@ -57,7 +57,7 @@ impl Areas {
 pub(super) fn draw(model: &Model, theme: Theme, frame: &mut Frame) {
     let area = frame.area();
     let (width, height) = (usize::from(area.width), usize::from(area.height));
-    let view = View {
+    let view = TopView {
         model,
         theme,
         width,
@@ -67,12 +67,12 @@ pub(super) fn draw(model: &Model, theme: Theme, frame: &mut Frame) {
     lines.truncate(areas.header);
     let end = areas.header + areas.body;
     match &model.page {
-        Page::List => lines.extend(view.table(areas)),
-        Page::Detail(open) => {
+        TopPage::List => lines.extend(view.table(areas)),
+        TopPage::Detail(open) => {
             let page = detail::lines(open, model.now, width, theme);
             lines.extend(page.into_iter().skip(open.scroll).take(areas.body));
         }
-        Page::Help(_) => lines.extend(view.help()),
+        TopPage::Help(_) => lines.extend(view.help()),
     }
     lines.resize(end, Line::default());
     if areas.footer > 0 {
@@ -91,20 +91,20 @@ pub(super) fn draw(model: &Model, theme: Theme, frame: &mut Frame) {
     }
 }
 
-struct View<'a> {
+struct TopView<'a> {
     model: &'a Model,
     theme: Theme,
     width: usize,
 }
 
-impl View<'_> {
+impl TopView<'_> {
     /// How many in which state, and how the connection is; below it what is asked.
     fn header(&self) -> Vec<Line<'static>> {
         let model = self.model;
         let (link, style) = match &model.link {
-            Link::Listing => ("listing".to_owned(), self.theme.dim()),
-            Link::Live => ("live".to_owned(), self.theme.good()),
-            Link::Lost { since, .. } => {
+            TopLink::Listing => ("listing".to_owned(), self.theme.dim()),
+            TopLink::Live => ("live".to_owned(), self.theme.good()),
+            TopLink::Lost { since, .. } => {
                 let seconds = model.now.as_second() - since.as_second();
                 let text = format!("lost {} ago", duration::human(seconds));
                 (text, self.theme.bad())
@@ -122,11 +122,11 @@ impl View<'_> {
         spans.push(Span::raw(" ".repeat(room)));
         spans.push(Span::styled(link, style));
         let second = match (&model.link, &model.incomplete) {
-            (Link::Lost { why, .. }, _) => Line::styled(cut(&one_line(why), self.width), style),
-            (Link::Listing | Link::Live, Some(incomplete)) => {
+            (TopLink::Lost { why, .. }, _) => Line::styled(cut(&one_line(why), self.width), style),
+            (TopLink::Listing | TopLink::Live, Some(incomplete)) => {
                 Line::styled(cut(&one_line(incomplete), self.width), self.theme.bad())
             }
-            (Link::Listing | Link::Live, None) => {
+            (TopLink::Listing | TopLink::Live, None) => {
                 Line::styled(cut(&self.question(), self.width), self.theme.dim())
             }
         };
@@ -140,7 +140,7 @@ impl View<'_> {
             let text = one_line(&format!("{count} {}", state.to_lowercase()));
             parts.push((text, self.theme.state(state)));
         }
-        if parts.is_empty() && self.model.link != Link::Listing {
+        if parts.is_empty() && self.model.link != TopLink::Listing {
             parts.push(("nothing in flight".to_owned(), self.theme.strong()));
         }
         if counts.completed > 0 && self.model.completed {
@@ -159,14 +159,14 @@ impl View<'_> {
     fn question(&self) -> String {
         let model = self.model;
         let order = match (model.order, model.reversed) {
-            (Order::Age, false) => "oldest first",
-            (Order::Age, true) => "newest first",
-            (Order::Progress, false) => "farthest first",
-            (Order::Progress, true) => "least progress first",
-            (Order::State, false) => "most urgent first",
-            (Order::State, true) => "least urgent first",
-            (Order::Subject, false) => "by subject",
-            (Order::Subject, true) => "by subject, backwards",
+            (TopOrder::Age, false) => "oldest first",
+            (TopOrder::Age, true) => "newest first",
+            (TopOrder::Progress, false) => "farthest first",
+            (TopOrder::Progress, true) => "least progress first",
+            (TopOrder::State, false) => "most urgent first",
+            (TopOrder::State, true) => "least urgent first",
+            (TopOrder::Subject, false) => "by subject",
+            (TopOrder::Subject, true) => "by subject, backwards",
         };
         let filter = if model.filter.is_empty() || model.typing {
             String::new()
@@ -178,7 +178,7 @@ impl View<'_> {
 
     fn table(&self, areas: Areas) -> Vec<Line<'static>> {
         let model = self.model;
-        let layout = Layout::new(model.widths, self.width);
+        let layout = TopLayout::new(model.widths, self.width);
         let mut lines = Vec::new();
         if areas.heading > 0 {
             let spans = layout.columns.iter().map(|(column, width)| {
@@ -212,7 +212,7 @@ impl View<'_> {
     fn nothing(&self) -> Option<Line<'static>> {
         let model = self.model;
         let text = match (&model.link, model.filter.is_empty()) {
-            (Link::Listing, _) => return None,
+            (TopLink::Listing, _) => return None,
             (_, false) => "No operation fits the filter; Esc drops it.",
             (_, true) if model.completed => "No operations.",
             (_, true) => "No operations in flight; c shows completed ones, too.",
@@ -220,7 +220,7 @@ impl View<'_> {
         Some(Line::styled(cut(text, self.width), self.theme.dim()))
     }
 
-    fn row(&self, row: &Row, layout: &Layout) -> Line<'static> {
+    fn row(&self, row: &TopRow, layout: &TopLayout) -> Line<'static> {
         let operation = &row.operation;
         let usual = if operation.active {
             Style::new()
@@ -233,18 +233,18 @@ impl View<'_> {
         for (column, width) in &layout.columns {
             let width = *width;
             let (text, style) = match column {
-                Column::Namespace => (row.namespace.clone(), usual),
-                Column::Subject if row.widths[0] > width => (row.short.clone(), usual),
-                Column::Subject => (row.subject.clone(), usual),
-                Column::Operation => (one_line(&operation.operation), usual),
+                TopColumn::Namespace => (row.namespace.clone(), usual),
+                TopColumn::Subject if row.widths[0] > width => (row.short.clone(), usual),
+                TopColumn::Subject => (row.subject.clone(), usual),
+                TopColumn::Operation => (one_line(&operation.operation), usual),
                 // Four letters tell the states from each other, and three with a mark less well.
-                Column::State if row.widths[3] > width => {
+                TopColumn::State if row.widths[3] > width => {
                     (operation.state.chars().take(width).collect(), state)
                 }
-                Column::State => (one_line(&operation.state), state),
-                Column::Progress => (progress(operation.progress, width), state),
-                Column::Age => (age(operation, self.model.now), usual),
-                Column::Message => (one_line(&operation.message), usual),
+                TopColumn::State => (one_line(&operation.state), state),
+                TopColumn::Progress => (progress(operation.progress, width), state),
+                TopColumn::Age => (age(operation, self.model.now), usual),
+                TopColumn::Message => (one_line(&operation.message), usual),
             };
             let text = if text.is_empty() {
                 NONE.to_owned()
@@ -305,7 +305,7 @@ impl View<'_> {
             ]);
         }
         let keys: &[(&str, &str)] = match &model.page {
-            Page::List => &[
+            TopPage::List => &[
                 ("q", "quit"),
                 ("?", "help"),
                 ("Enter", "detail"),
@@ -313,16 +313,16 @@ impl View<'_> {
                 ("s", "order"),
                 ("c", "completed"),
             ],
-            Page::Detail(_) => &[
+            TopPage::Detail(_) => &[
                 ("q", "quit"),
                 ("?", "help"),
                 ("Esc", "back"),
                 ("↑↓", "scroll"),
             ],
-            Page::Help(_) => &[("any key", "back")],
+            TopPage::Help(_) => &[("any key", "back")],
         };
         let place = match &model.page {
-            Page::List if !model.visible.is_empty() => {
+            TopPage::List if !model.visible.is_empty() => {
                 format!("{}/{}", model.cursor + 1, model.visible.len())
             }
             _ => String::new(),
@@ -345,13 +345,13 @@ impl View<'_> {
     }
 }
 
-fn sorts(order: Order, column: Column) -> bool {
+fn sorts(order: TopOrder, column: TopColumn) -> bool {
     matches!(
         (order, column),
-        (Order::Age, Column::Age)
-            | (Order::Progress, Column::Progress)
-            | (Order::State, Column::State)
-            | (Order::Subject, Column::Subject)
+        (TopOrder::Age, TopColumn::Age)
+            | (TopOrder::Progress, TopColumn::Progress)
+            | (TopOrder::State, TopColumn::State)
+            | (TopOrder::Subject, TopColumn::Subject)
     )
 }
 

@@ -49,7 +49,7 @@ pub(super) struct Style {
     pub(super) paint: Paint,
 }
 
-enum Row<'a> {
+enum TreeRow<'a> {
     Component(&'a str),
     Namespace(&'a str),
     Resource {
@@ -63,9 +63,9 @@ enum Row<'a> {
 pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: Style) -> String {
     let mut rows = Vec::new();
     for component in &forest.components {
-        rows.push(Row::Component(or(component.name, NO_COMPONENT)));
+        rows.push(TreeRow::Component(or(component.name, NO_COMPONENT)));
         for namespace in &component.namespaces {
-            rows.push(Row::Namespace(namespace.name.unwrap_or(NO_NAMESPACE)));
+            rows.push(TreeRow::Namespace(namespace.name.unwrap_or(NO_NAMESPACE)));
             for top in &namespace.tops {
                 resources(forest, *top, namespace.name, style, &mut rows);
             }
@@ -74,7 +74,7 @@ pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: Style) -> String 
     let cells: Vec<Vec<String>> = rows
         .iter()
         .map(|row| match row {
-            Row::Resource {
+            TreeRow::Resource {
                 operation: Some(operation),
                 ..
             } => cells(operation, now, style.wide),
@@ -95,7 +95,7 @@ fn resources<'a>(
     top: usize,
     namespace: Option<&str>,
     style: Style,
-    rows: &mut Vec<Row<'a>>,
+    rows: &mut Vec<TreeRow<'a>>,
 ) {
     let most = match style.screen {
         // Half of the screen for the bars, half for the names.
@@ -125,7 +125,7 @@ fn resources<'a>(
         };
         let mut bar = first;
         for operation in &branch.operations {
-            rows.push(Row::Resource {
+            rows.push(TreeRow::Resource {
                 bars: format!("{bars}{bar}"),
                 name: name(branch.who, operation.item.as_deref(), namespace),
                 operation: Some(operation),
@@ -133,7 +133,7 @@ fn resources<'a>(
             bar = further;
         }
         if branch.operations.is_empty() {
-            rows.push(Row::Resource {
+            rows.push(TreeRow::Resource {
                 bars: format!("{bars}{bar}"),
                 name: name(branch.who, None, namespace),
                 operation: None,
@@ -193,10 +193,10 @@ fn how_it_goes(operation: &Operation, always: bool) -> String {
 }
 
 /// Widths of the resources, and of the cells after them.
-fn widths(rows: &[Row<'_>], cells: &[Vec<String>], style: Style) -> Vec<usize> {
+fn widths(rows: &[TreeRow<'_>], cells: &[Vec<String>], style: Style) -> Vec<usize> {
     let mut widths = vec![0];
     for (row, cells) in rows.iter().zip(cells) {
-        if let Row::Resource {
+        if let TreeRow::Resource {
             bars,
             name,
             operation: Some(_),
@@ -224,17 +224,17 @@ fn widths(rows: &[Row<'_>], cells: &[Vec<String>], style: Style) -> Vec<usize> {
     widths
 }
 
-fn line(row: &Row<'_>, cells: &[String], widths: &[usize], style: Style, text: &mut String) {
+fn line(row: &TreeRow<'_>, cells: &[String], widths: &[usize], style: Style, text: &mut String) {
     let paint = style.paint;
     // Wide is for those who want it all.
     let screen = style.screen.filter(|_| !style.wide).unwrap_or(usize::MAX);
     match row {
-        Row::Component(name) => text.push_str(&paint.heading(&cut(&one_line(name), screen))),
-        Row::Namespace(name) => {
+        TreeRow::Component(name) => text.push_str(&paint.heading(&cut(&one_line(name), screen))),
+        TreeRow::Namespace(name) => {
             let line = format!("{:INDENT$}{}", "", one_line(name));
             text.push_str(&cut(&line, screen));
         }
-        Row::Resource {
+        TreeRow::Resource {
             bars,
             name,
             operation: None,
@@ -243,7 +243,7 @@ fn line(row: &Row<'_>, cells: &[String], widths: &[usize], style: Style, text: &
             text.push_str(&cut(bars, screen));
             text.push_str(&paint.dim(&cut(name, room)));
         }
-        Row::Resource {
+        TreeRow::Resource {
             bars,
             name,
             operation: Some(operation),

@@ -12,16 +12,16 @@ use super::filter::Filters;
 use super::kin::Kin;
 use super::kinds::Kinds;
 use super::known::{self, Remark};
-use super::list::{Output, tell_incomplete};
+use super::list::{OutputArgs, tell_incomplete};
 use super::lookup::Lookup;
 use super::operation::Operation;
-use super::output::{Format, Shape, complain, print, tell, text_of};
+use super::output::{Format, OutputShape, complain, print, tell, text_of};
 use super::paint::Paint;
 use super::problem::Problem;
-use super::redraw::{self, Picture, Shown};
+use super::redraw::{self, Picture, PictureContext};
 use super::sort::SortBy;
-use super::source::{IncompleteData, Served, Source};
-use super::target::Target;
+use super::source::{IncompleteData, OperationSource, Served};
+use super::target::TargetName;
 use draw::{Style, draw};
 use forest::Forest;
 use selected::Selected;
@@ -43,20 +43,20 @@ Examples:
 
   # As data, completed operations too
   kubectl ifo tree -A -o json")]
-pub(super) struct Args {
+pub(super) struct TreeArgs {
     /// Only this resource and what hangs under it, at any depth, such as VirtualMachine/web
     #[arg(long = "for", value_name = "KIND/NAME", help_heading = "Filters")]
-    target: Option<Target>,
+    target: Option<TargetName>,
     #[command(flatten)]
     filters: Filters,
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
     #[command(flatten)]
     connect: Connect,
 }
 
 /// Prints the tree, or goes on printing it.
-pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
+pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     let mut filters = args.filters.within(args.connect.namespace());
     let asked = filters.take_format()?;
     let shape = args.output.shape.or(asked).unwrap_or_default();
@@ -78,7 +78,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
         ..wanted.clone()
     };
     let (mut source, mut operations) =
-        Source::open(server.clone(), first, sort.needs_raw()).await?;
+        OperationSource::open(server.clone(), first, sort.needs_raw()).await?;
     let remarks = known::check(&filters, &source, &operations).await?;
     remarks.iter().for_each(Remark::say);
     let unknown = match &target {
@@ -112,7 +112,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
         return redraw::run(&source, operations, view).await;
     }
     view.sort.check(&operations)?;
-    let shown = Shown::now(&source);
+    let shown = PictureContext::now(&source);
     if let Some(text) = view.show(operations, &shown).await? {
         print(&text)?;
     } else {
@@ -126,11 +126,11 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
 
 /// What is shown, and how.
 struct TreeView {
-    target: Option<Target>,
+    target: Option<TargetName>,
     filters: Filters,
     selected: Option<Selected>,
     sort: SortBy,
-    shape: Shape,
+    shape: OutputShape,
     paint: Paint,
     served: Served,
     lookup: Lookup,
@@ -143,7 +143,7 @@ struct TreeView {
 }
 
 impl Picture for TreeView {
-    fn shape(&self) -> Shape {
+    fn shape(&self) -> OutputShape {
         self.shape
     }
 
@@ -153,11 +153,15 @@ impl Picture for TreeView {
         self.target.is_some() || operation.active || self.filters.all_phases
     }
 
-    async fn text(&mut self, operations: Vec<Operation>, shown: &Shown) -> Result<String, Problem> {
+    async fn text(
+        &mut self,
+        operations: Vec<Operation>,
+        shown: &PictureContext,
+    ) -> Result<String, Problem> {
         let text = self.show(operations, shown).await?;
         match (text, self.shape) {
             (Some(text), _) => Ok(text),
-            (None, Shape::Table | Shape::Wide) => Ok(self.nothing() + "\n"),
+            (None, OutputShape::Table | OutputShape::Wide) => Ok(self.nothing() + "\n"),
             (None, _) => self.empty(shown),
         }
     }
@@ -168,7 +172,7 @@ impl TreeView {
     async fn show(
         &mut self,
         mut operations: Vec<Operation>,
-        shown: &Shown,
+        shown: &PictureContext,
     ) -> Result<Option<String>, Problem> {
         self.sort.sort(&mut operations);
         if let Some(selected) = &mut self.selected {
@@ -205,33 +209,33 @@ impl TreeView {
         self.print(&forest, shown).map(Some)
     }
 
-    fn print(&self, forest: &Forest<'_>, shown: &Shown) -> Result<String, Problem> {
+    fn print(&self, forest: &Forest<'_>, shown: &PictureContext) -> Result<String, Problem> {
         let format = match self.shape {
-            Shape::Table | Shape::Wide => {
+            OutputShape::Table | OutputShape::Wide => {
                 let style = Style {
                     screen: shown.screen,
-                    wide: self.shape == Shape::Wide,
+                    wide: self.shape == OutputShape::Wide,
                     paint: self.paint,
                 };
                 return Ok(draw(forest, shown.now, style));
             }
-            Shape::Name => {
+            OutputShape::Name => {
                 let group = self.served.group();
                 let names = forest.operations().into_iter();
                 return Ok(names.map(|it| it.resource_name(group) + "\n").collect());
             }
-            Shape::Json => Format::Json,
-            Shape::Yaml => Format::Yaml,
+            OutputShape::Json => Format::Json,
+            OutputShape::Yaml => Format::Yaml,
         };
         let incomplete = shown.incomplete.as_ref().map(IncompleteData::of);
         text_of(&data::Trees::of(forest, incomplete), format).map_err(Problem::Other)
     }
 
     /// What a program reads where there is nothing.
-    fn empty(&self, shown: &Shown) -> Result<String, Problem> {
+    fn empty(&self, shown: &PictureContext) -> Result<String, Problem> {
         match self.shape {
-            Shape::Json | Shape::Yaml => self.print(&Forest::default(), shown),
-            Shape::Table | Shape::Wide | Shape::Name => Ok(String::new()),
+            OutputShape::Json | OutputShape::Yaml => self.print(&Forest::default(), shown),
+            OutputShape::Table | OutputShape::Wide | OutputShape::Name => Ok(String::new()),
         }
     }
 
@@ -251,7 +255,7 @@ impl TreeView {
 }
 
 /// The nodes that are meant by a name.
-fn found(kin: &Kin<'_>, target: &Target) -> Vec<usize> {
+fn found(kin: &Kin<'_>, target: &TargetName) -> Vec<usize> {
     let nodes = kin.nodes.iter().enumerate();
     nodes
         .filter(|(_, node)| target.is(node.who))

@@ -3,19 +3,19 @@
 
 use crate::operation::{Operation, OperationKey};
 use crate::problem::Problem;
-use crate::source::Source;
+use crate::source::OperationSource;
 use std::collections::{HashMap, HashSet};
 
 /// What a selector means.
 pub(super) struct Selected {
-    source: Source,
+    source: OperationSource,
     /// Of each operation: in which version it was judged, and how.
     judged: HashMap<OperationKey, (String, bool)>,
 }
 
 impl Selected {
     /// Those that `source` lists.
-    pub(super) fn by(source: Source) -> Self {
+    pub(super) fn by(source: OperationSource) -> Self {
         Self {
             source,
             judged: HashMap::new(),

@@ -4,7 +4,7 @@ mod kin;
 
 use super::draw::{Style, draw};
 use super::forest::Forest;
-use super::{Target, data, found};
+use super::{TargetName, data, found};
 use crate::filter::Filters;
 use crate::kin::Kin;
 use crate::operation::{Operation, Subject};
@@ -47,7 +47,7 @@ fn drawn_for_meant(
     known: &[Subject],
     filters: &Filters,
 ) -> String {
-    let target: Target = target.parse().unwrap();
+    let target: TargetName = target.parse().unwrap();
     let kin = Kin::of(operations, known);
     let tops = found(&kin, &target);
     let forest = Forest::under(&kin, &tops, &|it| filters.shows(it));

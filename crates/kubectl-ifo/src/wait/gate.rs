@@ -46,7 +46,7 @@ pub(crate) struct Gate {
 
 /// Whether the wait is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum GateVerdict {
     /// What is waited for is so.
     Holds,
     /// It will be so at this time, if nothing happens.
@@ -129,19 +129,19 @@ impl Gate {
     }
 
     /// Whether it is over.
-    pub(crate) fn verdict(&self, now: Instant) -> Verdict {
+    pub(crate) fn verdict(&self, now: Instant) -> GateVerdict {
         let quiet = |since: Option<Instant>| match since.map(|it| it + self.terms.quiet_period) {
-            Some(at) if at <= now => Verdict::Holds,
-            Some(at) => Verdict::HoldsAt(at),
-            None => Verdict::NotYet,
+            Some(at) if at <= now => GateVerdict::Holds,
+            Some(at) => GateVerdict::HoldsAt(at),
+            None => GateVerdict::NotYet,
         };
         match self.terms.goal {
             Goal::Idle => quiet(self.quiet_since),
-            Goal::Started if self.active.is_empty() => Verdict::NotYet,
-            Goal::Started => Verdict::Holds,
+            Goal::Started if self.active.is_empty() => GateVerdict::NotYet,
+            Goal::Started => GateVerdict::Holds,
             // What is ignored from some time on has not ended.
             Goal::Completed if self.seen && self.ended > 0 => quiet(self.quiet_since),
-            Goal::Completed => Verdict::NotYet,
+            Goal::Completed => GateVerdict::NotYet,
         }
     }
 
@@ -205,11 +205,11 @@ mod tests {
     fn an_empty_view_is_idle_only_once_it_is_whole() {
         let now = Instant::now();
         let mut gate = gate(Goal::Idle, Duration::ZERO);
-        assert_eq!(gate.verdict(now), Verdict::NotYet);
+        assert_eq!(gate.verdict(now), GateVerdict::NotYet);
         gate.synced(now);
-        assert_eq!(gate.verdict(now), Verdict::Holds);
+        assert_eq!(gate.verdict(now), GateVerdict::Holds);
         gate.lost();
-        assert_eq!(gate.verdict(now), Verdict::NotYet);
+        assert_eq!(gate.verdict(now), GateVerdict::NotYet);
     }
 
     #[test]
@@ -234,21 +234,21 @@ mod tests {
         let mut gate = gate(Goal::Idle, QUIET);
         gate.applied(operation("a", "Progressing"), begin);
         gate.synced(begin);
-        assert_eq!(gate.verdict(begin), Verdict::NotYet);
+        assert_eq!(gate.verdict(begin), GateVerdict::NotYet);
         gate.applied(operation("a", "Succeeded"), begin);
-        assert_eq!(gate.verdict(begin), Verdict::HoldsAt(begin + QUIET));
+        assert_eq!(gate.verdict(begin), GateVerdict::HoldsAt(begin + QUIET));
         let later = begin + QUIET / 2;
         gate.applied(operation("b", "Settling"), later);
-        assert_eq!(gate.verdict(begin + QUIET), Verdict::NotYet);
+        assert_eq!(gate.verdict(begin + QUIET), GateVerdict::NotYet);
         gate.deleted(&operation("b", "Settling"), later);
-        assert_eq!(gate.verdict(later), Verdict::HoldsAt(later + QUIET));
+        assert_eq!(gate.verdict(later), GateVerdict::HoldsAt(later + QUIET));
         gate.lost();
         gate.synced(begin + QUIET);
         assert_eq!(
             gate.verdict(later + QUIET),
-            Verdict::HoldsAt(begin + QUIET * 2)
+            GateVerdict::HoldsAt(begin + QUIET * 2)
         );
-        assert_eq!(gate.verdict(begin + QUIET * 2), Verdict::Holds);
+        assert_eq!(gate.verdict(begin + QUIET * 2), GateVerdict::Holds);
     }
 
     #[test]
@@ -265,7 +265,7 @@ mod tests {
         assert!(gate.is_whole());
         assert_eq!(gate.active().count(), 1);
         gate.deleted(&operation("b", "Progressing"), now);
-        assert_eq!(gate.verdict(now), Verdict::Holds);
+        assert_eq!(gate.verdict(now), GateVerdict::Holds);
     }
 
     #[test]
@@ -277,13 +277,13 @@ mod tests {
         gate.applied(operation("a", "Failing"), now);
         gate.applied(operation("b", "Blocked"), now);
         gate.synced(now);
-        assert_eq!(gate.verdict(now), Verdict::Holds);
+        assert_eq!(gate.verdict(now), GateVerdict::Holds);
         assert_eq!(gate.ignored(), (1, 1));
         gate.applied(operation("b", "Progressing"), now);
-        assert_eq!(gate.verdict(now), Verdict::NotYet);
+        assert_eq!(gate.verdict(now), GateVerdict::NotYet);
         assert_eq!(gate.ignored(), (0, 1));
         gate.applied(operation("b", "Blocked"), now);
-        assert_eq!(gate.verdict(now), Verdict::Holds);
+        assert_eq!(gate.verdict(now), GateVerdict::Holds);
         gate.deleted(&operation("a", "Failing"), now);
         assert_eq!(gate.ignored(), (1, 0));
     }
@@ -294,9 +294,9 @@ mod tests {
         let mut gate = gate(Goal::Started, Duration::ZERO);
         gate.synced(now);
         gate.applied(operation("a", "Succeeded"), now);
-        assert_eq!(gate.verdict(now), Verdict::NotYet);
+        assert_eq!(gate.verdict(now), GateVerdict::NotYet);
         gate.applied(operation("b", "Progressing"), now);
-        assert_eq!(gate.verdict(now), Verdict::Holds);
+        assert_eq!(gate.verdict(now), GateVerdict::Holds);
     }
 
     #[test]
@@ -305,12 +305,12 @@ mod tests {
         let mut gate = gate(Goal::Completed, Duration::ZERO);
         gate.applied(operation("old", "Succeeded"), now);
         gate.synced(now);
-        assert_eq!(gate.verdict(now), Verdict::NotYet, "it was over before");
+        assert_eq!(gate.verdict(now), GateVerdict::NotYet, "it was over before");
         gate.applied(operation("a", "Progressing"), now);
         gate.applied(operation("b", "Progressing"), now);
         gate.applied(operation("a", "Failed"), now);
-        assert_eq!(gate.verdict(now), Verdict::NotYet);
+        assert_eq!(gate.verdict(now), GateVerdict::NotYet);
         gate.deleted(&operation("b", "Progressing"), now);
-        assert_eq!(gate.verdict(now), Verdict::Holds);
+        assert_eq!(gate.verdict(now), GateVerdict::Holds);
     }
 }

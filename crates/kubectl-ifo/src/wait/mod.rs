@@ -15,9 +15,9 @@ use super::operation::Operation;
 use super::output::{print, tell};
 use super::paint::Paint;
 use super::problem::Problem;
-use super::source::{Change, Follower, Served, Source};
+use super::source::{OperationChange, OperationFollower, OperationSource, Served};
 use crate::clock;
-use gate::{Gate, Goal, Terms, Verdict};
+use gate::{Gate, GateVerdict, Goal, Terms};
 use ifo_api::duration;
 use progress::{Live, but_ignored, count, never_begun};
 use std::process::ExitCode;
@@ -69,7 +69,7 @@ Examples:
   # Until a migration in this namespace has begun, and until it is over
   kubectl ifo wait --for=started -n shop -o Migrating --timeout=1m
   kubectl ifo wait --for=completed -n shop -o Migrating")]
-pub(super) struct Args {
+pub(super) struct WaitArgs {
     /// What to wait for
     #[arg(long = "for", value_enum, default_value_t = Goal::Idle, value_name = "GOAL")]
     goal: Goal,
@@ -116,14 +116,14 @@ fn limit(text: &str) -> Result<Limit, String> {
 }
 
 /// How a wait ended.
-enum End {
+enum WaitEnd {
     Holds,
     TimedOut,
     CannotTell(String),
 }
 
 /// Waits; the exit code says how it ended.
-pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
+pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
     let mut filters = Filters {
         all_phases: true,
         ..args.filters.within(args.connect.namespace())
@@ -139,7 +139,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
         Some(Limit::After(timeout)) => (false, Instant::now().checked_add(timeout)),
         Some(Limit::Never) | None => (false, None),
     };
-    let mut waiting = Waiting {
+    let mut waiting = OperationWait {
         gate: Gate::new(Terms {
             goal: args.goal,
             quiet_period: args.quiet_period.unwrap_or_default(),
@@ -162,30 +162,30 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
             Ok(end) => end?,
             // What cannot be told when time is up is not the same as what is not so.
             Err(_) => match waiting.doubt() {
-                _ if waiting.gate.is_busy() => End::TimedOut,
-                Some((why, _)) => End::CannotTell(why.clone()),
+                _ if waiting.gate.is_busy() => WaitEnd::TimedOut,
+                Some((why, _)) => WaitEnd::CannotTell(why.clone()),
                 None if !waiting.seen || !waiting.gate.is_whole() => {
-                    End::CannotTell("the cluster has not told all in time".to_owned())
+                    WaitEnd::CannotTell("the cluster has not told all in time".to_owned())
                 }
-                None => End::TimedOut,
+                None => WaitEnd::TimedOut,
             },
         },
     };
     waiting.live.clear();
     Ok(match end {
-        End::Holds => {
+        WaitEnd::Holds => {
             if !args.quiet {
                 print(&format!("{}\n", waiting.holds()))?;
             }
             ExitCode::SUCCESS
         }
-        End::TimedOut => {
+        WaitEnd::TimedOut => {
             if !args.quiet {
                 waiting.tell_why_not_so(once);
             }
             ExitCode::from(TIMED_OUT)
         }
-        End::CannotTell(why) => {
+        WaitEnd::CannotTell(why) => {
             tell(&format!("cannot tell: {why}"));
             ExitCode::from(CANNOT_TELL)
         }
@@ -193,7 +193,7 @@ pub(super) async fn run(args: &Args) -> Result<ExitCode, Problem> {
 }
 
 /// A wait under way.
-struct Waiting {
+struct OperationWait {
     gate: Gate,
     filters: Filters,
     /// Rule sets that need not work.
@@ -209,12 +209,12 @@ struct Waiting {
     live: Live,
 }
 
-impl Waiting {
-    async fn until_the_end(&mut self, args: &Args, once: bool) -> Result<End, Problem> {
+impl OperationWait {
+    async fn until_the_end(&mut self, args: &WaitArgs, once: bool) -> Result<WaitEnd, Problem> {
         let server = args.connect.open().await?;
         self.filters.resolve(&Kinds::new(server.clone())).await;
         let (source, listed) = loop {
-            match Source::find(server.clone(), self.filters.clone(), false).await {
+            match OperationSource::find(server.clone(), self.filters.clone(), false).await {
                 Ok((source, listed)) => {
                     if !args.quiet {
                         source.note();
@@ -225,12 +225,12 @@ impl Waiting {
                     problem @ (Problem::NotSynced | Problem::Busy(_) | Problem::Unavailable(_)),
                 ) => {
                     if once {
-                        return Ok(End::CannotTell(problem.to_string()));
+                        return Ok(WaitEnd::CannotTell(problem.to_string()));
                     }
                     if let Some(end) = self.cannot_tell(problem.to_string()) {
                         return Ok(end);
                     }
-                    self.show(Verdict::NotYet);
+                    self.show(GateVerdict::NotYet);
                     sleep(RETRY_EVERY).await;
                 }
                 Err(problem) => return Err(problem),
@@ -245,13 +245,13 @@ impl Waiting {
         if source.served == Served::Crs && self.gate.goal() == Goal::Idle {
             // What is there is true, or was when it was written; what is not there says
             // nothing of now: no status changes when a writer is killed.
-            return Ok(End::CannotTell(UNATTENDED.to_owned()));
+            return Ok(WaitEnd::CannotTell(UNATTENDED.to_owned()));
         }
         if let Some(end) = self.begin(listed, once) {
             return Ok(end);
         }
         if source.namespaces.is_some() && self.filters.namespace.is_none() {
-            return Ok(End::CannotTell(
+            return Ok(WaitEnd::CannotTell(
                 "you may not list operations in all namespaces; name one with -n".to_owned(),
             ));
         }
@@ -265,7 +265,7 @@ impl Waiting {
     }
 
     /// Waits while operations come and go.
-    async fn follow(&mut self, source: &Source) -> Result<End, Problem> {
+    async fn follow(&mut self, source: &OperationSource) -> Result<WaitEnd, Problem> {
         let mut follower = source.follow(None)?;
         let mut looked: Option<Instant> = None;
         loop {
@@ -285,16 +285,16 @@ impl Waiting {
                 if let Some((why, since)) = &self.broken
                     && since.elapsed() >= PATIENCE
                 {
-                    return Ok(End::CannotTell(why.clone()));
+                    return Ok(WaitEnd::CannotTell(why.clone()));
                 }
                 looked = Some(Instant::now());
             }
             let now = Instant::now();
             let verdict = self.gate.verdict(now);
-            if verdict == Verdict::Holds && self.gate.goal() == Goal::Started {
-                return Ok(End::Holds);
+            if verdict == GateVerdict::Holds && self.gate.goal() == Goal::Started {
+                return Ok(WaitEnd::Holds);
             }
-            if verdict == Verdict::Holds && self.why_not.is_none() {
+            if verdict == GateVerdict::Holds && self.why_not.is_none() {
                 // The list and the rule sets have the last word: a watch that has died
                 // without a sound looks quiet. The rule sets come after the list, so that
                 // what they say holds for all of it.
@@ -303,7 +303,7 @@ impl Waiting {
                     return Ok(end);
                 }
                 if confirmed && self.why_not.is_none() {
-                    return Ok(End::Holds);
+                    return Ok(WaitEnd::Holds);
                 }
                 looked = Some(Instant::now());
             }
@@ -311,9 +311,9 @@ impl Waiting {
             let now = Instant::now();
             let look_at = looked.map_or(now, |at| at + every);
             let wake = match verdict {
-                Verdict::HoldsAt(at) => at.min(look_at),
-                Verdict::Holds => look_at.min(now + RETRY_EVERY),
-                Verdict::NotYet => look_at,
+                GateVerdict::HoldsAt(at) => at.min(look_at),
+                GateVerdict::Holds => look_at.min(now + RETRY_EVERY),
+                GateVerdict::NotYet => look_at,
             };
             self.take_until(&mut follower, wake.min(now + self.live.every()))
                 .await?;
@@ -321,7 +321,7 @@ impl Waiting {
     }
 
     /// Where the cluster does not say what a kind is, operations may, whoever they are of.
-    async fn learn(&mut self, source: &Source) {
+    async fn learn(&mut self, source: &OperationSource) {
         if self.filters.kind.iter().any(|it| !it.is_served()) {
             let all = source.unfiltered().list().await.unwrap_or_default();
             for kind in &mut self.filters.kind {
@@ -332,7 +332,7 @@ impl Waiting {
 
     /// What those that are active at the beginning tell at once, if they do. Each was seen
     /// by somebody, whoever else does not look.
-    fn begin(&mut self, listed: Vec<Operation>, once: bool) -> Option<End> {
+    fn begin(&mut self, listed: Vec<Operation>, once: bool) -> Option<WaitEnd> {
         let active: Vec<Operation> = listed
             .into_iter()
             .filter(|it| self.gate.counts(it))
@@ -347,8 +347,8 @@ impl Waiting {
         }
         self.gate.synced(now);
         Some(match self.gate.verdict(now) {
-            Verdict::Holds => End::Holds,
-            Verdict::HoldsAt(_) | Verdict::NotYet => End::TimedOut,
+            GateVerdict::Holds => WaitEnd::Holds,
+            GateVerdict::HoldsAt(_) | GateVerdict::NotYet => WaitEnd::TimedOut,
         })
     }
 
@@ -358,46 +358,50 @@ impl Waiting {
         self.gate.is_busy() || (begins && self.began_busy)
     }
 
-    fn show(&mut self, verdict: Verdict) {
+    fn show(&mut self, verdict: GateVerdict) {
         let busy = self.is_busy();
         let doubt = self.why_not.as_ref().or(self.broken.as_ref());
         self.live.show(&self.gate, doubt.filter(|_| !busy), verdict);
     }
 
     /// How it is now, where nothing is active.
-    async fn check(&mut self, source: &Source) -> Result<End, Problem> {
+    async fn check(&mut self, source: &OperationSource) -> Result<WaitEnd, Problem> {
         let now = Instant::now();
         for operation in source.list().await? {
             self.gate.applied(operation, now);
         }
         self.gate.synced(now);
         if self.gate.is_busy() {
-            return Ok(End::TimedOut);
+            return Ok(WaitEnd::TimedOut);
         }
         // After the list, so that what the rule sets say holds for all of it.
         if let Some(end) = self.look(source).await? {
             return Ok(end);
         }
         if let Some((why, _)) = &self.why_not {
-            return Ok(End::CannotTell(why.clone()));
+            return Ok(WaitEnd::CannotTell(why.clone()));
         }
         Ok(match self.gate.verdict(now) {
-            Verdict::Holds => End::Holds,
-            Verdict::HoldsAt(_) | Verdict::NotYet => End::TimedOut,
+            GateVerdict::Holds => WaitEnd::Holds,
+            GateVerdict::HoldsAt(_) | GateVerdict::NotYet => WaitEnd::TimedOut,
         })
     }
 
     /// Takes what changes until `wake`, or until something did.
-    async fn take_until(&mut self, follower: &mut Follower, wake: Instant) -> Result<(), Problem> {
+    async fn take_until(
+        &mut self,
+        follower: &mut OperationFollower,
+        wake: Instant,
+    ) -> Result<(), Problem> {
         tokio::select! {
             change = follower.next() => match change? {
-                Change::Applied(operation) => self.gate.applied(*operation, Instant::now()),
-                Change::Deleted { operation, .. } => self.gate.deleted(&operation, Instant::now()),
-                Change::Synced => {
+                OperationChange::Applied(operation) => self.gate.applied(*operation, Instant::now()),
+                OperationChange::Deleted { operation, .. } => self.gate.deleted(&operation, Instant::now()),
+                OperationChange::Synced => {
                     self.broken = None;
                     self.gate.synced(Instant::now());
                 }
-                Change::Lost(problem) => {
+                OperationChange::Lost(problem) => {
                     self.gate.lost();
                     let since = self.broken.take().map_or_else(Instant::now, |(_, since)| since);
                     self.broken = Some((problem.to_string(), since));
@@ -414,7 +418,7 @@ impl Waiting {
     }
 
     /// Asks whether the rule sets work.
-    async fn look(&mut self, source: &Source) -> Result<Option<End>, Problem> {
+    async fn look(&mut self, source: &OperationSource) -> Result<Option<WaitEnd>, Problem> {
         if source.served == Served::Crs {
             // Nothing says here whether rule sets are watched, and idle is never told.
             self.seen = true;
@@ -440,13 +444,13 @@ impl Waiting {
             }
             Sight::Blind(why) => {
                 self.why_not = Some((why.clone(), Instant::now()));
-                Some(End::CannotTell(why))
+                Some(WaitEnd::CannotTell(why))
             }
             Sight::Dim(why) => self.cannot_tell(why),
         })
     }
 
-    async fn ask(&self, source: &Source) -> Result<Sight, Problem> {
+    async fn ask(&self, source: &OperationSource) -> Result<Sight, Problem> {
         let rule_sets = RuleSets::read(&source.server).await;
         if let Ok(rule_sets) = &rule_sets
             && let Some(unknown) = rule_sets.unknown(&self.ignored)
@@ -468,17 +472,17 @@ impl Waiting {
     }
 
     /// Notes why it cannot be told; the end if that has been so for too long.
-    fn cannot_tell(&mut self, why: String) -> Option<End> {
+    fn cannot_tell(&mut self, why: String) -> Option<WaitEnd> {
         let since = self
             .why_not
             .take()
             .map_or_else(Instant::now, |(_, since)| since);
         self.why_not = Some((why.clone(), since));
-        (since.elapsed() >= PATIENCE).then_some(End::CannotTell(why))
+        (since.elapsed() >= PATIENCE).then_some(WaitEnd::CannotTell(why))
     }
 
     /// Whether a fresh list says the same as the watch.
-    async fn confirmed(&mut self, source: &Source) -> Result<bool, Problem> {
+    async fn confirmed(&mut self, source: &OperationSource) -> Result<bool, Problem> {
         let listed = match source.list().await {
             Ok(listed) => listed,
             Err(problem @ (Problem::Forbidden { .. } | Problem::Unauthorized)) => {
@@ -493,7 +497,7 @@ impl Waiting {
         for operation in listed.into_iter().filter(|it| it.active) {
             self.gate.applied(operation, now);
         }
-        Ok(self.gate.verdict(now) == Verdict::Holds)
+        Ok(self.gate.verdict(now) == GateVerdict::Holds)
     }
 
     fn holds(&self) -> String {
@@ -538,7 +542,7 @@ impl Waiting {
         }
         let count = count(&self.gate);
         match self.gate.verdict(Instant::now()) {
-            Verdict::HoldsAt(_) => {
+            GateVerdict::HoldsAt(_) => {
                 let seconds = self.gate.quiet_period().as_secs_f64();
                 format!("{count}, but not yet for the quiet period of {seconds} s")
             }

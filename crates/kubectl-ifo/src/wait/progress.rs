@@ -1,7 +1,7 @@
 //! What is shown while a command waits.
 
 use super::LOOK_EVERY;
-use super::gate::{Gate, Goal, Verdict};
+use super::gate::{Gate, GateVerdict, Goal};
 use crate::clock;
 use crate::columns;
 use crate::operation::Operation;
@@ -46,11 +46,11 @@ pub(super) fn never_begun(gate: &Gate) -> Option<String> {
 }
 
 /// Where it stands, in one line.
-fn situation(gate: &Gate, why_not: Option<&str>, verdict: Verdict, now: Instant) -> String {
+fn situation(gate: &Gate, why_not: Option<&str>, verdict: GateVerdict, now: Instant) -> String {
     match (why_not, verdict) {
         (Some(why), _) => format!("cannot tell yet: {why}"),
         (None, _) if !gate.is_whole() => "listing the operations".to_owned(),
-        (None, Verdict::HoldsAt(at)) => {
+        (None, GateVerdict::HoldsAt(at)) => {
             let left = at.saturating_duration_since(now);
             format!("quiet; {} s to go", left.as_millis().div_ceil(1000))
         }
@@ -103,7 +103,7 @@ impl Live {
         &mut self,
         gate: &Gate,
         why_not: Option<&(String, Instant)>,
-        verdict: Verdict,
+        verdict: GateVerdict,
     ) {
         // What is not known yet is nothing to tell a pipe.
         if why_not.is_none() && !gate.is_whole() && !self.terminal {

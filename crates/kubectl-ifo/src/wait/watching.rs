@@ -5,7 +5,7 @@
 use crate::filter::{FilterValue, Filters};
 use crate::kinds::ChosenKind;
 use crate::problem::{HOME, Problem};
-use crate::server::{ListCompleteness, Server};
+use crate::server::{ApiServer, ListCompleteness};
 use ifo_api::completeness::{Incomplete, NotWorking};
 use ifo_api::ruleset::{self, LabelExpression, OperationRuleSetStatus};
 use ifo_api::{GROUP, Gvr, VERSION, labels};
@@ -65,7 +65,7 @@ pub(crate) enum Sight {
 
 impl RuleSets {
     /// Asks for all of them.
-    pub(crate) async fn read(server: &Server) -> Result<Self, Problem> {
+    pub(crate) async fn read(server: &ApiServer) -> Result<Self, Problem> {
         let plural = ruleset::PLURAL;
         let uri = format!("/apis/{GROUP}/{VERSION}/{plural}");
         server.get(&uri, &format!("{plural}.{GROUP}"), None).await

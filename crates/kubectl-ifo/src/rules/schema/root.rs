@@ -39,7 +39,7 @@ pub(in crate::rules) struct Unknown {
 
 /// The schema of an object.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::rules) struct Root<'s> {
+pub(in crate::rules) struct SchemaRoot<'s> {
     /// The document that its references are in.
     pub(super) document: &'s Value,
     /// The schema itself.
@@ -57,7 +57,7 @@ struct Inside<'s> {
     open: bool,
 }
 
-impl<'s> Root<'s> {
+impl<'s> SchemaRoot<'s> {
     /// The first step of `path` that an object cannot have, if there is one.
     pub(in crate::rules) fn check(&self, path: &[Step]) -> Option<Unknown> {
         let mut parent = "object".to_owned();

@@ -1,12 +1,12 @@
 //! What a watch tells over errors.
 
-use super::{Change, Place, watched};
+use super::{FollowedNamespace, OperationChange, watched};
 use crate::filter::Filters;
 use crate::operation::Operation;
 use crate::problem::Problem;
-use crate::server::Server;
+use crate::server::ApiServer;
 use crate::snapshots;
-use crate::source::Source;
+use crate::source::OperationSource;
 use futures::StreamExt as _;
 use http::{Request, Response};
 use ifo_api::{LIVE_GROUP, VERSION, live};
@@ -78,16 +78,16 @@ async fn no_permission_is_no_connection_to_wait_for() {
         let response = response.body(Body::from(body.as_bytes().to_vec()));
         async move { Ok::<_, Infallible>(response.expect("it is one")) }
     });
-    let server = Server {
+    let server = ApiServer {
         client: Client::new(service, "default"),
         address: "https://192.0.2.1".to_owned(),
         default_namespace: "default".to_owned(),
         timeout: None,
     };
-    let found = Source::find(server, Filters::default(), false).await;
+    let found = OperationSource::find(server, Filters::default(), false).await;
     let (source, listed) = found.expect("there are none");
     let mut follower = source.follow(Some(listed)).expect("it is one watch");
-    assert!(matches!(follower.next().await, Ok(Change::Synced)));
+    assert!(matches!(follower.next().await, Ok(OperationChange::Synced)));
     let refused = follower.next().await;
     assert!(
         matches!(refused, Err(Problem::Forbidden { .. })),
@@ -110,17 +110,17 @@ fn over(name: &str, version: &str) -> Operation {
 }
 
 /// A place where these were listed, without those that are over.
-fn listed(operations: &[Operation]) -> Place {
+fn listed(operations: &[Operation]) -> FollowedNamespace {
     let known = operations.iter().map(|it| (it.key(), it.clone()));
-    Place {
+    FollowedNamespace {
         known: known.collect(),
         skips_ended: true,
-        ..Place::default()
+        ..FollowedNamespace::default()
     }
 }
 
 /// What the place tells of a list: each name with its state, or that it is gone.
-fn relist(place: &mut Place, operations: &[Operation]) -> Vec<String> {
+fn relist(place: &mut FollowedNamespace, operations: &[Operation]) -> Vec<String> {
     assert!(place.take(Event::Init).is_empty());
     for operation in operations {
         let event = Event::InitApply(operation.clone());
@@ -129,14 +129,16 @@ fn relist(place: &mut Place, operations: &[Operation]) -> Vec<String> {
     told(place.take(Event::InitDone))
 }
 
-fn told(changes: Vec<Change>) -> Vec<String> {
+fn told(changes: Vec<OperationChange>) -> Vec<String> {
     let told = changes.into_iter().map(|change| match change {
-        Change::Applied(it) => format!("{} {}", it.subject.name, it.state),
-        Change::Deleted {
+        OperationChange::Applied(it) => format!("{} {}", it.subject.name, it.state),
+        OperationChange::Deleted {
             operation,
             was_active: true,
         } => format!("{} gone", operation.subject.name),
-        Change::Deleted { operation, .. } => format!("{} forgotten", operation.subject.name),
+        OperationChange::Deleted { operation, .. } => {
+            format!("{} forgotten", operation.subject.name)
+        }
         change => format!("{change:?}"),
     });
     told.collect()

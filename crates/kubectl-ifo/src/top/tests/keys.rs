@@ -38,17 +38,18 @@ shop      VM/database…  Migrating  Progressing  45%   3m10s
 #[test]
 fn a_filter_is_edited_as_in_a_shell_and_takes_a_paste() {
     let mut seen = Seen::with(40, 9, some());
-    let control = |c| Event::Key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL));
-    seen.model.update(Event::Paste("q".to_owned()));
+    let control = |c| TopEvent::Key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL));
+    seen.model.update(TopEvent::Paste("q".to_owned()));
     seen.press(KeyCode::Char('/'));
-    seen.model.update(Event::Paste("one two\nthree".to_owned()));
+    seen.model
+        .update(TopEvent::Paste("one two\nthree".to_owned()));
     assert_eq!(seen.model.filter, "one two");
     seen.model.update(control('w'));
     assert_eq!(seen.model.filter, "one ");
     seen.model.update(control('u'));
     assert_eq!(seen.model.filter, "");
     seen.type_text(&"x".repeat(150));
-    seen.model.update(Event::Paste("x".repeat(150)));
+    seen.model.update(TopEvent::Paste("x".repeat(150)));
     assert_eq!(seen.model.filter.len(), 200);
     assert_eq!(seen.lines()[8], format!("/{}", "x".repeat(38)));
     assert_eq!(seen.model.update(control('c')), Flow::Quit);
@@ -92,21 +93,21 @@ fn the_cursor_stays_on_its_operation_and_at_the_top_on_what_is_first() {
     let mut seen = Seen::with(80, 24, some());
     let older = operation("Pod/older", "Starting", "Progressing", 9000);
     let oldest = operation("Pod/oldest", "Starting", "Progressing", 9999);
-    seen.change(Change::Applied(Box::new(older)));
+    seen.change(OperationChange::Applied(Box::new(older)));
     assert_eq!(seen.subjects()[0], "[older]");
     seen.press(KeyCode::Down);
     assert_eq!(seen.subjects()[1], "[worker-1]");
-    seen.change(Change::Applied(Box::new(oldest)));
+    seen.change(OperationChange::Applied(Box::new(oldest)));
     assert_eq!(seen.subjects()[2], "[worker-1]");
     let gone = some().remove(2);
-    seen.change(Change::Deleted {
+    seen.change(OperationChange::Deleted {
         operation: Box::new(gone),
         was_active: true,
     });
     assert_eq!(seen.subjects()[2], "[database-0]");
     seen.press(KeyCode::End);
     let last = some().remove(3);
-    seen.change(Change::Deleted {
+    seen.change(OperationChange::Deleted {
         operation: Box::new(last),
         was_active: true,
     });

@@ -116,7 +116,7 @@ NS        SUBJECT       OPERATION  STATE  PROGRESS    AGE
 q quit  ? help  Enter detail  / filter  s order
 ",
     );
-    seen.change(Change::Synced);
+    seen.change(OperationChange::Synced);
     seen.shows(
         "
 nothing in flight                                       live
@@ -136,11 +136,11 @@ fn a_lost_connection_is_told_with_its_reason_until_all_is_known_again() {
         server: "https://127.0.0.1:6443".to_owned(),
         why: "connection refused".to_owned(),
     };
-    seen.change(Change::Lost(lost()));
+    seen.change(OperationChange::Lost(lost()));
     let later = now() + SignedDuration::from_secs(12);
-    seen.model.update(Event::Tick(later));
+    seen.model.update(TopEvent::Tick(later));
     // That it fails again makes it no shorter.
-    seen.change(Change::Lost(lost()));
+    seen.change(OperationChange::Lost(lost()));
     seen.shows(
         "
 1 failing  1 blocked  2 progressing                                 lost 12s ago
@@ -154,8 +154,8 @@ shop       CSV/my-operator.v2.0      Installing  Failing      -           57s
 q quit  ? help  Enter detail  / filter  s order  c completed                 1/4
 ",
     );
-    seen.change(Change::Synced);
-    assert_eq!(seen.model.link, Link::Live);
+    seen.change(OperationChange::Synced);
+    assert_eq!(seen.model.link, TopLink::Live);
 }
 
 #[test]
@@ -194,9 +194,9 @@ q quit  ? help  Esc back  ↑↓ scroll
     // What it is now is what is shown, also when it is gone.
     let mut later = some().remove(0);
     later.progress = Some(46);
-    seen.change(Change::Applied(Box::new(later.clone())));
+    seen.change(OperationChange::Applied(Box::new(later.clone())));
     assert!(seen.lines()[5].contains("46%"));
-    seen.change(Change::Deleted {
+    seen.change(OperationChange::Deleted {
         operation: Box::new(later),
         was_active: true,
     });

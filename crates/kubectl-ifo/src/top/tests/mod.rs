@@ -1,13 +1,13 @@
 //! What is on the screen after what happened.
 
 use super::keys::HELP;
-use super::model::{Event, Flow, Link, Model, Order};
+use super::model::{Flow, Model, TopEvent, TopLink, TopOrder};
 use super::theme::Theme;
 use super::view;
-use crate::operation::{Condition, Operation};
+use crate::operation::{ConditionView, Operation};
 use crate::paint::Paint;
 use crate::problem::Problem;
-use crate::source::Change;
+use crate::source::OperationChange;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -52,7 +52,7 @@ fn some() -> Vec<Operation> {
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into();
     migrating.conditions = ["Progressing", "Detected", "Completed"]
-        .map(|kind| Condition {
+        .map(|kind| ConditionView {
             kind: kind.to_owned(),
             status: if kind == "Completed" { "False" } else { "True" }.to_owned(),
             reason: "Migrating".to_owned(),
@@ -101,34 +101,34 @@ impl Seen {
     fn new(width: u16, height: u16) -> Self {
         let about = "all namespaces, https://127.0.0.1:6443".to_owned();
         let mut seen = Self {
-            model: Model::new(about, Order::Age, false, now()),
+            model: Model::new(about, TopOrder::Age, false, now()),
             terminal: Terminal::new(TestBackend::new(width, height)).unwrap(),
             theme: Theme::default(),
         };
-        seen.model.update(Event::Resize(width, height));
+        seen.model.update(TopEvent::Resize(width, height));
         seen
     }
 
     fn with(width: u16, height: u16, operations: Vec<Operation>) -> Self {
         let mut seen = Self::new(width, height);
         for operation in operations {
-            seen.change(Change::Applied(Box::new(operation)));
+            seen.change(OperationChange::Applied(Box::new(operation)));
         }
-        seen.change(Change::Synced);
+        seen.change(OperationChange::Synced);
         seen
     }
 
-    fn change(&mut self, change: Change) {
-        assert_eq!(self.model.update(Event::Change(change)), Flow::On);
+    fn change(&mut self, change: OperationChange) {
+        assert_eq!(self.model.update(TopEvent::Change(change)), Flow::On);
     }
 
     fn resize(&mut self, width: u16, height: u16) {
         self.terminal.backend_mut().resize(width, height);
-        self.model.update(Event::Resize(width, height));
+        self.model.update(TopEvent::Resize(width, height));
     }
 
     fn press(&mut self, code: KeyCode) -> Flow {
-        self.model.update(Event::Key(code.into()))
+        self.model.update(TopEvent::Key(code.into()))
     }
 
     fn type_text(&mut self, text: &str) {
