@@ -5,11 +5,12 @@
 mod tests;
 
 use super::operation::Operation;
-use super::output::GAP;
+use super::output::{GAP, TextStyle};
 use super::paint::Paint;
+use super::plain_text::{cut, one_line};
 use ifo_api::duration;
 use jiff::Timestamp;
-use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+use unicode_width::UnicodeWidthStr as _;
 
 /// One column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,87 +143,6 @@ pub(super) fn age(operation: &Operation, now: Timestamp) -> String {
         .map_or_else(|| "<unknown>".to_owned(), duration::human)
 }
 
-/// Text without what would break a row, reach the terminal as a command, or make it show
-/// what follows in another order.
-pub(super) fn one_line(text: &str) -> String {
-    text.chars()
-        .filter(|c| !turns(*c))
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
-}
-
-/// Whether it is a mark of the direction of writing. Such text is shown without them, too.
-fn turns(c: char) -> bool {
-    matches!(
-        c,
-        '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-    )
-}
-
-/// The longest beginning of `text` that is at most `width` columns wide, with `…` where
-/// something is left out.
-pub(super) fn cut(text: &str, width: usize) -> String {
-    if text.width() <= width {
-        return text.to_owned();
-    }
-    let mut out = String::new();
-    let mut used = 1;
-    for c in text.chars() {
-        used += c.width().unwrap_or_default();
-        if used > width {
-            break;
-        }
-        out.push(c);
-    }
-    if width > 0 {
-        out.push('…');
-    }
-    out
-}
-
-/// The same for a line that may have colours, which take no room and end with it.
-pub(super) fn cut_painted(line: &str, width: usize) -> String {
-    // A colour begins with ESC and ends with m, as [`Paint`] makes it.
-    let mut in_color = false;
-    let mut is_seen = |c: char| {
-        let is_seen = !in_color && c != '\x1b';
-        in_color = !is_seen && c != 'm';
-        is_seen
-    };
-    let bare: String = line.chars().filter(|c| is_seen(*c)).collect();
-    if bare.width() <= width {
-        return line.to_owned();
-    }
-    let kept = cut(&bare, width);
-    // The last one is the mark.
-    let mut left = kept.chars().count().saturating_sub(1);
-    let mut out = String::new();
-    for c in line.chars() {
-        if is_seen(c) {
-            if left == 0 {
-                break;
-            }
-            left -= 1;
-        }
-        out.push(c);
-    }
-    let painted = out.contains('\x1b');
-    out.extend(kept.chars().last());
-    if painted {
-        out.push_str(RESET);
-    }
-    out
-}
-
-/// Ends all colours.
-const RESET: &str = "\x1b[0m";
-
-/// `text` with blanks up to `width` columns.
-pub(super) fn pad(text: &str, width: usize) -> String {
-    let blanks = width.saturating_sub(text.width());
-    format!("{text}{:blanks$}", "")
-}
-
 /// A table that grows: the widths are those of the rows that it began with, and of what
 /// [`Table::grow`] added.
 pub(super) struct Table {
@@ -239,36 +159,18 @@ pub(super) struct Table {
 
 impl Table {
     /// A table as wide as these operations need, and at most as the screen is.
-    pub(super) fn new(
-        operations: &[Operation],
-        wide: bool,
-        now: Timestamp,
-        screen: Option<usize>,
-        paint: Paint,
-    ) -> Self {
-        Self::begun(operations, wide, now, screen, paint, false)
+    pub(super) fn new(operations: &[Operation], now: Timestamp, style: TextStyle) -> Self {
+        Self::begun(operations, now, style, false)
     }
 
     /// The same for a table that goes on with [`Table::grow`], with room for what is usual.
-    pub(super) fn open(
-        operations: &[Operation],
-        wide: bool,
-        now: Timestamp,
-        screen: Option<usize>,
-        paint: Paint,
-    ) -> Self {
-        Self::begun(operations, wide, now, screen, paint, true)
+    pub(super) fn open(operations: &[Operation], now: Timestamp, style: TextStyle) -> Self {
+        Self::begun(operations, now, style, true)
     }
 
-    fn begun(
-        operations: &[Operation],
-        wide: bool,
-        now: Timestamp,
-        screen: Option<usize>,
-        paint: Paint,
-        open: bool,
-    ) -> Self {
-        let columns = if wide { WIDE } else { USUAL };
+    fn begun(operations: &[Operation], now: Timestamp, style: TextStyle, open: bool) -> Self {
+        let (screen, paint) = (style.width(), style.paint);
+        let columns = if style.wide { WIDE } else { USUAL };
         let mut table = Self {
             columns: columns.to_vec(),
             widths: Vec::new(),

@@ -275,17 +275,13 @@ impl Connect {
     }
 
     fn override_cluster(&self, cluster: &mut Cluster) {
-        if self.server.is_some() {
-            cluster.server.clone_from(&self.server);
-        }
-        if self.certificate_authority.is_some() {
-            cluster
-                .certificate_authority
-                .clone_from(&self.certificate_authority);
+        put(self.server.as_ref(), &mut cluster.server);
+        put(self.tls_server_name.as_ref(), &mut cluster.tls_server_name);
+        if put(
+            self.certificate_authority.as_ref(),
+            &mut cluster.certificate_authority,
+        ) {
             cluster.certificate_authority_data = None;
-        }
-        if self.tls_server_name.is_some() {
-            cluster.tls_server_name.clone_from(&self.tls_server_name);
         }
         if self.insecure_skip_tls_verify {
             cluster.insecure_skip_tls_verify = Some(true);
@@ -301,20 +297,17 @@ impl Connect {
             auth.exec = None;
             auth.auth_provider = None;
         }
-        if self.client_certificate.is_some() {
-            auth.client_certificate.clone_from(&self.client_certificate);
+        if put(
+            self.client_certificate.as_ref(),
+            &mut auth.client_certificate,
+        ) {
             auth.client_certificate_data = None;
         }
-        if self.client_key.is_some() {
-            auth.client_key.clone_from(&self.client_key);
+        if put(self.client_key.as_ref(), &mut auth.client_key) {
             auth.client_key_data = None;
         }
-        if self.impersonate.is_some() {
-            auth.impersonate.clone_from(&self.impersonate);
-        }
-        if self.impersonate_uid.is_some() {
-            auth.impersonate_uid.clone_from(&self.impersonate_uid);
-        }
+        put(self.impersonate.as_ref(), &mut auth.impersonate);
+        put(self.impersonate_uid.as_ref(), &mut auth.impersonate_uid);
         if !self.impersonate_groups.is_empty() {
             auth.impersonate_groups = Some(self.impersonate_groups.clone());
         }
@@ -326,6 +319,14 @@ impl Connect {
             auth.impersonate_user_extra = Some(extras);
         }
     }
+}
+
+/// Puts what a flag says in place of what a file says; whether it says anything.
+fn put(flag: Option<&String>, value: &mut Option<String>) -> bool {
+    if flag.is_some() {
+        *value = flag.cloned();
+    }
+    flag.is_some()
 }
 
 /// What `KUBECONFIG` or `~/.kube/config` says. Of several files those that are missing

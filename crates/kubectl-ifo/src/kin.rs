@@ -185,7 +185,7 @@ impl<'a> Kin<'a> {
             let (near, far): (Vec<usize>, Vec<usize>) = node
                 .owners
                 .iter()
-                .partition(|it| !self.nodes[**it].operations.is_empty() || below[**it]);
+                .partition(|it| !self.nodes[**it].operations.is_empty() || below.contains(*it));
             let roots = roots.over(node).filter(|root| *root != number);
             let mut seen = HashSet::new();
             self.nodes[number].parents = near
@@ -197,41 +197,32 @@ impl<'a> Kin<'a> {
         }
     }
 
-    /// Which nodes something with an operation owns, at any distance.
-    fn below_operations(&self) -> Vec<bool> {
-        let owned = children(self.nodes.iter().map(|node| node.owners.as_slice()));
-        let mut below = vec![false; self.nodes.len()];
-        let mut queue: Vec<usize> = (0..self.nodes.len())
-            .filter(|it| !self.nodes[*it].operations.is_empty())
-            .collect();
-        while let Some(number) = queue.pop() {
-            for child in &owned[number] {
-                if !std::mem::replace(&mut below[*child], true) {
-                    queue.push(*child);
-                }
-            }
-        }
-        below
+    /// The nodes that something with an operation owns, at any distance.
+    fn below_operations(&self) -> HashSet<usize> {
+        let owned = self.owned_by_each();
+        let tops = self.numbers(|node| !node.operations.is_empty());
+        reach(tops, |it| &owned[it])
     }
 
     /// Owners whose own owners nobody knows, of what has an operation that is `meant`, and
     /// of all that this may hang under.
     pub(super) fn strangers(&self, meant: &dyn Fn(&Operation) -> bool) -> Vec<Who<'a>> {
-        let is_meant = |node: &KinNode<'a>| node.operations.iter().any(|it| meant(it));
-        let mut above: Vec<bool> = self.nodes.iter().map(is_meant).collect();
-        let mut queue: Vec<usize> = (0..above.len()).filter(|it| above[*it]).collect();
-        while let Some(number) = queue.pop() {
-            for parent in &self.nodes[number].parents {
-                if !std::mem::replace(&mut above[*parent], true) {
-                    queue.push(*parent);
-                }
-            }
-        }
-        let nodes = self.nodes.iter().zip(above);
+        let own = self.numbers(|node| node.operations.iter().any(|it| meant(it)));
+        let above = reach(own, |it| &self.nodes[it].parents);
+        let nodes = self.nodes.iter().enumerate();
         nodes
-            .filter(|(node, above)| *above && !node.known)
-            .map(|(node, _)| node.who)
+            .filter(|(number, node)| !node.known && above.contains(number))
+            .map(|(_, node)| node.who)
             .collect()
+    }
+
+    fn numbers(&self, is: impl Fn(&KinNode<'a>) -> bool) -> Vec<usize> {
+        let numbers = 0..self.nodes.len();
+        numbers.filter(|it| is(&self.nodes[*it])).collect()
+    }
+
+    fn owned_by_each(&self) -> Vec<Vec<usize>> {
+        children(self.nodes.iter().map(|node| node.owners.as_slice()))
     }
 
     /// All that hangs under `tops` at any distance, each with the nearest way there: the
@@ -251,28 +242,24 @@ impl<'a> Kin<'a> {
         found
     }
 
-    /// The owners of `number`, at any distance, without itself.
+    /// The owners of `number`, at any distance.
     pub(super) fn owners(&self, number: usize) -> HashSet<usize> {
-        reach(number, |it| &self.nodes[it].owners)
+        reach(vec![number], |it| &self.nodes[it].owners)
     }
 
-    /// What `number` owns, at any distance, without itself.
+    /// What `number` owns, at any distance.
     pub(super) fn owned(&self, number: usize) -> HashSet<usize> {
-        let owned = children(self.nodes.iter().map(|node| node.owners.as_slice()));
-        reach(number, |it| &owned[it])
+        let owned = self.owned_by_each();
+        reach(vec![number], |it| &owned[it])
     }
 }
 
-/// All that a way leads to, without the start.
-fn reach<'e>(start: usize, next: impl Fn(usize) -> &'e [usize]) -> HashSet<usize> {
+/// All that a way from one of the starts leads to; a start itself if it is in a cycle.
+fn reach<'e>(starts: Vec<usize>, next: impl Fn(usize) -> &'e [usize]) -> HashSet<usize> {
     let mut found = HashSet::new();
-    let mut queue = vec![start];
+    let mut queue = starts;
     while let Some(number) = queue.pop() {
-        for it in next(number) {
-            if *it != start && found.insert(*it) {
-                queue.push(*it);
-            }
-        }
+        queue.extend(next(number).iter().filter(|it| found.insert(**it)));
     }
     found
 }

@@ -82,6 +82,17 @@ pub(super) async fn check(
     Ok(remarks)
 }
 
+/// The same, and says the remarks on standard error.
+pub(super) async fn check_aloud(
+    filters: &Filters,
+    source: &OperationSource,
+    listed: &[Operation],
+) -> Result<(), Problem> {
+    let remarks = check(filters, source, listed).await?;
+    remarks.iter().for_each(Remark::say);
+    Ok(())
+}
+
 /// What can be known of a cluster.
 struct FilterCheck<'a> {
     source: &'a OperationSource,
@@ -94,8 +105,9 @@ struct FilterCheck<'a> {
 impl FilterCheck<'_> {
     async fn check(&self, value: FilterValue<'_>) -> Result<Option<Remark>, Problem> {
         match value {
-            FilterValue::Component(name) => self.check_component(value, name).await,
-            FilterValue::Operation(name) => self.check_operation(value, name).await,
+            FilterValue::Component(name) | FilterValue::Operation(name) => {
+                self.check_name(value, name).await
+            }
             FilterValue::Kind(kind) => self.check_kind(value, kind).await,
             FilterValue::Namespace(name) => self.check_namespace(value, name).await,
         }
@@ -124,59 +136,43 @@ impl FilterCheck<'_> {
         operations.iter().any(|it| alone.matches(it))
     }
 
-    /// Whether a rule set or an operation has this component or operation; a remark if
-    /// that cannot be known.
-    async fn has(&self, value: FilterValue<'_>) -> Result<bool, Option<Remark>> {
+    /// Checks a component or an operation: a rule set or an operation must have it.
+    async fn check_name(
+        &self,
+        value: FilterValue<'_>,
+        name: &str,
+    ) -> Result<Option<Remark>, Problem> {
         let alone = value.alone();
         let rule_sets = self.rule_sets.as_ref();
         if rule_sets.is_ok_and(|it| it.look_for(&alone)) || self.has_operation(value).await {
-            return Ok(true);
+            return Ok(None);
         }
-        let why = match (rule_sets, self.operations().await) {
+        let (rule_sets, operations) = match (rule_sets, self.operations().await) {
             // A command that finds nothing says so.
-            (Ok(rule_sets), _) if rule_sets.is_empty() => return Err(None),
-            (Ok(_), Ok(_)) => return Ok(false),
-            (Err(problem), _) | (_, Err(problem)) => short(problem),
+            (Ok(rule_sets), _) if rule_sets.is_empty() => return Ok(None),
+            (Ok(rule_sets), Ok(operations)) => (rule_sets, operations),
+            (Err(problem), _) | (_, Err(problem)) => {
+                let why = short(problem);
+                return Ok(Some(Remark::Unchecked(format!(
+                    "cannot check {value}: {why}"
+                ))));
+            }
         };
-        Err(Some(Remark::Unchecked(format!(
-            "cannot check {value}: {why}"
-        ))))
-    }
-
-    async fn check_component(
-        &self,
-        value: FilterValue<'_>,
-        name: &str,
-    ) -> Result<Option<Remark>, Problem> {
-        match self.has(value).await {
-            Ok(true) => return Ok(None),
-            Ok(false) => {}
-            Err(remark) => return Ok(remark),
+        if let FilterValue::Component(_) = value {
+            let others = operations.iter().map(|it| it.component.as_str());
+            let meant = nearest(name, rule_sets.components().chain(others));
+            return Err(Problem::Usage(format!(
+                "{value}: no OperationRuleSet and no operation has this component{}",
+                hint(meant, "see: kubectl get operationrulesets.ifo.kubevirt.io")
+            )));
         }
-        let rule_sets = self.rule_sets.as_ref().map(RuleSets::components);
-        let operations = self.operations().await.unwrap_or_default();
-        let others = operations.iter().map(|it| it.component.as_str());
-        let meant = nearest(name, rule_sets.into_iter().flatten().chain(others));
-        Err(Problem::Usage(format!(
-            "{value}: no OperationRuleSet and no operation has this component{}",
-            hint(meant, "see: kubectl get operationrulesets.ifo.kubevirt.io")
-        )))
-    }
-
-    async fn check_operation(
-        &self,
-        value: FilterValue<'_>,
-        name: &str,
-    ) -> Result<Option<Remark>, Problem> {
-        match self.has(value).await {
-            Ok(true) => return Ok(None),
-            Ok(false) => {}
-            Err(remark) => return Ok(remark),
-        }
-        let rule_sets = self.rule_sets.as_ref().map(RuleSets::operations);
-        let operations = self.operations().await.unwrap_or_default();
         let others = operations.iter().map(|it| it.operation.as_str());
-        let operation = nearest(name, rule_sets.into_iter().flatten().chain(others));
+        let meant = nearest(name, rule_sets.operations().chain(others));
+        Err(Problem::Usage(self.no_operation(value, name, meant)))
+    }
+
+    /// The error for an operation that does not exist, and may be meant as a format.
+    fn no_operation(&self, value: FilterValue<'_>, name: &str, operation: Option<&str>) -> String {
         let shapes: Vec<_> = OutputShape::value_variants()
             .iter()
             .filter_map(OutputShape::to_possible_value)
@@ -188,17 +184,14 @@ impl FilterCheck<'_> {
         } else {
             format!("{value}: no OperationRuleSet looks for this operation")
         };
-        let meant = match (format, operation) {
-            (Some(format), Some(operation)) => {
-                format!("; did you mean the format {format:?} or the operation {operation:?}?")
-            }
-            (Some(format), None) => format!("; did you mean the format {format:?}?"),
-            (None, Some(operation)) => format!("; did you mean the operation {operation:?}?"),
-            (None, None) => {
-                "; see: kubectl get operationrulesets.ifo.kubevirt.io -o yaml".to_owned()
-            }
-        };
-        Err(Problem::Usage(what + &meant))
+        let format = format.map(|it| format!("the format {it:?}"));
+        let operation = operation.map(|it| format!("the operation {it:?}"));
+        let meant: Vec<String> = format.into_iter().chain(operation).collect();
+        if meant.is_empty() {
+            what + "; see: kubectl get operationrulesets.ifo.kubevirt.io -o yaml"
+        } else {
+            format!("{what}; did you mean {}?", meant.join(" or "))
+        }
     }
 
     async fn check_kind(

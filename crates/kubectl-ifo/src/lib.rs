@@ -23,6 +23,7 @@ mod nearest;
 mod operation;
 mod output;
 mod paint;
+mod plain_text;
 mod problem;
 mod redraw;
 mod rules;

@@ -4,9 +4,9 @@ use super::columns::{Table, screen};
 use super::connect::Connect;
 use super::filter::Filters;
 use super::kinds::Kinds;
-use super::known::{self, Remark};
+use super::known;
 use super::operation::{Operation, own_name};
-use super::output::{Format, OutputShape, complain, print, tell, text_of};
+use super::output::{Format, OutputShape, TextStyle, complain, print, tell, text_of};
 use super::paint::{Colors, Paint};
 use super::problem::{HOME, Problem};
 use super::sort::SortBy;
@@ -85,25 +85,17 @@ pub(super) struct OutputArgs {
 
 /// Lists.
 pub(super) async fn run(args: &ListArgs) -> Result<ExitCode, Problem> {
-    let mut filters = args.filters.within(args.connect.namespace());
-    let asked = filters.take_format()?;
-    let output = OutputArgs {
-        shape: args.output.shape.or(asked),
-        ..args.output.clone()
-    };
-    show(&args.connect, filters, &output, &[]).await
+    let filters = args.filters.within(args.connect.namespace());
+    show(&args.connect, filters, &args.output, &[]).await
 }
 
 /// Shows the named ones, whatever their phase.
 pub(super) async fn get(args: &GetArgs) -> Result<ExitCode, Problem> {
-    let mut filters = args.filters.within(args.connect.namespace());
-    let asked = filters.take_format()?;
-    filters.all_phases = true;
-    let output = OutputArgs {
-        shape: args.output.shape.or(asked),
-        ..args.output.clone()
+    let filters = Filters {
+        all_phases: true,
+        ..args.filters.within(args.connect.namespace())
     };
-    show(&args.connect, filters, &output, &args.names).await
+    show(&args.connect, filters, &args.output, &args.names).await
 }
 
 async fn show(
@@ -112,16 +104,16 @@ async fn show(
     output: &OutputArgs,
     names: &[String],
 ) -> Result<ExitCode, Problem> {
+    let asked = filters.take_format()?;
     let sort = output.sort_by.clone().unwrap_or(SortBy::Subject);
-    let shape = output.shape.unwrap_or_default();
-    let keep_raw = matches!(shape, OutputShape::Json | OutputShape::Yaml) || sort.needs_raw();
+    let shape = output.shape.or(asked).unwrap_or_default();
+    let keep_raw = shape.data().is_some() || sort.needs_raw();
     let nothing = filters.nothing();
     let server = connect.open().await?;
     filters.resolve(&Kinds::new(server.clone())).await;
     let (source, mut operations) = OperationSource::open(server, filters.clone(), keep_raw).await?;
     if names.is_empty() {
-        let remarks = known::check(&filters, &source, &operations).await?;
-        remarks.iter().for_each(Remark::say);
+        known::check_aloud(&filters, &source, &operations).await?;
     }
     let names: Vec<&str> = names.iter().map(|it| own_name(it).unwrap_or(it)).collect();
     let named =
@@ -146,7 +138,7 @@ async fn show(
     };
     if !output.watch {
         print(&view.all(&operations, clock::now(), names.len() == 1)?)?;
-        if operations.is_empty() && matches!(shape, OutputShape::Table | OutputShape::Wide) {
+        if operations.is_empty() && shape.is_table() {
             tell(nothing);
         }
         tell_incomplete(&source);
@@ -161,8 +153,8 @@ async fn show(
     if !output.watch {
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = view.open_table(&operations, clock::now());
-    if matches!(shape, OutputShape::Table | OutputShape::Wide) {
+    let mut table = Table::open(&operations, clock::now(), view.style());
+    if shape.is_table() {
         print(&table.header())?;
     }
     for operation in &operations {
@@ -298,22 +290,12 @@ impl Serialize for Laid<'_> {
 }
 
 impl ListView {
-    fn table(&self, operations: &[Operation], now: Timestamp) -> Table {
-        let (wide, screen) = self.size();
-        Table::new(operations, wide, now, screen, self.paint)
-    }
-
-    /// One that goes on with what comes later.
-    fn open_table(&self, operations: &[Operation], now: Timestamp) -> Table {
-        let (wide, screen) = self.size();
-        Table::open(operations, wide, now, screen, self.paint)
-    }
-
-    /// Whether there are all columns, and how wide they may be together.
-    fn size(&self) -> (bool, Option<usize>) {
-        let wide = self.shape == OutputShape::Wide;
-        // Wide is for those who want it all.
-        (wide, self.screen.filter(|_| !wide))
+    fn style(&self) -> TextStyle {
+        TextStyle {
+            screen: self.screen,
+            wide: self.shape == OutputShape::Wide,
+            paint: self.paint,
+        }
     }
 
     /// All at once; a single object that was asked for by name is no list.
@@ -328,7 +310,7 @@ impl ListView {
                 if operations.is_empty() {
                     return Ok(String::new());
                 }
-                let table = self.table(operations, now);
+                let table = Table::new(operations, now, self.style());
                 let rows = operations.iter().map(|it| table.row(it, now));
                 Ok(std::iter::once(table.header()).chain(rows).collect())
             }
@@ -385,10 +367,7 @@ pub(super) fn objects(
 }
 
 fn document(value: &impl Serialize, shape: OutputShape) -> Result<String, Problem> {
-    let format = match shape {
-        OutputShape::Yaml => Format::Yaml,
-        _ => Format::Json,
-    };
+    let format = shape.data().unwrap_or(Format::Json);
     text_of(value, format).map_err(Problem::Other)
 }
 
@@ -531,7 +510,7 @@ mod tests {
     #[test]
     fn a_row_that_comes_later_keeps_to_the_columns() {
         let view = view(OutputShape::Table, None, false);
-        let mut table = view.open_table(&mixed(), now());
+        let mut table = Table::open(&mixed(), now(), view.style());
         let late = operation("shop", "VirtualMachine/x", "Migrating", 5, json!({}));
         let row = view.one(&mut table, &late, now()).expect("a row");
         let header = table.header();

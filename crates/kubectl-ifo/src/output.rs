@@ -1,7 +1,8 @@
 //! What all commands print with. Enters: rows, values, complaints. Leaves: text on
 //! standard output, and one line for each complaint on standard error.
 
-use super::columns::one_line;
+use super::paint::Paint;
+use super::plain_text::one_line;
 use super::problem::Problem;
 use clap::ValueEnum;
 use serde::Serialize;
@@ -34,6 +35,40 @@ pub(super) enum OutputShape {
     Yaml,
     /// Resource and name, a line each
     Name,
+}
+
+/// How text for people looks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TextStyle {
+    /// Columns of the screen; None for no limit.
+    pub(super) screen: Option<usize>,
+    /// With all there is, however wide that is.
+    pub(super) wide: bool,
+    /// Colours.
+    pub(super) paint: Paint,
+}
+
+impl TextStyle {
+    /// Columns that a line may have; None for no limit.
+    pub(super) fn width(self) -> Option<usize> {
+        self.screen.filter(|_| !self.wide)
+    }
+}
+
+impl OutputShape {
+    /// The format of data; None for the shapes that are text.
+    pub(super) fn data(self) -> Option<Format> {
+        match self {
+            Self::Json => Some(Format::Json),
+            Self::Yaml => Some(Format::Yaml),
+            Self::Table | Self::Wide | Self::Name => None,
+        }
+    }
+
+    /// Whether it is a table.
+    pub(super) fn is_table(self) -> bool {
+        matches!(self, Self::Table | Self::Wide)
+    }
 }
 
 /// Between two columns, as kubectl has it.

@@ -1,10 +1,11 @@
 //! What a command shows of all operations, as they change: drawn in place on a terminal,
 //! printed anew elsewhere.
 
-use super::columns::{cut_painted, screen};
+use super::columns::screen;
 use super::list::incomplete_line;
 use super::operation::{Operation, OperationKey};
 use super::output::{OutputShape, complain, print, tell};
+use super::plain_text::cut_painted;
 use super::problem::Problem;
 use super::source::{OperationChange, OperationFollower, OperationSource};
 use crate::clock;
@@ -74,7 +75,7 @@ pub(super) async fn run(
         operations.iter().map(|it| (it.key(), it.clone())).collect();
     let mut follower = source.follow(Some(operations))?;
     let shape = picture.shape();
-    let on_screen = screen().is_some() && matches!(shape, OutputShape::Table | OutputShape::Wide);
+    let on_screen = screen().is_some() && shape.is_table();
     let mut lost = None;
     let mut first = true;
     let mut printed = None;

@@ -4,11 +4,12 @@ use super::columns::{self, Table};
 use super::connect::Connect;
 use super::filter::Filters;
 use super::kinds::Kinds;
-use super::known::{self, Remark};
+use super::known;
 use super::list::{OutputArgs, tell_incomplete};
 use super::operation::{Field, Operation, OperationData};
-use super::output::{Format, OutputShape, print, table, text_of};
+use super::output::{OutputShape, TextStyle, print, table, text_of};
 use super::paint::Paint;
+use super::plain_text::{self};
 use super::problem::Problem;
 use super::redraw::{self, Picture, PictureContext};
 use super::sort::{self, SortBy};
@@ -67,8 +68,7 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
         sort,
     };
     let (source, operations) = OperationSource::open(server, filters.clone(), keep_raw).await?;
-    let remarks = known::check(&filters, &source, &operations).await?;
-    remarks.iter().for_each(Remark::say);
+    known::check_aloud(&filters, &source, &operations).await?;
     if args.output.watch {
         return redraw::run(&source, operations, view).await;
     }
@@ -110,14 +110,10 @@ impl Picture for SummaryView {
         let (now, screen) = (shown.now, shown.screen);
         let mut summary = Summary::of(&operations, now);
         summary.incomplete = shown.incomplete.as_ref().map(IncompleteData::of);
-        let format = match self.shape {
-            OutputShape::Json => Format::Json,
-            OutputShape::Yaml => Format::Yaml,
-            OutputShape::Table | OutputShape::Wide | OutputShape::Name => {
-                return Ok(summary.text(&operations, now, screen, self.paint));
-            }
-        };
-        text_of(&summary, format).map_err(Problem::Other)
+        match self.shape.data() {
+            Some(format) => text_of(&summary, format).map_err(Problem::Other),
+            None => Ok(summary.text(&operations, now, screen, self.paint)),
+        }
     }
 }
 
@@ -215,13 +211,13 @@ impl<'a> Summary<'a> {
         let PhaseCounts { active, completed } = self.total;
         let mut text = format!("{active} active, {completed} completed\n");
         if let Some(oldest) = oldest(operations) {
-            let subject = columns::one_line(&oldest.place_name());
+            let subject = plain_text::one_line(&oldest.place_name());
             let age = columns::age(oldest, now);
             text.extend([
                 "Oldest: ",
                 &subject,
                 " ",
-                &columns::one_line(&oldest.operation),
+                &plain_text::one_line(&oldest.operation),
                 " for ",
                 &age,
                 "\n",
@@ -238,7 +234,7 @@ impl<'a> Summary<'a> {
             let rows: Vec<[String; 2]> = self
                 .by_state
                 .iter()
-                .map(|(state, count)| [columns::one_line(state), count.to_string()])
+                .map(|(state, count)| [plain_text::one_line(state), count.to_string()])
                 .collect();
             text += "\n";
             text += &table(["STATE", "COUNT"], &rows);
@@ -246,7 +242,12 @@ impl<'a> Summary<'a> {
         let urgent: Vec<Operation> = urgent(operations).into_iter().cloned().collect();
         if !urgent.is_empty() {
             text.extend(["\n", &paint.heading("Blocked or failing:"), "\n"]);
-            let table = Table::new(&urgent, false, now, screen, paint);
+            let style = TextStyle {
+                screen,
+                wide: false,
+                paint,
+            };
+            let table = Table::new(&urgent, now, style);
             text += &table.header();
             text.extend(urgent.iter().map(|it| table.row(it, now)));
         }
@@ -262,7 +263,7 @@ fn block(title: &'static str, counts: &BTreeMap<String, PhaseCounts>) -> String 
         .iter()
         .map(|(name, counts)| {
             [
-                columns::one_line(name),
+                plain_text::one_line(name),
                 counts.active.to_string(),
                 counts.completed.to_string(),
             ]

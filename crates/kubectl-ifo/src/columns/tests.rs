@@ -3,31 +3,17 @@ use crate::snapshots::{now, operation};
 use serde_json::json;
 
 fn begun(operations: &[Operation], screen: Option<usize>) -> Table {
-    Table::open(operations, false, now(), screen, Paint::default())
+    let style = TextStyle {
+        screen,
+        ..TextStyle::default()
+    };
+    Table::open(operations, now(), style)
 }
 
 fn deploying() -> Operation {
     let message = "1 of 3 replicas are up to date";
     let more = json!({"status": {"message": message, "progress": 33}});
     operation("team-a", "Deployment/payment-service", "Rollout", 65, more)
-}
-
-#[test]
-fn no_text_turns_the_rest_of_its_line_around() {
-    assert_eq!(one_line("a\u{202e}b\u{2066}c\u{2069}\u{200f}d\n"), "abcd ");
-    // What is written from right to left is so without marks.
-    assert_eq!(one_line("שלום"), "שלום");
-}
-
-#[test]
-fn a_line_with_colours_is_cut_by_what_is_seen_of_it() {
-    assert_eq!(cut_painted("\x1b[31mabc\x1b[0m", 3), "\x1b[31mabc\x1b[0m");
-    assert_eq!(
-        cut_painted("a \x1b[1;31mbcdef\x1b[0m g", 4),
-        "a \x1b[1;31mb…\x1b[0m"
-    );
-    assert_eq!(cut_painted("日本語", 4), "日…");
-    assert_eq!(cut_painted("abc", 0), "");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::connect::Connect;
 use super::filter::Filters;
 use super::kin::Kin;
 use super::kinds::Kinds;
-use super::known::{self, Remark};
+use super::known;
 use super::list::objects;
 use super::lookup::Lookup;
 use super::operation::{Operation, own_name};
@@ -75,8 +75,7 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
     };
     let server = args.connect.open().await?;
     let (source, operations) = OperationSource::open(server.clone(), filters.clone(), true).await?;
-    let remarks = known::check(&filters, &source, &operations).await?;
-    remarks.iter().for_each(Remark::say);
+    known::check_aloud(&filters, &source, &operations).await?;
     let kinds = Kinds::new(server.clone());
     let mut chosen: Vec<usize> = Vec::new();
     let mut missing: Vec<Problem> = Vec::new();

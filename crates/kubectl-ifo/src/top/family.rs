@@ -2,9 +2,9 @@
 //! among those that it belongs to, by owners and by groups, as far as operations tell.
 
 use super::row::TopRow;
-use crate::columns::one_line;
 use crate::kin::Kin;
 use crate::operation::OperationKey;
+use crate::plain_text::one_line;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 

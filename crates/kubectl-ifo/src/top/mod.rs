@@ -26,7 +26,7 @@ mod tests;
 use super::connect::Connect;
 use super::filter::Filters;
 use super::kinds::Kinds;
-use super::known::{self, Remark};
+use super::known;
 use super::list::{incomplete_line, tell_incomplete};
 use super::paint::Colors;
 use super::problem::Problem;
@@ -104,8 +104,7 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     filters.resolve(&Kinds::new(server.clone())).await;
     let (source, listed) = OperationSource::open(server, filters.clone(), false).await?;
     // The screen covers what is said now, and shows it again when the command ends.
-    let remarks = known::check(&filters, &source, &listed).await?;
-    remarks.iter().for_each(Remark::say);
+    known::check_aloud(&filters, &source, &listed).await?;
     let about = format!("{}, {address}", about(&filters, &source));
     let follower = source.follow(None)?;
     let model = Model::new(about, args.sort_by, filters.all_phases, clock::now());

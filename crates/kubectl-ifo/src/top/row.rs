@@ -1,8 +1,8 @@
 //! The operations that `top` knows. Enters: changes. Leaves: those that are to be seen,
 //! in order, with what every frame would otherwise work out again.
 
-use crate::columns::one_line;
 use crate::operation::{Operation, OperationKey};
+use crate::plain_text::one_line;
 use crate::sort::{SortBy, by_subject};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -2,10 +2,11 @@
 //! columns are aligned over the whole output; on a screen, what is too long is cut.
 
 use super::forest::Forest;
-use crate::columns::{self, cut, one_line, pad};
+use crate::columns::{self};
 use crate::kin::Who;
 use crate::operation::Operation;
-use crate::paint::Paint;
+use crate::output::TextStyle;
+use crate::plain_text::{cut, one_line, pad};
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -38,17 +39,6 @@ const CUT: [(usize, usize); 7] = [
 const NO_NAMESPACE: &str = "(cluster)";
 const NO_COMPONENT: &str = "(none)";
 
-/// How trees are drawn.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Style {
-    /// Columns of the screen; None for no limit.
-    pub(super) screen: Option<usize>,
-    /// With names and messages.
-    pub(super) wide: bool,
-    /// Colours.
-    pub(super) paint: Paint,
-}
-
 enum TreeRow<'a> {
     Component(&'a str),
     Namespace(&'a str),
@@ -60,7 +50,7 @@ enum TreeRow<'a> {
 }
 
 /// Draws.
-pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: Style) -> String {
+pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: TextStyle) -> String {
     let mut rows = Vec::new();
     for component in &forest.components {
         rows.push(TreeRow::Component(or(component.name, NO_COMPONENT)));
@@ -94,7 +84,7 @@ fn resources<'a>(
     forest: &Forest<'a>,
     top: usize,
     namespace: Option<&str>,
-    style: Style,
+    style: TextStyle,
     rows: &mut Vec<TreeRow<'a>>,
 ) {
     let most = match style.screen {
@@ -193,7 +183,7 @@ fn how_it_goes(operation: &Operation, always: bool) -> String {
 }
 
 /// Widths of the resources, and of the cells after them.
-fn widths(rows: &[TreeRow<'_>], cells: &[Vec<String>], style: Style) -> Vec<usize> {
+fn widths(rows: &[TreeRow<'_>], cells: &[Vec<String>], style: TextStyle) -> Vec<usize> {
     let mut widths = vec![0];
     for (row, cells) in rows.iter().zip(cells) {
         if let TreeRow::Resource {
@@ -209,9 +199,7 @@ fn widths(rows: &[TreeRow<'_>], cells: &[Vec<String>], style: Style) -> Vec<usiz
             }
         }
     }
-    if let Some(screen) = style.screen
-        && !style.wide
-    {
+    if let Some(screen) = style.width() {
         for (column, least) in CUT {
             let columns = widths.iter().filter(|width| **width > 0).count();
             let total = widths.iter().sum::<usize>() + GAP * columns.saturating_sub(1);
@@ -224,10 +212,15 @@ fn widths(rows: &[TreeRow<'_>], cells: &[Vec<String>], style: Style) -> Vec<usiz
     widths
 }
 
-fn line(row: &TreeRow<'_>, cells: &[String], widths: &[usize], style: Style, text: &mut String) {
+fn line(
+    row: &TreeRow<'_>,
+    cells: &[String],
+    widths: &[usize],
+    style: TextStyle,
+    text: &mut String,
+) {
     let paint = style.paint;
-    // Wide is for those who want it all.
-    let screen = style.screen.filter(|_| !style.wide).unwrap_or(usize::MAX);
+    let screen = style.width().unwrap_or(usize::MAX);
     match row {
         TreeRow::Component(name) => text.push_str(&paint.heading(&cut(&one_line(name), screen))),
         TreeRow::Namespace(name) => {

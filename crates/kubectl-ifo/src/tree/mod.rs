@@ -11,18 +11,18 @@ use super::connect::Connect;
 use super::filter::Filters;
 use super::kin::Kin;
 use super::kinds::Kinds;
-use super::known::{self, Remark};
+use super::known;
 use super::list::{OutputArgs, tell_incomplete};
 use super::lookup::Lookup;
 use super::operation::Operation;
-use super::output::{Format, OutputShape, complain, print, tell, text_of};
+use super::output::{OutputShape, TextStyle, complain, print, tell, text_of};
 use super::paint::Paint;
 use super::problem::Problem;
 use super::redraw::{self, Picture, PictureContext};
 use super::sort::SortBy;
 use super::source::{IncompleteData, OperationSource, Served};
 use super::target::TargetName;
-use draw::{Style, draw};
+use draw::draw;
 use forest::Forest;
 use selected::Selected;
 use std::process::ExitCode;
@@ -79,8 +79,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     };
     let (mut source, mut operations) =
         OperationSource::open(server.clone(), first, sort.needs_raw()).await?;
-    let remarks = known::check(&filters, &source, &operations).await?;
-    remarks.iter().for_each(Remark::say);
+    known::check_aloud(&filters, &source, &operations).await?;
     let unknown = match &target {
         Some(target) => target.unknown(&source, &operations).await,
         None => None,
@@ -210,32 +209,28 @@ impl TreeView {
     }
 
     fn print(&self, forest: &Forest<'_>, shown: &PictureContext) -> Result<String, Problem> {
-        let format = match self.shape {
-            OutputShape::Table | OutputShape::Wide => {
-                let style = Style {
-                    screen: shown.screen,
-                    wide: self.shape == OutputShape::Wide,
-                    paint: self.paint,
-                };
-                return Ok(draw(forest, shown.now, style));
-            }
-            OutputShape::Name => {
-                let group = self.served.group();
-                let names = forest.operations().into_iter();
-                return Ok(names.map(|it| it.resource_name(group) + "\n").collect());
-            }
-            OutputShape::Json => Format::Json,
-            OutputShape::Yaml => Format::Yaml,
+        if let Some(format) = self.shape.data() {
+            let incomplete = shown.incomplete.as_ref().map(IncompleteData::of);
+            return text_of(&data::Trees::of(forest, incomplete), format).map_err(Problem::Other);
+        }
+        if self.shape == OutputShape::Name {
+            let group = self.served.group();
+            let names = forest.operations().into_iter();
+            return Ok(names.map(|it| it.resource_name(group) + "\n").collect());
+        }
+        let style = TextStyle {
+            screen: shown.screen,
+            wide: self.shape == OutputShape::Wide,
+            paint: self.paint,
         };
-        let incomplete = shown.incomplete.as_ref().map(IncompleteData::of);
-        text_of(&data::Trees::of(forest, incomplete), format).map_err(Problem::Other)
+        Ok(draw(forest, shown.now, style))
     }
 
     /// What a program reads where there is nothing.
     fn empty(&self, shown: &PictureContext) -> Result<String, Problem> {
-        match self.shape {
-            OutputShape::Json | OutputShape::Yaml => self.print(&Forest::default(), shown),
-            OutputShape::Table | OutputShape::Wide | OutputShape::Name => Ok(String::new()),
+        match self.shape.data() {
+            Some(_) => self.print(&Forest::default(), shown),
+            None => Ok(String::new()),
         }
     }
 

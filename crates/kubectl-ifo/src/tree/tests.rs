@@ -2,36 +2,37 @@
 
 mod kin;
 
-use super::draw::{Style, draw};
+use super::draw::draw;
 use super::forest::Forest;
 use super::{TargetName, data, found};
 use crate::filter::Filters;
 use crate::kin::Kin;
 use crate::operation::{Operation, Subject};
+use crate::output::TextStyle;
 use crate::paint::Paint;
 use crate::sample::{now, on, subject};
 use crate::sort::SortBy;
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 
-const PIPED: Style = Style {
+const PIPED: TextStyle = TextStyle {
     screen: None,
     wide: false,
     paint: Paint { on: false },
 };
 
-fn on_screen(columns: usize) -> Style {
-    Style {
+fn on_screen(columns: usize) -> TextStyle {
+    TextStyle {
         screen: Some(columns),
         ..PIPED
     }
 }
 
-fn drawn(operations: Vec<Operation>, style: Style) -> String {
+fn drawn(operations: Vec<Operation>, style: TextStyle) -> String {
     drawn_with(operations, &[], style)
 }
 
-fn drawn_with(mut operations: Vec<Operation>, known: &[Subject], style: Style) -> String {
+fn drawn_with(mut operations: Vec<Operation>, known: &[Subject], style: TextStyle) -> String {
     SortBy::Subject.sort(&mut operations);
     let kin = Kin::of(&operations, known);
     draw(&Forest::all(&kin, &|_| true), now(), style)
@@ -159,7 +160,7 @@ kubevirt
     same(
         &drawn(
             wide,
-            Style {
+            TextStyle {
                 wide: true,
                 ..on_screen(20)
             },
@@ -180,7 +181,7 @@ fn colour_changes_no_column() {
         on("a", "VMI", "b", "Booting").owned_by("VM", "a"),
     ];
     let paint = Paint { on: true };
-    let painted = drawn(operations.clone(), Style { paint, ..PIPED });
+    let painted = drawn(operations.clone(), TextStyle { paint, ..PIPED });
     let mut bare = String::new();
     let mut rest = painted.as_str();
     while let Some((before, after)) = rest.split_once('\x1b') {

@@ -12,8 +12,7 @@ use super::filter::Filters;
 use super::kinds::Kinds;
 use super::known::{self, Remark};
 use super::operation::Operation;
-use super::output::{print, tell};
-use super::paint::Paint;
+use super::output::{TextStyle, print, tell};
 use super::problem::Problem;
 use super::source::{OperationChange, OperationFollower, OperationSource, Served};
 use crate::clock;
@@ -346,10 +345,7 @@ impl OperationWait {
             self.gate.applied(operation, now);
         }
         self.gate.synced(now);
-        Some(match self.gate.verdict(now) {
-            GateVerdict::Holds => WaitEnd::Holds,
-            GateVerdict::HoldsAt(_) | GateVerdict::NotYet => WaitEnd::TimedOut,
-        })
+        Some(self.end(now))
     }
 
     /// Whether one to wait for is active: it is not over then, and that is certain.
@@ -381,10 +377,15 @@ impl OperationWait {
         if let Some((why, _)) = &self.why_not {
             return Ok(WaitEnd::CannotTell(why.clone()));
         }
-        Ok(match self.gate.verdict(now) {
+        Ok(self.end(now))
+    }
+
+    /// The answer of one look.
+    fn end(&self, now: Instant) -> WaitEnd {
+        match self.gate.verdict(now) {
             GateVerdict::Holds => WaitEnd::Holds,
             GateVerdict::HoldsAt(_) | GateVerdict::NotYet => WaitEnd::TimedOut,
-        })
+        }
     }
 
     /// Takes what changes until `wake`, or until something did.
@@ -528,7 +529,11 @@ impl OperationWait {
         let active: Vec<Operation> = self.gate.active().take(NAMED).cloned().collect();
         if !active.is_empty() {
             let now = clock::now();
-            let table = Table::new(&active, false, now, columns::screen(), Paint::default());
+            let style = TextStyle {
+                screen: columns::screen(),
+                ..TextStyle::default()
+            };
+            let table = Table::new(&active, now, style);
             let rows = active.iter().map(|it| table.row(it, now));
             let lines: String = std::iter::once(table.header()).chain(rows).collect();
             tell(lines.trim_end());

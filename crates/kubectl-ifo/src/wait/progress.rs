@@ -5,6 +5,7 @@ use super::gate::{Gate, GateVerdict, Goal};
 use crate::clock;
 use crate::columns;
 use crate::operation::Operation;
+use crate::plain_text;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -125,8 +126,8 @@ impl Live {
         let mut out = std::io::stderr().lock();
         if self.terminal {
             let width = terminal_size::terminal_size_of(&out).map_or(80, |(width, _)| width.0);
-            let line = columns::cut(
-                &columns::one_line(text),
+            let line = plain_text::cut(
+                &plain_text::one_line(text),
                 usize::from(width).saturating_sub(1),
             );
             let _ = write!(out, "\r\x1b[K{line}").and_then(|()| out.flush());
