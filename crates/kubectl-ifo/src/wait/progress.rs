@@ -1,7 +1,7 @@
 //! What is shown while a command waits.
 
-use super::LOOK_EVERY;
 use super::gate::{Gate, GateVerdict, Goal};
+use super::waiting::LOOK_EVERY;
 use crate::clock;
 use crate::columns;
 use crate::operation::Operation;
