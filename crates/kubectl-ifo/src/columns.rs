@@ -115,10 +115,7 @@ impl ListColumn {
             Subject => operation.subject_name(),
             Self::Operation => operation.operation.clone(),
             State => operation.state.clone(),
-            Progress => operation
-                .progress
-                .map(|it| format!("{it}%"))
-                .unwrap_or_default(),
+            Progress => operation.percent(""),
             Age => age(operation, now),
             Message => return one_line(&operation.message),
             Name => operation.name.clone(),

@@ -229,6 +229,12 @@ impl Operation {
         Some(now.as_second() - self.started?.as_second())
     }
 
+    /// Its progress with a sign, behind `before`; empty if it is not known.
+    pub(super) fn percent(&self, before: &str) -> String {
+        let percent = self.progress.map(|it| format!("{before}{it}%"));
+        percent.unwrap_or_default()
+    }
+
     /// Value of the label `ifo.kubevirt.io/correlation-…`.
     pub(super) fn correlation(&self, suffix: &str) -> Option<&str> {
         self.labels

@@ -1,6 +1,8 @@
 //! Text for one line of a terminal. Enters: text of objects. Leaves: the same without what
 //! would break the line, cut or padded to a width.
 
+use ifo_api::duration;
+use jiff::Timestamp;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// Text without what would break a row, reach the terminal as a command, or make it show
@@ -77,6 +79,21 @@ pub(super) fn cut_painted(line: &str, width: usize) -> String {
 
 /// Ends all colours.
 const RESET: &str = "\x1b[0m";
+
+/// How long `time` is ago, as kubectl prints it.
+pub(super) fn ago(time: Timestamp, now: Timestamp) -> String {
+    duration::human(now.as_second() - time.as_second())
+}
+
+/// The first names of a list, and how many more there are.
+pub(super) fn first_names<'a>(names: impl Iterator<Item = &'a str>, most: usize) -> String {
+    let all: Vec<&str> = names.collect();
+    let shown = all[..all.len().min(most)].join(", ");
+    match all.len().saturating_sub(most) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
 
 /// `text` with blanks up to `width` columns.
 pub(super) fn pad(text: &str, width: usize) -> String {

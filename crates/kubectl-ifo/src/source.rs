@@ -10,6 +10,7 @@ pub(super) use ifo_client::list::query;
 use super::filter::Filters;
 use super::operation::Operation;
 use super::output::complain;
+use super::plain_text::first_names;
 use super::problem::Problem;
 use super::server::{ApiServer, ListCompleteness, ListOptions};
 use futures::future::BoxFuture;
@@ -313,14 +314,9 @@ impl OperationSource {
                 user: refused,
             });
         }
-        let named = allowed.iter().take(NAMED).cloned().collect::<Vec<_>>();
-        let more = match allowed.len().saturating_sub(NAMED) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
+        let named = first_names(allowed.iter().map(String::as_str), NAMED);
         self.unusual = Some(format!(
-            "you may not list operations in all namespaces; showing those in {}{more}",
-            named.join(", ")
+            "you may not list operations in all namespaces; showing those in {named}"
         ));
         self.namespaces = Some(allowed);
         Ok(operations)

@@ -1,9 +1,9 @@
 //! What Kubernetes tells of a subject: its recent Events.
 
 use crate::operation::Subject;
+use crate::plain_text;
 use crate::server::ApiServer;
 use crate::source::{escape, query};
-use ifo_api::duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use serde::Deserialize;
@@ -56,10 +56,7 @@ fn time(event: &Event) -> Option<Timestamp> {
 /// When it happened, as kubectl prints it: `3m (x5 over 10m)`.
 pub(super) fn age(event: &Event, now: Timestamp) -> String {
     let ago = |time: Option<Timestamp>| {
-        time.map_or_else(
-            || "<unknown>".to_owned(),
-            |time| duration::human(now.as_second() - time.as_second()),
-        )
+        time.map_or_else(|| "<unknown>".to_owned(), |time| plain_text::ago(time, now))
     };
     let first = event.first_timestamp.as_ref().map(|it| it.0);
     let series = event.series.as_ref();

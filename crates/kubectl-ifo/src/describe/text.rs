@@ -7,8 +7,7 @@ use super::rule::DescribedRule;
 use crate::columns::{self, NONE};
 use crate::output::table;
 use crate::paint::Paint;
-use crate::plain_text::{one_line, pad};
-use ifo_api::duration;
+use crate::plain_text::{ago, one_line, pad};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -78,8 +77,7 @@ impl DescriptionWriter {
         self.painted(2, "State", &paint.state(&operation.state, &state));
         self.line(2, "Reason", &operation.reason);
         self.line(2, "Message", &operation.message);
-        let progress = operation.progress.map(|it| format!("{it}%"));
-        self.line(2, "Progress", &progress.unwrap_or_default());
+        self.line(2, "Progress", &operation.percent(""));
         let source = field("/status/startTimeSource");
         self.line(2, "Started", &time(operation.started, now, &source));
         let detected = field("/status/lastDetected").parse().ok();
@@ -292,8 +290,4 @@ fn time(time: Option<Timestamp>, now: Timestamp, note: &str) -> String {
         "" => format!("{time} ({ago} ago)"),
         _ => format!("{time} ({ago} ago; {note})"),
     }
-}
-
-fn ago(time: Timestamp, now: Timestamp) -> String {
-    duration::human(now.as_second() - time.as_second())
 }

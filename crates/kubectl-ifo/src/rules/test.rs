@@ -304,12 +304,11 @@ fn print_table(results: &[ObjectResult]) -> Result<(), Problem> {
     let mut rows = Vec::new();
     for result in results {
         for operation in &result.operations {
-            let progress = operation.progress;
             rows.push([
                 result.subject.path(),
                 expect::name(operation),
                 operation.state.clone(),
-                progress.map_or_else(String::new, |percent| format!("{percent}%")),
+                operation.percent(""),
                 operation
                     .started
                     .map_or_else(String::new, |started| started.to_string()),

@@ -7,7 +7,7 @@ use super::row::TopRow;
 use super::theme::Theme;
 use crate::columns::{NONE, age};
 use crate::operation::{ConditionView, Operation};
-use crate::plain_text::{cut, one_line, pad};
+use crate::plain_text::{ago, cut, one_line, pad};
 use ifo_api::duration;
 use jiff::Timestamp;
 use ratatui::text::{Line, Span};
@@ -123,7 +123,7 @@ impl Sheet {
             self.field("Started", &format!("{age} ago, {started:.0}"));
         }
         if let Some(completed) = operation.completed {
-            let mut text = format!("{} ago, {completed:.0}", since(completed, now));
+            let mut text = format!("{} ago, {completed:.0}", ago(completed, now));
             if let Some(started) = operation.started {
                 let took = completed.as_second() - started.as_second();
                 text = format!("{text}, after {}", duration::human(took));
@@ -176,7 +176,7 @@ impl Sheet {
             message,
             last_transition_time,
         } = condition;
-        let when = last_transition_time.map(|time| since(time, now));
+        let when = last_transition_time.map(|time| ago(time, now));
         let when = when.unwrap_or_default();
         let text = format!(
             "{status:<8}{when:<7}{}",
@@ -204,12 +204,11 @@ impl Sheet {
         let mut spans = vec![Span::raw(indent), Span::styled(name, style)];
         for row in &relative.rows {
             let operation = &row.operation;
-            let progress = operation.progress.map(|it| format!(" {it}%"));
             let text = one_line(&format!(
                 "  {} {}{} {}",
                 operation.operation,
                 operation.state,
-                progress.unwrap_or_default(),
+                operation.percent(" "),
                 age(operation, now)
             ));
             let text = cut(&text, room);
@@ -224,10 +223,6 @@ impl Sheet {
         }
         self.lines.push(Line::from_iter(spans));
     }
-}
-
-fn since(time: Timestamp, now: Timestamp) -> String {
-    duration::human(now.as_second() - time.as_second())
 }
 
 /// A bar of `width` columns that is full to `percent`, in steps of an eighth.

@@ -177,9 +177,10 @@ fn how_it_goes(operation: &Operation, always: bool) -> String {
     } else {
         Some(one_line(&operation.state))
     };
-    let progress = operation.progress.map(|it| format!("{it}%"));
-    let parts: Vec<String> = state.into_iter().chain(progress).collect();
-    parts.join(" ")
+    match state {
+        Some(state) => state + &operation.percent(" "),
+        None => operation.percent(""),
+    }
 }
 
 /// Widths of the resources, and of the cells after them.

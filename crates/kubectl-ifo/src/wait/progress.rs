@@ -27,10 +27,7 @@ pub(super) fn count(gate: &Gate) -> String {
 }
 
 fn about(operation: &Operation) -> String {
-    let progress = operation
-        .progress
-        .map(|it| format!(" {it}%"))
-        .unwrap_or_default();
+    let progress = operation.percent(" ");
     let state = match operation.state.as_str() {
         // A custom resource without a status has none.
         "" | "Progressing" | "Active" => String::new(),

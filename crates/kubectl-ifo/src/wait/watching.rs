@@ -4,6 +4,7 @@
 
 use crate::filter::{FilterValue, Filters};
 use crate::kinds::ChosenKind;
+use crate::plain_text::first_names;
 use crate::problem::{HOME, Problem};
 use crate::server::{ApiServer, ListCompleteness};
 use ifo_api::completeness::{Incomplete, NotWorking};
@@ -99,7 +100,7 @@ impl RuleSets {
         if served.is_empty() {
             return Sight::Blind(format!(
                 "the cluster serves none of the resources of {}",
-                names(relevant.iter().map(|it| it.name()))
+                first_names(relevant.iter().map(|it| it.name()), NAMED)
             ));
         }
         let counted: Vec<&ListedRuleSet> = served
@@ -114,7 +115,7 @@ impl RuleSets {
         let unseen = counted.iter().filter(|it| !it.is_current());
         let unseen: Vec<&str> = unseen.map(|it| it.name()).collect();
         if !unseen.is_empty() {
-            let unseen = names(unseen.into_iter());
+            let unseen = first_names(unseen.into_iter(), NAMED);
             return Sight::Dim(format!("the server has not seen rule set {unseen} yet"));
         }
         match completeness {
@@ -364,15 +365,6 @@ impl ListedRuleSet {
             }
             _ => String::new(),
         }
-    }
-}
-
-fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let all: Vec<&str> = names.collect();
-    let shown = all[..all.len().min(NAMED)].join(", ");
-    match all.len().saturating_sub(NAMED) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
     }
 }
 
