@@ -33,11 +33,7 @@ Examples:
   kubectl ifo list -A --sort-by age -o json")]
 pub(super) struct ListArgs {
     #[command(flatten)]
-    filters: Filters,
-    #[command(flatten)]
-    output: OutputArgs,
-    #[command(flatten)]
-    connect: Connect,
+    common: CommonArgs,
 }
 
 /// The arguments of `get`.
@@ -53,11 +49,27 @@ pub(super) struct GetArgs {
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
     #[command(flatten)]
-    filters: Filters,
+    common: CommonArgs,
+}
+
+/// The flags of the commands that print operations: which, how, and of which cluster.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct CommonArgs {
     #[command(flatten)]
-    output: OutputArgs,
+    pub(super) filters: Filters,
     #[command(flatten)]
-    connect: Connect,
+    pub(super) output: OutputArgs,
+    #[command(flatten)]
+    pub(super) connect: Connect,
+}
+
+impl CommonArgs {
+    /// The filters, and the form of the output, which `-o` may name as well.
+    pub(super) fn chosen(&self) -> Result<(Filters, OutputShape), Problem> {
+        let mut filters = self.filters.within(self.connect.namespace());
+        let asked = filters.take_format()?;
+        Ok((filters, self.output.shape.or(asked).unwrap_or_default()))
+    }
 }
 
 /// The flags about what is printed.
@@ -85,31 +97,26 @@ pub(super) struct OutputArgs {
 
 /// Lists.
 pub(super) async fn run(args: &ListArgs) -> Result<ExitCode, Problem> {
-    let filters = args.filters.within(args.connect.namespace());
-    show(&args.connect, filters, &args.output, &[]).await
+    show(&args.common, false, &[]).await
 }
 
 /// Shows the named ones, whatever their phase.
 pub(super) async fn get(args: &GetArgs) -> Result<ExitCode, Problem> {
-    let filters = Filters {
-        all_phases: true,
-        ..args.filters.within(args.connect.namespace())
-    };
-    show(&args.connect, filters, &args.output, &args.names).await
+    show(&args.common, true, &args.names).await
 }
 
 async fn show(
-    connect: &Connect,
-    mut filters: Filters,
-    output: &OutputArgs,
+    common: &CommonArgs,
+    all_phases: bool,
     names: &[String],
 ) -> Result<ExitCode, Problem> {
-    let asked = filters.take_format()?;
+    let (mut filters, shape) = common.chosen()?;
+    filters.all_phases |= all_phases;
+    let output = &common.output;
     let sort = output.sort_by.clone().unwrap_or(SortBy::Subject);
-    let shape = output.shape.or(asked).unwrap_or_default();
     let keep_raw = shape.data().is_some() || sort.needs_raw();
     let nothing = filters.nothing();
-    let server = connect.open().await?;
+    let server = common.connect.open().await?;
     filters.resolve(&Kinds::new(server.clone())).await;
     let (source, mut operations) = OperationSource::open(server, filters.clone(), keep_raw).await?;
     if names.is_empty() {

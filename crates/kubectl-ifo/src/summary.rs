@@ -1,11 +1,10 @@
 //! `kubectl ifo summary`: how much is going on, and what needs somebody.
 
 use super::columns::{self, Table};
-use super::connect::Connect;
 use super::filter::Filters;
 use super::kinds::Kinds;
 use super::known;
-use super::list::{OutputArgs, tell_incomplete};
+use super::list::{CommonArgs, tell_incomplete};
 use super::operation::{Field, Operation, OperationData};
 use super::output::{OutputShape, TextStyle, print, table, text_of};
 use super::paint::Paint;
@@ -32,11 +31,7 @@ Examples:
   kubectl ifo summary -c kubevirt -o json")]
 pub(super) struct SummaryArgs {
     #[command(flatten)]
-    filters: Filters,
-    #[command(flatten)]
-    output: OutputArgs,
-    #[command(flatten)]
-    connect: Connect,
+    common: CommonArgs,
 }
 
 /// A summary has no names.
@@ -48,28 +43,26 @@ fn shapes() -> impl TypedValueParser<Value = OutputShape> {
 
 /// Counts the operations, and prints the counts, or goes on doing so.
 pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
-    let mut filters = args.filters.within(args.connect.namespace());
-    let asked = filters.take_format()?;
+    let (mut filters, shape) = args.common.chosen()?;
     filters.all_phases = true;
-    let sort = args.output.sort_by.clone();
+    let sort = args.common.output.sort_by.clone();
     let keep_raw = sort.as_ref().is_some_and(SortBy::needs_raw);
-    let shape = args.output.shape.or(asked).unwrap_or_default();
     if shape == OutputShape::Name {
         return Err(Problem::Usage(
             "a summary has no names; use -O json".to_owned(),
         ));
     }
-    let server = args.connect.open().await?;
+    let server = args.common.connect.open().await?;
     filters.resolve(&Kinds::new(server.clone())).await;
     let mut view = SummaryView {
         shape,
-        paint: args.output.colors.paint(),
+        paint: args.common.output.colors.paint(),
         filters: filters.clone(),
         sort,
     };
     let (source, operations) = OperationSource::open(server, filters.clone(), keep_raw).await?;
     known::check_aloud(&filters, &source, &operations).await?;
-    if args.output.watch {
+    if args.common.output.watch {
         return redraw::run(&source, operations, view).await;
     }
     if let Some(sort) = &view.sort {

@@ -7,12 +7,11 @@ mod selected;
 #[cfg(test)]
 mod tests;
 
-use super::connect::Connect;
 use super::filter::Filters;
 use super::kin::Kin;
 use super::kinds::Kinds;
 use super::known;
-use super::list::{OutputArgs, tell_incomplete};
+use super::list::{CommonArgs, tell_incomplete};
 use super::lookup::Lookup;
 use super::operation::Operation;
 use super::output::{OutputShape, TextStyle, complain, print, tell, text_of};
@@ -48,20 +47,19 @@ pub(super) struct TreeArgs {
     #[arg(long = "for", value_name = "KIND/NAME", help_heading = "Filters")]
     target: Option<TargetName>,
     #[command(flatten)]
-    filters: Filters,
-    #[command(flatten)]
-    output: OutputArgs,
-    #[command(flatten)]
-    connect: Connect,
+    common: CommonArgs,
 }
 
 /// Prints the tree, or goes on printing it.
 pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
-    let mut filters = args.filters.within(args.connect.namespace());
-    let asked = filters.take_format()?;
-    let shape = args.output.shape.or(asked).unwrap_or_default();
-    let sort = args.output.sort_by.clone().unwrap_or(SortBy::Subject);
-    let server = args.connect.open().await?;
+    let (mut filters, shape) = args.common.chosen()?;
+    let sort = args
+        .common
+        .output
+        .sort_by
+        .clone()
+        .unwrap_or(SortBy::Subject);
+    let server = args.common.connect.open().await?;
     let kinds = Kinds::new(server.clone());
     filters.resolve(&kinds).await;
     let mut target = args.target.clone();
@@ -100,14 +98,14 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         selected,
         sort,
         shape,
-        paint: args.output.colors.paint(),
+        paint: args.common.output.colors.paint(),
         served: source.served,
         lookup: Lookup::new(server, kinds, most),
         unknown,
         absent: false,
         told: false,
     };
-    if args.output.watch {
+    if args.common.output.watch {
         return redraw::run(&source, operations, view).await;
     }
     view.sort.check(&operations)?;
