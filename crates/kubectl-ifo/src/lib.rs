@@ -3,7 +3,7 @@
 //! `rules check --cluster`. The others ask the server of the current kubeconfig.
 //!
 //! ```text
-//! connect ─▶ source ─▶ operation ─▶ filter ─▶ sort ─▶ columns · list · summary
+//! connect ─▶ server ─▶ source ─▶ operation ─▶ filter ─▶ sort ─▶ columns · list · summary
 //! ```
 
 mod address;
@@ -153,10 +153,12 @@ fn parsed(arguments: Vec<OsString>) -> Result<PluginCli, clap::Error> {
     let parsed = with_switches(definitions()).try_get_matches_from(&arguments);
     match parsed {
         // The help is about `--watch`, and not about `--watch[=<WATCH>]`.
-        Err(error) if error.kind() == ErrorKind::DisplayHelp => Err(definitions()
-            .try_get_matches_from(&arguments)
-            .err()
-            .unwrap_or(error)),
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => {
+            match definitions().try_get_matches_from(&arguments) {
+                Err(help) if help.kind() == ErrorKind::DisplayHelp => Err(help),
+                _ => Err(error),
+            }
+        }
         parsed => PluginCli::from_arg_matches(&parsed?),
     }
 }
