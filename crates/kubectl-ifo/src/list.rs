@@ -160,14 +160,24 @@ async fn show(
     if !output.watch {
         return Ok(ExitCode::SUCCESS);
     }
+    watch(&view, &source, operations, &named).await
+}
+
+/// Goes on with what changes, a line or a document for each operation that is `named`.
+async fn watch(
+    view: &ListView,
+    source: &OperationSource,
+    operations: Vec<Operation>,
+    named: &dyn Fn(&Operation) -> bool,
+) -> Result<ExitCode, Problem> {
     let mut table = Table::open(&operations, clock::now(), view.style());
-    if shape.is_table() {
+    if view.shape.is_table() {
         print(&table.header())?;
     }
     for operation in &operations {
         print(&view.one(&mut table, operation, clock::now())?)?;
     }
-    tell_incomplete(&source);
+    tell_incomplete(source);
     let mut lost = false;
     let mut follower = source.follow(Some(operations))?;
     loop {
