@@ -1,33 +1,11 @@
 //! What lists, commits and watches cost, at named sizes.
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use ifo::index::{
-    At, Bounds, Cursor, Entry, Key, Layout, Reader, Scope, Stamp, Write, Writer, index,
-};
+use ifo::index::{At, Bounds, Cursor, Entry, Key, Reader, Scope, Stamp, Write, Writer, index};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// About what the table of the live resource needs.
-static LAYOUT: Layout = Layout {
-    paths: &[
-        &["metadata", "name"],
-        &["metadata", "creationTimestamp"],
-        &["spec", "operation"],
-        &["spec", "component"],
-        &["spec", "ruleSet"],
-        &["spec", "item"],
-        &["spec", "subject", "kind"],
-        &["spec", "subject", "name"],
-        &["status", "phase"],
-        &["status", "state"],
-        &["status", "reason"],
-        &["status", "message"],
-        &["status", "progress"],
-        &["status", "completed"],
-    ],
-    example: b"",
-};
 /// The server's.
 const BOUNDS: Bounds = Bounds {
     bytes: 4 << 20,
@@ -67,7 +45,7 @@ fn put(n: u64, progress: u64) -> Write {
 }
 
 fn filled(size: u64) -> (Writer, Reader) {
-    let (mut writer, reader) = index(&LAYOUT, BOUNDS);
+    let (mut writer, reader) = index(BOUNDS);
     let batch: Vec<Write> = (0..size).map(|n| put(n, 0)).collect();
     writer
         .commit(batch, Stamp::Mint)
@@ -129,7 +107,7 @@ fn commit(c: &mut Criterion) {
             let there = writer.get(&key(7)).expect("all were put in");
             b.iter_batched(
                 || {
-                    let (key, json) = (there.key().clone(), there.open().into_json());
+                    let (key, json) = (there.key().clone(), there.json().to_vec());
                     vec![Write::Put { key, json }]
                 },
                 |batch| writer.commit(batch, Stamp::Mint),

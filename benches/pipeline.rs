@@ -14,7 +14,6 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use http_body_util::BodyExt as _;
 use ifo::clock;
 use ifo::index::{self, Bounds, Reader, Stamp, Writer};
-use ifo::serve::resource;
 use ifo::telemetry::Metrics;
 use ifo_api::ruleset::OperationRuleSet;
 use ifo_api::{Gvr, Source};
@@ -272,7 +271,7 @@ impl Pipeline {
             retain: None,
             cluster_namespace: "ifo-system".into(),
         };
-        let (writer, reader) = index::index(&resource::LIVE_LAYOUT, RING);
+        let (writer, reader) = index::index(RING);
         let source = Source {
             target: Arc::new(book.target.clone()),
             namespace: None,
@@ -339,6 +338,29 @@ impl Pipeline {
         }
         pipeline.commit();
         (pipeline, reader)
+    }
+}
+
+/// Resident memory of the tracker and the index for each operation in flight. It is printed,
+/// since criterion measures time only. The process must not have freed memory before.
+fn memory(_: &mut Criterion<ProcessorTime>) {
+    let resident = || {
+        let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
+        let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:"));
+        let kilobytes = line.and_then(|it| it.trim().strip_suffix(" kB"));
+        kilobytes.and_then(|it| it.parse::<usize>().ok())
+    };
+    // What the first evaluation allocates is not of an operation.
+    let (mut pipeline, _reader) = Pipeline::filled(100);
+    let before = resident();
+    for n in 100..OPERATIONS + 100 {
+        let message = pipeline.event(n, "Migrating");
+        pipeline.take(message);
+    }
+    pipeline.writer.trim(Instant::now() + RING.age * 2);
+    if let (Some(before), Some(after)) = (before, resident()) {
+        let each = after.saturating_sub(before) * 1024 / OPERATIONS;
+        println!("memory of an operation in flight: {each} bytes");
     }
 }
 
@@ -450,6 +472,6 @@ fn fan_out(c: &mut Criterion<ProcessorTime>) {
 criterion_group! {
     name = benches;
     config = Criterion::default().with_measurement(ProcessorTime);
-    targets = evaluation, track, list, fan_out
+    targets = memory, evaluation, track, list, fan_out
 }
 criterion_main!(benches);

@@ -16,7 +16,7 @@ pub use signals::{Signal, Signals};
 
 use crate::clock;
 use crate::config::{Common, Config, Mode};
-use crate::index::{self, Bounds, Object, Reader, Rv, Scope, Writer};
+use crate::index::{self, Bounds, Reader, Rv, Scope, Writer};
 use crate::replicate::{
     self, Contact, Covered, Leadership, Mirror, Predecessor, ReplicaTask, Standing, View,
 };
@@ -27,10 +27,7 @@ use anyhow::bail;
 use detection::Detection;
 use futures::future::BoxFuture;
 use ifo_api::Source;
-use ifo_api::live::Phase;
-use jiff::Timestamp;
 use replica::{Begin, ServerPipeline};
-use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -93,7 +90,7 @@ impl App {
     fn start(common: &Common, behind_service: bool) -> Self {
         let metrics = Arc::new(Metrics::of_version(&common.version));
         // No leader issues version 0, so no mirror goes on from it.
-        let (writer, operations) = index::index_from(&resource::LIVE_LAYOUT, RING, Rv(0));
+        let (writer, operations) = index::index_from(RING, Rv(0));
         let standing = watch::Sender::new(Standing::Unknown);
         let (view, contact) = replicate::view(operations.clone(), standing.subscribe());
         let (sampled, own) = (operations.clone(), view.clone());
@@ -286,31 +283,15 @@ fn spawn(
 
 /// What the metrics show of the index.
 fn sample(reader: &Reader, view: &View) -> IndexSample {
-    fn value<T: DeserializeOwned>(object: &Object<'_>, path: &[&str]) -> Option<T> {
-        let mut paths = resource::LIVE_LAYOUT.paths.iter();
-        let number = paths.position(|own| *own == path)?;
-        serde_json::from_slice(object.value(number)?).ok()
-    }
     let now = clock::now();
     let entries = reader
         .list(&Scope::All, index::At::Latest)
         .map(|(_, entries)| entries)
         .unwrap_or_default();
+    let operations = entries.iter();
     IndexSample {
-        operations: entries
-            .iter()
-            .filter_map(|entry| {
-                let object = entry.open();
-                let started: Timestamp = value(&object, &["metadata", "creationTimestamp"])?;
-                let phase: Phase = value(&object, &["status", "phase"])?;
-                Some(OperationSample {
-                    component: value(&object, &["spec", "component"])?,
-                    operation: value(&object, &["spec", "operation"])?,
-                    state: value(&object, &["status", "state"])?,
-                    age: (phase == Phase::Active)
-                        .then(|| now.duration_since(started).as_secs_f64()),
-                })
-            })
+        operations: operations
+            .filter_map(|entry| OperationSample::new(entry.facts(), now))
             .collect(),
         ring_bytes: reader.ring_bytes(),
         ring_age: reader.ring_age(),

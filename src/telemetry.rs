@@ -14,7 +14,10 @@ pub use log::{LogFormat, REQUESTS, start_log};
 pub use persistence::PersistenceMetrics;
 use process::Process;
 
+use ifo_api::live::{Phase, State};
 use ifo_engine::Meter;
+use ifo_engine::track::Facts;
+use jiff::Timestamp;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeLabelSet, LabelSetEncoder};
 use prometheus_client::metrics::counter::Counter;
@@ -25,7 +28,7 @@ use prometheus_client::registry::Registry;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Values of one label that get series of their own; the rest share `other`.
@@ -68,13 +71,27 @@ type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 #[derive(Clone, Debug)]
 pub struct OperationSample {
     /// Its component.
-    pub component: String,
+    pub component: Arc<str>,
     /// Its name.
-    pub operation: String,
+    pub operation: Arc<str>,
     /// Its state.
-    pub state: String,
+    pub state: State,
     /// How long it has been in flight, in seconds; None if it is completed and retained.
     pub age: Option<f64>,
+}
+
+impl OperationSample {
+    /// The operation with these facts, at the time `now`. `None` if the object is no
+    /// operation, or is in a state that this release does not know.
+    pub fn new(facts: &Facts, now: Timestamp) -> Option<Self> {
+        let started = facts.started?;
+        Some(Self {
+            component: facts.component.clone()?,
+            operation: facts.operation.clone()?,
+            state: facts.state?,
+            age: (facts.phase? == Phase::Active).then(|| now.duration_since(started).as_secs_f64()),
+        })
+    }
 }
 
 /// What a request is counted under, in the words of Kubernetes' own servers. Empty are
@@ -499,7 +516,7 @@ impl Metrics {
             }
             let labels = labels
                 .into_iter()
-                .chain([("state", operation.state)])
+                .chain([("state", operation.state.name().to_owned())])
                 .collect();
             self.operations.get_or_create(&Labels(labels)).inc();
         }

@@ -100,7 +100,7 @@ async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::{At, Bounds, Layout, Reader, Scope, Write, index};
+    use crate::index::{At, Bounds, Reader, Scope, Write, index};
     use ifo_api::{Gvr, Source};
     use ifo_engine::detect::{Evaluation, Finding, Says, Subject};
     use ifo_engine::rules::{RuleBook, compile};
@@ -108,11 +108,6 @@ mod tests {
     use serde_json::json;
     use std::time::{Duration, Instant};
     use tokio::sync::oneshot;
-
-    static LAYOUT: Layout = Layout {
-        paths: &[],
-        example: b"",
-    };
 
     fn book(target: &Gvr) -> RuleBook {
         let spec = json!({
@@ -177,7 +172,7 @@ mod tests {
             bytes: 1 << 20,
             age: Duration::from_mins(1),
         };
-        index(&LAYOUT, bounds)
+        index(bounds)
     }
 
     #[tokio::test]
@@ -217,7 +212,7 @@ mod tests {
             let json = if is_broken {
                 br#"{"metadata":{}}"#.to_vec()
             } else {
-                entry.open().into_json()
+                entry.json().to_vec()
             };
             let write = Write::Put { key, json };
             let head = follower
@@ -225,7 +220,7 @@ mod tests {
                 .expect("an object");
             let mut state = InitialState::new("ifo-system".into(), None);
             for entry in list(&reader) {
-                state.add_index_object(entry.key(), entry.open().json(), clock::reading());
+                state.add_index_object(entry.key(), &entry.json(), clock::reading());
             }
             take(follower, vec![Message::Resume(Box::new(state))]).await;
             assert_eq!(reader.head() == head, !is_broken);

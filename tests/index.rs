@@ -3,19 +3,13 @@
 
 use futures::FutureExt;
 use ifo::index::{
-    At, Bounds, Change, Cursor, Entry, Gone, Key, Layout, Reader, Rv, Scope, Stamp, Write, Writer,
-    index,
+    At, Bounds, Change, Cursor, Entry, Gone, Key, Reader, Rv, Scope, Stamp, Write, Writer, index,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-static LAYOUT: Layout = Layout {
-    paths: &[&["n"]],
-    example: b"",
-};
 
 /// What a log keeps of a write: which object, and its number, or None for a delete.
 type Step = (Key, Option<u64>);
@@ -37,9 +31,8 @@ fn write((key, n): &Step) -> Write {
 }
 
 fn number(entry: &Entry) -> u64 {
-    let object = entry.open();
-    let digits = std::str::from_utf8(object.value(0).unwrap()).unwrap();
-    digits.parse().unwrap()
+    let object: serde_json::Value = serde_json::from_slice(&entry.json()).unwrap();
+    object["n"].as_u64().unwrap()
 }
 
 /// Number `n` of an endless row of numbers that look random.
@@ -98,13 +91,10 @@ struct Seen {
 #[test]
 fn lists_and_watches_beside_a_writer_at_full_speed_are_exact() {
     const LISTS: usize = 3_000;
-    let (mut writer, reader) = index(
-        &LAYOUT,
-        Bounds {
-            bytes: 64 << 20,
-            age: Duration::from_mins(10),
-        },
-    );
+    let (mut writer, reader) = index(Bounds {
+        bytes: 64 << 20,
+        age: Duration::from_mins(10),
+    });
     let done = Arc::new(AtomicBool::new(false));
     let worker = std::thread::spawn({
         let done = done.clone();
@@ -328,7 +318,7 @@ proptest! {
         old in any::<bool>(),
     ) {
         let bounds = Bounds { bytes, age: Duration::from_mins(10) };
-        let (mut writer, reader) = index(&LAYOUT, bounds);
+        let (mut writer, reader) = index(bounds);
         let empty = Past { rv: reader.head(), step: None, state: BTreeMap::new() };
         let mut model = Model { past: vec![empty] };
         model.check(&reader, &Scope::All);

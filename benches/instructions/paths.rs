@@ -8,7 +8,6 @@ use crate::serving;
 use axum::body::{Body, Bytes};
 use http_body_util::BodyExt as _;
 use ifo::index::{self, Bounds, Reader, Rv, Stamp, Write, Writer};
-use ifo::serve::resource;
 use ifo::telemetry::Metrics;
 use ifo_api::ruleset::OperationRuleSet;
 use ifo_api::{Gvr, Source};
@@ -366,7 +365,7 @@ impl Machines {
 /// An index whose versions do not come from the clock. Other digits are packed otherwise;
 /// with versions from the clock one list in twenty differed by 2 %.
 fn empty_index() -> (Writer, Reader) {
-    index::index_from(&resource::LIVE_LAYOUT, RING, START)
+    index::index_from(RING, START)
 }
 
 fn changes(commits: &[Vec<Write>]) -> usize {

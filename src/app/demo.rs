@@ -72,7 +72,7 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, Cluster
         authenticate: Arc::new(TokenHolder::of(&token)),
         authorize: Arc::new(AdministratorsOnly),
     };
-    let (writer, rule_sets) = index::index(&resource::RULE_SET_LAYOUT, super::RING);
+    let (writer, rule_sets) = index::index(super::RING);
     let shelf = Shelf::new(writer);
     let more = Some(resource::operation_rule_sets(rule_sets));
     let scenario = config.objects.is_none().then(|| Scenario::new(SEED, 1.0));

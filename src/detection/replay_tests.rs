@@ -2,7 +2,7 @@
 //! [`Replay`]: each visible change of each operation has to be the same, in every field.
 
 use super::*;
-use crate::index::{Bounds, Layout, Scope, index};
+use crate::index::{Bounds, Scope, index};
 use crate::observe::{ObjectNames, Raw};
 use crate::replicate::Leadership;
 use crate::{clock, demo, tracking};
@@ -30,11 +30,6 @@ const RESYNC: Duration = Duration::from_secs(30);
 
 /// How long both go on after the last event: longer than all timers of operations.
 const REST: Duration = Duration::from_mins(10);
-
-static LAYOUT: Layout = Layout {
-    paths: &[],
-    example: b"",
-};
 
 fn settings() -> Settings {
     Settings {
@@ -199,8 +194,9 @@ impl ReplayObserver for Watcher {
 
     fn changed(&mut self, change: Write, _: ClockReading) {
         match change {
-            Write::Put { key, json } => {
-                let object = without_version(&json);
+            Write::Put { key, .. } => panic!("the tracker has encoded {key}"),
+            Write::Show { key, operation } => {
+                let object = without_version(&operation.json);
                 let before = self.objects.insert(key.clone(), object.clone());
                 // What is the same as before is no change for a watch.
                 if before.as_ref() != Some(&object) {
@@ -229,7 +225,7 @@ async fn served(recording: Arc<Recording>, begin: Instant, end: Instant) -> Vec<
         bytes: 1 << 30,
         age: Duration::from_hours(1_000),
     };
-    let (mut writer, reader) = index(&LAYOUT, bounds);
+    let (mut writer, reader) = index(bounds);
     let mut cursor = reader
         .follow(reader.head(), Scope::All)
         .expect("the head is there");
@@ -273,9 +269,7 @@ async fn served(recording: Arc<Recording>, begin: Instant, end: Instant) -> Vec<
     }
     let visible = changes.into_iter().map(|change| {
         let key = change.key().expect("a change of an object").clone();
-        let after = change
-            .after
-            .map(|entry| without_version(entry.open().json()));
+        let after = change.after.map(|entry| without_version(&entry.json()));
         (key, after)
     });
     visible.collect()

@@ -3,7 +3,7 @@
 
 use super::entry::Encoded;
 use super::reader::Shared;
-use super::{Bounds, Change, Entry, Error, Key, Layout, Reader, Rv, Stamp, Write};
+use super::{Bounds, Change, Entry, Error, Key, Reader, Rv, Stamp, Write};
 use crate::clock;
 use dashmap::Entry as Slot;
 use std::collections::{HashMap, HashSet};
@@ -17,7 +17,6 @@ use tokio::sync::watch;
 pub struct Writer {
     shared: Arc<Shared>,
     current: watch::Sender<Arc<Shared>>,
-    layout: &'static Layout,
     bounds: Bounds,
     numbering: Numbering,
 }
@@ -52,13 +51,12 @@ impl Numbering {
 }
 
 /// An empty index.
-pub(super) fn pair(layout: &'static Layout, bounds: Bounds, start: Rv) -> (Writer, Reader) {
+pub(super) fn pair(bounds: Bounds, start: Rv) -> (Writer, Reader) {
     let shared = Arc::new(Shared::new(bounds, start));
     let (current, read) = watch::channel(shared.clone());
     let writer = Writer {
         shared,
         current,
-        layout,
         bounds,
         numbering: Numbering::beginning(),
     };
@@ -115,7 +113,6 @@ impl Writer {
     pub fn replacement(&self, at: Rv) -> Replacement {
         Replacement {
             shared: Arc::new(Shared::new(self.bounds, at)),
-            layout: self.layout,
         }
     }
 
@@ -233,7 +230,6 @@ impl Writer {
 #[derive(Debug)]
 pub struct Replacement {
     shared: Arc<Shared>,
-    layout: &'static Layout,
 }
 
 impl Replacement {
@@ -243,7 +239,7 @@ impl Replacement {
     ///
     /// If its JSON is malformed.
     pub fn add(&mut self, key: Key, rv: Rv, json: &[u8]) -> Result<(), Error> {
-        let encoded = match Encoded::new(rv, json, self.layout) {
+        let encoded = match Encoded::decode(rv, json) {
             Ok(encoded) => encoded,
             Err(source) => return Err(Error::Malformed { key, source }),
         };
@@ -253,7 +249,7 @@ impl Replacement {
             namespace: known.unwrap_or(key.namespace),
             name: key.name,
         };
-        self.shared.put(Arc::new(encoded.pack(key)));
+        self.shared.put(Arc::new(encoded.entry(key)));
         Ok(())
     }
 }
@@ -269,11 +265,13 @@ fn above(asked: Rv, head: Rv) -> Result<(), Error> {
     Ok(())
 }
 
+/// The entry at a key before a change and after it.
+type BeforeAfter = (Option<Arc<Entry>>, Option<Arc<Entry>>);
+
 /// A batch while it is worked out: the changes that it will make, and what lies where
 /// after them.
 struct Draft<'a> {
     shared: &'a Shared,
-    layout: &'static Layout,
     stamp: Stamp,
     head: Rv,
     /// The least version that the clock allows, and the highest that is reserved.
@@ -293,7 +291,6 @@ impl<'a> Draft<'a> {
         }
         Ok(Self {
             shared: &writer.shared,
-            layout: writer.layout,
             stamp,
             head,
             clock: writer.numbering.now(),
@@ -307,21 +304,18 @@ impl<'a> Draft<'a> {
     fn write(&mut self, write: &Write) -> Result<(), Error> {
         let rv = self.next()?;
         let (before, after) = match write {
-            Write::Put { key, json } => {
-                let before = self.current(key);
-                let key = match &before {
-                    Some(before) => before.key().clone(),
-                    None => self.shared_namespace(key.clone()),
-                };
-                let after = match Encoded::new(rv, json, self.layout) {
-                    Ok(after) => after,
-                    Err(source) => return Err(Error::Malformed { key, source }),
-                };
-                let same = |old: &Arc<Entry>| after.is_same_but_version(old);
-                if matches!(self.stamp, Stamp::Mint) && before.as_ref().is_some_and(same) {
+            Write::Show { key, operation } => {
+                let encoded = Encoded::operation(rv, operation);
+                let Some(change) = self.put(key, encoded)? else {
                     return Ok(());
-                }
-                (before, Some(Arc::new(after.pack(key))))
+                };
+                change
+            }
+            Write::Put { key, json } => {
+                let Some(change) = self.put(key, Encoded::decode(rv, json))? else {
+                    return Ok(());
+                };
+                change
             }
             Write::Delete { key } => match self.current(key) {
                 None => return Ok(()),
@@ -334,6 +328,28 @@ impl<'a> Draft<'a> {
         }
         self.changes.push(change);
         Ok(())
+    }
+
+    /// The entry at `key` before and after a write of `encoded`. `None` if nothing changes.
+    fn put(
+        &mut self,
+        key: &Key,
+        encoded: Result<Encoded, serde_json::Error>,
+    ) -> Result<Option<BeforeAfter>, Error> {
+        let before = self.current(key);
+        let key = match &before {
+            Some(before) => before.key().clone(),
+            None => self.shared_namespace(key.clone()),
+        };
+        let after = match encoded {
+            Ok(after) => after,
+            Err(source) => return Err(Error::Malformed { key, source }),
+        };
+        let same = |old: &Arc<Entry>| after.is_same_but_version(old);
+        if matches!(self.stamp, Stamp::Mint) && before.as_ref().is_some_and(same) {
+            return Ok(None);
+        }
+        Ok(Some((before, Some(Arc::new(after.entry(key))))))
     }
 
     /// The version of the next change.

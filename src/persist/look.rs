@@ -61,7 +61,7 @@ fn hash(of: &impl std::hash::Hash) -> u64 {
 
 /// When the operation in the index was completed. None while it is active.
 pub(super) fn completed(entry: &Entry) -> Option<Timestamp> {
-    Some(cr_of(entry).ok()?.status?.completed?.0)
+    entry.facts().completed
 }
 
 /// The name and the look of the custom resource for an operation in the index. None if the
@@ -74,7 +74,7 @@ pub(super) fn of_entry(entry: &Entry) -> Option<(String, Look)> {
 
 /// The custom resource for an operation in the index.
 pub(super) fn cr_of(entry: &Entry) -> Result<persisted::InFlightOperation, Failure> {
-    let live = serde_json::from_slice::<live::InFlightOperation>(entry.open().json());
+    let live = serde_json::from_slice::<live::InFlightOperation>(&entry.json());
     let live = live.map_err(|_| Failure::Invalid("the index holds no operation".into()))?;
     Ok(convert::to_cr(&live))
 }

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::index::{Bounds, Key, Stamp, Write, Writer, index};
-use crate::serve::resource::LIVE_LAYOUT;
 use crate::telemetry::Metrics;
 use fake::Fake;
 use jiff::Timestamp;
@@ -85,7 +84,7 @@ impl Bench {
             bytes: 4 << 10,
             age: Duration::from_mins(5),
         };
-        let (writer, reader) = index(&LIVE_LAYOUT, bounds);
+        let (writer, reader) = index(bounds);
         let fake = Fake::default();
         fake.lock().namespaces = BTreeMap::from([
             ("another".to_owned(), Timestamp::UNIX_EPOCH),

@@ -71,15 +71,14 @@ pub async fn initial_state(client: Client, sources: TakeoverSources) -> (Initial
     let mut state = InitialState::new(sources.cluster_namespace, known.clone());
     for batch in sources.listed.chunks(BATCH) {
         for entry in batch {
-            let object = entry.open();
-            state.add_index_object(entry.key(), object.json(), clock::reading());
+            state.add_index_object(entry.key(), &entry.json(), clock::reading());
         }
         tokio::task::yield_now().await;
     }
     let indexed = state.count();
     for batch in sources.deleted.chunks(BATCH) {
         for entry in batch {
-            state.add_deleted_object(entry.open().json(), clock::reading());
+            state.add_deleted_object(&entry.json(), clock::reading());
         }
         tokio::task::yield_now().await;
     }

@@ -2,7 +2,7 @@
 //! was read.
 
 use super::*;
-use crate::index::{At, Bounds, Layout, Rv, Scope, Stamp, index};
+use crate::index::{At, Bounds, Rv, Scope, Stamp, index};
 use crate::persist;
 use ifo_api::live::{InFlightOperation, Phase};
 use ifo_api::{Gvr, Source};
@@ -16,11 +16,6 @@ use std::sync::{LazyLock, Mutex};
 use std::time::Instant;
 
 const CUSTOM_RESOURCES: &str = "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations";
-
-static LAYOUT: Layout = Layout {
-    paths: &[],
-    example: b"",
-};
 
 /// A client of a server that answers each path and query with this code and body.
 fn serving(answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static) -> kube::Client {
@@ -126,10 +121,10 @@ fn writes(name: &str, is_over: bool) -> Vec<Write> {
 /// The custom resource of an operation on a machine of this name.
 fn custom_resource(name: &str, phase: Phase) -> Value {
     let mut writes = writes(name, phase == Phase::Completed);
-    let Some(Write::Put { json, .. }) = writes.pop() else {
+    let Some(Write::Show { operation, .. }) = writes.pop() else {
         panic!("{writes:?}");
     };
-    let live: InFlightOperation = serde_json::from_slice(&json).unwrap();
+    let live: InFlightOperation = serde_json::from_slice(&operation.json).unwrap();
     assert_eq!(live.status.phase, phase);
     serde_json::to_value(persist::to_cr(&live)).unwrap()
 }
@@ -163,8 +158,9 @@ fn taken_over(state: InitialState) -> Vec<String> {
     let writes = tracker.take_changes().into_iter();
     let mut names: Vec<String> = writes
         .map(|write| match write {
-            Write::Put { json, .. } => {
-                let object: InFlightOperation = serde_json::from_slice(&json).unwrap();
+            Write::Put { key, .. } => panic!("the tracker has encoded {key}"),
+            Write::Show { operation, .. } => {
+                let object: InFlightOperation = serde_json::from_slice(&operation.json).unwrap();
                 let over = object.status.phase == Phase::Completed;
                 let sign = if over { "!" } else { "" };
                 format!("{}{sign}", object.spec.subject.name)
@@ -358,7 +354,7 @@ fn entries(writes: Vec<Write>) -> Vec<Arc<Entry>> {
         bytes: 1 << 20,
         age: Duration::from_mins(1),
     };
-    let (mut writer, reader) = index(&LAYOUT, bounds);
+    let (mut writer, reader) = index(bounds);
     let Rv(_) = writer.commit(writes, Stamp::Mint).unwrap();
     reader.list(&Scope::All, At::Latest).unwrap().1
 }

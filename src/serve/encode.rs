@@ -1,46 +1,46 @@
-//! Objects, lists and events in the form that was negotiated, spliced from the JSON
-//! that the index has packed. Nothing is decoded here.
+//! Objects, lists and events in the form that was negotiated, made from the JSON and the facts
+//! that the index has. Nothing is decoded here.
 
 use super::negotiate::{Form, Include};
 use super::resource::Resource;
 use super::table;
-use crate::index::{Entry, Object, Rv};
+use crate::index::{Entry, Rv};
+use bytes::Bytes;
 use jiff::Timestamp;
-use std::borrow::Cow;
 use std::io::Write as _;
 
 /// An object as it is shown: at its own version, or at that of its deletion.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'a> {
     /// The object.
-    pub object: &'a Object<'a>,
+    pub entry: &'a Entry,
     /// The version to show instead of its own.
     pub at: Option<Rv>,
 }
 
 impl<'a> Shown<'a> {
     /// At its own version.
-    pub fn own(object: &'a Object<'a>) -> Self {
-        Self { object, at: None }
+    pub fn own(entry: &'a Entry) -> Self {
+        Self { entry, at: None }
     }
 
     fn rv(self) -> Rv {
-        self.at.unwrap_or_else(|| self.object.entry().rv())
+        self.at.unwrap_or_else(|| self.entry.rv())
     }
 
     /// The whole object.
-    pub fn json(self) -> Cow<'a, [u8]> {
+    pub fn json(self) -> Bytes {
         match self.at {
-            Some(rv) => Cow::Owned(self.object.json_at(rv)),
-            None => Cow::Borrowed(self.object.json()),
+            Some(rv) => self.entry.json_at(rv).into(),
+            None => self.entry.json(),
         }
     }
 
     /// The JSON of `metadata`.
-    fn metadata(self) -> Cow<'a, [u8]> {
+    fn metadata(self) -> Bytes {
         match self.at {
-            Some(rv) => Cow::Owned(self.object.metadata_at(rv)),
-            None => Cow::Borrowed(self.object.metadata()),
+            Some(rv) => self.entry.metadata_at(rv).into(),
+            None => self.entry.metadata(),
         }
     }
 
@@ -103,11 +103,11 @@ impl Encoder<'_> {
     pub fn item(&self, entry: &Entry, out: &mut Vec<u8>) {
         match self.form {
             Form::Whole => entry.append_json(out),
-            Form::Metadata { version } => Shown::own(&entry.open()).partial(version, out),
+            Form::Metadata { version } => Shown::own(entry).partial(version, out),
             Form::Table { version, include } => {
                 table::row(
                     self.resource.columns,
-                    Shown::own(&entry.open()),
+                    Shown::own(entry),
                     version,
                     include,
                     self.now,

@@ -39,14 +39,13 @@ pub async fn get(
     let (_, entry) = resource.reader.get(&key);
     let entry = entry.ok_or_else(|| resource.no_object(&request.name))?;
     let wanted = chosen.form(Shape::Object, resource.list_kind)?;
-    let object = entry.open();
-    let mut body = Vec::with_capacity(object.json().len() + 1);
+    let mut body = Vec::new();
     let encoder = Encoder {
         resource,
         form: wanted.form,
         now: clock::now(),
     };
-    encoder.object(Shown::own(&object), true, &mut body);
+    encoder.object(Shown::own(&entry), true, &mut body);
     body.push(b'\n');
     Ok(respond::whole(body, wanted.syntax))
 }

@@ -82,8 +82,7 @@ impl Lines {
         {
             return line.bytes.clone();
         }
-        let object = &entry.open();
-        let bytes = encode(Shown { object, at }, now);
+        let bytes = encode(Shown { entry, at }, now);
         *slot = Some(Line {
             key,
             entry: Arc::downgrade(entry),
@@ -113,7 +112,6 @@ impl fmt::Debug for Lines {
 mod tests {
     use super::*;
     use crate::index::{self, At, Bounds, Key as Place, Scope, Stamp, Write};
-    use crate::serve::resource::LIVE_LAYOUT;
     use std::cell::Cell;
     use std::time::Duration;
 
@@ -123,7 +121,7 @@ mod tests {
             bytes: 1 << 20,
             age: Duration::from_mins(1),
         };
-        let (mut writer, reader) = index::index_from(&LIVE_LAYOUT, bounds, Rv(1));
+        let (mut writer, reader) = index::index_from(bounds, Rv(1));
         let put = |name: &str| Write::Put {
             key: Place {
                 namespace: Arc::from("ns"),

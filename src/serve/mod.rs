@@ -24,7 +24,6 @@ mod delivery;
 pub mod discovery;
 mod document;
 mod encode;
-mod example;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 mod get;

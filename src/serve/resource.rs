@@ -2,12 +2,18 @@
 //! the index that holds its objects. Everything else in this room works on any such
 //! description; the two that exist stand at the end.
 
-use super::example;
 use super::lines::Lines;
 use super::status::Failure;
-use crate::index::{Layout, Object, Reader};
+use crate::index::{Entry, Facts, Reader};
+use ifo_api::live::{Phase, State};
 use ifo_api::{GROUP, LIVE_GROUP, VERSION, live, ruleset};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::Deserialize;
 use std::sync::Arc;
+
+/// Reads a text of an object.
+pub type TextFact = fn(&Facts) -> Option<&str>;
 
 /// One resource that this server serves, read-only: get, list and watch.
 #[derive(Clone, Debug)]
@@ -32,16 +38,13 @@ pub struct Resource {
     pub categories: &'static [&'static str],
     /// Table columns, in order.
     pub columns: &'static [Column],
-    /// Selectable fields, each with its path number in the layout;
-    /// `metadata.name` and `metadata.namespace` come in addition to them.
-    pub fields: &'static [(&'static str, usize)],
+    /// Selectable fields; `metadata.name` and `metadata.namespace` come in addition to them.
+    pub fields: &'static [(&'static str, TextFact)],
     /// The JSON schema of the kind, definitions under `$defs`, as `OpenAPI` and
     /// `kubectl explain` show it.
     pub schema: fn() -> schemars::Schema,
     /// Where the objects are.
     pub reader: Reader,
-    /// The paths whose spans the index keeps of each object.
-    pub layout: &'static Layout,
     /// What its watchers share.
     pub lines: Arc<Lines>,
 }
@@ -80,182 +83,164 @@ pub struct Column {
     pub cell: Cell,
 }
 
-/// Where a cell comes from. Path numbers are those of the resource's layout.
+/// Where a cell comes from.
 #[derive(Clone, Copy, Debug)]
 pub enum Cell {
-    /// The value at a path as it is; null if absent.
-    Path(usize),
-    /// The number at a path as `45%`; null if absent.
-    Percent(usize),
-    /// How long the RFC 3339 timestamp at a path is ago, as kubectl prints ages;
-    /// `<unknown>` if absent.
-    Age(usize),
+    /// A text; null if absent.
+    Text(TextFact),
+    /// How long the start is ago, as kubectl prints ages; `<unknown>` if absent.
+    Age,
+    /// The value at a JSON pointer into the object; null if absent. Reading it decodes the
+    /// whole object.
+    Pointer(&'static str),
     /// Writes one JSON value.
-    Function(fn(&Object<'_>, &mut Vec<u8>)),
+    Function(fn(&Entry, &mut Vec<u8>)),
 }
 
-/// Path numbers of [`LIVE_LAYOUT`].
-mod live_path {
-    pub const NAME: usize = 0;
-    pub const CREATED: usize = 1;
-    pub const OPERATION: usize = 2;
-    pub const RULE_SET: usize = 3;
-    pub const COMPONENT: usize = 4;
-    pub const ITEM: usize = 5;
-    pub const SUBJECT_API_VERSION: usize = 6;
-    pub const SUBJECT_KIND: usize = 7;
-    pub const SUBJECT_NAME: usize = 8;
-    pub const SUBJECT_NAMESPACE: usize = 9;
-    pub const SUBJECT_UID: usize = 10;
-    pub const PHASE: usize = 11;
-    pub const STATE: usize = 12;
-    pub const REASON: usize = 13;
-    pub const MESSAGE: usize = 14;
-    pub const PROGRESS: usize = 15;
-    pub const COMPLETED: usize = 16;
-}
-
-/// What the index of live operations keeps the spans of.
-pub static LIVE_LAYOUT: Layout = Layout {
-    paths: &[
-        &["metadata", "name"],
-        &["metadata", "creationTimestamp"],
-        &["spec", "operation"],
-        &["spec", "ruleSet"],
-        &["spec", "component"],
-        &["spec", "item"],
-        &["spec", "subject", "apiVersion"],
-        &["spec", "subject", "kind"],
-        &["spec", "subject", "name"],
-        &["spec", "subject", "namespace"],
-        &["spec", "subject", "uid"],
-        &["status", "phase"],
-        &["status", "state"],
-        &["status", "reason"],
-        &["status", "message"],
-        &["status", "progress"],
-        &["status", "completed"],
-    ],
-    example: example::OPERATIONS,
-};
-
-/// A column of strings that shows the value at a path.
-const fn text(name: &'static str, priority: i32, path: usize, description: &'static str) -> Column {
+/// A column of strings.
+const fn text(name: &'static str, priority: i32, cell: Cell, description: &'static str) -> Column {
     Column {
         name,
         kind: "string",
         format: "",
         description,
         priority,
-        cell: Cell::Path(path),
+        cell,
     }
 }
 
 /// The columns Name and Age, which every kind has.
-const fn name_column(path: usize) -> Column {
+const fn name_column() -> Column {
     Column {
         format: "name",
         ..text(
             "Name",
             0,
-            path,
+            Cell::Function(name),
             "Name must be unique within a namespace. It is made from the subject's name, \
              the operation and a hash of its identity and start.",
         )
     }
 }
 
-const fn age_column(path: usize, description: &'static str) -> Column {
+const fn age_column(description: &'static str) -> Column {
     Column {
         kind: "date",
-        cell: Cell::Age(path),
-        ..text("Age", 0, path, description)
+        ..text("Age", 0, Cell::Age, description)
     }
 }
 
 static LIVE_COLUMNS: &[Column] = &[
-    name_column(live_path::NAME),
-    text("Kind", 0, live_path::SUBJECT_KIND, "Kind of the subject."),
-    Column {
-        cell: Cell::Function(subject),
-        ..text(
-            "Subject",
-            0,
-            live_path::SUBJECT_NAME,
-            "Name of the subject, with the item where a rule yields several operations.",
-        )
-    },
+    name_column(),
+    text(
+        "Kind",
+        0,
+        Cell::Text(|it| it.subject.kind.as_deref()),
+        "Kind of the subject.",
+    ),
+    text(
+        "Subject",
+        0,
+        Cell::Function(subject),
+        "Name of the subject, with the item where a rule yields several operations.",
+    ),
     text(
         "Operation",
         0,
-        live_path::OPERATION,
+        Cell::Text(|it| it.operation.as_deref()),
         "Name of the operation.",
     ),
-    text("Phase", 0, live_path::PHASE, "Active or Completed."),
+    text(
+        "Phase",
+        0,
+        Cell::Text(|it| it.phase.map(Phase::name)),
+        "Active or Completed.",
+    ),
     text(
         "State",
         0,
-        live_path::STATE,
+        Cell::Text(|it| it.state.map(State::name)),
         "How an active operation goes, or how a completed one ended.",
     ),
-    Column {
-        cell: Cell::Percent(live_path::PROGRESS),
-        ..text(
-            "Progress",
-            0,
-            live_path::PROGRESS,
-            "How far it is, where that is known.",
-        )
-    },
-    age_column(live_path::CREATED, "Time since the operation started."),
+    text(
+        "Progress",
+        0,
+        Cell::Function(progress),
+        "How far it is, where that is known.",
+    ),
+    age_column("Time since the operation started."),
     text(
         "Message",
         0,
-        live_path::MESSAGE,
+        Cell::Text(|it| it.message.as_deref()),
         "What to tell a person about it.",
     ),
     text(
         "Component",
         1,
-        live_path::COMPONENT,
+        Cell::Text(|it| it.component.as_deref()),
         "Component that the rule set belongs to.",
     ),
     text(
         "RuleSet",
         1,
-        live_path::RULE_SET,
+        Cell::Text(|it| it.rule_set.as_deref()),
         "Rule set that detected it first.",
     ),
-    text("Reason", 1, live_path::REASON, "Reason for the state."),
+    text(
+        "Reason",
+        1,
+        Cell::Text(|it| it.reason.as_deref()),
+        "Reason for the state.",
+    ),
     text(
         "Started",
         1,
-        live_path::CREATED,
+        Cell::Function(started),
         "When the operation started.",
     ),
     text(
         "Completed",
         1,
-        live_path::COMPLETED,
+        Cell::Function(completed),
         "When the operation ended.",
     ),
 ];
 
+fn name(entry: &Entry, out: &mut Vec<u8>) {
+    write_text(Some(&entry.key().name), out);
+}
+
 /// `"name"`, or `"name/item"` for one of several operations of a subject.
-fn subject(object: &Object<'_>, out: &mut Vec<u8>) {
-    let Some(name) = object.value(live_path::SUBJECT_NAME) else {
-        out.extend_from_slice(b"null");
-        return;
-    };
-    match (object.value(live_path::ITEM), name.strip_suffix(b"\"")) {
-        // Both are JSON strings: joining them needs no decoding.
-        (Some([b'"', item @ ..]), Some(open)) => {
-            out.extend_from_slice(open);
-            out.push(b'/');
-            out.extend_from_slice(item);
-        }
-        _ => out.extend_from_slice(name),
+fn subject(entry: &Entry, out: &mut Vec<u8>) {
+    let facts = entry.facts();
+    match (&facts.subject.name, &facts.item) {
+        (Some(name), Some(item)) => write_text(Some(&format!("{name}/{item}")), out),
+        (name, _) => write_text(name.as_deref(), out),
     }
+}
+
+fn progress(entry: &Entry, out: &mut Vec<u8>) {
+    let progress = entry.facts().progress;
+    write_text(progress.map(|it| format!("{it}%")).as_deref(), out);
+}
+
+fn started(entry: &Entry, out: &mut Vec<u8>) {
+    write_time(entry.facts().started, out);
+}
+
+fn completed(entry: &Entry, out: &mut Vec<u8>) {
+    write_time(entry.facts().completed, out);
+}
+
+/// Writes a text as JSON, or null.
+pub(super) fn write_text(text: Option<&str>, out: &mut Vec<u8>) {
+    serde_json::to_writer(out, &text).expect("writing to a Vec cannot fail");
+}
+
+fn write_time(time: Option<Timestamp>, out: &mut Vec<u8>) {
+    let written = serde_json::to_writer(&mut *out, &time.map(Time));
+    written.expect("every time of an object can be written");
 }
 
 /// `InFlightOperation` in `live.ifo.kubevirt.io`: what this server is for.
@@ -272,93 +257,64 @@ pub fn inflight_operations(reader: Reader) -> Resource {
         categories: &[],
         columns: LIVE_COLUMNS,
         fields: &[
-            ("spec.operation", live_path::OPERATION),
-            ("spec.component", live_path::COMPONENT),
-            ("spec.ruleSet", live_path::RULE_SET),
-            ("spec.item", live_path::ITEM),
-            ("spec.subject.apiVersion", live_path::SUBJECT_API_VERSION),
-            ("spec.subject.kind", live_path::SUBJECT_KIND),
-            ("spec.subject.name", live_path::SUBJECT_NAME),
-            ("spec.subject.namespace", live_path::SUBJECT_NAMESPACE),
-            ("spec.subject.uid", live_path::SUBJECT_UID),
-            ("status.phase", live_path::PHASE),
-            ("status.state", live_path::STATE),
+            ("spec.operation", |it| it.operation.as_deref()),
+            ("spec.component", |it| it.component.as_deref()),
+            ("spec.ruleSet", |it| it.rule_set.as_deref()),
+            ("spec.item", |it| it.item.as_deref()),
+            ("spec.subject.apiVersion", |it| {
+                it.subject.api_version.as_deref()
+            }),
+            ("spec.subject.kind", |it| it.subject.kind.as_deref()),
+            ("spec.subject.name", |it| it.subject.name.as_deref()),
+            ("spec.subject.namespace", |it| {
+                it.subject.namespace.as_deref()
+            }),
+            ("spec.subject.uid", |it| it.subject.uid.as_deref()),
+            ("status.phase", |it| it.phase.map(Phase::name)),
+            ("status.state", |it| it.state.map(State::name)),
         ],
         schema: || schemars::schema_for!(live::InFlightOperation),
         reader,
-        layout: &LIVE_LAYOUT,
         lines: Arc::new(Lines::new()),
     }
 }
-
-/// Path numbers of [`RULE_SET_LAYOUT`].
-mod rule_set_path {
-    pub const NAME: usize = 0;
-    pub const CREATED: usize = 1;
-    pub const COMPONENT: usize = 2;
-    pub const RESOURCE: usize = 3;
-    pub const CONDITIONS: usize = 4;
-    pub const WATCH_ACTIVE: usize = 5;
-    pub const GROUP: usize = 6;
-}
-
-/// What an index of rule sets keeps the spans of.
-pub static RULE_SET_LAYOUT: Layout = Layout {
-    paths: &[
-        &["metadata", "name"],
-        &["metadata", "creationTimestamp"],
-        &["spec", "component"],
-        &["spec", "target", "resource"],
-        &["status", "conditions"],
-        &["status", "watchActive"],
-        &["spec", "target", "group"],
-    ],
-    // There are few, in a demo.
-    example: b"",
-};
 
 /// The CRD's printer columns, in their order.
 static RULE_SET_COLUMNS: &[Column] = &[
     Column {
         description: "Name must be unique.",
-        ..name_column(rule_set_path::NAME)
+        ..name_column()
     },
     text(
         "Component",
         0,
-        rule_set_path::COMPONENT,
+        Cell::Pointer("/spec/component"),
         "Component that owns the rules.",
     ),
     // The plural alone: all that the CRD's printer column, a single JSONPath, can show.
     text(
         "Target",
         0,
-        rule_set_path::RESOURCE,
+        Cell::Pointer("/spec/target/resource"),
         "The resource that is watched.",
     ),
-    Column {
-        cell: Cell::Function(ready),
-        ..text(
-            "Ready",
-            0,
-            rule_set_path::CONDITIONS,
-            "Whether operations are detected on every object of the target.",
-        )
-    },
-    Column {
-        cell: Cell::Function(reason),
-        ..text(
-            "Reason",
-            0,
-            rule_set_path::CONDITIONS,
-            "Why the rule set is ready, or is not.",
-        )
-    },
-    age_column(rule_set_path::CREATED, "Time since the rule set was made."),
+    text(
+        "Ready",
+        0,
+        Cell::Function(ready),
+        "Whether operations are detected on every object of the target.",
+    ),
+    text(
+        "Reason",
+        0,
+        Cell::Function(reason),
+        "Why the rule set is ready, or is not.",
+    ),
+    age_column("Time since the rule set was made."),
     text(
         "Group",
         1,
-        rule_set_path::GROUP,
+        Cell::Pointer("/spec/target/group"),
         "API group of the resource that is watched; empty is the core group.",
     ),
     Column {
@@ -366,23 +322,23 @@ static RULE_SET_COLUMNS: &[Column] = &[
         ..text(
             "Watch Active",
             1,
-            rule_set_path::WATCH_ACTIVE,
+            Cell::Pointer("/status/watchActive"),
             "Whether the target is being watched.",
         )
     },
 ];
 
 /// Status of the condition `Ready`, or null.
-fn ready(object: &Object<'_>, out: &mut Vec<u8>) {
-    of_ready(object, |condition| condition.status, out);
+fn ready(entry: &Entry, out: &mut Vec<u8>) {
+    of_ready(entry, |condition| condition.status, out);
 }
 
 /// Reason of the condition `Ready`, or null.
-fn reason(object: &Object<'_>, out: &mut Vec<u8>) {
-    of_ready(object, |condition| condition.reason, out);
+fn reason(entry: &Entry, out: &mut Vec<u8>) {
+    of_ready(entry, |condition| condition.reason, out);
 }
 
-#[derive(serde::Deserialize)]
+#[derive(Deserialize)]
 struct Condition {
     #[serde(rename = "type")]
     kind: String,
@@ -391,13 +347,14 @@ struct Condition {
 }
 
 fn of_ready<T: Into<serde_json::Value>>(
-    object: &Object<'_>,
+    entry: &Entry,
     what: impl Fn(Condition) -> T,
     out: &mut Vec<u8>,
 ) {
-    let told = object
-        .value(rule_set_path::CONDITIONS)
-        .and_then(|json| serde_json::from_slice::<Vec<Condition>>(json).ok())
+    let object: serde_json::Value = serde_json::from_slice(&entry.json()).unwrap_or_default();
+    let conditions = object.pointer("/status/conditions");
+    let told = conditions
+        .and_then(|all| Vec::<Condition>::deserialize(all).ok())
         .and_then(|all| all.into_iter().find(|condition| condition.kind == "Ready"))
         .map(|condition| what(condition).into());
     out.extend_from_slice(told.unwrap_or_default().to_string().as_bytes());
@@ -419,7 +376,6 @@ pub fn operation_rule_sets(reader: Reader) -> Resource {
         fields: &[],
         schema: || schemars::schema_for!(ruleset::OperationRuleSet),
         reader,
-        layout: &RULE_SET_LAYOUT,
         lines: Arc::new(Lines::new()),
     }
 }

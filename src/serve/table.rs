@@ -1,14 +1,15 @@
-//! Tables, spliced from the spans that the index keeps of each object. Enters: a
+//! Tables, made from the facts that the index keeps of each object. Enters: a
 //! resource's columns and an entry. Leaves: the JSON of `columnDefinitions` and of rows;
 //! ages are computed when asked.
 
 use super::encode::Shown;
 use super::negotiate::Include;
-use super::resource::{Cell, Column};
-use crate::index::Object;
+use super::resource::{Cell, Column, write_text};
+use crate::index::Entry;
 use ifo_api::duration;
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::Value;
 
 /// Writes the array of column definitions. All five keys always, as clients expect.
 pub fn definitions(columns: &[Column], out: &mut Vec<u8>) {
@@ -47,7 +48,7 @@ pub fn row(
         if number > 0 {
             out.push(b',');
         }
-        cell(column.cell, shown.object, now, out);
+        cell(column.cell, shown.entry, now, out);
     }
     out.extend_from_slice(b"],\"object\":");
     match include {
@@ -69,30 +70,19 @@ pub fn empty_row(columns: &[Column], object: &[u8], out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-fn cell(cell: Cell, object: &Object<'_>, now: Timestamp, out: &mut Vec<u8>) {
+fn cell(cell: Cell, entry: &Entry, now: Timestamp, out: &mut Vec<u8>) {
     match cell {
-        Cell::Path(path) => out.extend_from_slice(object.value(path).unwrap_or(b"null")),
-        Cell::Percent(path) => match object.value(path) {
-            Some(number) if number.iter().all(u8::is_ascii_digit) => {
-                out.push(b'"');
-                out.extend_from_slice(number);
-                out.extend_from_slice(b"%\"");
-            }
-            _ => out.extend_from_slice(b"null"),
-        },
-        Cell::Age(path) => {
-            let age = match object.value(path) {
-                Some([b'"', text @ .., b'"']) => std::str::from_utf8(text)
-                    .ok()
-                    .and_then(|text| text.parse::<Timestamp>().ok())
-                    .map(|then| now.as_second() - then.as_second()),
-                _ => None,
-            };
-            out.push(b'"');
-            let age = age.map_or_else(|| "<unknown>".to_owned(), duration::human);
-            out.extend_from_slice(age.as_bytes());
-            out.push(b'"');
+        Cell::Text(fact) => write_text(fact(entry.facts()), out),
+        Cell::Age => {
+            let started = entry.facts().started;
+            let age = started.map(|then| duration::human(now.as_second() - then.as_second()));
+            write_text(Some(age.as_deref().unwrap_or("<unknown>")), out);
         }
-        Cell::Function(write) => write(object, out),
+        Cell::Pointer(pointer) => {
+            let object: Value = serde_json::from_slice(&entry.json()).unwrap_or_default();
+            let value = object.pointer(pointer).unwrap_or(&Value::Null);
+            serde_json::to_writer(out, value).expect("writing to a Vec cannot fail");
+        }
+        Cell::Function(write) => write(entry, out),
     }
 }

@@ -306,7 +306,7 @@ impl Watcher {
                 return out;
             };
             if self.selector.matches(&entry) {
-                self.event("ADDED", Shown::own(&entry.open()), &mut out);
+                self.event("ADDED", Shown::own(&entry), &mut out);
             }
             if self.pace.looked(1).await {
                 break;

@@ -5,10 +5,10 @@ fn names_are_those_of_the_interface() {
     let metrics = Metrics::of_version("1.2.3");
     metrics.read_index_with(|| IndexSample {
         operations: vec![
-            sample("Migrating", "Progressing", Some(4.0)),
-            sample("Migrating", "Settling", Some(3.0)),
-            sample("Migrating", "Ended", None),
-            sample("Starting", "Succeeded", None),
+            sample("Migrating", State::Progressing, Some(4.0)),
+            sample("Migrating", State::Settling, Some(3.0)),
+            sample("Migrating", State::Ended, None),
+            sample("Starting", State::Succeeded, None),
         ],
         ..IndexSample::default()
     });
@@ -64,11 +64,11 @@ fn names_are_those_of_the_interface() {
     );
 }
 
-fn sample(operation: &str, state: &str, age: Option<f64>) -> OperationSample {
+fn sample(operation: &str, state: State, age: Option<f64>) -> OperationSample {
     OperationSample {
         component: "kubevirt".into(),
         operation: operation.into(),
-        state: state.into(),
+        state,
         age,
     }
 }

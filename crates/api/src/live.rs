@@ -76,6 +76,16 @@ pub enum Phase {
     Completed,
 }
 
+impl Phase {
+    /// As it is written in the object.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Active => "Active",
+            Self::Completed => "Completed",
+        }
+    }
+}
+
 /// How an operation goes, or how it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum State {

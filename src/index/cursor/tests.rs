@@ -4,10 +4,6 @@ use crate::index::*;
 use futures::FutureExt;
 use std::time::{Duration, Instant};
 
-static LAYOUT: Layout = Layout {
-    paths: &[],
-    example: b"",
-};
 const BOUNDS: Bounds = Bounds {
     bytes: 1 << 20,
     age: Duration::from_mins(1),
@@ -27,7 +23,7 @@ fn commit(writer: &mut Writer, namespace: &str, n: u64) -> Rv {
 
 #[tokio::test]
 async fn a_waiting_cursor_is_woken_by_a_change_of_its_scope_alone() {
-    let (mut writer, reader) = index(&LAYOUT, BOUNDS);
+    let (mut writer, reader) = index(BOUNDS);
     let mut cursor = reader
         .follow(reader.head(), Scope::Namespace("a".into()))
         .unwrap();
@@ -46,7 +42,7 @@ async fn a_waiting_cursor_is_woken_by_a_change_of_its_scope_alone() {
 
 #[tokio::test]
 async fn a_cursor_tells_how_far_it_has_looked_outside_its_scope() {
-    let (mut writer, reader) = index(&LAYOUT, BOUNDS);
+    let (mut writer, reader) = index(BOUNDS);
     let head = reader.head();
     let mut cursor = reader.follow(head, Scope::Namespace("a".into())).unwrap();
     let other = commit(&mut writer, "b", 1);
@@ -62,7 +58,7 @@ async fn a_cursor_tells_how_far_it_has_looked_outside_its_scope() {
 
 #[tokio::test]
 async fn a_wait_that_is_cut_short_loses_nothing() {
-    let (mut writer, reader) = index(&LAYOUT, BOUNDS);
+    let (mut writer, reader) = index(BOUNDS);
     let mut cursor = reader.follow(reader.head(), Scope::All).unwrap();
     let mut seen = Vec::new();
     let mut made = Vec::new();
@@ -84,7 +80,7 @@ async fn a_wait_that_is_cut_short_loses_nothing() {
 
 #[tokio::test]
 async fn a_cursor_that_falls_off_the_ring_is_told_each_time() {
-    let (mut writer, reader) = index(&LAYOUT, BOUNDS);
+    let (mut writer, reader) = index(BOUNDS);
     let start = reader.head();
     let mut slow = reader.follow(start, Scope::Namespace("b".into())).unwrap();
     let mut quick = reader.follow(start, Scope::Namespace("b".into())).unwrap();
@@ -108,7 +104,7 @@ async fn a_cursor_that_falls_off_the_ring_is_told_each_time() {
 
 #[tokio::test]
 async fn a_cursor_delivers_the_rest_when_the_writer_is_gone_and_then_waits() {
-    let (mut writer, reader) = index(&LAYOUT, BOUNDS);
+    let (mut writer, reader) = index(BOUNDS);
     let mut cursor = reader.follow(reader.head(), Scope::All).unwrap();
     commit(&mut writer, "a", 1);
     drop(writer);
@@ -118,7 +114,7 @@ async fn a_cursor_delivers_the_rest_when_the_writer_is_gone_and_then_waits() {
 
 #[tokio::test(start_paused = true)]
 async fn a_version_is_waited_for_until_the_limit() {
-    let (mut writer, reader) = index(&LAYOUT, BOUNDS);
+    let (mut writer, reader) = index(BOUNDS);
     let limit = Duration::from_secs(3);
     assert!(reader.reached(reader.head(), limit).await);
     assert!(!reader.reached(Rv(reader.head().0 + 1), limit).await);
@@ -136,7 +132,7 @@ async fn a_version_is_waited_for_until_the_limit() {
 
 #[tokio::test]
 async fn what_has_piled_up_comes_in_small_numbers_but_versions_stay_whole() {
-    let (mut writer, reader) = index(&LAYOUT, BOUNDS);
+    let (mut writer, reader) = index(BOUNDS);
     let mut cursor = reader.follow(reader.head(), Scope::All).unwrap();
     let mut made: Vec<_> = (0..20).map(|n| commit(&mut writer, "a", n)).collect();
     // What a mirror writes at once has one version.

@@ -3,7 +3,6 @@
 use super::*;
 use crate::clock;
 use crate::index::{Bounds, Key, Stamp, Write, index};
-use crate::serve::resource::LIVE_LAYOUT;
 use serde_json::json;
 use uuid::Uuid;
 
@@ -31,7 +30,7 @@ fn entry(completed: &str) -> Arc<Entry> {
         bytes: 1 << 20,
         age: seconds(60),
     };
-    let (mut writer, reader) = index(&LIVE_LAYOUT, bounds);
+    let (mut writer, reader) = index(bounds);
     let key = Key::new("a", "x");
     let status = json!({
         "phase": "Completed", "state": "Ended", "reason": "NotDetected", "completed": completed,

@@ -144,7 +144,7 @@ impl State {
 
 fn hash(entry: &Entry) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (entry.rv().0, entry.open().json()).hash(&mut hasher);
+    (entry.rv().0, &entry.json()).hash(&mut hasher);
     hasher.finish()
 }
 

@@ -272,7 +272,7 @@ fn event(change: &Change) -> Event {
         (Some(key), Some(entry)) => Event::Put {
             rv: *rv,
             key,
-            json: entry.open().into_json(),
+            json: entry.json().to_vec(),
         },
     }
 }
@@ -295,7 +295,7 @@ fn page(reader: &Reader, start: &PageStart) -> Option<ObjectPage> {
     let objects: Vec<_> = rest
         .by_ref()
         .take(PAGE)
-        .map(|entry| (entry.key().clone(), entry.rv(), entry.open().into_json()))
+        .map(|entry| (entry.key().clone(), entry.rv(), entry.json().to_vec()))
         .collect();
     let last = rest.next().and(objects.last());
     let next = last.map(|(key, ..)| format!("{rv}/{}/{}", key.namespace, key.name));

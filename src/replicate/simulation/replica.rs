@@ -9,7 +9,6 @@ use crate::clock::simulated::Skew;
 use crate::index::{Bounds, Reader, Rv, index_from};
 use crate::persist::fake::Fake;
 use crate::replicate::{Election, Mirror, Replica, ReplicaTask, Standing, Term, Timing, view};
-use crate::serve::resource::LIVE_LAYOUT;
 use crate::telemetry::Metrics;
 use ifo_engine::track::Retention;
 use std::sync::Arc;
@@ -62,7 +61,7 @@ impl WholeReplica {
         let process = Process::new(skew);
         let (leases, is_cut) = (around.leases.client(), Arc::<AtomicBool>::default());
         let address = format!("{pod}:8443");
-        let (writer, reader) = process.within(|| index_from(&LIVE_LAYOUT, BOUNDS, Rv(0)));
+        let (writer, reader) = process.within(|| index_from(BOUNDS, Rv(0)));
         let (standing_sender, standing) = watch::channel(Standing::Unknown);
         let (view, contact) = view(reader.clone(), standing.clone());
         let (in_sync, synced) = watch::channel::<Option<Term>>(None);

@@ -305,10 +305,10 @@ impl Feed {
         let namespaces = HashMap::from([(NAMESPACE.to_owned(), Timestamp::UNIX_EPOCH)]);
         let mut state = InitialState::new("ifo-system".into(), Some(namespaces));
         for entry in listed {
-            state.add_index_object(entry.key(), entry.open().json(), clock::reading());
+            state.add_index_object(entry.key(), &entry.json(), clock::reading());
         }
         for entry in deleted {
-            state.add_deleted_object(entry.open().json(), clock::reading());
+            state.add_deleted_object(&entry.json(), clock::reading());
         }
         let Some(store) = &self.store else {
             return state;

@@ -308,7 +308,7 @@ impl Bench {
         let mut live = Vec::new();
         for entry in &entries {
             let operation: InFlightOperation =
-                serde_json::from_slice(entry.open().json()).expect("an operation");
+                serde_json::from_slice(&entry.json()).expect("an operation");
             if operation.status.phase == Phase::Active {
                 subjects.push(operation.spec.subject.name.clone());
                 live.push(operation.metadata.uid.expect("it has a uid"));

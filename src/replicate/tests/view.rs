@@ -1,7 +1,7 @@
 //! How a follower answers reads, and how current it is, with a leader that answers as the test
 //! says.
 
-use crate::index::{Bounds, Key, Layout, Reader, Rv, Stamp, Write, Writer, index_from};
+use crate::index::{Bounds, Key, Reader, Rv, Stamp, Write, Writer, index_from};
 use crate::replicate::peer::{
     Answer, Event, Events, Link, LinkError, Links, ObjectPage, PageStart,
 };
@@ -16,10 +16,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
-static LAYOUT: Layout = Layout {
-    paths: &[],
-    example: b"",
-};
 const BOUNDS: Bounds = Bounds {
     bytes: 1 << 20,
     age: Duration::from_mins(5),
@@ -75,7 +71,7 @@ impl Link for FakeLink {
         let listed = self.0.reader.list(&Scope::All, at);
         let page = listed.map_err(|_| LinkError::Gone).map(|(rv, entries)| {
             let object =
-                |it: &Arc<crate::index::Entry>| (it.key().clone(), it.rv(), it.open().into_json());
+                |it: &Arc<crate::index::Entry>| (it.key().clone(), it.rv(), it.json().to_vec());
             ObjectPage {
                 rv,
                 objects: entries.iter().map(object).collect(),
@@ -104,7 +100,7 @@ impl Link for FakeLink {
                                 (Some(key), Some(after)) => Event::Put {
                                     rv,
                                     key: key.clone(),
-                                    json: after.open().into_json(),
+                                    json: after.json().to_vec(),
                                 },
                                 (Some(key), None) => Event::Delete {
                                     rv,
@@ -169,7 +165,7 @@ impl Pair {
     /// `head`: the version that the follower begins with.
     fn start(head: Rv) -> Self {
         let term = Term::new("pod_1");
-        let (mut writer, leaders) = index_from(&LAYOUT, BOUNDS, Rv(0));
+        let (mut writer, leaders) = index_from(BOUNDS, Rv(0));
         writer.begin(Rv(1_000)).unwrap();
         for (rv, name) in [(1_001, "a"), (1_002, "b"), (1_003, "c")] {
             let put = vec![put(name, rv)];
@@ -183,7 +179,7 @@ impl Pair {
             cluster_answered: Mutex::default(),
             stream: Arc::new(tokio::sync::Semaphore::new(1_000)),
         });
-        let (mut follower, reader) = index_from(&LAYOUT, BOUNDS, head);
+        let (mut follower, reader) = index_from(BOUNDS, head);
         let named = Leader {
             term,
             address: "leader:1".to_owned(),
@@ -213,7 +209,7 @@ impl Pair {
     fn listed(reader: &Reader, rv: u64) -> Option<Vec<Vec<u8>>> {
         use crate::index::{At, Scope};
         let (_, entries) = reader.list(&Scope::All, At::Exact(Rv(rv))).ok()?;
-        Some(entries.iter().map(|it| it.open().into_json()).collect())
+        Some(entries.iter().map(|it| it.json().to_vec()).collect())
     }
 }
 

@@ -1,6 +1,6 @@
 use super::*;
 use crate::index;
-use crate::serve::resource::{LIVE_LAYOUT, inflight_operations, operation_rule_sets};
+use crate::serve::resource::{inflight_operations, operation_rule_sets};
 use axum::body::Body;
 use http::StatusCode;
 use http::header::{ACCEPT, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
@@ -16,8 +16,8 @@ fn resources() -> Vec<Resource> {
         bytes: 1 << 20,
         age: Duration::from_mins(1),
     };
-    let (_, live) = index::index(&LIVE_LAYOUT, bounds);
-    let (_, rules) = index::index(&LIVE_LAYOUT, bounds);
+    let (_, live) = index::index(bounds);
+    let (_, rules) = index::index(bounds);
     vec![inflight_operations(live), operation_rule_sets(rules)]
 }
 

@@ -8,9 +8,7 @@ use crate::auth::{
 use crate::index::{At, Bounds, Entry, Key, Reader, Rv, Scope, Stamp, Write, Writer, index_from};
 use crate::replicate::View;
 use crate::rules::Coverage;
-use crate::serve::resource::{
-    LIVE_LAYOUT, RULE_SET_LAYOUT, Resource, inflight_operations, operation_rule_sets,
-};
+use crate::serve::resource::{Resource, inflight_operations, operation_rule_sets};
 use crate::serve::{Health, Limits, Server, VersionInfo, discovery, router};
 use crate::telemetry::Metrics;
 use axum::Router;
@@ -82,8 +80,8 @@ impl World {
             bytes: 1 << 20,
             age: Duration::from_hours(24),
         };
-        let (mut writer, live) = index_from(&LIVE_LAYOUT, bounds, Rv(START));
-        let (rule_sets, rule_sets_reader) = index_from(&RULE_SET_LAYOUT, bounds, Rv(START));
+        let (mut writer, live) = index_from(bounds, Rv(START));
+        let (rule_sets, rule_sets_reader) = index_from(bounds, Rv(START));
         fill(&mut writer);
         Self {
             runtime: Builder::new_current_thread()
@@ -111,7 +109,7 @@ fn operations(reader: &Reader) -> Vec<Known> {
         .list(&Scope::All, At::Latest)
         .expect("the newest state is always there");
     let known = entries.into_iter().map(|entry| Known {
-        object: serde_json::from_slice(entry.open().json()).expect("the index holds JSON"),
+        object: serde_json::from_slice(&entry.json()).expect("the index holds JSON"),
         entry,
     });
     known.collect()

@@ -3,11 +3,11 @@
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
 
-use super::raw;
 use crate::auth;
-use crate::index::Object;
-use crate::serve::resource::Resource;
+use crate::index::Entry;
+use crate::serve::resource::{Resource, TextFact};
 use crate::serve::status::Failure;
+use std::mem::discriminant;
 
 #[cfg(any(fuzzing, test))]
 pub use self::fuzzing::check;
@@ -24,14 +24,14 @@ pub struct Requirement {
 }
 
 /// Where the value of a field is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Which {
     /// `metadata.name`.
     Name,
     /// `metadata.namespace`.
     Namespace,
-    /// A path number of the resource's layout.
-    Path(usize),
+    /// Another field of the resource.
+    Fact(TextFact),
 }
 
 /// One requirement on a resource that has the field.
@@ -134,7 +134,7 @@ impl Requirement {
                 .fields
                 .iter()
                 .find(|(name, _)| *name == field)
-                .map(|(_, path)| Which::Path(*path))
+                .map(|(_, fact)| Which::Fact(*fact))
                 .ok_or_else(|| {
                     Failure::bad_request(format!("field label not supported: {field}"))
                 })?,
@@ -158,15 +158,12 @@ impl Resolved {
     }
 
     /// Whether the object's field has, or has not, the value. An absent field is empty.
-    pub fn matches(&self, object: &Object<'_>) -> bool {
-        let key = object.entry().key();
+    pub fn matches(&self, entry: &Entry) -> bool {
+        let key = entry.key();
         let same = match self.which {
             Which::Name => *key.name == *self.value,
             Which::Namespace => *key.namespace == *self.value,
-            Which::Path(path) => match object.value(path) {
-                Some(json) => raw::is(json, &self.value),
-                None => self.value.is_empty(),
-            },
+            Which::Fact(fact) => fact(entry.facts()).unwrap_or_default() == self.value,
         };
         same == self.equal
     }
@@ -174,7 +171,8 @@ impl Resolved {
     /// The value that `wanted` must have, if this requirement is about it. An empty value
     /// names nothing that the index could look up.
     pub fn exactly(&self, wanted: Which) -> Option<&str> {
-        (self.which == wanted && self.equal && !self.value.is_empty()).then_some(&self.value)
+        let is_wanted = discriminant(&self.which) == discriminant(&wanted);
+        (is_wanted && self.equal && !self.value.is_empty()).then_some(&self.value)
     }
 }
 

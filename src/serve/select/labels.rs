@@ -1,13 +1,12 @@
-//! Label selectors: `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>3`. An object's labels are
-//! read once for all requirements, which are kept in the order of their keys for that.
+//! Label selectors: `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>3`.
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
 mod parser;
 
-use super::raw;
 use crate::auth;
 use crate::serve::status::Failure;
+use ifo_engine::rules::Labels;
 use std::collections::BTreeSet;
 
 #[cfg(any(fuzzing, test))]
@@ -32,56 +31,25 @@ enum Test {
 }
 
 impl Test {
-    /// Whether a label that is there fits.
-    fn fits(&self, value: &str) -> bool {
-        let number = || value.parse::<i64>().ok();
+    /// Whether an object fits that has this value of the label, or does not have the label.
+    fn fits(&self, value: Option<&str>) -> bool {
+        let number = || value?.parse::<i64>().ok();
         match self {
-            Test::In(values) => values.contains(value),
-            Test::NotIn(values) => !values.contains(value),
-            Test::Exists => true,
-            Test::DoesNotExist => false,
+            Test::In(values) => value.is_some_and(|value| values.contains(value)),
+            Test::NotIn(values) => !value.is_some_and(|value| values.contains(value)),
+            Test::Exists => value.is_some(),
+            Test::DoesNotExist => value.is_none(),
             Test::Greater(than) => number().is_some_and(|number| number > *than),
             Test::Less(than) => number().is_some_and(|number| number < *than),
         }
     }
-
-    /// Whether a label must be there at all.
-    fn needs_one(&self) -> bool {
-        match self {
-            Test::In(_) | Test::Exists | Test::Greater(_) | Test::Less(_) => true,
-            Test::NotIn(_) | Test::DoesNotExist => false,
-        }
-    }
 }
 
-/// Whether a JSON object of labels, each there once, fits all of `requirements`, which
-/// are in the order that [`parse`] gives them.
-pub fn all_fit(requirements: &[Requirement], labels: &[u8]) -> bool {
-    let needed = |of: &[Requirement]| of.iter().filter(|one| one.test.needs_one()).count();
-    let mut missing = needed(requirements);
-    for (key, value) in raw::members(labels) {
-        // Most keys are of no requirement, so they are compared as they are.
-        let unescaped;
-        let key = if key.contains(&b'\\') {
-            unescaped = raw::unescaped(key);
-            unescaped.as_bytes()
-        } else {
-            key
-        };
-        let first = requirements.partition_point(|one| one.key.as_bytes() < key);
-        let of_key = requirements[first..].iter();
-        let of_key = of_key.take_while(|one| one.key.as_bytes() == key).count();
-        if of_key == 0 {
-            continue;
-        }
-        let of_key = &requirements[first..first + of_key];
-        let value = raw::unescaped(value);
-        if !of_key.iter().all(|one| one.test.fits(&value)) {
-            return false;
-        }
-        missing = missing.saturating_sub(needed(of_key));
-    }
-    missing == 0
+/// Whether these labels of an object fit all of `requirements`.
+pub fn all_fit(requirements: &[Requirement], labels: &Labels) -> bool {
+    let value = |key: &str| labels.get(key).map(|value| &**value);
+    let mut all = requirements.iter();
+    all.all(|one| one.test.fits(value(&one.key)))
 }
 
 impl Requirement {
@@ -124,13 +92,17 @@ pub fn parse(text: &str) -> Result<Vec<Requirement>, Failure> {
 mod tests {
     use super::*;
 
-    fn fits(selector: &str, labels: &str) -> bool {
-        all_fit(&parse(selector).unwrap(), labels.as_bytes())
+    fn fits(selector: &str, labels: &Labels) -> bool {
+        all_fit(&parse(selector).unwrap(), labels)
     }
 
     #[test]
     fn every_operator_compares_as_kubernetes_does() {
-        let labels = r#"{"a":"1","b.c/d":"x","e":""}"#;
+        let labels = [("a", "1"), ("b.c/d", "x"), ("e", "")];
+        let labels = labels
+            .into_iter()
+            .map(|(key, value)| (key.into(), value.into()));
+        let labels = &labels.collect();
         for selector in [
             "",
             "a",
@@ -232,8 +204,8 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_makes_the_parser_panic(text in "[a-c=!,<>() \\\\innotéx/.-]{0,24}", labels: Vec<u8>) {
-            all_fit(&parse(&text).unwrap_or_default(), &labels);
+        fn no_text_makes_the_parser_panic(text in "[a-c=!,<>() \\\\innotéx/.-]{0,24}") {
+            all_fit(&parse(&text).unwrap_or_default(), &Labels::new());
         }
     }
 }

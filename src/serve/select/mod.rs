@@ -1,12 +1,11 @@
 //! Label and field selectors. Enters: the options `labelSelector` and `fieldSelector`.
-//! Leaves: a [`Selector`] that says of an index entry whether it is meant, reading the
-//! entry's JSON in place, and the requirements as a `SubjectAccessReview` has them.
+//! Leaves: a [`Selector`] that says of an index entry whether it is meant by
+//! its facts, and the requirements as a `SubjectAccessReview` has them.
 
 mod fields;
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
 mod labels;
-mod raw;
 
 #[cfg(any(fuzzing, test))]
 pub use self::{
@@ -84,15 +83,8 @@ impl Selector {
 
     /// Whether `entry` is meant.
     pub fn matches(&self, entry: &Entry) -> bool {
-        if self.is_everything() {
-            return true;
-        }
-        let object = entry.open();
-        self.fields.iter().all(|field| field.matches(&object))
-            && (self.labels.is_empty() || {
-                let labels = object.labels().unwrap_or(b"{}");
-                labels::all_fit(&self.labels, labels)
-            })
+        self.fields.iter().all(|field| field.matches(entry))
+            && labels::all_fit(&self.labels, &entry.facts().labels)
     }
 
     /// The smallest part of the index that holds all that is meant. `namespace` is the

@@ -15,7 +15,7 @@ mod syntaxes;
 mod tables;
 mod watches;
 
-use super::resource::{LIVE_LAYOUT, RULE_SET_LAYOUT, inflight_operations, operation_rule_sets};
+use super::resource::{inflight_operations, operation_rule_sets};
 use super::{Health, Limits, Server, VersionInfo, router};
 use crate::auth::{
     Attributes, Authenticate, Authorize, CertificateHolder, Decision, PeerCertificates,
@@ -184,8 +184,8 @@ impl Fixture {
             bytes,
             age: Duration::from_mins(10),
         };
-        let (live, reader) = index_from(&LIVE_LAYOUT, bounds, Rv(100));
-        let (rule_sets, rule_sets_reader) = index_from(&RULE_SET_LAYOUT, bounds, Rv(100));
+        let (live, reader) = index_from(bounds, Rv(100));
+        let (rule_sets, rule_sets_reader) = index_from(bounds, Rv(100));
         let health = Arc::new(Health::new());
         health.set_has_joined();
         let authorizer = Arc::new(Remembering::default());

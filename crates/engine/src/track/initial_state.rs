@@ -258,9 +258,9 @@ impl Tracker {
         }
         let is_indexed = found.source == FoundIn::Index;
         let is_retained = may_stay && self.ledger.retain(&operation, end, now);
-        if let Some(json) = completed.filter(|_| is_indexed || is_retained) {
+        if let Some(encoded) = completed.filter(|_| is_indexed || is_retained) {
             // A watcher that saw the operation in flight sees its end before it goes.
-            self.ledger.put(key.clone(), json);
+            self.ledger.put(key.clone(), encoded);
         }
         if is_indexed && !is_retained {
             self.ledger.delete(key.clone());

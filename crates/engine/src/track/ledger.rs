@@ -4,6 +4,7 @@ use super::Write;
 use super::arbitrate::What;
 use super::end::End;
 use super::expiring::Expiring;
+use super::facts::EncodedOperation;
 use super::operation::{Operation, Start, SubjectView};
 use super::tracker::Settings;
 use crate::{ClockReading, Meter};
@@ -87,9 +88,9 @@ impl Ledger {
         self.put(operation.key.clone(), operation.active(view));
     }
 
-    /// Writes an object.
-    pub(super) fn put(&mut self, key: Key, json: Vec<u8>) {
-        self.writes.push(Write::Put { key, json });
+    /// Writes an operation.
+    pub(super) fn put(&mut self, key: Key, operation: EncodedOperation) {
+        self.writes.push(Write::Show { key, operation });
     }
 
     /// Deletes an object.

@@ -6,6 +6,7 @@
 mod arbitrate;
 mod end;
 mod expiring;
+mod facts;
 mod initial_state;
 mod ledger;
 mod operation;
@@ -14,6 +15,7 @@ mod subject;
 mod tests;
 mod tracker;
 
+pub use facts::{EncodedOperation, Facts, SubjectFacts};
 pub use initial_state::{InitialState, MAX_RESTORED};
 pub use tracker::{Retention, Settings, Tracker};
 
@@ -27,7 +29,15 @@ use tokio::sync::oneshot;
 /// A change of the objects that the server lists.
 #[derive(Clone, Debug)]
 pub enum Write {
-    /// Adds or replaces an object; `json` is all of it. The index replaces any
+    /// Adds or replaces an operation that this process has encoded. One that differs from the
+    /// one there in nothing but the resourceVersion is no change.
+    Show {
+        /// Namespace and name.
+        key: Key,
+        /// The operation.
+        operation: EncodedOperation,
+    },
+    /// Adds or replaces an object that the index has to decode; `json` is all of it. The index replaces any
     /// resourceVersion in it. An object that differs from the one there in nothing else is
     /// no change.
     Put {

@@ -1,52 +1,66 @@
 //! An operation as the object that it is shown as.
 
 use super::{Detected, Operation, SubjectView};
+use crate::rules::Labels;
 use crate::track::end::End;
+use crate::track::facts::{EncodedOperation, Facts, SubjectFacts};
 use ifo_api::live::{self, InFlightOperation, Phase, Spec, State, Status};
 use ifo_api::{LIVE_GROUP, VERSION, labels};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time};
-use std::collections::BTreeMap;
+use serde::Serialize;
+use std::sync::{Arc, LazyLock};
+
+/// Bytes of room for one operation's JSON. Most operations are smaller.
+const TYPICAL_SIZE: usize = 2048;
 
 impl Operation {
-    /// The object while it is in flight, as JSON.
-    pub fn active(&self, view: &SubjectView) -> Vec<u8> {
+    /// The object while it is in flight.
+    pub fn active(&self, view: &SubjectView) -> EncodedOperation {
         let says = &self.speaker.says;
         let state = if self.detections.is_empty() {
             State::Settling
         } else {
             self.state
         };
+        let operation = &self.what.operation;
         let reason = match &says.reason {
-            Some(reason) => reason.to_string(),
-            None => operation_reason(&self.what.operation),
+            Some(reason) => reason.clone(),
+            None => match operation_reason(operation) {
+                same if *same == **operation => operation.clone(),
+                other => other.into(),
+            },
         };
-        let texts = (&*reason, &*says.message);
+        let texts = (reason, says.message.clone());
         self.encode(view, state, texts, says.progress, None)
     }
 
-    /// The object at its end, as JSON.
-    pub fn completed(&self, view: &SubjectView, end: &End, now: Timestamp) -> Vec<u8> {
+    /// The object at its end.
+    pub fn completed(&self, view: &SubjectView, end: &End, now: Timestamp) -> EncodedOperation {
         let (state, last) = (end.state(), self.speaker.says.progress);
         // An operation that succeeded is done. Any other end keeps the last known progress.
         let progress = match state {
             State::Succeeded => last.map(|_| 100),
             _ => last,
         };
-        let texts = (end.reason(), &*end.message());
+        let texts = (end.reason().into(), end.message().into());
         self.encode(view, state, texts, progress, Some(now))
     }
 
-    /// The object as JSON, with its reason and its message. `completed`: when it ended.
+    /// The object with its reason and its message. `completed`: when it ended.
     pub(super) fn encode(
         &self,
         view: &SubjectView,
         state: State,
-        (reason, message): (&str, &str),
+        (reason, message): (Arc<str>, Arc<str>),
         progress: Option<u8>,
         completed: Option<Timestamp>,
-    ) -> Vec<u8> {
+    ) -> EncodedOperation {
         let subject = &view.subject;
+        let texts = (reason.clone(), message.clone());
+        let facts = self.facts(view, state, texts, progress, completed);
+        let labels = facts.labels.iter();
+        let labels = labels.map(|(key, value)| (key.to_string(), value.to_string()));
         let object = InFlightOperation {
             api_version: format!("{LIVE_GROUP}/{VERSION}"),
             kind: live::KIND.to_owned(),
@@ -56,7 +70,7 @@ impl Operation {
                 uid: Some(self.uid.to_string()),
                 creation_timestamp: Some(Time(self.start)),
                 generation: Some(1),
-                labels: Some(self.labels(view)),
+                labels: Some(labels.collect()),
                 owner_references: subject.uid.as_ref().map(|uid| {
                     vec![OwnerReference {
                         api_version: view.api_version.to_string(),
@@ -86,21 +100,53 @@ impl Operation {
             status: Status {
                 phase: completed.map_or(Phase::Active, |_| Phase::Completed),
                 state,
-                reason: reason.to_owned(),
-                message: message.to_owned(),
+                reason: reason.to_string(),
+                message: message.to_string(),
                 progress,
                 start_time_source: self.start_source,
                 last_detected: Time(self.last_detected),
-                completed: completed.map(|_| Time(self.detected_until(completed))),
+                completed: facts.completed.map(Time),
                 instance: self.instance.as_deref().map(str::to_owned),
                 detected_by: self.detected_by.iter().map(ToString::to_string).collect(),
                 subject_generation: subject.generation,
-                conditions: self.conditions(subject.generation, reason, message, completed),
+                conditions: self.conditions(subject.generation, &reason, &message, completed),
                 #[cfg(feature = "neighbour-release")]
                 neighbour_field: Some("known".to_owned()),
             },
         };
-        serde_json::to_vec(&object).expect("maps with string keys always encode")
+        EncodedOperation::new(&object, facts)
+    }
+
+    fn facts(
+        &self,
+        view: &SubjectView,
+        state: State,
+        (reason, message): (Arc<str>, Arc<str>),
+        progress: Option<u8>,
+        completed: Option<Timestamp>,
+    ) -> Facts {
+        let (subject, rule_set) = (&view.subject, &self.speaker.rule_set);
+        Facts {
+            labels: self.labels(view),
+            started: Some(whole_second(self.start)),
+            operation: Some(self.what.operation.clone()),
+            rule_set: Some(rule_set.name.clone()),
+            component: Some(rule_set.component.clone()),
+            item: self.what.item.clone(),
+            subject: SubjectFacts {
+                api_version: Some(view.api_version.clone()),
+                kind: Some(view.kind.clone()),
+                name: Some(subject.name.clone()),
+                namespace: subject.namespace.clone(),
+                uid: subject.uid.clone(),
+            },
+            phase: Some(completed.map_or(Phase::Active, |_| Phase::Completed)),
+            state: Some(state),
+            reason: Some(reason),
+            message: Some(message).filter(|message| !message.is_empty()),
+            progress,
+            completed: completed.map(|_| whole_second(self.detected_until(completed))),
+        }
     }
 
     /// When it stopped being detected: the start of the settling, else the end itself. Not
@@ -159,40 +205,96 @@ impl Operation {
     }
 
     /// Computed labels, under the fixed ones, under those that the server sets.
-    fn labels(&self, view: &SubjectView) -> BTreeMap<String, String> {
-        let subject = &view.subject;
-        let authors = self.speaker.says.labels.iter();
-        let mut all: BTreeMap<String, String> = authors
-            .map(|(key, value)| (key.to_string(), value.to_string()))
-            .collect();
-        let mut set = |suffix: &str, value: &str| {
-            debug_assert!(labels::SERVER_SUFFIXES.contains(&suffix), "{suffix}");
+    fn labels(&self, view: &SubjectView) -> Labels {
+        let (subject, rule_set) = (&view.subject, &self.speaker.rule_set);
+        let mut all = Labels::clone(&self.speaker.says.labels);
+        let mut set = |suffix: &str, value: Arc<str>| {
             if !value.is_empty() {
-                all.insert(
-                    format!("{}{suffix}", labels::PREFIX),
-                    labels::to_value(value),
-                );
+                all.insert(label_key(suffix), value);
             }
         };
-        set("subject-name", &subject.name);
-        let namespace = subject.namespace.as_deref();
-        set("subject-namespace", namespace.unwrap_or_default());
-        set("subject-kind", &view.kind);
-        set("subject-uid", subject.uid.as_deref().unwrap_or_default());
+        set("subject-name", label_value(&subject.name));
+        if let Some(namespace) = &subject.namespace {
+            set("subject-namespace", label_value(namespace));
+        }
+        set("subject-kind", label_value(&view.kind));
+        if let Some(uid) = &subject.uid {
+            set("subject-uid", label_value(uid));
+        }
         if let Some(owner) = subject.owners.first() {
             let api_version = owner.api_version.split_once('/');
             let (group, version) = api_version.unwrap_or(("", &owner.api_version));
-            set("owner-uid", &owner.uid);
-            set("owner-name", &owner.name);
-            set("owner-kind", &owner.kind);
-            set("owner-group", group);
-            set("owner-version", version);
+            set("owner-uid", labels::to_value(&owner.uid).into());
+            set("owner-name", labels::to_value(&owner.name).into());
+            set("owner-kind", labels::to_value(&owner.kind).into());
+            set("owner-group", labels::to_value(group).into());
+            set("owner-version", labels::to_value(version).into());
         }
-        set("operation", &self.what.operation);
-        set("component", &self.speaker.rule_set.component);
-        set("ruleset", &self.speaker.rule_set.name);
+        set("operation", label_value(&self.what.operation));
+        set("component", label_value(&rule_set.component));
+        set("ruleset", label_value(&rule_set.name));
         all
     }
+}
+
+impl EncodedOperation {
+    /// Encodes an operation of which these facts are known.
+    fn new(object: &InFlightOperation, facts: Facts) -> Self {
+        let InFlightOperation {
+            api_version,
+            kind,
+            metadata,
+            spec,
+            status,
+        } = object;
+        let mut json = Vec::with_capacity(TYPICAL_SIZE);
+        append(&mut json, "{\"apiVersion\":", api_version);
+        append(&mut json, ",\"kind\":", kind);
+        json.extend_from_slice(b",\"metadata\":");
+        let start = json.len();
+        append(&mut json, "", metadata);
+        let metadata = start..json.len();
+        append(&mut json, ",\"spec\":", spec);
+        append(&mut json, ",\"status\":", status);
+        json.push(b'}');
+        Self {
+            json,
+            metadata,
+            facts: Arc::new(facts),
+        }
+    }
+}
+
+/// A time as JSON has it, without a fraction of a second.
+fn whole_second(time: Timestamp) -> Timestamp {
+    let before = i64::from(time.subsec_nanosecond() < 0);
+    Timestamp::from_second(time.as_second() - before).unwrap_or(time)
+}
+
+/// Writes `before`, and `part` as JSON.
+fn append(json: &mut Vec<u8>, before: &str, part: &impl Serialize) {
+    json.extend_from_slice(before.as_bytes());
+    serde_json::to_writer(json, part).expect("maps with string keys always encode");
+}
+
+/// The texts that all operations have as keys of labels, once for all.
+static LABEL_KEYS: LazyLock<[Arc<str>; labels::SERVER_SUFFIXES.len()]> = LazyLock::new(|| {
+    labels::SERVER_SUFFIXES.map(|suffix| [labels::PREFIX, suffix].concat().into())
+});
+
+fn label_key(suffix: &str) -> Arc<str> {
+    let place = labels::SERVER_SUFFIXES
+        .iter()
+        .position(|own| *own == suffix);
+    LABEL_KEYS[place.expect("the server sets no other labels")].clone()
+}
+
+/// A text as the value of a label. Most texts are valid values, and share their memory.
+fn label_value(text: &Arc<str>) -> Arc<str> {
+    if labels::is_value(text) {
+        return text.clone();
+    }
+    labels::to_value(text).into()
 }
 
 /// The operation's name as a condition reason, which has fewer characters to choose from

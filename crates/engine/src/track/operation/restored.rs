@@ -8,6 +8,7 @@ use crate::ClockReading;
 use crate::detect::{Says, Subject};
 use crate::rules::{self, Labels, RuleBook, RuleSet};
 use crate::track::arbitrate::What;
+use crate::track::facts::EncodedOperation;
 use ifo_api::live::{InFlightOperation, Phase, StartTimeSource, State, Status};
 use ifo_api::{Gvr, Key, labels};
 use jiff::Timestamp;
@@ -60,9 +61,9 @@ pub struct Restored {
     pub operation: Operation,
     /// When it completed; `None` while it is in flight.
     pub ended: Option<Timestamp>,
-    /// The completed object as JSON, with nothing in it but what the server writes. Only
-    /// of a completed custom resource.
-    pub completed: Option<Vec<u8>>,
+    /// The completed object, with nothing in it but what the server writes. Only of a
+    /// completed custom resource.
+    pub completed: Option<EncodedOperation>,
 }
 
 impl Restored {
@@ -92,9 +93,13 @@ impl Restored {
             return Err(Refused::Identity);
         }
         operation.key = key;
-        let texts = (&*status.reason, &*status.message);
-        let encode =
-            |ended| operation.encode(view, status.state, texts, status.progress, Some(ended));
+        let encode = |ended| {
+            let texts = (
+                status.reason.as_str().into(),
+                status.message.as_str().into(),
+            );
+            operation.encode(view, status.state, texts, status.progress, Some(ended))
+        };
         restored.completed = restored.ended.map(encode);
         Ok(restored)
     }

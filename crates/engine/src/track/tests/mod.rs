@@ -15,6 +15,7 @@ use crate::rules::compile;
 use ifo_api::live::{InFlightOperation, Phase, State};
 use ifo_api::ruleset::{OperationRuleSetSpec, Rule, Target};
 use proptest::prelude::*;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -155,11 +156,24 @@ impl World {
     /// Applies a change as a watcher sees it: what is the same as before is no change.
     fn apply(&mut self, change: Write) {
         let seen = match change {
-            Write::Put { key, json } => match self.objects.insert(key, json.clone()) {
-                None => ('+', json),
-                Some(before) if before == json => return,
-                Some(_) => ('~', json),
-            },
+            Write::Put { key, .. } => panic!("the tracker has encoded {key}"),
+            Write::Show { key, operation } => {
+                let EncodedOperation {
+                    json,
+                    metadata,
+                    facts,
+                } = operation;
+                // A follower gets the JSON, and has to know the same of it.
+                assert_eq!(Facts::decode(&json), *facts);
+                let object: Value = serde_json::from_slice(&json).unwrap();
+                let part: Value = serde_json::from_slice(&json[metadata]).unwrap();
+                assert_eq!(part, object["metadata"]);
+                match self.objects.insert(key, json.clone()) {
+                    None => ('+', json),
+                    Some(before) if before == json => return,
+                    Some(_) => ('~', json),
+                }
+            }
             Write::Delete { key } => match self.objects.remove(&key) {
                 None => return,
                 Some(before) => ('-', before),

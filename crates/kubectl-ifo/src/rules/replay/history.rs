@@ -216,6 +216,7 @@ impl History {
     /// Something about an operation changed at `t`.
     pub(super) fn changed(&mut self, change: Write, t: f64, scale: &TimeScale) {
         let (key, json) = match change {
+            Write::Show { key, operation } => (key, operation.json),
             Write::Put { key, json } => (key, json),
             Write::Delete { key } => {
                 self.open.remove(&key);
