@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// The server's.
 const BOUNDS: Bounds = Bounds {
-    bytes: 4 << 20,
+    bytes: 12 << 20,
     age: Duration::from_mins(5),
 };
 const SIZES: [(&str, u64); 3] = [("1k", 1_000), ("10k", 10_000), ("100k", 100_000)];

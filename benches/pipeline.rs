@@ -38,7 +38,7 @@ const OPERATIONS: usize = 10_000;
 const WATCHERS: usize = 1_000;
 /// The server's.
 const RING: Bounds = Bounds {
-    bytes: 4 << 20,
+    bytes: 12 << 20,
     age: Duration::from_mins(5),
 };
 

@@ -35,9 +35,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// How much of the past the ring keeps: enough to resume a watch after a restart of the
-/// kube-apiserver, which takes well under five minutes.
+/// kube-apiserver, which takes well under five minutes. 12 MiB are some 5,000 changes.
 const RING: Bounds = Bounds {
-    bytes: 4 << 20,
+    bytes: 12 << 20,
     age: Duration::from_mins(5),
 };
 

@@ -16,7 +16,7 @@ use process::Process;
 
 use ifo_api::live::{Phase, State};
 use ifo_engine::Meter;
-use ifo_engine::track::Facts;
+use ifo_engine::track::ObjectFacts;
 use jiff::Timestamp;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeLabelSet, LabelSetEncoder};
@@ -83,7 +83,7 @@ pub struct OperationSample {
 impl OperationSample {
     /// The operation with these facts, at the time `now`. `None` if the object is no
     /// operation, or is in a state that this release does not know.
-    pub fn new(facts: &Facts, now: Timestamp) -> Option<Self> {
+    pub fn new(facts: &ObjectFacts, now: Timestamp) -> Option<Self> {
         let started = facts.started?;
         Some(Self {
             component: facts.component.clone()?,

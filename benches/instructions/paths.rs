@@ -88,7 +88,7 @@ const STAGE: Duration = Duration::from_mins(1);
 /// Bounds of the index as the server has them, except for the age: no change is too old
 /// for the ring on a slow machine.
 const RING: Bounds = Bounds {
-    bytes: 4 << 20,
+    bytes: 12 << 20,
     age: Duration::from_hours(24),
 };
 

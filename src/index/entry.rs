@@ -3,7 +3,7 @@
 use super::pack::Packed;
 use super::{Key, Rv};
 use bytes::Bytes;
-use ifo_engine::track::{EncodedOperation, Facts};
+use ifo_engine::track::{EncodedOperation, ObjectFacts};
 use serde::Deserialize;
 use serde::de::Error as _;
 use serde_json::value::RawValue;
@@ -21,8 +21,8 @@ type Span = Range<u32>;
 pub struct Entry {
     key: Key,
     rv: Rv,
-    facts: Arc<Facts>,
-    json: Stored,
+    facts: Arc<ObjectFacts>,
+    json: StoredJson,
     metadata: Span,
     /// The digits of `metadata.resourceVersion`, without quotes.
     rv_digits: Span,
@@ -30,7 +30,7 @@ pub struct Entry {
 
 /// The JSON of an entry.
 #[derive(Debug)]
-enum Stored {
+enum StoredJson {
     Plain(Bytes),
     /// That of a completed operation, which is rarely read and never changes again.
     Packed(Packed),
@@ -43,7 +43,7 @@ pub(super) struct Encoded {
     metadata: Span,
     rv_digits: Span,
     rv: Rv,
-    facts: Arc<Facts>,
+    facts: Arc<ObjectFacts>,
 }
 
 impl Encoded {
@@ -55,7 +55,7 @@ impl Encoded {
             facts,
         } = operation;
         let first = metadata.start + 1;
-        let place = Place {
+        let place = VersionPlace {
             metadata: metadata.clone(),
             cut: first..first,
             before: "\"resourceVersion\":\"",
@@ -67,8 +67,8 @@ impl Encoded {
     /// Takes in the object in `json`, as of version `rv`: that is the resourceVersion in
     /// its JSON, whichever was there, or none. All else stays byte for byte.
     pub fn decode(rv: Rv, json: &[u8]) -> Result<Self, serde_json::Error> {
-        let facts = Arc::new(Facts::decode(json));
-        Place::find(json)?.fill(rv, json, facts)
+        let facts = Arc::new(ObjectFacts::decode(json));
+        VersionPlace::find(json)?.fill(rv, json, facts)
     }
 
     /// Whether it differs from `other` in nothing but the resourceVersion.
@@ -80,9 +80,9 @@ impl Encoded {
     /// The entry, at `key`.
     pub fn entry(self, key: Key) -> Entry {
         let json = if self.facts.completed.is_some() {
-            Stored::Packed(Packed::new(&self.json))
+            StoredJson::Packed(Packed::new(&self.json))
         } else {
-            Stored::Plain(self.json.into_boxed_slice().into())
+            StoredJson::Plain(self.json.into_boxed_slice().into())
         };
         Entry {
             key,
@@ -107,7 +107,7 @@ impl Entry {
     }
 
     /// What selectors, tables and metrics read of it.
-    pub fn facts(&self) -> &Facts {
+    pub fn facts(&self) -> &ObjectFacts {
         &self.facts
     }
 
@@ -115,16 +115,16 @@ impl Entry {
     /// is unpacked, which costs about a microsecond.
     pub fn json(&self) -> Bytes {
         match &self.json {
-            Stored::Plain(json) => json.clone(),
-            Stored::Packed(packed) => packed.open().into(),
+            StoredJson::Plain(json) => json.clone(),
+            StoredJson::Packed(packed) => packed.open().into(),
         }
     }
 
     /// Puts the whole object's JSON at the end of `out`.
     pub fn append_json(&self, out: &mut Vec<u8>) {
         match &self.json {
-            Stored::Plain(json) => out.extend_from_slice(json),
-            Stored::Packed(packed) => packed.append_to(out),
+            StoredJson::Plain(json) => out.extend_from_slice(json),
+            StoredJson::Packed(packed) => packed.append_to(out),
         }
     }
 
@@ -149,8 +149,8 @@ impl Entry {
     /// About how many bytes of memory it takes up.
     pub(super) fn weight(&self) -> usize {
         let json = match &self.json {
-            Stored::Plain(json) => json.len(),
-            Stored::Packed(packed) => packed.len(),
+            StoredJson::Plain(json) => json.len(),
+            StoredJson::Packed(packed) => packed.len(),
         };
         size_of::<Self>() + json + self.key.name.len() + self.facts.weight()
     }
@@ -172,7 +172,7 @@ fn usizes(span: &Span) -> Range<usize> {
 }
 
 /// Where an object's resourceVersion belongs.
-struct Place {
+struct VersionPlace {
     metadata: Range<usize>,
     /// What the version replaces.
     cut: Range<usize>,
@@ -181,27 +181,27 @@ struct Place {
     after: &'static str,
 }
 
-impl Place {
+impl VersionPlace {
     /// Finds it in any object.
     fn find(json: &[u8]) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
-        struct Object<'a> {
+        struct AnyObject<'a> {
             #[serde(borrow)]
             metadata: &'a RawValue,
         }
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Metadata<'a> {
+        struct AnyMetadata<'a> {
             #[serde(borrow, default, deserialize_with = "present")]
             resource_version: Option<&'a RawValue>,
         }
         let text = std::str::from_utf8(json).map_err(serde_json::Error::custom)?;
-        let metadata = serde_json::from_str::<Object<'_>>(text)?.metadata.get();
+        let metadata = serde_json::from_str::<AnyObject<'_>>(text)?.metadata.get();
         // Serde takes an array for a struct, too.
         if !text.trim_start().starts_with('{') || !metadata.starts_with('{') {
             return Err(serde_json::Error::custom("an object has metadata"));
         }
-        let version = serde_json::from_str::<Metadata<'_>>(metadata)?.resource_version;
+        let version = serde_json::from_str::<AnyMetadata<'_>>(metadata)?.resource_version;
         if version.is_some_and(|version| !version.get().starts_with('"')) {
             let error = "a resourceVersion is a string";
             return Err(serde_json::Error::custom(error));
@@ -228,7 +228,12 @@ impl Place {
     }
 
     /// Puts the version there.
-    fn fill(self, rv: Rv, json: &[u8], facts: Arc<Facts>) -> Result<Encoded, serde_json::Error> {
+    fn fill(
+        self,
+        rv: Rv,
+        json: &[u8],
+        facts: Arc<ObjectFacts>,
+    ) -> Result<Encoded, serde_json::Error> {
         let digits = rv.to_string();
         let Self {
             metadata,

@@ -39,7 +39,7 @@ pub use scope::Scope;
 pub use writer::{Replacement, Writer};
 
 pub use ifo_api::Key;
-pub use ifo_engine::track::{Facts, Write};
+pub use ifo_engine::track::{ObjectFacts, Write};
 
 use crate::clock;
 use jiff::Timestamp;

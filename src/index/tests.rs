@@ -194,7 +194,7 @@ fn the_ring_drops_what_is_too_old_and_keeps_the_state() {
 
 /// The bounds of the server, and as many operations as it must bear.
 const SERVERS: Bounds = Bounds {
-    bytes: 4 << 20,
+    bytes: 12 << 20,
     age: Duration::from_mins(5),
 };
 const OPERATIONS: usize = 10_000;

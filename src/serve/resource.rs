@@ -4,7 +4,7 @@
 
 use super::lines::Lines;
 use super::status::Failure;
-use crate::index::{Entry, Facts, Reader};
+use crate::index::{Entry, ObjectFacts, Reader};
 use ifo_api::live::{Phase, State};
 use ifo_api::{GROUP, LIVE_GROUP, VERSION, live, ruleset};
 use jiff::Timestamp;
@@ -13,7 +13,7 @@ use serde::Deserialize;
 use std::sync::Arc;
 
 /// Reads a text of an object.
-pub type TextFact = fn(&Facts) -> Option<&str>;
+pub type TextFact = fn(&ObjectFacts) -> Option<&str>;
 
 /// One resource that this server serves, read-only: get, list and watch.
 #[derive(Clone, Debug)]

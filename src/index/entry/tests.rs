@@ -146,7 +146,7 @@ fn a_long_object_has_its_parts_too() {
 fn the_json_of_a_completed_operation_comes_back_from_its_packed_form() {
     let text = r#"{"metadata":{"resourceVersion":"7","name":"x"},"status":{"completed":"2026-11-01T10:20:30Z"}}"#;
     let entry = encode(Rv(7), text.as_bytes()).unwrap();
-    assert!(matches!(entry.json, Stored::Packed(_)));
+    assert!(matches!(entry.json, StoredJson::Packed(_)));
     assert_eq!(entry.json(), text);
     let mut out = b"before".to_vec();
     entry.append_json(&mut out);

@@ -21,14 +21,14 @@ pub const BEGIN: &str = "2026-01-01T00:00:00Z";
 pub struct Cluster {
     pub leases: SimulatedLeases,
     pub replicas: Vec<Simulation>,
-    pub facts: Arc<Mutex<Facts>>,
+    pub facts: Arc<Mutex<ObjectFacts>>,
     pub random: fastrand::Rng,
     _clock: Simulated,
 }
 
 /// What has happened, of all processes that there have been.
 #[derive(Default)]
-pub struct Facts {
+pub struct ObjectFacts {
     /// Each version that was issued, and in which term.
     issued: BTreeMap<u64, Term>,
     /// Each leadership, and the process that has it.
@@ -302,7 +302,7 @@ impl Simulation {
 /// Issues versions while the replica leads. Every await is a point at which the process can
 /// be paused.
 async fn write(
-    facts: Arc<Mutex<Facts>>,
+    facts: Arc<Mutex<ObjectFacts>>,
     own: Peer,
     mut standing: watch::Receiver<Standing>,
     stop: watch::Receiver<bool>,
@@ -323,7 +323,7 @@ async fn write(
 }
 
 async fn lead(
-    facts: &Mutex<Facts>,
+    facts: &Mutex<ObjectFacts>,
     own: &Peer,
     leadership: &Leadership,
     stop: &watch::Receiver<bool>,
@@ -364,7 +364,7 @@ async fn lead(
 
 /// Copies the head of the leader.
 async fn mirror(
-    facts: Arc<Mutex<Facts>>,
+    facts: Arc<Mutex<ObjectFacts>>,
     head: Arc<AtomicU64>,
     standing: watch::Receiver<Standing>,
     in_sync: watch::Sender<Option<Term>>,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// it, or if this release does not know its value. Other kinds than operations have labels
 /// and a creation time at most.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Facts {
+pub struct ObjectFacts {
     /// `metadata.labels`.
     pub labels: Labels,
     /// `metadata.creationTimestamp`, the start of an operation.
@@ -75,14 +75,14 @@ pub struct EncodedOperation {
     /// Where the JSON of `metadata` is. It has at least one member.
     pub metadata: Range<usize>,
     /// What readers need of it.
-    pub facts: Arc<Facts>,
+    pub facts: Arc<ObjectFacts>,
 }
 
-impl Facts {
+impl ObjectFacts {
     /// Decodes what an object says. What is missing or has another type is left out, because
     /// a leader of a neighbouring release may write other values.
     pub fn decode(json: &[u8]) -> Self {
-        let Object {
+        let WireObject {
             metadata,
             spec,
             status,
@@ -137,18 +137,18 @@ const PAIR: usize = 2 * size_of::<Arc<str>>();
 /// The fields of an object that are read.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Object {
+struct WireObject {
     #[serde(deserialize_with = "lenient")]
-    metadata: Metadata,
+    metadata: WireMetadata,
     #[serde(deserialize_with = "lenient")]
-    spec: Spec,
+    spec: WireSpec,
     #[serde(deserialize_with = "lenient")]
-    status: Status,
+    status: WireStatus,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Metadata {
+struct WireMetadata {
     #[serde(deserialize_with = "lenient")]
     labels: BTreeMap<String, String>,
     #[serde(deserialize_with = "lenient")]
@@ -157,7 +157,7 @@ struct Metadata {
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Spec {
+struct WireSpec {
     #[serde(deserialize_with = "text")]
     operation: Option<Arc<str>>,
     #[serde(deserialize_with = "text")]
@@ -172,7 +172,7 @@ struct Spec {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Status {
+struct WireStatus {
     #[serde(deserialize_with = "lenient")]
     phase: Option<Phase>,
     #[serde(deserialize_with = "lenient")]

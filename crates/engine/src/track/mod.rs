@@ -15,7 +15,7 @@ mod subject;
 mod tests;
 mod tracker;
 
-pub use facts::{EncodedOperation, Facts, SubjectFacts};
+pub use facts::{EncodedOperation, ObjectFacts, SubjectFacts};
 pub use initial_state::{InitialState, MAX_RESTORED};
 pub use tracker::{Retention, Settings, Tracker};
 

@@ -1,5 +1,6 @@
 //! One operation while it is in flight: what it is called, who detects it, since when.
 
+mod json;
 mod object;
 mod restored;
 mod state;

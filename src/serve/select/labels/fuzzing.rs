@@ -1,7 +1,7 @@
 //! What holds for every label selector.
 
 use super::{Requirement, Test, all_fit, parse};
-use crate::index::Facts;
+use crate::index::ObjectFacts;
 use crate::serve::fuzzing::refused;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -32,9 +32,9 @@ pub fn check(text: &str) {
     }
     for labels in examples(&requirements) {
         let object = serde_json::json!({"metadata": {"labels": labels}});
-        let plain = Facts::decode(object.to_string().as_bytes()).labels;
+        let plain = ObjectFacts::decode(object.to_string().as_bytes()).labels;
         let escaped = format!(r#"{{"metadata":{{"labels":{}}}}}"#, escaped(&labels));
-        let decoded = Facts::decode(escaped.as_bytes()).labels;
+        let decoded = ObjectFacts::decode(escaped.as_bytes()).labels;
         assert_eq!(decoded, plain, "{escaped}");
         let compared = &requirements[..requirements.len().min(COMPARED)];
         let one_by_one = compared.iter().map(std::slice::from_ref);

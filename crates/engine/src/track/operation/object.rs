@@ -1,18 +1,18 @@
 //! An operation as the object that it is shown as.
 
+use super::json::{
+    self, ConditionJson, MetadataJson, OwnerJson, SpecJson, StatusJson, SubjectJson,
+};
 use super::{Detected, Operation, SubjectView};
 use crate::rules::Labels;
 use crate::track::end::End;
-use crate::track::facts::{EncodedOperation, Facts, SubjectFacts};
-use ifo_api::live::{self, InFlightOperation, Phase, Spec, State, Status};
-use ifo_api::{LIVE_GROUP, VERSION, labels};
+use crate::track::facts::{EncodedOperation, ObjectFacts, SubjectFacts};
+use ifo_api::labels;
+use ifo_api::live::{Phase, State};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time};
-use serde::Serialize;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::sync::{Arc, LazyLock};
-
-/// Bytes of room for one operation's JSON. Most operations are smaller.
-const TYPICAL_SIZE: usize = 2048;
+use uuid::Uuid;
 
 impl Operation {
     /// The object while it is in flight.
@@ -57,64 +57,64 @@ impl Operation {
         completed: Option<Timestamp>,
     ) -> EncodedOperation {
         let subject = &view.subject;
+        let (what, rule_set) = (&self.what, &self.speaker.rule_set);
         let texts = (reason.clone(), message.clone());
         let facts = self.facts(view, state, texts, progress, completed);
-        let labels = facts.labels.iter();
-        let labels = labels.map(|(key, value)| (key.to_string(), value.to_string()));
-        let object = InFlightOperation {
-            api_version: format!("{LIVE_GROUP}/{VERSION}"),
-            kind: live::KIND.to_owned(),
-            metadata: ObjectMeta {
-                name: Some(self.key.name.to_string()),
-                namespace: Some(self.key.namespace.to_string()),
-                uid: Some(self.uid.to_string()),
-                creation_timestamp: Some(Time(self.start)),
-                generation: Some(1),
-                labels: Some(labels.collect()),
-                owner_references: subject.uid.as_ref().map(|uid| {
-                    vec![OwnerReference {
-                        api_version: view.api_version.to_string(),
-                        kind: view.kind.to_string(),
-                        name: subject.name.to_string(),
-                        uid: uid.to_string(),
-                        controller: Some(true),
-                        block_owner_deletion: Some(false),
-                    }]
-                }),
-                ..ObjectMeta::default()
-            },
-            spec: Spec {
-                operation: self.what.operation.to_string(),
-                rule_set: self.speaker.rule_set.name.to_string(),
-                component: self.speaker.rule_set.component.to_string(),
-                subject: live::Subject {
-                    api_version: view.api_version.to_string(),
-                    kind: view.kind.to_string(),
-                    name: subject.name.to_string(),
-                    namespace: subject.namespace.as_deref().map(str::to_owned),
-                    uid: subject.uid.as_deref().map(str::to_owned),
-                    owner_references: subject.owners.clone(),
-                },
-                item: self.what.item.as_deref().map(str::to_owned),
-            },
-            status: Status {
-                phase: completed.map_or(Phase::Active, |_| Phase::Completed),
-                state,
-                reason: reason.to_string(),
-                message: message.to_string(),
-                progress,
-                start_time_source: self.start_source,
-                last_detected: Time(self.last_detected),
-                completed: facts.completed.map(Time),
-                instance: self.instance.as_deref().map(str::to_owned),
-                detected_by: self.detected_by.iter().map(ToString::to_string).collect(),
-                subject_generation: subject.generation,
-                conditions: self.conditions(subject.generation, &reason, &message, completed),
-                #[cfg(feature = "neighbour-release")]
-                neighbour_field: Some("known".to_owned()),
-            },
+        let mut uid = Uuid::encode_buffer();
+        let metadata = MetadataJson {
+            creation_timestamp: Time(self.start),
+            generation: 1,
+            labels: &facts.labels,
+            name: &self.key.name,
+            namespace: &self.key.namespace,
+            owner_references: subject.uid.as_deref().map(|uid| {
+                [OwnerJson {
+                    api_version: &view.api_version,
+                    block_owner_deletion: false,
+                    controller: true,
+                    kind: &view.kind,
+                    name: &subject.name,
+                    uid,
+                }]
+            }),
+            uid: self.uid.hyphenated().encode_lower(&mut uid),
         };
-        EncodedOperation::new(&object, facts)
+        let spec = SpecJson {
+            operation: &what.operation,
+            rule_set: &rule_set.name,
+            component: &rule_set.component,
+            subject: SubjectJson {
+                api_version: &view.api_version,
+                kind: &view.kind,
+                name: &subject.name,
+                namespace: subject.namespace.as_deref(),
+                uid: subject.uid.as_deref(),
+                owner_references: &subject.owners,
+            },
+            item: what.item.as_deref(),
+        };
+        let status = StatusJson {
+            phase: completed.map_or(Phase::Active, |_| Phase::Completed),
+            state,
+            reason: &reason,
+            message: &message,
+            progress,
+            start_time_source: self.start_source,
+            last_detected: Time(self.last_detected),
+            completed: facts.completed.map(Time),
+            instance: self.instance.as_deref(),
+            detected_by: &self.detected_by,
+            subject_generation: subject.generation,
+            conditions: self.conditions(subject.generation, &reason, &message, completed),
+            #[cfg(feature = "neighbour-release")]
+            neighbour_field: "known",
+        };
+        let (json, metadata) = json::encode(&metadata, &spec, &status);
+        EncodedOperation {
+            json,
+            metadata,
+            facts: Arc::new(facts),
+        }
     }
 
     fn facts(
@@ -124,9 +124,9 @@ impl Operation {
         (reason, message): (Arc<str>, Arc<str>),
         progress: Option<u8>,
         completed: Option<Timestamp>,
-    ) -> Facts {
+    ) -> ObjectFacts {
         let (subject, rule_set) = (&view.subject, &self.speaker.rule_set);
-        Facts {
+        ObjectFacts {
             labels: self.labels(view),
             started: Some(whole_second(self.start)),
             operation: Some(self.what.operation.clone()),
@@ -161,21 +161,23 @@ impl Operation {
         until.max(self.start)
     }
 
-    fn conditions(
+    fn conditions<'a>(
         &self,
         generation: Option<i64>,
-        reason: &str,
-        message: &str,
+        reason: &'a str,
+        message: &'a str,
         completed: Option<Timestamp>,
-    ) -> Vec<Condition> {
+    ) -> [ConditionJson<'a>; 3] {
         let condition =
-            |type_: &str, status: &str, since: Timestamp, reason: &str, message: &str| Condition {
-                type_: type_.to_owned(),
-                status: status.to_owned(),
-                last_transition_time: Time(since),
-                reason: reason.to_owned(),
-                message: message.to_owned(),
-                observed_generation: generation,
+            |type_: &'a str, status: &'a str, since, reason: &'a str, message: &'a str| {
+                ConditionJson {
+                    last_transition_time: Time(since),
+                    message,
+                    observed_generation: generation,
+                    reason,
+                    status,
+                    r#type: type_,
+                }
             };
         let (detected, since, why) = match (self.detected, completed) {
             (Detected::True | Detected::Unknown, Some(end)) => ("False", end, reason),
@@ -185,7 +187,7 @@ impl Operation {
             (Detected::Unknown, None) => ("Unknown", self.detected_since, "WatchGap"),
         };
         let over = completed.is_some();
-        vec![
+        [
             condition(
                 "Progressing",
                 if over { "False" } else { "True" },
@@ -237,44 +239,10 @@ impl Operation {
     }
 }
 
-impl EncodedOperation {
-    /// Encodes an operation of which these facts are known.
-    fn new(object: &InFlightOperation, facts: Facts) -> Self {
-        let InFlightOperation {
-            api_version,
-            kind,
-            metadata,
-            spec,
-            status,
-        } = object;
-        let mut json = Vec::with_capacity(TYPICAL_SIZE);
-        append(&mut json, "{\"apiVersion\":", api_version);
-        append(&mut json, ",\"kind\":", kind);
-        json.extend_from_slice(b",\"metadata\":");
-        let start = json.len();
-        append(&mut json, "", metadata);
-        let metadata = start..json.len();
-        append(&mut json, ",\"spec\":", spec);
-        append(&mut json, ",\"status\":", status);
-        json.push(b'}');
-        Self {
-            json,
-            metadata,
-            facts: Arc::new(facts),
-        }
-    }
-}
-
 /// A time as JSON has it, without a fraction of a second.
 fn whole_second(time: Timestamp) -> Timestamp {
     let before = i64::from(time.subsec_nanosecond() < 0);
     Timestamp::from_second(time.as_second() - before).unwrap_or(time)
-}
-
-/// Writes `before`, and `part` as JSON.
-fn append(json: &mut Vec<u8>, before: &str, part: &impl Serialize) {
-    json.extend_from_slice(before.as_bytes());
-    serde_json::to_writer(json, part).expect("maps with string keys always encode");
 }
 
 /// The texts that all operations have as keys of labels, once for all.

@@ -164,10 +164,13 @@ impl World {
                     facts,
                 } = operation;
                 // A follower gets the JSON, and has to know the same of it.
-                assert_eq!(Facts::decode(&json), *facts);
+                assert_eq!(ObjectFacts::decode(&json), *facts);
                 let object: Value = serde_json::from_slice(&json).unwrap();
                 let part: Value = serde_json::from_slice(&json[metadata]).unwrap();
                 assert_eq!(part, object["metadata"]);
+                let typed: InFlightOperation = serde_json::from_value(object).unwrap();
+                let encoded = serde_json::to_string(&typed).unwrap();
+                assert_eq!(std::str::from_utf8(&json), Ok(&*encoded));
                 match self.objects.insert(key, json.clone()) {
                     None => ('+', json),
                     Some(before) if before == json => return,
