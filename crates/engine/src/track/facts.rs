@@ -199,3 +199,45 @@ fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Arc<str>>, 
     let text: Option<String> = lenient(deserializer)?;
     Ok(text.map(Into::into))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_this_release_does_not_know_hide_no_others() {
+        let json = r#"{
+            "metadata": {"labels": {"a": "b"}, "creationTimestamp": 7, "new": 1},
+            "spec": {"operation": "Mi\u0067rating", "component": ["x"], "subject": {"kind": "VM", "uid": {}}},
+            "status": {"phase": "Active", "state": "Paused", "progress": 4000, "message": null, "reason": "R"}
+        }"#;
+        let facts = ObjectFacts::decode(json.as_bytes());
+        let expected = ObjectFacts {
+            labels: [("a".into(), "b".into())].into_iter().collect(),
+            operation: Some("Migrating".into()),
+            subject: SubjectFacts {
+                kind: Some("VM".into()),
+                ..SubjectFacts::default()
+            },
+            phase: Some(Phase::Active),
+            reason: Some("R".into()),
+            ..ObjectFacts::default()
+        };
+        assert_eq!(facts, expected);
+    }
+
+    #[test]
+    fn what_is_no_operation_has_no_facts() {
+        for json in [
+            "",
+            "7",
+            "[]",
+            "{\"spec\":[1]}",
+            "{\"status\":\"x\"",
+            "{\"spec\":{},\"spec\":{}}",
+        ] {
+            let facts = ObjectFacts::decode(json.as_bytes());
+            assert_eq!(facts, ObjectFacts::default(), "{json}");
+        }
+    }
+}
