@@ -207,23 +207,21 @@ impl VersionPlace {
             return Err(serde_json::Error::custom(error));
         }
         let metadata_span = span_of(metadata.as_bytes(), json);
-        Ok(match version {
-            Some(version) => Self {
+        if let Some(version) = version {
+            return Ok(Self {
                 cut: span_of(version.get().as_bytes(), json),
                 metadata: metadata_span,
                 before: "\"",
                 after: "\"",
-            },
-            None => {
-                let first = metadata_span.start + 1;
-                let is_empty = metadata[1..].trim_start() == "}";
-                Self {
-                    cut: first..first,
-                    metadata: metadata_span,
-                    before: "\"resourceVersion\":\"",
-                    after: if is_empty { "\"" } else { "\"," },
-                }
-            }
+            });
+        }
+        let first = metadata_span.start + 1;
+        let is_empty = metadata[1..].trim_start() == "}";
+        Ok(Self {
+            cut: first..first,
+            metadata: metadata_span,
+            before: "\"resourceVersion\":\"",
+            after: if is_empty { "\"" } else { "\"," },
         })
     }
 
