@@ -78,8 +78,10 @@ impl Api {
             let metadata = &mut machine["metadata"];
             *metadata = json!({"name": format!("vm-{n}"), "labels": metadata["labels"],
                 "annotations": metadata["annotations"]});
-            // As long as it is there, an operation is in flight.
-            machine["status"]["snapshotInProgress"].take();
+            // As long as the field is there, even as null, an operation is in flight.
+            if let Some(status) = machine["status"].as_object_mut() {
+                status.remove("snapshotInProgress");
+            }
             self.create(MACHINES, &machine).await
         })
         .await

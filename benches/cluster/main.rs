@@ -19,6 +19,7 @@
 //! | `IFO_BENCH_SERVER` | built along | another program to measure |
 
 mod api;
+mod bare;
 mod hostile;
 mod latency;
 mod list;
@@ -28,6 +29,7 @@ mod watchers;
 
 use anyhow::Context as _;
 use api::{Api, MACHINES};
+use bare::BareWatch;
 use latency::Seen;
 use server::Server;
 use std::path::PathBuf;
@@ -39,13 +41,17 @@ const SETTLE: Duration = Duration::from_secs(4);
 /// Starts of which the quickest counts: the others waited for the machine.
 const STARTS: usize = 5;
 
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<()> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    bare::watch_if_started_for_it()?;
+    tokio::runtime::Runtime::new()?.block_on(measure())
+}
+
+async fn measure() -> anyhow::Result<()> {
     let Some(kubeconfig) = std::env::var_os("IFO_BENCH_KUBECONFIG") else {
         println!("cluster: skipped; IFO_BENCH_KUBECONFIG names no control plane to throw away");
         return Ok(());
     };
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let bench = Bench {
         api: Api::connect(PathBuf::from(kubeconfig)).await?,
         subjects: number("IFO_BENCH_SUBJECTS", 5_000)?,
@@ -157,9 +163,19 @@ impl Bench {
 
     /// Processor time for each event, and latency.
     async fn loads(&self, server: &Server) -> anyhow::Result<()> {
-        let before = server.processor()?;
+        let bare = BareWatch::start(&self.api.kubeconfig)?;
+        tokio::time::sleep(SETTLE).await;
+        let (before, bare_before) = (server.processor()?, bare.processor()?);
         let events = self.load(Load::Heartbeat, None).await?;
-        server.say_processor("heartbeats", before, events)?;
+        let own = server.processor_since(before)?;
+        let bare = bare.processor()?.saturating_sub(bare_before);
+        let each = u32::try_from(events)?;
+        println!(
+            "processor time for each of {events} heartbeats: {:.1?}; a bare watch {:.1?}; {:.2} times",
+            own / each,
+            bare / each,
+            own.as_secs_f64() / bare.as_secs_f64()
+        );
         let before = server.processor()?;
         let seen = self.watched(Load::Life).await?;
         let events = self.rate * self.seconds;

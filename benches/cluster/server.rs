@@ -160,17 +160,7 @@ impl Server {
 
     /// Processor time of all its threads so far, user and system.
     pub fn processor(&self) -> anyhow::Result<Duration> {
-        let mut nanoseconds = 0;
-        for task in std::fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            // A thread may end meanwhile.
-            let text = std::fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
-            nanoseconds += text
-                .split(' ')
-                .next()
-                .and_then(|text| text.parse().ok())
-                .unwrap_or(0);
-        }
-        Ok(Duration::from_nanos(nanoseconds))
+        processor_of(self.child.id())
     }
 
     /// The same, since it was `before`.
@@ -191,6 +181,21 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Processor time of all threads of a process so far, user and system.
+pub fn processor_of(process: u32) -> anyhow::Result<Duration> {
+    let mut nanoseconds = 0;
+    for task in std::fs::read_dir(format!("/proc/{process}/task"))? {
+        // A thread may end meanwhile.
+        let text = std::fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
+        nanoseconds += text
+            .split(' ')
+            .next()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0);
+    }
+    Ok(Duration::from_nanos(nanoseconds))
 }
 
 async fn read_port(file: &Path) -> anyhow::Result<u16> {
