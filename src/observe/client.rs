@@ -10,6 +10,7 @@
 //! connection of its own, and calls have one to themselves.
 
 use super::bounded::{Bounded, ConnectWithin};
+use super::buffered::BufferedConnector;
 use http::Uri;
 use hyper_util::{
     client::{
@@ -341,7 +342,9 @@ impl Stack {
             ));
         }
         let connector = ConnectWithin {
-            connector: https.enable_all_versions().wrap_connector(connector),
+            connector: https
+                .enable_all_versions()
+                .wrap_connector(BufferedConnector(connector)),
             limit: CONNECT,
         };
         let http: hyper_util::client::legacy::Client<_, Body> = Builder::new(TokioExecutor::new())

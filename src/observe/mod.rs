@@ -18,6 +18,7 @@ mod files;
 mod backoff;
 mod bounded;
 mod budget;
+mod buffered;
 mod envelope;
 mod follow;
 mod input;

@@ -1,0 +1,95 @@
+//! A connector whose connections read ahead, below TLS.
+//!
+//! rustls asks the socket for at most 4 KiB at a time. The event of a subject is often larger,
+//! and would cost several system calls. With a buffer, one system call reads all that has arrived.
+
+use futures::TryFutureExt as _;
+use futures::future::BoxFuture;
+use http::Uri;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::TokioIo;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::io::BufReader;
+use tower::Service;
+
+/// Bytes that a connection reads at once: the largest record of TLS is 16 KiB and a header.
+const READ_AHEAD: usize = 18 << 10;
+
+/// Makes the connections of another connector read ahead.
+#[derive(Clone, Debug)]
+pub(super) struct BufferedConnector<C>(pub(super) C);
+
+impl<C> Service<Uri> for BufferedConnector<C>
+where
+    C: Service<Uri>,
+    C::Future: Send + 'static,
+    C::Response: Read + Write + Unpin,
+{
+    type Response = BufferedConnection<C::Response>;
+    type Error = C::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, C::Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), C::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        Box::pin(self.0.call(uri).map_ok(|connection| {
+            let reader = BufReader::with_capacity(READ_AHEAD, TokioIo::new(connection));
+            BufferedConnection(TokioIo::new(reader))
+        }))
+    }
+}
+
+/// A connection that reads ahead. Writes are passed on as they are.
+#[derive(Debug)]
+pub(super) struct BufferedConnection<T>(TokioIo<BufReader<TokioIo<T>>>);
+
+impl<T: Connection + Read> Connection for BufferedConnection<T> {
+    fn connected(&self) -> Connected {
+        self.0.inner().get_ref().inner().connected()
+    }
+}
+
+impl<T: Read + Unpin> Read for BufferedConnection<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl<T: Read + Write + Unpin> Write for BufferedConnection<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(cx, parts)
+    }
+}
