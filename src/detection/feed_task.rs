@@ -4,7 +4,6 @@
 use crate::clock;
 use crate::observe::{Feed, Lost, ObjectNames, Raw};
 use crate::rules::Feedback;
-use crate::telemetry::Metrics;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use ifo_api::ruleset::AGGREGATE_LABEL;
@@ -12,6 +11,7 @@ use ifo_api::{Gvr, Source};
 use ifo_engine::ClockReading;
 use ifo_engine::detect::{Detector, EvaluatedObject, FeedEvent, Subject};
 use ifo_engine::track::Message;
+use prometheus_client::metrics::counter::Counter;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -21,12 +21,11 @@ use tokio::time::MissedTickBehavior;
 pub(super) struct FeedTask {
     pub(super) feed: Arc<dyn Feed>,
     pub(super) source: Source,
-    /// The target, as metrics have it.
-    pub(super) name: String,
     pub(super) detector: Detector,
     pub(super) tracker: mpsc::Sender<Message>,
     pub(super) feedback: mpsc::Sender<Feedback>,
-    pub(super) metrics: Arc<Metrics>,
+    /// Counts what is read from the feed.
+    pub(super) events_read: Counter,
 }
 
 impl FeedTask {
@@ -76,19 +75,19 @@ impl FeedTask {
                 self.tell(reset).await
             }
             Raw::Applied(object) => {
-                self.metrics.feed_event(&self.name);
+                self.events_read.inc();
                 let found = self.detector.applied(&object, now);
                 drop(object);
                 self.found(found).await
             }
             Raw::TooLarge { object, length } => {
-                self.metrics.feed_event(&self.name);
+                self.events_read.inc();
                 let found = self.detector.too_large(&object, length, now);
                 drop(object);
                 self.found(found).await
             }
             Raw::Deleted(object) => {
-                self.metrics.feed_event(&self.name);
+                self.events_read.inc();
                 let vanished = self.detector.deleted(&object);
                 drop(object);
                 match vanished {

@@ -79,12 +79,11 @@ impl Supervisor {
     fn start(&self, source: Source, book: Arc<RuleBook>) -> RunningFeed {
         let task = FeedTask {
             feed: self.feed.clone(),
-            name: source.target.to_string(),
+            events_read: self.metrics.feed_events(&source.target.to_string()),
             detector: Detector::new(book, self.metrics.clone()),
             source,
             tracker: self.tracker.clone(),
             feedback: self.feedback.clone(),
-            metrics: self.metrics.clone(),
         };
         RunningFeed(tokio::spawn(task.run(self.resync)))
     }

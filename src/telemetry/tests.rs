@@ -20,7 +20,7 @@ fn names_are_those_of_the_interface() {
         "NotDetected",
         Duration::from_secs(2),
     );
-    metrics.feed_event("v1/pods");
+    metrics.feed_events("v1/pods").inc();
     metrics.feed_state("v1/pods", "listing");
     metrics.feed_state("v1/pods", "watching");
     let request = RequestLabels {
@@ -99,7 +99,7 @@ fn are_documented(text: &str) {
 fn label_values_are_bounded() {
     let metrics = Metrics::new();
     for n in 0..MAX_VALUES + 10 {
-        metrics.feed_event(&format!("v1/r{n}"));
+        metrics.feed_events(&format!("v1/r{n}")).inc();
     }
     let text = metrics.render();
     assert!(text.contains(r#"ifo_feed_events_total{target="other"} 10"#));
