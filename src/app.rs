@@ -9,6 +9,7 @@ mod demo;
 mod detection;
 mod listener;
 mod persistence;
+mod pipeline_thread;
 mod replica;
 mod signals;
 
@@ -27,6 +28,7 @@ use anyhow::bail;
 use detection::Detection;
 use futures::future::BoxFuture;
 use ifo_api::Source;
+use pipeline_thread::PipelineThread;
 use replica::{Begin, ServerPipeline};
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,6 +76,8 @@ struct App {
     limits: Limits,
     connections: Arc<Connections>,
     operations: Reader,
+    /// Runs the replica: detection while it leads, the mirror while it follows.
+    pipeline: PipelineThread,
     /// The rest of this is taken when the replica begins.
     replica: Option<(Writer, Contact)>,
     standing: watch::Sender<Standing>,
@@ -87,7 +91,7 @@ struct App {
 
 impl App {
     /// An index that holds nothing yet.
-    fn start(common: &Common, behind_service: bool) -> Self {
+    fn start(common: &Common, behind_service: bool) -> anyhow::Result<Self> {
         let metrics = Arc::new(Metrics::of_version(&common.version));
         // No leader issues version 0, so no mirror goes on from it.
         let (writer, operations) = index::index_from(RING, Rv(0));
@@ -95,7 +99,7 @@ impl App {
         let (view, contact) = replicate::view(operations.clone(), standing.subscribe());
         let (sampled, own) = (operations.clone(), view.clone());
         metrics.read_index_with(move || sample(&sampled, &own));
-        Self {
+        Ok(Self {
             tasks: JoinSet::new(),
             last: JoinSet::new(),
             metrics,
@@ -106,13 +110,14 @@ impl App {
             limits: common.limits,
             connections: Connections::new(common.limits.connections),
             operations,
+            pipeline: PipelineThread::start()?,
             replica: Some((writer, contact)),
             standing,
             view,
             retire: CancellationToken::new(),
             report: watch::Sender::default(),
             cluster_namespace: common.cluster_operations_namespace.as_str().into(),
-        }
+        })
     }
 
     /// Adds a task that must not end.
@@ -163,8 +168,8 @@ impl App {
             release,
             shutdown: self.shutdown.clone(),
         };
-        self.last
-            .spawn(async move { replica.run().await.unwrap_or("replica") });
+        let run = async move { replica.run().await.unwrap_or("replica") };
+        self.last.spawn_on(run, self.pipeline.handle());
     }
 
     /// The HTTP side, without its listener.

@@ -68,7 +68,7 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
     };
     let connection = connect(&options).await?;
     let client = connection.client.clone();
-    let mut app = App::start(&common, true);
+    let mut app = App::start(&common, true)?;
     let (listener, address) = bind(serve.bind_address, serve.secure_port)?;
 
     let access = access(&mut app, &client).await?;

@@ -59,7 +59,7 @@ struct Cluster {
 
 /// Everything until requests are served.
 async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, Cluster)> {
-    let mut app = App::start(&common, false);
+    let mut app = App::start(&common, false)?;
     let (listener, address) = bind(Some(Ipv4Addr::LOCALHOST.into()), config.secure_port)?;
 
     let authority = Authority::create()?;
