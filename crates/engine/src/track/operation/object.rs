@@ -209,7 +209,16 @@ impl Operation {
     /// Computed labels, under the fixed ones, under those that the server sets.
     fn labels(&self, view: &SubjectView) -> Labels {
         let (subject, rule_set) = (&view.subject, &self.speaker.rule_set);
-        let mut all = Labels::clone(&self.speaker.says.labels);
+        // A vector that grows by doubling would keep up to twice the memory.
+        let own = &self.speaker.says.labels;
+        let of_server = labels::SERVER_SUFFIXES.len();
+        let absent = if subject.owners.is_empty() {
+            OWNER_LABELS
+        } else {
+            0
+        };
+        let mut all = Labels::with_capacity(own.len() + of_server - absent);
+        all.extend(own.iter().map(|(key, value)| (key.clone(), value.clone())));
         let mut set = |suffix: &str, value: Arc<str>| {
             if !value.is_empty() {
                 all.insert(label_key(suffix), value);
@@ -238,6 +247,9 @@ impl Operation {
         all
     }
 }
+
+/// How many of the server's labels name the owner of the subject.
+const OWNER_LABELS: usize = 5;
 
 /// A time as JSON has it, without a fraction of a second.
 fn whole_second(time: Timestamp) -> Timestamp {
