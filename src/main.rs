@@ -6,8 +6,8 @@ use ifo_client::error::chain;
 use std::num::NonZero;
 use std::process::ExitCode;
 
-/// Threads at most, however many processors the node has: each may have an object decoded
-/// and has an arena of the allocator. The server's load is far below that of one processor.
+/// Threads that serve requests, at most, however many processors the node has: each has an arena
+/// of the allocator. The server's load is far below that of one processor.
 const MAX_THREADS: usize = 4;
 
 pub(crate) fn main() -> ExitCode {
