@@ -9,7 +9,7 @@ use ifo_engine::ClockReading;
 use jiff::{SignedDuration, Timestamp};
 use std::time::{Duration, Instant};
 
-/// The time of day. A test can replace it with [`simulated::begin`].
+/// The time of day. A test can replace it with `simulated::begin`.
 #[expect(clippy::disallowed_methods, reason = "the server's one reader of it")]
 pub fn now() -> Timestamp {
     #[cfg(test)]
