@@ -10,11 +10,11 @@ use tokio::time::timeout;
 
 /// Machines that all change at once.
 const MACHINES: usize = 300;
-/// Times that they start and are done, which is several times what the ring holds.
-const TIMES: usize = 8;
+/// Times that they start and are done, which is twice what the ring holds.
+const TIMES: usize = 12;
 
 /// Bytes that the ring holds for longer than some seconds (`RING` in `src/app.rs`).
-const RING: usize = 4 << 20;
+const RING: usize = 12 << 20;
 
 /// A watch over a connection of its own, which opens no more than HTTP/2's first window.
 async fn watch(demo: &Demo, query: &str) -> Incoming {
