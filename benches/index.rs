@@ -1,7 +1,10 @@
 //! What lists, commits and watches cost, at named sizes.
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use ifo::index::{At, Bounds, Cursor, Entry, Key, Reader, Scope, Stamp, Write, Writer, index};
+use ifo::index::{
+    Bounds, CommitVersion, Cursor, IndexEntry, IndexReader, Key, ListScope, ReadVersion, Write,
+    Writer, index,
+};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,11 +47,11 @@ fn put(n: u64, progress: u64) -> Write {
     Write::Put { key, json }
 }
 
-fn filled(size: u64) -> (Writer, Reader) {
+fn filled(size: u64) -> (Writer, IndexReader) {
     let (mut writer, reader) = index(BOUNDS);
     let batch: Vec<Write> = (0..size).map(|n| put(n, 0)).collect();
     writer
-        .commit(batch, Stamp::Mint)
+        .commit(batch, CommitVersion::Mint)
         .expect("the objects are well formed");
     (writer, reader)
 }
@@ -59,12 +62,12 @@ fn list(c: &mut Criterion) {
         let (_writer, reader) = filled(size);
         group.throughput(Throughput::Elements(size));
         group.bench_function(BenchmarkId::new("all", name), |b| {
-            b.iter(|| reader.list(&Scope::All, At::Latest));
+            b.iter(|| reader.list(&ListScope::All, ReadVersion::Latest));
         });
-        let scope = Scope::Namespace("team-3".into());
+        let scope = ListScope::Namespace("team-3".into());
         group.throughput(Throughput::Elements(NAMESPACE));
         group.bench_function(BenchmarkId::new("namespace of 100", name), |b| {
-            b.iter(|| reader.list(&scope, At::Latest));
+            b.iter(|| reader.list(&scope, ReadVersion::Latest));
         });
     }
     group.finish();
@@ -78,11 +81,11 @@ fn list_exact(c: &mut Criterion) {
         for n in 0..5_000 {
             let write = put(n % size, 1 + n);
             writer
-                .commit(vec![write], Stamp::Mint)
+                .commit(vec![write], CommitVersion::Mint)
                 .expect("the object is well formed");
         }
         group.bench_function(name, |b| {
-            b.iter(|| reader.list(&Scope::All, At::Exact(reader.oldest())));
+            b.iter(|| reader.list(&ListScope::All, ReadVersion::Exact(reader.oldest())));
         });
     }
     group.finish();
@@ -99,7 +102,7 @@ fn commit(c: &mut Criterion) {
                     n += 1;
                     vec![put(n % size, n)]
                 },
-                |batch| writer.commit(batch, Stamp::Mint),
+                |batch| writer.commit(batch, CommitVersion::Mint),
                 BatchSize::SmallInput,
             );
         });
@@ -110,7 +113,7 @@ fn commit(c: &mut Criterion) {
                     let (key, json) = (there.key().clone(), there.json().to_vec());
                     vec![Write::Put { key, json }]
                 },
-                |batch| writer.commit(batch, Stamp::Mint),
+                |batch| writer.commit(batch, CommitVersion::Mint),
                 BatchSize::SmallInput,
             );
         });
@@ -128,10 +131,10 @@ fn fan_out(c: &mut Criterion) {
     let mut group = c.benchmark_group("fan-out");
     for (name, watchers) in [("1 cursor", 1_usize), ("1k cursors", 1_000)] {
         let (mut writer, reader) = filled(1_000);
-        let (told, mut heard) = tokio::sync::mpsc::channel::<Arc<Entry>>(watchers);
+        let (told, mut heard) = tokio::sync::mpsc::channel::<Arc<IndexEntry>>(watchers);
         for _ in 0..watchers {
             let cursor = reader
-                .follow(reader.head(), Scope::All)
+                .follow(reader.head(), ListScope::All)
                 .expect("the head is always there");
             runtime.spawn(deliver(cursor, told.clone()));
         }
@@ -144,7 +147,7 @@ fn fan_out(c: &mut Criterion) {
                     let batch = vec![put(n % 1_000, n)];
                     let start = Instant::now();
                     writer
-                        .commit(batch, Stamp::Mint)
+                        .commit(batch, CommitVersion::Mint)
                         .expect("the object is well formed");
                     for _ in 0..watchers {
                         black_box(heard.blocking_recv());
@@ -158,7 +161,7 @@ fn fan_out(c: &mut Criterion) {
     group.finish();
 }
 
-async fn deliver(mut cursor: Cursor, told: tokio::sync::mpsc::Sender<Arc<Entry>>) {
+async fn deliver(mut cursor: Cursor, told: tokio::sync::mpsc::Sender<Arc<IndexEntry>>) {
     while let Ok(changes) = cursor.next().await {
         for entry in changes.into_iter().filter_map(|change| change.after) {
             if told.send(entry).await.is_err() {

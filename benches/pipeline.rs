@@ -13,14 +13,14 @@ use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use http_body_util::BodyExt as _;
 use ifo::clock;
-use ifo::index::{self, Bounds, Reader, Stamp, Writer};
+use ifo::index::{self, Bounds, CommitVersion, IndexReader, Writer};
 use ifo::telemetry::Metrics;
 use ifo_api::ruleset::OperationRuleSet;
 use ifo_api::{Gvr, Source};
 use ifo_cel::Doc;
 use ifo_engine::detect::{Evaluation, FeedEvent, evaluate};
 use ifo_engine::rules::{self, RuleBook};
-use ifo_engine::track::{Message, Settings, Tracker};
+use ifo_engine::track::{Message, Tracker, TrackerSettings};
 use jiff::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
@@ -263,10 +263,10 @@ struct Pipeline {
 }
 
 impl Pipeline {
-    fn new() -> (Self, Reader) {
+    fn new() -> (Self, IndexReader) {
         let book = virtual_machines();
         let metrics = Arc::new(Metrics::new());
-        let settings = Settings {
+        let settings = TrackerSettings {
             debounce: Duration::from_secs(30),
             retain: None,
             cluster_namespace: "ifo-system".into(),
@@ -320,7 +320,7 @@ impl Pipeline {
     /// Writes what the tracker has changed to the index.
     fn commit(&mut self) {
         let changes = self.tracker.take_changes();
-        let committed = self.writer.commit(changes, Stamp::Mint);
+        let committed = self.writer.commit(changes, CommitVersion::Mint);
         committed.expect("operations are well-formed");
     }
 
@@ -330,7 +330,7 @@ impl Pipeline {
     }
 
     /// With that many operations in flight.
-    fn filled(operations: usize) -> (Self, Reader) {
+    fn filled(operations: usize) -> (Self, IndexReader) {
         let (mut pipeline, reader) = Self::new();
         for n in 0..operations {
             let message = pipeline.event(n, "Migrating");

@@ -17,7 +17,7 @@ pub use signals::{Signal, Signals};
 
 use crate::clock;
 use crate::config::{Common, Config, Mode};
-use crate::index::{self, Bounds, Reader, Rv, Scope, Writer};
+use crate::index::{self, Bounds, IndexReader, ListScope, Rv, Writer};
 use crate::replicate::{
     self, Contact, Covered, Leadership, Mirror, Predecessor, ReplicaTask, Standing, View,
 };
@@ -25,11 +25,11 @@ use crate::rules::{Report, Reporter};
 use crate::serve::{self, Connections, Health, Limits, Resource, Server, VersionInfo, resource};
 use crate::telemetry::{IndexSample, Metrics, OperationSample};
 use anyhow::bail;
-use detection::Detection;
+use detection::DetectionSetup;
 use futures::future::BoxFuture;
 use ifo_api::Source;
 use pipeline_thread::PipelineThread;
-use replica::{Begin, ServerPipeline};
+use replica::{BeginTerm, ServerPipeline};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -75,7 +75,7 @@ struct App {
     version: String,
     limits: Limits,
     connections: Arc<Connections>,
-    operations: Reader,
+    operations: IndexReader,
     /// Runs the replica: detection while it leads, the mirror while it follows.
     pipeline: PipelineThread,
     /// The rest of this is taken when the replica begins.
@@ -126,7 +126,7 @@ impl App {
     }
 
     /// Leads from now on, without an election.
-    fn lead(&mut self, common: &Common, begin: Begin) {
+    fn lead(&mut self, common: &Common, begin: BeginTerm) {
         self.health.set_has_joined();
         let alone = Leadership::alone(Rv::of_clock(clock::now()));
         self.standing.send_replace(Standing::Leading(alone));
@@ -142,12 +142,12 @@ impl App {
         writer: Writer,
         following: Option<(Mirror, Predecessor)>,
         release: Option<oneshot::Sender<Rv>>,
-        begin: Begin,
+        begin: BeginTerm,
     ) {
         let (mirror, predecessor) = following.unzip();
         let pipeline = ServerPipeline {
             operations: self.operations.clone(),
-            detection: Detection::new(
+            detection: DetectionSetup::new(
                 common.clone(),
                 self.metrics.clone(),
                 self.health.clone(),
@@ -287,10 +287,10 @@ fn spawn(
 }
 
 /// What the metrics show of the index.
-fn sample(reader: &Reader, view: &View) -> IndexSample {
+fn sample(reader: &IndexReader, view: &View) -> IndexSample {
     let now = clock::now();
     let entries = reader
-        .list(&Scope::All, index::At::Latest)
+        .list(&ListScope::All, index::ReadVersion::Latest)
         .map(|(_, entries)| entries)
         .unwrap_or_default();
     let operations = entries.iter();

@@ -11,7 +11,7 @@ use crate::replicate::Timing;
 use crate::serve::Limits;
 use crate::telemetry::LogFormat;
 use clap::Parser as _;
-use flags::{CliCommand, CommonFlags, Format, ServeFlags};
+use flags::{CliCommand, CommonFlags, LogFormatFlag, ServeFlags};
 use ifo_api::duration;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -99,14 +99,14 @@ pub struct Serve {
     /// The address of the Pod.
     pub pod_ip: Option<IpAddr>,
     /// How a leader is elected; None for a server that runs alone.
-    pub election: Option<Box<Election>>,
+    pub election: Option<Box<ElectionConfig>>,
     /// Whether operations are also written as custom resources.
     pub persistence: Persistence,
 }
 
 /// How a leader is elected among several replicas.
 #[derive(Clone, Debug)]
-pub struct Election {
+pub struct ElectionConfig {
     /// The periods of the election.
     pub timing: Timing,
     /// `HOST:PORT` where the other replicas reach this one. None: the address of the Pod, and
@@ -220,7 +220,7 @@ impl Config {
 fn election(
     flags: &ServeFlags,
     env: &impl Fn(&str) -> Option<String>,
-) -> Result<Option<Box<Election>>, ConfigError> {
+) -> Result<Option<Box<ElectionConfig>>, ConfigError> {
     let error = |name: &str, value: &str, accepted| ConfigError {
         name: name.to_owned(),
         value: value.to_owned(),
@@ -270,7 +270,7 @@ fn election(
     if address.is_none() && pod_ip(env)?.is_none() {
         return Err(error("--advertise-address", "", ADVERTISE));
     }
-    Ok(Some(Box::new(Election {
+    Ok(Some(Box::new(ElectionConfig {
         timing,
         advertise_address: address.map(str::to_owned),
         peer_token_file: flags.peer_token_file.clone(),
@@ -382,8 +382,8 @@ fn common(
         )?,
         allow_secrets: flags.allow_secrets_target,
         log_format: match flags.log_format {
-            Format::Text => LogFormat::Text,
-            Format::Json => LogFormat::Json,
+            LogFormatFlag::Text => LogFormat::Text,
+            LogFormatFlag::Json => LogFormat::Json,
         },
         log_filter: env("RUST_LOG").filter(|filter| !filter.is_empty()),
         verbosity: flags.verbosity,

@@ -51,9 +51,9 @@ const REQUEST_BUCKETS: [f64; 12] = [
 
 /// Labels of one series, in the order in which they are written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Labels(Vec<(&'static str, String)>);
+struct SeriesLabels(Vec<(&'static str, String)>);
 
-impl EncodeLabelSet for Labels {
+impl EncodeLabelSet for SeriesLabels {
     fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
         self.0
             .iter()
@@ -63,9 +63,9 @@ impl EncodeLabelSet for Labels {
     }
 }
 
-type Counters = Family<Labels, Counter>;
+type CounterFamily = Family<SeriesLabels, Counter>;
 type FloatGauge = Gauge<f64, AtomicU64>;
-type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
+type Histograms = Family<SeriesLabels, Histogram, fn() -> Histogram>;
 
 /// An operation as the gauges count it.
 #[derive(Clone, Debug)]
@@ -131,16 +131,16 @@ pub struct Metrics {
     read_index: OnceLock<ReadIndex>,
     bounds: Mutex<BTreeMap<&'static str, HashSet<String>>>,
     feed_states: Mutex<BTreeMap<String, &'static str>>,
-    feed_events: Counters,
-    feed_relists: Counters,
-    feed_state: Family<Labels, Gauge>,
-    evaluation_failures: Counters,
-    started: Counters,
-    completed: Counters,
+    feed_events: CounterFamily,
+    feed_relists: CounterFamily,
+    feed_state: Family<SeriesLabels, Gauge>,
+    evaluation_failures: CounterFamily,
+    started: CounterFamily,
+    completed: CounterFamily,
     duration: Histograms,
     visible: Histogram,
-    operations: Family<Labels, Gauge>,
-    oldest: Family<Labels, FloatGauge>,
+    operations: Family<SeriesLabels, Gauge>,
+    oldest: Family<SeriesLabels, FloatGauge>,
     ring_bytes: Gauge,
     ring_age: FloatGauge,
     mirror_lag: FloatGauge,
@@ -151,11 +151,11 @@ pub struct Metrics {
     leader: Gauge,
     failovers: Counter,
     lease_renew: Histogram,
-    requests: Counters,
+    requests: CounterFamily,
     request_duration: Histograms,
-    terminations: Counters,
-    aborts: Counters,
-    in_flight: Family<Labels, Gauge>,
+    terminations: CounterFamily,
+    aborts: CounterFamily,
+    in_flight: Family<SeriesLabels, Gauge>,
     persistence: std::sync::Arc<PersistenceMetrics>,
     process: Process,
 }
@@ -220,9 +220,9 @@ impl Metrics {
     // One statement a metric: the table of the names, not a function to be cut up.
     #[allow(clippy::too_many_lines)]
     fn register(&mut self, version: &str) {
-        let build: Family<Labels, Gauge> = Family::default();
+        let build: Family<SeriesLabels, Gauge> = Family::default();
         build
-            .get_or_create(&Labels(vec![("version", version.to_owned())]))
+            .get_or_create(&SeriesLabels(vec![("version", version.to_owned())]))
             .set(1);
         let registry = &mut self.registry;
         // Counters get `_total` and names get no unit from the library: the names here
@@ -377,14 +377,14 @@ impl Metrics {
     /// Counts the watch events and list items that are read from the feed of `target`. A feed
     /// keeps the counter, because finding it costs more than counting.
     pub fn feed_events(&self, target: &str) -> Counter {
-        let labels = Labels(vec![self.bound("target", target)]);
+        let labels = SeriesLabels(vec![self.bound("target", target)]);
         self.feed_events.get_or_create(&labels).clone()
     }
 
     /// The feed of `target` began to read the whole state.
     pub fn feed_relist(&self, target: &str) {
         self.feed_relists
-            .get_or_create(&Labels(vec![self.bound("target", target)]))
+            .get_or_create(&SeriesLabels(vec![self.bound("target", target)]))
             .inc();
     }
 
@@ -396,7 +396,7 @@ impl Metrics {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let labels =
-            |state: &str| Labels(vec![(label, target.clone()), ("state", state.to_owned())]);
+            |state: &str| SeriesLabels(vec![(label, target.clone()), ("state", state.to_owned())]);
         if let Some(before) = states.insert(target.clone(), state) {
             self.feed_state.remove(&labels(before));
         }
@@ -429,11 +429,11 @@ impl Metrics {
         let mut labels = self.request_labels(of);
         if let Some(duration) = duration {
             self.request_duration
-                .get_or_create(&Labels(labels.clone()))
+                .get_or_create(&SeriesLabels(labels.clone()))
                 .observe(duration.as_secs_f64());
         }
         labels.push(("code", code.to_string()));
-        self.requests.get_or_create(&Labels(labels)).inc();
+        self.requests.get_or_create(&SeriesLabels(labels)).inc();
     }
 
     /// A request was refused for load or ended at its time limit
@@ -441,20 +441,20 @@ impl Metrics {
     pub fn request_terminated(&self, of: &RequestLabels<'_>, code: u16) {
         let mut labels = self.request_labels(of);
         labels.push(("code", code.to_string()));
-        self.terminations.get_or_create(&Labels(labels)).inc();
+        self.terminations.get_or_create(&SeriesLabels(labels)).inc();
     }
 
     /// An answer was cut off because its client did not take it
     /// (`apiserver_request_aborts_total`).
     pub fn request_aborted(&self, of: &RequestLabels<'_>) {
-        let labels = Labels(self.request_labels(of));
+        let labels = SeriesLabels(self.request_labels(of));
         self.aborts.get_or_create(&labels).inc();
     }
 
     /// Requests in flight changed (`apiserver_current_inflight_requests{request_kind}`).
     pub fn in_flight(&self, by: i64) {
         self.in_flight
-            .get_or_create(&Labels(vec![("request_kind", "readOnly".to_owned())]))
+            .get_or_create(&SeriesLabels(vec![("request_kind", "readOnly".to_owned())]))
             .inc_by(by);
     }
 
@@ -509,7 +509,7 @@ impl Metrics {
         for operation in sample.operations {
             let labels = self.operation_labels(&operation.component, &operation.operation);
             if let Some(age) = operation.age {
-                let oldest = self.oldest.get_or_create(&Labels(labels.clone()));
+                let oldest = self.oldest.get_or_create(&SeriesLabels(labels.clone()));
                 oldest.set(oldest.get().max(age));
                 // Its guard locks the family: it must be gone before the next one is taken.
                 drop(oldest);
@@ -518,7 +518,7 @@ impl Metrics {
                 .into_iter()
                 .chain([("state", operation.state.name().to_owned())])
                 .collect();
-            self.operations.get_or_create(&Labels(labels)).inc();
+            self.operations.get_or_create(&SeriesLabels(labels)).inc();
         }
         self.ring_bytes
             .set(i64::try_from(sample.ring_bytes).unwrap_or(i64::MAX));
@@ -549,13 +549,13 @@ impl Meter for Metrics {
             self.bound("operation", operation),
         ];
         self.evaluation_failures
-            .get_or_create(&Labels(labels))
+            .get_or_create(&SeriesLabels(labels))
             .inc();
     }
 
     fn operation_started(&self, component: &str, operation: &str) {
         self.started
-            .get_or_create(&Labels(self.operation_labels(component, operation)))
+            .get_or_create(&SeriesLabels(self.operation_labels(component, operation)))
             .inc();
     }
 
@@ -569,9 +569,9 @@ impl Meter for Metrics {
     ) {
         let mut labels = self.operation_labels(component, operation);
         self.duration
-            .get_or_create(&Labels(labels.clone()))
+            .get_or_create(&SeriesLabels(labels.clone()))
             .observe(duration.as_secs_f64());
         labels.extend([("state", state.to_owned()), self.bound("reason", reason)]);
-        self.completed.get_or_create(&Labels(labels)).inc();
+        self.completed.get_or_create(&SeriesLabels(labels)).inc();
     }
 }

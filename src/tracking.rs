@@ -3,7 +3,7 @@
 //! namespaces. Leaves: changes of the index, at versions that are reserved for this term.
 
 use crate::clock;
-use crate::index::{Error, Rv, Stamp, Write, Writer};
+use crate::index::{CommitVersion, Error, Rv, Write, Writer};
 use crate::replicate::Leadership;
 use crate::telemetry::Metrics;
 use ifo_engine::detect::FeedEvent;
@@ -82,7 +82,7 @@ async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write
     loop {
         // If the process is paused after this, the versions still are of this term alone.
         writer.reserve(leadership.reserved());
-        match writer.commit(&changes, Stamp::Mint) {
+        match writer.commit(&changes, CommitVersion::Mint) {
             Err(Error::NotReserved { next, .. }) => {
                 if !leadership.reserved_above(Rv(next.0 - 1)).await {
                     return false;
@@ -100,11 +100,11 @@ async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::{At, Bounds, Reader, Scope, Write, index};
+    use crate::index::{Bounds, IndexReader, ListScope, ReadVersion, Write, index};
     use ifo_api::{Gvr, Source};
     use ifo_engine::detect::{Evaluation, Finding, Says, Subject};
     use ifo_engine::rules::{RuleBook, compile};
-    use ifo_engine::track::{InitialState, Settings};
+    use ifo_engine::track::{InitialState, TrackerSettings};
     use serde_json::json;
     use std::time::{Duration, Instant};
     use tokio::sync::oneshot;
@@ -145,7 +145,7 @@ mod tests {
 
     /// Runs a tracker with the writer of an index until it has taken these messages.
     async fn take(writer: Writer, messages: Vec<Message>) {
-        let settings = Settings {
+        let settings = TrackerSettings {
             debounce: Duration::from_secs(30),
             retain: None,
             cluster_namespace: "ifo-system".into(),
@@ -167,7 +167,7 @@ mod tests {
         running.await.expect("the task ends with its senders");
     }
 
-    fn new_index() -> (Writer, Reader) {
+    fn new_index() -> (Writer, IndexReader) {
         let bounds = Bounds {
             bytes: 1 << 20,
             age: Duration::from_mins(1),
@@ -203,7 +203,12 @@ mod tests {
         };
         let (leader, listed) = new_index();
         take(leader, vec![rules, detected]).await;
-        let list = |reader: &Reader| reader.list(&Scope::All, At::Latest).expect("a list").1;
+        let list = |reader: &IndexReader| {
+            reader
+                .list(&ListScope::All, ReadVersion::Latest)
+                .expect("a list")
+                .1
+        };
         let entry = list(&listed).pop().expect("it is detected");
 
         for is_broken in [false, true] {
@@ -216,7 +221,7 @@ mod tests {
             };
             let write = Write::Put { key, json };
             let head = follower
-                .commit(vec![write], Stamp::Mint)
+                .commit(vec![write], CommitVersion::Mint)
                 .expect("an object");
             let mut state = InitialState::new("ifo-system".into(), None);
             for entry in list(&reader) {

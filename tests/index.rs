@@ -3,7 +3,8 @@
 
 use futures::FutureExt;
 use ifo::index::{
-    At, Bounds, Change, Cursor, Entry, Gone, Key, Reader, Rv, Scope, Stamp, Write, Writer, index,
+    Bounds, CommitVersion, Cursor, Gone, IndexChange, IndexEntry, IndexReader, Key, ListScope,
+    ReadVersion, Rv, Write, Writer, index,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -30,7 +31,7 @@ fn write((key, n): &Step) -> Write {
     }
 }
 
-fn number(entry: &Entry) -> u64 {
+fn number(entry: &IndexEntry) -> u64 {
     let object: serde_json::Value = serde_json::from_slice(&entry.json()).unwrap();
     object["n"].as_u64().unwrap()
 }
@@ -71,7 +72,10 @@ fn write_until(done: &AtomicBool, writer: &mut Writer) -> Vec<(Rv, Vec<Step>)> {
             steps.extend(step);
         }
         let rv = writer
-            .commit(steps.iter().map(write).collect::<Vec<_>>(), Stamp::Mint)
+            .commit(
+                steps.iter().map(write).collect::<Vec<_>>(),
+                CommitVersion::Mint,
+            )
             .unwrap();
         if !steps.is_empty() {
             log.push((rv, steps));
@@ -82,7 +86,7 @@ fn write_until(done: &AtomicBool, writer: &mut Writer) -> Vec<(Rv, Vec<Step>)> {
 
 /// What a reader saw: a list at a version, and the start of a watch from there.
 struct Seen {
-    scope: Scope,
+    scope: ListScope,
     rv: Rv,
     listed: Vec<(Key, u64)>,
     watched: Vec<Step>,
@@ -108,11 +112,11 @@ fn lists_and_watches_beside_a_writer_at_full_speed_are_exact() {
     let mut overtaken = 0;
     while seen.len() < LISTS {
         let (scope, want) = match seen.len() % 3 {
-            0 => (Scope::All, 60),
-            1 => (Scope::Namespace(NAMESPACES[seen.len() % 5].into()), 20),
-            _ => (Scope::Object(key(scramble(seen.len() as u64))), 2),
+            0 => (ListScope::All, 60),
+            1 => (ListScope::Namespace(NAMESPACES[seen.len() % 5].into()), 20),
+            _ => (ListScope::Object(key(scramble(seen.len() as u64))), 2),
         };
-        let (rv, listed) = reader.list(&scope, At::Latest).unwrap();
+        let (rv, listed) = reader.list(&scope, ReadVersion::Latest).unwrap();
         let listed = listed
             .iter()
             .map(|entry| {
@@ -167,7 +171,12 @@ fn lists_and_watches_beside_a_writer_at_full_speed_are_exact() {
 }
 
 /// The first changes of the scope after `rv`, at least `want` of them.
-async fn watch(reader: &Reader, rv: Rv, scope: &Scope, want: usize) -> Result<Vec<Step>, Gone> {
+async fn watch(
+    reader: &IndexReader,
+    rv: Rv,
+    scope: &ListScope,
+    want: usize,
+) -> Result<Vec<Step>, Gone> {
     let mut cursor = reader.follow(rv, scope.clone())?;
     let mut watched = Vec::new();
     let mut last = rv;
@@ -227,17 +236,17 @@ impl Model {
     }
 
     /// Compares all that a reader can ask about a scope.
-    fn check(&self, reader: &Reader, scope: &Scope) {
+    fn check(&self, reader: &IndexReader, scope: &ListScope) {
         let expected = |rv: Rv| -> Vec<_> {
             let state = self.state(rv).iter();
             let scoped = state.filter(|(key, _)| scope.contains(key));
             scoped.map(|(key, value)| (key.clone(), *value)).collect()
         };
-        let seen = |entries: Vec<Arc<Entry>>| -> Vec<_> {
-            let one = |e: &Arc<Entry>| (e.key().clone(), (e.rv(), number(e)));
+        let seen = |entries: Vec<Arc<IndexEntry>>| -> Vec<_> {
+            let one = |e: &Arc<IndexEntry>| (e.key().clone(), (e.rv(), number(e)));
             entries.iter().map(one).collect()
         };
-        let (rv, entries) = reader.list(scope, At::Latest).unwrap();
+        let (rv, entries) = reader.list(scope, ReadVersion::Latest).unwrap();
         assert_eq!(rv, self.last().rv);
         assert_eq!(seen(entries), expected(rv));
 
@@ -249,7 +258,7 @@ impl Model {
             let before_next = next.map_or(past.rv, |next| Rv(next.rv.0 - 1));
             for at in [past.rv, before_next] {
                 let oldest = reader.oldest();
-                match reader.list(scope, At::Exact(at)) {
+                match reader.list(scope, ReadVersion::Exact(at)) {
                     Ok((told, entries)) => {
                         assert!(at >= oldest && (at == past.rv || at == oldest));
                         assert_eq!(told, at);
@@ -275,7 +284,7 @@ impl Model {
     }
 
     /// Compares what a cursor delivers with the past from number `from` on.
-    fn check_changes(&self, from: usize, scope: &Scope, cursor: Cursor) {
+    fn check_changes(&self, from: usize, scope: &ListScope, cursor: Cursor) {
         let ours = |past: &&Past| scope.contains(&past.step.as_ref().unwrap().0);
         let mut expected = self.past[from..].iter().filter(ours);
         for change in ready(cursor) {
@@ -293,7 +302,7 @@ impl Model {
 }
 
 /// All that a cursor has without waiting.
-fn ready(mut cursor: Cursor) -> Vec<Change> {
+fn ready(mut cursor: Cursor) -> Vec<IndexChange> {
     let mut all = Vec::new();
     while let Some(changes) = cursor.next().now_or_never() {
         all.extend(changes.unwrap());
@@ -321,11 +330,11 @@ proptest! {
         let (mut writer, reader) = index(bounds);
         let empty = Past { rv: reader.head(), step: None, state: BTreeMap::new() };
         let mut model = Model { past: vec![empty] };
-        model.check(&reader, &Scope::All);
+        model.check(&reader, &ListScope::All);
         for steps in batches {
             let head = writer.head();
             let changing = model.changing(&steps, mirror);
-            let stamp = if mirror { Stamp::Exact(Rv(head.0 + 10)) } else { Stamp::Mint };
+            let stamp = if mirror { CommitVersion::Exact(Rv(head.0 + 10)) } else { CommitVersion::Mint };
             let last = writer.commit(steps.iter().map(write).collect::<Vec<_>>(), stamp).unwrap();
             prop_assert_eq!(last, reader.head());
             let count = changing.len() as u64;
@@ -348,10 +357,10 @@ proptest! {
             prop_assert_eq!(reader.len(), model.last().state.len());
         }
         for scope in [
-            Scope::All,
-            Scope::Namespace("a".into()),
-            Scope::Namespace("".into()),
-            Scope::Object(Key::new("a-b", "n1")),
+            ListScope::All,
+            ListScope::Namespace("a".into()),
+            ListScope::Namespace("".into()),
+            ListScope::Object(Key::new("a-b", "n1")),
         ] {
             model.check(&reader, &scope);
         }

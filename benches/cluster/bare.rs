@@ -5,7 +5,7 @@
 use crate::server::processor_of;
 use anyhow::Context as _;
 use futures::StreamExt as _;
-use ifo::observe::{Cluster, ConnectOptions, Feed as _, Raw, connect};
+use ifo::observe::{ClusterFeed, ConnectOptions, Feed as _, Raw, connect};
 use ifo::telemetry::Metrics;
 use ifo_api::{Gvr, Source};
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ async fn watch(kubeconfig: PathBuf) -> anyhow::Result<()> {
     };
     let connection = connect(&options).await?;
     let retry = Duration::from_secs(30);
-    let cluster = Cluster::new(connection, retry, Arc::new(Metrics::new()));
+    let cluster = ClusterFeed::new(connection, retry, Arc::new(Metrics::new()));
     let target = Gvr {
         group: "kubevirt.io".to_owned(),
         version: "v1".to_owned(),

@@ -7,14 +7,14 @@
 use crate::serving;
 use axum::body::{Body, Bytes};
 use http_body_util::BodyExt as _;
-use ifo::index::{self, Bounds, Reader, Rv, Stamp, Write, Writer};
+use ifo::index::{self, Bounds, CommitVersion, IndexReader, Rv, Write, Writer};
 use ifo::telemetry::Metrics;
 use ifo_api::ruleset::OperationRuleSet;
 use ifo_api::{Gvr, Source};
 use ifo_engine::ClockReading;
 use ifo_engine::detect::{Detector, Evaluation, FeedEvent};
 use ifo_engine::rules::{self, RuleBook};
-use ifo_engine::track::{Message, Settings, Tracker};
+use ifo_engine::track::{Message, Tracker, TrackerSettings};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -264,7 +264,7 @@ impl Machines {
             target: Arc::new(book.target.clone()),
             namespace: None,
         };
-        let settings = Settings {
+        let settings = TrackerSettings {
             debounce: Duration::from_secs(30),
             retain: None,
             cluster_namespace: "ifo-system".into(),
@@ -364,7 +364,7 @@ impl Machines {
 
 /// An index whose versions do not come from the clock. Other digits are packed otherwise;
 /// with versions from the clock one list in twenty differed by 2 %.
-fn empty_index() -> (Writer, Reader) {
+fn empty_index() -> (Writer, IndexReader) {
     index::index_from(RING, START)
 }
 
@@ -373,7 +373,7 @@ fn changes(commits: &[Vec<Write>]) -> usize {
 }
 
 fn put(writer: &mut Writer, changes: Vec<Write>) {
-    let committed = writer.commit(changes, Stamp::Mint);
+    let committed = writer.commit(changes, CommitVersion::Mint);
     committed.expect("operations are well-formed");
 }
 

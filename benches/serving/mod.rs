@@ -5,7 +5,7 @@ use axum::Router;
 use axum::body::Body;
 use http::{Request, StatusCode};
 use ifo::auth::{AdministratorsOnly, TokenHolder};
-use ifo::index::Reader;
+use ifo::index::IndexReader;
 use ifo::replicate::View;
 use ifo::rules::Coverage;
 use ifo::serve::{self, Health, Limits, Server, VersionInfo, discovery::CoreGroup, resource};
@@ -19,7 +19,7 @@ use tower::ServiceExt as _;
 const TOKEN: &str = "token";
 
 /// The routes of a server that has read everything and serves the operations of `reader`.
-pub fn router(reader: Reader) -> Router {
+pub fn router(reader: IndexReader) -> Router {
     let health = Arc::new(Health::new());
     health.set_has_joined();
     health.set_synced();

@@ -4,22 +4,22 @@ mod namespaces;
 mod registration;
 mod statuses;
 
-use self::namespaces::Seen;
+use self::namespaces::SeenNamespaces;
 use self::statuses::StatusWriter;
-use super::detection::Origin;
+use super::detection::PipelineInput;
 use super::listener::bind;
-use super::replica::{Begin, Term, keep_readiness};
+use super::replica::{BeginTerm, LeaderTerm, keep_readiness};
 use super::{Access, App, Signals, Started};
 use crate::auth::{ClusterAuthenticator, ClusterAuthorizer, Trust, client_certificate_verifier};
 use crate::certs::{self, CaBundle, OwnCertificate, ServingCertificate};
-use crate::config::{Common, Election, Persistence, Serve};
-use crate::index::{At, Scope};
-use crate::observe::{Cluster, ConnectOptions, Connection, Discovery, connect};
+use crate::config::{Common, ElectionConfig, Persistence, Serve};
+use crate::index::{ListScope, ReadVersion};
+use crate::observe::{ClusterFeed, ConnectOptions, Connection, Discovery, connect};
 use crate::persist::AtStop;
 use crate::replicate::{
     self, ClusterLeases, HttpLinks, Mirror, PeerCredentials, Predecessor, Succession,
 };
-use crate::restore::{self, Namespaces};
+use crate::restore::{self, KnownNamespaces};
 use crate::rules::RuleSetEvent;
 use crate::serve::{self, discovery::CoreGroup};
 use crate::telemetry::Metrics;
@@ -86,13 +86,13 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
     }
     tracing::info!(%address, version = %common.version, "serving");
 
-    let leading = Leading {
+    let leading = LeaderSetup {
         metrics: app.metrics.clone(),
         common: common.clone(),
         serve: serve.clone(),
         connection: connection.clone(),
     };
-    let begin: Begin = Box::new(move |term| leading.begin(term));
+    let begin: BeginTerm = Box::new(move |term| leading.begin(term));
     match &serve.election {
         Some(election) => app.elect(
             &common,
@@ -116,10 +116,10 @@ impl App {
         &mut self,
         common: &Common,
         serve: &Serve,
-        election: &Election,
+        election: &ElectionConfig,
         connection: &Connection,
         port: u16,
-        begin: Begin,
+        begin: BeginTerm,
     ) {
         let Some((writer, contact)) = self.replica.take() else {
             return;
@@ -182,16 +182,16 @@ impl App {
 }
 
 /// What a leader needs, in every term.
-struct Leading {
+struct LeaderSetup {
     metrics: Arc<Metrics>,
     common: Common,
     serve: Serve,
     connection: Connection,
 }
 
-impl Leading {
+impl LeaderSetup {
     /// Starts what only a leader does.
-    fn begin(&self, term: &mut Term) -> Origin {
+    fn begin(&self, term: &mut LeaderTerm) -> PipelineInput {
         let Self {
             common,
             serve,
@@ -219,12 +219,12 @@ impl Leading {
             let settled = settled.subscribe();
             term.persist(common, connection, API_SERVICE, metrics, at_stop, settled);
         }
-        Origin {
+        PipelineInput {
             restored: restored(term, common, serve, client.clone(), namespaces),
             resolve: Arc::new(Discovery::new(connection, common.requeue)),
             rule_sets: rule_sets(client.clone()),
             status: Arc::new(StatusWriter::new(client)),
-            feed: Arc::new(Cluster::new(
+            feed: Arc::new(ClusterFeed::new(
                 connection.clone(),
                 common.requeue,
                 self.metrics.clone(),
@@ -236,14 +236,14 @@ impl Leading {
 
 /// Tells the tracker what it starts from, and `namespaces` which ones existed then.
 fn restored(
-    term: &Term,
+    term: &LeaderTerm,
     common: &Common,
     serve: &Serve,
     client: Client,
-    namespaces: oneshot::Sender<Namespaces>,
+    namespaces: oneshot::Sender<KnownNamespaces>,
 ) -> BoxFuture<'static, ()> {
     // Nothing but the tracker changes the index in this term.
-    let listed = term.operations.list(&Scope::All, At::Latest);
+    let listed = term.operations.list(&ListScope::All, ReadVersion::Latest);
     let listed = listed.map(|(_, entries)| entries).unwrap_or_default();
     let sources = restore::TakeoverSources {
         listed,
@@ -397,12 +397,12 @@ fn unwatched(error: &watcher::Error) -> String {
 /// Never ends.
 async fn gone_namespaces(
     client: Client,
-    first: oneshot::Receiver<Namespaces>,
+    first: oneshot::Receiver<KnownNamespaces>,
     tracker: mpsc::Sender<Message>,
 ) {
     let api: Api<PartialObjectMeta<Namespace>> = Api::all(client);
     // They always come, except when the process is stopping.
-    let mut seen = Seen::new(first.await.unwrap_or_default());
+    let mut seen = SeenNamespaces::new(first.await.unwrap_or_default());
     let mut events = watcher(api, watcher::Config::default())
         .default_backoff()
         .boxed();

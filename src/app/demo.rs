@@ -1,9 +1,9 @@
 //! Running without a cluster: a scenario or a folder in place of one, and everything
 //! else as it is.
 
-use super::detection::Origin;
+use super::detection::PipelineInput;
 use super::listener::bind;
-use super::replica::Term;
+use super::replica::LeaderTerm;
 use super::{Access, App, Signals, Started, rule_set_source};
 use crate::auth::{AdministratorsOnly, TokenHolder, client_certificate_verifier};
 use crate::certs::{self, Authority, ServingCertificate};
@@ -51,14 +51,14 @@ pub(super) async fn run(common: Common, config: Demo, mut signals: Signals) -> a
 }
 
 /// What the kubeconfig says about the demo.
-struct Cluster {
+struct DemoAccess {
     server: String,
     ca: String,
     credential: Credential,
 }
 
 /// Everything until requests are served.
-async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, Cluster)> {
+async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAccess)> {
     let mut app = App::start(&common, false)?;
     let (listener, address) = bind(Some(Ipv4Addr::LOCALHOST.into()), config.secure_port)?;
 
@@ -96,7 +96,7 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, Cluster
 
     let mut origin = Some(origin(&mut app, &config, scenario, shelf).await?);
     // There is one term, which lasts until the end.
-    let begin = move |_: &mut Term| {
+    let begin = move |_: &mut LeaderTerm| {
         origin
             .take()
             .expect("a server without an election leads once")
@@ -106,7 +106,7 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, Cluster
         app,
         listening: listening.boxed(),
     };
-    let cluster = Cluster {
+    let cluster = DemoAccess {
         server: format!("https://{address}"),
         ca: authority.bundle()?,
         credential: Credential::Token(token),
@@ -120,7 +120,7 @@ async fn origin(
     config: &Demo,
     scenario: Option<Scenario>,
     shelf: Shelf,
-) -> anyhow::Result<Origin> {
+) -> anyhow::Result<PipelineInput> {
     let rule_sets = match &config.rules {
         // The scenario plays what some of them are about; a folder may hold anything.
         None => shipped(|target| {
@@ -135,7 +135,7 @@ async fn origin(
         (Some(scenario), _) => {
             let world = Arc::new(scenario.world());
             app.keep("scenario", scenario.run());
-            Origin {
+            PipelineInput {
                 // A demo starts anew.
                 restored: std::future::ready(()).boxed(),
                 feed: world.clone(),
@@ -150,7 +150,7 @@ async fn origin(
                 .as_deref()
                 .context("there is no scenario and no folder")?;
             let folder = Arc::new(open(app, folder).await?);
-            Origin {
+            PipelineInput {
                 // A demo starts anew.
                 restored: std::future::ready(()).boxed(),
                 feed: folder.clone(),

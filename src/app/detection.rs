@@ -2,7 +2,7 @@
 //! where rule sets and objects come from. Leaves: messages to the tracker, and the moment from
 //! which on data is served.
 
-use super::replica::Term;
+use super::replica::LeaderTerm;
 use crate::config::Common;
 use crate::detection::Supervisor;
 use crate::observe::{Feed, Resolve};
@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, StreamExt as _};
 use ifo_engine::rules::Bookless;
-use ifo_engine::track::{Message, Retention, Settings, Tracker};
+use ifo_engine::track::{Message, Retention, Tracker, TrackerSettings};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -26,7 +26,7 @@ const FEEDBACK: usize = 256;
 const PUBLICATIONS: usize = 64;
 
 /// Where the pipeline's input comes from.
-pub(super) struct Origin {
+pub(super) struct PipelineInput {
     pub(super) feed: Arc<dyn Feed>,
     pub(super) resolve: Arc<dyn Resolve>,
     pub(super) rule_sets: BoxStream<'static, RuleSetEvent>,
@@ -40,7 +40,7 @@ pub(super) struct Origin {
 }
 
 /// How operations are detected, in every term.
-pub(super) struct Detection {
+pub(super) struct DetectionSetup {
     pub(super) metrics: Arc<Metrics>,
     pub(super) health: Arc<Health>,
     /// Which rule sets work.
@@ -48,7 +48,7 @@ pub(super) struct Detection {
     common: Common,
 }
 
-impl Detection {
+impl DetectionSetup {
     pub(super) fn new(
         common: Common,
         metrics: Arc<Metrics>,
@@ -66,7 +66,7 @@ impl Detection {
     /// A tracker that knows nothing yet.
     pub(super) fn tracker(&self) -> Tracker {
         let common = &self.common;
-        let settings = Settings {
+        let settings = TrackerSettings {
             debounce: common.debounce,
             retain: common.retain.then_some(Retention {
                 age: common.retain_for,
@@ -83,7 +83,7 @@ impl Detection {
     }
 
     /// Starts the pipeline.
-    pub(super) fn start(&self, term: &mut Term, origin: Origin) {
+    pub(super) fn start(&self, term: &mut LeaderTerm, origin: PipelineInput) {
         let common = &self.common;
         let (publications, published) = mpsc::channel(PUBLICATIONS);
         let (feedback, reported) = mpsc::channel(FEEDBACK);

@@ -1,9 +1,11 @@
 //! Persistence mode: operations are written as custom resources.
 
-use super::replica::Term;
+use super::replica::LeaderTerm;
 use crate::config::Common;
 use crate::observe::Connection;
-use crate::persist::{self, AtStop, ClusterStore, Persist, Settings, Unread, Verdict};
+use crate::persist::{
+    self, AtStop, ClusterStore, Persist, PersistSettings, PersistVerdict, Unread,
+};
 use crate::telemetry::PersistenceMetrics;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +15,7 @@ use tokio::sync::watch;
 /// this long after its debounce: usually the next write is its end.
 const AFTER_DEBOUNCE: Duration = Duration::from_secs(30);
 
-impl Term {
+impl LeaderTerm {
     /// Writes operations until the term ends.
     pub(super) fn persist(
         &mut self,
@@ -24,12 +26,12 @@ impl Term {
         at_stop: AtStop,
         settled: watch::Receiver<Option<Arc<Unread>>>,
     ) {
-        let (verdict, told) = watch::channel(Verdict::Unknown);
+        let (verdict, told) = watch::channel(PersistVerdict::Unknown);
         let persist = Persist {
             reader: self.operations.clone(),
             // The queue retries by itself. Its own connection does not delay other requests.
             store: Arc::new(ClusterStore::new(connection.without_retries())),
-            settings: Settings {
+            settings: PersistSettings {
                 resync: common.resync,
                 settling: common.debounce + AFTER_DEBOUNCE,
                 requeue: common.requeue,

@@ -1,9 +1,9 @@
 //! The pipeline of a leader, as the replica runs it in each of its terms. Enters: how
 //! operations are detected. Leaves: an index that the tracker writes.
 
-use super::detection::{Detection, Origin};
+use super::detection::{DetectionSetup, PipelineInput};
 use super::spawn;
-use crate::index::{Reader, Writer};
+use crate::index::{IndexReader, Writer};
 use crate::replicate::{Leadership, Pipeline, Succession, View};
 use crate::serve::{Connections, Health};
 use crate::tracking;
@@ -19,10 +19,10 @@ use tokio_util::sync::CancellationToken;
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Makes what a leader detects from, anew for each term.
-pub(super) type Begin = Box<dyn FnMut(&mut Term) -> Origin + Send>;
+pub(super) type BeginTerm = Box<dyn FnMut(&mut LeaderTerm) -> PipelineInput + Send>;
 
 /// One term in which this replica leads.
-pub(super) struct Term {
+pub(super) struct LeaderTerm {
     /// Tasks that end with the term, and never before.
     pub(super) tasks: JoinSet<&'static str>,
     /// Tasks that may finish what they have begun when the term ends.
@@ -32,10 +32,10 @@ pub(super) struct Term {
     /// Cancelled when the term is about to end in order.
     pub(super) ending: CancellationToken,
     /// The index at the begin of the term.
-    pub(super) operations: Reader,
+    pub(super) operations: IndexReader,
 }
 
-impl Term {
+impl LeaderTerm {
     /// Adds a task that must not end before the term does.
     pub(super) fn keep(
         &mut self,
@@ -48,15 +48,15 @@ impl Term {
 
 /// The pipeline of this server.
 pub(super) struct ServerPipeline {
-    pub(super) operations: Reader,
-    pub(super) detection: Detection,
-    pub(super) begin: Begin,
+    pub(super) operations: IndexReader,
+    pub(super) detection: DetectionSetup,
+    pub(super) begin: BeginTerm,
     /// The tasks of the current term.
-    pub(super) running: Option<Running>,
+    pub(super) running: Option<TermTasks>,
 }
 
 /// The tasks of a term.
-pub(super) struct Running {
+pub(super) struct TermTasks {
     tasks: JoinSet<&'static str>,
     last: JoinSet<&'static str>,
     ending: CancellationToken,
@@ -69,7 +69,7 @@ impl Pipeline for ServerPipeline {
         leadership: &'a Leadership,
     ) -> BoxFuture<'a, Option<&'static str>> {
         let (tracker, messages) = mpsc::channel(tracking::QUEUE);
-        let mut term = Term {
+        let mut term = LeaderTerm {
             tasks: JoinSet::new(),
             last: JoinSet::new(),
             tracker,
@@ -78,7 +78,7 @@ impl Pipeline for ServerPipeline {
         };
         let origin = (self.begin)(&mut term);
         self.detection.start(&mut term, origin);
-        let running = self.running.insert(Running {
+        let running = self.running.insert(TermTasks {
             tasks: term.tasks,
             last: term.last,
             ending: term.ending,

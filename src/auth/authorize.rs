@@ -2,7 +2,7 @@
 //! the decision of a `SubjectAccessReview`, kept for some seconds.
 
 use super::reviews::{Reviews, digest};
-use super::{Attributes, Authorize, Decision, Requirement, Undecided, User};
+use super::{AccessDecision, Attributes, Authorize, SelectorRequirement, Undecided, User};
 use futures::future::BoxFuture;
 use k8s_openapi::api::authorization::v1::{
     FieldSelectorAttributes, LabelSelectorAttributes, NonResourceAttributes, ResourceAttributes,
@@ -40,7 +40,7 @@ const MAX_REASON: usize = 1024;
 #[derive(Debug)]
 pub struct ClusterAuthorizer {
     api: Arc<Api<SubjectAccessReview>>,
-    reviews: Reviews<Decision>,
+    reviews: Reviews<AccessDecision>,
 }
 
 impl ClusterAuthorizer {
@@ -52,14 +52,18 @@ impl ClusterAuthorizer {
         }
     }
 
-    async fn decide(&self, user: &User, attributes: &Attributes) -> Result<Decision, Undecided> {
+    async fn decide(
+        &self,
+        user: &User,
+        attributes: &Attributes,
+    ) -> Result<AccessDecision, Undecided> {
         if user.groups.iter().any(|group| group == MASTERS) {
-            return Ok(Decision::Allow);
+            return Ok(AccessDecision::Allow);
         }
         if let Attributes::NonResource { path, .. } = attributes
             && PROBES.contains(&path.as_str())
         {
-            return Ok(Decision::Allow);
+            return Ok(AccessDecision::Allow);
         }
         let question = SubjectAccessReview {
             spec: question(user, attributes),
@@ -87,7 +91,7 @@ impl Authorize for ClusterAuthorizer {
         &'a self,
         user: &'a User,
         attributes: &'a Attributes,
-    ) -> BoxFuture<'a, Result<Decision, Undecided>> {
+    ) -> BoxFuture<'a, Result<AccessDecision, Undecided>> {
         Box::pin(self.decide(user, attributes))
     }
 }
@@ -155,21 +159,24 @@ fn some(text: &str) -> Option<String> {
 }
 
 /// `None` for no requirements: an empty selector is not valid in a review.
-fn each<T>(requirements: &[Requirement], one: impl Fn(&Requirement) -> T) -> Option<Vec<T>> {
+fn each<T>(
+    requirements: &[SelectorRequirement],
+    one: impl Fn(&SelectorRequirement) -> T,
+) -> Option<Vec<T>> {
     (!requirements.is_empty()).then(|| requirements.iter().map(one).collect())
 }
 
-fn values(requirement: &Requirement) -> Option<Vec<String>> {
+fn values(requirement: &SelectorRequirement) -> Option<Vec<String>> {
     (!requirement.values.is_empty()).then(|| requirement.values.clone())
 }
 
 /// What an answer means. Denied wins over allowed; no opinion is a no.
-fn decision(answer: SubjectAccessReview) -> Decision {
+fn decision(answer: SubjectAccessReview) -> AccessDecision {
     let status = answer.status.unwrap_or_default();
     if status.allowed && status.denied != Some(true) {
-        return Decision::Allow;
+        return AccessDecision::Allow;
     }
     let mut reason = status.reason.unwrap_or_default();
     reason.truncate(reason.floor_char_boundary(MAX_REASON));
-    Decision::Deny { reason }
+    AccessDecision::Deny { reason }
 }

@@ -132,14 +132,14 @@ fn in_force(certificate: &X509) -> bool {
 
 /// What the subject of a leaf certificate says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Subject {
+pub(super) struct CertificateSubject {
     pub(super) common_name: String,
     organizations: Vec<String>,
     uid: Option<String>,
     fingerprint: String,
 }
 
-impl Subject {
+impl CertificateSubject {
     /// Reads `leaf`; `None` if it is no certificate, or a name in it is no plain text.
     pub(super) fn of(leaf: &CertificateDer<'_>) -> Option<Self> {
         let certificate = X509::from_der(leaf).ok()?;

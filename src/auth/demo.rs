@@ -4,8 +4,8 @@
 
 use super::authenticate::{anonymous, bearer_token};
 use super::{
-    Attributes, Authenticate, Authorize, Decision, PeerCertificates, Unauthenticated, Undecided,
-    User,
+    AccessDecision, Attributes, Authenticate, Authorize, PeerCertificates, Unauthenticated,
+    Undecided, User,
 };
 use futures::future::{BoxFuture, ready};
 use http::HeaderMap;
@@ -59,11 +59,11 @@ impl Authorize for AdministratorsOnly {
         &'a self,
         user: &'a User,
         _attributes: &'a Attributes,
-    ) -> BoxFuture<'a, Result<Decision, Undecided>> {
+    ) -> BoxFuture<'a, Result<AccessDecision, Undecided>> {
         let decision = if user.groups.iter().any(|group| group == MASTERS) {
-            Decision::Allow
+            AccessDecision::Allow
         } else {
-            Decision::Deny {
+            AccessDecision::Deny {
                 reason: String::new(),
             }
         };

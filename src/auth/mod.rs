@@ -105,9 +105,9 @@ pub enum Attributes {
         /// Object name, or empty.
         name: String,
         /// Requirements of the field selector, for list and watch.
-        fields: Vec<Requirement>,
+        fields: Vec<SelectorRequirement>,
         /// Requirements of the label selector, for list and watch.
-        labels: Vec<Requirement>,
+        labels: Vec<SelectorRequirement>,
     },
     /// A path outside the resources.
     NonResource {
@@ -120,7 +120,7 @@ pub enum Attributes {
 
 /// One requirement of a selector, as `authorization.k8s.io/v1` has them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Requirement {
+pub struct SelectorRequirement {
     /// Label key or field path.
     pub key: String,
     /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
@@ -131,7 +131,7 @@ pub struct Requirement {
 
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub enum AccessDecision {
     /// Yes.
     Allow,
     /// No, and why, if that is known.
@@ -148,7 +148,7 @@ pub trait Authorize: Send + Sync + 'static {
         &'a self,
         user: &'a User,
         attributes: &'a Attributes,
-    ) -> BoxFuture<'a, Result<Decision, Undecided>>;
+    ) -> BoxFuture<'a, Result<AccessDecision, Undecided>>;
 }
 
 /// No decision could be had.

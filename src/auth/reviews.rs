@@ -32,11 +32,11 @@ pub(super) fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Digest {
 pub(super) struct Recent<V> {
     keep: Duration,
     at_most: usize,
-    inner: Mutex<Inner<V>>,
+    inner: Mutex<ReviewCache<V>>,
 }
 
 #[derive(Debug)]
-struct Inner<V> {
+struct ReviewCache<V> {
     entries: HashMap<Digest, (Made, V)>,
     /// One for each insertion; never longer than `at_most`.
     order: VecDeque<(Made, Digest)>,
@@ -56,7 +56,7 @@ impl<V: Clone> Recent<V> {
         Self {
             keep,
             at_most,
-            inner: Mutex::new(Inner {
+            inner: Mutex::new(ReviewCache {
                 entries: HashMap::new(),
                 order: VecDeque::new(),
                 insertions: 0,
@@ -85,7 +85,7 @@ impl<V: Clone> Recent<V> {
         chosen
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner<V>> {
+    fn lock(&self) -> MutexGuard<'_, ReviewCache<V>> {
         // A panic under this lock leaves a map that is still a map.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -99,7 +99,7 @@ impl<V: Clone> Recent<V> {
     }
 }
 
-impl<V> Inner<V> {
+impl<V> ReviewCache<V> {
     fn get(&self, key: &Digest, keep: Duration) -> Option<&V> {
         let (made, value) = self.entries.get(key)?;
         (made.at.elapsed() < keep).then_some(value)
@@ -139,7 +139,7 @@ type Review<T> = Shared<BoxFuture<'static, Result<T, NoAnswer>>>;
 
 /// Of one question.
 #[derive(Clone, Debug)]
-pub(super) enum Known<T> {
+pub(super) enum CachedReview<T> {
     /// Those who ask keep it alive. When they are all gone, so is the question, which may
     /// be long: a client that goes away leaves nothing but its digest.
     Asked(WeakShared<BoxFuture<'static, Result<T, NoAnswer>>>),
@@ -148,7 +148,7 @@ pub(super) enum Known<T> {
 }
 
 /// Reviews under way and answered.
-pub(super) type Reviews<T> = Recent<Known<T>>;
+pub(super) type Reviews<T> = Recent<CachedReview<T>>;
 
 impl<T: Clone + Send + Sync + 'static> Reviews<T> {
     /// The answer to `key`. `ask` is called if nobody asked within the keep time, and
@@ -164,8 +164,8 @@ impl<T: Clone + Send + Sync + 'static> Reviews<T> {
     {
         let way = self.resolve(key, |known| {
             let under_way = match known {
-                Some(Known::Answered(answer)) => return (Way::Answer(answer.clone()), None),
-                Some(Known::Asked(review)) => review.upgrade(),
+                Some(CachedReview::Answered(answer)) => return (Way::Answer(answer.clone()), None),
+                Some(CachedReview::Asked(review)) => review.upgrade(),
                 None => None,
             };
             if let Some(review) = under_way
@@ -174,7 +174,7 @@ impl<T: Clone + Send + Sync + 'static> Reviews<T> {
                 return (Way::Wait(review), None);
             }
             let review = patiently(ask).boxed().shared();
-            let asked = review.downgrade().map(Known::Asked);
+            let asked = review.downgrade().map(CachedReview::Asked);
             (Way::Wait(review), asked)
         });
         let answer = match way {
@@ -183,8 +183,8 @@ impl<T: Clone + Send + Sync + 'static> Reviews<T> {
         };
         // The first of those who waited writes it down.
         self.resolve(key, |known| match known {
-            Some(Known::Answered(_)) => ((), None),
-            _ => ((), Some(Known::Answered(answer.clone()))),
+            Some(CachedReview::Answered(_)) => ((), None),
+            _ => ((), Some(CachedReview::Answered(answer.clone()))),
         });
         Ok(answer)
     }

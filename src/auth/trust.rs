@@ -5,7 +5,7 @@
 //! Promises: a value that cannot be read never replaces one that could; a certificate's
 //! verdict is forgotten with the CAs that gave it.
 
-use super::certificate::{Authorities, Subject};
+use super::certificate::{Authorities, CertificateSubject};
 use super::headers::UserHeaders;
 use super::reviews::{Recent, digest};
 use super::{PeerCertificates, User};
@@ -65,7 +65,7 @@ pub struct Trust {
     proxy: Option<Proxy>,
     /// The client CAs whose every certificate is one of the front proxy as well.
     pub(super) shared: Vec<String>,
-    verdicts: Recent<Arc<Verdict>>,
+    verdicts: Recent<Arc<TrustVerdict>>,
 }
 
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl Proxy {
 
 /// What the CAs say of a certificate.
 #[derive(Debug)]
-pub(super) struct Verdict {
+pub(super) struct TrustVerdict {
     /// It is the front proxy's.
     pub(super) is_proxy: bool,
     /// The user it names, if a client CA vouches for it.
@@ -223,7 +223,7 @@ impl Trust {
     }
 
     /// What the CAs say of the chain that a peer presented.
-    pub(super) fn verdict(&self, peer: &PeerCertificates) -> Arc<Verdict> {
+    pub(super) fn verdict(&self, peer: &PeerCertificates) -> Arc<TrustVerdict> {
         let key = digest(peer.0.iter().map(|certificate| &**certificate));
         if let Some(verdict) = self.verdicts.get(&key) {
             return verdict;
@@ -234,12 +234,12 @@ impl Trust {
         verdict
     }
 
-    fn judge(&self, peer: &PeerCertificates) -> Verdict {
-        let mut verdict = Verdict {
+    fn judge(&self, peer: &PeerCertificates) -> TrustVerdict {
+        let mut verdict = TrustVerdict {
             is_proxy: false,
             user: None,
         };
-        let Some(subject) = peer.0.first().and_then(Subject::of) else {
+        let Some(subject) = peer.0.first().and_then(CertificateSubject::of) else {
             return verdict;
         };
         verdict.is_proxy = self.proxy.as_ref().is_some_and(|proxy| {

@@ -72,8 +72,8 @@ pub(super) struct CommonFlags {
     #[arg(long)]
     pub(super) allow_secrets_target: bool,
     /// Log format
-    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
-    pub(super) log_format: Format,
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = LogFormatFlag::Text)]
+    pub(super) log_format: LogFormatFlag,
     /// Log verbosity: 1 logs each request, 2 to 4 debug messages too, 5 and more everything; RUST_LOG overrides it
     #[arg(short = 'v', long = "v", value_name = "LEVEL", default_value_t = 0)]
     pub(super) verbosity: u8,
@@ -149,7 +149,7 @@ pub(super) struct DemoFlags {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum Format {
+pub(super) enum LogFormatFlag {
     Text,
     Json,
 }

@@ -2,7 +2,7 @@
 //! [`Replay`]: each visible change of each operation has to be the same, in every field.
 
 use super::*;
-use crate::index::{Bounds, Scope, index};
+use crate::index::{Bounds, ListScope, index};
 use crate::observe::{ObjectNames, Raw};
 use crate::replicate::Leadership;
 use crate::{clock, demo, tracking};
@@ -17,7 +17,7 @@ use ifo_engine::ClockReading;
 use ifo_engine::detect::Evaluation;
 use ifo_engine::replay::{Replay, ReplayObserver, ReplayedObject};
 use ifo_engine::rules::{RuleSet, compile};
-use ifo_engine::track::{Settings, Tracker, Write};
+use ifo_engine::track::{Tracker, TrackerSettings, Write};
 use jiff::Timestamp;
 use kube::core::{Selector, SelectorExt as _};
 use serde_json::{Value, json};
@@ -31,8 +31,8 @@ const RESYNC: Duration = Duration::from_secs(30);
 /// How long both go on after the last event: longer than all timers of operations.
 const REST: Duration = Duration::from_mins(10);
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> TrackerSettings {
+    TrackerSettings {
         debounce: Duration::from_secs(30),
         retain: None,
         cluster_namespace: "ifo-system".into(),
@@ -227,7 +227,7 @@ async fn served(recording: Arc<Recording>, begin: Instant, end: Instant) -> Vec<
     };
     let (mut writer, reader) = index(bounds);
     let mut cursor = reader
-        .follow(reader.head(), Scope::All)
+        .follow(reader.head(), ListScope::All)
         .expect("the head is there");
     let metrics = Arc::new(Metrics::new());
     let (tracker, messages) = mpsc::channel(tracking::QUEUE);

@@ -508,7 +508,7 @@ async fn when_a_subject_changed_is_told_with_what_starts_then() {
 /// Objects whose detection is unknown, and whether a feed throttles the rule set.
 fn unknown(rule_set: &RuleSet) -> (usize, bool) {
     let activity = &rule_set.activity;
-    let unknown = activity.unknown_on(rules::Objects::ALL);
+    let unknown = activity.unknown_on(rules::ObjectScope::ALL);
     (unknown.objects, activity.is_throttled())
 }
 

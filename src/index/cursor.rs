@@ -2,8 +2,8 @@
 //! changes for each watcher that could fill up; a slow one is overtaken by the ring's
 //! lower boundary, and told so.
 
-use super::reader::Shared;
-use super::{Change, Gone, Rv, Scope};
+use super::reader::IndexState;
+use super::{Gone, IndexChange, ListScope, Rv};
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -18,14 +18,14 @@ const AT_ONCE: usize = 16;
 /// A place in the ring.
 #[derive(Debug)]
 pub struct Cursor {
-    shared: Arc<Shared>,
+    shared: Arc<IndexState>,
     head: watch::Receiver<Rv>,
-    scope: Scope,
+    scope: ListScope,
     rv: Rv,
 }
 
 impl Cursor {
-    pub(super) fn new(shared: Arc<Shared>, scope: Scope, rv: Rv) -> Self {
+    pub(super) fn new(shared: Arc<IndexState>, scope: ListScope, rv: Rv) -> Self {
         Self {
             head: shared.head.subscribe(),
             shared,
@@ -42,7 +42,7 @@ impl Cursor {
     ///
     /// [`Gone`] when the ring has moved past this cursor, or the index was rebuilt, and at
     /// every later call.
-    pub async fn next(&mut self) -> Result<Vec<Change>, Gone> {
+    pub async fn next(&mut self) -> Result<Vec<IndexChange>, Gone> {
         loop {
             // The borrow is a lock: it ends here, not at the await below.
             let head = *self.head.borrow_and_update();
@@ -62,9 +62,9 @@ impl Cursor {
     }
 
     /// The next changes up to `head`, and goes on to the last of them or to `head`.
-    fn until(&mut self, head: Rv) -> Result<Vec<Change>, Gone> {
+    fn until(&mut self, head: Rv) -> Result<Vec<IndexChange>, Gone> {
         let ring = self.shared.ring();
-        let mut changes: Vec<Change> = Vec::new();
+        let mut changes: Vec<IndexChange> = Vec::new();
         let mut to = head.max(self.rv);
         let all = ring.after(self.rv)?;
         for change in all.take_while(|change| change.rv <= head) {

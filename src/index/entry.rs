@@ -14,18 +14,18 @@ use std::sync::Arc;
 mod tests;
 
 /// Where a part of the JSON is. No entry has 4 GiB.
-type Span = Range<u32>;
+type JsonSpan = Range<u32>;
 
 /// One object at one version: its JSON, encoded once, and what readers need of it.
 #[derive(Debug)]
-pub struct Entry {
+pub struct IndexEntry {
     key: Key,
     rv: Rv,
     facts: Arc<ObjectFacts>,
     json: StoredJson,
-    metadata: Span,
+    metadata: JsonSpan,
     /// The digits of `metadata.resourceVersion`, without quotes.
-    rv_digits: Span,
+    rv_digits: JsonSpan,
 }
 
 /// The JSON of an entry.
@@ -40,8 +40,8 @@ enum StoredJson {
 #[derive(Debug)]
 pub(super) struct Encoded {
     json: Vec<u8>,
-    metadata: Span,
-    rv_digits: Span,
+    metadata: JsonSpan,
+    rv_digits: JsonSpan,
     rv: Rv,
     facts: Arc<ObjectFacts>,
 }
@@ -72,19 +72,19 @@ impl Encoded {
     }
 
     /// Whether it differs from `other` in nothing but the resourceVersion.
-    pub fn is_same_but_version(&self, other: &Entry) -> bool {
+    pub fn is_same_but_version(&self, other: &IndexEntry) -> bool {
         let json = other.json();
         around(&self.json, &self.rv_digits) == around(&json, &other.rv_digits)
     }
 
     /// The entry, at `key`.
-    pub fn entry(self, key: Key) -> Entry {
+    pub fn entry(self, key: Key) -> IndexEntry {
         let json = if self.facts.completed.is_some() {
             StoredJson::Packed(Packed::new(&self.json))
         } else {
             StoredJson::Plain(self.json.into_boxed_slice().into())
         };
-        Entry {
+        IndexEntry {
             key,
             rv: self.rv,
             facts: self.facts,
@@ -95,7 +95,7 @@ impl Encoded {
     }
 }
 
-impl Entry {
+impl IndexEntry {
     /// Where it is.
     pub fn key(&self) -> &Key {
         &self.key
@@ -157,17 +157,17 @@ impl Entry {
 }
 
 /// What is before and after `cut`.
-fn around<'a>(json: &'a [u8], cut: &Span) -> (&'a [u8], &'a [u8]) {
+fn around<'a>(json: &'a [u8], cut: &JsonSpan) -> (&'a [u8], &'a [u8]) {
     let cut = usizes(cut);
     (&json[..cut.start], &json[cut.end..])
 }
 
-fn replace(json: &[u8], digits: &Span, rv: Rv) -> Vec<u8> {
+fn replace(json: &[u8], digits: &JsonSpan, rv: Rv) -> Vec<u8> {
     let (head, tail) = around(json, digits);
     [head, rv.to_string().as_bytes(), tail].concat()
 }
 
-fn usizes(span: &Span) -> Range<usize> {
+fn usizes(span: &JsonSpan) -> Range<usize> {
     span.start as usize..span.end as usize
 }
 
@@ -265,7 +265,7 @@ fn span_of(part: &[u8], whole: &[u8]) -> Range<usize> {
     start..start + part.len()
 }
 
-fn span(range: Range<usize>) -> Result<Span, serde_json::Error> {
+fn span(range: Range<usize>) -> Result<JsonSpan, serde_json::Error> {
     let short = |at| u32::try_from(at).map_err(|_| serde_json::Error::custom("4 GiB or more"));
     Ok(short(range.start)?..short(range.end)?)
 }

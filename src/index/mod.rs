@@ -33,9 +33,9 @@ mod tests;
 mod writer;
 
 pub use cursor::Cursor;
-pub use entry::Entry;
-pub use reader::Reader;
-pub use scope::Scope;
+pub use entry::IndexEntry;
+pub use reader::IndexReader;
+pub use scope::ListScope;
 pub use writer::{Replacement, Writer};
 
 pub use ifo_api::Key;
@@ -73,7 +73,7 @@ impl fmt::Display for Rv {
 
 /// Which version a batch gets.
 #[derive(Clone, Copy, Debug)]
-pub enum Stamp {
+pub enum CommitVersion {
     /// A new one for each write of the batch.
     Mint,
     /// Exactly this one, for each write (a mirror of another index). It must be above
@@ -86,16 +86,16 @@ pub enum Stamp {
 /// A change with neither changes no object: it gives a version that both sides of a watch
 /// can know to the ring, at the begin of a leader's term.
 #[derive(Clone, Debug)]
-pub struct Change {
+pub struct IndexChange {
     /// Version of the change.
     pub rv: Rv,
     /// The object before it.
-    pub before: Option<Arc<Entry>>,
+    pub before: Option<Arc<IndexEntry>>,
     /// The object after it.
-    pub after: Option<Arc<Entry>>,
+    pub after: Option<Arc<IndexEntry>>,
 }
 
-impl Change {
+impl IndexChange {
     /// Where the change is; None for an empty one.
     pub fn key(&self) -> Option<&Key> {
         let side = self.after.as_ref().or(self.before.as_ref());
@@ -105,7 +105,7 @@ impl Change {
 
 /// Which state a reader means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum At {
+pub enum ReadVersion {
     /// The newest.
     Latest,
     /// Exactly the one of this version.
@@ -113,7 +113,7 @@ pub enum At {
 }
 
 /// The version asked for is not in the ring any more, or never was a version here, or is
-/// above the head (whoever asks for such a one waits for it first: [`Reader::reached`]).
+/// above the head (whoever asks for such a one waits for it first: [`IndexReader::reached`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("resourceVersion {asked} is gone; the oldest is {oldest}")]
 pub struct Gone {
@@ -197,12 +197,12 @@ impl Bounds {
 
 /// Makes an empty index. Its first version is the clock's, so it is above all that a
 /// server before it has issued.
-pub fn index(bounds: Bounds) -> (Writer, Reader) {
+pub fn index(bounds: Bounds) -> (Writer, IndexReader) {
     index_from(bounds, Rv::of_clock(clock::now()))
 }
 
 /// Makes an empty index whose head and lower boundary is `start`: for a mirror, which
 /// begins below the versions that it mirrors.
-pub fn index_from(bounds: Bounds, start: Rv) -> (Writer, Reader) {
+pub fn index_from(bounds: Bounds, start: Rv) -> (Writer, IndexReader) {
     writer::pair(bounds, start)
 }

@@ -2,7 +2,7 @@
 //! exactly as of the other, or a cursor that goes on from there.
 
 use super::ring::Ring;
-use super::{At, Bounds, Cursor, Entry, Gone, Key, Rv, Scope};
+use super::{Bounds, Cursor, Gone, IndexEntry, Key, ListScope, ReadVersion, Rv};
 use crate::clock;
 use dashmap::DashMap;
 use ifo_api::compare_namespaces;
@@ -21,11 +21,11 @@ const TRIES: usize = 3;
 
 /// The entries of one namespace. In the order of their names, so a list need not sort
 /// them.
-pub(super) type Names = BTreeMap<Arc<str>, Arc<Entry>>;
+pub(super) type Names = BTreeMap<Arc<str>, Arc<IndexEntry>>;
 
 /// What the writer and the readers share: one state and its history. Nobody takes one of the
 /// two locks, the ring's and that of a part of the map, for writing while holding the other.
-pub(super) struct Shared {
+pub(super) struct IndexState {
     pub map: DashMap<Arc<str>, Names>,
     pub len: AtomicUsize,
     /// The published version.
@@ -33,7 +33,7 @@ pub(super) struct Shared {
     ring: RwLock<Ring>,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for IndexState {
     /// Without what is in it, which is much and takes locks.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared")
@@ -42,7 +42,7 @@ impl fmt::Debug for Shared {
     }
 }
 
-impl Shared {
+impl IndexState {
     pub(super) fn new(bounds: Bounds, start: Rv) -> Self {
         Self {
             map: DashMap::new(),
@@ -73,7 +73,7 @@ impl Shared {
     }
 
     /// Puts an entry into the map.
-    pub(super) fn put(&self, entry: Arc<Entry>) {
+    pub(super) fn put(&self, entry: Arc<IndexEntry>) {
         let Key { namespace, name } = entry.key().clone();
         let mut names = self.map.entry(namespace).or_default();
         if names.insert(name, entry).is_none() {
@@ -82,7 +82,7 @@ impl Shared {
     }
 
     /// What the map has at `key`.
-    pub(super) fn get(&self, key: &Key) -> Option<Arc<Entry>> {
+    pub(super) fn get(&self, key: &Key) -> Option<Arc<IndexEntry>> {
         self.map
             .get(&*key.namespace)
             .and_then(|names| names.get(&*key.name).cloned())
@@ -90,12 +90,12 @@ impl Shared {
 
     /// What the map has in `scope`, in order: no state that ever was, if the writer is
     /// at work.
-    pub(super) fn scan(&self, scope: &Scope) -> Vec<Arc<Entry>> {
+    pub(super) fn scan(&self, scope: &ListScope) -> Vec<Arc<IndexEntry>> {
         let mut found = Vec::new();
         match scope {
-            Scope::Object(key) => found.extend(self.get(key)),
-            Scope::Namespace(namespace) => self.scan_namespace(namespace, &mut found),
-            Scope::All => {
+            ListScope::Object(key) => found.extend(self.get(key)),
+            ListScope::Namespace(namespace) => self.scan_namespace(namespace, &mut found),
+            ListScope::All => {
                 let mut namespaces: Vec<Arc<str>> =
                     self.map.iter().map(|names| names.key().clone()).collect();
                 namespaces.sort_unstable_by(|a, b| compare_namespaces(a, b));
@@ -112,7 +112,7 @@ impl Shared {
         found
     }
 
-    fn scan_namespace(&self, namespace: &str, found: &mut Vec<Arc<Entry>>) {
+    fn scan_namespace(&self, namespace: &str, found: &mut Vec<Arc<IndexEntry>>) {
         if let Some(names) = self.map.get(namespace) {
             found.extend(names.values().cloned());
         }
@@ -123,9 +123,9 @@ impl Shared {
 /// after it. Usually that is little, so it costs no comparison for each entry.
 pub(super) fn undo(
     rv: Rv,
-    mut found: Vec<Arc<Entry>>,
-    mut old: Vec<Arc<Entry>>,
-) -> Vec<Arc<Entry>> {
+    mut found: Vec<Arc<IndexEntry>>,
+    mut old: Vec<Arc<IndexEntry>>,
+) -> Vec<Arc<IndexEntry>> {
     found.retain(|entry| entry.rv() <= rv);
     if old.is_empty() {
         return found;
@@ -151,17 +151,17 @@ pub(super) fn undo(
 
 /// A shared view. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Reader {
+pub struct IndexReader {
     /// The state that counts now. [`Writer::replace`](super::Writer::replace) replaces it.
-    current: watch::Receiver<Arc<Shared>>,
+    current: watch::Receiver<Arc<IndexState>>,
 }
 
-impl Reader {
-    pub(super) fn new(current: watch::Receiver<Arc<Shared>>) -> Self {
+impl IndexReader {
+    pub(super) fn new(current: watch::Receiver<Arc<IndexState>>) -> Self {
         Self { current }
     }
 
-    pub(super) fn shared(&self) -> Arc<Shared> {
+    pub(super) fn shared(&self) -> Arc<IndexState> {
         self.current.borrow().clone()
     }
 
@@ -196,17 +196,21 @@ impl Reader {
     }
 
     /// The objects of `scope`, in the order of their keys, exactly as of the version
-    /// returned: for [`At::Exact`] that very one.
+    /// returned: for [`ReadVersion::Exact`] that very one.
     ///
     /// # Errors
     ///
     /// [`Gone`] for an exact version that the ring does not know: one that it has dropped,
     /// one that was never the version of a change here, and one above the head (who wants
-    /// that waits for it with [`Reader::reached`] first).
-    pub fn list(&self, scope: &Scope, at: At) -> Result<(Rv, Vec<Arc<Entry>>), Gone> {
+    /// that waits for it with [`IndexReader::reached`] first).
+    pub fn list(
+        &self,
+        scope: &ListScope,
+        at: ReadVersion,
+    ) -> Result<(Rv, Vec<Arc<IndexEntry>>), Gone> {
         match at {
-            At::Latest => Ok(self.latest(scope)),
-            At::Exact(rv) => {
+            ReadVersion::Latest => Ok(self.latest(scope)),
+            ReadVersion::Exact(rv) => {
                 let shared = self.shared();
                 shared.check(rv)?;
                 Ok((rv, shared.state(scope, rv)?))
@@ -215,8 +219,8 @@ impl Reader {
     }
 
     /// One object, now, with the version as of which that is so.
-    pub fn get(&self, key: &Key) -> (Rv, Option<Arc<Entry>>) {
-        let (rv, mut found) = self.latest(&Scope::Object(key.clone()));
+    pub fn get(&self, key: &Key) -> (Rv, Option<Arc<IndexEntry>>) {
+        let (rv, mut found) = self.latest(&ListScope::Object(key.clone()));
         (rv, found.pop())
     }
 
@@ -226,7 +230,7 @@ impl Reader {
     /// # Errors
     ///
     /// [`Gone`] for any other version.
-    pub fn follow(&self, rv: Rv, scope: Scope) -> Result<Cursor, Gone> {
+    pub fn follow(&self, rv: Rv, scope: ListScope) -> Result<Cursor, Gone> {
         let shared = self.shared();
         shared.check(rv)?;
         Ok(Cursor::new(shared, scope, rv))
@@ -253,11 +257,11 @@ impl Reader {
     }
 
     /// The objects whose deletions the ring remembers, as they were before.
-    pub fn deleted(&self) -> Vec<Arc<Entry>> {
+    pub fn deleted(&self) -> Vec<Arc<IndexEntry>> {
         self.shared().ring().deleted()
     }
 
-    fn latest(&self, scope: &Scope) -> (Rv, Vec<Arc<Entry>>) {
+    fn latest(&self, scope: &ListScope) -> (Rv, Vec<Arc<IndexEntry>>) {
         loop {
             // It fails only if the index was rebuilt meanwhile.
             if let Ok(found) = self.shared().latest(scope) {
@@ -267,7 +271,7 @@ impl Reader {
     }
 }
 
-impl Shared {
+impl IndexState {
     /// Whether `rv` is a version of this state, now or at some time that the ring remembers.
     fn check(&self, rv: Rv) -> Result<(), Gone> {
         let head = self.head();
@@ -280,7 +284,7 @@ impl Shared {
     }
 
     /// The state of `scope` at `rv`, a version from the lower boundary to the head.
-    fn state(&self, scope: &Scope, rv: Rv) -> Result<Vec<Arc<Entry>>, Gone> {
+    fn state(&self, scope: &ListScope, rv: Rv) -> Result<Vec<Arc<IndexEntry>>, Gone> {
         let found = self.scan(scope);
         let old = self.ring().old(scope, rv)?;
         Ok(undo(rv, found, old))
@@ -291,7 +295,7 @@ impl Shared {
     /// # Errors
     ///
     /// [`Gone`] if the state is retired.
-    fn latest(&self, scope: &Scope) -> Result<(Rv, Vec<Arc<Entry>>), Gone> {
+    fn latest(&self, scope: &ListScope) -> Result<(Rv, Vec<Arc<IndexEntry>>), Gone> {
         for _ in 0..TRIES {
             let head = self.head();
             if let Ok(found) = self.state(scope, head) {

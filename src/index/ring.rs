@@ -10,7 +10,7 @@
 //! before anybody could have read it. So changes younger than [`Bounds::YOUNG`] stay, and
 //! may take up to [`Bounds::most`] bytes: whoever reads at once loses nothing.
 
-use super::{Bounds, Change, Entry, Gone, Rv, Scope};
+use super::{Bounds, Gone, IndexChange, IndexEntry, ListScope, Rv};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ pub(super) struct Ring {
 
 #[derive(Debug)]
 struct Slot {
-    change: Change,
+    change: IndexChange,
     /// Not taken from the version, which is another machine's time in a mirror.
     at: Instant,
 }
@@ -64,7 +64,7 @@ impl Ring {
     }
 
     /// Adds a change, whose version is not below that of the last.
-    pub(super) fn push(&mut self, change: Change, at: Instant) {
+    pub(super) fn push(&mut self, change: IndexChange, at: Instant) {
         let slot = Slot { change, at };
         self.bytes += slot.weight();
         self.slots.push_back(slot);
@@ -95,7 +95,7 @@ impl Ring {
     }
 
     /// The changes after `rv`, if the ring still has all of them.
-    pub(super) fn after(&self, rv: Rv) -> Result<impl Iterator<Item = &Change>, Gone> {
+    pub(super) fn after(&self, rv: Rv) -> Result<impl Iterator<Item = &IndexChange>, Gone> {
         if rv < self.floor || self.retired {
             return Err(self.gone(rv));
         }
@@ -107,14 +107,14 @@ impl Ring {
     /// `scope` that were current at `rv` and are not any more. Such an object was
     /// replaced or removed by exactly one change, the earliest of its key after `rv`;
     /// what later changes replaced is newer than `rv`.
-    pub(super) fn old(&self, scope: &Scope, rv: Rv) -> Result<Vec<Arc<Entry>>, Gone> {
+    pub(super) fn old(&self, scope: &ListScope, rv: Rv) -> Result<Vec<Arc<IndexEntry>>, Gone> {
         let old = self.after(rv)?.filter_map(|change| change.before.as_ref());
-        let wanted = |old: &&Arc<Entry>| old.rv() <= rv && scope.contains(old.key());
+        let wanted = |old: &&Arc<IndexEntry>| old.rv() <= rv && scope.contains(old.key());
         Ok(old.filter(wanted).cloned().collect())
     }
 
     /// The objects that the changes here have deleted.
-    pub(super) fn deleted(&self) -> Vec<Arc<Entry>> {
+    pub(super) fn deleted(&self) -> Vec<Arc<IndexEntry>> {
         let changes = self.slots.iter().map(|slot| &slot.change);
         let deletions = changes.filter(|change| change.after.is_none());
         deletions

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// What part of the index a reader means.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum ListScope {
     /// All namespaces.
     All,
     /// One namespace.
@@ -14,7 +14,7 @@ pub enum Scope {
     Object(Key),
 }
 
-impl Scope {
+impl ListScope {
     /// Whether the object at `key` is in it.
     pub fn contains(&self, key: &Key) -> bool {
         match self {
@@ -32,10 +32,10 @@ mod tests {
     #[test]
     fn a_scope_contains_its_keys_and_no_others() {
         let key = Key::new("a", "x");
-        assert!(Scope::All.contains(&key));
-        assert!(Scope::Namespace("a".into()).contains(&key));
-        assert!(!Scope::Namespace("a-b".into()).contains(&key));
-        assert!(Scope::Object(key.clone()).contains(&key));
-        assert!(!Scope::Object(Key::new("b", "x")).contains(&key));
+        assert!(ListScope::All.contains(&key));
+        assert!(ListScope::Namespace("a".into()).contains(&key));
+        assert!(!ListScope::Namespace("a-b".into()).contains(&key));
+        assert!(ListScope::Object(key.clone()).contains(&key));
+        assert!(!ListScope::Object(Key::new("b", "x")).contains(&key));
     }
 }

@@ -27,8 +27,8 @@ fn delete(namespace: &str, name: &str) -> Write {
 }
 
 /// What a list shows: keys, versions and the number that `put` took.
-fn shown(entries: &[Arc<Entry>]) -> Vec<(String, Rv, String)> {
-    let number = |entry: &Entry| {
+fn shown(entries: &[Arc<IndexEntry>]) -> Vec<(String, Rv, String)> {
+    let number = |entry: &IndexEntry| {
         let object: serde_json::Value = serde_json::from_slice(&entry.json()).unwrap();
         object["n"].to_string()
     };
@@ -39,7 +39,7 @@ fn shown(entries: &[Arc<Entry>]) -> Vec<(String, Rv, String)> {
 }
 
 /// All that a cursor has without waiting.
-fn ready(mut cursor: Cursor) -> Vec<Change> {
+fn ready(mut cursor: Cursor) -> Vec<IndexChange> {
     let mut all = Vec::new();
     while let Some(changes) = cursor.next().now_or_never() {
         all.extend(changes.unwrap());
@@ -67,7 +67,7 @@ fn scans_beside_a_writer_at_full_speed_need_the_undo_and_get_it() {
                 } else {
                     vec![put("a", &pair, n), put("z", &pair, n)]
                 };
-                let rv = writer.commit(batch, Stamp::Mint).unwrap();
+                let rv = writer.commit(batch, CommitVersion::Mint).unwrap();
                 let number = (n % 7 != 0).then(|| n.to_string());
                 // Nobody listens any more once the test is over.
                 if log.send((rv, pair, number)).is_err() {
@@ -81,8 +81,8 @@ fn scans_beside_a_writer_at_full_speed_need_the_undo_and_get_it() {
     let mut needed = 0;
     for _ in 0..200_000 {
         let rv = reader.head();
-        let scanned = reader.shared().scan(&Scope::All);
-        let old = reader.shared().ring().old(&Scope::All, rv).unwrap();
+        let scanned = reader.shared().scan(&ListScope::All);
+        let old = reader.shared().ring().old(&ListScope::All, rv).unwrap();
         let listed = undo(rv, scanned.clone(), old);
 
         while at < rv {
@@ -120,11 +120,15 @@ fn scans_beside_a_writer_at_full_speed_need_the_undo_and_get_it() {
 }
 
 /// A ring holds this much for an object that `put` made and that was replaced.
-fn replaced_weight(writer: &mut Writer, reader: &Reader) -> usize {
+fn replaced_weight(writer: &mut Writer, reader: &IndexReader) -> usize {
     let empty = reader.ring_bytes();
-    writer.commit(vec![put("w", "w", 1)], Stamp::Mint).unwrap();
+    writer
+        .commit(vec![put("w", "w", 1)], CommitVersion::Mint)
+        .unwrap();
     let added = reader.ring_bytes();
-    writer.commit(vec![put("w", "w", 2)], Stamp::Mint).unwrap();
+    writer
+        .commit(vec![put("w", "w", 2)], CommitVersion::Mint)
+        .unwrap();
     let replaced = reader.ring_bytes();
     assert!(added - empty < 100, "an object that the map holds counts");
     replaced - added
@@ -147,7 +151,7 @@ fn the_ring_counts_what_it_alone_holds_and_stays_within_its_bytes() {
     let first = reader.head();
     for n in 0..100 {
         writer
-            .commit(vec![put("w", "w", n % 9)], Stamp::Mint)
+            .commit(vec![put("w", "w", n % 9)], CommitVersion::Mint)
             .unwrap();
         grow_old(&mut writer);
         assert!(reader.ring_bytes() <= bytes);
@@ -157,7 +161,7 @@ fn the_ring_counts_what_it_alone_holds_and_stays_within_its_bytes() {
         "more is dropped than need be"
     );
     assert!(reader.oldest() > first);
-    let kept = reader.follow(reader.oldest(), Scope::All).unwrap();
+    let kept = reader.follow(reader.oldest(), ListScope::All).unwrap();
     assert_eq!(ready(kept).len(), 10);
 }
 
@@ -166,29 +170,45 @@ fn the_ring_drops_what_is_too_old_and_keeps_the_state() {
     let age = Duration::from_mins(1);
     let (mut writer, reader) = index(Bounds { age, ..MANY });
     assert_eq!(reader.ring_age(), Duration::ZERO);
-    let first = writer.commit(vec![put("a", "x", 1)], Stamp::Mint).unwrap();
-    let second = writer.commit(vec![put("a", "x", 2)], Stamp::Mint).unwrap();
+    let first = writer
+        .commit(vec![put("a", "x", 1)], CommitVersion::Mint)
+        .unwrap();
+    let second = writer
+        .commit(vec![put("a", "x", 2)], CommitVersion::Mint)
+        .unwrap();
     assert!(reader.ring_age() > Duration::ZERO);
 
     writer.trim(Instant::now());
-    assert!(reader.list(&Scope::All, At::Exact(first)).is_ok());
+    assert!(
+        reader
+            .list(&ListScope::All, ReadVersion::Exact(first))
+            .is_ok()
+    );
     let later = Instant::now() + age + Duration::from_secs(1);
     writer.trim(later);
     assert!(
-        reader.list(&Scope::All, At::Exact(first)).is_ok(),
+        reader
+            .list(&ListScope::All, ReadVersion::Exact(first))
+            .is_ok(),
         "however old they are, the newest stay"
     );
     let newest = (0..Bounds::RECENT).map(|n| {
         let number = u64::try_from(n).unwrap() + 3;
-        writer.commit(vec![put("a", "x", number)], Stamp::Mint)
+        writer.commit(vec![put("a", "x", number)], CommitVersion::Mint)
     });
     let newest = newest.last().unwrap().unwrap();
     writer.trim(later);
     assert_eq!((reader.oldest(), reader.head()), (second, newest));
-    assert!(reader.list(&Scope::All, At::Exact(first)).is_err());
-    let (rv, entries) = reader.list(&Scope::All, At::Exact(second)).unwrap();
+    assert!(
+        reader
+            .list(&ListScope::All, ReadVersion::Exact(first))
+            .is_err()
+    );
+    let (rv, entries) = reader
+        .list(&ListScope::All, ReadVersion::Exact(second))
+        .unwrap();
     assert_eq!(shown(&entries), [("a/x".into(), rv, "2".into())]);
-    let kept = reader.follow(second, Scope::All).unwrap();
+    let kept = reader.follow(second, ListScope::All).unwrap();
     assert_eq!(ready(kept).len(), Bounds::RECENT);
 }
 
@@ -217,7 +237,7 @@ fn operation(n: usize, is_completed: bool) -> Write {
 /// their rule gets another name. Returns the version before that batch.
 fn end_all(writer: &mut Writer) -> Rv {
     let begin: Vec<Write> = (0..OPERATIONS).map(|n| operation(n, false)).collect();
-    let before = writer.commit(begin, Stamp::Mint).unwrap();
+    let before = writer.commit(begin, CommitVersion::Mint).unwrap();
     let ends = (0..OPERATIONS).flat_map(|n| {
         let completed = operation(n, true);
         let Write::Put { key, .. } = &completed else {
@@ -227,7 +247,7 @@ fn end_all(writer: &mut Writer) -> Rv {
         [completed, delete]
     });
     writer
-        .commit(ends.collect::<Vec<_>>(), Stamp::Mint)
+        .commit(ends.collect::<Vec<_>>(), CommitVersion::Mint)
         .unwrap();
     before
 }
@@ -237,14 +257,16 @@ fn a_batch_larger_than_the_ring_reaches_whoever_is_up_to_date() {
     let (mut writer, reader) = index(SERVERS);
     let before = end_all(&mut writer);
     assert!(reader.ring_bytes() > SERVERS.bytes && reader.ring_bytes() <= SERVERS.most());
-    let changes = ready(reader.follow(before, Scope::All).unwrap());
+    let changes = ready(reader.follow(before, ListScope::All).unwrap());
     let deletions = changes.iter().filter(|change| change.after.is_none());
     assert_eq!(
         (changes.len(), deletions.count()),
         (2 * OPERATIONS, OPERATIONS)
     );
     // A page of a list that was begun before can be had, too.
-    let (_, then) = reader.list(&Scope::All, At::Exact(before)).unwrap();
+    let (_, then) = reader
+        .list(&ListScope::All, ReadVersion::Exact(before))
+        .unwrap();
     assert_eq!(then.len(), OPERATIONS);
 }
 
@@ -253,14 +275,14 @@ async fn what_was_kept_while_it_was_young_goes_though_nothing_is_committed() {
     let (mut writer, reader) = index(SERVERS);
     let before = end_all(&mut writer);
     tokio::time::sleep(Bounds::YOUNG / 2).await;
-    assert!(reader.follow(before, Scope::All).is_ok());
+    assert!(reader.follow(before, ListScope::All).is_ok());
     tokio::time::sleep(Bounds::YOUNG).await;
     assert!(reader.ring_bytes() <= SERVERS.bytes);
-    assert!(reader.follow(before, Scope::All).is_err());
-    assert!(reader.follow(reader.oldest(), Scope::All).is_ok());
+    assert!(reader.follow(before, ListScope::All).is_err());
+    assert!(reader.follow(reader.oldest(), ListScope::All).is_ok());
     // And the next time again.
     let before = end_all(&mut writer);
-    assert!(reader.follow(before, Scope::All).is_ok());
+    assert!(reader.follow(before, ListScope::All).is_ok());
     tokio::time::sleep(2 * Bounds::YOUNG).await;
     assert!(reader.ring_bytes() <= SERVERS.bytes);
 }
@@ -278,7 +300,7 @@ fn young_changes_are_bounded_too() {
     let (mut writer, reader) = index(bounds);
     for n in 0..500 {
         let batch = vec![put("w", "w", n), put("w", "w", n + 1000)];
-        writer.commit(batch, Stamp::Mint).unwrap();
+        writer.commit(batch, CommitVersion::Mint).unwrap();
         assert!(reader.ring_bytes() <= bounds.most());
     }
     assert!(reader.ring_bytes() > bounds.most() - 2 * one);
@@ -292,13 +314,13 @@ fn young_changes_are_bounded_too() {
 fn an_empty_index_is_listed_and_followed_from_its_first_version() {
     let (mut writer, reader) = index_from(MANY, Rv(7));
     assert_eq!((reader.head(), reader.oldest()), (Rv(7), Rv(7)));
-    for at in [At::Latest, At::Exact(Rv(7))] {
-        let (rv, entries) = reader.list(&Scope::All, at).unwrap();
+    for at in [ReadVersion::Latest, ReadVersion::Exact(Rv(7))] {
+        let (rv, entries) = reader.list(&ListScope::All, at).unwrap();
         assert_eq!((rv, entries.len()), (Rv(7), 0));
     }
-    let cursor = reader.follow(Rv(7), Scope::All).unwrap();
+    let cursor = reader.follow(Rv(7), ListScope::All).unwrap();
     writer
-        .commit(vec![put("a", "x", 1)], Stamp::Exact(Rv(9)))
+        .commit(vec![put("a", "x", 1)], CommitVersion::Exact(Rv(9)))
         .unwrap();
     let changes = ready(cursor);
     assert_eq!(changes.len(), 1);
@@ -310,15 +332,15 @@ fn a_version_that_was_never_one_of_a_change_is_gone() {
     let (mut writer, reader) = index_from(MANY, Rv(10));
     for rv in [20, 30] {
         writer
-            .commit(vec![put("a", "x", rv)], Stamp::Exact(Rv(rv)))
+            .commit(vec![put("a", "x", rv)], CommitVersion::Exact(Rv(rv)))
             .unwrap();
     }
     let listed = |rv| {
-        let listed = reader.list(&Scope::All, At::Exact(Rv(rv)));
+        let listed = reader.list(&ListScope::All, ReadVersion::Exact(Rv(rv)));
         listed.map(|(_, entries)| shown(&entries).len())
     };
     let followed = |rv| {
-        let followed = reader.follow(Rv(rv), Scope::All);
+        let followed = reader.follow(Rv(rv), ListScope::All);
         followed.map(|cursor| ready(cursor).len())
     };
     for (rv, objects, changes) in [(10, 0, 2), (20, 1, 1), (30, 1, 0)] {
@@ -339,7 +361,9 @@ fn a_version_that_was_never_one_of_a_change_is_gone() {
 fn an_object_deleted_and_made_again_is_undone_to_what_it_was() {
     let (mut writer, reader) = index(MANY);
     let key = Key::new("a", "x");
-    let rv = writer.commit(vec![put("a", "x", 1)], Stamp::Mint).unwrap();
+    let rv = writer
+        .commit(vec![put("a", "x", 1)], CommitVersion::Mint)
+        .unwrap();
     let last = writer
         .commit(
             vec![
@@ -348,18 +372,22 @@ fn an_object_deleted_and_made_again_is_undone_to_what_it_was() {
                 delete("a", "x"),
                 put("a", "x", 1),
             ],
-            Stamp::Mint,
+            CommitVersion::Mint,
         )
         .unwrap();
-    let (_, then) = reader.list(&Scope::All, At::Exact(rv)).unwrap();
+    let (_, then) = reader
+        .list(&ListScope::All, ReadVersion::Exact(rv))
+        .unwrap();
     assert_eq!(shown(&then), [("a/x".into(), rv, "1".into())]);
     // The steps of a batch have versions of their own, in the order of the batch.
-    let changes = ready(reader.follow(rv, Scope::Object(key.clone())).unwrap());
+    let changes = ready(reader.follow(rv, ListScope::Object(key.clone())).unwrap());
     let versions: Vec<_> = changes.iter().map(|change| change.rv).collect();
     assert!(versions.is_sorted_by(|a, b| a < b));
     assert_eq!((changes.len(), versions[3]), (4, last));
     for (change, objects) in changes.iter().zip([0, 1, 0, 1]) {
-        let (_, then) = reader.list(&Scope::All, At::Exact(change.rv)).unwrap();
+        let (_, then) = reader
+            .list(&ListScope::All, ReadVersion::Exact(change.rv))
+            .unwrap();
         assert_eq!(then.len(), objects);
     }
     let (rv, now) = reader.get(&key);
@@ -371,7 +399,9 @@ fn an_object_deleted_and_made_again_is_undone_to_what_it_was() {
 #[test]
 fn a_write_that_changes_nothing_has_no_version() {
     let (mut writer, reader) = index(MANY);
-    let head = writer.commit(vec![put("a", "x", 1)], Stamp::Mint).unwrap();
+    let head = writer
+        .commit(vec![put("a", "x", 1)], CommitVersion::Mint)
+        .unwrap();
     let there = reader.get(&Key::new("a", "x")).1.unwrap();
     let again = Write::Put {
         key: there.key().clone(),
@@ -379,9 +409,11 @@ fn a_write_that_changes_nothing_has_no_version() {
     };
     let bytes = reader.ring_bytes();
     let nothing = vec![put("a", "x", 1), delete("a", "y"), delete("b", "x"), again];
-    assert_eq!(writer.commit(nothing, Stamp::Mint).unwrap(), head);
+    assert_eq!(writer.commit(nothing, CommitVersion::Mint).unwrap(), head);
     assert_eq!(
-        writer.commit(vec![], Stamp::Exact(Rv(head.0 + 1))).unwrap(),
+        writer
+            .commit(vec![], CommitVersion::Exact(Rv(head.0 + 1)))
+            .unwrap(),
         head
     );
     assert_eq!((reader.head(), reader.ring_bytes()), (head, bytes));
@@ -390,18 +422,23 @@ fn a_write_that_changes_nothing_has_no_version() {
 #[test]
 fn a_batch_with_a_malformed_write_changes_nothing() {
     let (mut writer, reader) = index(MANY);
-    let head = writer.commit(vec![put("a", "x", 1)], Stamp::Mint).unwrap();
+    let head = writer
+        .commit(vec![put("a", "x", 1)], CommitVersion::Mint)
+        .unwrap();
     let bad = Write::Put {
         key: Key::new("a", "bad"),
         json: b"{}".to_vec(),
     };
-    let error = writer.commit(vec![put("a", "y", 1), delete("a", "x"), bad], Stamp::Mint);
+    let error = writer.commit(
+        vec![put("a", "y", 1), delete("a", "x"), bad],
+        CommitVersion::Mint,
+    );
     assert_eq!(
         error.unwrap_err().to_string(),
         "cannot index a/bad: missing field `metadata` at line 1 column 2"
     );
     assert_eq!((reader.head(), reader.len()), (head, 1));
-    assert_eq!(ready(reader.follow(head, Scope::All).unwrap()).len(), 0);
+    assert_eq!(ready(reader.follow(head, ListScope::All).unwrap()).len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -414,12 +451,14 @@ async fn versions_follow_the_steady_clock_from_the_start_of_the_term() {
     let (mut writer, _) = index_from(MANY, Rv(1_000));
     tokio::time::advance(Duration::from_millis(5)).await;
     let two = vec![put("a", "x", 1), put("a", "y", 1)];
-    assert_eq!(writer.commit(two, Stamp::Mint).unwrap(), Rv(6_001));
+    assert_eq!(writer.commit(two, CommitVersion::Mint).unwrap(), Rv(6_001));
     // More changes than microseconds.
-    let next = writer.commit(vec![delete("a", "x")], Stamp::Mint).unwrap();
+    let next = writer
+        .commit(vec![delete("a", "x")], CommitVersion::Mint)
+        .unwrap();
     assert_eq!(next, Rv(6_002));
     for asked in [next, Rv(7)] {
-        let past = writer.commit(vec![delete("a", "y")], Stamp::Exact(asked));
+        let past = writer.commit(vec![delete("a", "y")], CommitVersion::Exact(asked));
         assert!(matches!(past, Err(Error::NotAbove { asked: told, .. }) if told == asked));
         assert!(matches!(writer.begin(asked), Err(Error::NotAbove { .. })));
     }
@@ -428,7 +467,10 @@ async fn versions_follow_the_steady_clock_from_the_start_of_the_term() {
     writer.begin(Rv(1_000_000)).unwrap();
     writer.reserve(Rv(2_000_000));
     let ahead = vec![put("a", "z", 1), put("a", "z", 2)];
-    assert_eq!(writer.commit(ahead, Stamp::Mint).unwrap(), Rv(1_000_002));
+    assert_eq!(
+        writer.commit(ahead, CommitVersion::Mint).unwrap(),
+        Rv(1_000_002)
+    );
 
     // A clock that is of no use.
     let before_1970 = Timestamp::UNIX_EPOCH - Duration::from_secs(1);
@@ -441,26 +483,30 @@ async fn a_term_begins_with_an_empty_change_and_issues_only_reserved_versions() 
     let _time = clock::simulated::begin(Timestamp::UNIX_EPOCH);
     let (mut writer, reader) = index_from(MANY, Rv(10));
     writer
-        .commit(vec![put("a", "x", 1)], Stamp::Exact(Rv(20)))
+        .commit(vec![put("a", "x", 1)], CommitVersion::Exact(Rv(20)))
         .unwrap();
-    let other_namespace = reader.follow(Rv(20), Scope::Namespace("b".into())).unwrap();
+    let other_namespace = reader
+        .follow(Rv(20), ListScope::Namespace("b".into()))
+        .unwrap();
     writer.begin(Rv(1_000)).unwrap();
     let marker = ready(other_namespace);
     assert_eq!(marker.len(), 1);
     assert_eq!((marker[0].rv, marker[0].key()), (Rv(1_000), None));
-    let (_, entries) = reader.list(&Scope::All, At::Exact(Rv(1_000))).unwrap();
+    let (_, entries) = reader
+        .list(&ListScope::All, ReadVersion::Exact(Rv(1_000)))
+        .unwrap();
     assert_eq!(entries.len(), 1);
-    assert!(reader.follow(Rv(1_000), Scope::All).is_ok());
+    assert!(reader.follow(Rv(1_000), ListScope::All).is_ok());
 
     let change = || vec![put("a", "x", 2), put("a", "y", 2)];
     let refused = |error| matches!(error, Err(Error::NotReserved { .. }));
     assert!(
-        refused(writer.commit(change(), Stamp::Mint)),
+        refused(writer.commit(change(), CommitVersion::Mint)),
         "nothing is reserved yet"
     );
     writer.reserve(Rv(1_001));
     assert!(
-        refused(writer.commit(change(), Stamp::Mint)),
+        refused(writer.commit(change(), CommitVersion::Mint)),
         "only one is reserved"
     );
     assert_eq!(
@@ -469,9 +515,14 @@ async fn a_term_begins_with_an_empty_change_and_issues_only_reserved_versions() 
         "nothing of the batch is committed"
     );
     writer.reserve(Rv(1_002));
-    assert_eq!(writer.commit(change(), Stamp::Mint).unwrap(), Rv(1_002));
+    assert_eq!(
+        writer.commit(change(), CommitVersion::Mint).unwrap(),
+        Rv(1_002)
+    );
     writer.reserve(Rv(0));
-    assert!(refused(writer.commit(vec![delete("a", "x")], Stamp::Mint)));
+    assert!(refused(
+        writer.commit(vec![delete("a", "x")], CommitVersion::Mint)
+    ));
 }
 
 #[tokio::test]
@@ -479,12 +530,12 @@ async fn a_state_that_is_replaced_has_no_past_and_tells_every_cursor() {
     let (mut writer, reader) = index_from(MANY, Rv(10));
     for rv in [20, 30] {
         writer
-            .commit(vec![put("a", "x", rv)], Stamp::Exact(Rv(rv)))
+            .commit(vec![put("a", "x", rv)], CommitVersion::Exact(Rv(rv)))
             .unwrap();
     }
-    let mut waiting = reader.follow(Rv(30), Scope::All).unwrap();
+    let mut waiting = reader.follow(Rv(30), ListScope::All).unwrap();
     let waiting = tokio::spawn(async move { (waiting.next().await, waiting.next().await) });
-    let mut behind = reader.follow(Rv(20), Scope::All).unwrap();
+    let mut behind = reader.follow(Rv(20), ListScope::All).unwrap();
     let later = reader.clone();
     let reached = tokio::spawn(async move { later.reached(Rv(40), Duration::from_hours(1)).await });
     tokio::task::yield_now().await;
@@ -504,7 +555,7 @@ async fn a_state_that_is_replaced_has_no_past_and_tells_every_cursor() {
     assert_eq!(reader.head(), Rv(30), "nothing has changed");
     writer.replace(replacement);
     assert_eq!((reader.oldest(), reader.head()), (Rv(25), Rv(25)));
-    let (rv, entries) = reader.list(&Scope::All, At::Latest).unwrap();
+    let (rv, entries) = reader.list(&ListScope::All, ReadVersion::Latest).unwrap();
     let x = ("b/x".to_owned(), Rv(5), "5".to_owned());
     let y = ("b/y".to_owned(), Rv(21), "21".to_owned());
     assert_eq!((rv, shown(&entries)), (Rv(25), vec![x, y]));
@@ -514,12 +565,12 @@ async fn a_state_that_is_replaced_has_no_past_and_tells_every_cursor() {
     assert!(first.is_err() && second.is_err());
     assert!(behind.next().await.is_err());
     for gone in [10, 20, 30] {
-        assert!(reader.follow(Rv(gone), Scope::All).is_err());
+        assert!(reader.follow(Rv(gone), ListScope::All).is_err());
     }
     assert!(!reached.is_finished());
-    let mut after = reader.follow(Rv(25), Scope::All).unwrap();
+    let mut after = reader.follow(Rv(25), ListScope::All).unwrap();
     writer
-        .commit(vec![delete("b", "x")], Stamp::Exact(Rv(40)))
+        .commit(vec![delete("b", "x")], CommitVersion::Exact(Rv(40)))
         .unwrap();
     assert_eq!(after.next().await.unwrap()[0].rv, Rv(40));
     assert!(reached.await.unwrap());
@@ -529,12 +580,14 @@ async fn a_state_that_is_replaced_has_no_past_and_tells_every_cursor() {
 async fn versions_end_below_what_a_double_counts() {
     let _time = clock::simulated::begin(Timestamp::UNIX_EPOCH);
     let (mut writer, reader) = index_from(MANY, Rv(Rv::LIMIT.0 - 2));
-    let last = writer.commit(vec![put("a", "x", 1)], Stamp::Mint).unwrap();
+    let last = writer
+        .commit(vec![put("a", "x", 1)], CommitVersion::Mint)
+        .unwrap();
     assert_eq!(last, Rv(Rv::LIMIT.0 - 1));
     for stamp in [
-        Stamp::Mint,
-        Stamp::Exact(Rv::LIMIT),
-        Stamp::Exact(Rv(u64::MAX)),
+        CommitVersion::Mint,
+        CommitVersion::Exact(Rv::LIMIT),
+        CommitVersion::Exact(Rv(u64::MAX)),
     ] {
         let error = writer.commit(vec![put("a", "x", 2)], stamp).unwrap_err();
         assert!(matches!(error, Error::Exhausted { head } if head == last));
@@ -547,7 +600,7 @@ fn a_mirrors_put_of_what_is_there_gets_its_version() {
     let (mut writer, reader) = index_from(MANY, Rv(1));
     for rv in [5, 6] {
         writer
-            .commit(vec![put("a", "x", 1)], Stamp::Exact(Rv(rv)))
+            .commit(vec![put("a", "x", 1)], CommitVersion::Exact(Rv(rv)))
             .unwrap();
     }
     let (rv, entry) = reader.get(&Key::new("a", "x"));
@@ -560,12 +613,12 @@ fn changes_of_one_version_are_seen_together_or_not_at_all() {
     for rv in 2..9 {
         let batch = vec![put("a", "x", rv), put("a", "y", rv)];
         let previous = reader.head();
-        writer.commit(batch, Stamp::Exact(Rv(rv))).unwrap();
+        writer.commit(batch, CommitVersion::Exact(Rv(rv))).unwrap();
         grow_old(&mut writer);
-        if let Ok(cursor) = reader.follow(previous, Scope::All) {
+        if let Ok(cursor) = reader.follow(previous, ListScope::All) {
             assert_eq!(ready(cursor).len(), 2);
         }
-        let from_oldest = ready(reader.follow(reader.oldest(), Scope::All).unwrap());
+        let from_oldest = ready(reader.follow(reader.oldest(), ListScope::All).unwrap());
         assert_eq!(from_oldest.len() % 2, 0);
     }
     assert!(reader.oldest() > Rv(1));
@@ -575,9 +628,11 @@ fn changes_of_one_version_are_seen_together_or_not_at_all() {
 fn a_namespace_leaves_nothing_behind_and_shares_its_name() {
     let (mut writer, reader) = index(MANY);
     let batch = vec![put("a", "x", 1), put("a", "y", 1)];
-    writer.commit(batch, Stamp::Mint).unwrap();
-    writer.commit(vec![put("a", "z", 1)], Stamp::Mint).unwrap();
-    let (_, entries) = reader.list(&Scope::All, At::Latest).unwrap();
+    writer.commit(batch, CommitVersion::Mint).unwrap();
+    writer
+        .commit(vec![put("a", "z", 1)], CommitVersion::Mint)
+        .unwrap();
+    let (_, entries) = reader.list(&ListScope::All, ReadVersion::Latest).unwrap();
     for entry in &entries {
         assert!(Arc::ptr_eq(
             &entry.key().namespace,
@@ -585,7 +640,7 @@ fn a_namespace_leaves_nothing_behind_and_shares_its_name() {
         ));
     }
     let gone = ["x", "y", "z"].map(|name| delete("a", name));
-    writer.commit(gone, Stamp::Mint).unwrap();
+    writer.commit(gone, CommitVersion::Mint).unwrap();
     assert_eq!(reader.shared().map.len(), 0);
     assert!(reader.is_empty());
 }
@@ -594,7 +649,7 @@ fn a_namespace_leaves_nothing_behind_and_shares_its_name() {
 fn lists_come_to_an_end_beside_a_writer_that_empties_the_ring_at_once() {
     let (mut writer, reader) = index(Bounds { bytes: 0, ..MANY });
     let fill: Vec<_> = (0..200).map(|n| put("a", &n.to_string(), 0)).collect();
-    writer.commit(fill, Stamp::Mint).unwrap();
+    writer.commit(fill, CommitVersion::Mint).unwrap();
     let done = Arc::new(AtomicBool::new(false));
     let worker = std::thread::spawn({
         let done = done.clone();
@@ -604,12 +659,12 @@ fn lists_come_to_an_end_beside_a_writer_that_empties_the_ring_at_once() {
                     return;
                 }
                 let both = vec![put("a", "1", n), put("a", "99", n)];
-                writer.commit(both, Stamp::Mint).unwrap();
+                writer.commit(both, CommitVersion::Mint).unwrap();
             }
         }
     });
     for _ in 0..500 {
-        let (_, entries) = reader.list(&Scope::All, At::Latest).unwrap();
+        let (_, entries) = reader.list(&ListScope::All, ReadVersion::Latest).unwrap();
         let of = |name: &str| {
             let entry = entries.iter().find(|e| &*e.key().name == name).unwrap();
             shown(std::slice::from_ref(entry)).remove(0).2
@@ -625,9 +680,9 @@ fn lists_come_to_an_end_beside_a_writer_that_empties_the_ring_at_once() {
 fn a_change_that_is_not_published_yet_is_not_seen() {
     let (mut writer, reader) = index_from(MANY, Rv(1));
     writer
-        .commit(vec![put("a", "x", 1)], Stamp::Exact(Rv(5)))
+        .commit(vec![put("a", "x", 1)], CommitVersion::Exact(Rv(5)))
         .unwrap();
-    let mut cursor = reader.follow(Rv(1), Scope::All).unwrap();
+    let mut cursor = reader.follow(Rv(1), ListScope::All).unwrap();
     let mut change = cursor.next().now_or_never().unwrap().unwrap().remove(0);
     // As in the middle of a commit.
     change.rv = Rv(7);
@@ -636,8 +691,11 @@ fn a_change_that_is_not_published_yet_is_not_seen() {
         asked: Rv(7),
         oldest: Rv(1),
     };
-    assert_eq!(reader.follow(Rv(7), Scope::All).unwrap_err(), gone);
-    let listed = reader.list(&Scope::All, At::Exact(Rv(7)));
+    assert_eq!(reader.follow(Rv(7), ListScope::All).unwrap_err(), gone);
+    let listed = reader.list(&ListScope::All, ReadVersion::Exact(Rv(7)));
     assert_eq!(listed.unwrap_err(), gone);
-    assert_eq!(ready(reader.follow(Rv(1), Scope::All).unwrap()).len(), 1);
+    assert_eq!(
+        ready(reader.follow(Rv(1), ListScope::All).unwrap()).len(),
+        1
+    );
 }

@@ -2,8 +2,8 @@
 //! in the map, then the published version.
 
 use super::entry::Encoded;
-use super::reader::Shared;
-use super::{Bounds, Change, Entry, Error, Key, Reader, Rv, Stamp, Write};
+use super::reader::IndexState;
+use super::{Bounds, CommitVersion, Error, IndexChange, IndexEntry, IndexReader, Key, Rv, Write};
 use crate::clock;
 use dashmap::Entry as Slot;
 use std::collections::{HashMap, HashSet};
@@ -15,8 +15,8 @@ use tokio::sync::watch;
 /// The only one that changes the index.
 #[derive(Debug)]
 pub struct Writer {
-    shared: Arc<Shared>,
-    current: watch::Sender<Arc<Shared>>,
+    shared: Arc<IndexState>,
+    current: watch::Sender<Arc<IndexState>>,
     bounds: Bounds,
     numbering: Numbering,
 }
@@ -51,8 +51,8 @@ impl Numbering {
 }
 
 /// An empty index.
-pub(super) fn pair(bounds: Bounds, start: Rv) -> (Writer, Reader) {
-    let shared = Arc::new(Shared::new(bounds, start));
+pub(super) fn pair(bounds: Bounds, start: Rv) -> (Writer, IndexReader) {
+    let shared = Arc::new(IndexState::new(bounds, start));
     let (current, read) = watch::channel(shared.clone());
     let writer = Writer {
         shared,
@@ -60,7 +60,7 @@ pub(super) fn pair(bounds: Bounds, start: Rv) -> (Writer, Reader) {
         bounds,
         numbering: Numbering::beginning(),
     };
-    (writer, Reader::new(read))
+    (writer, IndexReader::new(read))
 }
 
 impl Writer {
@@ -97,7 +97,7 @@ impl Writer {
     /// As [`Writer::begin`].
     pub fn mark(&mut self, rv: Rv) -> Result<(), Error> {
         above(rv, self.head())?;
-        let marker = Change {
+        let marker = IndexChange {
             rv,
             before: None,
             after: None,
@@ -112,7 +112,7 @@ impl Writer {
     /// An empty state as of version `at`, to be filled and to take the place of this one.
     pub fn replacement(&self, at: Rv) -> Replacement {
         Replacement {
-            shared: Arc::new(Shared::new(self.bounds, at)),
+            shared: Arc::new(IndexState::new(self.bounds, at)),
         }
     }
 
@@ -133,7 +133,11 @@ impl Writer {
     ///
     /// If JSON is malformed, or the stamp is not above the head, or versions have run
     /// out. Nothing has changed then.
-    pub fn commit(&mut self, batch: impl AsRef<[Write]>, stamp: Stamp) -> Result<Rv, Error> {
+    pub fn commit(
+        &mut self,
+        batch: impl AsRef<[Write]>,
+        stamp: CommitVersion,
+    ) -> Result<Rv, Error> {
         let head = self.head();
         let mut draft = Draft::new(self, stamp, head)?;
         for write in batch.as_ref() {
@@ -160,7 +164,7 @@ impl Writer {
     }
 
     /// The entry at `key` now.
-    pub fn get(&self, key: &Key) -> Option<Arc<Entry>> {
+    pub fn get(&self, key: &Key) -> Option<Arc<IndexEntry>> {
         self.shared.get(key)
     }
 
@@ -205,8 +209,8 @@ impl Writer {
     }
 
     /// Changes the map. The ring has the change already.
-    fn apply(&self, change: Change) {
-        let Change { before, after, .. } = change;
+    fn apply(&self, change: IndexChange) {
+        let IndexChange { before, after, .. } = change;
         match (before, after) {
             (_, Some(after)) => self.shared.put(after),
             (Some(before), None) => {
@@ -229,7 +233,7 @@ impl Writer {
 /// A state that is read object by object, before it takes the place of the writer's.
 #[derive(Debug)]
 pub struct Replacement {
-    shared: Arc<Shared>,
+    shared: Arc<IndexState>,
 }
 
 impl Replacement {
@@ -266,18 +270,18 @@ fn above(asked: Rv, head: Rv) -> Result<(), Error> {
 }
 
 /// The entry at a key before a change and after it.
-type BeforeAfter = (Option<Arc<Entry>>, Option<Arc<Entry>>);
+type BeforeAfter = (Option<Arc<IndexEntry>>, Option<Arc<IndexEntry>>);
 
 /// A batch while it is worked out: the changes that it will make, and what lies where
 /// after them.
 struct Draft<'a> {
-    shared: &'a Shared,
-    stamp: Stamp,
+    shared: &'a IndexState,
+    stamp: CommitVersion,
     head: Rv,
     /// The least version that the clock allows, and the highest that is reserved.
     clock: Rv,
     reserved: Rv,
-    changes: Vec<Change>,
+    changes: Vec<IndexChange>,
     /// Where `changes` has the last word on a key.
     drafted: HashMap<Key, usize>,
     /// One Arc for each namespace that is new.
@@ -285,8 +289,8 @@ struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    fn new(writer: &'a Writer, stamp: Stamp, head: Rv) -> Result<Self, Error> {
-        if let Stamp::Exact(asked) = stamp {
+    fn new(writer: &'a Writer, stamp: CommitVersion, head: Rv) -> Result<Self, Error> {
+        if let CommitVersion::Exact(asked) = stamp {
             above(asked, head)?;
         }
         Ok(Self {
@@ -322,7 +326,7 @@ impl<'a> Draft<'a> {
                 before => (before, None),
             },
         };
-        let change = Change { rv, before, after };
+        let change = IndexChange { rv, before, after };
         if let Some(key) = change.key() {
             self.drafted.insert(key.clone(), self.changes.len());
         }
@@ -345,8 +349,8 @@ impl<'a> Draft<'a> {
             Ok(after) => after,
             Err(source) => return Err(Error::Malformed { key, source }),
         };
-        let same = |old: &Arc<Entry>| after.is_same_but_version(old);
-        if matches!(self.stamp, Stamp::Mint) && before.as_ref().is_some_and(same) {
+        let same = |old: &Arc<IndexEntry>| after.is_same_but_version(old);
+        if matches!(self.stamp, CommitVersion::Mint) && before.as_ref().is_some_and(same) {
             return Ok(None);
         }
         Ok(Some((before, Some(Arc::new(after.entry(key))))))
@@ -355,8 +359,8 @@ impl<'a> Draft<'a> {
     /// The version of the next change.
     fn next(&self) -> Result<Rv, Error> {
         match self.stamp {
-            Stamp::Exact(rv) => Ok(rv),
-            Stamp::Mint => {
+            CommitVersion::Exact(rv) => Ok(rv),
+            CommitVersion::Mint => {
                 let last = self.changes.last().map_or(self.head, |change| change.rv);
                 let next = self.clock.max(Rv(last.0.saturating_add(1)));
                 if next >= Rv::LIMIT {
@@ -371,7 +375,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn current(&self, key: &Key) -> Option<Arc<Entry>> {
+    fn current(&self, key: &Key) -> Option<Arc<IndexEntry>> {
         match self.drafted.get(key) {
             Some(&change) => self.changes[change].after.clone(),
             None => self.shared.get(key),

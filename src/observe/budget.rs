@@ -38,13 +38,13 @@ const LARGE_WITHIN: Duration = Duration::from_secs(30);
 
 /// The budget; cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Budget {
+pub(super) struct ReadBudget {
     // tokio's semaphores are fair, and a waiter that is dropped gives up its turn.
     lists: Arc<Semaphore>,
     large: Arc<Semaphore>,
 }
 
-impl Default for Budget {
+impl Default for ReadBudget {
     fn default() -> Self {
         Self {
             lists: Arc::new(Semaphore::new(LISTS)),
@@ -53,7 +53,7 @@ impl Default for Budget {
     }
 }
 
-impl Budget {
+impl ReadBudget {
     /// Waits until one more list may run.
     pub(super) async fn turn(&self) -> Turn {
         let permit = acquire(&self.lists).await;
@@ -65,8 +65,8 @@ impl Budget {
     }
 
     /// Waits until one more large object may be read.
-    pub(super) async fn place(&self) -> Place {
-        Place {
+    pub(super) async fn place(&self) -> LargeObjectPermit {
+        LargeObjectPermit {
             _permit: acquire(&self.large).await,
             until: Instant::now() + LARGE_WITHIN,
         }
@@ -90,13 +90,13 @@ impl Drop for Turn {
 
 /// Room for one large object.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct LargeObjectPermit {
     _permit: OwnedSemaphorePermit,
     /// When all of the object must have been read.
     pub(super) until: Instant,
 }
 
-impl Place {
+impl LargeObjectPermit {
     /// The same bytes. The place is free once they and all their slices are dropped.
     pub(super) fn hold(self, bytes: Bytes) -> Bytes {
         Bytes::from_owner(Large {
@@ -109,7 +109,7 @@ impl Place {
 /// A large object and its place.
 struct Large {
     bytes: Bytes,
-    _place: Place,
+    _place: LargeObjectPermit,
 }
 
 impl AsRef<[u8]> for Large {
@@ -126,7 +126,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn lists_start_in_order_and_one_that_is_cancelled_gives_up_its_turn() {
-        let budget = Budget::default();
+        let budget = ReadBudget::default();
         let mut running = Vec::new();
         for _ in 0..LISTS {
             running.push(budget.turn().await);
@@ -148,7 +148,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn lists_that_hang_keep_the_others_out_for_a_minute_only() {
-        let budget = Budget::default();
+        let budget = ReadBudget::default();
         let mut hanging = Vec::new();
         for _ in 0..LISTS {
             hanging.push(budget.turn().await);
@@ -160,7 +160,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_place_is_free_once_no_slice_of_the_object_is_left() {
-        let budget = Budget::default();
+        let budget = ReadBudget::default();
         let mut slices = Vec::new();
         for _ in 0..LARGE_OBJECTS {
             let object = budget.place().await.hold(Bytes::from(vec![7; SMALL + 1]));

@@ -227,7 +227,7 @@ pub async fn connect(options: &ConnectOptions) -> Result<Connection, ConnectErro
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
-    let stack = Stack::new(&config, options.api_timeout).map_err(|e| fail(&e))?;
+    let stack = ClientLayers::new(&config, options.api_timeout).map_err(|e| fail(&e))?;
     match proxy {
         None => Ok(stack.connection(tcp)),
         Some(proxy) => {
@@ -267,7 +267,7 @@ fn intercept(kubeconfig: &Kubeconfig, server: &Uri) -> Result<Option<Intercept>,
 }
 
 /// What all clients of a connection have in common.
-struct Stack {
+struct ClientLayers {
     config: Config,
     tls: rustls::ClientConfig,
     server_name: Option<rustls::pki_types::ServerName<'static>>,
@@ -277,7 +277,7 @@ struct Stack {
     limit: Duration,
 }
 
-impl Stack {
+impl ClientLayers {
     fn new(config: &Config, limit: Duration) -> Result<Self, kube::Error> {
         let server_name = match &config.tls_server_name {
             Some(name) => Some(

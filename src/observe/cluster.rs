@@ -1,7 +1,9 @@
 //! The feed of a cluster: one list and watch for each source, through one connection.
 
 use super::request::{self, Refusal};
-use super::{Connection, Feed, Lost, ObjectNames, Raw, budget::Budget, follow::Follower, inline};
+use super::{
+    Connection, Feed, Lost, ObjectNames, Raw, budget::ReadBudget, follow::WatchTask, inline,
+};
 use crate::telemetry::Metrics;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -11,14 +13,14 @@ use std::{sync::Arc, time::Duration};
 
 /// Follows resources of a cluster.
 #[derive(Debug)]
-pub struct Cluster {
+pub struct ClusterFeed {
     connection: Connection,
     retry_interval: Duration,
     metrics: Arc<Metrics>,
-    budget: Budget,
+    budget: ReadBudget,
 }
 
-impl Cluster {
+impl ClusterFeed {
     /// A feed through `connection`, which tries again what was refused at least every
     /// `retry_interval` (`REQUEUE_INTERVAL`).
     pub fn new(connection: Connection, retry_interval: Duration, metrics: Arc<Metrics>) -> Self {
@@ -26,12 +28,12 @@ impl Cluster {
             connection,
             retry_interval,
             metrics,
-            budget: Budget::default(),
+            budget: ReadBudget::default(),
         }
     }
 }
 
-impl Feed for Cluster {
+impl Feed for ClusterFeed {
     fn follow(&self, source: Source) -> BoxStream<'static, Raw> {
         self.start(source, None)
     }
@@ -53,12 +55,12 @@ impl Feed for Cluster {
     }
 }
 
-impl Cluster {
+impl ClusterFeed {
     fn start(&self, source: Source, selection: Option<String>) -> BoxStream<'static, Raw> {
         let (connection, metrics) = (self.connection.clone(), Arc::clone(&self.metrics));
         let (retry_interval, budget) = (self.retry_interval, self.budget.clone());
         inline(move |out| {
-            Follower::new(
+            WatchTask::new(
                 connection,
                 source,
                 selection,

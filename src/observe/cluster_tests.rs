@@ -158,14 +158,14 @@ fn source() -> Source {
     }
 }
 
-fn cluster(server: &Arc<Server>) -> Cluster {
+fn cluster(server: &Arc<Server>) -> ClusterFeed {
     let server = Arc::clone(server);
     let client = kube::Client::new(
         service_fn(move |request| Arc::clone(&server).answer(request)),
         "default",
     );
     let metrics = Arc::new(Metrics::new());
-    Cluster::new(Connection::through(client), Duration::from_mins(1), metrics)
+    ClusterFeed::new(Connection::through(client), Duration::from_mins(1), metrics)
 }
 
 /// The next `n` messages, as words.

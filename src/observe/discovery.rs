@@ -57,11 +57,11 @@ impl fmt::Debug for Discovery {
 #[derive(Deserialize)]
 struct ResourceList {
     #[serde(default)]
-    resources: Option<Vec<Resource>>,
+    resources: Option<Vec<DiscoveredResource>>,
 }
 
 #[derive(Deserialize)]
-struct Resource {
+struct DiscoveredResource {
     name: String,
     kind: String,
     #[serde(default)]
@@ -129,7 +129,7 @@ impl Discovery {
             .into_iter()
             .flatten()
             .find(|r| r.name == gvr.resource);
-        let Some(Resource {
+        let Some(DiscoveredResource {
             kind,
             namespaced,
             verbs,

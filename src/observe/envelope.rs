@@ -19,7 +19,7 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// What a line of a watch says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Event {
+pub(super) enum WatchLine {
     /// ADDED or MODIFIED, with the object.
     Applied(Bytes),
     /// DELETED, with the object's last state.
@@ -40,13 +40,13 @@ pub(super) enum Event {
         initial_end: bool,
     },
     /// ERROR: the watch cannot go on.
-    Error(Status),
+    Error(WatchStatus),
 }
 
 /// The parts of `meta/v1.Status` that matter here.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub(super) struct Status {
+pub(super) struct WatchStatus {
     /// HTTP status code.
     pub(super) code: u16,
     /// CamelCase reason.
@@ -55,7 +55,7 @@ pub(super) struct Status {
     pub(super) message: String,
 }
 
-impl Status {
+impl WatchStatus {
     /// Whether the resourceVersion or continue token that was asked for is too old.
     pub(super) fn is_expired(&self) -> bool {
         self.code == 410 || self.reason == "Expired" || self.reason == "Gone"
@@ -71,19 +71,19 @@ struct Envelope<'a> {
 
 #[derive(Deserialize)]
 struct Marked {
-    metadata: Mark,
+    metadata: BookmarkMetadata,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Mark {
+struct BookmarkMetadata {
     resource_version: String,
     #[serde(default)]
     annotations: Option<HashMap<String, String>>,
 }
 
 /// Reads a line. `Err` says what is wrong with it.
-pub(super) fn read(line: &Bytes) -> Result<Event, Garbled> {
+pub(super) fn read(line: &Bytes) -> Result<WatchLine, Garbled> {
     for (kind, begin) in [
         ("MODIFIED", r#"{"type":"MODIFIED","object":{"#),
         ("ADDED", r#"{"type":"ADDED","object":{"#),
@@ -92,9 +92,9 @@ pub(super) fn read(line: &Bytes) -> Result<Event, Garbled> {
         if line.starts_with(begin.as_bytes()) && line.ends_with(b"}}") {
             let object = line.slice(begin.len() - 1..line.len() - 1);
             return Ok(if kind == "DELETED" {
-                Event::Deleted(object)
+                WatchLine::Deleted(object)
             } else {
-                Event::Applied(object)
+                WatchLine::Applied(object)
             });
         }
     }
@@ -104,20 +104,20 @@ pub(super) fn read(line: &Bytes) -> Result<Event, Garbled> {
         return Err(Garbled::NoObject);
     }
     match envelope.r#type {
-        "ADDED" | "MODIFIED" => Ok(Event::Applied(object)),
-        "DELETED" => Ok(Event::Deleted(object)),
+        "ADDED" | "MODIFIED" => Ok(WatchLine::Applied(object)),
+        "DELETED" => Ok(WatchLine::Deleted(object)),
         "BOOKMARK" => {
             let Marked { metadata } =
                 serde_json::from_slice(&object).map_err(|e| Garbled::json(&e))?;
             let initial_end = metadata
                 .annotations
                 .is_some_and(|a| a.get(INITIAL_EVENTS_END).is_some_and(|v| v == "true"));
-            Ok(Event::Bookmark {
+            Ok(WatchLine::Bookmark {
                 version: metadata.resource_version,
                 initial_end,
             })
         }
-        "ERROR" => Ok(Event::Error(
+        "ERROR" => Ok(WatchLine::Error(
             serde_json::from_slice(&object).map_err(|e| Garbled::json(&e))?,
         )),
         _ => Err(Garbled::UnknownEvent),
@@ -126,12 +126,12 @@ pub(super) fn read(line: &Bytes) -> Result<Event, Garbled> {
 
 /// Reads what is left of a line of `length` bytes that was too long; none if it does not
 /// say which object it is about.
-pub(super) fn read_head(head: &[u8], length: u64) -> Option<Event> {
+pub(super) fn read_head(head: &[u8], length: u64) -> Option<WatchLine> {
     let (kind, object) = beginning(head, Within::Line);
     let object = object?;
     match kind.as_deref()? {
-        "ADDED" | "MODIFIED" => Some(Event::TooLarge { object, length }),
-        "DELETED" => Some(Event::Deleted(object)),
+        "ADDED" | "MODIFIED" => Some(WatchLine::TooLarge { object, length }),
+        "DELETED" => Some(WatchLine::Deleted(object)),
         _ => None,
     }
 }
@@ -285,7 +285,7 @@ impl<'de> Visitor<'de> for Path<'_> {
 mod tests {
     use super::*;
 
-    fn read_str(line: &str) -> Result<Event, Garbled> {
+    fn read_str(line: &str) -> Result<WatchLine, Garbled> {
         read(&Bytes::copy_from_slice(line.as_bytes()))
     }
 
@@ -297,7 +297,7 @@ mod tests {
             r#"{ "object": {"a":{}}, "type": "ADDED" }"#,
         ] {
             let line = Bytes::from_static(text.as_bytes());
-            let Event::Applied(object) = read(&line).unwrap() else {
+            let WatchLine::Applied(object) = read(&line).unwrap() else {
                 panic!("{text}")
             };
             assert_eq!(object, r#"{"a":{}}"#);
@@ -307,7 +307,7 @@ mod tests {
             );
         }
         let deleted = read_str(r#"{"type":"DELETED","object":{}}"#).unwrap();
-        assert_eq!(deleted, Event::Deleted(Bytes::from_static(b"{}")));
+        assert_eq!(deleted, WatchLine::Deleted(Bytes::from_static(b"{}")));
     }
 
     #[test]
@@ -331,7 +331,7 @@ mod tests {
         let end = r#"{"type":"BOOKMARK","object":{"kind":"X","metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}}}}"#;
         assert_eq!(
             read_str(end),
-            Ok(Event::Bookmark {
+            Ok(WatchLine::Bookmark {
                 version: "9".into(),
                 initial_end: true
             })
@@ -339,7 +339,7 @@ mod tests {
         let plain = r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9","annotations":null}}}"#;
         assert_eq!(
             read_str(plain),
-            Ok(Event::Bookmark {
+            Ok(WatchLine::Bookmark {
                 version: "9".into(),
                 initial_end: false
             })
@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn an_error_event_is_a_status() {
         let line = r#"{"type":"ERROR","object":{"kind":"Status","metadata":{},"status":"Failure","message":"too old resource version: 1 (220)","reason":"Expired","code":410}}"#;
-        let Ok(Event::Error(status)) = read_str(line) else {
+        let Ok(WatchLine::Error(status)) = read_str(line) else {
             panic!("no error")
         };
         assert!(status.is_expired());
@@ -380,7 +380,7 @@ mod tests {
     fn the_beginning_of_a_line_says_which_object_it_is_about() {
         let line = r#"{"type":"MODIFIED","object":{"kind":"X","metadata":{"labels":{"name":"no"},"name":"a","namespace":"n","uid":"u","resourceVersion":"7","x":"#;
         let object = r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"7","uid":"u"}}"#;
-        let too_large = Event::TooLarge {
+        let too_large = WatchLine::TooLarge {
             object: Bytes::from_static(object.as_bytes()),
             length: 99,
         };
@@ -388,7 +388,7 @@ mod tests {
         let deleted = line.replace("MODIFIED", "DELETED");
         assert_eq!(
             read_head(deleted.as_bytes(), 99),
-            Some(Event::Deleted(Bytes::from_static(object.as_bytes())))
+            Some(WatchLine::Deleted(Bytes::from_static(object.as_bytes())))
         );
         for nothing in [
             "",

@@ -40,11 +40,11 @@ const POLL: Duration = Duration::from_secs(5);
 /// the last clone and the last stream are dropped.
 #[derive(Clone, Debug)]
 pub struct Folder {
-    inner: Arc<Inner>,
+    inner: Arc<FolderState>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct FolderState {
     dir: PathBuf,
     content: watch::Receiver<Arc<Content>>,
     metrics: Arc<Metrics>,
@@ -78,7 +78,7 @@ impl Folder {
             follow_changes(scanner, &dirty, &publish).await;
         });
         Ok(Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(FolderState {
                 dir: dir.to_owned(),
                 content,
                 metrics,
@@ -159,7 +159,7 @@ impl Feed for Folder {
 }
 
 /// Tells what is there, and then what changed, forever.
-async fn tell(inner: Arc<Inner>, source: Source, mut out: mpsc::Sender<Raw>) {
+async fn tell(inner: Arc<FolderState>, source: Source, mut out: mpsc::Sender<Raw>) {
     let target = source.target.to_string();
     let mut content = inner.content.clone();
     let mut told = BTreeMap::new();

@@ -15,11 +15,11 @@
 use super::{
     Connection, Garbled, Lost, Raw,
     backoff::Backoff,
-    budget::Budget,
-    envelope::{self, Event},
-    input::{self, MAX_OBJECT, Part},
-    lines::Lines,
-    request::{self, Ask, Refusal},
+    budget::ReadBudget,
+    envelope::{self, WatchLine},
+    input::{self, BodyPart, MAX_OBJECT},
+    lines::LineReader,
+    request::{self, Refusal, WatchOrPage},
 };
 use crate::telemetry::Metrics;
 use bytes::Bytes;
@@ -60,7 +60,7 @@ const AWAY: Duration = Duration::from_secs(5);
 mod list;
 
 /// Follows one source, forever.
-pub(super) struct Follower {
+pub(super) struct WatchTask {
     connection: Connection,
     source: Source,
     /// The label selector that is sent along.
@@ -68,7 +68,7 @@ pub(super) struct Follower {
     target: String,
     retry_interval: Duration,
     metrics: Arc<Metrics>,
-    budget: Budget,
+    budget: ReadBudget,
     out: mpsc::Sender<Raw>,
     backoff: Backoff,
     /// Whether to ask for a `WatchList`: until the server says that it knows none.
@@ -85,7 +85,7 @@ pub(super) struct Follower {
 
 /// Why an attempt ended.
 #[derive(Debug)]
-enum End {
+enum WatchEnd {
     /// The watch ended as watches do.
     Closed,
     /// What was missed is not known: the whole state must be read.
@@ -96,7 +96,7 @@ enum End {
     Failed(Lost, Option<Duration>),
 }
 
-impl From<Refusal> for End {
+impl From<Refusal> for WatchEnd {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Expired => Self::Expired,
@@ -106,20 +106,20 @@ impl From<Refusal> for End {
     }
 }
 
-impl Drop for Follower {
+impl Drop for WatchTask {
     fn drop(&mut self) {
         self.metrics.feed_state(&self.target, "stopped");
     }
 }
 
-impl Follower {
+impl WatchTask {
     pub(super) fn new(
         connection: Connection,
         source: Source,
         selection: Option<String>,
         retry_interval: Duration,
         metrics: Arc<Metrics>,
-        budget: Budget,
+        budget: ReadBudget,
         out: mpsc::Sender<Raw>,
     ) -> Self {
         Self {
@@ -149,12 +149,12 @@ impl Follower {
             debug!(source = %self.source, ?end, "watch ended");
             let away = AWAY.min(self.retry_interval);
             let wait = match end {
-                End::Closed => self.backoff.next_after_clean_end(away),
-                End::Expired | End::NoWatchList { .. } => {
+                WatchEnd::Closed => self.backoff.next_after_clean_end(away),
+                WatchEnd::Expired | WatchEnd::NoWatchList { .. } => {
                     self.forget();
                     self.backoff.next_after_clean_end(away)
                 }
-                End::Failed(lost, retry_after) => {
+                WatchEnd::Failed(lost, retry_after) => {
                     let refused = matches!(
                         lost,
                         Lost::Unauthorized { .. }
@@ -178,7 +178,7 @@ impl Follower {
     }
 
     /// The state if it is needed, then its changes, until the watch ends.
-    async fn attempt(&mut self, client: &kube::Client) -> End {
+    async fn attempt(&mut self, client: &kube::Client) -> WatchEnd {
         if let Some(last) = self.last.take() {
             self.version = envelope::resource_version(&last);
         }
@@ -186,7 +186,7 @@ impl Follower {
             self.metrics.feed_state(&self.target, "listing");
             if self.watch_list {
                 match self.watch_state(client).await {
-                    End::NoWatchList { for_good } => {
+                    WatchEnd::NoWatchList { for_good } => {
                         debug!(source = %self.source, "no WatchList here; listing");
                         self.forget();
                         self.watch_list = !for_good;
@@ -202,11 +202,11 @@ impl Follower {
     }
 
     /// The state and its changes in one watch (KEP-3157).
-    async fn watch_state(&mut self, client: &kube::Client) -> End {
+    async fn watch_state(&mut self, client: &kube::Client) -> WatchEnd {
         match self
             .open(
                 client,
-                Ask::WatchList {
+                WatchOrPage::WatchList {
                     seconds: watch_seconds(),
                 },
             )
@@ -216,20 +216,20 @@ impl Follower {
                 self.reset().await;
                 self.read(body, true).await
             }
-            Err(Refusal::Invalid(_) | Refusal::Expired) => End::NoWatchList { for_good: true },
+            Err(Refusal::Invalid(_) | Refusal::Expired) => WatchEnd::NoWatchList { for_good: true },
             Err(refusal) => refusal.into(),
         }
     }
 
     /// The changes after the version that is known.
-    async fn resume(&mut self, client: &kube::Client) -> End {
+    async fn resume(&mut self, client: &kube::Client) -> WatchEnd {
         let Some(version) = self.version.clone() else {
-            return End::Expired;
+            return WatchEnd::Expired;
         };
         match self
             .open(
                 client,
-                Ask::Watch {
+                WatchOrPage::Watch {
                     version: &version,
                     seconds: watch_seconds(),
                 },
@@ -242,7 +242,7 @@ impl Follower {
     }
 
     /// Sends a request; says that there is a gap if the answer takes its time.
-    async fn open(&mut self, client: &kube::Client, ask: Ask<'_>) -> Result<Body, Refusal> {
+    async fn open(&mut self, client: &kube::Client, ask: WatchOrPage<'_>) -> Result<Body, Refusal> {
         let request = request::build(&self.source, self.selection.as_deref(), ask)?;
         let answer = request::send(client, request);
         tokio::pin!(answer);
@@ -262,8 +262,8 @@ impl Follower {
     }
 
     /// Reads a watch to its end. `initial`: the state comes first.
-    async fn read(&mut self, body: Body, mut initial: bool) -> End {
-        let mut lines = Lines::new(body.into_data_stream(), MAX_OBJECT, self.budget.clone());
+    async fn read(&mut self, body: Body, mut initial: bool) -> WatchEnd {
+        let mut lines = LineReader::new(body.into_data_stream(), MAX_OBJECT, self.budget.clone());
         let (mut heard, mut garbage) = (false, 0_u64);
         loop {
             let in_grace = !initial && !self.synced;
@@ -288,49 +288,59 @@ impl Follower {
                         }
                         // Whatever it is, the state would lack it; a list may tell more.
                         Err(line) if line.too_long && initial => {
-                            return End::NoWatchList { for_good: false };
+                            return WatchEnd::NoWatchList { for_good: false };
                         }
                         Err(line) => line.why,
                     }
                 }
-                Err(input::End::Idle) if in_grace => {
+                Err(input::BodyEnd::Idle) if in_grace => {
                     self.synced().await;
                     continue;
                 }
-                Err(input::End::Idle) if initial => return End::NoWatchList { for_good: false },
+                Err(input::BodyEnd::Idle) if initial => {
+                    return WatchEnd::NoWatchList { for_good: false };
+                }
                 // Not even a bookmark: a version from the future, as after etcd was
                 // restored from a backup, is served in silence until it is reached.
-                Err(input::End::Idle) if !heard => return End::Expired,
-                Err(input::End::Closed) if initial => {
+                Err(input::BodyEnd::Idle) if !heard => return WatchEnd::Expired,
+                Err(input::BodyEnd::Closed) if initial => {
                     let why = "the watch ended before its initial state was complete";
-                    return End::Failed(Lost::Unreachable(why.into()), None);
+                    return WatchEnd::Failed(Lost::Unreachable(why.into()), None);
                 }
                 // What an unintelligible line said is not known, so neither is the state.
-                Err(input::End::Idle | input::End::Closed) if garbage > 0 => return End::Expired,
-                Err(input::End::Idle | input::End::Closed) => return End::Closed,
-                Err(input::End::Broken(why)) => return End::Failed(Lost::Unreachable(why), None),
+                Err(input::BodyEnd::Idle | input::BodyEnd::Closed) if garbage > 0 => {
+                    return WatchEnd::Expired;
+                }
+                Err(input::BodyEnd::Idle | input::BodyEnd::Closed) => return WatchEnd::Closed,
+                Err(input::BodyEnd::Broken(why)) => {
+                    return WatchEnd::Failed(Lost::Unreachable(why), None);
+                }
             };
             garbage += 1;
             warn!(source = %self.source, %problem, "unintelligible line in a watch; skipped");
             if garbage > MAX_GARBAGE {
                 self.forget();
-                return End::Failed(Lost::Garbled(problem), None);
+                return WatchEnd::Failed(Lost::Garbled(problem), None);
             }
         }
     }
 
     /// Passes an event on. `Err` when the watch cannot go on.
-    async fn event(&mut self, event: Event, initial: &mut bool) -> Result<(), End> {
+    async fn event(&mut self, event: WatchLine, initial: &mut bool) -> Result<(), WatchEnd> {
         match event {
-            Event::Error(status) if status.is_expired() => return Err(End::Expired),
-            Event::Error(_) if *initial => return Err(End::NoWatchList { for_good: false }),
-            Event::Error(status) => return Err(request::refusal(status.code, &status, None).into()),
+            WatchLine::Error(status) if status.is_expired() => return Err(WatchEnd::Expired),
+            WatchLine::Error(_) if *initial => {
+                return Err(WatchEnd::NoWatchList { for_good: false });
+            }
+            WatchLine::Error(status) => {
+                return Err(request::refusal(status.code, &status, None).into());
+            }
             // A periodic bookmark cannot come before the end of the state: the server
             // does not know `sendInitialEvents`.
-            Event::Bookmark {
+            WatchLine::Bookmark {
                 initial_end: false, ..
             } if *initial => {
-                return Err(End::NoWatchList { for_good: true });
+                return Err(WatchEnd::NoWatchList { for_good: true });
             }
             _ => {}
         }
@@ -338,26 +348,26 @@ impl Follower {
             self.synced().await;
         }
         match event {
-            Event::Applied(object) => {
+            WatchLine::Applied(object) => {
                 self.keep(&object, *initial);
                 self.applied(object).await;
             }
-            Event::TooLarge { object, length } => {
+            WatchLine::TooLarge { object, length } => {
                 self.keep(&object, *initial);
                 self.too_large(object, length).await;
             }
-            Event::Deleted(object) => {
+            WatchLine::Deleted(object) => {
                 self.keep(&object, *initial);
                 self.say(Raw::Deleted(object)).await;
             }
-            Event::Bookmark { version, .. } => {
+            WatchLine::Bookmark { version, .. } => {
                 self.version = Some(version);
                 self.last = None;
                 if std::mem::replace(initial, false) {
                     self.synced().await;
                 }
             }
-            Event::Error(_) => {}
+            WatchLine::Error(_) => {}
         }
         Ok(())
     }
@@ -422,13 +432,13 @@ struct Unintelligible {
 }
 
 /// What a line says.
-fn understood(line: &Part) -> Result<Event, Unintelligible> {
+fn understood(line: &BodyPart) -> Result<WatchLine, Unintelligible> {
     let (event, too_long) = match line {
-        Part::TooLong { length, head } => (
+        BodyPart::TooLong { length, head } => (
             envelope::read_head(head, *length).ok_or(Garbled::Line(*length)),
             true,
         ),
-        Part::Whole(line) => (envelope::read(line), false),
+        BodyPart::Whole(line) => (envelope::read(line), false),
     };
     event.map_err(|why| Unintelligible { too_long, why })
 }

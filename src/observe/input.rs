@@ -6,7 +6,7 @@
 //! kept. A part of more than [`SMALL`] bytes waits for a place in the [`Budget`], and the
 //! server waits with it.
 
-use super::budget::{Budget, Place, SMALL};
+use super::budget::{LargeObjectPermit, ReadBudget, SMALL};
 use bytes::{Buf as _, Bytes, BytesMut};
 use futures::{Stream, StreamExt as _};
 use ifo_client::error::chain;
@@ -21,7 +21,7 @@ const ENDLESS: u64 = 4;
 
 /// A part of the body.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum BodyPart {
     /// All of it.
     Whole(Bytes),
     /// It was longer than the cap, and is gone but for its beginning.
@@ -35,7 +35,7 @@ pub(super) enum Part {
 
 /// Why no more parts come.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum BodyEnd {
     /// The body ended cleanly.
     Closed,
     /// Nothing came for as long as was allowed.
@@ -46,7 +46,7 @@ pub(super) enum End {
 
 /// The frames of a body, and the part that has begun.
 #[derive(Debug)]
-pub(super) struct Input<S> {
+pub(super) struct BodyReader<S> {
     frames: S,
     max: usize,
     /// What is left of the frame that came last.
@@ -55,18 +55,18 @@ pub(super) struct Input<S> {
     begun: BytesMut,
     /// The bytes so far of the over-long part whose beginning is in `begun`.
     skipped: Option<u64>,
-    budget: Budget,
+    budget: ReadBudget,
     /// Held while the part is a large one.
-    place: Option<Place>,
+    place: Option<LargeObjectPermit>,
 }
 
-impl<S, E> Input<S>
+impl<S, E> BodyReader<S>
 where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: std::error::Error,
 {
     /// Parts of at most `max` bytes from `frames`.
-    pub(super) fn new(frames: S, max: usize, budget: Budget) -> Self {
+    pub(super) fn new(frames: S, max: usize, budget: ReadBudget) -> Self {
         Self {
             frames,
             max,
@@ -86,11 +86,11 @@ where
     /// Reads the next frame when the current one is used up. `until` moves by the time
     /// that the part waits for a place: during that time the server cannot be heard.
     /// Dropping the future loses nothing.
-    pub(super) async fn read(&mut self, until: &mut Instant) -> Result<(), End> {
+    pub(super) async fn read(&mut self, until: &mut Instant) -> Result<(), BodyEnd> {
         if let Some(length) = self.skipped
             && length > ENDLESS * self.max as u64
         {
-            return Err(End::Broken(format!(
+            return Err(BodyEnd::Broken(format!(
                 "more than {length} bytes without an end"
             )));
         }
@@ -113,12 +113,12 @@ where
                 self.frame = frame;
                 Ok(())
             }
-            Some(Some(Err(error))) => Err(End::Broken(chain(&error))),
-            Some(None) => Err(End::Closed),
-            None if rest == Some(due) => Err(End::Broken(
+            Some(Some(Err(error))) => Err(BodyEnd::Broken(chain(&error))),
+            Some(None) => Err(BodyEnd::Closed),
+            None if rest == Some(due) => Err(BodyEnd::Broken(
                 "the rest of a large object did not come in time".into(),
             )),
-            None => Err(End::Idle),
+            None => Err(BodyEnd::Idle),
         }
     }
 
@@ -153,10 +153,10 @@ where
     }
 
     /// The part that ends with the next `length` bytes of the current frame.
-    pub(super) fn finish(&mut self, length: usize) -> Part {
+    pub(super) fn finish(&mut self, length: usize) -> BodyPart {
         let part = self.frame.split_to(length);
         if !self.has_begun() && part.len() <= self.max {
-            return Part::Whole(part);
+            return BodyPart::Whole(part);
         }
         self.add(&part);
         let mut bytes = std::mem::take(&mut self.begun).freeze();
@@ -164,11 +164,11 @@ where
             bytes = place.hold(bytes);
         }
         match self.skipped.take() {
-            Some(length) => Part::TooLong {
+            Some(length) => BodyPart::TooLong {
                 length,
                 head: bytes,
             },
-            None => Part::Whole(bytes),
+            None => BodyPart::Whole(bytes),
         }
     }
 }

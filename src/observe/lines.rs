@@ -5,8 +5,8 @@
 //! nor more time, since a line that does not end is given up.
 
 use super::{
-    budget::Budget,
-    input::{End, Input, Part},
+    budget::ReadBudget,
+    input::{BodyEnd, BodyPart, BodyReader},
 };
 use bytes::Bytes;
 use futures::Stream;
@@ -15,30 +15,30 @@ use tokio::time::Instant;
 
 /// Splits a stream of frames into lines.
 #[derive(Debug)]
-pub(super) struct Lines<S>(Input<S>);
+pub(super) struct LineReader<S>(BodyReader<S>);
 
-impl<S, E> Lines<S>
+impl<S, E> LineReader<S>
 where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: std::error::Error,
 {
     /// Lines of at most `max` bytes from `frames`.
-    pub(super) fn new(frames: S, max: usize, budget: Budget) -> Self {
-        Self(Input::new(frames, max, budget))
+    pub(super) fn new(frames: S, max: usize, budget: ReadBudget) -> Self {
+        Self(BodyReader::new(frames, max, budget))
     }
 
     /// The next line, without its end and never empty, or why there is none. Waits at most
     /// `idle` for all of it, however much of it comes, or how many empty ones. Dropping the
     /// future loses nothing.
-    pub(super) async fn next(&mut self, idle: Duration) -> Result<Part, End> {
+    pub(super) async fn next(&mut self, idle: Duration) -> Result<BodyPart, BodyEnd> {
         let mut until = Instant::now() + idle;
         loop {
             if let Some(line) = self.split() {
                 return Ok(line);
             }
             match self.0.read(&mut until).await {
-                Err(End::Closed) if self.0.has_begun() => {
-                    return Err(End::Broken("the stream ended within a line".into()));
+                Err(BodyEnd::Closed) if self.0.has_begun() => {
+                    return Err(BodyEnd::Broken("the stream ended within a line".into()));
                 }
                 read => read?,
             }
@@ -46,7 +46,7 @@ where
     }
 
     /// Takes the next line from the frame at hand, or all of the frame if it has none.
-    fn split(&mut self) -> Option<Part> {
+    fn split(&mut self) -> Option<BodyPart> {
         while !self.0.frame().is_empty() {
             let Some(end) = memchr::memchr(b'\n', self.0.frame()) else {
                 self.0.keep();
@@ -55,14 +55,14 @@ where
             let line = self.0.finish(end);
             self.0.skip(1);
             match line {
-                Part::Whole(line) => {
+                BodyPart::Whole(line) => {
                     // Keep-alives are empty.
                     let trimmed = line.trim_ascii();
                     if !trimmed.is_empty() {
-                        return Some(Part::Whole(line.slice_ref(trimmed)));
+                        return Some(BodyPart::Whole(line.slice_ref(trimmed)));
                     }
                 }
-                too_long @ Part::TooLong { .. } => return Some(too_long),
+                too_long @ BodyPart::TooLong { .. } => return Some(too_long),
             }
         }
         None
@@ -80,19 +80,19 @@ mod tests {
     fn lines(
         frames: Vec<&'static str>,
         max: usize,
-    ) -> Lines<impl Stream<Item = Result<Bytes, io::Error>> + Unpin> {
-        Lines::new(
+    ) -> LineReader<impl Stream<Item = Result<Bytes, io::Error>> + Unpin> {
+        LineReader::new(
             stream::iter(
                 frames
                     .into_iter()
                     .map(|f| Ok(Bytes::from_static(f.as_bytes()))),
             ),
             max,
-            Budget::default(),
+            ReadBudget::default(),
         )
     }
 
-    async fn all(frames: Vec<&'static str>, max: usize) -> (Vec<Part>, End) {
+    async fn all(frames: Vec<&'static str>, max: usize) -> (Vec<BodyPart>, BodyEnd) {
         let mut lines = lines(frames, max);
         let mut got = Vec::new();
         loop {
@@ -103,13 +103,13 @@ mod tests {
         }
     }
 
-    fn whole(text: &'static str) -> Part {
-        Part::Whole(Bytes::from_static(text.as_bytes()))
+    fn whole(text: &'static str) -> BodyPart {
+        BodyPart::Whole(Bytes::from_static(text.as_bytes()))
     }
 
-    fn too_long(length: u64, head: &'static str) -> Part {
+    fn too_long(length: u64, head: &'static str) -> BodyPart {
         let head = Bytes::from_static(head.as_bytes());
-        Part::TooLong { length, head }
+        BodyPart::TooLong { length, head }
     }
 
     #[tokio::test]
@@ -121,7 +121,7 @@ mod tests {
                 got,
                 (
                     vec![whole("one"), whole("two"), whole("three")],
-                    End::Closed
+                    BodyEnd::Closed
                 ),
                 "cut at {cut}"
             );
@@ -142,7 +142,7 @@ mod tests {
         let text = "one\ntwo\n";
         let mut lines = lines(vec![text], 10);
         for expected in [&text[0..3], &text[4..7]] {
-            let Ok(Part::Whole(line)) = lines.next(IDLE).await else {
+            let Ok(BodyPart::Whole(line)) = lines.next(IDLE).await else {
                 panic!("no line")
             };
             assert_eq!(line.as_ptr(), expected.as_ptr());
@@ -168,7 +168,7 @@ mod tests {
             too_long(13, "1234567890"),
             whole("1234567890"),
         ];
-        assert_eq!(got, (lines, End::Closed));
+        assert_eq!(got, (lines, BodyEnd::Closed));
     }
 
     #[tokio::test]
@@ -176,7 +176,7 @@ mod tests {
         for frames in [vec!["one\ntw"], vec!["one\n12345678901"]] {
             let (got, end) = all(frames, 10).await;
             assert_eq!(got, [whole("one")]);
-            assert!(matches!(end, End::Broken(_)), "{end:?}");
+            assert!(matches!(end, BodyEnd::Broken(_)), "{end:?}");
         }
     }
 
@@ -184,17 +184,17 @@ mod tests {
     async fn silence_ends_the_lines() {
         let frames = stream::iter([Ok::<_, io::Error>(Bytes::from_static(b"one\n"))])
             .chain(stream::pending());
-        let mut lines = Lines::new(frames, 10, Budget::default());
+        let mut lines = LineReader::new(frames, 10, ReadBudget::default());
         assert_eq!(lines.next(IDLE).await, Ok(whole("one")));
-        assert_eq!(lines.next(IDLE).await, Err(End::Idle));
+        assert_eq!(lines.next(IDLE).await, Err(BodyEnd::Idle));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_line_that_never_ends_is_given_up() {
         let endless = stream::repeat_with(|| Ok::<_, io::Error>(Bytes::from_static(b"abc")));
-        let mut lines = Lines::new(endless, 10, Budget::default());
+        let mut lines = LineReader::new(endless, 10, ReadBudget::default());
         let end = lines.next(IDLE).await.unwrap_err();
-        assert!(matches!(end, End::Broken(_)), "{end:?}");
+        assert!(matches!(end, BodyEnd::Broken(_)), "{end:?}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -204,9 +204,9 @@ mod tests {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 Some((Ok::<_, io::Error>(Bytes::from_static(drop.as_bytes())), ()))
             });
-            let mut lines = Lines::new(Box::pin(dripping), 1000, Budget::default());
+            let mut lines = LineReader::new(Box::pin(dripping), 1000, ReadBudget::default());
             let began = Instant::now();
-            assert_eq!(lines.next(IDLE).await, Err(End::Idle), "{drop:?}");
+            assert_eq!(lines.next(IDLE).await, Err(BodyEnd::Idle), "{drop:?}");
             assert_eq!(began.elapsed(), IDLE);
         }
     }

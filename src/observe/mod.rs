@@ -28,7 +28,7 @@ mod request;
 mod scan;
 
 pub use client::{ConnectError, ConnectOptions, Connection, connect};
-pub use cluster::Cluster;
+pub use cluster::ClusterFeed;
 pub use discovery::Discovery;
 pub use files::{Folder, FolderError};
 

@@ -8,8 +8,8 @@
 
 use super::{
     Garbled,
-    budget::Budget,
-    input::{self, End, Input, Part},
+    budget::ReadBudget,
+    input::{self, BodyEnd, BodyPart, BodyReader},
 };
 use bytes::Bytes;
 use futures::Stream;
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 /// What a page says, in the order in which it comes.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Item {
+pub(super) enum PagePart {
     /// The JSON of an object.
     Object(Bytes),
     /// An object that is longer than the cap.
@@ -43,7 +43,7 @@ pub(super) enum Item {
 
 /// Why a page cannot be read to its end.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum PageFault {
     /// It is not the JSON of a list.
     Garbled(Garbled),
     /// The connection broke, or nothing came for too long.
@@ -52,7 +52,7 @@ pub(super) enum Fault {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Meta {
+struct PageMeta {
     #[serde(default)]
     resource_version: String,
     #[serde(default)]
@@ -61,7 +61,7 @@ struct Meta {
 
 /// Where in the page the reader is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
+enum PagePosition {
     Start,
     /// At a key or the end of the list.
     Key,
@@ -80,7 +80,7 @@ enum At {
 
 /// Which value comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Field {
+enum PageField {
     Metadata,
     Items,
     Other,
@@ -88,32 +88,32 @@ enum Field {
 
 /// Reads a page.
 #[derive(Debug)]
-pub(super) struct Page<S> {
-    input: Input<S>,
-    at: At,
-    field: Field,
-    span: Span,
-    meta: Option<Meta>,
+pub(super) struct PageReader<S> {
+    input: BodyReader<S>,
+    at: PagePosition,
+    field: PageField,
+    span: ValueScanner,
+    meta: Option<PageMeta>,
 }
 
-impl<S, E> Page<S>
+impl<S, E> PageReader<S>
 where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: std::error::Error,
 {
     /// A page whose objects have at most `max` bytes.
-    pub(super) fn new(frames: S, max: usize, budget: Budget) -> Self {
+    pub(super) fn new(frames: S, max: usize, budget: ReadBudget) -> Self {
         Self {
-            input: Input::new(frames, max, budget),
-            at: At::Start,
-            field: Field::Other,
-            span: Span::default(),
+            input: BodyReader::new(frames, max, budget),
+            at: PagePosition::Start,
+            field: PageField::Other,
+            span: ValueScanner::default(),
             meta: None,
         }
     }
 
     /// What comes next; waits at most `idle` for it.
-    pub(super) async fn next(&mut self, idle: Duration) -> Result<Item, Fault> {
+    pub(super) async fn next(&mut self, idle: Duration) -> Result<PagePart, PageFault> {
         let mut until = Instant::now() + idle;
         loop {
             while !self.input.frame().is_empty() {
@@ -123,34 +123,36 @@ where
             }
             match self.input.read(&mut until).await {
                 Ok(()) => {}
-                Err(End::Closed) => return self.end(),
-                Err(End::Idle) => {
-                    return Err(Fault::Broken(format!("nothing complete within {idle:?}")));
+                Err(BodyEnd::Closed) => return self.end(),
+                Err(BodyEnd::Idle) => {
+                    return Err(PageFault::Broken(format!(
+                        "nothing complete within {idle:?}"
+                    )));
                 }
-                Err(End::Broken(why)) => return Err(Fault::Broken(why)),
+                Err(BodyEnd::Broken(why)) => return Err(PageFault::Broken(why)),
             }
         }
     }
 
-    fn end(&mut self) -> Result<Item, Fault> {
+    fn end(&mut self) -> Result<PagePart, PageFault> {
         match (self.at, self.meta.take()) {
-            (At::Done, Some(meta)) => Ok(Item::End {
+            (PagePosition::Done, Some(meta)) => Ok(PagePart::End {
                 version: meta.resource_version,
                 next: Some(meta.r#continue).filter(|token| !token.is_empty()),
             }),
-            (At::Done, None) => Err(garbled("it has no metadata")),
+            (PagePosition::Done, None) => Err(garbled("it has no metadata")),
             _ => Err(garbled("it ends too early")),
         }
     }
 
     /// Goes on by one token or value, or to the end of the frame.
-    fn step(&mut self) -> Result<Option<Item>, Fault> {
+    fn step(&mut self) -> Result<Option<PagePart>, PageFault> {
         match self.at {
-            At::InKey | At::InMetadata | At::InItem => self.gather(),
-            At::InOther => {
+            PagePosition::InKey | PagePosition::InMetadata | PagePosition::InItem => self.gather(),
+            PagePosition::InOther => {
                 let length = self.span.end(self.input.frame());
                 if length.is_some() {
-                    self.at = At::AfterValue;
+                    self.at = PagePosition::AfterValue;
                 }
                 let rest = self.input.frame().len();
                 self.input.skip(length.unwrap_or(rest));
@@ -161,7 +163,7 @@ where
     }
 
     /// Takes the next byte between values.
-    fn token(&mut self) -> Result<Option<Item>, Fault> {
+    fn token(&mut self) -> Result<Option<PagePart>, PageFault> {
         let Some(&byte) = self.input.frame().first() else {
             return Ok(None);
         };
@@ -171,83 +173,95 @@ where
         }
         // A value is read from its first byte on, anything else is done with.
         let (at, is_token) = match (self.at, byte) {
-            (At::Start, b'{') | (At::AfterValue, b',') => (At::Key, true),
-            (At::Key, b'"') => (At::InKey, false),
-            (At::Key | At::AfterValue, b'}') => (At::Done, true),
-            (At::Colon, b':') => (At::Value, true),
-            (At::Value, b'[') if self.field == Field::Items => (At::Item, true),
+            (PagePosition::Start, b'{') | (PagePosition::AfterValue, b',') => {
+                (PagePosition::Key, true)
+            }
+            (PagePosition::Key, b'"') => (PagePosition::InKey, false),
+            (PagePosition::Key | PagePosition::AfterValue, b'}') => (PagePosition::Done, true),
+            (PagePosition::Colon, b':') => (PagePosition::Value, true),
+            (PagePosition::Value, b'[') if self.field == PageField::Items => {
+                (PagePosition::Item, true)
+            }
             // Go writes an empty list as null when it was never made.
-            (At::Value, b'n') if self.field == Field::Items => (At::InOther, false),
-            (At::Value, _) if self.field == Field::Metadata => (At::InMetadata, false),
-            (At::Value, _) if self.field == Field::Other => (At::InOther, false),
-            (At::Item | At::AfterItem, b']') => (At::AfterValue, true),
-            (At::AfterItem, b',') => (At::Item, true),
-            (At::Item, _) => (At::InItem, false),
+            (PagePosition::Value, b'n') if self.field == PageField::Items => {
+                (PagePosition::InOther, false)
+            }
+            (PagePosition::Value, _) if self.field == PageField::Metadata => {
+                (PagePosition::InMetadata, false)
+            }
+            (PagePosition::Value, _) if self.field == PageField::Other => {
+                (PagePosition::InOther, false)
+            }
+            (PagePosition::Item | PagePosition::AfterItem, b']') => {
+                (PagePosition::AfterValue, true)
+            }
+            (PagePosition::AfterItem, b',') => (PagePosition::Item, true),
+            (PagePosition::Item, _) => (PagePosition::InItem, false),
             _ => return Err(garbled("an unexpected character between its fields")),
         };
         self.at = at;
         if is_token {
             self.input.skip(1);
         } else {
-            self.span = Span::default();
+            self.span = ValueScanner::default();
         }
         Ok(None)
     }
 
     /// Takes a key, the metadata or an item, if its end is in the frame, or else the frame.
-    fn gather(&mut self) -> Result<Option<Item>, Fault> {
+    fn gather(&mut self) -> Result<Option<PagePart>, PageFault> {
         let Some(length) = self.span.end(self.input.frame()) else {
             self.input.keep();
             return Ok(None);
         };
         let part = self.input.finish(length);
         match self.at {
-            At::InItem => {
-                self.at = At::AfterItem;
+            PagePosition::InItem => {
+                self.at = PagePosition::AfterItem;
                 item(part).map(Some)
             }
-            At::InKey => {
+            PagePosition::InKey => {
                 self.field = match &part {
-                    Part::Whole(key) if key == &br#""metadata""#[..] => Field::Metadata,
-                    Part::Whole(key) if key == &br#""items""#[..] => Field::Items,
-                    _ => Field::Other,
+                    BodyPart::Whole(key) if key == &br#""metadata""#[..] => PageField::Metadata,
+                    BodyPart::Whole(key) if key == &br#""items""#[..] => PageField::Items,
+                    _ => PageField::Other,
                 };
-                self.at = At::Colon;
+                self.at = PagePosition::Colon;
                 Ok(None)
             }
             _ => {
-                let Part::Whole(text) = part else {
+                let BodyPart::Whole(text) = part else {
                     return Err(garbled("its metadata is too long"));
                 };
                 let meta = serde_json::from_slice(&text);
-                self.meta = Some(meta.map_err(|error| Fault::Garbled(Garbled::json(&error)))?);
-                self.at = At::AfterValue;
+                self.meta = Some(meta.map_err(|error| PageFault::Garbled(Garbled::json(&error)))?);
+                self.at = PagePosition::AfterValue;
                 Ok(None)
             }
         }
     }
 }
 
-fn item(part: input::Part) -> Result<Item, Fault> {
+fn item(part: input::BodyPart) -> Result<PagePart, PageFault> {
     match part {
-        Part::TooLong { length, head } => Ok(Item::TooLong { length, head }),
-        Part::Whole(object) if object.starts_with(b"{") => {
+        BodyPart::TooLong { length, head } => Ok(PagePart::TooLong { length, head }),
+        BodyPart::Whole(object) if object.starts_with(b"{") => {
             // The object would be taken for one that is gone if it could not be read.
             serde_json::from_slice::<&RawValue>(&object)
-                .map_err(|error| Fault::Garbled(Garbled::json(&error)))?;
-            Ok(Item::Object(object))
+                .map_err(|error| PageFault::Garbled(Garbled::json(&error)))?;
+            Ok(PagePart::Object(object))
         }
-        Part::Whole(_) => Ok(Item::Garbage),
+        BodyPart::Whole(_) => Ok(PagePart::Garbage),
     }
 }
 
-fn garbled(why: &'static str) -> Fault {
-    Fault::Garbled(Garbled::List(why))
+fn garbled(why: &'static str) -> PageFault {
+    PageFault::Garbled(Garbled::List(why))
 }
 
 /// Finds the end of one value.
 #[derive(Debug, Default)]
-struct Span {
+struct ValueScanner {
     /// Brackets that are open.
     depth: u32,
     /// Within quotes.
@@ -256,7 +270,7 @@ struct Span {
     escaped: bool,
 }
 
-impl Span {
+impl ValueScanner {
     /// How many of these bytes still belong to the value; none if all do, and perhaps
     /// more. A number, `true`, `false` or `null` ends before what follows it.
     fn end(&mut self, bytes: &[u8]) -> Option<usize> {
@@ -302,21 +316,21 @@ mod tests {
         text: &str,
         frame: usize,
         max: usize,
-    ) -> Page<impl Stream<Item = Result<Bytes, io::Error>> + Unpin> {
+    ) -> PageReader<impl Stream<Item = Result<Bytes, io::Error>> + Unpin> {
         let text = Bytes::from(text.to_owned());
         let ends: Vec<_> = (0..text.len()).step_by(frame.max(1)).collect();
         let frames = ends
             .into_iter()
             .map(move |at| Ok(text.slice(at..text.len().min(at + frame))));
-        Page::new(stream::iter(frames), max, Budget::default())
+        PageReader::new(stream::iter(frames), max, ReadBudget::default())
     }
 
-    async fn all(text: &str, frame: usize, max: usize) -> Result<Vec<Item>, Fault> {
+    async fn all(text: &str, frame: usize, max: usize) -> Result<Vec<PagePart>, PageFault> {
         let mut page = page(text, frame, max);
         let mut items = Vec::new();
         loop {
             let item = page.next(IDLE).await?;
-            let is_end = matches!(item, Item::End { .. });
+            let is_end = matches!(item, PagePart::End { .. });
             items.push(item);
             if is_end {
                 return Ok(items);
@@ -324,12 +338,12 @@ mod tests {
         }
     }
 
-    fn object(text: &'static str) -> Item {
-        Item::Object(Bytes::from_static(text.as_bytes()))
+    fn object(text: &'static str) -> PagePart {
+        PagePart::Object(Bytes::from_static(text.as_bytes()))
     }
 
-    fn end(version: &str, next: Option<&str>) -> Item {
-        Item::End {
+    fn end(version: &str, next: Option<&str>) -> PagePart {
+        PagePart::End {
             version: version.into(),
             next: next.map(Into::into),
         }
@@ -351,9 +365,9 @@ mod tests {
                     all(&text, frame, 100).await.unwrap(),
                     [
                         object(r#"{"a":"}]\\\"{"}"#),
-                        Item::Garbage,
-                        Item::Garbage,
-                        Item::Garbage,
+                        PagePart::Garbage,
+                        PagePart::Garbage,
+                        PagePart::Garbage,
                         object(r#"{"b":{"c":[{}]}}"#),
                         end("7", Some("abc")),
                     ],
@@ -380,7 +394,7 @@ mod tests {
             assert_eq!(
                 all(text, frame, 12).await.unwrap(),
                 [
-                    Item::TooLong {
+                    PagePart::TooLong {
                         length: 18,
                         head: Bytes::from_static(br#"{"a":"012345"#),
                     },
@@ -397,7 +411,7 @@ mod tests {
             br#"{"items":[{"a":1},{"b":2"#,
         ))])
         .chain(stream::pending());
-        let mut page = Page::new(Box::pin(frames), 100, Budget::default());
+        let mut page = PageReader::new(Box::pin(frames), 100, ReadBudget::default());
         assert_eq!(page.next(IDLE).await.unwrap(), object(r#"{"a":1}"#));
     }
 
@@ -426,7 +440,10 @@ mod tests {
         ] {
             for frame in [1, 100] {
                 let read = all(text, frame, 100).await;
-                assert!(matches!(read, Err(Fault::Garbled(_))), "{text}: {read:?}");
+                assert!(
+                    matches!(read, Err(PageFault::Garbled(_))),
+                    "{text}: {read:?}"
+                );
             }
         }
     }
@@ -438,7 +455,7 @@ mod tests {
             r#"{"metadata":{"resourceVersion":7},"items":[{"a":"zqx"#,
             r#"{"metadata":"zqx","items":[]}"#,
         ] {
-            let Err(Fault::Garbled(garbled)) = all(text, 7, 100).await else {
+            let Err(PageFault::Garbled(garbled)) = all(text, 7, 100).await else {
                 panic!("{text} is no list");
             };
             let shown = format!("{garbled} {garbled:?}");

@@ -1,6 +1,6 @@
 //! The requests of a feed and of discovery, and what an answer other than 200 means.
 
-use super::{Lost, ObjectNames, envelope::Status};
+use super::{Lost, ObjectNames, envelope::WatchStatus};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
@@ -32,7 +32,7 @@ const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 
 /// What to ask for.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Ask<'a> {
+pub(super) enum WatchOrPage<'a> {
     /// The state, its end marked by a bookmark, then its changes.
     WatchList { seconds: u64 },
     /// A page of the state.
@@ -74,15 +74,15 @@ fn segment(text: &str) -> Result<String, String> {
 pub(super) fn build(
     source: &Source,
     selection: Option<&str>,
-    ask: Ask<'_>,
+    ask: WatchOrPage<'_>,
 ) -> Result<Request<Body>, Refusal> {
     let path = path(source).map_err(|message| Refusal::Lost(Lost::NotFound { message }, None))?;
     let query = match ask {
-        Ask::WatchList { seconds } => format!(
+        WatchOrPage::WatchList { seconds } => format!(
             "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds={seconds}"
         ),
-        Ask::Page { limit, token: None } => format!("limit={limit}"),
-        Ask::Page {
+        WatchOrPage::Page { limit, token: None } => format!("limit={limit}"),
+        WatchOrPage::Page {
             limit,
             token: Some(token),
         } => {
@@ -91,7 +91,7 @@ pub(super) fn build(
                 utf8_percent_encode(token, ESCAPED)
             )
         }
-        Ask::Watch { version, seconds } => format!(
+        WatchOrPage::Watch { version, seconds } => format!(
             "watch=1&resourceVersion={}&allowWatchBookmarks=true&timeoutSeconds={seconds}",
             utf8_percent_encode(version, ESCAPED)
         ),
@@ -180,9 +180,9 @@ pub(super) async fn send(
     let body = read(response.into_body(), MAX_ERROR)
         .await
         .unwrap_or_default();
-    let status = serde_json::from_slice::<Status>(&body).unwrap_or_else(|_| Status {
+    let status = serde_json::from_slice::<WatchStatus>(&body).unwrap_or_else(|_| WatchStatus {
         message: String::from_utf8_lossy(&body).trim().to_owned(),
-        ..Status::default()
+        ..WatchStatus::default()
     });
     Err(refusal(code.as_u16(), &status, retry_after))
 }
@@ -191,7 +191,7 @@ pub(super) async fn send(
 /// repeated, because they are decided before an object is read. Other messages may quote an
 /// object: that of a conversion webhook, or of a key in etcd that cannot be decrypted. Of these
 /// the reason is repeated, and the message is in the log for those who debug.
-pub(super) fn refusal(code: u16, status: &Status, retry_after: Option<Duration>) -> Refusal {
+pub(super) fn refusal(code: u16, status: &WatchStatus, retry_after: Option<Duration>) -> Refusal {
     let canonical = || {
         let code = StatusCode::from_u16(code).ok();
         code.and_then(|code| code.canonical_reason())
@@ -285,12 +285,12 @@ mod tests {
     #[test]
     fn a_selection_is_part_of_every_request() {
         for ask in [
-            Ask::WatchList { seconds: 1 },
-            Ask::Page {
+            WatchOrPage::WatchList { seconds: 1 },
+            WatchOrPage::Page {
                 limit: 1,
                 token: None,
             },
-            Ask::Watch {
+            WatchOrPage::Watch {
                 version: "1",
                 seconds: 1,
             },
@@ -316,7 +316,7 @@ mod tests {
                 build(
                     &source("a", Some(name)),
                     None,
-                    Ask::Page {
+                    WatchOrPage::Page {
                         limit: 1,
                         token: None
                     }
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn a_message_that_may_quote_an_object_is_not_repeated() {
-        let status = |reason: &str| Status {
+        let status = |reason: &str| WatchStatus {
             reason: reason.into(),
             message: "conversion webhook failed: invalid value: zqx".into(),
             code: 0,
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn codes_mean_what_kubernetes_means_by_them() {
-        let status = |reason: &str| Status {
+        let status = |reason: &str| WatchStatus {
             reason: reason.into(),
             message: "why".into(),
             code: 0,
@@ -376,7 +376,7 @@ mod tests {
             message: "Service Unavailable".into(),
         };
         assert_eq!(
-            refusal(503, &Status::default(), None),
+            refusal(503, &WatchStatus::default(), None),
             Refusal::Lost(refused, None)
         );
     }

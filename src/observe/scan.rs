@@ -34,7 +34,7 @@ const MAX_TOTAL: u64 = 256 << 20;
 
 /// What tells two objects apart.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key {
+pub(super) struct ManifestKey {
     pub(super) api_version: String,
     pub(super) kind: String,
     pub(super) namespace: Option<String>,
@@ -45,7 +45,7 @@ pub(super) struct Key {
 /// What the folder says at one moment.
 #[derive(Debug, Default)]
 pub(super) struct Content {
-    objects: BTreeMap<Key, Bytes>,
+    objects: BTreeMap<ManifestKey, Bytes>,
     /// `apiVersion` and kind of all that have objects or a `CustomResourceDefinition`, and
     /// whether they are namespaced.
     kinds: BTreeMap<(String, String), bool>,
@@ -69,7 +69,11 @@ impl Content {
     }
 
     /// The objects of `gvr`, in one namespace or in all.
-    pub(super) fn objects(&self, gvr: &Gvr, namespace: Option<&str>) -> BTreeMap<Key, Bytes> {
+    pub(super) fn objects(
+        &self,
+        gvr: &Gvr,
+        namespace: Option<&str>,
+    ) -> BTreeMap<ManifestKey, Bytes> {
         let Some((kind, _)) = self.kind(gvr) else {
             return BTreeMap::new();
         };
@@ -99,7 +103,7 @@ impl Content {
                 ((version, kind.to_owned()), namespaced)
             })
             .collect();
-        let mut objects: BTreeMap<Key, Bytes> = BTreeMap::new();
+        let mut objects: BTreeMap<ManifestKey, Bytes> = BTreeMap::new();
         for (path, object) in files {
             let namespaced = *kinds
                 .entry((object.api_version.clone(), object.kind.clone()))
@@ -118,7 +122,7 @@ impl Content {
 }
 
 /// The object as a server would have it: with a namespace, if its kind has one, and a uid.
-fn completed(object: &Object, namespaced: bool) -> (Key, Bytes) {
+fn completed(object: &Object, namespaced: bool) -> (ManifestKey, Bytes) {
     let mut json = object.json.clone();
     let mut namespace = object.namespace.clone();
     let mut uid = String::new();
@@ -139,7 +143,7 @@ fn completed(object: &Object, namespaced: bool) -> (Key, Bytes) {
         };
         metadata.insert("uid".into(), uid.clone().into());
     }
-    let key = Key {
+    let key = ManifestKey {
         api_version: object.api_version.clone(),
         kind: object.kind.clone(),
         namespace,
@@ -172,11 +176,11 @@ pub(super) struct Scanner {
 
 #[derive(Debug)]
 struct File {
-    stamp: Stamp,
+    stamp: FileStamp,
     objects: Vec<Object>,
 }
 
-type Stamp = (Option<SystemTime>, u64);
+type FileStamp = (Option<SystemTime>, u64);
 
 impl Scanner {
     pub(super) fn new(dir: &Path) -> Self {
@@ -239,7 +243,7 @@ impl Scanner {
     }
 }
 
-fn walk(dir: &Path, depth: usize, found: &mut BTreeMap<PathBuf, Stamp>) -> io::Result<()> {
+fn walk(dir: &Path, depth: usize, found: &mut BTreeMap<PathBuf, FileStamp>) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         // Also keeps out the `..data` of a mounted ConfigMap, whose files are linked to.

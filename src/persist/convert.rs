@@ -253,7 +253,7 @@ pub(super) fn ended(
 }
 
 /// The owner reference to the subject. None if the uid of the subject is unknown.
-fn owners(subject: &live::Subject) -> Option<Vec<OwnerReference>> {
+fn owners(subject: &live::SubjectReference) -> Option<Vec<OwnerReference>> {
     subject.uid.as_ref().map(|uid| {
         vec![OwnerReference {
             api_version: subject.api_version.clone(),

@@ -2,8 +2,8 @@
 //! instead of whole objects.
 
 use super::convert;
-use super::store::Failure;
-use crate::index::Entry;
+use super::store::StoreFailure;
+use crate::index::IndexEntry;
 use ifo_api::live::{self, Phase, State};
 use ifo_api::persisted;
 use jiff::Timestamp;
@@ -60,22 +60,22 @@ fn hash(of: &impl std::hash::Hash) -> u64 {
 }
 
 /// When the operation in the index was completed. None while it is active.
-pub(super) fn completed(entry: &Entry) -> Option<Timestamp> {
+pub(super) fn completed(entry: &IndexEntry) -> Option<Timestamp> {
     entry.facts().completed
 }
 
 /// The name and the look of the custom resource for an operation in the index. None if the
 /// entry is not an operation: the index holds no such entry.
-pub(super) fn of_entry(entry: &Entry) -> Option<(String, Look)> {
+pub(super) fn of_entry(entry: &IndexEntry) -> Option<(String, Look)> {
     let cr = cr_of(entry).ok()?;
     let look = Look::of(&cr)?;
     Some((cr.metadata.name?, look))
 }
 
 /// The custom resource for an operation in the index.
-pub(super) fn cr_of(entry: &Entry) -> Result<persisted::InFlightOperation, Failure> {
+pub(super) fn cr_of(entry: &IndexEntry) -> Result<persisted::InFlightOperation, StoreFailure> {
     let live = serde_json::from_slice::<live::InFlightOperation>(&entry.json());
-    let live = live.map_err(|_| Failure::Invalid("the index holds no operation".into()))?;
+    let live = live.map_err(|_| StoreFailure::Invalid("the index holds no operation".into()))?;
     Ok(convert::to_cr(&live))
 }
 

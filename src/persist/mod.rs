@@ -29,12 +29,12 @@ pub(crate) use tests::fake;
 
 pub use convert::{from_cr, to_cr};
 pub use explanation::Explanation;
-pub use queue::{AtStop, Settings, Unread};
-pub use store::{ClusterStore, FIELD_MANAGER, Failure, Page, Pending, Revision, Store};
-pub use verdict::{Verdict, keep_condition};
+pub use queue::{AtStop, PersistSettings, Unread};
+pub use store::{ClusterStore, FIELD_MANAGER, Pending, Revision, Store, StoreFailure, StoredPage};
+pub use verdict::{PersistVerdict, keep_condition};
 
 use crate::clock;
-use crate::index::{At, Change, Cursor, Entry, Reader, Scope};
+use crate::index::{Cursor, IndexChange, IndexEntry, IndexReader, ListScope, ReadVersion};
 use crate::telemetry::PersistenceMetrics;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -42,7 +42,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use ifo_api::live::Phase;
 use ifo_api::persisted::InFlightOperation;
 use look::Look;
-use queue::{Done, Found, Job, Next, Queue, Stored, Wanted};
+use queue::{Done, Job, ListedResource, Next, Queue, StoredState, WantedState};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -57,11 +57,11 @@ const MEASURE: Duration = Duration::from_secs(1);
 /// Writes operations as custom resources.
 pub struct Persist {
     /// The operations in the index.
-    pub reader: Reader,
+    pub reader: IndexReader,
     /// The API of the custom resources.
     pub store: Arc<dyn Store>,
     /// When and what to write.
-    pub settings: Settings,
+    pub settings: PersistSettings,
     /// The metrics of the queue and its writes.
     pub metrics: Arc<PersistenceMetrics>,
     /// None until the targets have been read after the start or the takeover. Then it has the
@@ -73,18 +73,18 @@ pub struct Persist {
     /// What happens then to the writes that wait.
     pub at_stop: AtStop,
     /// Receives whether writes succeed.
-    pub verdict: watch::Sender<Verdict>,
+    pub verdict: watch::Sender<PersistVerdict>,
 }
 
 /// An answer to a request.
-enum Answer {
+enum WriteAnswer {
     /// The result of the job for the custom resource with this name.
-    Written(Arc<str>, Result<Done, Failure>),
-    Listed(Result<Vec<Found>, Failure>),
+    Written(Arc<str>, Result<Done, StoreFailure>),
+    Listed(Result<Vec<ListedResource>, StoreFailure>),
 }
 
 /// The requests that are under way.
-type Requests = FuturesUnordered<BoxFuture<'static, Answer>>;
+type PendingRequests = FuturesUnordered<BoxFuture<'static, WriteAnswer>>;
 
 impl Persist {
     /// Runs until it is stopped, and then as long as [`AtStop`] says.
@@ -94,7 +94,7 @@ impl Persist {
         self.settled.mark_changed();
         let mut judge = Judge::new(self.verdict.clone());
         let mut cursor = self.catch_up(&mut queue);
-        let mut requests = Requests::new();
+        let mut requests = PendingRequests::new();
         let mut measure = tokio::time::interval(MEASURE);
         let mut has_changed = true;
         let mut until: Option<Instant> = None;
@@ -147,7 +147,7 @@ impl Persist {
     /// Passes all operations to the queue, and returns a cursor to the changes after them.
     fn catch_up(&self, queue: &mut Queue) -> Cursor {
         loop {
-            let Ok((rv, entries)) = self.reader.list(&Scope::All, At::Latest) else {
+            let Ok((rv, entries)) = self.reader.list(&ListScope::All, ReadVersion::Latest) else {
                 continue; // The newest state is always available.
             };
             let all = entries.into_iter().filter_map(|entry| {
@@ -156,40 +156,45 @@ impl Persist {
             });
             queue.reset(all.collect(), Instant::now());
             // This fails only if the changes since the list fill the whole ring.
-            if let Ok(cursor) = self.reader.follow(rv, Scope::All) {
+            if let Ok(cursor) = self.reader.follow(rv, ListScope::All) {
                 return cursor;
             }
         }
     }
 
     /// Starts all jobs that are due. Returns the time at which the next one is.
-    fn start_work(&self, queue: &mut Queue, requests: &Requests, now: Instant) -> Option<Instant> {
+    fn start_work(
+        &self,
+        queue: &mut Queue,
+        requests: &PendingRequests,
+        now: Instant,
+    ) -> Option<Instant> {
         loop {
             let store = self.store.clone();
             requests.push(match queue.next(now) {
                 Next::Write(job) => async move {
                     let result = perform(&*store, &job).await;
-                    Answer::Written(job.name, result)
+                    WriteAnswer::Written(job.name, result)
                 }
                 .boxed(),
-                Next::Compare => async move { Answer::Listed(list(&*store).await) }.boxed(),
+                Next::Compare => async move { WriteAnswer::Listed(list(&*store).await) }.boxed(),
                 Next::Wait(until) => return until,
             });
         }
     }
 
-    fn answered(&self, answer: Answer, queue: &mut Queue, judge: &mut Judge) {
+    fn answered(&self, answer: WriteAnswer, queue: &mut Queue, judge: &mut Judge) {
         let now = Instant::now();
         let failure = match answer {
-            Answer::Listed(Ok(found)) => {
+            WriteAnswer::Listed(Ok(found)) => {
                 queue.compared(found, now);
                 return judge.succeeded(|| !queue.is_failing());
             }
-            Answer::Listed(Err(failure)) => {
+            WriteAnswer::Listed(Err(failure)) => {
                 queue.not_compared(&failure, now);
                 failure
             }
-            Answer::Written(name, result) => {
+            WriteAnswer::Written(name, result) => {
                 queue.done(&name, &result, now);
                 match result {
                     Ok(Done::Written(found)) => {
@@ -201,7 +206,7 @@ impl Persist {
                     Ok(Done::Read(_)) => return judge.succeeded(|| !queue.is_failing()),
                     Err(failure) => {
                         // This failure is about one object. The judge reports the others.
-                        if matches!(failure, Failure::Invalid(_)) {
+                        if matches!(failure, StoreFailure::Invalid(_)) {
                             tracing::warn!(%name, %failure, "an operation cannot be written");
                         }
                         failure
@@ -215,10 +220,10 @@ impl Persist {
 }
 
 /// Passes changes of the index to the queue.
-fn follow(queue: &mut Queue, changes: &[Change]) {
+fn follow(queue: &mut Queue, changes: &[IndexChange]) {
     let now = Instant::now();
     for change in changes {
-        let state = |entry: &Arc<Entry>| look::of_entry(entry);
+        let state = |entry: &Arc<IndexEntry>| look::of_entry(entry);
         if let Some(entry) = &change.after {
             if let Some((name, look)) = state(entry) {
                 queue.live(&name.into(), entry, look, now);
@@ -230,26 +235,26 @@ fn follow(queue: &mut Queue, changes: &[Change]) {
 }
 
 /// Does one job.
-async fn perform(store: &dyn Store, job: &Job) -> Result<Done, Failure> {
+async fn perform(store: &dyn Store, job: &Job) -> Result<Done, StoreFailure> {
     let name = &*job.name;
     match (&job.wanted, &job.stored) {
-        (Wanted::Live(entry, look, _), Stored::Absent) => {
+        (WantedState::Live(entry, look, _), StoredState::Absent) => {
             let revision = store.create(&look::cr_of(entry)?).await?;
             Ok(Done::Written(Some((*look, revision))))
         }
-        (Wanted::Live(entry, look, _), Stored::Present(old, revision, _)) => {
+        (WantedState::Live(entry, look, _), StoredState::Present(old, revision, _)) => {
             let wanted = look::cr_of(entry)?;
             let mut gone = Vec::new();
             // The keys of its labels differ: find those that are to be removed.
             if old.labels != look.labels {
-                let there = store.get(name).await?.ok_or(Failure::Gone)?;
+                let there = store.get(name).await?.ok_or(StoreFailure::Gone)?;
                 gone = convert::gone_labels(&there, &wanted);
             }
             let patch = convert::merge_patch(&wanted, revision, &gone);
             let revision = store.patch(name, &patch).await?;
             Ok(Done::Written(Some((*look, revision))))
         }
-        (Wanted::Live(entry, ..), Stored::Unknown) => {
+        (WantedState::Live(entry, ..), StoredState::Unknown) => {
             let Some(cr) = store.get(name).await? else {
                 return Ok(Done::Read(None));
             };
@@ -257,17 +262,17 @@ async fn perform(store: &dyn Store, job: &Job) -> Result<Done, Failure> {
             let is_same = live_uid(&cr) == live_uid(&look::cr_of(entry)?);
             match state_of(&cr).filter(|_| is_same) {
                 Some(state) => Ok(Done::Read(Some(state))),
-                None => Err(Failure::Invalid("another object has its name".into())),
+                None => Err(StoreFailure::Invalid("another object has its name".into())),
             }
         }
-        (Wanted::Gone, Stored::Present(_, revision, _)) => {
+        (WantedState::Gone, StoredState::Present(_, revision, _)) => {
             store.delete(name, revision).await?;
             Ok(Done::Written(None))
         }
-        (Wanted::Gone, _) => Ok(Done::Read(
+        (WantedState::Gone, _) => Ok(Done::Read(
             store.get(name).await?.as_ref().and_then(state_of),
         )),
-        (Wanted::Ended, _) => {
+        (WantedState::Ended, _) => {
             let cr = store.get(name).await?;
             let state = cr.as_ref().and_then(state_of);
             let ended = cr.and_then(|cr| convert::ended(&cr, clock::now()));
@@ -290,7 +295,7 @@ fn state_of(cr: &InFlightOperation) -> Option<(Look, Revision)> {
 }
 
 /// Lists the custom resources page by page, and keeps only what decides about each of them.
-async fn list(store: &dyn Store) -> Result<Vec<Found>, Failure> {
+async fn list(store: &dyn Store) -> Result<Vec<ListedResource>, StoreFailure> {
     let (mut all, mut token) = (Vec::new(), None);
     loop {
         let page = store.page("", token.as_deref()).await?;
@@ -315,7 +320,7 @@ async fn list(store: &dyn Store) -> Result<Vec<Found>, Failure> {
 }
 
 /// None if the custom resource is not ours: it is left alone.
-fn found(cr: &InFlightOperation) -> Option<Found> {
+fn found(cr: &InFlightOperation) -> Option<ListedResource> {
     let live = convert::from_cr(cr)?;
     let seen = convert::last_seen(&live);
     let place = live.spec.subject.namespace.zip(seen);
@@ -324,7 +329,7 @@ fn found(cr: &InFlightOperation) -> Option<Found> {
     if !rule_sets.contains(&live.spec.rule_set) {
         rule_sets.push(live.spec.rule_set);
     }
-    Some(Found {
+    Some(ListedResource {
         name: name.into(),
         revision: Revision::of(&cr.metadata)?,
         look: Look::of(cr)?,

@@ -39,7 +39,7 @@ pub(super) fn delay(failures: u32, most: Duration) -> Duration {
 
 /// See above.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct WritePace {
     /// When a write would be on time, were there one at each tick of the rate.
     on_time: Instant,
     paused_until: Option<Instant>,
@@ -47,7 +47,7 @@ pub(super) struct Pace {
     failures: u32,
 }
 
-impl Pace {
+impl WritePace {
     pub fn new(now: Instant) -> Self {
         Self {
             on_time: now,
@@ -106,7 +106,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_burst_is_free_and_then_there_is_a_rate() {
         let start = Instant::now();
-        let mut pace = Pace::new(start);
+        let mut pace = WritePace::new(start);
         let mut now = start;
         for _ in 0..(BURST + 10 * RATE) {
             while let Err(at) = pace.take(now) {
@@ -125,7 +125,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn refused_writes_are_slower() {
         let start = Instant::now();
-        let (mut pace, mut now, mut attempts) = (Pace::new(start), start, 0);
+        let (mut pace, mut now, mut attempts) = (WritePace::new(start), start, 0);
         while now < start + Duration::from_mins(1) {
             match pace.take(now) {
                 Ok(()) => {
@@ -140,7 +140,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn delays_double_up_to_half_a_minute_and_failures_of_one_moment_count_once() {
-        let mut pace = Pace::new(Instant::now());
+        let mut pace = WritePace::new(Instant::now());
         let mut now = Instant::now();
         for step in 0..20 {
             for _ in 0..4 {
@@ -160,7 +160,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_the_server_asks_for_is_waited_in_full() {
         let now = Instant::now();
-        let mut pace = Pace::new(now);
+        let mut pace = WritePace::new(now);
         pace.failed(None, now);
         pace.failed(Some(Duration::from_secs(42)), now);
         assert_eq!(pace.paused(now), Some(now + Duration::from_secs(42)));

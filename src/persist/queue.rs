@@ -10,10 +10,10 @@
 //! to each orphan. An orphan has a record only while it waits for its write.
 
 use super::look::{self, Look};
-use super::pace::{self, Pace};
-use super::store::{Failure, Revision};
+use super::pace::{self, WritePace};
+use super::store::{Revision, StoreFailure};
 use crate::clock;
-use crate::index::Entry;
+use crate::index::IndexEntry;
 use ifo_api::live::Phase;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -26,7 +26,7 @@ mod record;
 mod tests;
 
 use record::Record;
-pub(super) use record::{Stored, Wanted};
+pub(super) use record::{StoredState, WantedState};
 
 /// Jobs that run at the same time. If a write takes 20 ms, this is more than the rate needs.
 const CONCURRENCY: usize = 4;
@@ -56,7 +56,7 @@ pub type Unread = BTreeSet<String>;
 
 /// When and what the queue writes.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct PersistSettings {
     /// Changes in the middle of an operation are written at most this often.
     pub resync: Duration,
     /// How long an operation must be settling before this is written. It is longer than an
@@ -100,8 +100,8 @@ impl AtStop {
 pub(super) struct Job {
     /// Name of the custom resource.
     pub name: Arc<str>,
-    pub wanted: Wanted,
-    pub stored: Stored,
+    pub wanted: WantedState,
+    pub stored: StoredState,
 }
 
 /// The result of a job that succeeded, and the state of the custom resource now. The state is
@@ -127,7 +127,7 @@ pub(super) enum Next {
 
 /// A custom resource in a list.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct ListedResource {
     pub name: Arc<str>,
     pub revision: Revision,
     pub look: Look,
@@ -142,8 +142,8 @@ pub(super) struct Found {
 
 #[derive(Debug)]
 pub(super) struct Queue {
-    settings: Settings,
-    pace: Pace,
+    settings: PersistSettings,
+    pace: WritePace,
     records: BTreeMap<Arc<str>, Record>,
     /// The records that wait for a job, and when it is due, back-off included: first those
     /// that have not failed, then the others.
@@ -164,10 +164,10 @@ pub(super) struct Queue {
 impl Queue {
     /// Creates an empty queue. It writes nothing before the targets have been read and a
     /// comparison has succeeded.
-    pub fn new(settings: Settings, now: Instant) -> Self {
+    pub fn new(settings: PersistSettings, now: Instant) -> Self {
         Self {
             settings,
-            pace: Pace::new(now),
+            pace: WritePace::new(now),
             records: BTreeMap::new(),
             waiting: Default::default(),
             writing: 0,
@@ -180,7 +180,7 @@ impl Queue {
     }
 
     /// An operation was added to the index, or has changed.
-    pub fn live(&mut self, name: &Arc<str>, entry: &Arc<Entry>, look: Look, now: Instant) {
+    pub fn live(&mut self, name: &Arc<str>, entry: &Arc<IndexEntry>, look: Look, now: Instant) {
         // An operation whose end this queue observes has had a record before.
         let old = self.born.checked_sub(OLD).unwrap_or(Timestamp::MIN);
         let is_old = look.phase == Phase::Completed
@@ -194,22 +194,22 @@ impl Queue {
                 record.not_before = None;
             }
             let since = match &record.wanted {
-                Wanted::Live(_, known, since) if *known == look => *since,
+                WantedState::Live(_, known, since) if *known == look => *since,
                 _ => now,
             };
-            record.wanted = Wanted::Live(entry.clone(), look, since);
+            record.wanted = WantedState::Live(entry.clone(), look, since);
         });
     }
 
     /// An operation was removed from the index.
     pub fn gone(&mut self, name: &Arc<str>, now: Instant) {
         if self.live_phase(name).is_some() {
-            self.change(name, now, |record| record.wanted = Wanted::Gone);
+            self.change(name, now, |record| record.wanted = WantedState::Gone);
         }
     }
 
     /// Replaces all operations, after changes were missed.
-    pub fn reset(&mut self, all: Vec<(Arc<str>, Arc<Entry>, Look)>, now: Instant) {
+    pub fn reset(&mut self, all: Vec<(Arc<str>, Arc<IndexEntry>, Look)>, now: Instant) {
         let there: HashSet<Arc<str>> = all.iter().map(|(name, ..)| name.clone()).collect();
         for name in self.names(|name, _| !there.contains(name)) {
             self.gone(&name, now);
@@ -300,12 +300,12 @@ impl Queue {
     }
 
     /// A job has ended.
-    pub fn done(&mut self, name: &Arc<str>, result: &Result<Done, Failure>, now: Instant) {
+    pub fn done(&mut self, name: &Arc<str>, result: &Result<Done, StoreFailure>, now: Instant) {
         self.writing -= 1;
         match result {
             Ok(_) => self.pace.succeeded(),
             Err(failure) if failure.is_refusal() => self.pace.refused(now),
-            Err(Failure::Gone | Failure::Conflict(_)) => {}
+            Err(StoreFailure::Gone | StoreFailure::Conflict(_)) => {}
             Err(failure) => self.failed(failure, now),
         }
         let most = if self.stopping.is_some() {
@@ -323,33 +323,33 @@ impl Queue {
     }
 
     /// A list failed.
-    pub fn not_compared(&mut self, failure: &Failure, now: Instant) {
+    pub fn not_compared(&mut self, failure: &StoreFailure, now: Instant) {
         self.compare_at = Some(now);
         self.failed(failure, now);
     }
 
     /// A request failed for a reason that is about all requests.
-    fn failed(&mut self, failure: &Failure, now: Instant) {
+    fn failed(&mut self, failure: &StoreFailure, now: Instant) {
         match failure {
-            Failure::Missing => {
+            StoreFailure::Missing => {
                 // The custom resources were deleted with their CRD. The next step after the
                 // pause is a comparison.
                 for record in self.records.values_mut() {
-                    if matches!(record.stored, Stored::Present(..)) {
-                        (record.stored, record.is_old) = (Stored::Absent, false);
+                    if matches!(record.stored, StoredState::Present(..)) {
+                        (record.stored, record.is_old) = (StoredState::Absent, false);
                     }
                 }
                 self.pace.failed(Some(self.settings.requeue), now);
                 self.compare_by(now);
             }
-            Failure::Throttled(after) => self.pace.failed(Some(*after), now),
-            Failure::Unreachable(_, after) => self.pace.failed(*after, now),
+            StoreFailure::Throttled(after) => self.pace.failed(Some(*after), now),
+            StoreFailure::Unreachable(_, after) => self.pace.failed(*after, now),
             _ => self.pace.failed(None, now),
         }
     }
 
     /// A list has ended. Compares it with the records.
-    pub fn compared(&mut self, found: Vec<Found>, now: Instant) {
+    pub fn compared(&mut self, found: Vec<ListedResource>, now: Instant) {
         self.pace.succeeded();
         let again = self.settled.iter().map(|(since, _)| *since + COMPARE_AGAIN);
         let again = again.filter(|at| *at > now).min();
@@ -358,7 +358,7 @@ impl Queue {
         // A completed operation is not written twice. Somebody has deleted its custom
         // resource, for example the garbage collector together with the subject.
         for name in self.names(|name, record| !there.contains(name) && !record.is_history()) {
-            self.change(&name, now, |record| record.stored = Stored::Absent);
+            self.change(&name, now, |record| record.stored = StoredState::Absent);
         }
         let kept = self.kept(&found);
         self.has_undecided = false;
@@ -384,30 +384,34 @@ impl Queue {
                     // look can still differ from the written one: in a custom resource that
                     // another client created, all labels count as ours, but a write does not
                     // remove the labels of other clients.
-                    Stored::Present(_, revision, _) if *revision == found.revision => return,
-                    Stored::Present(_, _, at) => *at,
+                    StoredState::Present(_, revision, _) if *revision == found.revision => return,
+                    StoredState::Present(_, _, at) => *at,
                     _ => None,
                 };
-                record.stored = Stored::Present(found.look, found.revision, at);
+                record.stored = StoredState::Present(found.look, found.revision, at);
             });
         }
     }
 
     /// The wanted state of an orphan that is not kept. None if a rule set may still detect it.
-    fn orphan(&self, found: &Found) -> Option<Wanted> {
+    fn orphan(&self, found: &ListedResource) -> Option<WantedState> {
         if found.look.phase == Phase::Completed || found.outlived {
-            return Some(Wanted::Gone);
+            return Some(WantedState::Gone);
         }
         let (_, unread) = self.settled.as_ref()?;
         if found.rule_sets.iter().any(|name| unread.contains(name)) {
             return None;
         }
         let retain = self.settings.retain;
-        Some(if retain { Wanted::Ended } else { Wanted::Gone })
+        Some(if retain {
+            WantedState::Ended
+        } else {
+            WantedState::Gone
+        })
     }
 
     /// The completed orphans that the retention settings keep: the newest ones.
-    fn kept(&self, found: &[Found]) -> HashSet<Arc<str>> {
+    fn kept(&self, found: &[ListedResource]) -> HashSet<Arc<str>> {
         if !self.settings.retain {
             return HashSet::new();
         }

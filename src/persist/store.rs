@@ -60,7 +60,7 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
+pub enum StoreFailure {
     /// The resource is not served.
     #[error("the CRD is missing")]
     Missing,
@@ -84,7 +84,7 @@ pub enum Failure {
     Unreachable(Explanation, Option<Duration>),
 }
 
-impl Failure {
+impl StoreFailure {
     /// The value of the metrics' label `reason`.
     pub fn reason(&self) -> &'static str {
         match self {
@@ -173,7 +173,7 @@ impl Revision {
 
 /// One page of the list of custom resources.
 #[derive(Debug)]
-pub struct Page {
+pub struct StoredPage {
     /// The objects on this page.
     pub items: Vec<InFlightOperation>,
     /// The continue token of the next page, if there is one.
@@ -181,20 +181,20 @@ pub struct Page {
 }
 
 /// The answer to a request that has been sent or will be.
-pub type Pending<'a, T> = BoxFuture<'a, Result<T, Failure>>;
+pub type Pending<'a, T> = BoxFuture<'a, Result<T, StoreFailure>>;
 
 /// The API of the custom resources.
 pub trait Store: Send + Sync + 'static {
-    /// Creates it. If the name exists, this is a [`Failure::Conflict`].
+    /// Creates it. If the name exists, this is a [`StoreFailure::Conflict`].
     fn create<'a>(&'a self, cr: &'a InFlightOperation) -> Pending<'a, Revision>;
 
     /// Applies a JSON merge patch. Its metadata has the uid and the resourceVersion of the
     /// state that it changes. If the object is in another state, or is gone, this is a
-    /// [`Failure::Conflict`].
+    /// [`StoreFailure::Conflict`].
     fn patch<'a>(&'a self, name: &'a str, patch: &'a Value) -> Pending<'a, Revision>;
 
     /// Deletes it if it is in this state. If it is in another state, this is a
-    /// [`Failure::Conflict`]. If it is gone, this is a success.
+    /// [`StoreFailure::Conflict`]. If it is gone, this is a success.
     fn delete<'a>(&'a self, name: &'a str, revision: &'a Revision) -> Pending<'a, ()>;
 
     /// Reads it. None if it does not exist.
@@ -202,7 +202,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Lists the custom resources that this field selector matches and that have the form of
     /// ours, page by page.
-    fn page<'a>(&'a self, selector: &'a str, token: Option<&'a str>) -> Pending<'a, Page>;
+    fn page<'a>(&'a self, selector: &'a str, token: Option<&'a str>) -> Pending<'a, StoredPage>;
 
     /// Lists the namespaces, and when each was created.
     fn namespaces(&self) -> Pending<'_, HashMap<String, Timestamp>>;
@@ -240,7 +240,7 @@ impl ClusterStore {
         path: &str,
         media_types: [&str; 2],
         body: Vec<u8>,
-    ) -> Result<Bytes, Failure> {
+    ) -> Result<Bytes, StoreFailure> {
         let [content_type, accept] = media_types;
         let request = Request::builder()
             .method(method)
@@ -248,13 +248,13 @@ impl ClusterStore {
             .header(header::CONTENT_TYPE, content_type)
             .header(header::ACCEPT, accept)
             .body(Body::from(body))
-            .map_err(|error| Failure::lost(&error))?;
+            .map_err(|error| StoreFailure::lost(&error))?;
         let sent = self.client.send(request).await;
-        let answer = sent.map_err(|error| Failure::lost(&error))?;
+        let answer = sent.map_err(|error| StoreFailure::lost(&error))?;
         if answer.status().is_success() {
             read(answer).await
         } else {
-            Err(Failure::of(answer).await)
+            Err(StoreFailure::of(answer).await)
         }
     }
 
@@ -265,7 +265,7 @@ impl ClusterStore {
         path: &str,
         content_type: &str,
         object: &impl Serialize,
-    ) -> Result<Revision, Failure> {
+    ) -> Result<Revision, StoreFailure> {
         // Strict: if the CRD does not have a field, the write is refused. Otherwise the
         // kube-apiserver would drop the field and report a success.
         let path = format!("{path}?fieldManager={FIELD_MANAGER}&fieldValidation=Strict");
@@ -277,14 +277,16 @@ impl ClusterStore {
         let why = "the answer has no uid or no resourceVersion".into();
         answer
             .and_then(|answer| Revision::of(&answer.metadata))
-            .ok_or(Failure::Unreachable(why, None))
+            .ok_or(StoreFailure::Unreachable(why, None))
     }
 }
 
 /// Reads the body of an answer, up to [`ANSWER`] bytes.
-async fn read(answer: Response<Body>) -> Result<Bytes, Failure> {
+async fn read(answer: Response<Body>) -> Result<Bytes, StoreFailure> {
     let read = Limited::new(answer.into_body(), ANSWER).collect().await;
-    Ok(read.map_err(|error| Failure::lost(&*error))?.to_bytes())
+    Ok(read
+        .map_err(|error| StoreFailure::lost(&*error))?
+        .to_bytes())
 }
 
 /// A successful answer has an unknown form. The next one would have it again.
@@ -292,8 +294,8 @@ async fn read(answer: Response<Body>) -> Result<Bytes, Failure> {
     clippy::needless_pass_by_value,
     reason = "the signature that `map_err` needs"
 )]
-fn garbled(error: serde_json::Error) -> Failure {
-    Failure::Invalid(Explanation::of_garbled(&error))
+fn garbled(error: serde_json::Error) -> StoreFailure {
+    StoreFailure::Invalid(Explanation::of_garbled(&error))
 }
 
 /// Reads one page of a list. The first page has the usual number of objects. A page that is too
@@ -302,7 +304,7 @@ async fn page(
     pager: &ListPager,
     field_selector: &str,
     token: Option<&str>,
-) -> Result<ListPage, Failure> {
+) -> Result<ListPage, StoreFailure> {
     if token.is_none() {
         pager.reset_limit();
     }
@@ -317,9 +319,9 @@ async fn page(
             Err(ListError::TooLarge {
                 is_reduced: true, ..
             }) => continue,
-            Err(ListError::Refused(answer)) => Failure::of(*answer).await,
-            Err(ListError::Request { source, .. }) => Failure::lost(&source),
-            Err(error) => Failure::lost(&error),
+            Err(ListError::Refused(answer)) => StoreFailure::of(*answer).await,
+            Err(ListError::Request { source, .. }) => StoreFailure::lost(&source),
+            Err(error) => StoreFailure::lost(&error),
         });
     }
 }
@@ -345,7 +347,7 @@ impl Store for ClusterStore {
             let (path, body) = (format!("/{name}"), options.to_string().into_bytes());
             let types = [JSON, METADATA_ONLY];
             match self.send(Method::DELETE, &path, types, body).await {
-                Ok(_) | Err(Failure::Gone) => Ok(()),
+                Ok(_) | Err(StoreFailure::Gone) => Ok(()),
                 Err(failure) => Err(failure),
             }
         }
@@ -361,14 +363,14 @@ impl Store for ClusterStore {
             {
                 // If it cannot be decoded, somebody else has created it under this name.
                 Ok(answer) => serde_json::from_slice(&answer).map(Some).map_err(garbled),
-                Err(Failure::Gone) => Ok(None),
+                Err(StoreFailure::Gone) => Ok(None),
                 Err(failure) => Err(failure),
             }
         }
         .boxed()
     }
 
-    fn page<'a>(&'a self, selector: &'a str, token: Option<&'a str>) -> Pending<'a, Page> {
+    fn page<'a>(&'a self, selector: &'a str, token: Option<&'a str>) -> Pending<'a, StoredPage> {
         async move {
             let page = page(&self.custom_resources, selector, token).await?;
             // An object that cannot be decoded must not make the whole page fail.
@@ -382,7 +384,7 @@ impl Store for ClusterStore {
                 tracing::warn!(left_out, "some custom resources cannot be decoded");
             }
             let next = list.next;
-            Ok(Page { items, next })
+            Ok(StoredPage { items, next })
         }
         .boxed()
     }

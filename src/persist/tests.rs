@@ -1,7 +1,7 @@
 //! The whole room against a cluster of the tests' own, under virtual time.
 
 use super::*;
-use crate::index::{Bounds, Key, Stamp, Write, Writer, index};
+use crate::index::{Bounds, CommitVersion, Key, Write, Writer, index};
 use crate::telemetry::Metrics;
 use fake::Fake;
 use jiff::Timestamp;
@@ -53,7 +53,7 @@ fn delete(name: &str) -> Write {
 /// An index, and writers that follow it.
 struct Bench {
     writer: Writer,
-    reader: Reader,
+    reader: IndexReader,
     fake: Fake,
     settled: watch::Sender<Option<Arc<Unread>>>,
     retain: bool,
@@ -62,7 +62,7 @@ struct Bench {
 struct Running {
     task: tokio::task::JoinHandle<()>,
     stop: CancellationToken,
-    verdict: watch::Receiver<Verdict>,
+    verdict: watch::Receiver<PersistVerdict>,
     metrics: Arc<Metrics>,
 }
 
@@ -105,12 +105,12 @@ impl Bench {
 
     fn run_until(&self, at_stop: AtStop) -> Running {
         let stop = CancellationToken::new();
-        let (sender, verdict) = watch::channel(Verdict::Unknown);
+        let (sender, verdict) = watch::channel(PersistVerdict::Unknown);
         let metrics = Arc::new(Metrics::new());
         let persist = Persist {
             reader: self.reader.clone(),
             store: Arc::new(self.fake.clone()),
-            settings: Settings {
+            settings: PersistSettings {
                 resync: Duration::from_secs(30),
                 settling: Duration::from_mins(1),
                 requeue: Duration::from_mins(1),
@@ -134,7 +134,7 @@ impl Bench {
 
     fn commit(&mut self, writes: impl IntoIterator<Item = Write>) {
         let batch: Vec<Write> = writes.into_iter().collect();
-        self.writer.commit(batch, Stamp::Mint).unwrap();
+        self.writer.commit(batch, CommitVersion::Mint).unwrap();
     }
 
     async fn pass(&self, seconds: u64) {
@@ -191,7 +191,7 @@ async fn while_the_server_is_away_the_ring_moves_on_and_then_all_is_as_it_should
     bench.pass(1).await;
     bench
         .fake
-        .set_trouble(Some(Failure::Unreachable("away".into(), None)));
+        .set_trouble(Some(StoreFailure::Unreachable("away".into(), None)));
     // Without a pause in which the cursor could follow: it falls off the ring.
     for number in 0..500 {
         bench.commit([operation(&format!("vm-{number:03}"), "Active")]);
@@ -205,7 +205,7 @@ async fn while_the_server_is_away_the_ring_moves_on_and_then_all_is_as_it_should
     assert!(attempts < 60, "{attempts}");
     assert!(matches!(
         &*running.verdict.borrow(),
-        Verdict::Fails {
+        PersistVerdict::Fails {
             reason: "Unavailable",
             ..
         }
@@ -216,20 +216,20 @@ async fn while_the_server_is_away_the_ring_moves_on_and_then_all_is_as_it_should
     let mut want: Vec<String> = (490..500).map(|number| format!("vm-{number}")).collect();
     want.insert(0, "second".to_owned());
     assert_eq!(names, want);
-    assert_eq!(*running.verdict.borrow(), Verdict::Works);
+    assert_eq!(*running.verdict.borrow(), PersistVerdict::Works);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_crd_is_told_and_asked_for_once_a_requeue() {
     let mut bench = Bench::new(true);
-    bench.fake.set_trouble(Some(Failure::Missing));
+    bench.fake.set_trouble(Some(StoreFailure::Missing));
     let running = bench.run();
     bench.commit([operation("a", "Active")]);
     bench.pass(599).await;
     assert!(bench.fake.lock().requests.len() <= 10);
     assert!(matches!(
         &*running.verdict.borrow(),
-        Verdict::Fails {
+        PersistVerdict::Fails {
             reason: "CustomResourceDefinitionMissing",
             ..
         }
@@ -237,7 +237,7 @@ async fn a_missing_crd_is_told_and_asked_for_once_a_requeue() {
     bench.fake.set_trouble(None);
     bench.pass(61).await;
     assert_eq!(bench.fake.phases(), [("a".to_owned(), Phase::Active)]);
-    assert_eq!(*running.verdict.borrow(), Verdict::Works);
+    assert_eq!(*running.verdict.borrow(), PersistVerdict::Works);
 }
 
 #[tokio::test(start_paused = true)]
@@ -247,7 +247,7 @@ async fn at_the_end_trouble_that_passes_costs_nothing() {
     bench.pass(1).await;
     bench
         .fake
-        .set_trouble(Some(Failure::Unreachable("away".into(), None)));
+        .set_trouble(Some(StoreFailure::Unreachable("away".into(), None)));
     bench.commit([operation("late", "Active")]);
     tokio::task::yield_now().await;
     running.stop.cancel();
@@ -430,11 +430,11 @@ async fn a_refused_verb_is_told_once_and_holds_up_no_other() {
             (1..=2).contains(&told),
             "that it works, and that it does not"
         );
-        let fails = matches!(&*running.verdict.borrow(), Verdict::Fails { .. });
+        let fails = matches!(&*running.verdict.borrow(), PersistVerdict::Fails { .. });
         assert!(fails, "{refused}");
         bench.fake.lock().refused = None;
         bench.pass(301).await;
-        assert_eq!(*running.verdict.borrow(), Verdict::Works);
+        assert_eq!(*running.verdict.borrow(), PersistVerdict::Works);
         running.task.abort();
     }
 }
@@ -446,14 +446,17 @@ async fn a_refusal_is_forgotten_with_the_operation_it_was_about() {
     bench.pass(1).await;
     bench
         .fake
-        .set_trouble(Some(Failure::Forbidden("no".into())));
+        .set_trouble(Some(StoreFailure::Forbidden("no".into())));
     bench.commit([operation("a", "Active")]);
     bench.pass(30).await;
-    assert!(matches!(&*running.verdict.borrow(), Verdict::Fails { .. }));
+    assert!(matches!(
+        &*running.verdict.borrow(),
+        PersistVerdict::Fails { .. }
+    ));
     bench.commit([delete("a")]);
     bench.fake.set_trouble(None);
     bench.pass(120).await;
-    assert_eq!(*running.verdict.borrow(), Verdict::Works);
+    assert_eq!(*running.verdict.borrow(), PersistVerdict::Works);
 }
 
 /// `write`, with these labels.
@@ -733,7 +736,7 @@ async fn the_object_of_somebody_else_under_our_name_is_left_alone_and_reported()
     assert!(
         matches!(
             verdict,
-            Verdict::Fails {
+            PersistVerdict::Fails {
                 reason: "Refused",
                 ..
             }
@@ -743,7 +746,7 @@ async fn the_object_of_somebody_else_under_our_name_is_left_alone_and_reported()
     bench.fake.lock().objects.clear();
     bench.pass(600).await;
     assert_eq!(bench.fake.phases(), [("a".to_owned(), Phase::Completed)]);
-    assert_eq!(*running.verdict.borrow(), Verdict::Works);
+    assert_eq!(*running.verdict.borrow(), PersistVerdict::Works);
 }
 
 #[tokio::test(start_paused = true)]
@@ -765,7 +768,7 @@ async fn a_server_that_runs_alone_writes_all_before_it_stops() {
     bench.pass(1).await;
     bench
         .fake
-        .set_trouble(Some(Failure::Unreachable("away".into(), None)));
+        .set_trouble(Some(StoreFailure::Unreachable("away".into(), None)));
     bench.commit([operation("late", "Active")]);
     let start = Instant::now();
     running.stop.cancel();

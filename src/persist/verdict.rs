@@ -1,7 +1,7 @@
 //! Whether operations are being written. Enters: how writes and lists went. Leaves: a log
 //! line when that changes, and a condition on our own APIService.
 
-use super::store::Failure;
+use super::store::StoreFailure;
 use crate::clock;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
@@ -21,7 +21,7 @@ const FAILING: Duration = Duration::from_secs(10);
 
 /// Whether operations are being written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PersistVerdict {
     /// Nothing has been tried yet.
     #[default]
     Unknown,
@@ -39,13 +39,13 @@ pub enum Verdict {
 /// Decides from the results of requests whether operations are being written.
 #[derive(Debug)]
 pub(super) struct Judge {
-    told: watch::Sender<Verdict>,
+    told: watch::Sender<PersistVerdict>,
     /// The first failure since all was well.
     failing_since: Option<Instant>,
 }
 
 impl Judge {
-    pub fn new(told: watch::Sender<Verdict>) -> Self {
+    pub fn new(told: watch::Sender<PersistVerdict>) -> Self {
         Self {
             told,
             failing_since: None,
@@ -54,33 +54,36 @@ impl Judge {
 
     /// A request succeeded. `is_well` is whether nothing else is failing.
     pub fn succeeded(&mut self, is_well: impl FnOnce() -> bool) {
-        let is_told = self.failing_since.is_none() && *self.told.borrow() == Verdict::Works;
+        let is_told = self.failing_since.is_none() && *self.told.borrow() == PersistVerdict::Works;
         if !is_told && is_well() {
             self.failing_since = None;
-            self.tell(Verdict::Works);
+            self.tell(PersistVerdict::Works);
         }
     }
 
     /// A request failed.
-    pub fn failed(&mut self, failure: &Failure, now: Instant) {
+    pub fn failed(&mut self, failure: &StoreFailure, now: Instant) {
         let (reason, enough) = match failure {
             // Somebody else has changed or deleted the object; all is well.
-            Failure::Gone | Failure::Conflict(_) => return,
-            Failure::Missing => ("CustomResourceDefinitionMissing", Duration::ZERO),
-            Failure::Forbidden(_) => ("Forbidden", FAILING),
-            Failure::Invalid(_) => ("Refused", FAILING),
-            Failure::Throttled(_) | Failure::Unreachable(..) => ("Unavailable", FAILING),
+            StoreFailure::Gone | StoreFailure::Conflict(_) => return,
+            StoreFailure::Missing => ("CustomResourceDefinitionMissing", Duration::ZERO),
+            StoreFailure::Forbidden(_) => ("Forbidden", FAILING),
+            StoreFailure::Invalid(_) => ("Refused", FAILING),
+            StoreFailure::Throttled(_) | StoreFailure::Unreachable(..) => ("Unavailable", FAILING),
         };
         if now - *self.failing_since.get_or_insert(now) >= enough {
             let message = format!("inflightoperations.ifo.kubevirt.io: {failure}");
-            self.tell(Verdict::Fails { reason, message });
+            self.tell(PersistVerdict::Fails { reason, message });
         }
     }
 
-    fn tell(&mut self, verdict: Verdict) {
+    fn tell(&mut self, verdict: PersistVerdict) {
         self.told.send_if_modified(|told| {
             let same = match (&*told, &verdict) {
-                (Verdict::Fails { reason: a, .. }, Verdict::Fails { reason: b, .. }) => a == b,
+                (
+                    PersistVerdict::Fails { reason: a, .. },
+                    PersistVerdict::Fails { reason: b, .. },
+                ) => a == b,
                 (a, b) => a == b,
             };
             if same {
@@ -89,7 +92,7 @@ impl Judge {
                 *told = verdict;
                 return false;
             }
-            if let Verdict::Fails { reason, message } = &verdict {
+            if let PersistVerdict::Fails { reason, message } = &verdict {
                 tracing::error!(
                     reason,
                     "operations are not written as custom resources, and served all the same: \
@@ -114,11 +117,11 @@ struct Told {
 impl Told {
     /// The condition that says `verdict`. Its time changes with its status only, so writing
     /// it again changes nothing. None before anything has been tried.
-    fn condition(&mut self, verdict: &Verdict, now: Timestamp) -> Option<Value> {
+    fn condition(&mut self, verdict: &PersistVerdict, now: Timestamp) -> Option<Value> {
         let (status, reason, message) = match verdict {
-            Verdict::Unknown => return None,
-            Verdict::Works => ("True", "Written", ""),
-            Verdict::Fails { reason, message } => ("False", *reason, &**message),
+            PersistVerdict::Unknown => return None,
+            PersistVerdict::Works => ("True", "Written", ""),
+            PersistVerdict::Fails { reason, message } => ("False", *reason, &**message),
         };
         if self.status != status {
             // To the second, as Kubernetes writes times.
@@ -139,7 +142,7 @@ impl Told {
 pub async fn keep_condition(
     client: Client,
     api_service: &str,
-    mut verdict: watch::Receiver<Verdict>,
+    mut verdict: watch::Receiver<PersistVerdict>,
     every: Duration,
 ) {
     let kind = GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService");
@@ -179,18 +182,18 @@ mod tests {
     use super::*;
     use std::sync::{Arc, Mutex};
 
-    fn judge() -> (Judge, watch::Receiver<Verdict>) {
-        let (sender, verdict) = watch::channel(Verdict::Unknown);
+    fn judge() -> (Judge, watch::Receiver<PersistVerdict>) {
+        let (sender, verdict) = watch::channel(PersistVerdict::Unknown);
         (Judge::new(sender), verdict)
     }
 
-    fn forbidden() -> Failure {
-        Failure::Forbidden("no".into())
+    fn forbidden() -> StoreFailure {
+        StoreFailure::Forbidden("no".into())
     }
 
-    fn reason(verdict: &watch::Receiver<Verdict>) -> &'static str {
+    fn reason(verdict: &watch::Receiver<PersistVerdict>) -> &'static str {
         match &*verdict.borrow() {
-            Verdict::Fails { reason, .. } => reason,
+            PersistVerdict::Fails { reason, .. } => reason,
             other => panic!("{other:?}"),
         }
     }
@@ -200,14 +203,14 @@ mod tests {
         let ((mut judge, verdict), now) = (judge(), Instant::now());
         judge.failed(&forbidden(), now);
         judge.failed(&forbidden(), now + FAILING / 2);
-        assert_eq!(*verdict.borrow(), Verdict::Unknown);
+        assert_eq!(*verdict.borrow(), PersistVerdict::Unknown);
         judge.succeeded(|| true);
         judge.failed(&forbidden(), now + FAILING);
-        assert_eq!(*verdict.borrow(), Verdict::Works);
+        assert_eq!(*verdict.borrow(), PersistVerdict::Works);
         judge.failed(&forbidden(), now + FAILING * 2);
         assert_eq!(reason(&verdict), "Forbidden");
         judge.succeeded(|| true);
-        judge.failed(&Failure::Missing, now + FAILING * 2);
+        judge.failed(&StoreFailure::Missing, now + FAILING * 2);
         assert_eq!(reason(&verdict), "CustomResourceDefinitionMissing");
     }
 
@@ -226,17 +229,17 @@ mod tests {
         judge.succeeded(|| false);
         assert!(!verdict.has_changed().unwrap());
         judge.succeeded(|| true);
-        assert_eq!(*verdict.borrow(), Verdict::Works);
+        assert_eq!(*verdict.borrow(), PersistVerdict::Works);
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_refused_after_an_outage_is_told_in_place_of_that() {
         let ((mut judge, verdict), now) = (judge(), Instant::now());
         for time in [now, now + FAILING] {
-            judge.failed(&Failure::Unreachable("away".into(), None), time);
+            judge.failed(&StoreFailure::Unreachable("away".into(), None), time);
         }
         assert_eq!(reason(&verdict), "Unavailable");
-        judge.failed(&Failure::Invalid("no".into()), now + FAILING);
+        judge.failed(&StoreFailure::Invalid("no".into()), now + FAILING);
         judge.succeeded(|| false);
         assert_eq!(reason(&verdict), "Refused");
     }
@@ -245,13 +248,13 @@ mod tests {
     async fn the_newest_message_is_told_along_and_nobody_is_woken_for_it() {
         let ((mut judge, mut verdict), now) = (judge(), Instant::now());
         for time in [now, now + FAILING] {
-            judge.failed(&Failure::Forbidden("one".into()), time);
+            judge.failed(&StoreFailure::Forbidden("one".into()), time);
         }
         assert!(verdict.has_changed().unwrap());
         verdict.mark_unchanged();
-        judge.failed(&Failure::Forbidden("other".into()), now + FAILING);
+        judge.failed(&StoreFailure::Forbidden("other".into()), now + FAILING);
         assert!(!verdict.has_changed().unwrap());
-        let Verdict::Fails { message, .. } = &*verdict.borrow() else {
+        let PersistVerdict::Fails { message, .. } = &*verdict.borrow() else {
             panic!("it fails");
         };
         let want = "inflightoperations.ifo.kubevirt.io: forbidden: other";
@@ -279,18 +282,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_condition_is_written_again_and_again_with_the_time_of_its_status() {
         let (client, told) = registration();
-        let (sender, verdict) = watch::channel(Verdict::Unknown);
+        let (sender, verdict) = watch::channel(PersistVerdict::Unknown);
         let minute = Duration::from_mins(1);
         let keeping = tokio::spawn(keep_condition(client, "ours", verdict, minute));
         tokio::time::sleep(minute * 5).await;
         assert_eq!(told.lock().unwrap().len(), 0, "nothing has been tried");
-        sender.send_replace(Verdict::Works);
+        sender.send_replace(PersistVerdict::Works);
         tokio::time::sleep(minute * 3 + minute / 2).await;
         let conditions = std::mem::take(&mut *told.lock().unwrap());
         assert_eq!(conditions.len(), 4);
         assert_eq!(conditions[0]["status"], "True");
         assert!(conditions.iter().all(|it| *it == conditions[0]));
-        let fails = |message: &str| Verdict::Fails {
+        let fails = |message: &str| PersistVerdict::Fails {
             reason: "Forbidden",
             message: message.to_owned(),
         };
@@ -310,17 +313,23 @@ mod tests {
     #[test]
     fn the_time_of_the_condition_is_that_of_its_status() {
         let time = |second: i64| Timestamp::from_second(second).unwrap();
-        let fails = |reason: &'static str| Verdict::Fails {
+        let fails = |reason: &'static str| PersistVerdict::Fails {
             reason,
             message: String::new(),
         };
         let mut told = Told::default();
-        let since = |told: &mut Told, verdict: &Verdict, second: i64| {
+        let since = |told: &mut Told, verdict: &PersistVerdict, second: i64| {
             told.condition(verdict, time(second)).unwrap()["lastTransitionTime"].clone()
         };
-        assert_eq!(told.condition(&Verdict::Unknown, time(0)), None);
-        assert_eq!(since(&mut told, &Verdict::Works, 1), "1970-01-01T00:00:01Z");
-        assert_eq!(since(&mut told, &Verdict::Works, 2), "1970-01-01T00:00:01Z");
+        assert_eq!(told.condition(&PersistVerdict::Unknown, time(0)), None);
+        assert_eq!(
+            since(&mut told, &PersistVerdict::Works, 1),
+            "1970-01-01T00:00:01Z"
+        );
+        assert_eq!(
+            since(&mut told, &PersistVerdict::Works, 2),
+            "1970-01-01T00:00:01Z"
+        );
         assert_eq!(
             since(&mut told, &fails("Forbidden"), 3),
             "1970-01-01T00:00:03Z"
@@ -329,6 +338,9 @@ mod tests {
             since(&mut told, &fails("Refused"), 4),
             "1970-01-01T00:00:03Z"
         );
-        assert_eq!(since(&mut told, &Verdict::Works, 5), "1970-01-01T00:00:05Z");
+        assert_eq!(
+            since(&mut told, &PersistVerdict::Works, 5),
+            "1970-01-01T00:00:05Z"
+        );
     }
 }

@@ -17,7 +17,7 @@
 
 mod known;
 
-use self::known::{RESERVED_AHEAD, Seen, micros, wall};
+use self::known::{RESERVED_AHEAD, SeenLease, micros, wall};
 use super::leadership::Grant;
 use super::record::LeaseRecord;
 use super::view::ClusterContact;
@@ -85,7 +85,7 @@ pub struct Election<S> {
     /// What the terms of this replica begin with.
     prefix: String,
     /// The Lease as it was last read or written. None if it does not exist.
-    seen: Option<Seen>,
+    seen: Option<SeenLease>,
     /// Whether the Lease was ever read.
     has_read: bool,
     /// The last known leader.
@@ -93,7 +93,7 @@ pub struct Election<S> {
     /// The highest reservation that this process has seen, and when.
     floor: Option<(Rv, BootTime)>,
     /// The leadership of this replica.
-    leading: Option<Leading>,
+    leading: Option<OwnLeadership>,
     /// The last term of this process.
     led: Option<Term>,
     /// False once the Lease was seen in other hands. Then a Lease in the hands of this Pod
@@ -110,7 +110,7 @@ pub struct Election<S> {
 }
 
 /// The leadership of this replica.
-struct Leading {
+struct OwnLeadership {
     leader: Leader,
     leadership: Leadership,
     grant: watch::Sender<Grant>,
@@ -129,14 +129,14 @@ struct Acquired {
 }
 
 /// What ends a wait.
-enum Event {
+enum ElectionEvent {
     Timer,
     Woken,
     Release(Rv),
 }
 
 /// What a replica does next.
-enum Decision {
+enum ElectionDecision {
     Renew,
     Create,
     Acquire,
@@ -193,9 +193,9 @@ impl<S: LeaseStore> Election<S> {
             let pause = self.turn().await;
             self.publish(&standing);
             match self.wait(pause, &mut release).await {
-                Event::Timer => {}
-                Event::Woken => self.hurry = clock::boot() + self.timing.retry_period,
-                Event::Release(version) => {
+                ElectionEvent::Timer => {}
+                ElectionEvent::Woken => self.hurry = clock::boot() + self.timing.retry_period,
+                ElectionEvent::Release(version) => {
                     self.lose("it releases the Lease");
                     self.retired = Some(version);
                     self.publish(&standing);
@@ -232,15 +232,15 @@ impl<S: LeaseStore> Election<S> {
                 read.map_err(|error| format!("cannot read the Lease: {error}"))?;
             }
             let written = match self.decide(clock::boot()) {
-                Decision::Renew => self.renew().await,
-                Decision::Create => self.create().await,
-                Decision::Acquire => self.acquire().await,
-                Decision::Release(version) => self.release(version).await,
-                Decision::Lose(reason) => {
+                ElectionDecision::Renew => self.renew().await,
+                ElectionDecision::Create => self.create().await,
+                ElectionDecision::Acquire => self.acquire().await,
+                ElectionDecision::Release(version) => self.release(version).await,
+                ElectionDecision::Lose(reason) => {
                     self.lose(reason);
                     return Ok(Duration::ZERO);
                 }
-                Decision::Wait(until, reason) => return Ok(self.pause(until, reason)),
+                ElectionDecision::Wait(until, reason) => return Ok(self.pause(until, reason)),
             };
             match written {
                 Ok(()) if self.leading.is_some() => {
@@ -303,7 +303,7 @@ impl<S: LeaseStore> Election<S> {
     }
 
     /// Why the leadership has ended, as far as this process knows.
-    fn loss(&self, leading: &Leading) -> Option<&'static str> {
+    fn loss(&self, leading: &OwnLeadership) -> Option<&'static str> {
         if clock::boot() >= leading.grant.borrow().until {
             return Some("the Lease could not be renewed in time");
         }
@@ -324,25 +324,27 @@ impl<S: LeaseStore> Election<S> {
     }
 
     /// What this replica does with the Lease as it was last read or written.
-    fn decide(&mut self, now: BootTime) -> Decision {
+    fn decide(&mut self, now: BootTime) -> ElectionDecision {
         if let Some(leading) = &self.leading {
-            return self.loss(leading).map_or(Decision::Renew, Decision::Lose);
+            return self
+                .loss(leading)
+                .map_or(ElectionDecision::Renew, ElectionDecision::Lose);
         }
         // A change after this ends the wait.
         self.replica.in_sync.mark_unchanged();
         self.replica.may_begin.mark_unchanged();
         let Some(seen) = &self.seen else {
             return match self.retired {
-                None => Decision::Create,
-                Some(_) => Decision::Wait(None, "this replica stops, and creates no Lease"),
+                None => ElectionDecision::Create,
+                Some(_) => ElectionDecision::Wait(None, "this replica stops, and creates no Lease"),
             };
         };
         let record = &seen.record;
         if let Some(version) = self.retired {
             return if record.is_held && record.holder() == self.led.as_ref() {
-                Decision::Release(version)
+                ElectionDecision::Release(version)
             } else {
-                Decision::Wait(
+                ElectionDecision::Wait(
                     None,
                     "this replica stops, and leaves the Lease to the others",
                 )
@@ -364,7 +366,7 @@ impl<S: LeaseStore> Election<S> {
             age.unsigned_abs() < self.validity(record)
         });
         if self.may_be_ours && is_own && is_recent && !would_lose {
-            return Decision::Acquire;
+            return ElectionDecision::Acquire;
         }
         let precedence = if record.is_mirrored {
             PRECEDENCE
@@ -372,13 +374,15 @@ impl<S: LeaseStore> Election<S> {
             PRECEDENCE_PERIODS * self.timing.retry_period
         };
         let (patience, why) = match (record.final_version, last) {
-            (Some(version), _) if (self.replica.head)() == version => return Decision::Acquire,
+            (Some(version), _) if (self.replica.head)() == version => {
+                return ElectionDecision::Acquire;
+            }
             (Some(_), _) => (
                 precedence,
                 "the leader has released the Lease; this replica waits for the changes that it lacks",
             ),
             (None, None) if !*self.replica.may_begin.borrow() => {
-                return Decision::Wait(
+                return ElectionDecision::Wait(
                     None,
                     "there was no leader yet; this replica waits for the server of the previous release to stop",
                 );
@@ -397,9 +401,9 @@ impl<S: LeaseStore> Election<S> {
             ),
         };
         if now.since(seen.since) >= patience {
-            Decision::Acquire
+            ElectionDecision::Acquire
         } else {
-            Decision::Wait(Some(seen.since + patience), why)
+            ElectionDecision::Wait(Some(seen.since + patience), why)
         }
     }
 
@@ -497,7 +501,7 @@ impl<S: LeaseStore> Election<S> {
             tracing::info!(%term, start = %acquired.start, "this replica leads");
         }
         self.waits = None;
-        self.leading = Some(Leading {
+        self.leading = Some(OwnLeadership {
             leader,
             leadership,
             grant,
@@ -528,7 +532,11 @@ impl<S: LeaseStore> Election<S> {
     }
 
     /// Waits for the next turn.
-    async fn wait(&self, pause: Duration, release: &mut Option<oneshot::Receiver<Rv>>) -> Event {
+    async fn wait(
+        &self,
+        pause: Duration,
+        release: &mut Option<oneshot::Receiver<Rv>>,
+    ) -> ElectionEvent {
         let woken = async {
             if self.leading.is_some() {
                 pending::<()>().await;
@@ -545,10 +553,10 @@ impl<S: LeaseStore> Election<S> {
         };
         tokio::select! {
             biased;
-            version = released(release) => Event::Release(version),
-            () = self.reached() => Event::Timer,
-            () = woken => Event::Woken,
-            () = sleep(pause) => Event::Timer,
+            version = released(release) => ElectionEvent::Release(version),
+            () = self.reached() => ElectionEvent::Timer,
+            () = woken => ElectionEvent::Woken,
+            () = sleep(pause) => ElectionEvent::Timer,
         }
     }
 

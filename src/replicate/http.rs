@@ -6,7 +6,9 @@
 //! edit the Lease could have it sent anywhere.
 
 use super::Leader;
-use super::peer::{self, Answer, Event, Events, Link, LinkError, Links, ObjectPage, PageStart};
+use super::peer::{
+    self, Events, LeaderEvent, Link, LinkError, Links, ObjectPage, PageStart, PeerAnswer,
+};
 use crate::index::{Key, Rv};
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
@@ -224,7 +226,7 @@ impl HttpLink {
         }
     }
 
-    async fn answer(&self) -> Result<Answer, LinkError> {
+    async fn answer(&self) -> Result<PeerAnswer, LinkError> {
         let body = self.get(peer::PATH.to_owned()).await?;
         let body = Limited::new(body, MAX_ANSWER).collect().await;
         let body = body.map_err(|error| LinkError::Failed(chain(&*error)))?;
@@ -283,7 +285,7 @@ impl HttpLink {
 }
 
 impl Link for HttpLink {
-    fn ask(&self) -> BoxFuture<'_, Result<Answer, LinkError>> {
+    fn ask(&self) -> BoxFuture<'_, Result<PeerAnswer, LinkError>> {
         self.answer().boxed()
     }
 
@@ -313,7 +315,7 @@ fn refused(status: StatusCode) -> LinkError {
 }
 
 #[derive(Deserialize)]
-struct Object<'a> {
+struct VersionedObject<'a> {
     #[serde(borrow)]
     metadata: Metadata<'a>,
 }
@@ -343,7 +345,8 @@ impl Metadata<'_> {
 }
 
 fn metadata(json: &RawValue) -> Result<Metadata<'_>, LinkError> {
-    let object: Object<'_> = serde_json::from_str(json.get()).map_err(|error| failed(&error))?;
+    let object: VersionedObject<'_> =
+        serde_json::from_str(json.get()).map_err(|error| failed(&error))?;
     Ok(object.metadata)
 }
 
@@ -353,21 +356,21 @@ fn object(json: &RawValue) -> Result<(Key, Rv, Vec<u8>), LinkError> {
 }
 
 /// The change in one line of a watch.
-fn event(line: &str) -> Result<Event, LinkError> {
+fn event(line: &str) -> Result<LeaderEvent, LinkError> {
     #[derive(Deserialize)]
-    struct Line<'a> {
+    struct MirrorLine<'a> {
         #[serde(borrow, rename = "type")]
         kind: Cow<'a, str>,
         #[serde(borrow)]
         object: &'a RawValue,
     }
     #[derive(Deserialize)]
-    struct Status {
+    struct PeerStatus {
         code: u16,
     }
-    let line: Line<'_> = serde_json::from_str(line).map_err(|error| failed(&error))?;
+    let line: MirrorLine<'_> = serde_json::from_str(line).map_err(|error| failed(&error))?;
     if line.kind == "ERROR" {
-        let status: Status =
+        let status: PeerStatus =
             serde_json::from_str(line.object.get()).map_err(|error| failed(&error))?;
         let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         return Err(refused(code));
@@ -375,16 +378,16 @@ fn event(line: &str) -> Result<Event, LinkError> {
     let metadata = metadata(line.object)?;
     let rv = metadata.rv()?;
     match &*line.kind {
-        "ADDED" | "MODIFIED" => Ok(Event::Put {
+        "ADDED" | "MODIFIED" => Ok(LeaderEvent::Put {
             rv,
             key: metadata.key(),
             json: line.object.get().into(),
         }),
-        "DELETED" => Ok(Event::Delete {
+        "DELETED" => Ok(LeaderEvent::Delete {
             rv,
             key: metadata.key(),
         }),
-        "BOOKMARK" => Ok(Event::Bookmark(rv)),
+        "BOOKMARK" => Ok(LeaderEvent::Bookmark(rv)),
         other => Err(LinkError::Failed(format!("{other:?} is no event"))),
     }
 }
@@ -397,21 +400,21 @@ mod tests {
     fn events_keep_the_bytes_of_the_leader() {
         let object = r#"{"spec":{"new": 1.50},"metadata":{"name":"a","namespace":"n","resourceVersion":"7"}}"#;
         let line = |kind: &str| format!(r#"{{"type":"{kind}","object":{object}}}"#);
-        let put = Event::Put {
+        let put = LeaderEvent::Put {
             rv: Rv(7),
             key: Key::new("n", "a"),
             json: object.into(),
         };
         assert_eq!(event(&line("ADDED")), Ok(put.clone()));
         assert_eq!(event(&line("MODIFIED")), Ok(put));
-        let delete = Event::Delete {
+        let delete = LeaderEvent::Delete {
             rv: Rv(7),
             key: Key::new("n", "a"),
         };
         assert_eq!(event(&line("DELETED")), Ok(delete));
         let bookmark =
             r#"{"type":"BOOKMARK","object":{"kind":"X","metadata":{"resourceVersion":"9"}}}"#;
-        assert_eq!(event(bookmark), Ok(Event::Bookmark(Rv(9))));
+        assert_eq!(event(bookmark), Ok(LeaderEvent::Bookmark(Rv(9))));
     }
 
     #[test]

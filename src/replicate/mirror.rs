@@ -5,10 +5,10 @@
 //! can mirror each other. If the leader does not know the version of the copy, the copy is
 //! read anew: nothing that only a lost leader knew survives in it.
 
-use super::peer::{Event, Events, Link, LinkError, Links, ObjectPage, PageStart};
+use super::peer::{Events, LeaderEvent, Link, LinkError, Links, ObjectPage, PageStart};
 use super::view::Contact;
 use super::{Leader, Term};
-use crate::index::{Error, Rv, Stamp, Write, Writer};
+use crate::index::{CommitVersion, Error, Rv, Write, Writer};
 use futures::StreamExt as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ impl From<Error> for Interruption {
 /// Keeps this replica's index equal to the leader's.
 pub struct Mirror {
     links: Arc<dyn Links>,
-    begin: Begin,
+    begin: CopyStart,
     in_sync: watch::Sender<Option<Term>>,
     wake: Arc<Notify>,
     contact: Contact,
@@ -34,7 +34,7 @@ pub struct Mirror {
 
 /// How a copy begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Begin {
+enum CopyStart {
     /// With the changes after the version of this replica's index.
     Resume,
     /// With the state at the oldest version that the leader remembers.
@@ -65,7 +65,7 @@ impl Mirror {
     ) -> Self {
         Self {
             links,
-            begin: Begin::Resume,
+            begin: CopyStart::Resume,
             in_sync,
             wake,
             contact,
@@ -129,20 +129,22 @@ async fn stream(
     writer: &mut Writer,
     link: &dyn Link,
     oldest: Rv,
-    begin: &mut Begin,
+    begin: &mut CopyStart,
     known: &watch::Sender<bool>,
 ) -> Interruption {
     let from = *begin;
     let copied = async {
         match from {
             // An index that was never filled has version 0, which no leader issues.
-            Begin::Resume if writer.head() > Rv(0) => {}
+            CopyStart::Resume if writer.head() > Rv(0) => {}
             // So that this replica can serve the same past as the leader.
-            Begin::Resume | Begin::Oldest => load(writer, link, PageStart::Exact(oldest)).await?,
-            Begin::Latest => load(writer, link, PageStart::Latest).await?,
+            CopyStart::Resume | CopyStart::Oldest => {
+                load(writer, link, PageStart::Exact(oldest)).await?;
+            }
+            CopyStart::Latest => load(writer, link, PageStart::Latest).await?,
         }
         // What is there now is a state of the leader.
-        *begin = Begin::Resume;
+        *begin = CopyStart::Resume;
         let events = link.watch(writer.head()).await?;
         apply(writer, events, known).await
     };
@@ -151,11 +153,12 @@ async fn stream(
         Err(interruption) => interruption,
     };
     match (&interruption, from) {
-        (Interruption::Link(LinkError::Gone), Begin::Resume) | (Interruption::Diverged(_), _) => {
-            *begin = Begin::Oldest;
+        (Interruption::Link(LinkError::Gone), CopyStart::Resume)
+        | (Interruption::Diverged(_), _) => {
+            *begin = CopyStart::Oldest;
         }
         // The leader drops its oldest changes right now. The newest ones stay for a while.
-        (Interruption::Link(LinkError::Gone), _) => *begin = Begin::Latest,
+        (Interruption::Link(LinkError::Gone), _) => *begin = CopyStart::Latest,
         _ => {}
     }
     interruption
@@ -206,19 +209,19 @@ async fn apply(
         let event = event?;
         known.send_replace(true);
         match event {
-            Event::Put { rv, key, json } => {
-                writer.commit(vec![Write::Put { key, json }], Stamp::Exact(rv))?;
+            LeaderEvent::Put { rv, key, json } => {
+                writer.commit(vec![Write::Put { key, json }], CommitVersion::Exact(rv))?;
             }
-            Event::Delete { rv, key } => {
+            LeaderEvent::Delete { rv, key } => {
                 if writer.get(&key).is_none() {
                     return Err(Interruption::Diverged(format!("{key} is not there")));
                 }
-                writer.commit(vec![Write::Delete { key }], Stamp::Exact(rv))?;
+                writer.commit(vec![Write::Delete { key }], CommitVersion::Exact(rv))?;
             }
             // The first one, and those of each minute, bring no new version; that of a new
             // term does.
-            Event::Bookmark(rv) if rv > writer.head() => writer.mark(rv)?,
-            Event::Bookmark(_) => {}
+            LeaderEvent::Bookmark(rv) if rv > writer.head() => writer.mark(rv)?,
+            LeaderEvent::Bookmark(_) => {}
         }
     }
     Ok(())

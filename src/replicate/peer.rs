@@ -24,7 +24,7 @@ pub const PATH: &str = "/peer";
 /// What a replica answers to the question for its state.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Answer {
+pub struct PeerAnswer {
     /// The term that the question was for.
     pub term: String,
     /// Whether the replica leads in that term, and its Lease is valid.
@@ -103,7 +103,7 @@ pub struct ObjectPage {
 
 /// A change of the leader's index.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum LeaderEvent {
     /// An object was added or replaced. The JSON is that of the leader, byte for byte.
     Put {
         /// Version of the change.
@@ -125,12 +125,12 @@ pub enum Event {
 }
 
 /// The changes of a leader, in order.
-pub type Events = BoxStream<'static, Result<Event, LinkError>>;
+pub type Events = BoxStream<'static, Result<LeaderEvent, LinkError>>;
 
 /// The way to one leader, for one term.
 pub trait Link: Send + Sync {
     /// Asks for the leader's state.
-    fn ask(&self) -> BoxFuture<'_, Result<Answer, LinkError>>;
+    fn ask(&self) -> BoxFuture<'_, Result<PeerAnswer, LinkError>>;
 
     /// Reads a part of its objects.
     fn page(&self, start: PageStart) -> BoxFuture<'_, Result<ObjectPage, LinkError>>;
@@ -147,7 +147,7 @@ pub trait Links: Send + Sync + 'static {
     -> BoxFuture<'a, Result<Box<dyn Link>, LinkError>>;
 }
 
-impl Answer {
+impl PeerAnswer {
     /// Whether it is that of the leader of `term`.
     pub fn is_of(&self, term: &Term) -> bool {
         self.leading && self.term == term.as_str()

@@ -93,7 +93,7 @@ impl Predecessor {
         let mut before = None;
         loop {
             let found = self.find().await;
-            if let Found::At(address) = found
+            if let PredecessorState::At(address) = found
                 && before.replace(address) != Some(address)
             {
                 tracing::info!(%address, "a server of a release without a Lease still runs: \
@@ -102,7 +102,7 @@ impl Predecessor {
             let loading = tokio::time::timeout(LOAD, self.load(writer, found));
             let is_loaded = loading.await.unwrap_or(false);
             let is_late = self.since.elapsed() > LOAD;
-            let is_gone = found == Found::Nothing;
+            let is_gone = found == PredecessorState::Nothing;
             if is_loaded {
                 self.succession.send_replace(Succession::Loaded);
             } else if is_late || is_gone {
@@ -126,15 +126,17 @@ impl Predecessor {
     /// The server is asked at its own address. The kube-apiserver may be connected to a new
     /// replica, which has copies only, or even to this one. So it is asked only if the server
     /// does not answer: another replica may have copied the operations before.
-    async fn load(&self, writer: &mut Writer, found: Found) -> bool {
+    async fn load(&self, writer: &mut Writer, found: PredecessorState) -> bool {
         let loading = async {
             let link = match found {
-                Found::At(address) => {
+                PredecessorState::At(address) => {
                     let credentials = self.credentials.clone();
                     let address = address.to_string();
                     self.links.to_predecessor(&address, credentials).await?
                 }
-                Found::Silent | Found::Nothing => HttpLinks::through(self.client.clone()),
+                PredecessorState::Silent | PredecessorState::Nothing => {
+                    HttpLinks::through(self.client.clone())
+                }
             };
             super::mirror::load_newest(writer, &link).await
         };
@@ -148,7 +150,7 @@ impl Predecessor {
     }
 
     /// Looks for a server of such a release behind our Service.
-    async fn find(&mut self) -> Found {
+    async fn find(&mut self) -> PredecessorState {
         let slices: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &self.namespace);
         let of_service = format!("kubernetes.io/service-name={}", self.service);
         let slices = slices
@@ -162,30 +164,30 @@ impl Predecessor {
                     "the endpoints of the Service cannot be read, \
                     so nobody knows whether a server of an older release still runs"
                 );
-                return Found::Silent;
+                return PredecessorState::Silent;
             }
         };
-        let mut found = Found::Nothing;
+        let mut found = PredecessorState::Nothing;
         for endpoint in endpoints(&slices) {
             if endpoint.address.to_string() == self.own {
                 continue;
             }
             match self.probe(endpoint).await {
-                Found::Nothing => {}
-                Found::Silent => found = Found::Silent,
-                Found::At(address) => return Found::At(address),
+                PredecessorState::Nothing => {}
+                PredecessorState::Silent => found = PredecessorState::Silent,
+                PredecessorState::At(address) => return PredecessorState::At(address),
             }
         }
         found
     }
 
-    async fn probe(&mut self, endpoint: Endpoint) -> Found {
+    async fn probe(&mut self, endpoint: Endpoint) -> PredecessorState {
         match self.links.readiness(&endpoint.address.to_string()).await {
             Ok(report) => {
                 if report.contains("]replica ") {
-                    return Found::Nothing;
+                    return PredecessorState::Nothing;
                 }
-                Found::At(endpoint.address)
+                PredecessorState::At(endpoint.address)
             }
             Err(error) => {
                 let since = *self
@@ -194,9 +196,9 @@ impl Predecessor {
                     .or_insert_with(Instant::now);
                 tracing::debug!(address = %endpoint.address, %error, "an endpoint does not answer");
                 if endpoint.is_ending && since.elapsed() < ENDING {
-                    Found::Silent
+                    PredecessorState::Silent
                 } else {
-                    Found::Nothing
+                    PredecessorState::Nothing
                 }
             }
         }
@@ -205,7 +207,7 @@ impl Predecessor {
 
 /// A server of a release without a Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
+enum PredecessorState {
     /// There is none.
     Nothing,
     /// There may be one that does not answer.

@@ -5,7 +5,7 @@
 //! A server without an election leads from its start to its end.
 
 use super::{Leader, Leadership, Mirror, Predecessor, Standing, View};
-use crate::index::{Reader, Rv, Writer};
+use crate::index::{IndexReader, Rv, Writer};
 use futures::future::BoxFuture;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -35,7 +35,7 @@ pub struct ReplicaTask<P> {
     /// Writes its index.
     pub writer: Writer,
     /// Reads its index.
-    pub operations: Reader,
+    pub operations: IndexReader,
     /// What the election says.
     pub standing: watch::Receiver<Standing>,
     /// None without an election.

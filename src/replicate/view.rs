@@ -2,9 +2,9 @@
 //! answers to questions. Leaves: how current its index is, when a read may be answered from
 //! it, and what other replicas are told.
 
-use super::peer::{Answer, Link, LinkError};
+use super::peer::{Link, LinkError, PeerAnswer};
 use super::{Leadership, Standing, Succession, Term};
-use crate::index::{Reader, Rv};
+use crate::index::{IndexReader, Rv};
 use crate::rules::Coverage;
 use std::fmt;
 use std::sync::Arc;
@@ -60,10 +60,10 @@ pub struct ClusterContact {
 
 /// This replica, as requests see it. Cheap to clone.
 #[derive(Clone)]
-pub struct View(Arc<State>);
+pub struct View(Arc<ViewState>);
 
-struct State {
-    reader: Reader,
+struct ViewState {
+    reader: IndexReader,
     standing: watch::Receiver<Standing>,
     questions: mpsc::Sender<oneshot::Sender<Rv>>,
     /// When the index was last known to hold all that the leader had.
@@ -89,9 +89,9 @@ impl fmt::Debug for View {
 }
 
 /// How requests are answered, and the side of the mirror that makes it so.
-pub fn view(reader: Reader, standing: watch::Receiver<Standing>) -> (View, Contact) {
+pub fn view(reader: IndexReader, standing: watch::Receiver<Standing>) -> (View, Contact) {
     let (questions, asked) = mpsc::channel(WAITING);
-    let state = Arc::new(State {
+    let state = Arc::new(ViewState {
         reader: reader.clone(),
         standing,
         questions,
@@ -113,7 +113,7 @@ pub fn view(reader: Reader, standing: watch::Receiver<Standing>) -> (View, Conta
 
 impl View {
     /// That of a server without an election.
-    pub fn alone(reader: Reader) -> Self {
+    pub fn alone(reader: IndexReader) -> Self {
         let start = reader.head();
         let standing = watch::Sender::new(Standing::Leading(Leadership::alone(start)));
         view(reader, standing.subscribe()).0
@@ -198,10 +198,10 @@ impl View {
     }
 
     /// The answer to another replica's question, if this replica serves mirrors of `term`.
-    pub fn answer(&self, term: &str, coverage: Coverage) -> Option<Answer> {
+    pub fn answer(&self, term: &str, coverage: Coverage) -> Option<PeerAnswer> {
         self.mirrored(term)?;
         self.0.asked.send_replace(Some(Instant::now()));
-        Some(Answer {
+        Some(PeerAnswer {
             term: term.to_owned(),
             leading: self.leads(),
             head: self.0.reader.head(),
@@ -251,7 +251,7 @@ impl View {
 
 /// The questions to the leader.
 pub struct Contact {
-    pub(super) reader: Reader,
+    pub(super) reader: IndexReader,
     asked: mpsc::Receiver<oneshot::Sender<Rv>>,
     view: View,
 }
@@ -281,7 +281,7 @@ impl Contact {
         &mut self,
         link: &dyn Link,
         term: &Term,
-    ) -> Result<Answer, LinkError> {
+    ) -> Result<PeerAnswer, LinkError> {
         let at = Instant::now();
         let asked = tokio::time::timeout(ANSWER_WITHIN, link.ask());
         let asked = self.without_link(asked).await;
@@ -359,7 +359,7 @@ impl Contact {
 
 impl View {
     /// The leader has answered a question that was asked at this time.
-    fn heard(&self, answer: &Answer, asked: Instant) {
+    fn heard(&self, answer: &PeerAnswer, asked: Instant) {
         self.0.reached.send_replace(Instant::now());
         let ago = answer.cluster_answered.map(Duration::from_millis);
         let answered = ago.and_then(|ago| asked.checked_sub(ago));

@@ -3,7 +3,7 @@
 //! that fails is retried as long as that may be of use.
 
 use crate::clock;
-use crate::persist::{self, Failure, Store};
+use crate::persist::{self, Store, StoreFailure};
 use ifo_engine::track::{InitialState, MAX_RESTORED};
 use jiff::Timestamp;
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ const ALL: &[&str] = &[""];
 pub(super) async fn custom_resources(
     store: &impl Store,
     state: &mut InitialState,
-) -> Result<(), Failure> {
+) -> Result<(), StoreFailure> {
     let mut retry = Retry::default();
     let (mut selectors, mut token) = (BY_PHASE, None::<String>);
     while let [selector, rest @ ..] = selectors {
@@ -48,12 +48,12 @@ pub(super) async fn custom_resources(
                     selectors = rest;
                 }
             }
-            Err(Failure::Invalid(_)) if selectors == BY_PHASE && token.is_none() => {
+            Err(StoreFailure::Invalid(_)) if selectors == BY_PHASE && token.is_none() => {
                 tracing::info!("the kube-apiserver cannot select phases of custom resources");
                 selectors = ALL;
             }
             Err(failure) => {
-                if matches!(failure, Failure::Conflict(_)) {
+                if matches!(failure, StoreFailure::Conflict(_)) {
                     token = None;
                 }
                 retry.wait(failure).await?;
@@ -64,7 +64,9 @@ pub(super) async fn custom_resources(
 }
 
 /// When each namespace was created.
-pub(super) async fn namespaces(store: &impl Store) -> Result<HashMap<String, Timestamp>, Failure> {
+pub(super) async fn namespaces(
+    store: &impl Store,
+) -> Result<HashMap<String, Timestamp>, StoreFailure> {
     let mut retry = Retry::default();
     loop {
         match store.namespaces().await {
@@ -83,10 +85,10 @@ struct Retry {
 
 impl Retry {
     /// Waits until the next attempt. Returns the failure if there is to be none.
-    async fn wait(&mut self, failure: Failure) -> Result<(), Failure> {
+    async fn wait(&mut self, failure: StoreFailure) -> Result<(), StoreFailure> {
         let is_final = match &failure {
-            Failure::Missing | Failure::Invalid(_) => true,
-            Failure::Forbidden(_) => {
+            StoreFailure::Missing | StoreFailure::Invalid(_) => true,
+            StoreFailure::Forbidden(_) => {
                 let since = *self.refused.get_or_insert_with(Instant::now);
                 since.elapsed() >= REFUSED
             }

@@ -10,8 +10,8 @@ mod lists;
 mod tests;
 
 use crate::clock;
-use crate::index::Entry;
-use crate::persist::{ClusterStore, Failure};
+use crate::index::IndexEntry;
+use crate::persist::{ClusterStore, StoreFailure};
 use ifo_engine::track::InitialState;
 use jiff::Timestamp;
 use kube::Client;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The namespaces that existed at a takeover, and when each was created, if that is known.
-pub type Namespaces = HashMap<String, Option<Timestamp>>;
+pub type KnownNamespaces = HashMap<String, Option<Timestamp>>;
 
 /// How long the namespaces are waited for if nothing is read from custom resources: the
 /// takeover waits.
@@ -38,9 +38,9 @@ const BATCH: usize = 256;
 #[derive(Debug)]
 pub struct TakeoverSources {
     /// All entries of its index.
-    pub listed: Vec<Arc<Entry>>,
+    pub listed: Vec<Arc<IndexEntry>>,
     /// Completed entries that the index deleted lately.
-    pub deleted: Vec<Arc<Entry>>,
+    pub deleted: Vec<Arc<IndexEntry>>,
     /// Whether there are custom resources.
     pub persistence: bool,
     /// Whether completed operations are retained.
@@ -51,7 +51,10 @@ pub struct TakeoverSources {
 
 /// Reads what a new leader starts from, and the namespaces at that time. Custom resources
 /// that cannot be read are left out: their operations are detected anew.
-pub async fn initial_state(client: Client, sources: TakeoverSources) -> (InitialState, Namespaces) {
+pub async fn initial_state(
+    client: Client,
+    sources: TakeoverSources,
+) -> (InitialState, KnownNamespaces) {
     let within = if sources.persistence {
         CUSTOM_RESOURCES_WITHIN
     } else {
@@ -114,9 +117,9 @@ pub async fn initial_state(client: Client, sources: TakeoverSources) -> (Initial
 /// The result of `reading`, or that it took too long.
 async fn within_time<T>(
     limit: Duration,
-    reading: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
-    let late = Failure::Unreachable("it is not read in time".into(), None);
+    reading: impl Future<Output = Result<T, StoreFailure>>,
+) -> Result<T, StoreFailure> {
+    let late = StoreFailure::Unreachable("it is not read in time".into(), None);
     let read = tokio::time::timeout(limit, reading).await;
     read.unwrap_or(Err(late))
 }

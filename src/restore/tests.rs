@@ -2,14 +2,14 @@
 //! was read.
 
 use super::*;
-use crate::index::{At, Bounds, Rv, Scope, Stamp, index};
+use crate::index::{Bounds, CommitVersion, ListScope, ReadVersion, Rv, index};
 use crate::persist;
 use ifo_api::live::{InFlightOperation, Phase};
 use ifo_api::{Gvr, Source};
 use ifo_engine::ClockReading;
 use ifo_engine::detect::{Evaluation, FeedEvent, Finding, Says, Subject};
 use ifo_engine::rules::{RuleBook, compile};
-use ifo_engine::track::{Message, Retention, Settings, Tracker, Write};
+use ifo_engine::track::{Message, Retention, Tracker, TrackerSettings, Write};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::sync::{LazyLock, Mutex};
@@ -30,7 +30,7 @@ fn serving(answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static) -> kub
 }
 
 fn tracker(retain: bool) -> Tracker {
-    let settings = Settings {
+    let settings = TrackerSettings {
         debounce: Duration::ZERO,
         retain: retain.then_some(Retention {
             age: Duration::from_hours(24),
@@ -140,7 +140,7 @@ fn list(items: &[Value], token: &str) -> (u16, Value) {
     )
 }
 
-fn sources(listed: Vec<Arc<Entry>>) -> TakeoverSources {
+fn sources(listed: Vec<Arc<IndexEntry>>) -> TakeoverSources {
     TakeoverSources {
         listed,
         deleted: Vec::new(),
@@ -349,14 +349,14 @@ async fn nothing_is_restored_into_a_namespace_that_was_created_later_or_is_gone(
 }
 
 /// The entries of an index after these writes.
-fn entries(writes: Vec<Write>) -> Vec<Arc<Entry>> {
+fn entries(writes: Vec<Write>) -> Vec<Arc<IndexEntry>> {
     let bounds = Bounds {
         bytes: 1 << 20,
         age: Duration::from_mins(1),
     };
     let (mut writer, reader) = index(bounds);
-    let Rv(_) = writer.commit(writes, Stamp::Mint).unwrap();
-    reader.list(&Scope::All, At::Latest).unwrap().1
+    let Rv(_) = writer.commit(writes, CommitVersion::Mint).unwrap();
+    reader.list(&ListScope::All, ReadVersion::Latest).unwrap().1
 }
 
 #[tokio::test(start_paused = true)]

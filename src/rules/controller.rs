@@ -3,7 +3,7 @@
 
 use super::Report;
 use super::lookups::Lookups;
-use super::registry::{Ask, Feedback, Publication, Registry};
+use super::registry::{Feedback, LookupRequest, Publication, Registry};
 use super::writes::{StatusSink, StatusWrite, StatusWrites};
 use crate::clock;
 use crate::observe::Resolve;
@@ -125,8 +125,8 @@ impl Controller {
                 },
                 Some(feedback) = inputs.feedback.recv() => self.feedback(feedback, &mut lookups),
                 Some((target, resolution)) = lookups.next() => self.resolved(&target, resolution),
-                Some(()) = changes.next() => lookups.ask(self.registry.to_resolve(Ask::All), true),
-                _ = requeue.tick() => lookups.ask(self.registry.to_resolve(Ask::Doubtful), false),
+                Some(()) = changes.next() => lookups.ask(self.registry.to_resolve(LookupRequest::All), true),
+                _ = requeue.tick() => lookups.ask(self.registry.to_resolve(LookupRequest::Doubtful), false),
                 _ = review.tick() => self.review.within(Duration::ZERO),
                 write = writes.next() => self.written(write),
                 () = self.publish.rings() => {
@@ -222,7 +222,7 @@ impl Controller {
                 self.publish.within(GATHER);
             }
         }
-        lookups.ask(self.registry.to_resolve(Ask::New), false);
+        lookups.ask(self.registry.to_resolve(LookupRequest::New), false);
     }
 
     fn feedback(&mut self, feedback: Feedback, lookups: &mut Lookups) {

@@ -2,7 +2,7 @@
 //! of the leader. Leaves: the same answers about completeness at every replica.
 
 use ifo_api::completeness::{Gap, Gaps};
-use ifo_engine::rules::Objects;
+use ifo_engine::rules::ObjectScope;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ pub(super) struct Uncovered {
 }
 
 impl Uncovered {
-    fn covers(&self, wanted: Objects<'_>) -> bool {
+    fn covers(&self, wanted: ObjectScope<'_>) -> bool {
         let here = match (&self.namespaces, wanted.namespace) {
             (Some(own), Some(namespace)) => own.contains(namespace),
             (Some(own), None) => !own.is_empty(),
@@ -60,7 +60,7 @@ impl Uncovered {
 
 impl Coverage {
     /// The rule sets that may miss operations on the `wanted` objects.
-    pub fn gaps(&self, wanted: Objects<'_>) -> Gaps {
+    pub fn gaps(&self, wanted: ObjectScope<'_>) -> Gaps {
         let affected = self.rule_sets.iter().filter(|it| it.covers(wanted));
         Gaps {
             read: self.read,
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_rule_set_is_told_for_the_namespaces_that_it_affects() {
-        let wanted = |namespace, cluster_scoped| Objects {
+        let wanted = |namespace, cluster_scoped| ObjectScope {
             namespace,
             cluster_scoped,
         };

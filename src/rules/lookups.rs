@@ -13,11 +13,11 @@ use std::sync::Arc;
 /// and no burst for the API server.
 const CONCURRENCY: usize = 8;
 
-type Answer = (Arc<Gvr>, Resolution);
+type LookupAnswer = (Arc<Gvr>, Resolution);
 
 pub(super) struct Lookups {
     resolve: Arc<dyn Resolve>,
-    under_way: FuturesUnordered<BoxFuture<'static, Answer>>,
+    under_way: FuturesUnordered<BoxFuture<'static, LookupAnswer>>,
     waiting: VecDeque<Arc<Gvr>>,
     /// All that are waiting or under way; true if the answer will be too old, and the
     /// question has to be put again after it.
@@ -63,7 +63,7 @@ impl Lookups {
     }
 
     /// The next answer; None while nothing is asked. Loses nothing when dropped.
-    pub(super) async fn next(&mut self) -> Option<Answer> {
+    pub(super) async fn next(&mut self) -> Option<LookupAnswer> {
         let (target, resolution) = self.under_way.next().await?;
         if self.asked.remove(&target) == Some(true) {
             self.asked.insert(target.clone(), false);

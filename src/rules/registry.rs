@@ -2,9 +2,9 @@
 //! books to publish and the statuses to write. No I/O and no clock of its own.
 
 use super::StatusWrite;
-use super::report::{self, Facts, Report, Reported, State};
-use super::status::{self, Health, Watch};
-use super::target::Target;
+use super::report::{self, Facts, Report, Reported, RuleSetState};
+use super::status::{self, RuleSetHealth, Watch};
+use super::target::TrackedTarget;
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec, OperationRuleSetStatus};
 use ifo_api::{Gvr, Resolution, Source};
 use ifo_engine::rules::{Bookless, Invalid, RuleBook, RuleSet};
@@ -37,7 +37,7 @@ pub struct Publication {
 
 /// Which targets to look up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
+pub(super) enum LookupRequest {
     /// Those that were never looked up.
     New,
     /// Those without a clean answer, those that were not there, and those whose feeds
@@ -52,15 +52,15 @@ pub(super) enum Ask {
 pub(super) struct Registry {
     allow_secrets: bool,
     requeue: Duration,
-    rule_sets: BTreeMap<String, Known>,
+    rule_sets: BTreeMap<String, RegisteredRuleSet>,
     /// Objects that do not have the form of a rule set.
     unreadable: BTreeSet<String>,
-    targets: HashMap<Arc<Gvr>, Target>,
+    targets: HashMap<Arc<Gvr>, TrackedTarget>,
     generation: u64,
 }
 
 #[derive(Debug)]
-struct Known {
+struct RegisteredRuleSet {
     facts: Arc<Facts>,
     uid: Option<String>,
     generation: Option<i64>,
@@ -150,7 +150,7 @@ impl Registry {
                 edited: false,
             },
         };
-        let known = Known {
+        let known = RegisteredRuleSet {
             facts: Arc::new(facts(&name, &object.spec)),
             uid,
             generation,
@@ -192,7 +192,7 @@ impl Registry {
     }
 
     /// Targets to look up.
-    pub(super) fn to_resolve(&self, which: Ask) -> Vec<Arc<Gvr>> {
+    pub(super) fn to_resolve(&self, which: LookupRequest) -> Vec<Arc<Gvr>> {
         self.targets
             .iter()
             .filter(|(_, target)| target.wants_look_up(which))
@@ -217,7 +217,11 @@ impl Registry {
     /// The books of all targets that changed since the last call.
     pub(super) fn publish(&mut self) -> Vec<Publication> {
         let rule_sets = &self.rule_sets;
-        let stood = |name: &str| rule_sets.get(name).is_some_and(Known::stands_as_watched);
+        let stood = |name: &str| {
+            rule_sets
+                .get(name)
+                .is_some_and(RegisteredRuleSet::stands_as_watched)
+        };
         let mut publications = Vec::new();
         for (gvr, target) in &mut self.targets {
             let usable: Vec<Arc<RuleSet>> = rule_sets
@@ -245,8 +249,9 @@ impl Registry {
         let mut bookless = Bookless::default();
         for (name, known) in &self.rule_sets {
             let target = self.targets.get(&known.target);
-            match target.and_then(Target::resolution) {
-                Some(Resolution::Served { .. }) if !target.is_some_and(Target::awaits_book) => {}
+            match target.and_then(TrackedTarget::resolution) {
+                Some(Resolution::Served { .. })
+                    if !target.is_some_and(TrackedTarget::awaits_book) => {}
                 Some(Resolution::NotServed { .. }) => {
                     bookless.unserved.insert(name.clone());
                 }
@@ -277,14 +282,14 @@ impl Registry {
             let target = self.targets.get(&known.target);
             Reported {
                 facts: known.facts.clone(),
-                kind: target.and_then(Target::kind),
+                kind: target.and_then(TrackedTarget::kind),
                 state: known.state(name, target),
             }
         });
         let unreadable = self.unreadable.iter().map(|name| Reported {
             facts: Arc::new(Facts::unknown(name)),
             kind: None,
-            state: State::Idle(report::NOT_READABLE),
+            state: RuleSetState::Idle(report::NOT_READABLE),
         });
         Report {
             read: true,
@@ -297,19 +302,19 @@ impl Registry {
         let mut writes = Vec::new();
         for (name, known) in &self.rule_sets {
             let target = self.targets.get(&known.target);
-            let resolution = target.and_then(Target::resolution);
+            let resolution = target.and_then(TrackedTarget::resolution);
             if resolution.is_none() && known.is_told() {
                 continue; // After a restart, what was found before stands until more is known.
             }
-            let health = Health {
+            let health = RuleSetHealth {
                 generation: known.generation,
                 compiled: known.compiled.as_ref().map_err(Vec::as_slice),
                 target: &known.target,
                 refused: known.refused.as_deref(),
                 resolution,
-                unknown: target.and_then(Target::unknown),
+                unknown: target.and_then(TrackedTarget::unknown),
                 scoped_wrongly: !known.spec.namespaces.is_empty()
-                    && target.is_some_and(Target::is_cluster_scoped),
+                    && target.is_some_and(TrackedTarget::is_cluster_scoped),
                 watch: target.map_or(Watch::Pending, |target| target.watch(name)),
             };
             let desired = status::of(&health, &known.held.status, now, self.requeue);
@@ -381,41 +386,43 @@ impl Held {
     }
 }
 
-impl Known {
+impl RegisteredRuleSet {
     /// Whether the rule set works.
-    fn state(&self, name: &str, target: Option<&Target>) -> State {
+    fn state(&self, name: &str, target: Option<&TrackedTarget>) -> RuleSetState {
         let Ok(rule_set) = &self.compiled else {
-            return State::Idle(report::NOT_COMPILED);
+            return RuleSetState::Idle(report::NOT_COMPILED);
         };
         if self.refused.is_some() {
-            return State::Idle(report::TARGET_REFUSED);
+            return RuleSetState::Idle(report::TARGET_REFUSED);
         }
         let Some(target) = target else {
-            return State::Idle(report::NOT_SYNCED);
+            return RuleSetState::Idle(report::NOT_SYNCED);
         };
         match target.resolution() {
             Some(Resolution::NotServed { .. }) if target.unknown().is_some() => {
-                return State::Idle(report::DISCOVERY_FAILED);
+                return RuleSetState::Idle(report::DISCOVERY_FAILED);
             }
             Some(Resolution::NotServed { group_served, .. }) => {
                 return if *group_served {
-                    State::Idle(report::TARGET_NOT_SERVED)
+                    RuleSetState::Idle(report::TARGET_NOT_SERVED)
                 } else {
-                    State::NotInstalled
+                    RuleSetState::NotInstalled
                 };
             }
-            Some(Resolution::Unknown { .. }) => return State::Idle(report::DISCOVERY_FAILED),
+            Some(Resolution::Unknown { .. }) => {
+                return RuleSetState::Idle(report::DISCOVERY_FAILED);
+            }
             Some(Resolution::Served { .. }) | None => {}
         }
         if !self.spec.namespaces.is_empty() && target.is_cluster_scoped() {
-            return State::Idle(report::TARGET_REFUSED);
+            return RuleSetState::Idle(report::TARGET_REFUSED);
         }
         match target.watch(name) {
-            Watch::Pending => State::Idle(report::NOT_SYNCED),
-            Watch::Failed(_) => State::Idle(report::WATCH_FAILED),
+            Watch::Pending => RuleSetState::Idle(report::NOT_SYNCED),
+            Watch::Failed(_) => RuleSetState::Idle(report::WATCH_FAILED),
             // The status shows the state of the feeds before, until the new ones report.
-            Watch::Active if target.is_unread(name) => State::Idle(report::NOT_SYNCED),
-            Watch::Active => State::Watching(rule_set.clone()),
+            Watch::Active if target.is_unread(name) => RuleSetState::Idle(report::NOT_SYNCED),
+            Watch::Active => RuleSetState::Watching(rule_set.clone()),
         }
     }
 

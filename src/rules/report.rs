@@ -4,7 +4,7 @@
 
 use super::coverage::{Coverage, Uncovered};
 use ifo_api::completeness::{Completeness, Gap, Gaps};
-use ifo_engine::rules::{Objects, RuleSet};
+use ifo_engine::rules::{ObjectScope, RuleSet};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -25,7 +25,7 @@ pub(super) struct Reported {
     /// Kind of the target's objects and whether they live in namespaces, if the target is
     /// served.
     pub(super) kind: Option<(Arc<str>, bool)>,
-    pub(super) state: State,
+    pub(super) state: RuleSetState,
 }
 
 /// What a rule set itself says.
@@ -52,7 +52,7 @@ impl Facts {
 
 /// Whether a rule set works.
 #[derive(Clone, Debug)]
-pub(super) enum State {
+pub(super) enum RuleSetState {
     /// The cluster does not serve the API group of its target, so there can be no
     /// operation.
     NotInstalled,
@@ -92,8 +92,8 @@ impl Reporter {
 
 impl Reporter {
     /// The objects whose operations are listed in `namespace`; empty for all namespaces.
-    pub fn wanted<'a>(&self, namespace: &'a str) -> Objects<'a> {
-        Objects {
+    pub fn wanted<'a>(&self, namespace: &'a str) -> ObjectScope<'a> {
+        ObjectScope {
             namespace: (!namespace.is_empty()).then_some(namespace),
             cluster_scoped: namespace.is_empty() || *namespace == *self.cluster_namespace,
         }
@@ -129,12 +129,12 @@ impl Completeness for Reporter {
 
 impl Reported {
     /// The operations on `wanted` objects that may be missing.
-    fn gap(&self, wanted: Objects<'_>) -> Option<Gap> {
+    fn gap(&self, wanted: ObjectScope<'_>) -> Option<Gap> {
         let (reason, operations) = match &self.state {
-            State::NotInstalled => return None,
+            RuleSetState::NotInstalled => return None,
             _ if !self.covers(wanted) => return None,
-            State::Idle(reason) => ((*reason).to_owned(), None),
-            State::Watching(rule_set) => {
+            RuleSetState::Idle(reason) => ((*reason).to_owned(), None),
+            RuleSetState::Watching(rule_set) => {
                 let unknown = rule_set.activity.unknown_on(wanted);
                 let names: Vec<_> = unknown.operations.keys().cloned().collect();
                 if rule_set.activity.is_throttled() {
@@ -157,14 +157,14 @@ impl Reported {
 
     /// All operations that may be missing, and where.
     fn uncovered(&self) -> Option<Uncovered> {
-        let gap = self.gap(Objects::ALL)?;
+        let gap = self.gap(ObjectScope::ALL)?;
         let is_namespaced = self.kind.as_ref().map(|(_, is_namespaced)| *is_namespaced);
         let (mut namespaces, mut cluster_scoped) = match is_namespaced {
             Some(false) => (Some(BTreeSet::new()), true),
             Some(true) => (self.facts.namespaces.clone(), false),
             None => (self.facts.namespaces.clone(), true),
         };
-        if let State::Watching(rule_set) = &self.state
+        if let RuleSetState::Watching(rule_set) = &self.state
             && !rule_set.activity.is_throttled()
         {
             let unknown = rule_set.activity.unknown_in();
@@ -184,7 +184,7 @@ impl Reported {
     }
 
     /// Whether the rule set watches some of the `wanted` objects.
-    fn covers(&self, wanted: Objects<'_>) -> bool {
+    fn covers(&self, wanted: ObjectScope<'_>) -> bool {
         if let Some((_, false)) = self.kind {
             return wanted.cluster_scoped;
         }
@@ -205,7 +205,11 @@ pub(super) fn evaluation_fails(objects: usize) -> String {
 mod tests {
     use super::*;
 
-    fn reported(kind: Option<(&str, bool)>, namespaces: Option<&[&str]>, state: State) -> Reported {
+    fn reported(
+        kind: Option<(&str, bool)>,
+        namespaces: Option<&[&str]>,
+        state: RuleSetState,
+    ) -> Reported {
         Reported {
             facts: Arc::new(Facts {
                 name: "a".into(),
@@ -232,7 +236,7 @@ mod tests {
 
     #[test]
     fn rule_set_affects_only_lists_that_its_operations_would_be_in() {
-        let idle = || State::Idle(NOT_COMPILED);
+        let idle = || RuleSetState::Idle(NOT_COMPILED);
         let pod = Some(("Pod", true));
         let node = Some(("Node", false));
         for (rule_set, namespace, affected) in [
@@ -246,7 +250,7 @@ mod tests {
             (reported(node, None, idle()), "", true),
             // Nobody knows yet where its objects are.
             (reported(None, None, idle()), "shop", true),
-            (reported(pod, None, State::NotInstalled), "", false),
+            (reported(pod, None, RuleSetState::NotInstalled), "", false),
         ] {
             let shown = format!("{rule_set:?} in {namespace:?}");
             assert_eq!(affects(rule_set, namespace), affected, "{shown}");

@@ -3,7 +3,7 @@
 use super::report;
 use ifo_api::ruleset::{EVALUATION_FAILED, GROUP_NOT_SERVED, NOT_SERVED, OperationRuleSetStatus};
 use ifo_api::{Gvr, Resolution};
-use ifo_engine::rules::{Activity, EvaluationFailure, Invalid, Objects, RuleSet};
+use ifo_engine::rules::{Activity, EvaluationFailure, Invalid, ObjectScope, RuleSet};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const THROTTLED: (&str, &str) = (
 
 /// All that the status follows from.
 #[derive(Debug)]
-pub(super) struct Health<'a> {
+pub(super) struct RuleSetHealth<'a> {
     pub(super) generation: Option<i64>,
     pub(super) compiled: Result<&'a Arc<RuleSet>, &'a [Invalid]>,
     pub(super) target: &'a Gvr,
@@ -47,7 +47,7 @@ pub(super) enum Watch {
 /// The status as it should be. `lastEvaluationTime` moves only with another change, or
 /// once per `requeue`, so that evaluations alone do not cause a write each.
 pub(super) fn of(
-    health: &Health<'_>,
+    health: &RuleSetHealth<'_>,
     written: &OperationRuleSetStatus,
     now: Timestamp,
     requeue: Duration,
@@ -143,7 +143,7 @@ fn failed(
     requeue: Duration,
 ) -> Option<(String, bool)> {
     let activity = &rule_set.activity;
-    let objects = activity.unknown_on(Objects::ALL).objects;
+    let objects = activity.unknown_on(ObjectScope::ALL).objects;
     let recent =
         |failure: &EvaluationFailure| now.duration_since(failure.at).unsigned_abs() < requeue * 2;
     let failure = match objects {
@@ -196,7 +196,7 @@ fn names_no_subject(message: &str) -> bool {
         .is_some_and(|field| field.starts_with("rules[") && field.contains(" on "))
 }
 
-fn invalid_target(health: &Health<'_>) -> Option<(&'static str, String)> {
+fn invalid_target(health: &RuleSetHealth<'_>) -> Option<(&'static str, String)> {
     if let Some(message) = health.refused {
         return Some(("Refused", message.to_owned()));
     }
@@ -230,7 +230,7 @@ fn whole_seconds(at: Timestamp) -> Time {
 
 struct Conditions<'a> {
     written: &'a OperationRuleSetStatus,
-    health: &'a Health<'a>,
+    health: &'a RuleSetHealth<'a>,
     now: Timestamp,
     all: Vec<Condition>,
 }

@@ -1,7 +1,7 @@
 //! What is known of one target: what discovery says of it, the book that is in force,
 //! and how its feeds are.
 
-use super::registry::{Ask, Feedback, Publication};
+use super::registry::{Feedback, LookupRequest, Publication};
 use super::status::Watch;
 use ifo_api::{Gvr, Resolution, Source};
 use ifo_engine::rules::{RuleBook, RuleSet};
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 #[derive(Debug, Default)]
-pub(super) struct Target {
+pub(super) struct TrackedTarget {
     /// The last clean answer of discovery; an unclean one only while there is no other.
     resolution: Option<Resolution>,
     /// Why the last look-up had no clean answer, while `resolution` still holds.
@@ -24,21 +24,21 @@ pub(super) struct Target {
     carried: HashMap<Arc<str>, Watch>,
 }
 
-impl Target {
+impl TrackedTarget {
     /// Its rule sets changed.
     pub(super) fn touch(&mut self) {
         self.stale = true;
     }
 
-    pub(super) fn wants_look_up(&self, which: Ask) -> bool {
+    pub(super) fn wants_look_up(&self, which: LookupRequest) -> bool {
         match which {
-            Ask::New => self.resolution.is_none(),
-            Ask::Doubtful => {
+            LookupRequest::New => self.resolution.is_none(),
+            LookupRequest::Doubtful => {
                 self.unknown.is_some()
                     || !matches!(self.resolution, Some(Resolution::Served { .. }))
                     || self.feeds.values().any(Option::is_some)
             }
-            Ask::All => true,
+            LookupRequest::All => true,
         }
     }
 

@@ -7,18 +7,18 @@ use http::{HeaderMap, header};
 /// and types before wildcards. Who accepts nothing in particular takes plain JSON.
 /// Upstream's comparison (of the library goautoneg) is not transitive, so the order
 /// depends on how it is sorted: by insertion, as Go sorts short slices.
-pub fn clauses(headers: &HeaderMap) -> Vec<Clause<'_>> {
+pub fn clauses(headers: &HeaderMap) -> Vec<AcceptClause<'_>> {
     let accept = headers
         .get(header::ACCEPT)
         .map_or("", |value| value.to_str().unwrap_or("invalid"));
     if accept.is_empty() {
-        return vec![Clause::default()];
+        return vec![AcceptClause::default()];
     }
-    let mut clauses: Vec<Clause<'_>> = Vec::new();
+    let mut clauses: Vec<AcceptClause<'_>> = Vec::new();
     for clause in accept
         .split(',')
         .take(MAX_CLAUSES)
-        .filter_map(Clause::parse)
+        .filter_map(AcceptClause::parse)
     {
         let mut at = clauses.len();
         while at > 0 && clause.is_before(&clauses[at - 1]) {
@@ -35,7 +35,7 @@ pub const MAX_CLAUSES: usize = 64;
 
 /// One clause of `Accept`.
 #[derive(Clone, Debug)]
-pub struct Clause<'a> {
+pub struct AcceptClause<'a> {
     media_type: &'a str,
     subtype: &'a str,
     /// `q`; 1 if absent.
@@ -49,7 +49,7 @@ pub struct Clause<'a> {
     pub pretty: bool,
 }
 
-impl Default for Clause<'_> {
+impl Default for AcceptClause<'_> {
     fn default() -> Self {
         Self {
             media_type: "application",
@@ -64,7 +64,7 @@ impl Default for Clause<'_> {
     }
 }
 
-impl<'a> Clause<'a> {
+impl<'a> AcceptClause<'a> {
     /// None for what is no media type.
     fn parse(text: &'a str) -> Option<Self> {
         let mut parts = text.split(';').map(str::trim);

@@ -1,20 +1,20 @@
 //! The way in: who asks, what, and may they. Everything passes here once, before any
 //! other file of this room, and is counted on the way out.
 
-use super::connections::{self, Class, Refused};
+use super::connections::{self, Class, ConnectionRefused};
 use super::delivery::Delivery;
 use super::gzip;
 use super::negotiate::negotiate_error;
 use super::peer;
-use super::places::Place;
+use super::places::RequestPlace;
 use super::quoted::{Quoted, clip};
 use super::request::{self, Asked, Query, Request as ResourceRequest};
-use super::request_log::Line;
+use super::request_log::RequestLogLine;
 use super::respond::{SelfDefence, overload, plain};
 use super::select::Reviewed;
-use super::status::Failure;
-use super::{REQUEST_TIMEOUT, Shared};
-use crate::auth::{Attributes, Decision, PeerCertificates, User};
+use super::status::ErrorStatus;
+use super::{REQUEST_TIMEOUT, ServerState};
+use crate::auth::{AccessDecision, Attributes, PeerCertificates, User};
 use crate::clock;
 use crate::telemetry::RequestLabels;
 use axum::body::Body;
@@ -60,7 +60,7 @@ const MAX_PATH: usize = 512;
 
 /// The middleware around all routes.
 pub async fn admit(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ServerState>>,
     request: Request<Body>,
     next: Next,
 ) -> Response {
@@ -77,7 +77,7 @@ pub async fn admit(
     let asked = request::parse(&parts.method, &parts.uri, &query);
     let watch = matches!(&asked, Ok(Asked::Resource(resource)) if resource.verb == "watch");
     let labels = labels(&shared, asked.as_ref().ok(), method);
-    let mut line = Line::begin(&parts, method, &audit_id, begun);
+    let mut line = RequestLogLine::begin(&parts, method, &audit_id, begun);
     let (mut response, running) = match asked {
         Ok(asked) => {
             line.asks(&asked);
@@ -122,7 +122,7 @@ pub async fn admit(
 #[derive(Default)]
 struct Kept {
     /// The place of its request.
-    _place: Option<Running>,
+    _place: Option<RunningRequest>,
     /// One of the few that answers without a place have.
     _small: Option<OwnedSemaphorePermit>,
 }
@@ -131,7 +131,7 @@ struct Kept {
 /// refused. Above the bound, of a refusal only the code is told, and who asks for what is
 /// open is turned away, also by the code alone: headers are not subject to flow control, so
 /// they are gone at once, whatever the client does.
-fn small(shared: &Shared, response: &mut Response, running: Option<Running>) -> Kept {
+fn small(shared: &ServerState, response: &mut Response, running: Option<RunningRequest>) -> Kept {
     let refused = !response.status().is_success() && !response.status().is_redirection();
     let bound = if refused {
         &shared.refusals
@@ -156,7 +156,7 @@ fn small(shared: &Shared, response: &mut Response, running: Option<Running>) -> 
 }
 
 /// A refusal as the client accepts it.
-fn refusal(failure: Failure, headers: &HeaderMap, query: &Query) -> Response {
+fn refusal(failure: ErrorStatus, headers: &HeaderMap, query: &Query) -> Response {
     failure.response(negotiate_error(headers, query))
 }
 
@@ -217,12 +217,12 @@ fn is_probe(path: &str) -> bool {
 /// Lets the request through, if it may and there is a place; the place comes with the
 /// answer, which needs it until it is sent.
 async fn pass(
-    shared: &Arc<Shared>,
+    shared: &Arc<ServerState>,
     (asked, query): (Asked, Arc<Query>),
     parts: Parts,
     next: Next,
-    line: &mut Line,
-) -> (Response, Option<Running>) {
+    line: &mut RequestLogLine,
+) -> (Response, Option<RunningRequest>) {
     let entered = enter(shared, (&asked, &query), &parts, line).await;
     let Entered {
         seat,
@@ -252,10 +252,10 @@ async fn pass(
     let Some(limit) = limit else {
         return (next.run(request).await, None);
     };
-    let running = Running::new(shared, place, open);
+    let running = RunningRequest::new(shared, place, open);
     let answered = tokio::time::timeout(limit, next.run(request)).await;
     let response = answered.unwrap_or_else(|_| {
-        let mut response = Failure::timeout().into_response();
+        let mut response = ErrorStatus::timeout().into_response();
         response.extensions_mut().insert(SelfDefence);
         response
     });
@@ -268,7 +268,7 @@ struct Entered {
     /// Of a watch.
     seat: Option<Seat>,
     /// Of any other request, but those of administrators.
-    place: Option<Place>,
+    place: Option<RequestPlace>,
     /// Whether it asks for what is open to everybody, and has no place.
     open: bool,
     /// Who asks, unless that is open to everybody.
@@ -286,10 +286,10 @@ impl Entered {
 
 /// Authenticates, finds a place and authorizes.
 async fn enter(
-    shared: &Arc<Shared>,
+    shared: &Arc<ServerState>,
     (asked, query): (&Asked, &Query),
     parts: &Parts,
-    line: &mut Line,
+    line: &mut RequestLogLine,
 ) -> Result<Entered, Response> {
     let open = matches!(asked, Asked::Path(path) if is_open(path));
     let probe = matches!(asked, Asked::Path(path) if is_probe(path));
@@ -298,7 +298,7 @@ async fn enter(
     // A kube-apiserver has connections for nothing but discovery.
     let holder = Class::of_holder(&shared.server.authenticate.certificate_holder(&certificates));
     if holder == Class::FrontProxy || (open && !token) {
-        connections::admit(parts, holder).map_err(|Refused| overload())?;
+        connections::admit(parts, holder).map_err(|ConnectionRefused| overload())?;
     }
     // A bad token is a 401 everywhere; without one the open paths ask nobody.
     if open && !token {
@@ -330,7 +330,7 @@ async fn enter(
         } else {
             Class::of_user(&user)
         };
-        connections::admit(parts, class).map_err(|Refused| overload())?;
+        connections::admit(parts, class).map_err(|ConnectionRefused| overload())?;
     }
     if open || probe {
         return Ok(Entered::open());
@@ -360,15 +360,15 @@ async fn enter(
 
 /// Asks whether the user may do that; the refusal if not.
 async fn authorize(
-    shared: &Shared,
+    shared: &ServerState,
     user: &User,
     attributes: &Attributes,
     (parts, query): (&Parts, &Query),
 ) -> Result<(), Response> {
     match shared.server.authorize.authorize(user, attributes).await {
-        Ok(Decision::Allow) => Ok(()),
-        Ok(Decision::Deny { reason }) => {
-            let failure = Failure::forbidden(user, attributes, &reason);
+        Ok(AccessDecision::Allow) => Ok(()),
+        Ok(AccessDecision::Deny { reason }) => {
+            let failure = ErrorStatus::forbidden(user, attributes, &reason);
             Err(refusal(failure, &parts.headers, query))
         }
         Err(undecided) => {
@@ -382,14 +382,14 @@ async fn authorize(
 
 /// Counts a request as long as it runs and its answer is sent, also when its client goes
 /// away before the end.
-struct Running {
-    shared: Arc<Shared>,
-    _place: Option<Place>,
+struct RunningRequest {
+    shared: Arc<ServerState>,
+    _place: Option<RequestPlace>,
     open: bool,
 }
 
-impl Running {
-    fn new(shared: &Arc<Shared>, place: Option<Place>, open: bool) -> Self {
+impl RunningRequest {
+    fn new(shared: &Arc<ServerState>, place: Option<RequestPlace>, open: bool) -> Self {
         shared.server.metrics.in_flight(1);
         Self {
             shared: Arc::clone(shared),
@@ -399,7 +399,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningRequest {
     fn drop(&mut self) {
         self.shared.server.metrics.in_flight(-1);
     }
@@ -407,12 +407,12 @@ impl Drop for Running {
 
 /// Gives a watch's place back, and uncounts the watch, when it is dropped.
 struct Taken {
-    shared: Arc<Shared>,
-    _place: Place,
+    shared: Arc<ServerState>,
+    _place: RequestPlace,
 }
 
 impl Taken {
-    fn seat(shared: &Arc<Shared>, place: Place) -> Seat {
+    fn seat(shared: &Arc<ServerState>, place: RequestPlace) -> Seat {
         shared.server.metrics.watchers(1);
         Arc::new(Self {
             shared: Arc::clone(shared),
@@ -428,16 +428,16 @@ impl Drop for Taken {
 }
 
 async fn authenticate(
-    shared: &Shared,
+    shared: &ServerState,
     peer: &PeerCertificates,
     headers: &HeaderMap,
-) -> Result<User, Failure> {
+) -> Result<User, ErrorStatus> {
     shared
         .server
         .authenticate
         .authenticate(peer, headers)
         .await
-        .map_err(|_| Failure::unauthorized())
+        .map_err(|_| ErrorStatus::unauthorized())
 }
 
 fn attributes(asked: &Asked, query: &Query, method: &Method) -> Attributes {
@@ -477,7 +477,11 @@ fn resource_attributes(asked: &ResourceRequest, query: &Query) -> Attributes {
 }
 
 /// What a request is counted under: labels that a client cannot make up.
-fn labels(shared: &Shared, asked: Option<&Asked>, method: &'static str) -> RequestLabels<'static> {
+fn labels(
+    shared: &ServerState,
+    asked: Option<&Asked>,
+    method: &'static str,
+) -> RequestLabels<'static> {
     let known = match asked {
         Some(Asked::Resource(request)) => {
             shared.resource(request).map(|resource| (request, resource))
@@ -510,7 +514,7 @@ fn labels(shared: &Shared, asked: Option<&Asked>, method: &'static str) -> Reque
     }
 }
 
-fn count(shared: &Shared, labels: &RequestLabels<'_>, response: &Response, begun: Instant) {
+fn count(shared: &ServerState, labels: &RequestLabels<'_>, response: &Response, begun: Instant) {
     let code = response.status().as_u16();
     let duration = (labels.verb != "WATCH").then(|| clock::since(begun));
     let metrics = &shared.server.metrics;

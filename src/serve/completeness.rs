@@ -5,10 +5,10 @@
 //! kubectl prints the text of the header, and client-go logs it once. So a list that is
 //! empty because a rule does not work is not taken for a quiet cluster.
 
-use super::Shared;
+use super::ServerState;
 use super::request::{Query, Request};
 use super::select::Reviewed;
-use crate::auth::{Attributes, Decision, Requirement, User};
+use crate::auth::{AccessDecision, Attributes, SelectorRequirement, User};
 use axum::response::Response;
 use http::header::WARNING;
 use http::{HeaderName, HeaderValue};
@@ -18,7 +18,7 @@ use ifo_api::{GROUP, VERSION, labels, live, ruleset};
 /// Adds the header to the answer of a list or watch of operations, or states that the answer
 /// is complete.
 pub async fn warn(
-    shared: &Shared,
+    shared: &ServerState,
     request: &Request,
     query: &Query,
     user: Option<&User>,
@@ -87,7 +87,7 @@ fn header_value(incomplete: &Incomplete) -> Option<HeaderValue> {
 }
 
 /// The names of rule sets are shown to those who may list them.
-async fn may_list_rule_sets(shared: &Shared, user: Option<&User>) -> bool {
+async fn may_list_rule_sets(shared: &ServerState, user: Option<&User>) -> bool {
     let Some(user) = user else {
         return false;
     };
@@ -103,21 +103,21 @@ async fn may_list_rule_sets(shared: &Shared, user: Option<&User>) -> bool {
         labels: Vec::new(),
     };
     let decision = shared.server.authorize.authorize(user, &attributes).await;
-    matches!(decision, Ok(Decision::Allow))
+    matches!(decision, Ok(AccessDecision::Allow))
 }
 
 /// Whether an operation of the rule set could match the selectors. Requirements on labels
 /// and fields that only an operation has are taken as met. Case is ignored, because a
 /// needless warning does less harm than a missing one: `kubectl ifo` ignores case, too.
 fn may_match(gap: &Gap, selectors: &Reviewed) -> bool {
-    let fits = |requirement: &Requirement, known: Option<Known<'_>>| match known {
-        Some(Known::One(value)) => admits(requirement, value),
-        Some(Known::Any(values)) => values.iter().any(|value| admits(requirement, value)),
+    let fits = |requirement: &SelectorRequirement, known: Option<PossibleValues<'_>>| match known {
+        Some(PossibleValues::One(value)) => admits(requirement, value),
+        Some(PossibleValues::Any(values)) => values.iter().any(|value| admits(requirement, value)),
         None => true,
     };
-    let component = (!gap.component.is_empty()).then_some(Known::One(&gap.component));
-    let kind = gap.kind.as_deref().map(Known::One);
-    let operation = (!gap.operations.is_empty()).then_some(Known::Any(&gap.operations));
+    let component = (!gap.component.is_empty()).then_some(PossibleValues::One(&gap.component));
+    let kind = gap.kind.as_deref().map(PossibleValues::One);
+    let operation = (!gap.operations.is_empty()).then_some(PossibleValues::Any(&gap.operations));
     let label = |key: &str| match key.strip_prefix(labels::PREFIX)? {
         "component" => component,
         "subject-kind" => kind,
@@ -136,12 +136,12 @@ fn may_match(gap: &Gap, selectors: &Reviewed) -> bool {
 
 /// What is known of a label or field of the operations of a rule set.
 #[derive(Clone, Copy)]
-enum Known<'a> {
+enum PossibleValues<'a> {
     One(&'a str),
     Any(&'a [std::sync::Arc<str>]),
 }
 
-fn admits(requirement: &Requirement, value: &str) -> bool {
+fn admits(requirement: &SelectorRequirement, value: &str) -> bool {
     let listed = requirement
         .values
         .iter()

@@ -207,11 +207,11 @@ impl ClientConnection {
     }
 
     /// Counts the connection as `class`, unless it counts as a higher one already.
-    fn admit(&self, class: Class) -> Result<(), Refused> {
+    fn admit(&self, class: Class) -> Result<(), ConnectionRefused> {
         let mut registry = self.connections.registry();
         // An evicted connection is about to be closed.
         let Some(entry) = registry.open.get(&self.number) else {
-            return Err(Refused);
+            return Err(ConnectionRefused);
         };
         if class.precedence() <= entry.class.precedence() {
             return Ok(());
@@ -225,7 +225,7 @@ impl ClientConnection {
             Room::After(evicted) => registry.evict(evicted),
             Room::Full => {
                 self.refused.cancel();
-                return Err(Refused);
+                return Err(ConnectionRefused);
             }
         }
         if let Some(entry) = registry.open.get_mut(&self.number) {
@@ -237,11 +237,11 @@ impl ClientConnection {
 
 /// There is no place for a connection, and it is to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused;
+pub struct ConnectionRefused;
 
 /// Counts the connection of a request as `class`. In tests there are routers without a
 /// listener, whose requests have no connection.
-pub fn admit(request: &Parts, class: Class) -> Result<(), Refused> {
+pub fn admit(request: &Parts, class: Class) -> Result<(), ConnectionRefused> {
     let connection = request.extensions.get::<Arc<ClientConnection>>();
     connection.map_or(Ok(()), |connection| connection.admit(class))
 }

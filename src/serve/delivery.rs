@@ -34,10 +34,10 @@ tokio::task_local! {
 /// What can be cut off: an HTTP/2 stream, or an HTTP/1.1 connection with one answer after
 /// the other.
 #[derive(Debug, Default)]
-pub struct Exchange(Mutex<State>);
+pub struct Exchange(Mutex<DeliveryState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct DeliveryState {
     patience: Option<Patience>,
     cut: bool,
 }
@@ -47,7 +47,7 @@ struct State {
 enum Patience {
     Until(Instant),
     /// For [`STALLED`] after the last of these bytes that was sent.
-    WhileMoving(Arc<Ledger>),
+    WhileMoving(Arc<BytesInFlight>),
 }
 
 impl Exchange {
@@ -108,14 +108,14 @@ impl Exchange {
         self.state().cut
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DeliveryState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The bytes of one body that are on their way.
 #[derive(Debug)]
-struct Ledger {
+struct BytesInFlight {
     tally: Mutex<Tally>,
     /// Of the body, which waits for its last bytes to be sent.
     waker: AtomicWaker,
@@ -128,7 +128,7 @@ struct Tally {
     moved: Instant,
 }
 
-impl Ledger {
+impl BytesInFlight {
     fn tally(&self) -> MutexGuard<'_, Tally> {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -143,11 +143,11 @@ impl Ledger {
 /// A part of a body; dropped once it is sent, or never will be.
 struct Chunk {
     bytes: Bytes,
-    ledger: Arc<Ledger>,
+    ledger: Arc<BytesInFlight>,
 }
 
 impl Chunk {
-    fn of(bytes: Bytes, ledger: &Arc<Ledger>) -> Bytes {
+    fn of(bytes: Bytes, ledger: &Arc<BytesInFlight>) -> Bytes {
         let mut tally = ledger.tally();
         if tally.chunks == 0 {
             tally.moved = Instant::now();
@@ -184,7 +184,7 @@ pub struct Delivery<K> {
     /// Whether the body has come to its end.
     over: bool,
     exchange: Option<Arc<Exchange>>,
-    ledger: Arc<Ledger>,
+    ledger: Arc<BytesInFlight>,
     /// Called if the exchange is cut off.
     on_cut: Option<Box<dyn FnOnce() + Send>>,
     _kept: K,
@@ -199,7 +199,7 @@ impl<K: Send + Unpin + 'static> Delivery<K> {
         kept: K,
         on_cut: impl FnOnce() + Send + 'static,
     ) -> Body {
-        let ledger = Arc::new(Ledger {
+        let ledger = Arc::new(BytesInFlight {
             tally: Mutex::new(Tally {
                 chunks: 0,
                 moved: Instant::now(),

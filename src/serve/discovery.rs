@@ -3,7 +3,7 @@
 //! once and answered at any time, before anything is synced: an aggregated API whose
 //! discovery fails holds up the deletion of every namespace in the cluster.
 
-use super::accept::{Clause, clauses};
+use super::accept::{AcceptClause, clauses};
 use super::document::Document;
 use super::negotiate::{Shape, Syntax, negotiate_plain, syntax, unacceptable};
 use super::request::Query;
@@ -37,12 +37,15 @@ pub enum CoreGroup {
 /// version that comes first in a group is its preferred one.
 pub fn routes(resources: &[Resource], core: CoreGroup) -> Router {
     let groups = groups(resources);
-    let list: Vec<Value> = groups.iter().map(Group::describe).collect();
+    let list: Vec<Value> = groups.iter().map(DiscoveryGroup::describe).collect();
     let mut router = serve_root(
         Router::new(),
         "/apis",
         &json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": list}),
-        &groups.iter().map(Group::aggregate).collect::<Vec<_>>(),
+        &groups
+            .iter()
+            .map(DiscoveryGroup::aggregate)
+            .collect::<Vec<_>>(),
     );
     router = serve_core(router, core);
     for group in &groups {
@@ -185,7 +188,7 @@ impl Root {
     }
 
     /// What the clause asks for.
-    fn document(&self, clause: &Clause<'_>) -> Option<&Document> {
+    fn document(&self, clause: &AcceptClause<'_>) -> Option<&Document> {
         if !clause.can_be_written() {
             return None;
         }
@@ -201,7 +204,7 @@ impl Root {
 }
 
 /// A group with its versions, in the order in which the resources name them.
-struct Group<'a> {
+struct DiscoveryGroup<'a> {
     name: &'static str,
     versions: Vec<Version<'a>>,
 }
@@ -211,12 +214,12 @@ struct Version<'a> {
     resources: Vec<&'a Resource>,
 }
 
-fn groups(resources: &[Resource]) -> Vec<Group<'_>> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
+fn groups(resources: &[Resource]) -> Vec<DiscoveryGroup<'_>> {
+    let mut groups: Vec<DiscoveryGroup<'_>> = Vec::new();
     for resource in resources {
         let group = match groups.iter().position(|group| group.name == resource.group) {
             Some(at) => &mut groups[at],
-            None => groups.push_mut(Group {
+            None => groups.push_mut(DiscoveryGroup {
                 name: resource.group,
                 versions: Vec::new(),
             }),
@@ -236,7 +239,7 @@ fn groups(resources: &[Resource]) -> Vec<Group<'_>> {
     groups
 }
 
-impl Group<'_> {
+impl DiscoveryGroup<'_> {
     /// `APIGroup`, without kind and apiVersion.
     fn describe(&self) -> Value {
         let versions: Vec<Value> = self

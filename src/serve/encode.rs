@@ -4,7 +4,7 @@
 use super::negotiate::{Form, Include};
 use super::resource::Resource;
 use super::table;
-use crate::index::{Entry, Rv};
+use crate::index::{IndexEntry, Rv};
 use bytes::Bytes;
 use jiff::Timestamp;
 use std::io::Write as _;
@@ -13,14 +13,14 @@ use std::io::Write as _;
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'a> {
     /// The object.
-    pub entry: &'a Entry,
+    pub entry: &'a IndexEntry,
     /// The version to show instead of its own.
     pub at: Option<Rv>,
 }
 
 impl<'a> Shown<'a> {
     /// At its own version.
-    pub fn own(entry: &'a Entry) -> Self {
+    pub fn own(entry: &'a IndexEntry) -> Self {
         Self { entry, at: None }
     }
 
@@ -100,7 +100,7 @@ impl Encoder<'_> {
     }
 
     /// Writes one item of a list.
-    pub fn item(&self, entry: &Entry, out: &mut Vec<u8>) {
+    pub fn item(&self, entry: &IndexEntry, out: &mut Vec<u8>) {
         match self.form {
             Form::Whole => entry.append_json(out),
             Form::Metadata { version } => Shown::own(entry).partial(version, out),

@@ -6,7 +6,7 @@ use super::negotiate::{Chosen, Shape};
 use super::request::{Query, Request};
 use super::resource::Resource;
 use super::respond;
-use super::status::Failure;
+use super::status::ErrorStatus;
 use crate::clock;
 use crate::index::{Key, Rv};
 use axum::response::Response;
@@ -20,17 +20,17 @@ pub async fn get(
     request: &Request,
     query: &Query,
     headers: &HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, ErrorStatus> {
     let chosen = Chosen::of(headers, query)?;
     if query.flag("export") {
-        return Err(Failure::bad_request(
+        return Err(ErrorStatus::bad_request(
             "the export parameter, deprecated since v1.14, is no longer supported",
         ));
     }
     if let Some(rv) = query.resource_version()?
         && !resource.reader.reached(Rv(rv), FRESH_WAIT).await
     {
-        return Err(Failure::too_large(rv, resource.reader.head().0));
+        return Err(ErrorStatus::too_large(rv, resource.reader.head().0));
     }
     let key = Key {
         namespace: Arc::from(request.namespace.as_str()),

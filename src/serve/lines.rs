@@ -8,7 +8,7 @@
 use super::encode::Shown;
 use super::negotiate::Form;
 use crate::clock;
-use crate::index::{Entry, Rv};
+use crate::index::{IndexEntry, Rv};
 use bytes::Bytes;
 use jiff::Timestamp;
 use std::fmt;
@@ -20,23 +20,23 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 const SLOTS: usize = 128;
 
 /// The newest lines of one resource.
-pub struct Lines {
+pub struct LineCache {
     /// Each key has one place, so finding a line costs the same however many there are,
     /// and watchers of different changes do not wait for each other.
-    slots: [Mutex<Option<Line>>; SLOTS],
+    slots: [Mutex<Option<EncodedLine>>; SLOTS],
 }
 
-struct Line {
-    key: Key,
+struct EncodedLine {
+    key: LineKey,
     /// Tells changes of the same version apart, as a mirror has them. Weak keeps the
     /// address from being used again, without keeping the object.
-    entry: Weak<Entry>,
+    entry: Weak<IndexEntry>,
     bytes: Bytes,
 }
 
 /// All that a line depends on, besides the object.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Key {
+struct LineKey {
     kind: &'static str,
     rv: Rv,
     form: Form,
@@ -45,7 +45,7 @@ struct Key {
     second: Option<i64>,
 }
 
-impl Lines {
+impl LineCache {
     /// None yet.
     pub fn new() -> Self {
         Self {
@@ -58,14 +58,14 @@ impl Lines {
     pub fn line(
         &self,
         kind: &'static str,
-        entry: &Arc<Entry>,
+        entry: &Arc<IndexEntry>,
         at: Option<Rv>,
         form: Form,
         columns: bool,
         encode: impl FnOnce(Shown<'_>, Timestamp) -> Bytes,
     ) -> Bytes {
         let now = clock::now();
-        let key = Key {
+        let key = LineKey {
             kind,
             rv: at.unwrap_or(entry.rv()),
             form,
@@ -83,7 +83,7 @@ impl Lines {
             return line.bytes.clone();
         }
         let bytes = encode(Shown { entry, at }, now);
-        *slot = Some(Line {
+        *slot = Some(EncodedLine {
             key,
             entry: Arc::downgrade(entry),
             bytes: bytes.clone(),
@@ -92,7 +92,7 @@ impl Lines {
     }
 }
 
-impl Key {
+impl LineKey {
     fn slot(&self) -> usize {
         let mut hasher = DefaultHasher::new();
         self.hash(&mut hasher);
@@ -101,7 +101,7 @@ impl Key {
     }
 }
 
-impl fmt::Debug for Lines {
+impl fmt::Debug for LineCache {
     /// Without the lines, which are many and behind locks.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lines").finish_non_exhaustive()
@@ -111,12 +111,12 @@ impl fmt::Debug for Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::{self, At, Bounds, Key as Place, Scope, Stamp, Write};
+    use crate::index::{self, Bounds, CommitVersion, Key as Place, ListScope, ReadVersion, Write};
     use std::cell::Cell;
     use std::time::Duration;
 
     /// Two objects, which a mirror has at the same version.
-    fn entries() -> Vec<Arc<Entry>> {
+    fn entries() -> Vec<Arc<IndexEntry>> {
         let bounds = Bounds {
             bytes: 1 << 20,
             age: Duration::from_mins(1),
@@ -131,15 +131,17 @@ mod tests {
         };
         let batch = vec![put("a"), put("b")];
         writer
-            .commit(batch, Stamp::Exact(Rv(7)))
+            .commit(batch, CommitVersion::Exact(Rv(7)))
             .expect("two objects");
-        let (_, entries) = reader.list(&Scope::All, At::Latest).expect("the state");
+        let (_, entries) = reader
+            .list(&ListScope::All, ReadVersion::Latest)
+            .expect("the state");
         entries
     }
 
     #[test]
     fn each_object_kind_version_and_form_is_encoded_once() {
-        let (lines, entries) = (Lines::new(), entries());
+        let (lines, entries) = (LineCache::new(), entries());
         let partial = Form::Metadata { version: "v1" };
         let encoded = Cell::new(0_u8);
         let line = |kind, entry, at, form, columns| {

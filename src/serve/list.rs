@@ -15,9 +15,9 @@ use super::request::{Query, Request};
 use super::resource::Resource;
 use super::respond::{self, Indenter};
 use super::select::Selector;
-use super::status::Failure;
+use super::status::ErrorStatus;
 use crate::clock;
-use crate::index::{At, Entry, Rv, Scope};
+use crate::index::{IndexEntry, ListScope, ReadVersion, Rv};
 use axum::body::Body;
 use axum::response::Response;
 use base64::Engine as _;
@@ -33,7 +33,7 @@ use std::time::Duration;
 mod pace;
 mod yaml;
 
-pub use self::pace::Pace;
+pub use self::pace::ListPace;
 
 #[cfg(any(fuzzing, test))]
 pub use self::fuzzing::{check as check_token, options as check_options};
@@ -47,7 +47,7 @@ const CHUNK: usize = 64 << 10;
 
 /// A continue token, as upstream writes it, so that tools which look into one can.
 #[derive(Debug, Serialize, Deserialize)]
-struct Token {
+struct ContinueToken {
     #[serde(default)]
     v: String,
     /// Version of the first page, or -1 to go on at the newest.
@@ -63,7 +63,7 @@ const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
 /// What a token tells of an entry's place: `namespace/name`, and `name` alone in a list of
 /// one namespace.
-fn relative(entry: &Entry, of_namespace: bool) -> [&[u8]; 4] {
+fn relative(entry: &IndexEntry, of_namespace: bool) -> [&[u8]; 4] {
     let key = entry.key();
     let name = key.name.as_bytes();
     if of_namespace || key.namespace.is_empty() {
@@ -73,8 +73,8 @@ fn relative(entry: &Entry, of_namespace: bool) -> [&[u8]; 4] {
     }
 }
 
-impl Token {
-    fn after(rv: i64, entry: &Entry, of_namespace: bool) -> Self {
+impl ContinueToken {
+    fn after(rv: i64, entry: &IndexEntry, of_namespace: bool) -> Self {
         let key = relative(entry, of_namespace).concat();
         Self::at(rv, format!("{}\0", String::from_utf8_lossy(&key)))
     }
@@ -92,9 +92,9 @@ impl Token {
         URL_SAFE_NO_PAD.encode(json)
     }
 
-    fn decode(text: &str) -> Result<Self, Failure> {
+    fn decode(text: &str) -> Result<Self, ErrorStatus> {
         let bad = |why: String| {
-            Failure::bad_request(format!(
+            ErrorStatus::bad_request(format!(
                 "invalid continue token: continue key is not valid: {why}"
             ))
         };
@@ -130,7 +130,7 @@ impl Token {
     }
 
     /// Whether the entry belongs to an earlier page.
-    fn is_past(&self, entry: &Entry, of_namespace: bool) -> bool {
+    fn is_past(&self, entry: &IndexEntry, of_namespace: bool) -> bool {
         let bytes = relative(entry, of_namespace);
         bytes.into_iter().flatten().lt(self.start.as_bytes().iter())
     }
@@ -148,31 +148,31 @@ fn go_base64_error(error: &base64::DecodeError) -> String {
 }
 
 /// What state is asked for, from which key on, and how much of it.
-struct Page {
-    at: At,
+struct ListRange {
+    at: ReadVersion,
     /// At least this version must have been reached.
     fresh: Option<u64>,
-    token: Option<Token>,
+    token: Option<ContinueToken>,
     limit: Option<usize>,
 }
 
-impl Page {
+impl ListRange {
     /// `single`: there can be no more than one object.
-    fn of(query: &Query, options: &Options<'_>, single: bool) -> Result<Self, Failure> {
+    fn of(query: &Query, options: &Options<'_>, single: bool) -> Result<Self, ErrorStatus> {
         // This very value, unlike others that are zero, asks for what is at hand, and all
         // of it. Of a list of one object there are no pages.
         let anything = options.version == "0";
         let limit = options.limit.filter(|_| !anything && !single);
         if !options.resume.is_empty() {
-            let token = Token::decode(options.resume)?;
+            let token = ContinueToken::decode(options.resume)?;
             if !anything && !options.version.is_empty() {
-                return Err(Failure::bad_request(
+                return Err(ErrorStatus::bad_request(
                     "specifying resource version is not allowed when using continue",
                 ));
             }
             let rv = u64::try_from(token.rv).ok();
             return Ok(Self {
-                at: rv.map_or(At::Latest, |rv| At::Exact(Rv(rv))),
+                at: rv.map_or(ReadVersion::Latest, |rv| ReadVersion::Exact(Rv(rv))),
                 // Another server may have reached it.
                 fresh: rv,
                 token: Some(token),
@@ -181,9 +181,9 @@ impl Page {
         }
         let rv = query.resource_version()?;
         let at = match (options.matching, rv) {
-            ("Exact", Some(rv)) if rv > 0 => At::Exact(Rv(rv)),
-            ("", Some(rv)) if rv > 0 && limit.is_some() => At::Exact(Rv(rv)),
-            _ => At::Latest,
+            ("Exact", Some(rv)) if rv > 0 => ReadVersion::Exact(Rv(rv)),
+            ("", Some(rv)) if rv > 0 && limit.is_some() => ReadVersion::Exact(Rv(rv)),
+            _ => ReadVersion::Latest,
         };
         Ok(Self {
             at,
@@ -200,7 +200,7 @@ pub async fn list(
     request: &Request,
     query: &Query,
     headers: &HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, ErrorStatus> {
     let chosen = Chosen::of(headers, query)?;
     let options = Options::of_list(query, resource)?;
     let scope = options
@@ -208,21 +208,23 @@ pub async fn list(
         .scope(&request.namespace, resource.namespaced);
     // As upstream, a field selector for the namespace does not count here.
     let one_place = !request.namespace.is_empty() || !resource.namespaced;
-    let single = one_place && matches!(scope, Scope::Object(_));
-    let page = Page::of(query, &options, single)?;
+    let single = one_place && matches!(scope, ListScope::Object(_));
+    let page = ListRange::of(query, &options, single)?;
     let selector = options.selector;
     let of_namespace = !request.namespace.is_empty();
     let reader = &resource.reader;
     if let Some(rv) = page.fresh
         && !reader.reached(Rv(rv), FRESH_WAIT).await
     {
-        return Err(Failure::too_large(rv, reader.head().0));
+        return Err(ErrorStatus::too_large(rv, reader.head().0));
     }
     let (rv, mut entries) = reader
         .list(&scope, page.at)
         .map_err(|_| match &page.token {
-            Some(token) => Failure::continue_too_old(Token::at(-1, token.start.clone()).encode()),
-            None => Failure::list_too_old(),
+            Some(token) => {
+                ErrorStatus::continue_too_old(ContinueToken::at(-1, token.start.clone()).encode())
+            }
+            None => ErrorStatus::list_too_old(),
         })?;
     let wanted = chosen.form(Shape::List, resource.list_kind)?;
     if let Some(token) = &page.token {
@@ -244,7 +246,7 @@ pub async fn list(
         entries.truncate(limit);
         let last = entries.last().expect("a limit is at least one");
         let version = i64::try_from(rv.0).unwrap_or(i64::MAX);
-        meta.resume = Token::after(version, last, of_namespace).encode();
+        meta.resume = ContinueToken::after(version, last, of_namespace).encode();
     }
     let chunks = Chunks {
         resource: Arc::clone(resource),
@@ -253,7 +255,7 @@ pub async fn list(
         now: clock::now(),
         meta,
         entries: entries.into_iter(),
-        state: State::Head,
+        state: ListState::Head,
         indenter: Indenter::default(),
         tail: Vec::new(),
     };
@@ -263,13 +265,13 @@ pub async fn list(
 
 /// Those that are meant; of a page, no more than tell that it is not the last.
 async fn selected(
-    entries: Vec<Arc<Entry>>,
+    entries: Vec<Arc<IndexEntry>>,
     selector: &Selector,
     limit: Option<usize>,
-) -> Vec<Arc<Entry>> {
+) -> Vec<Arc<IndexEntry>> {
     let enough = limit.map_or(usize::MAX, |limit| limit.saturating_add(1));
     let mut selected = Vec::new();
-    let mut pace = Pace::default();
+    let mut pace = ListPace::default();
     for entry in entries {
         pace.looked(1).await;
         if selector.matches(&entry) {
@@ -289,15 +291,15 @@ struct Chunks {
     syntax: Syntax,
     now: Timestamp,
     meta: ListMeta,
-    entries: std::vec::IntoIter<Arc<Entry>>,
-    state: State,
+    entries: std::vec::IntoIter<Arc<IndexEntry>>,
+    state: ListState,
     indenter: Indenter,
     /// Of YAML, what comes after the items.
     tail: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ListState {
     Head,
     /// The first item has no comma before it.
     First,
@@ -313,20 +315,20 @@ impl Chunks {
             form: self.form,
             now: self.now,
         };
-        if self.state == State::Head {
+        if self.state == ListState::Head {
             encoder.list_head(&self.meta, out);
-            self.state = State::First;
+            self.state = ListState::First;
         }
         while out.len() < CHUNK {
             let Some(entry) = self.entries.next() else {
                 encoder.list_tail(&self.meta, out);
-                self.state = State::Done;
+                self.state = ListState::Done;
                 break;
             };
-            if self.state == State::Rest {
+            if self.state == ListState::Rest {
                 out.push(b',');
             }
-            self.state = State::Rest;
+            self.state = ListState::Rest;
             encoder.item(&entry, out);
         }
     }
@@ -337,20 +339,20 @@ impl Chunks {
             form: self.form,
             now: self.now,
         };
-        if self.state == State::Head {
+        if self.state == ListState::Head {
             let mut frame = Vec::new();
             encoder.list_head(&self.meta, &mut frame);
             encoder.list_tail(&self.meta, &mut frame);
             let frame = yaml::Frame::of(&frame, self.entries.len() > 0);
             out.extend_from_slice(&frame.head);
             self.tail = frame.tail;
-            self.state = State::Rest;
+            self.state = ListState::Rest;
         }
         let mut json = Vec::new();
         while out.len() < CHUNK {
             let Some(entry) = self.entries.next() else {
                 out.append(&mut self.tail);
-                self.state = State::Done;
+                self.state = ListState::Done;
                 break;
             };
             json.clear();
@@ -364,7 +366,7 @@ impl Iterator for Chunks {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
-        if self.state == State::Done {
+        if self.state == ListState::Done {
             return None;
         }
         // The last item reaches beyond the chunk; it rarely has to grow for that.

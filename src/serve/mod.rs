@@ -67,7 +67,7 @@ use ifo_api::completeness::Completeness;
 use places::Places;
 use request::{Asked, Query, Request};
 use respond::{indent, plain};
-use status::Failure;
+use status::ErrorStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -233,7 +233,7 @@ pub struct VersionInfo {
 }
 
 /// The server, and what its requests share.
-struct Shared {
+struct ServerState {
     server: Server,
     resources: Vec<Arc<Resource>>,
     arriving: Semaphore,
@@ -244,7 +244,7 @@ struct Shared {
     open: Arc<Semaphore>,
 }
 
-impl Shared {
+impl ServerState {
     /// The resource that a request names, if it is served.
     fn resource(&self, request: &Request) -> Option<&Arc<Resource>> {
         self.resources.iter().find(|resource| {
@@ -259,7 +259,7 @@ impl Shared {
 pub fn router(server: Server) -> Router {
     let discovery = discovery::routes(&server.resources, server.core).with_state(());
     let openapi = openapi::routes(&server.resources).with_state(());
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(ServerState {
         resources: server.resources.iter().cloned().map(Arc::new).collect(),
         arriving: Semaphore::new(ARRIVING),
         requests: Places::new(server.limits.requests, server.limits.requests.div_ceil(2)),
@@ -275,7 +275,7 @@ pub fn router(server: Server) -> Router {
         .merge(discovery)
         .merge(openapi)
         .fallback(answer)
-        .method_not_allowed_fallback(async || Failure::method_not_allowed().into_response())
+        .method_not_allowed_fallback(async || ErrorStatus::method_not_allowed().into_response())
         .with_state(Arc::clone(&shared))
         .layer(from_fn_with_state(shared, access::admit));
     // Around the routes and not a layer of theirs, which would run after the choice.
@@ -300,12 +300,12 @@ fn without_slash(mut request: http::Request<Body>) -> http::Request<Body> {
 
 /// Answers what is not a fixed path.
 async fn answer(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ServerState>>,
     Extension(admitted): Extension<Admitted>,
     headers: HeaderMap,
 ) -> Response {
     match &admitted.asked {
-        Asked::Path(path) if path.starts_with("/api") => Failure::no_resource().into_response(),
+        Asked::Path(path) if path.starts_with("/api") => ErrorStatus::no_resource().into_response(),
         Asked::Path(_) => unknown_path(&shared),
         Asked::Resource(request) => resource(&shared, request, &admitted, &headers)
             .await
@@ -316,15 +316,15 @@ async fn answer(
 }
 
 async fn resource(
-    shared: &Shared,
+    shared: &ServerState,
     request: &Request,
     admitted: &Admitted,
     headers: &HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, ErrorStatus> {
     let resource = shared
         .resource(request)
         .filter(|resource| fits(resource, request))
-        .ok_or_else(Failure::no_resource)?;
+        .ok_or_else(ErrorStatus::no_resource)?;
     if !request.subresource.is_empty() {
         // As a custom resource without that subresource answers, to all verbs.
         return Err(resource.no_object(&request.name));
@@ -335,7 +335,7 @@ async fn resource(
         shared.server.view.confirm().await;
     }
     let mut answered = match request.verb {
-        "get" | "list" | "watch" if !is_open => Err(Failure::initializing()),
+        "get" | "list" | "watch" if !is_open => Err(ErrorStatus::initializing()),
         "get" => get::get(resource, request, &admitted.query, headers).await,
         "list" => list::list(resource, request, &admitted.query, headers).await,
         "watch" => watch::watch(
@@ -349,8 +349,8 @@ async fn resource(
             },
             admitted.seat.clone(),
         ),
-        "" => Err(Failure::method_not_allowed()),
-        verb => Err(Failure::not_supported(
+        "" => Err(ErrorStatus::method_not_allowed()),
+        verb => Err(ErrorStatus::not_supported(
             verb,
             resource.group,
             resource.plural,
@@ -384,7 +384,7 @@ fn fits(resource: &Resource, request: &Request) -> bool {
 }
 
 /// 404 with the paths that there are.
-fn unknown_path(shared: &Shared) -> Response {
+fn unknown_path(shared: &ServerState) -> Response {
     let mut paths = vec!["/apis".to_owned()];
     for resource in &shared.resources {
         paths.push(format!("/apis/{}", resource.group));

@@ -4,10 +4,10 @@
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
 
-use super::accept::{Clause, clauses};
+use super::accept::{AcceptClause, clauses};
 use super::quoted::Quoted;
 use super::request::Query;
-use super::status::Failure;
+use super::status::ErrorStatus;
 use http::{HeaderMap, header};
 
 #[cfg(any(fuzzing, test))]
@@ -67,7 +67,7 @@ pub enum Syntax {
 
 /// What the client wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedForm {
     /// How objects are shown.
     pub form: Form,
     /// How the answer is written.
@@ -81,14 +81,14 @@ pub struct Wanted {
 pub struct Chosen<'a> {
     headers: &'a HeaderMap,
     query: &'a Query,
-    clause: Clause<'a>,
+    clause: AcceptClause<'a>,
 }
 
 impl<'a> Chosen<'a> {
     /// The first that can be had, in the order of [`clauses`]; else a 406.
-    pub fn of(headers: &'a HeaderMap, query: &'a Query) -> Result<Self, Failure> {
+    pub fn of(headers: &'a HeaderMap, query: &'a Query) -> Result<Self, ErrorStatus> {
         let mut clauses = clauses(headers).into_iter();
-        let clause = clauses.find(Clause::can_be_had);
+        let clause = clauses.find(AcceptClause::can_be_had);
         Ok(Self {
             headers,
             query,
@@ -97,7 +97,7 @@ impl<'a> Chosen<'a> {
     }
 
     /// The form of an answer of this shape; else a 406, or a 400 for `includeObject`.
-    pub fn form(&self, shape: Shape, list_kind: &str) -> Result<Wanted, Failure> {
+    pub fn form(&self, shape: Shape, list_kind: &str) -> Result<WantedForm, ErrorStatus> {
         finish(self.headers, self.query, shape, list_kind, &self.clause)
     }
 }
@@ -109,7 +109,7 @@ pub fn negotiate(
     query: &Query,
     shape: Shape,
     list_kind: &str,
-) -> Result<Wanted, Failure> {
+) -> Result<WantedForm, ErrorStatus> {
     Chosen::of(headers, query)?.form(shape, list_kind)
 }
 
@@ -128,7 +128,7 @@ pub fn negotiate_plain(headers: &HeaderMap, query: &Query) -> Option<Syntax> {
 }
 
 /// How an answer to the clause is written that is no stream.
-pub fn syntax(headers: &HeaderMap, query: &Query, clause: &Clause<'_>) -> Syntax {
+pub fn syntax(headers: &HeaderMap, query: &Query, clause: &AcceptClause<'_>) -> Syntax {
     if clause.yaml() {
         Syntax::Yaml
     } else if pretty(headers, query, clause) {
@@ -139,8 +139,8 @@ pub fn syntax(headers: &HeaderMap, query: &Query, clause: &Clause<'_>) -> Syntax
 }
 
 /// 406 with what there is.
-pub fn unacceptable(shape: Shape) -> Failure {
-    Failure::not_acceptable(format!(
+pub fn unacceptable(shape: Shape) -> ErrorStatus {
+    ErrorStatus::not_acceptable(format!(
         "only the following media types are accepted: {}",
         if shape == Shape::Watch {
             "application/json;stream=watch"
@@ -155,8 +155,8 @@ fn finish(
     query: &Query,
     shape: Shape,
     list_kind: &str,
-    clause: &Clause<'_>,
-) -> Result<Wanted, Failure> {
+    clause: &AcceptClause<'_>,
+) -> Result<WantedForm, ErrorStatus> {
     // YAML is accepted, and then there is no way to stream it.
     if shape == Shape::Watch && clause.yaml() {
         return Err(unacceptable(shape));
@@ -168,13 +168,13 @@ fn finish(
             include: include(query)?,
         },
         ("PartialObjectMetadata", Shape::List) => {
-            return Err(Failure::not_acceptable(format!(
+            return Err(ErrorStatus::not_acceptable(format!(
                 "you requested PartialObjectMetadata, but the requested object is a list \
                  ({list_kind})"
             )));
         }
         ("PartialObjectMetadataList", Shape::Object) => {
-            return Err(Failure::not_acceptable(
+            return Err(ErrorStatus::not_acceptable(
                 "you requested PartialObjectMetadataList, but the requested object is not a list",
             ));
         }
@@ -185,15 +185,15 @@ fn finish(
         Shape::Watch => Syntax::Compact,
         Shape::Object | Shape::List => syntax(headers, query, clause),
     };
-    Ok(Wanted { form, syntax })
+    Ok(WantedForm { form, syntax })
 }
 
-fn include(query: &Query) -> Result<Include, Failure> {
+fn include(query: &Query) -> Result<Include, ErrorStatus> {
     match query.text("includeObject") {
         "" | "Metadata" => Ok(Include::Metadata),
         "Object" => Ok(Include::Object),
         "None" => Ok(Include::None),
-        other => Err(Failure::bad_request(format!(
+        other => Err(ErrorStatus::bad_request(format!(
             "Unable to convert to Table as requested: includeObject: Invalid value: {}: \
              must be 'Metadata', 'Object', 'None', or empty",
             Quoted(other)
@@ -202,7 +202,7 @@ fn include(query: &Query) -> Result<Include, Failure> {
 }
 
 /// People who ask with a browser or curl get something they can read.
-fn pretty(headers: &HeaderMap, query: &Query, clause: &Clause<'_>) -> bool {
+fn pretty(headers: &HeaderMap, query: &Query, clause: &AcceptClause<'_>) -> bool {
     clause.pretty
         || match query.text("pretty") {
             "" => headers
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
     use http::Uri;
 
-    fn ask(accept: &str, shape: Shape) -> Result<Wanted, Failure> {
+    fn ask(accept: &str, shape: Shape) -> Result<WantedForm, ErrorStatus> {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, accept.parse().unwrap());
         negotiate(

@@ -7,7 +7,7 @@ mod paths;
 mod schemas;
 mod v2;
 
-use super::accept::{Clause, clauses};
+use super::accept::{AcceptClause, clauses};
 use super::document::Document;
 use super::resource::Resource;
 use axum::Router;
@@ -87,7 +87,7 @@ fn info() -> Value {
 /// The document, 304, or 406 without a body, which is what upstream answers to those who
 /// do not take JSON (kube-aggregator and kubectl do). It, too, ignores parameters.
 fn document(document: &Document, request: &HeaderMap) -> Response {
-    if !clauses(request).iter().any(Clause::takes_json) {
+    if !clauses(request).iter().any(AcceptClause::takes_json) {
         return StatusCode::NOT_ACCEPTABLE.into_response();
     }
     let mut response = document.answer(request);

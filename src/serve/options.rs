@@ -4,7 +4,7 @@
 use super::request::Query;
 use super::resource::Resource;
 use super::select::Selector;
-use super::status::{Failure, Problem};
+use super::status::{ErrorStatus, OptionProblem};
 
 const MATCH: &str = "resourceVersionMatch";
 
@@ -29,20 +29,20 @@ pub struct Options<'a> {
 
 impl<'a> Options<'a> {
     /// The options of a list.
-    pub fn of_list(query: &'a Query, resource: &Resource) -> Result<Self, Failure> {
+    pub fn of_list(query: &'a Query, resource: &Resource) -> Result<Self, ErrorStatus> {
         Self::of(query, resource, Self::problems_of_list)
     }
 
     /// The options of a watch.
-    pub fn of_watch(query: &'a Query, resource: &Resource) -> Result<Self, Failure> {
+    pub fn of_watch(query: &'a Query, resource: &Resource) -> Result<Self, ErrorStatus> {
         Self::of(query, resource, Self::problems_of_watch)
     }
 
     fn of(
         query: &'a Query,
         resource: &Resource,
-        problems: fn(&Self) -> Vec<Problem>,
-    ) -> Result<Self, Failure> {
+        problems: fn(&Self) -> Vec<OptionProblem>,
+    ) -> Result<Self, ErrorStatus> {
         let seconds = query.number("timeoutSeconds")?;
         let limit = query.number("limit")?;
         let limit = limit.and_then(|limit| usize::try_from(limit).ok());
@@ -58,15 +58,15 @@ impl<'a> Options<'a> {
         };
         let problems = problems(&options);
         if !problems.is_empty() {
-            return Err(Failure::options(problems));
+            return Err(ErrorStatus::options(problems));
         }
         options.selector = unresolved.resolve(resource)?;
         Ok(options)
     }
 
-    fn problems_of_list(&self) -> Vec<Problem> {
+    fn problems_of_list(&self) -> Vec<OptionProblem> {
         let mut problems = Vec::new();
-        let mut forbidden = |field, why| problems.push(Problem::forbidden(field, why));
+        let mut forbidden = |field, why| problems.push(OptionProblem::forbidden(field, why));
         if !self.matching.is_empty() {
             if self.version.is_empty() {
                 forbidden(
@@ -77,7 +77,7 @@ impl<'a> Options<'a> {
             self.no_continue(&mut forbidden);
             if !matches!(self.matching, "Exact" | "NotOlderThan") {
                 let supported = "\"Exact\", \"NotOlderThan\", \"\"";
-                problems.push(Problem::unsupported(MATCH, self.matching, supported));
+                problems.push(OptionProblem::unsupported(MATCH, self.matching, supported));
             } else if self.matching == "Exact" && self.version == "0" {
                 forbidden(
                     MATCH,
@@ -86,7 +86,7 @@ impl<'a> Options<'a> {
             }
         }
         if self.initial.is_some() {
-            problems.push(Problem::forbidden(
+            problems.push(OptionProblem::forbidden(
                 "sendInitialEvents",
                 "sendInitialEvents is forbidden for list",
             ));
@@ -94,9 +94,9 @@ impl<'a> Options<'a> {
         problems
     }
 
-    fn problems_of_watch(&self) -> Vec<Problem> {
+    fn problems_of_watch(&self) -> Vec<OptionProblem> {
         let mut problems = Vec::new();
-        let mut forbidden = |field, why| problems.push(Problem::forbidden(field, why));
+        let mut forbidden = |field, why| problems.push(OptionProblem::forbidden(field, why));
         if self.initial.is_some() && self.matching != "NotOlderThan" {
             forbidden(
                 MATCH,
@@ -120,9 +120,9 @@ impl<'a> Options<'a> {
         }
         if self.matching != "NotOlderThan" {
             let supported = "\"NotOlderThan\"";
-            problems.push(Problem::unsupported(MATCH, self.matching, supported));
+            problems.push(OptionProblem::unsupported(MATCH, self.matching, supported));
         }
-        let mut forbidden = |field, why| problems.push(Problem::forbidden(field, why));
+        let mut forbidden = |field, why| problems.push(OptionProblem::forbidden(field, why));
         self.no_continue(&mut forbidden);
         problems
     }

@@ -7,8 +7,8 @@
 //! with the term.
 
 use super::negotiate::Syntax;
-use super::status::Failure;
-use super::{Shared, respond};
+use super::status::ErrorStatus;
+use super::{ServerState, respond};
 use crate::auth::Attributes;
 use crate::replicate::peer::{PATH, TERM_HEADER};
 use axum::Router;
@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 pub const PLACES: usize = 16;
 
 /// The routes of this file.
-pub fn routes() -> Router<Arc<Shared>> {
+pub fn routes() -> Router<Arc<ServerState>> {
     Router::new().route(PATH, get(answer))
 }
 
@@ -43,16 +43,19 @@ pub fn attributes() -> Attributes {
 
 /// What ends the answer to a request: None for one that names no term, and else the end of
 /// that term.
-pub fn term_of(shared: &Shared, headers: &HeaderMap) -> Result<Option<CancellationToken>, Failure> {
+pub fn term_of(
+    shared: &ServerState,
+    headers: &HeaderMap,
+) -> Result<Option<CancellationToken>, ErrorStatus> {
     let Some(term) = headers.get(TERM_HEADER) else {
         return Ok(None);
     };
     let term = term.to_str().unwrap_or_default();
     let served = shared.server.view.mirrored(term);
-    served.map(Some).ok_or_else(Failure::another_term)
+    served.map(Some).ok_or_else(ErrorStatus::another_term)
 }
 
-async fn answer(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+async fn answer(State(shared): State<Arc<ServerState>>, headers: HeaderMap) -> Response {
     let term = headers.get(TERM_HEADER);
     let term = term.and_then(|term| term.to_str().ok()).unwrap_or_default();
     let server = &shared.server;
@@ -61,6 +64,6 @@ async fn answer(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Respon
             let body = serde_json::to_vec(&answer).expect("maps with string keys always encode");
             respond::whole(body, Syntax::Compact)
         }
-        None => Failure::another_term().into_response(),
+        None => ErrorStatus::another_term().into_response(),
     }
 }

@@ -72,7 +72,7 @@ pub struct Places {
 
 /// One of them.
 #[derive(Debug)]
-pub struct Place {
+pub struct RequestPlace {
     _of_all: OwnedSemaphorePermit,
     _of_share: Option<Share>,
 }
@@ -88,12 +88,12 @@ impl Places {
 
     /// A place for `name`, if there is one and its share is not used up; without a name,
     /// one that counts for no share.
-    pub fn take(&self, name: Option<&str>) -> Option<Place> {
+    pub fn take(&self, name: Option<&str>) -> Option<RequestPlace> {
         let of_share = match name {
             Some(name) => Some(self.shares.take(name)?),
             None => None,
         };
-        Some(Place {
+        Some(RequestPlace {
             _of_all: Arc::clone(&self.all).try_acquire_owned().ok()?,
             _of_share: of_share,
         })

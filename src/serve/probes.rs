@@ -2,7 +2,7 @@
 
 use super::quoted::clip;
 use super::respond::{indent, plain};
-use super::{Health, Shared, VersionInfo};
+use super::{Health, ServerState, VersionInfo};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
@@ -13,15 +13,15 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 /// A health check: its name, and whether all is well.
-type Check = (&'static str, fn(&Health) -> bool);
+type HealthCheck = (&'static str, fn(&Health) -> bool);
 
 /// Longest list of names that is repeated, in bytes.
 const MAX_NAMES: usize = 512;
 
 /// Alive means only that requests are answered: a restart would not heal what else
 /// could be wrong.
-const LIVE: &[Check] = &[("ping", |_| true)];
-const READY: &[Check] = &[
+const LIVE: &[HealthCheck] = &[("ping", |_| true)];
+const READY: &[HealthCheck] = &[
     ("ping", |_| true),
     ("informer-sync", Health::synced),
     ("replica", Health::is_among_replicas),
@@ -29,7 +29,7 @@ const READY: &[Check] = &[
 ];
 
 /// The routes of this file.
-pub fn routes() -> Router<Arc<Shared>> {
+pub fn routes() -> Router<Arc<ServerState>> {
     let mut router = Router::new();
     for (name, checks) in [("healthz", LIVE), ("livez", LIVE), ("readyz", READY)] {
         router = router.route(&format!("/{name}"), whole(name, checks));
@@ -42,16 +42,16 @@ pub fn routes() -> Router<Arc<Shared>> {
         .route("/metrics", get(metrics))
 }
 
-fn whole(name: &'static str, checks: &'static [Check]) -> MethodRouter<Arc<Shared>> {
+fn whole(name: &'static str, checks: &'static [HealthCheck]) -> MethodRouter<Arc<ServerState>> {
     get(
-        move |State(shared): State<Arc<Shared>>, uri: Uri| async move {
+        move |State(shared): State<Arc<ServerState>>, uri: Uri| async move {
             answer(name, checks, &shared.server.health, &uri)
         },
     )
 }
 
-fn one(check: Check) -> MethodRouter<Arc<Shared>> {
-    get(move |State(shared): State<Arc<Shared>>| async move {
+fn one(check: HealthCheck) -> MethodRouter<Arc<ServerState>> {
+    get(move |State(shared): State<Arc<ServerState>>| async move {
         if (check.1)(&shared.server.health) {
             ok("ok".to_owned())
         } else {
@@ -64,7 +64,7 @@ fn one(check: Check) -> MethodRouter<Arc<Shared>> {
 }
 
 /// Runs all checks that `exclude` does not name; 500 if one fails.
-fn answer(name: &str, checks: &[Check], health: &Health, uri: &Uri) -> Response {
+fn answer(name: &str, checks: &[HealthCheck], health: &Health, uri: &Uri) -> Response {
     let mut excluded: Vec<String> = Vec::new();
     let mut verbose = false;
     for (key, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
@@ -124,7 +124,7 @@ fn ok(text: String) -> Response {
 /// never asks for it. Spoken to directly, `kubectl version` warns that it is far from its
 /// own, and nothing else compares them; a made-up Kubernetes version would claim APIs that
 /// are not there.
-async fn version(State(shared): State<Arc<Shared>>) -> Response {
+async fn version(State(shared): State<Arc<ServerState>>) -> Response {
     let VersionInfo {
         version,
         commit,
@@ -163,7 +163,7 @@ fn platform(os: &str, arch: &str) -> String {
     format!("{os}/{arch}")
 }
 
-async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
+async fn metrics(State(shared): State<Arc<ServerState>>) -> Response {
     let mut response = Response::new(Body::from(shared.server.metrics.render()));
     response.headers_mut().insert(
         header::CONTENT_TYPE,

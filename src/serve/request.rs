@@ -6,7 +6,7 @@
 mod fuzzing;
 
 use super::quoted::Quoted;
-use super::status::Failure;
+use super::status::ErrorStatus;
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 use std::time::Duration;
@@ -103,12 +103,12 @@ impl Query {
     }
 
     /// A number; 400 in Go's words if it is none.
-    pub fn number(&self, name: &str) -> Result<Option<i64>, Failure> {
+    pub fn number(&self, name: &str) -> Result<Option<i64>, ErrorStatus> {
         let Some(value) = self.given(name) else {
             return Ok(None);
         };
         value.parse().map(Some).map_err(|error| {
-            Failure::bad_request(format!(
+            ErrorStatus::bad_request(format!(
                 "strconv.ParseInt: parsing {}: {}",
                 Quoted(value),
                 go_number_error(&error)
@@ -117,7 +117,7 @@ impl Query {
     }
 
     /// The option `resourceVersion`: None if empty or absent.
-    pub fn resource_version(&self) -> Result<Option<u64>, Failure> {
+    pub fn resource_version(&self) -> Result<Option<u64>, ErrorStatus> {
         let value = self.text("resourceVersion");
         if value.is_empty() {
             return Ok(None);
@@ -129,7 +129,7 @@ impl Query {
             value.parse().map_err(|error| go_number_error(&error))
         };
         parsed.map(Some).map_err(|why| {
-            Failure::bad_request(format!(
+            ErrorStatus::bad_request(format!(
                 "invalid resource version: resourceVersion: Invalid value: {value}: \
                  strconv.ParseUint: parsing {value}: {why}",
                 value = Quoted(value)
@@ -139,13 +139,13 @@ impl Query {
 
     /// The option `timeout`, a Go duration: how long the request may take. Less than no
     /// time is as good as none given.
-    pub fn timeout(&self) -> Result<Option<Duration>, Failure> {
+    pub fn timeout(&self) -> Result<Option<Duration>, ErrorStatus> {
         let value = self.text("timeout");
         if value.is_empty() {
             return Ok(None);
         }
         go_duration(value).map(Some).ok_or_else(|| {
-            Failure::bad_request(format!(
+            ErrorStatus::bad_request(format!(
                 "invalid timeout specified in the request URL - time: invalid duration {}",
                 Quoted(value)
             ))
@@ -200,10 +200,10 @@ fn go_duration(text: &str) -> Option<Duration> {
 }
 
 /// Reads method, path and the option `watch`.
-pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<Asked, Failure> {
+pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<Asked, ErrorStatus> {
     let path = percent_decode_str(uri.path())
         .decode_utf8()
-        .map_err(|_| Failure::bad_request("the path is not valid UTF-8"))?;
+        .map_err(|_| ErrorStatus::bad_request("the path is not valid UTF-8"))?;
     // Slashes at both ends are tolerated, as upstream does, and an empty namespace is none;
     // it is never answered by a redirect, which the aggregator would turn into a 502.
     let mut parts = path.trim_matches('/').split('/');
@@ -240,13 +240,13 @@ pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<Asked, Failure
     }
     let name = request.name.as_str();
     if matches!(name, "." | "..") {
-        return Err(Failure::bad_request(format!(
+        return Err(ErrorStatus::bad_request(format!(
             "Name parameter invalid: {}: may not be '{name}'",
             Quoted(name)
         )));
     }
     if name.contains('%') {
-        return Err(Failure::bad_request(format!(
+        return Err(ErrorStatus::bad_request(format!(
             "Name parameter invalid: {}: may not contain '%'",
             Quoted(name)
         )));

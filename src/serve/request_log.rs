@@ -30,9 +30,9 @@ pub struct ClientAddress(pub SocketAddr);
 
 /// The line of one request, which is logged when this is dropped; none if the log does not
 /// want it.
-pub struct Line(Option<Box<Fields>>);
+pub struct RequestLogLine(Option<Box<LoggedFields>>);
 
-struct Fields {
+struct LoggedFields {
     begun: Instant,
     client: Option<SocketAddr>,
     user: String,
@@ -45,7 +45,7 @@ struct Fields {
     audit_id: String,
 }
 
-impl Line {
+impl RequestLogLine {
     /// The line of a request that has just arrived. `method` is its verb if it is about no
     /// resource.
     pub fn begin(
@@ -58,7 +58,7 @@ impl Line {
             return Self(None);
         }
         let client = parts.extensions.get::<ClientAddress>();
-        Self(Some(Box::new(Fields {
+        Self(Some(Box::new(LoggedFields {
             begun,
             client: client.map(|address| address.0),
             user: String::new(),
@@ -99,7 +99,7 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for RequestLogLine {
     fn drop(&mut self) {
         let Some(line) = self.0.take() else {
             return;

@@ -2,9 +2,9 @@
 //! the index that holds its objects. Everything else in this room works on any such
 //! description; the two that exist stand at the end.
 
-use super::lines::Lines;
-use super::status::Failure;
-use crate::index::{Entry, ObjectFacts, Reader};
+use super::lines::LineCache;
+use super::status::ErrorStatus;
+use crate::index::{IndexEntry, IndexReader, ObjectFacts};
 use ifo_api::live::{Phase, State};
 use ifo_api::{GROUP, LIVE_GROUP, VERSION, live, ruleset};
 use jiff::Timestamp;
@@ -44,9 +44,9 @@ pub struct Resource {
     /// `kubectl explain` show it.
     pub schema: fn() -> schemars::Schema,
     /// Where the objects are.
-    pub reader: Reader,
+    pub reader: IndexReader,
     /// What its watchers share.
-    pub lines: Arc<Lines>,
+    pub lines: Arc<LineCache>,
 }
 
 impl Resource {
@@ -56,8 +56,8 @@ impl Resource {
     }
 
     /// The answer for an object that is not there.
-    pub(super) fn no_object(&self, name: &str) -> Failure {
-        Failure::no_object(self.group, self.plural, name)
+    pub(super) fn no_object(&self, name: &str) -> ErrorStatus {
+        ErrorStatus::no_object(self.group, self.plural, name)
     }
 
     /// `plural.group`, as messages name the resource.
@@ -94,7 +94,7 @@ pub enum Cell {
     /// whole object.
     Pointer(&'static str),
     /// Writes one JSON value.
-    Function(fn(&Entry, &mut Vec<u8>)),
+    Function(fn(&IndexEntry, &mut Vec<u8>)),
 }
 
 /// A column of strings.
@@ -207,12 +207,12 @@ static LIVE_COLUMNS: &[Column] = &[
     ),
 ];
 
-fn name(entry: &Entry, out: &mut Vec<u8>) {
+fn name(entry: &IndexEntry, out: &mut Vec<u8>) {
     write_text(Some(&entry.key().name), out);
 }
 
 /// `"name"`, or `"name/item"` for one of several operations of a subject.
-fn subject(entry: &Entry, out: &mut Vec<u8>) {
+fn subject(entry: &IndexEntry, out: &mut Vec<u8>) {
     let facts = entry.facts();
     match (&facts.subject.name, &facts.item) {
         (Some(name), Some(item)) => write_text(Some(&format!("{name}/{item}")), out),
@@ -220,16 +220,16 @@ fn subject(entry: &Entry, out: &mut Vec<u8>) {
     }
 }
 
-fn progress(entry: &Entry, out: &mut Vec<u8>) {
+fn progress(entry: &IndexEntry, out: &mut Vec<u8>) {
     let progress = entry.facts().progress;
     write_text(progress.map(|it| format!("{it}%")).as_deref(), out);
 }
 
-fn started(entry: &Entry, out: &mut Vec<u8>) {
+fn started(entry: &IndexEntry, out: &mut Vec<u8>) {
     write_time(entry.facts().started, out);
 }
 
-fn completed(entry: &Entry, out: &mut Vec<u8>) {
+fn completed(entry: &IndexEntry, out: &mut Vec<u8>) {
     write_time(entry.facts().completed, out);
 }
 
@@ -248,7 +248,7 @@ fn write_time(time: Option<Timestamp>, out: &mut Vec<u8>) {
 }
 
 /// `InFlightOperation` in `live.ifo.kubevirt.io`: what this server is for.
-pub fn inflight_operations(reader: Reader) -> Resource {
+pub fn inflight_operations(reader: IndexReader) -> Resource {
     Resource {
         group: LIVE_GROUP,
         version: VERSION,
@@ -279,7 +279,7 @@ pub fn inflight_operations(reader: Reader) -> Resource {
         ],
         schema: || schemars::schema_for!(live::InFlightOperation),
         reader,
-        lines: Arc::new(Lines::new()),
+        lines: Arc::new(LineCache::new()),
     }
 }
 
@@ -333,12 +333,12 @@ static RULE_SET_COLUMNS: &[Column] = &[
 ];
 
 /// Status of the condition `Ready`, or null.
-fn ready(entry: &Entry, out: &mut Vec<u8>) {
+fn ready(entry: &IndexEntry, out: &mut Vec<u8>) {
     of_ready(entry, |condition| condition.status, out);
 }
 
 /// Reason of the condition `Ready`, or null.
-fn reason(entry: &Entry, out: &mut Vec<u8>) {
+fn reason(entry: &IndexEntry, out: &mut Vec<u8>) {
     of_ready(entry, |condition| condition.reason, out);
 }
 
@@ -351,7 +351,7 @@ struct Condition {
 }
 
 fn of_ready<T: Into<serde_json::Value>>(
-    entry: &Entry,
+    entry: &IndexEntry,
     what: impl Fn(Condition) -> T,
     out: &mut Vec<u8>,
 ) {
@@ -365,7 +365,7 @@ fn of_ready<T: Into<serde_json::Value>>(
 }
 
 /// `OperationRuleSet`, for a server without a cluster whose CRD would serve it.
-pub fn operation_rule_sets(reader: Reader) -> Resource {
+pub fn operation_rule_sets(reader: IndexReader) -> Resource {
     Resource {
         group: GROUP,
         version: VERSION,
@@ -380,6 +380,6 @@ pub fn operation_rule_sets(reader: Reader) -> Resource {
         fields: &[],
         schema: || schemars::schema_for!(ruleset::OperationRuleSet),
         reader,
-        lines: Arc::new(Lines::new()),
+        lines: Arc::new(LineCache::new()),
     }
 }

@@ -22,16 +22,16 @@ const MAX_DETAIL: usize = 512;
 /// Boxed, so that a `Result` with it stays small.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{}", .0.message)]
-pub struct Failure(Box<Inner>);
+pub struct ErrorStatus(Box<ErrorParts>);
 
 #[derive(Debug, Clone)]
-struct Inner {
+struct ErrorParts {
     /// HTTP status code, also in the body.
     code: StatusCode,
     /// Machine-readable reason, one of `metav1.StatusReason`; empty for none.
     reason: &'static str,
     message: String,
-    details: Option<Details>,
+    details: Option<StatusDetails>,
     /// Token with which an expired paged list can go on.
     resume: Option<String>,
 }
@@ -39,7 +39,7 @@ struct Inner {
 /// `metav1.StatusDetails`.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Details {
+struct StatusDetails {
     #[serde(skip_serializing_if = "String::is_empty")]
     name: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -47,7 +47,7 @@ struct Details {
     #[serde(skip_serializing_if = "String::is_empty")]
     kind: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    causes: Vec<Cause>,
+    causes: Vec<StatusCause>,
     #[serde(skip_serializing_if = "is_zero")]
     retry_after_seconds: u32,
 }
@@ -62,7 +62,7 @@ fn is_zero(number: &u32) -> bool {
 
 /// `metav1.StatusCause`.
 #[derive(Debug, Clone, Serialize)]
-struct Cause {
+struct StatusCause {
     reason: &'static str,
     message: String,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -71,12 +71,12 @@ struct Cause {
 
 /// What is wrong with one of the list options.
 #[derive(Debug, Clone)]
-pub struct Problem(Cause);
+pub struct OptionProblem(StatusCause);
 
-impl Problem {
+impl OptionProblem {
     /// `field` does not go with the others.
     pub fn forbidden(field: &'static str, why: &str) -> Self {
-        Self(Cause {
+        Self(StatusCause {
             reason: "FieldValueForbidden",
             message: format!("Forbidden: {why}"),
             field,
@@ -85,7 +85,7 @@ impl Problem {
 
     /// `value` is none of those that `field` takes.
     pub fn unsupported(field: &'static str, value: &str, supported: &str) -> Self {
-        Self(Cause {
+        Self(StatusCause {
             reason: "FieldValueNotSupported",
             message: format!(
                 "Unsupported value: {}: supported values: {supported}",
@@ -98,10 +98,10 @@ impl Problem {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Status<'a> {
+struct StatusBody<'a> {
     kind: &'static str,
     api_version: &'static str,
-    metadata: Meta<'a>,
+    metadata: StatusMeta<'a>,
     #[serde(rename = "status")]
     outcome: &'static str,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -109,21 +109,21 @@ struct Status<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     reason: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    details: Option<&'a Details>,
+    details: Option<&'a StatusDetails>,
     code: u16,
 }
 
 #[derive(Serialize)]
-struct Meta<'a> {
+struct StatusMeta<'a> {
     #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
     resume: Option<&'a str>,
 }
 
-impl Failure {
+impl ErrorStatus {
     fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
         let mut message = message.into();
         clip(&mut message, MAX_MESSAGE);
-        Self(Box::new(Inner {
+        Self(Box::new(ErrorParts {
             code,
             reason,
             message,
@@ -132,8 +132,8 @@ impl Failure {
         }))
     }
 
-    fn with(mut self, mut details: Details) -> Self {
-        let Details {
+    fn with(mut self, mut details: StatusDetails) -> Self {
+        let StatusDetails {
             name, group, kind, ..
         } = &mut details;
         for text in [name, group, kind] {
@@ -165,7 +165,7 @@ impl Failure {
                     Quoted(&user.name),
                     Quoted(path)
                 ),
-                Details::default(),
+                StatusDetails::default(),
             ),
             Attributes::Resource {
                 verb,
@@ -194,11 +194,11 @@ impl Failure {
                         Quoted(&user.name),
                         Quoted(group)
                     ),
-                    Details {
+                    StatusDetails {
                         name: name.clone(),
                         group: group.clone(),
                         kind: resource.clone(),
-                        ..Details::default()
+                        ..StatusDetails::default()
                     },
                 )
             }
@@ -217,11 +217,11 @@ impl Failure {
             "NotFound",
             format!("{plural}.{group} {} not found", Quoted(name)),
         )
-        .with(Details {
+        .with(StatusDetails {
             name: name.to_owned(),
             group: group.to_owned(),
             kind: plural.to_owned(),
-            ..Details::default()
+            ..StatusDetails::default()
         })
     }
 
@@ -232,7 +232,7 @@ impl Failure {
             "NotFound",
             "the server could not find the requested resource",
         )
-        .with(Details::default())
+        .with(StatusDetails::default())
     }
 
     /// 405 in the words of a CRD: `verb` is not supported on `plural.group`.
@@ -242,10 +242,10 @@ impl Failure {
             "MethodNotAllowed",
             format!("{verb} is not supported on resources of kind \"{plural}.{group}\""),
         )
-        .with(Details {
+        .with(StatusDetails {
             group: group.to_owned(),
             kind: plural.to_owned(),
-            ..Details::default()
+            ..StatusDetails::default()
         })
     }
 
@@ -256,7 +256,7 @@ impl Failure {
             "MethodNotAllowed",
             "the server does not allow this method on the requested resource",
         )
-        .with(Details::default())
+        .with(StatusDetails::default())
     }
 
     /// 406: nothing that the client accepts can be had.
@@ -301,8 +301,11 @@ impl Failure {
     }
 
     /// 422: the list options, with all that is wrong with them.
-    pub fn options(problems: Vec<Problem>) -> Self {
-        let causes: Vec<Cause> = problems.into_iter().map(|Problem(cause)| cause).collect();
+    pub fn options(problems: Vec<OptionProblem>) -> Self {
+        let causes: Vec<StatusCause> = problems
+            .into_iter()
+            .map(|OptionProblem(cause)| cause)
+            .collect();
         let told: Vec<String> = causes
             .iter()
             .map(|cause| format!("{}: {}", cause.field, cause.message))
@@ -316,11 +319,11 @@ impl Failure {
             "Invalid",
             format!("ListOptions.meta.k8s.io \"\" is invalid: {told}"),
         )
-        .with(Details {
+        .with(StatusDetails {
             group: "meta.k8s.io".to_owned(),
             kind: "ListOptions".to_owned(),
             causes,
-            ..Details::default()
+            ..StatusDetails::default()
         })
     }
 
@@ -331,9 +334,9 @@ impl Failure {
             "TooManyRequests",
             "storage is (re)initializing",
         )
-        .with(Details {
+        .with(StatusDetails {
             retry_after_seconds: 1,
-            ..Details::default()
+            ..StatusDetails::default()
         })
     }
 
@@ -353,14 +356,14 @@ impl Failure {
             "Timeout",
             format!("Timeout: Too large resource version: {asked}, current: {current}"),
         )
-        .with(Details {
-            causes: vec![Cause {
+        .with(StatusDetails {
+            causes: vec![StatusCause {
                 reason: "ResourceVersionTooLarge",
                 message: "Too large resource version".to_owned(),
                 field: "",
             }],
             retry_after_seconds: 1,
-            ..Details::default()
+            ..StatusDetails::default()
         })
     }
 
@@ -371,16 +374,16 @@ impl Failure {
             "Timeout",
             "Timeout: request did not complete within the allotted timeout",
         )
-        .with(Details::default())
+        .with(StatusDetails::default())
     }
 
     /// The `Status` object as compact JSON, without an end of line.
     pub fn json(&self) -> Vec<u8> {
         let inner = &*self.0;
-        let status = Status {
+        let status = StatusBody {
             kind: "Status",
             api_version: "v1",
-            metadata: Meta {
+            metadata: StatusMeta {
                 resume: inner.resume.as_deref(),
             },
             outcome: "Failure",
@@ -414,13 +417,13 @@ fn escape_html(json: &[u8]) -> Vec<u8> {
     out
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for ErrorStatus {
     fn into_response(self) -> Response {
         self.response(Syntax::Compact)
     }
 }
 
-impl Failure {
+impl ErrorStatus {
     /// The answer, written in this syntax.
     pub fn response(self, syntax: Syntax) -> Response {
         let mut json = self.json();

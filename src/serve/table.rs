@@ -5,7 +5,7 @@
 use super::encode::Shown;
 use super::negotiate::Include;
 use super::resource::{Cell, Column, write_text};
-use crate::index::Entry;
+use crate::index::IndexEntry;
 use ifo_api::duration;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -70,7 +70,7 @@ pub fn empty_row(columns: &[Column], object: &[u8], out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-fn cell(cell: Cell, entry: &Entry, now: Timestamp, out: &mut Vec<u8>) {
+fn cell(cell: Cell, entry: &IndexEntry, now: Timestamp, out: &mut Vec<u8>) {
     match cell {
         Cell::Text(fact) => write_text(fact(entry.facts()), out),
         Cell::Age => {

@@ -11,16 +11,16 @@ mod tests;
 use super::REQUEST_TIMEOUT;
 use super::access::Seat;
 use super::encode::{Encoder, Shown};
-use super::list::{FRESH_WAIT, Pace};
+use super::list::{FRESH_WAIT, ListPace};
 use super::negotiate::{Chosen, Form, Shape, Syntax};
 use super::options::Options;
 use super::request::{Query, Request};
 use super::resource::Resource;
 use super::respond;
 use super::select::Selector;
-use super::status::Failure;
+use super::status::ErrorStatus;
 use crate::clock;
-use crate::index::{At, Change, Cursor, Entry, Rv, Scope};
+use crate::index::{Cursor, IndexChange, IndexEntry, ListScope, ReadVersion, Rv};
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
@@ -51,7 +51,7 @@ const START_TRIES: usize = 5;
 
 /// Where a watch starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Start {
+enum WatchStart {
     /// With what comes after this version.
     After(Rv),
     /// With what comes from now on.
@@ -63,7 +63,7 @@ enum Start {
 /// How a watch goes.
 #[derive(Debug)]
 struct Course {
-    start: Start,
+    start: WatchStart,
     bookmarks: bool,
     /// Whether a bookmark tells the end of the initial events.
     marked: bool,
@@ -74,7 +74,7 @@ struct Course {
 
 impl Course {
     /// `by_path`: of the old paths, and not by option as well.
-    fn of(query: &Query, options: &Options<'_>, by_path: bool) -> Result<Self, Failure> {
+    fn of(query: &Query, options: &Options<'_>, by_path: bool) -> Result<Self, ErrorStatus> {
         let initial = options.initial;
         let rv = query.resource_version()?.filter(|rv| *rv > 0).map(Rv);
         let lasts = match options.seconds {
@@ -83,10 +83,10 @@ impl Course {
         };
         Ok(Self {
             start: match (initial, rv) {
-                (Some(true), rv) => Start::State(rv),
-                (None, None) => Start::State(None),
-                (Some(false), None) => Start::Now,
-                (_, Some(rv)) => Start::After(rv),
+                (Some(true), rv) => WatchStart::State(rv),
+                (None, None) => WatchStart::State(None),
+                (Some(false), None) => WatchStart::Now,
+                (_, Some(rv)) => WatchStart::After(rv),
             },
             bookmarks: query.flag("allowWatchBookmarks"),
             // Upstream's default of `sendInitialEvents` is for these very versions, and
@@ -112,7 +112,7 @@ pub fn watch(
     headers: &HeaderMap,
     (stop, is_replica): (CancellationToken, bool),
     seat: Option<Seat>,
-) -> Result<Response, Failure> {
+) -> Result<Response, ErrorStatus> {
     let chosen = Chosen::of(headers, query)?;
     // Upstream takes the options of the old paths for those of a list, unless they say
     // themselves that it is a watch.
@@ -138,12 +138,12 @@ pub fn watch(
         deadline: now + course.lasts,
         bookmark_at: None,
         columns_sent: false,
-        pace: Pace::default(),
+        pace: ListPace::default(),
         // Of less than no time: a timer would fire a moment too late.
         step: if course.lasts.is_zero() {
-            Step::Over
+            WatchStep::Over
         } else {
-            Step::Start(course.start)
+            WatchStep::Start(course.start)
         },
         course,
         is_replica,
@@ -163,21 +163,21 @@ struct Watcher {
     resource: Arc<Resource>,
     form: Form,
     selector: Selector,
-    scope: Scope,
+    scope: ListScope,
     course: Course,
     deadline: Instant,
     bookmark_at: Option<Instant>,
     columns_sent: bool,
-    pace: Pace,
-    step: Step,
+    pace: ListPace,
+    step: WatchStep,
     is_replica: bool,
     stop: CancellationToken,
     /// Counts the watch for as long as it lasts.
     _seat: Option<Seat>,
 }
 
-enum Step {
-    Start(Start),
+enum WatchStep {
+    Start(WatchStart),
     Initial(Initial),
     Live(Cursor),
     Over,
@@ -185,7 +185,7 @@ enum Step {
 
 /// The state as of the cursor's version.
 struct Initial {
-    entries: std::vec::IntoIter<Arc<Entry>>,
+    entries: std::vec::IntoIter<Arc<IndexEntry>>,
     cursor: Cursor,
     /// Until when it is kept: the client has as long for it as for a list. One that is
     /// slower would keep for itself what everybody else has long forgotten.
@@ -196,9 +196,9 @@ impl Watcher {
     /// The next bytes, or None at the end.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            let chunk = match std::mem::replace(&mut self.step, Step::Over) {
-                Step::Over => return None,
-                Step::Start(start) => {
+            let chunk = match std::mem::replace(&mut self.step, WatchStep::Over) {
+                WatchStep::Over => return None,
+                WatchStep::Start(start) => {
                     let ending = self.stop.clone();
                     // Takes no longer than the wait for a version, even if the watch is
                     // to be shorter: as upstream, the client is told.
@@ -210,7 +210,7 @@ impl Watcher {
                     match opened {
                         Ok(step) => {
                             let mut first = Vec::new();
-                            if let Step::Live(cursor) = &step
+                            if let WatchStep::Live(cursor) = &step
                                 && self.is_replica
                             {
                                 self.bookmark(cursor.rv(), false, &mut first);
@@ -221,7 +221,7 @@ impl Watcher {
                         Err(failure) => error_event(&failure),
                     }
                 }
-                Step::Initial(initial) => {
+                WatchStep::Initial(initial) => {
                     let late = Instant::now() >= initial.until.min(self.deadline);
                     // As upstream. Without the bookmark at their end, whoever asked for
                     // initial events knows that these are not all, and asks again.
@@ -230,7 +230,7 @@ impl Watcher {
                     }
                     self.initial(initial).await.into()
                 }
-                Step::Live(cursor) => self.live(cursor).await?,
+                WatchStep::Live(cursor) => self.live(cursor).await?,
             };
             if !chunk.is_empty() {
                 return Some(chunk);
@@ -238,35 +238,36 @@ impl Watcher {
         }
     }
 
-    async fn open(&self, start: Start) -> Result<Step, Failure> {
+    async fn open(&self, start: WatchStart) -> Result<WatchStep, ErrorStatus> {
         let reader = &self.resource.reader;
-        let gone = |gone: crate::index::Gone| Failure::watch_too_old(gone.asked.0, gone.oldest.0);
+        let gone =
+            |gone: crate::index::Gone| ErrorStatus::watch_too_old(gone.asked.0, gone.oldest.0);
         match start {
-            Start::After(rv) => {
+            WatchStart::After(rv) => {
                 // A version from the future may be one of another lineage: no use waiting.
                 if !reader.reached(rv, FRESH_WAIT).await {
-                    return Err(Failure::watch_too_old(rv.0, reader.oldest().0));
+                    return Err(ErrorStatus::watch_too_old(rv.0, reader.oldest().0));
                 }
                 reader
                     .follow(rv, self.scope.clone())
-                    .map(Step::Live)
+                    .map(WatchStep::Live)
                     .map_err(gone)
             }
-            Start::Now => self.retry(|| {
+            WatchStart::Now => self.retry(|| {
                 reader
                     .follow(reader.head(), self.scope.clone())
-                    .map(Step::Live)
+                    .map(WatchStep::Live)
             }),
-            Start::State(at_least) => {
+            WatchStart::State(at_least) => {
                 if let Some(rv) = at_least
                     && !reader.reached(rv, FRESH_WAIT).await
                 {
-                    return Err(Failure::too_large(rv.0, reader.head().0));
+                    return Err(ErrorStatus::too_large(rv.0, reader.head().0));
                 }
                 self.retry(|| {
-                    let (rv, entries) = reader.list(&self.scope, At::Latest)?;
+                    let (rv, entries) = reader.list(&self.scope, ReadVersion::Latest)?;
                     let cursor = reader.follow(rv, self.scope.clone())?;
-                    Ok(Step::Initial(Initial {
+                    Ok(WatchStep::Initial(Initial {
                         entries: entries.into_iter(),
                         cursor,
                         until: Instant::now() + REQUEST_TIMEOUT,
@@ -277,7 +278,10 @@ impl Watcher {
     }
 
     /// The newest version is gone only if the whole ring was overwritten meanwhile.
-    fn retry(&self, open: impl Fn() -> Result<Step, crate::index::Gone>) -> Result<Step, Failure> {
+    fn retry(
+        &self,
+        open: impl Fn() -> Result<WatchStep, crate::index::Gone>,
+    ) -> Result<WatchStep, ErrorStatus> {
         for _ in 0..START_TRIES {
             if let Ok(step) = open() {
                 return Ok(step);
@@ -286,10 +290,10 @@ impl Watcher {
         // A client that asked for initial events takes a 410 as a reason to ask again at
         // once and for ever, so it gets the retriable error instead.
         Err(if self.course.explicit {
-            Failure::initializing()
+            ErrorStatus::initializing()
         } else {
             let reader = &self.resource.reader;
-            Failure::watch_too_old(reader.head().0, reader.oldest().0)
+            ErrorStatus::watch_too_old(reader.head().0, reader.oldest().0)
         })
     }
 
@@ -302,7 +306,7 @@ impl Watcher {
                 if self.course.bookmarks && self.course.marked {
                     self.bookmark(initial.cursor.rv(), true, &mut out);
                 }
-                self.step = Step::Live(initial.cursor);
+                self.step = WatchStep::Live(initial.cursor);
                 return out;
             };
             if self.selector.matches(&entry) {
@@ -312,7 +316,7 @@ impl Watcher {
                 break;
             }
         }
-        self.step = Step::Initial(initial);
+        self.step = WatchStep::Initial(initial);
         out
     }
 
@@ -337,17 +341,17 @@ impl Watcher {
                     self.pace.looked(changes.len()).await;
                 }
                 Err(gone) => {
-                    let failure = Failure::watch_too_old(gone.asked.0, gone.oldest.0);
+                    let failure = ErrorStatus::watch_too_old(gone.asked.0, gone.oldest.0);
                     return Some(error_event(&failure));
                 }
             },
         }
-        self.step = Step::Live(cursor);
+        self.step = WatchStep::Live(cursor);
         Some(out)
     }
 
     /// The lines of all changes. Usually there is one, whose bytes all watchers share.
-    fn changes(&mut self, changes: &[Change]) -> Bytes {
+    fn changes(&mut self, changes: &[IndexChange]) -> Bytes {
         if let [change] = changes {
             return self.change(change).unwrap_or_default();
         }
@@ -361,7 +365,7 @@ impl Watcher {
     /// One change as this watch's selector sees it: what comes to fit was added, what no
     /// longer fits was deleted, with its last fitting content at the change's version. An
     /// empty change is a bookmark: from its version on, a client can go on at every replica.
-    fn change(&mut self, change: &Change) -> Option<Bytes> {
+    fn change(&mut self, change: &IndexChange) -> Option<Bytes> {
         if change.key().is_none() {
             let mut line = Vec::new();
             if self.course.bookmarks {
@@ -369,7 +373,7 @@ impl Watcher {
             }
             return Some(line.into());
         }
-        let fitting = |entry: &'_ Option<Arc<Entry>>| {
+        let fitting = |entry: &'_ Option<Arc<IndexEntry>>| {
             let entry = entry.as_ref()?;
             self.selector.matches(entry).then(|| Arc::clone(entry))
         };
@@ -382,7 +386,7 @@ impl Watcher {
     }
 
     /// The line of a change, encoded by whichever watcher of this form comes first.
-    fn line(&mut self, kind: &'static str, entry: &Arc<Entry>, at: Option<Rv>) -> Bytes {
+    fn line(&mut self, kind: &'static str, entry: &Arc<IndexEntry>, at: Option<Rv>) -> Bytes {
         let columns = !std::mem::replace(&mut self.columns_sent, true);
         let (resource, form) = (&*self.resource, self.form);
         let lines = &resource.lines;
@@ -428,7 +432,7 @@ impl Watcher {
     }
 }
 
-fn error_event(failure: &Failure) -> Bytes {
+fn error_event(failure: &ErrorStatus) -> Bytes {
     let mut out = b"{\"type\":\"ERROR\",\"object\":".to_vec();
     out.extend_from_slice(&failure.json());
     out.extend_from_slice(b"}\n");

@@ -1,7 +1,7 @@
 //! Metrics of persistence mode. They have no series while it is off: nothing is written
 //! then, and that is no trouble.
 
-use super::Labels;
+use super::SeriesLabels;
 use crate::clock;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -14,16 +14,16 @@ use std::time::Instant;
 /// See above.
 #[derive(Default)]
 pub struct PersistenceMetrics {
-    writes: Family<Labels, Counter>,
-    failures: Family<Labels, Counter>,
-    length: Family<Labels, Gauge>,
-    oldest: Family<Labels, Gauge<f64, AtomicU64>>,
-    waiting: Mutex<Waiting>,
+    writes: Family<SeriesLabels, Counter>,
+    failures: Family<SeriesLabels, Counter>,
+    length: Family<SeriesLabels, Gauge>,
+    oldest: Family<SeriesLabels, Gauge<f64, AtomicU64>>,
+    waiting: Mutex<WaitingSince>,
 }
 
 /// Since when the oldest waits.
 #[derive(Clone, Copy, Default)]
-enum Waiting {
+enum WaitingSince {
     /// Persistence is off.
     #[default]
     Off,
@@ -65,34 +65,38 @@ impl PersistenceMetrics {
 
     /// A write succeeded: `apply` or `delete`.
     pub fn written(&self, verb: &'static str) {
-        let labels = Labels(vec![("verb", verb.to_owned())]);
+        let labels = SeriesLabels(vec![("verb", verb.to_owned())]);
         self.writes.get_or_create(&labels).inc();
     }
 
     /// A write or a list failed, for one of the reasons that
-    /// [`Failure`](crate::persist::Failure) has.
+    /// [`StoreFailure`](crate::persist::StoreFailure) has.
     pub fn failed(&self, reason: &'static str) {
-        let labels = Labels(vec![("reason", reason.to_owned())]);
+        let labels = SeriesLabels(vec![("reason", reason.to_owned())]);
         self.failures.get_or_create(&labels).inc();
     }
 
     /// How many wait, and since when the oldest does.
     pub fn backlog(&self, length: usize, since: Option<Instant>) {
         let length = i64::try_from(length).unwrap_or(i64::MAX);
-        self.length.get_or_create(&Labels(Vec::new())).set(length);
+        self.length
+            .get_or_create(&SeriesLabels(Vec::new()))
+            .set(length);
         *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) =
-            since.map_or(Waiting::Nothing, Waiting::Since);
+            since.map_or(WaitingSince::Nothing, WaitingSince::Since);
     }
 
     /// Its age as of now: the queue may be waiting, too.
     pub(super) fn read(&self) {
         let waiting = *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let age = match waiting {
-            Waiting::Off => return,
-            Waiting::Nothing => 0.0,
-            Waiting::Since(since) => clock::since(since).as_secs_f64(),
+            WaitingSince::Off => return,
+            WaitingSince::Nothing => 0.0,
+            WaitingSince::Since(since) => clock::since(since).as_secs_f64(),
         };
-        self.oldest.get_or_create(&Labels(Vec::new())).set(age);
+        self.oldest
+            .get_or_create(&SeriesLabels(Vec::new()))
+            .set(age);
     }
 }
 

@@ -40,7 +40,7 @@ pub struct Spec {
     /// Component that the rule set belongs to, such as `kubevirt`.
     pub component: String,
     /// The object that the operation happens on.
-    pub subject: Subject,
+    pub subject: SubjectReference,
     /// Which of several like operations on one subject, for rules that yield a list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<String>,
@@ -49,7 +49,7 @@ pub struct Spec {
 /// A reference to one object of the cluster, with that object's owners.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Subject {
+pub struct SubjectReference {
     /// Group and version of the subject, such as `kubevirt.io/v1`.
     pub api_version: String,
     /// Kind of the subject, such as `VirtualMachine`.

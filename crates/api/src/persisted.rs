@@ -6,7 +6,7 @@
 //! choose: its namespace (it has none), its uid and its creationTimestamp. Those of the
 //! live object stand in an annotation and in the status.
 
-use crate::live::{Phase, StartTimeSource, State, Subject};
+use crate::live::{Phase, StartTimeSource, State, SubjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -89,7 +89,7 @@ pub struct InFlightOperationSpec {
     /// Component that the rule set belongs to, such as `kubevirt`.
     pub component: String,
     /// The object that the operation happens on.
-    pub subject: Subject,
+    pub subject: SubjectReference,
     /// Which of several like operations on one subject, for rules that yield a list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<String>,

@@ -5,7 +5,8 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ifo_cel::{
-    Budget, Doc, Environment, Kind, Program, Projection, STEPS_PER_OBJECT, Scope, compile,
+    Budget, Doc, Environment, EvaluationScope, Program, Projection, ResultKind, STEPS_PER_OBJECT,
+    compile,
 };
 use jiff::Timestamp;
 
@@ -24,7 +25,8 @@ fn programs() -> (Vec<Program>, Projection) {
     let programs: Vec<_> = RULES
         .iter()
         .map(|rule| {
-            compile(rule, Kind::Bool, &Environment::default()).expect("the expressions are valid")
+            compile(rule, ResultKind::Bool, &Environment::default())
+                .expect("the expressions are valid")
         })
         .collect();
     let mut projection = Projection::default();
@@ -59,7 +61,7 @@ fn evaluate(programs: &[Program], doc: &Doc<'_>) -> usize {
     let mut budget = Budget {
         left: STEPS_PER_OBJECT,
     };
-    let mut scope = Scope::new(doc, Timestamp::UNIX_EPOCH, &mut budget);
+    let mut scope = EvaluationScope::new(doc, Timestamp::UNIX_EPOCH, &mut budget);
     programs
         .iter()
         .filter(|program| program.test(&mut scope) == Ok(true))
@@ -86,7 +88,13 @@ fn benches(c: &mut Criterion) {
     });
     group.finish();
     c.bench_function("compile", |b| {
-        b.iter(|| compile(black_box(RULES[2]), Kind::Bool, &Environment::default()));
+        b.iter(|| {
+            compile(
+                black_box(RULES[2]),
+                ResultKind::Bool,
+                &Environment::default(),
+            )
+        });
     });
 }
 

@@ -6,7 +6,10 @@
 use std::error::Error;
 use std::time::Instant;
 
-use ifo_cel::{Budget, Doc, Environment, Failure, Kind, STEPS_PER_OBJECT, Scope, compile};
+use ifo_cel::{
+    Budget, Doc, Environment, EvaluationFault, EvaluationScope, ResultKind, STEPS_PER_OBJECT,
+    compile,
+};
 use jiff::Timestamp;
 
 /// Two loops visit each pair: cheap for ten elements, and a million steps for a thousand.
@@ -20,7 +23,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         match outcome {
             Ok(answer) => println!("{length}: {answer} after {spent} steps, {elapsed:?}"),
             // Not `false`: the answer is unknown.
-            Err(Failure::Budget) => println!("{length}: stopped after {spent} steps, {elapsed:?}"),
+            Err(EvaluationFault::Budget) => {
+                println!("{length}: stopped after {spent} steps, {elapsed:?}");
+            }
             Err(failure) => return Err(failure.into()),
         }
     }
@@ -28,8 +33,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// The answer for a list of so many numbers, and its cost.
-fn evaluate(length: u32) -> Result<(Result<bool, Failure>, u64), Box<dyn Error>> {
-    let program = compile(PAIRS, Kind::Bool, &Environment::default())?;
+fn evaluate(length: u32) -> Result<(Result<bool, EvaluationFault>, u64), Box<dyn Error>> {
+    let program = compile(PAIRS, ResultKind::Bool, &Environment::default())?;
     let list: Vec<_> = (0..length).collect();
     let json = serde_json::json!({ "list": list }).to_string();
     let doc = Doc::parse(json.as_bytes(), program.projection())?;
@@ -38,7 +43,7 @@ fn evaluate(length: u32) -> Result<(Result<bool, Failure>, u64), Box<dyn Error>>
     };
     #[expect(clippy::disallowed_methods, reason = "a program of its own")]
     let now = Timestamp::now();
-    let outcome = program.test(&mut Scope::new(&doc, now, &mut budget));
+    let outcome = program.test(&mut EvaluationScope::new(&doc, now, &mut budget));
     Ok((outcome, STEPS_PER_OBJECT - budget.left))
 }
 
@@ -50,7 +55,10 @@ mod tests {
     fn long_lists_are_stopped_and_short_ones_answered() {
         let outcome = |length| evaluate(length).expect("the expression is valid");
         assert_eq!(outcome(10), (Ok(true), 111));
-        assert_eq!(outcome(1_000), (Err(Failure::Budget), STEPS_PER_OBJECT));
+        assert_eq!(
+            outcome(1_000),
+            (Err(EvaluationFault::Budget), STEPS_PER_OBJECT)
+        );
         main().expect("the expression is valid");
     }
 }

@@ -12,7 +12,7 @@
 use std::error::Error;
 use std::{env, fs};
 
-use ifo_cel::{Budget, Doc, Environment, Kind, STEPS_PER_OBJECT, Scope, compile};
+use ifo_cel::{Budget, Doc, Environment, EvaluationScope, ResultKind, STEPS_PER_OBJECT, compile};
 use jiff::Timestamp;
 
 const EXPRESSION: &str =
@@ -38,14 +38,14 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// The value, its type and its cost, or why there is none.
 fn evaluate(expression: &str, json: &str) -> Result<String, Box<dyn Error>> {
-    let program = compile(expression, Kind::Any, &Environment::default())?;
+    let program = compile(expression, ResultKind::Any, &Environment::default())?;
     let doc = Doc::parse(json.as_bytes(), program.projection())?;
     let mut budget = Budget {
         left: STEPS_PER_OBJECT,
     };
     #[expect(clippy::disallowed_methods, reason = "a program of its own")]
     let now = Timestamp::now();
-    let answer = program.value(&mut Scope::new(&doc, now, &mut budget));
+    let answer = program.value(&mut EvaluationScope::new(&doc, now, &mut budget));
     // A failed evaluation has a cost, too.
     let spent = STEPS_PER_OBJECT - budget.left;
     match answer {

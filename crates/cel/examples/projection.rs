@@ -6,7 +6,10 @@
 
 use std::error::Error;
 
-use ifo_cel::{Budget, Doc, Environment, Kind, Origins, Projection, Scope, Step, compile, fields};
+use ifo_cel::{
+    Budget, Doc, Environment, EvaluationScope, Origins, PathStep, Projection, ResultKind, compile,
+    fields,
+};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -29,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // What the program itself needs, whatever the expressions read.
     projection.add(&["metadata", "name"]);
     for source in EXPRESSIONS {
-        let program = compile(source, Kind::Bool, &Environment::default())?;
+        let program = compile(source, ResultKind::Bool, &Environment::default())?;
         projection.merge(program.projection());
         programs.push(program);
     }
@@ -42,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut budget = Budget { left: 1_000 };
     #[expect(clippy::disallowed_methods, reason = "a program of its own")]
     let now = Timestamp::now();
-    let mut scope = Scope::new(&doc, now, &mut budget);
+    let mut scope = EvaluationScope::new(&doc, now, &mut budget);
     for program in &programs {
         println!("{}: {}", program.test(&mut scope)?, program.source());
     }
@@ -58,8 +61,8 @@ fn paths() -> Result<Vec<String>, Box<dyn Error>> {
             let mut path = "object".to_owned();
             for step in field.path {
                 match step {
-                    Step::Field(name) => path.extend([".", &name]),
-                    Step::Index | Step::Each => path.push_str("[*]"),
+                    PathStep::Field(name) => path.extend([".", &name]),
+                    PathStep::Index | PathStep::Each => path.push_str("[*]"),
                 }
             }
             paths.push(path);

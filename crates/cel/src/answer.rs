@@ -8,7 +8,7 @@ use serde_json::{Map, Number, Value};
 
 use super::failure::FixedText;
 use super::value::{Fault, V, charge, steps};
-use super::{Budget, Failure, Kind};
+use super::{Budget, EvaluationFault, ResultKind};
 
 /// A value of any type, for tools that show what an expression yields.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,9 +20,9 @@ pub struct Answer {
     pub value: Value,
 }
 
-pub(super) fn unexpected(wanted: Kind, value: &V<'_>) -> Failure {
+pub(super) fn unexpected(wanted: ResultKind, value: &V<'_>) -> EvaluationFault {
     let (wanted, found) = (wanted.name(), value.type_name());
-    Failure::Error(FixedText::joined(&[
+    EvaluationFault::Error(FixedText::joined(&[
         "expected type '",
         wanted,
         "' but found '",
@@ -32,7 +32,7 @@ pub(super) fn unexpected(wanted: Kind, value: &V<'_>) -> Failure {
 }
 
 /// Percent, cut to 0..=100 and rounded down; none of text without a number, or of null.
-pub(super) fn progress(value: &V<'_>) -> Result<Option<u8>, Failure> {
+pub(super) fn progress(value: &V<'_>) -> Result<Option<u8>, EvaluationFault> {
     #[allow(clippy::cast_precision_loss)] // Beyond 2^53 it is more than 100.
     let number = match value {
         V::Null => return Ok(None),
@@ -43,11 +43,11 @@ pub(super) fn progress(value: &V<'_>) -> Result<Option<u8>, Failure> {
             Some(number) => number,
             None => return Ok(None),
         },
-        other => return Err(unexpected(Kind::Progress, other)),
+        other => return Err(unexpected(ResultKind::Progress, other)),
     };
     if !number.is_finite() {
         let infinite = FixedText::of("progress is not a finite number");
-        return Err(Failure::Error(infinite));
+        return Err(EvaluationFault::Error(infinite));
     }
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Inside the range.
     Ok(Some(number.clamp(0.0, 100.0) as u8))
@@ -69,27 +69,27 @@ fn percentage(text: &str) -> Option<f64> {
 }
 
 /// A point in time; none of empty text and of null.
-pub(super) fn time(value: &V<'_>) -> Result<Option<Timestamp>, Failure> {
+pub(super) fn time(value: &V<'_>) -> Result<Option<Timestamp>, EvaluationFault> {
     let instant = match value {
         V::Null => return Ok(None),
         V::Time(time) => Some(*time),
         V::Str(text) if text.is_empty() => return Ok(None),
         V::Str(text) => super::time::Instant::parse(text).ok(),
-        other => return Err(unexpected(Kind::Time, other)),
+        other => return Err(unexpected(ResultKind::Time, other)),
     };
     instant
         .and_then(super::time::Instant::timestamp)
         .map(Some)
-        .ok_or_else(|| Failure::Error(FixedText::of("not a time in RFC 3339")))
+        .ok_or_else(|| EvaluationFault::Error(FixedText::of("not a time in RFC 3339")))
 }
 
 /// The text of a string or an integer.
-pub(super) fn key(value: &V<'_>) -> Result<String, Failure> {
+pub(super) fn key(value: &V<'_>) -> Result<String, EvaluationFault> {
     match value {
         V::Str(text) => Ok(text.to_string()),
         V::Int(number) => Ok(number.to_string()),
         V::Uint(number) => Ok(number.to_string()),
-        other => Err(unexpected(Kind::Key, other)),
+        other => Err(unexpected(ResultKind::Key, other)),
     }
 }
 

@@ -12,7 +12,7 @@ use super::check::Ty;
 use super::lower::{Complaint, lower};
 use super::op::Op;
 use super::project::Need;
-use super::{CompileError, Environment, Kind, Projection};
+use super::{CompileError, Environment, Projection, ResultKind};
 
 /// Bytes of an expression: a screenful, and what the stack below is sized for.
 pub(super) const SOURCE: usize = 4096;
@@ -47,7 +47,7 @@ pub(super) struct Compiled {
 /// Compiles `source`, to yield what `kind` says.
 pub(super) fn compile(
     source: &str,
-    kind: Kind,
+    kind: ResultKind,
     environment: &Environment,
 ) -> Result<Compiled, CompileError> {
     with_stack(|| on_this_stack(source, kind, environment))
@@ -84,7 +84,7 @@ fn error(message: String) -> CompileError {
 /// Compiles on the calling thread, which has a stack of [`STACK`] bytes.
 pub(super) fn on_this_stack(
     source: &str,
-    kind: Kind,
+    kind: ResultKind,
     environment: &Environment,
 ) -> Result<Compiled, CompileError> {
     let (root, info) = parse(source)?;

@@ -11,10 +11,14 @@ use super::value::{Bytes, Fault, Text, V, charge, steps, truncate_int, truncate_
 /// list takes, so that the budget bounds memory.
 pub(super) const COPIED: usize = 64;
 
-type Outcome<'e> = Result<V<'e>, Fault<'e>>;
+type ConversionOutcome<'e> = Result<V<'e>, Fault<'e>>;
 
 /// `int(..)`, `string(..)` and the other functions named like types.
-pub(super) fn convert<'e>(to: Function, value: V<'e>, budget: &mut Budget) -> Outcome<'e> {
+pub(super) fn convert<'e>(
+    to: Function,
+    value: V<'e>,
+    budget: &mut Budget,
+) -> ConversionOutcome<'e> {
     match to {
         Function::Bool => to_bool(value),
         Function::Bytes => to_bytes(value, budget),
@@ -33,7 +37,7 @@ fn unconvertible<'e>(value: &V<'_>, to: &'static str) -> Fault<'e> {
     Fault::words(&["type conversion error from '", from, "' to '", to, "'"])
 }
 
-fn to_bool(value: V<'_>) -> Outcome<'_> {
+fn to_bool(value: V<'_>) -> ConversionOutcome<'_> {
     match &value {
         V::Bool(_) => Ok(value),
         V::Str(text) => match &**text {
@@ -45,7 +49,7 @@ fn to_bool(value: V<'_>) -> Outcome<'_> {
     }
 }
 
-fn to_bytes<'e>(value: V<'e>, budget: &mut Budget) -> Outcome<'e> {
+fn to_bytes<'e>(value: V<'e>, budget: &mut Budget) -> ConversionOutcome<'e> {
     match value {
         V::Bytes(_) => Ok(value),
         V::Str(Text::Ref(text)) => Ok(V::Bytes(Bytes::Ref(text.as_bytes()))),
@@ -58,7 +62,7 @@ fn to_bytes<'e>(value: V<'e>, budget: &mut Budget) -> Outcome<'e> {
 }
 
 #[allow(clippy::cast_precision_loss)] // What converting to a double means.
-fn to_double(value: V<'_>) -> Outcome<'_> {
+fn to_double(value: V<'_>) -> ConversionOutcome<'_> {
     match &value {
         V::Double(_) => Ok(value),
         V::Int(int) => Ok(V::Double(*int as f64)),
@@ -75,7 +79,7 @@ fn to_double(value: V<'_>) -> Outcome<'_> {
     }
 }
 
-fn to_duration(value: V<'_>) -> Outcome<'_> {
+fn to_duration(value: V<'_>) -> ConversionOutcome<'_> {
     match &value {
         V::Duration(_) => Ok(value),
         V::Str(text) => parse_duration(text)
@@ -85,7 +89,7 @@ fn to_duration(value: V<'_>) -> Outcome<'_> {
     }
 }
 
-fn to_int(value: V<'_>) -> Outcome<'_> {
+fn to_int(value: V<'_>) -> ConversionOutcome<'_> {
     let overflow = || Fault::error("integer overflow");
     match &value {
         V::Int(_) => Ok(value),
@@ -101,7 +105,7 @@ fn to_int(value: V<'_>) -> Outcome<'_> {
     }
 }
 
-fn to_uint(value: V<'_>) -> Outcome<'_> {
+fn to_uint(value: V<'_>) -> ConversionOutcome<'_> {
     let overflow = || Fault::error("unsigned integer overflow");
     match &value {
         V::Uint(_) => Ok(value),
@@ -117,7 +121,7 @@ fn to_uint(value: V<'_>) -> Outcome<'_> {
     }
 }
 
-fn to_timestamp(value: V<'_>) -> Outcome<'_> {
+fn to_timestamp(value: V<'_>) -> ConversionOutcome<'_> {
     let overflow = || Fault::error("timestamp overflow");
     match &value {
         V::Time(_) => Ok(value),
@@ -131,7 +135,7 @@ fn to_timestamp(value: V<'_>) -> Outcome<'_> {
     }
 }
 
-pub(super) fn to_string<'e>(value: V<'e>, budget: &mut Budget) -> Outcome<'e> {
+pub(super) fn to_string<'e>(value: V<'e>, budget: &mut Budget) -> ConversionOutcome<'e> {
     Ok(V::text(&match &value {
         V::Str(_) => return Ok(value),
         V::Bool(value) => return Ok(V::Str(Text::Ref(if *value { "true" } else { "false" }))),
@@ -183,7 +187,7 @@ pub(super) fn arithmetic<'e>(
     left: V<'e>,
     right: V<'e>,
     budget: &mut Budget,
-) -> Outcome<'e> {
+) -> ConversionOutcome<'e> {
     match (left, right) {
         (V::Int(a), V::Int(b)) => int(op, a, b),
         (V::Uint(a), V::Uint(b)) => uint(op, a, b),
@@ -202,7 +206,7 @@ pub(super) fn arithmetic<'e>(
     }
 }
 
-fn int<'e>(op: Arith, a: i64, b: i64) -> Outcome<'e> {
+fn int<'e>(op: Arith, a: i64, b: i64) -> ConversionOutcome<'e> {
     match op {
         Arith::Add => a.checked_add(b),
         Arith::Sub => a.checked_sub(b),
@@ -216,7 +220,7 @@ fn int<'e>(op: Arith, a: i64, b: i64) -> Outcome<'e> {
     .ok_or(Fault::error("integer overflow"))
 }
 
-fn uint<'e>(op: Arith, a: u64, b: u64) -> Outcome<'e> {
+fn uint<'e>(op: Arith, a: u64, b: u64) -> ConversionOutcome<'e> {
     match op {
         Arith::Add => a.checked_add(b),
         Arith::Sub => a.checked_sub(b),
@@ -230,7 +234,7 @@ fn uint<'e>(op: Arith, a: u64, b: u64) -> Outcome<'e> {
     .ok_or(Fault::error("unsigned integer overflow"))
 }
 
-fn add<'e>(left: &V<'e>, right: &V<'e>, budget: &mut Budget) -> Outcome<'e> {
+fn add<'e>(left: &V<'e>, right: &V<'e>, budget: &mut Budget) -> ConversionOutcome<'e> {
     let later = |time: Instant, nanoseconds| {
         time.plus(nanoseconds)
             .map(V::Time)
@@ -268,7 +272,7 @@ fn add<'e>(left: &V<'e>, right: &V<'e>, budget: &mut Budget) -> Outcome<'e> {
     }
 }
 
-fn subtract<'e>(left: &V<'e>, right: &V<'e>) -> Outcome<'e> {
+fn subtract<'e>(left: &V<'e>, right: &V<'e>) -> ConversionOutcome<'e> {
     match (left, right) {
         (V::Duration(a), V::Duration(b)) => a.checked_sub(*b).map(V::Duration),
         (V::Time(a), V::Time(b)) => a.since(*b).map(V::Duration),

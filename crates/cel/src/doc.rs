@@ -26,8 +26,8 @@ const LINEAR: usize = 8;
 
 /// The projected fields of one object, borrowed from its JSON where possible.
 pub struct Doc<'a> {
-    entries: Vec<Entry<'a>>,
-    root: Item<'a>,
+    entries: Vec<DocMember<'a>>,
+    root: DocItem<'a>,
 }
 
 /// Why a text cannot be decoded as an object. It quotes nothing of the text.
@@ -47,25 +47,25 @@ pub enum DocError {
     NoJson(JsonFault),
 }
 
-struct Entry<'a> {
+struct DocMember<'a> {
     /// Empty in a list.
     key: Cow<'a, str>,
-    item: Item<'a>,
+    item: DocItem<'a>,
 }
 
-pub(super) enum Item<'a> {
+pub(super) enum DocItem<'a> {
     Null,
     Bool(bool),
     Int(i64),
     Double(f64),
     Str(Cow<'a, str>),
-    List(Span),
+    List(TextSpan),
     /// Its members are sorted by key.
-    Map(Span),
+    Map(TextSpan),
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Span {
+pub(super) struct TextSpan {
     start: usize,
     len: usize,
 }
@@ -79,7 +79,7 @@ impl<'a> Doc<'a> {
     pub fn parse(json: &'a [u8], projection: &Projection) -> Result<Doc<'a>, DocError> {
         let doc = Self::parse_value(json, projection)?;
         match doc.root {
-            Item::Map(_) => Ok(doc),
+            DocItem::Map(_) => Ok(doc),
             _ => Err(DocError::NotAnObject),
         }
     }
@@ -120,7 +120,7 @@ impl<'a> Doc<'a> {
             entries: self
                 .entries
                 .into_iter()
-                .map(|entry| Entry {
+                .map(|entry| DocMember {
                     key: Cow::Owned(entry.key.into_owned()),
                     item: entry.item.into_owned(),
                 })
@@ -130,16 +130,16 @@ impl<'a> Doc<'a> {
     }
 }
 
-impl Item<'_> {
-    fn into_owned(self) -> Item<'static> {
+impl DocItem<'_> {
+    fn into_owned(self) -> DocItem<'static> {
         match self {
-            Item::Null => Item::Null,
-            Item::Bool(value) => Item::Bool(value),
-            Item::Int(value) => Item::Int(value),
-            Item::Double(value) => Item::Double(value),
-            Item::Str(value) => Item::Str(Cow::Owned(value.into_owned())),
-            Item::List(span) => Item::List(span),
-            Item::Map(span) => Item::Map(span),
+            DocItem::Null => DocItem::Null,
+            DocItem::Bool(value) => DocItem::Bool(value),
+            DocItem::Int(value) => DocItem::Int(value),
+            DocItem::Double(value) => DocItem::Double(value),
+            DocItem::Str(value) => DocItem::Str(Cow::Owned(value.into_owned())),
+            DocItem::List(span) => DocItem::List(span),
+            DocItem::Map(span) => DocItem::Map(span),
         }
     }
 }
@@ -147,13 +147,13 @@ impl Item<'_> {
 impl Serialize for Node<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.item {
-            Item::Null => serializer.serialize_unit(),
-            Item::Bool(value) => serializer.serialize_bool(*value),
-            Item::Int(value) => serializer.serialize_i64(*value),
-            Item::Double(value) => serializer.serialize_f64(*value),
-            Item::Str(value) => serializer.serialize_str(value),
-            Item::List(_) => serializer.collect_seq(self.elements()),
-            Item::Map(_) => serializer.collect_map(self.members()),
+            DocItem::Null => serializer.serialize_unit(),
+            DocItem::Bool(value) => serializer.serialize_bool(*value),
+            DocItem::Int(value) => serializer.serialize_i64(*value),
+            DocItem::Double(value) => serializer.serialize_f64(*value),
+            DocItem::Str(value) => serializer.serialize_str(value),
+            DocItem::List(_) => serializer.collect_seq(self.elements()),
+            DocItem::Map(_) => serializer.collect_map(self.members()),
         }
     }
 }
@@ -169,14 +169,14 @@ impl fmt::Debug for Doc<'_> {
 /// One value in a [`Doc`].
 #[derive(Clone, Copy)]
 pub struct Node<'d> {
-    entries: &'d [Entry<'d>],
-    item: &'d Item<'d>,
+    entries: &'d [DocMember<'d>],
+    item: &'d DocItem<'d>,
 }
 
 impl<'d> Node<'d> {
     /// The member `name` of an object.
     pub fn get(self, name: &str) -> Option<Node<'d>> {
-        let Item::Map(span) = self.item else {
+        let DocItem::Map(span) = self.item else {
             return None;
         };
         let members = self.span(*span);
@@ -194,7 +194,7 @@ impl<'d> Node<'d> {
     /// A string.
     pub fn as_str(self) -> Option<&'d str> {
         match self.item {
-            Item::Str(value) => Some(value),
+            DocItem::Str(value) => Some(value),
             _ => None,
         }
     }
@@ -202,7 +202,7 @@ impl<'d> Node<'d> {
     /// An integer.
     pub fn as_i64(self) -> Option<i64> {
         match self.item {
-            Item::Int(value) => Some(*value),
+            DocItem::Int(value) => Some(*value),
             _ => None,
         }
     }
@@ -210,7 +210,7 @@ impl<'d> Node<'d> {
     /// A boolean.
     pub fn as_bool(self) -> Option<bool> {
         match self.item {
-            Item::Bool(value) => Some(*value),
+            DocItem::Bool(value) => Some(*value),
             _ => None,
         }
     }
@@ -218,7 +218,7 @@ impl<'d> Node<'d> {
     /// The elements of a list, none for anything else.
     pub fn elements(self) -> impl Iterator<Item = Node<'d>> {
         let elements = match self.item {
-            Item::List(span) => self.span(*span),
+            DocItem::List(span) => self.span(*span),
             _ => &[],
         };
         elements.iter().map(move |entry| self.at(entry))
@@ -227,7 +227,7 @@ impl<'d> Node<'d> {
     /// The members of an object, none for anything else.
     pub fn members(self) -> impl Iterator<Item = (&'d str, Node<'d>)> {
         let members = match self.item {
-            Item::Map(span) => self.span(*span),
+            DocItem::Map(span) => self.span(*span),
             _ => &[],
         };
         members
@@ -235,34 +235,34 @@ impl<'d> Node<'d> {
             .map(move |entry| (&*entry.key, self.at(entry)))
     }
 
-    pub(super) fn item(self) -> &'d Item<'d> {
+    pub(super) fn item(self) -> &'d DocItem<'d> {
         self.item
     }
 
     /// Members or elements.
     pub(super) fn len(self) -> usize {
         match self.item {
-            Item::List(span) | Item::Map(span) => span.len,
+            DocItem::List(span) | DocItem::Map(span) => span.len,
             _ => 0,
         }
     }
 
     /// The `index`th member or element, with its key.
     pub(super) fn nth(self, index: usize) -> Option<(&'d str, Node<'d>)> {
-        let (Item::List(span) | Item::Map(span)) = self.item else {
+        let (DocItem::List(span) | DocItem::Map(span)) = self.item else {
             return None;
         };
         let entry = self.span(*span).get(index)?;
         Some((&entry.key, self.at(entry)))
     }
 
-    fn span(self, span: Span) -> &'d [Entry<'d>] {
+    fn span(self, span: TextSpan) -> &'d [DocMember<'d>] {
         self.entries
             .get(span.start..span.start + span.len)
             .unwrap_or_default()
     }
 
-    fn at(self, entry: &'d Entry<'d>) -> Node<'d> {
+    fn at(self, entry: &'d DocMember<'d>) -> Node<'d> {
         Node {
             entries: self.entries,
             item: &entry.item,
@@ -296,25 +296,25 @@ fn decode<'a>(json: &'a [u8], need: &Need) -> Result<Doc<'a>, DocError> {
 
 struct Arena<'a> {
     /// The contents of finished containers, each contiguous.
-    closed: Vec<Entry<'a>>,
+    closed: Vec<DocMember<'a>>,
     /// The contents so far of the containers around the current value.
-    open: Vec<Entry<'a>>,
+    open: Vec<DocMember<'a>>,
 }
 
 impl<'a> Arena<'a> {
-    fn push<E: Error>(&mut self, key: Cow<'a, str>, item: Item<'a>) -> Result<(), E> {
+    fn push<E: Error>(&mut self, key: Cow<'a, str>, item: DocItem<'a>) -> Result<(), E> {
         if self.closed.len() + self.open.len() >= MAX_VALUES {
             return Err(E::custom("too many values"));
         }
-        self.open.push(Entry { key, item });
+        self.open.push(DocMember { key, item });
         Ok(())
     }
 
     /// Ends the container whose contents begin at `from`.
-    fn close(&mut self, from: usize) -> Span {
+    fn close(&mut self, from: usize) -> TextSpan {
         let start = self.closed.len();
         self.closed.extend(self.open.drain(from..));
-        Span {
+        TextSpan {
             start,
             len: self.closed.len() - start,
         }
@@ -348,54 +348,54 @@ struct Value<'b, 'a, 'p> {
 }
 
 impl<'a> DeserializeSeed<'a> for Value<'_, 'a, '_> {
-    type Value = Item<'a>;
+    type Value = DocItem<'a>;
 
-    fn deserialize<D: Deserializer<'a>>(self, input: D) -> Result<Item<'a>, D::Error> {
+    fn deserialize<D: Deserializer<'a>>(self, input: D) -> Result<DocItem<'a>, D::Error> {
         if self.need.is_existence() {
             input.deserialize_ignored_any(IgnoredAny)?;
-            return Ok(Item::Null);
+            return Ok(DocItem::Null);
         }
         input.deserialize_any(self)
     }
 }
 
 impl<'a> Visitor<'a> for Value<'_, 'a, '_> {
-    type Value = Item<'a>;
+    type Value = DocItem<'a>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON value")
     }
 
-    fn visit_unit<E>(self) -> Result<Item<'a>, E> {
-        Ok(Item::Null)
+    fn visit_unit<E>(self) -> Result<DocItem<'a>, E> {
+        Ok(DocItem::Null)
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Item<'a>, E> {
-        Ok(Item::Bool(value))
+    fn visit_bool<E>(self, value: bool) -> Result<DocItem<'a>, E> {
+        Ok(DocItem::Bool(value))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Item<'a>, E> {
-        Ok(Item::Int(value))
+    fn visit_i64<E>(self, value: i64) -> Result<DocItem<'a>, E> {
+        Ok(DocItem::Int(value))
     }
 
     #[allow(clippy::cast_precision_loss)] // What Go's JSON decoder does.
-    fn visit_u64<E>(self, value: u64) -> Result<Item<'a>, E> {
-        Ok(i64::try_from(value).map_or(Item::Double(value as f64), Item::Int))
+    fn visit_u64<E>(self, value: u64) -> Result<DocItem<'a>, E> {
+        Ok(i64::try_from(value).map_or(DocItem::Double(value as f64), DocItem::Int))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Item<'a>, E> {
-        Ok(Item::Double(value))
+    fn visit_f64<E>(self, value: f64) -> Result<DocItem<'a>, E> {
+        Ok(DocItem::Double(value))
     }
 
-    fn visit_borrowed_str<E>(self, value: &'a str) -> Result<Item<'a>, E> {
-        Ok(Item::Str(Cow::Borrowed(value)))
+    fn visit_borrowed_str<E>(self, value: &'a str) -> Result<DocItem<'a>, E> {
+        Ok(DocItem::Str(Cow::Borrowed(value)))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Item<'a>, E> {
-        Ok(Item::Str(Cow::Owned(value.to_owned())))
+    fn visit_str<E>(self, value: &str) -> Result<DocItem<'a>, E> {
+        Ok(DocItem::Str(Cow::Owned(value.to_owned())))
     }
 
-    fn visit_seq<A: SeqAccess<'a>>(self, mut elements: A) -> Result<Item<'a>, A::Error> {
+    fn visit_seq<A: SeqAccess<'a>>(self, mut elements: A) -> Result<DocItem<'a>, A::Error> {
         let arena = self.arena;
         let from = arena.open.len();
         match self.need.element() {
@@ -406,13 +406,13 @@ impl<'a> Visitor<'a> for Value<'_, 'a, '_> {
             }
             None => while elements.next_element::<IgnoredAny>()?.is_some() {},
         }
-        Ok(Item::List(arena.close(from)))
+        Ok(DocItem::List(arena.close(from)))
     }
 
-    fn visit_map<A: MapAccess<'a>>(self, mut members: A) -> Result<Item<'a>, A::Error> {
+    fn visit_map<A: MapAccess<'a>>(self, mut members: A) -> Result<DocItem<'a>, A::Error> {
         let (arena, need) = (self.arena, self.need);
         let from = arena.open.len();
-        while let Some(key) = members.next_key_seed(Key(need))? {
+        while let Some(key) = members.next_key_seed(NeededKey(need))? {
             match key {
                 Some((key, need)) => {
                     let item = members.next_value_seed(Value { arena, need })?;
@@ -424,14 +424,14 @@ impl<'a> Visitor<'a> for Value<'_, 'a, '_> {
             }
         }
         arena.sort(from);
-        Ok(Item::Map(arena.close(from)))
+        Ok(DocItem::Map(arena.close(from)))
     }
 }
 
 /// Decodes a key to itself and what is needed under it.
-struct Key<'p>(&'p Need);
+struct NeededKey<'p>(&'p Need);
 
-impl<'a, 'p> DeserializeSeed<'a> for Key<'p> {
+impl<'a, 'p> DeserializeSeed<'a> for NeededKey<'p> {
     type Value = Option<(Cow<'a, str>, &'p Need)>;
 
     fn deserialize<D: Deserializer<'a>>(self, input: D) -> Result<Self::Value, D::Error> {
@@ -439,7 +439,7 @@ impl<'a, 'p> DeserializeSeed<'a> for Key<'p> {
     }
 }
 
-impl<'a, 'p> Visitor<'a> for Key<'p> {
+impl<'a, 'p> Visitor<'a> for NeededKey<'p> {
     type Value = Option<(Cow<'a, str>, &'p Need)>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

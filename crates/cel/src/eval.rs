@@ -2,10 +2,10 @@
 //! them: `&&` and `||` absorb those of either side, a spent budget excepted. Nothing
 //! here allocates for paths, comparisons, predicates, `in` and quantifiers.
 
-use super::Scope;
+use super::EvaluationScope;
 use super::convert::{arithmetic, convert};
 use super::failure::FixedText;
-use super::op::{Const, Fold, FoldKind, Function, Op, Order, Part};
+use super::op::{Const, Fold, FoldKind, Function, Op, Order, TimePart};
 use super::pattern::{Pattern, remembered};
 use super::quantity;
 use super::strings;
@@ -23,7 +23,7 @@ const COMPILE: u64 = 5_000;
 
 /// One evaluation, of ops that live for `'e`.
 pub(super) struct Context<'e, 's, 'a> {
-    scope: &'s mut Scope<'a>,
+    scope: &'s mut EvaluationScope<'a>,
     /// The variables of the comprehensions around the current op.
     vars: Vec<V<'e>>,
 }
@@ -31,7 +31,7 @@ pub(super) struct Context<'e, 's, 'a> {
 type Outcome<'e> = Result<V<'e>, Fault<'e>>;
 
 impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
-    pub(super) fn new(scope: &'s mut Scope<'a>) -> Self {
+    pub(super) fn new(scope: &'s mut EvaluationScope<'a>) -> Self {
         Self {
             scope,
             vars: Vec::new(),
@@ -507,7 +507,7 @@ fn select<'e>(value: &V<'e>, field: &'e str) -> Outcome<'e> {
     }
 }
 
-fn get<'e>(part: Part, value: &V<'e>, zone: Option<&str>) -> Outcome<'e> {
+fn get<'e>(part: TimePart, value: &V<'e>, zone: Option<&str>) -> Outcome<'e> {
     match value {
         V::Time(time) => time
             .part(part, zone)

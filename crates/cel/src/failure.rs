@@ -9,7 +9,7 @@ use super::op::Const;
 
 /// Why an evaluation has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
+pub enum EvaluationFault {
     /// A field, key or index does not exist. Most callers take it as "does not match".
     #[error("no such key{0}")]
     Missing(MissingKey),

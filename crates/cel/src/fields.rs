@@ -14,7 +14,7 @@ use super::lower::Complaint;
 
 /// One step from a value to a value in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum PathStep {
     /// The field or key of this name.
     Field(String),
     /// The element of a list, or the member of a map, at an index that is computed.
@@ -25,9 +25,9 @@ pub enum Step {
 
 /// A field that a text names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Field {
+pub struct NamedField {
     /// From the object to the field, which is the last step.
-    pub path: Vec<Step>,
+    pub path: Vec<PathStep>,
     /// Line of its name in the text, from 1.
     pub line: usize,
     /// Column of its name in characters, from 1.
@@ -37,22 +37,22 @@ pub struct Field {
 /// Which part of the object a value can be, as far as its text tells: several, where
 /// there is a choice; none, where it is made and not taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Origin(Vec<Part>);
+pub struct ValueOrigin(Vec<PathPart>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum PathPart {
     /// What is at a path.
-    At(Vec<Step>),
+    At(Vec<PathStep>),
     /// A list of such values.
-    ListOf(Origin),
+    ListOf(ValueOrigin),
 }
 
 /// Ways that one value can come from: a chain of conditions doubles them.
 const MAX_PARTS: usize = 16;
 
-impl Origin {
+impl ValueOrigin {
     fn object() -> Self {
-        Self(vec![Part::At(Vec::new())])
+        Self(vec![PathPart::At(Vec::new())])
     }
 
     /// Of the elements of a list that is of this origin.
@@ -61,8 +61,8 @@ impl Origin {
         let mut elements = Self::default();
         for part in &self.0 {
             match part {
-                Part::At(_) => elements.add(part.then(Step::Each)),
-                Part::ListOf(origin) => elements.join(origin.clone()),
+                PathPart::At(_) => elements.add(part.then(PathStep::Each)),
+                PathPart::ListOf(origin) => elements.join(origin.clone()),
             }
         }
         elements
@@ -73,8 +73,8 @@ impl Origin {
         let mut elements = Self::default();
         for part in &self.0 {
             match part {
-                Part::At(_) => elements.add(part.then(Step::Index)),
-                Part::ListOf(origin) => elements.join(origin.clone()),
+                PathPart::At(_) => elements.add(part.then(PathStep::Index)),
+                PathPart::ListOf(origin) => elements.join(origin.clone()),
             }
         }
         elements
@@ -82,15 +82,15 @@ impl Origin {
 
     fn field(&self, name: &str) -> Self {
         let parts = self.0.iter();
-        let fields = parts.filter_map(|part| part.then(Step::Field(name.to_owned())));
+        let fields = parts.filter_map(|part| part.then(PathStep::Field(name.to_owned())));
         Self(fields.collect())
     }
 
     fn list(self) -> Self {
-        Self(vec![Part::ListOf(self)])
+        Self(vec![PathPart::ListOf(self)])
     }
 
-    fn add(&mut self, part: Option<Part>) {
+    fn add(&mut self, part: Option<PathPart>) {
         self.join(Self(part.into_iter().collect()));
     }
 
@@ -103,8 +103,8 @@ impl Origin {
     }
 }
 
-impl Part {
-    fn then(&self, step: Step) -> Option<Self> {
+impl PathPart {
+    fn then(&self, step: PathStep) -> Option<Self> {
         let Self::At(path) = self else { return None };
         let mut path = path.clone();
         path.push(step);
@@ -114,30 +114,30 @@ impl Part {
 
 /// The fields that a text names, and the origin of its result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fields {
+pub struct NamedFields {
     /// The fields, in the order of the text.
-    pub named: Vec<Field>,
+    pub named: Vec<NamedField>,
     /// What it yields.
-    pub origin: Origin,
+    pub origin: ValueOrigin,
 }
 
 /// Where the names come from that an expression may use beside `object`.
 #[derive(Clone, Debug, Default)]
 pub struct Origins {
     /// Of `item`.
-    pub item: Origin,
+    pub item: ValueOrigin,
     /// Of the variables, by name.
-    pub variables: Vec<(String, Origin)>,
+    pub variables: Vec<(String, ValueOrigin)>,
 }
 
 /// The fields that `source` names.
 ///
 /// # Errors
 /// If its syntax is wrong.
-pub fn fields(source: &str, origins: &Origins) -> Result<Fields, CompileError> {
+pub fn fields(source: &str, origins: &Origins) -> Result<NamedFields, CompileError> {
     with_stack(|| {
         let (root, info) = parse(source)?;
-        let mut reader = Reader {
+        let mut reader = FieldReader {
             source,
             info: &info,
             origins,
@@ -148,21 +148,21 @@ pub fn fields(source: &str, origins: &Origins) -> Result<Fields, CompileError> {
         let mut named = reader.named;
         named.sort_by_key(|field| (field.line, field.column));
         named.dedup();
-        Ok(Fields { named, origin })
+        Ok(NamedFields { named, origin })
     })
 }
 
-struct Reader<'s> {
+struct FieldReader<'s> {
     source: &'s str,
     info: &'s SourceInfo,
     origins: &'s Origins,
     /// The comprehension variables in scope.
-    vars: Vec<(String, Origin)>,
-    named: Vec<Field>,
+    vars: Vec<(String, ValueOrigin)>,
+    named: Vec<NamedField>,
 }
 
-impl Reader<'_> {
-    fn read(&mut self, node: &IdedExpr) -> Origin {
+impl FieldReader<'_> {
+    fn read(&mut self, node: &IdedExpr) -> ValueOrigin {
         match &node.expr {
             Expr::Ident(name) => self.ident(name),
             Expr::Select(select) => {
@@ -179,7 +179,7 @@ impl Reader<'_> {
             }
             Expr::Call(call) => self.call(node.id, call),
             Expr::List(list) => {
-                let mut elements = Origin::default();
+                let mut elements = ValueOrigin::default();
                 for element in &list.elements {
                     elements.join(self.read(element));
                 }
@@ -192,10 +192,10 @@ impl Reader<'_> {
                         self.read(&entry.value);
                     }
                 }
-                Origin::default()
+                ValueOrigin::default()
             }
             Expr::Literal(_) | Expr::Struct(_) | Expr::Comprehension(_) | Expr::Unspecified => {
-                Origin::default()
+                ValueOrigin::default()
             }
         }
     }
@@ -204,25 +204,25 @@ impl Reader<'_> {
         self.vars.iter().any(|(var, _)| var == name)
     }
 
-    fn ident(&self, name: &str) -> Origin {
+    fn ident(&self, name: &str) -> ValueOrigin {
         let mut vars = self.vars.iter().rev();
         if let Some((_, origin)) = vars.find(|(var, _)| var == name) {
             return origin.clone();
         }
         match name.trim_start_matches('.') {
-            "object" => Origin::object(),
+            "object" => ValueOrigin::object(),
             "item" => self.origins.item.clone(),
-            _ => Origin::default(),
+            _ => ValueOrigin::default(),
         }
     }
 
     /// The field `name` of what `operand` is.
-    fn name(&mut self, node: u64, operand: &Origin, name: &str) -> Origin {
+    fn name(&mut self, node: u64, operand: &ValueOrigin, name: &str) -> ValueOrigin {
         let origin = operand.field(name);
         let (line, column) = self.place(node, name);
         for part in &origin.0 {
-            if let Part::At(path) = part {
-                self.named.push(Field {
+            if let PathPart::At(path) = part {
+                self.named.push(NamedField {
                     path: path.clone(),
                     line,
                     column,
@@ -257,7 +257,7 @@ impl Reader<'_> {
         (before.matches('\n').count() + 1, column)
     }
 
-    fn call(&mut self, node: u64, call: &CallExpr) -> Origin {
+    fn call(&mut self, node: u64, call: &CallExpr) -> ValueOrigin {
         let name = call.func_name.trim_start_matches('.');
         match (call.target.as_deref(), &*call.args) {
             (Some(range), [var, rest @ ..]) if is_comprehension(name) && !rest.is_empty() => {
@@ -288,7 +288,7 @@ impl Reader<'_> {
                 for arg in target.into_iter().chain(args) {
                     self.read(arg);
                 }
-                Origin::default()
+                ValueOrigin::default()
             }
         }
     }
@@ -299,13 +299,13 @@ impl Reader<'_> {
         range: &IdedExpr,
         var: &IdedExpr,
         rest: &[IdedExpr],
-    ) -> Origin {
+    ) -> ValueOrigin {
         let range = self.read(range);
         let Expr::Ident(var) = &var.expr else {
-            return Origin::default();
+            return ValueOrigin::default();
         };
         self.vars.push((var.clone(), range.elements()));
-        let mut last = Origin::default();
+        let mut last = ValueOrigin::default();
         for body in rest {
             last = self.read(body);
         }
@@ -313,7 +313,7 @@ impl Reader<'_> {
         match name {
             operators::MAP => last.list(),
             operators::FILTER => range,
-            _ => Origin::default(),
+            _ => ValueOrigin::default(),
         }
     }
 }
@@ -335,14 +335,14 @@ mod tests {
 
     fn told(source: &str, origins: &Origins) -> Vec<String> {
         let fields = fields(source, origins).expect("it has no syntax error");
-        let tell = |field: &Field| {
+        let tell = |field: &NamedField| {
             let path: String = field
                 .path
                 .iter()
                 .map(|step| match step {
-                    Step::Field(name) => format!(".{name}"),
-                    Step::Index => "[]".to_owned(),
-                    Step::Each => "[*]".to_owned(),
+                    PathStep::Field(name) => format!(".{name}"),
+                    PathStep::Index => "[]".to_owned(),
+                    PathStep::Each => "[*]".to_owned(),
                 })
                 .collect();
             format!("{}:{} {path}", field.line, field.column)

@@ -3,8 +3,8 @@
 //! Compiled for the fuzz targets in `fuzz/` and for the tests, which check their corpus.
 
 use super::{
-    Answer, Budget, Doc, Environment, Failure, Kind, Origins, Program, Projection,
-    STEPS_PER_OBJECT, Scope, compile, fields,
+    Answer, Budget, Doc, Environment, EvaluationFault, EvaluationScope, Origins, Program,
+    Projection, ResultKind, STEPS_PER_OBJECT, compile, fields,
 };
 use jiff::Timestamp;
 
@@ -53,11 +53,11 @@ impl Names {
                 "variables.conditions.filter(c, c.type == 'Ready')[0]",
             ),
         ] {
-            let program = compile(source, Kind::Any, &environment).expect("it is valid");
+            let program = compile(source, ResultKind::Any, &environment).expect("it is valid");
             let declared = environment.declare(name, program);
             declared.expect("both are identifiers");
         }
-        let list = compile("variables.conditions", Kind::List, &environment);
+        let list = compile("variables.conditions", ResultKind::List, &environment);
         Self {
             list: list.expect("it is valid"),
             environment: environment.with_item(),
@@ -87,7 +87,7 @@ fn check(source: &str, names: &Names) {
     let environment = &names.environment;
     // The names that it mentions are looked for in what does not compile, too.
     let mentioned = fields(source, &Origins::default());
-    let any = match compile(source, Kind::Any, environment) {
+    let any = match compile(source, ResultKind::Any, environment) {
         Ok(any) => any,
         Err(error) => {
             assert!(error.line > 0 && error.column > 0, "{error}");
@@ -103,7 +103,7 @@ fn check(source: &str, names: &Names) {
     let (first, _) = run(&any, names, &whole(), 0, STEPS_PER_OBJECT);
     let (answer, spent) = run(&any, names, &whole(), 0, STEPS_PER_OBJECT);
     assert!(
-        first == answer || first == Err(Failure::Budget),
+        first == answer || first == Err(EvaluationFault::Budget),
         "{source:?}"
     );
     let (projected, cost) = run(&any, names, &names.projection(&any), 0, STEPS_PER_OBJECT);
@@ -111,12 +111,15 @@ fn check(source: &str, names: &Names) {
         projected, answer,
         "{source:?} of the fields that it can read"
     );
-    if answer != Err(Failure::Budget) && !source.contains("matches") {
+    if answer != Err(EvaluationFault::Budget) && !source.contains("matches") {
         assert_eq!(cost, spent, "{source:?} of the fields that it can read");
         let enough = run(&any, names, &whole(), 0, spent);
         assert_eq!(enough, (answer.clone(), spent), "{source:?}");
         let (short, _) = run(&any, names, &whole(), 0, spent.saturating_sub(1));
-        assert!(spent == 0 || short == Err(Failure::Budget), "{source:?}");
+        assert!(
+            spent == 0 || short == Err(EvaluationFault::Budget),
+            "{source:?}"
+        );
     }
     if !any.reads_now() {
         let (later, _) = run(&any, names, &whole(), 86_400, STEPS_PER_OBJECT);
@@ -126,12 +129,12 @@ fn check(source: &str, names: &Names) {
         assert_eq!(answer.expect("a literal has a value").value, text);
     }
     for kind in [
-        Kind::Bool,
-        Kind::String,
-        Kind::Progress,
-        Kind::Time,
-        Kind::Key,
-        Kind::List,
+        ResultKind::Bool,
+        ResultKind::String,
+        ResultKind::Progress,
+        ResultKind::Time,
+        ResultKind::Key,
+        ResultKind::List,
     ] {
         // Only the type of what it yields may be in the way.
         match compile(source, kind, environment) {
@@ -154,7 +157,7 @@ fn run(
     projection: &Projection,
     seconds: i64,
     steps: u64,
-) -> (Result<Answer, Failure>, u64) {
+) -> (Result<Answer, EvaluationFault>, u64) {
     in_scope(names, projection, seconds, steps, |scope| {
         program.value(scope)
     })
@@ -165,14 +168,14 @@ fn in_scope<T>(
     projection: &Projection,
     seconds: i64,
     steps: u64,
-    work: impl FnOnce(&mut Scope<'_>) -> T,
+    work: impl FnOnce(&mut EvaluationScope<'_>) -> T,
 ) -> (T, u64) {
     let doc = Doc::parse(OBJECT, projection).expect("it is an object");
     let now = Timestamp::from_second(1_709_294_400 + seconds).expect("it is in 2024");
     let mut budget = Budget {
         left: STEPS_PER_OBJECT,
     };
-    let mut scope = Scope::new(&doc, now, &mut budget);
+    let mut scope = EvaluationScope::new(&doc, now, &mut budget);
     scope.set_variables(&names.environment);
     let items = names.list.items(&mut scope).expect("it is a list");
     scope.set_item(items.into_iter().next());
@@ -183,22 +186,22 @@ fn in_scope<T>(
 }
 
 /// What callers make of the answer takes whatever it is.
-fn of_kind(program: &Program, kind: Kind, names: &Names) {
+fn of_kind(program: &Program, kind: ResultKind, names: &Names) {
     in_scope(
         names,
         &names.projection(program),
         0,
         STEPS_PER_OBJECT,
         |scope| match kind {
-            Kind::Bool => drop(program.test(scope)),
-            Kind::String => drop(program.text(scope)),
-            Kind::Progress => {
+            ResultKind::Bool => drop(program.test(scope)),
+            ResultKind::String => drop(program.text(scope)),
+            ResultKind::Progress => {
                 let progress = program.progress(scope).unwrap_or_default();
                 assert!(progress.is_none_or(|percent| percent <= 100));
             }
-            Kind::Time => drop(program.time(scope)),
-            Kind::Key => drop(program.key(scope)),
-            Kind::List | Kind::Any => {}
+            ResultKind::Time => drop(program.time(scope)),
+            ResultKind::Key => drop(program.key(scope)),
+            ResultKind::List | ResultKind::Any => {}
         },
     );
 }

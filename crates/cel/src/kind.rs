@@ -6,7 +6,7 @@ use super::check::Ty;
 
 /// What an expression must yield.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ResultKind {
     /// `true` or `false`.
     Bool,
     /// A string.
@@ -23,7 +23,7 @@ pub enum Kind {
     Any,
 }
 
-impl Kind {
+impl ResultKind {
     /// Whether an expression of the type `ty` may yield it.
     pub(super) fn takes(self, ty: &Ty) -> bool {
         ty.is_dynamic()
@@ -54,7 +54,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ResultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }

@@ -4,19 +4,19 @@
 //! 1. [`compile`] parses and type-checks a text. It returns a [`Program`].
 //! 2. [`Program::projection`] has the field paths that the program can read.
 //!    [`Doc::parse`] decodes only those from the JSON of an object.
-//! 3. The methods of [`Program`] evaluate it in a [`Scope`], within a [`Budget`]. The
-//!    answers equal those of cel-go. A [`Failure`] quotes no value of the object.
+//! 3. The methods of [`Program`] evaluate it in an [`EvaluationScope`], within a [`Budget`]. The
+//!    answers equal those of cel-go. An [`EvaluationFault`] quotes no value of the object.
 //!
 //! ```
-//! use ifo_cel::{Budget, Doc, Environment, Failure, Kind, Scope, compile};
+//! use ifo_cel::{Budget, Doc, Environment, EvaluationFault, EvaluationScope, ResultKind, compile};
 //! use jiff::Timestamp;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let program = compile("object.spec.replicas > 2", Kind::Bool, &Environment::default())?;
+//! let program = compile("object.spec.replicas > 2", ResultKind::Bool, &Environment::default())?;
 //! let doc = Doc::parse(br#"{"spec": {}}"#, program.projection())?;
 //! let mut budget = Budget { left: 1_000 };
-//! let answer = program.test(&mut Scope::new(&doc, Timestamp::now(), &mut budget));
-//! assert!(matches!(answer, Err(Failure::Missing(_))));
+//! let answer = program.test(&mut EvaluationScope::new(&doc, Timestamp::now(), &mut budget));
+//! assert!(matches!(answer, Err(EvaluationFault::Missing(_))));
 //! # Ok(())
 //! # }
 //! ```
@@ -68,12 +68,12 @@ use jiff::Timestamp;
 pub use self::answer::Answer;
 pub use self::doc::{Doc, DocError, Node};
 pub use self::environment::{DeclareError, Environment};
-pub use self::failure::{Failure, FixedText, MissingKey};
-pub use self::fields::{Field, Fields, Origin, Origins, Step, fields};
+pub use self::failure::{EvaluationFault, FixedText, MissingKey};
+pub use self::fields::{NamedField, NamedFields, Origins, PathStep, ValueOrigin, fields};
 pub use self::json::JsonFault;
-pub use self::kind::Kind;
+pub use self::kind::ResultKind;
 pub use self::project::Projection;
-pub use self::scope::{Item, Scope};
+pub use self::scope::{EvaluationScope, ListElement};
 
 use self::answer::unexpected;
 use self::compile::Compiled;
@@ -87,14 +87,14 @@ use self::value::{V, charge, steps};
 pub struct Program(Arc<Compiled>);
 
 /// Compiles and type-checks `source`, which may have 4,096 bytes and 250 levels. It may use
-/// the names in `environment`. The [`Scope`] that it is evaluated in needs the same ones.
+/// the names in `environment`. The [`EvaluationScope`] that it is evaluated in needs the same ones.
 ///
 /// # Errors
 /// The first thing wrong with `source`: its syntax, a name or function that is not
 /// known, arguments that do not fit, or a result that is not of `kind`.
 pub fn compile(
     source: &str,
-    kind: Kind,
+    kind: ResultKind,
     environment: &Environment,
 ) -> Result<Program, CompileError> {
     compile::compile(source, kind, environment).map(|compiled| Program(Arc::new(compiled)))
@@ -120,7 +120,7 @@ impl Program {
         &self.0.projection
     }
 
-    /// The field paths that an evaluation of a [`Kind::List`] program can read, if only
+    /// The field paths that an evaluation of a [`ResultKind::List`] program can read, if only
     /// `readers` read its items. [`Self::projection`] has the whole items, and so more paths.
     /// `environment` is the one that the program was compiled with.
     pub fn items_projection<'p>(
@@ -148,73 +148,79 @@ impl Program {
         self.0.reads_now
     }
 
-    /// Evaluates a [`Kind::Bool`] program.
+    /// Evaluates a [`ResultKind::Bool`] program.
     ///
     /// # Errors
     /// If a field is missing, a value has a wrong type, or the budget is exhausted.
-    pub fn test(&self, scope: &mut Scope<'_>) -> Result<bool, Failure> {
+    pub fn test(&self, scope: &mut EvaluationScope<'_>) -> Result<bool, EvaluationFault> {
         match self.run(scope)? {
             V::Bool(value) => Ok(value),
-            other => Err(unexpected(Kind::Bool, &other)),
+            other => Err(unexpected(ResultKind::Bool, &other)),
         }
     }
 
-    /// Evaluates a [`Kind::String`] program.
+    /// Evaluates a [`ResultKind::String`] program.
     ///
     /// # Errors
     /// As [`Self::test`].
-    pub fn text(&self, scope: &mut Scope<'_>) -> Result<String, Failure> {
+    pub fn text(&self, scope: &mut EvaluationScope<'_>) -> Result<String, EvaluationFault> {
         match self.run(scope)? {
             V::Str(text) => Ok(text.to_string()),
-            other => Err(unexpected(Kind::String, &other)),
+            other => Err(unexpected(ResultKind::String, &other)),
         }
     }
 
-    /// Evaluates a [`Kind::Progress`] program to whole percent, rounded down. A number below
+    /// Evaluates a [`ResultKind::Progress`] program to whole percent, rounded down. A number below
     /// 0 is 0, and one above 100 is 100. None for null, and for text that is no number, such
     /// as `N/A`.
     ///
     /// # Errors
     /// As [`Self::test`]; also for a double that is not finite.
-    pub fn progress(&self, scope: &mut Scope<'_>) -> Result<Option<u8>, Failure> {
+    pub fn progress(&self, scope: &mut EvaluationScope<'_>) -> Result<Option<u8>, EvaluationFault> {
         answer::progress(&self.run(scope)?)
     }
 
-    /// Evaluates a [`Kind::Time`] program. None for null and for empty text.
+    /// Evaluates a [`ResultKind::Time`] program. None for null and for empty text.
     ///
     /// # Errors
     /// As [`Self::test`]; also for other text that is not RFC 3339.
-    pub fn time(&self, scope: &mut Scope<'_>) -> Result<Option<Timestamp>, Failure> {
+    pub fn time(
+        &self,
+        scope: &mut EvaluationScope<'_>,
+    ) -> Result<Option<Timestamp>, EvaluationFault> {
         answer::time(&self.run(scope)?)
     }
 
-    /// Evaluates a [`Kind::Key`] program; an integer is printed.
+    /// Evaluates a [`ResultKind::Key`] program; an integer is printed.
     ///
     /// # Errors
     /// As [`Self::test`].
-    pub fn key(&self, scope: &mut Scope<'_>) -> Result<String, Failure> {
+    pub fn key(&self, scope: &mut EvaluationScope<'_>) -> Result<String, EvaluationFault> {
         answer::key(&self.run(scope)?)
     }
 
-    /// Evaluates a [`Kind::List`] program to its elements. Each costs one step.
+    /// Evaluates a [`ResultKind::List`] program to its elements. Each costs one step.
     ///
     /// # Errors
     /// As [`Self::test`].
-    pub fn items<'a>(&'a self, scope: &mut Scope<'a>) -> Result<Vec<Item<'a>>, Failure> {
+    pub fn items<'a>(
+        &'a self,
+        scope: &mut EvaluationScope<'a>,
+    ) -> Result<Vec<ListElement<'a>>, EvaluationFault> {
         let list = self.run(scope)?;
         if !list.is_list() {
-            return Err(unexpected(Kind::List, &list));
+            return Err(unexpected(ResultKind::List, &list));
         }
         charge(scope.budget, steps(list.len(), 1))?;
         let elements = (0..list.len()).filter_map(|index| list.element(index));
-        Ok(elements.map(Item).collect())
+        Ok(elements.map(ListElement).collect())
     }
 
     /// Evaluates a program of any kind.
     ///
     /// # Errors
     /// As [`Self::test`].
-    pub fn value(&self, scope: &mut Scope<'_>) -> Result<Answer, Failure> {
+    pub fn value(&self, scope: &mut EvaluationScope<'_>) -> Result<Answer, EvaluationFault> {
         let value = self.run(scope)?;
         Ok(Answer {
             type_name: value.type_name().to_owned(),
@@ -222,7 +228,10 @@ impl Program {
         })
     }
 
-    fn run<'e, 'a: 'e>(&'e self, scope: &mut Scope<'a>) -> Result<V<'e>, Failure> {
+    fn run<'e, 'a: 'e>(
+        &'e self,
+        scope: &mut EvaluationScope<'a>,
+    ) -> Result<V<'e>, EvaluationFault> {
         charge(scope.budget, self.0.weight)?;
         Ok(Context::new(scope).eval(&self.0.op)?)
     }

@@ -31,9 +31,9 @@ impl Projection {
     /// What evaluating `op` can read of `object`, through `variables` too, where `want`
     /// is needed of the result; and what it can read of `item`.
     pub(super) fn of(op: &Op, want: Need, variables: &[&Op]) -> (Self, Need) {
-        let mut reader = Reader {
+        let mut reader = NeedCollector {
             variables: vec![None; variables.len()],
-            ..Reader::default()
+            ..NeedCollector::default()
         };
         reader.read(op, want);
         // A variable uses none but earlier ones: each is read once, for all its users.
@@ -141,7 +141,7 @@ impl Need {
 
 /// Collects needs from the root of an op tree to its leaves.
 #[derive(Default)]
-struct Reader {
+struct NeedCollector {
     object: Need,
     item: Need,
     /// What is needed of each variable of the environment; none of one that is not used.
@@ -150,7 +150,7 @@ struct Reader {
     vars: Vec<Need>,
 }
 
-impl Reader {
+impl NeedCollector {
     fn read(&mut self, op: &Op, want: Need) {
         match op {
             Op::Const(_) | Op::Now => {}

@@ -7,7 +7,7 @@ use super::value::{Fault, V};
 use super::{Budget, Doc, Environment, Program};
 
 /// The names that an expression reads, with their values, for one object.
-pub struct Scope<'a> {
+pub struct EvaluationScope<'a> {
     /// `object`.
     pub doc: &'a Doc<'a>,
     /// `now`.
@@ -16,23 +16,23 @@ pub struct Scope<'a> {
     pub budget: &'a mut Budget,
     /// Whether an evaluation read `now`.
     pub read_now: bool,
-    pub(super) item: Option<Item<'a>>,
+    pub(super) item: Option<ListElement<'a>>,
     environment: Option<&'a Environment>,
     /// The variables that were read, by their place in the environment.
-    known: Vec<Option<Known<'a>>>,
+    known: Vec<Option<VariableOutcome<'a>>>,
 }
 
 /// The outcome of a variable.
-struct Known<'a> {
+struct VariableOutcome<'a> {
     outcome: Result<V<'a>, Fault<'a>>,
     read_now: bool,
 }
 
 /// One element of a list that an expression yielded.
 #[derive(Clone)]
-pub struct Item<'a>(pub(super) V<'a>);
+pub struct ListElement<'a>(pub(super) V<'a>);
 
-impl<'a> Scope<'a> {
+impl<'a> EvaluationScope<'a> {
     /// For one object and one time, without variables and `item`.
     pub fn new(doc: &'a Doc<'a>, now: Timestamp, budget: &'a mut Budget) -> Self {
         Self {
@@ -54,7 +54,7 @@ impl<'a> Scope<'a> {
     }
 
     /// Sets `item`, for programs that were compiled with it. Returns the previous one.
-    pub fn set_item(&mut self, item: Option<Item<'a>>) -> Option<Item<'a>> {
+    pub fn set_item(&mut self, item: Option<ListElement<'a>>) -> Option<ListElement<'a>> {
         std::mem::replace(&mut self.item, item)
     }
 
@@ -73,7 +73,7 @@ impl<'a> Scope<'a> {
         let variables = self.environment.map_or(0, Environment::len);
         self.known.resize_with(variables, || None);
         if let Some(place) = self.known.get_mut(slot) {
-            *place = Some(Known { outcome, read_now });
+            *place = Some(VariableOutcome { outcome, read_now });
         }
     }
 }

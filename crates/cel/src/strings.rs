@@ -11,10 +11,14 @@ use super::format::format;
 use super::op::Function;
 use super::value::{Fault, Text, V, charge, steps};
 
-type Outcome<'e> = Result<V<'e>, Fault<'e>>;
+type StringOutcome<'e> = Result<V<'e>, Fault<'e>>;
 
 /// Calls one of the functions on strings and lists of strings.
-pub(super) fn call<'e>(function: Function, args: &[V<'e>], budget: &mut Budget) -> Outcome<'e> {
+pub(super) fn call<'e>(
+    function: Function,
+    args: &[V<'e>],
+    budget: &mut Budget,
+) -> StringOutcome<'e> {
     if let [list, separators @ ..] = args
         && function == Function::Join
     {
@@ -91,7 +95,7 @@ fn out_of_range<'e>() -> Fault<'e> {
 }
 
 /// A part of `text`, which shares its bytes where it can.
-fn slice<'e>(text: &Text<'e>, start: usize, end: usize, budget: &mut Budget) -> Outcome<'e> {
+fn slice<'e>(text: &Text<'e>, start: usize, end: usize, budget: &mut Budget) -> StringOutcome<'e> {
     match text {
         Text::Ref(text) => Ok(V::Str(Text::Ref(text.get(start..end).unwrap_or_default()))),
         Text::Own(own) if start == 0 && end == own.len() => Ok(V::Str(text.clone())),
@@ -116,7 +120,7 @@ fn count(text: &str) -> i64 {
     i64::try_from(text.chars().count()).unwrap_or(i64::MAX)
 }
 
-fn char_at<'e>(text: &str, at: i64) -> Outcome<'e> {
+fn char_at<'e>(text: &str, at: i64) -> StringOutcome<'e> {
     let start = offset(text, at).ok_or_else(out_of_range)?;
     let char = text[start..].chars().next();
     Ok(char.map_or(V::Str(Text::Ref("")), |char| {
@@ -124,7 +128,7 @@ fn char_at<'e>(text: &str, at: i64) -> Outcome<'e> {
     }))
 }
 
-fn index_of<'e>(text: &str, part: &str, from: i64) -> Outcome<'e> {
+fn index_of<'e>(text: &str, part: &str, from: i64) -> StringOutcome<'e> {
     if part.is_empty() {
         return Ok(V::Int(from));
     }
@@ -139,7 +143,7 @@ fn index_of<'e>(text: &str, part: &str, from: i64) -> Outcome<'e> {
     Ok(V::Int(found.unwrap_or(-1)))
 }
 
-fn last_index_of<'e>(text: &str, part: &str, from: Option<i64>) -> Outcome<'e> {
+fn last_index_of<'e>(text: &str, part: &str, from: Option<i64>) -> StringOutcome<'e> {
     if part.is_empty() {
         return Ok(V::Int(from.unwrap_or_else(|| count(text))));
     }
@@ -163,7 +167,7 @@ fn replace<'e>(
     new: &str,
     limit: i64,
     budget: &mut Budget,
-) -> Outcome<'e> {
+) -> StringOutcome<'e> {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let times = text.matches(old).take(limit).count();
     if times == 0 || old == new {
@@ -175,7 +179,12 @@ fn replace<'e>(
     Ok(V::text(&text.replacen(old, new, times)))
 }
 
-fn split<'e>(text: &Text<'e>, separator: &str, limit: i64, budget: &mut Budget) -> Outcome<'e> {
+fn split<'e>(
+    text: &Text<'e>,
+    separator: &str,
+    limit: i64,
+    budget: &mut Budget,
+) -> StringOutcome<'e> {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let parts = if separator.is_empty() {
         text.chars().take(limit).count()
@@ -211,7 +220,7 @@ fn substring<'e>(
     start: i64,
     end: Option<i64>,
     budget: &mut Budget,
-) -> Outcome<'e> {
+) -> StringOutcome<'e> {
     if let Some(end) = end
         && start > end
     {
@@ -225,7 +234,7 @@ fn substring<'e>(
     slice(text, from, to, budget)
 }
 
-fn join<'e>(list: &V<'e>, separator: &str, budget: &mut Budget) -> Outcome<'e> {
+fn join<'e>(list: &V<'e>, separator: &str, budget: &mut Budget) -> StringOutcome<'e> {
     charge(budget, steps(list.len(), 16))?;
     let mut out = String::new();
     for index in 0..list.len() {

@@ -17,7 +17,7 @@ mod scope;
 
 /// Compiles `source` whatever it yields.
 fn any(source: &str) -> Result<Compiled, CompileError> {
-    compile::compile(source, Kind::Any, &Environment::default())
+    compile::compile(source, ResultKind::Any, &Environment::default())
 }
 
 /// Compiles each of `sources` whatever it yields. All are compiled on one thread with the
@@ -26,7 +26,7 @@ fn all(
     sources: &[impl AsRef<str> + Sync],
     environment: &Environment,
 ) -> Vec<Result<Compiled, CompileError>> {
-    let each = |source| compile::on_this_stack(source, Kind::Any, environment);
+    let each = |source| compile::on_this_stack(source, ResultKind::Any, environment);
     thread::scope(|scope| {
         thread::Builder::new()
             .stack_size(compile::STACK)
@@ -41,7 +41,7 @@ fn all(
 }
 
 /// Compiles `source` with nothing but `object` and `now`.
-fn compile(source: &str, kind: Kind) -> Result<Program, CompileError> {
+fn compile(source: &str, kind: ResultKind) -> Result<Program, CompileError> {
     super::compile(source, kind, &Environment::default())
 }
 
@@ -50,9 +50,9 @@ fn answer<'a>(
     compiled: &'a Compiled,
     doc: &'a Doc<'a>,
     budget: &'a mut Budget,
-) -> Result<String, Failure> {
+) -> Result<String, EvaluationFault> {
     charge(budget, compiled.weight)?;
-    let mut scope = Scope::new(doc, Timestamp::UNIX_EPOCH, budget);
+    let mut scope = EvaluationScope::new(doc, Timestamp::UNIX_EPOCH, budget);
     let value = Context::new(&mut scope).eval(&compiled.op)?;
     Ok(print(&value))
 }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::op::Part;
+use super::op::TimePart;
 
 const DAY: i64 = 86_400;
 const BILLION: i64 = 1_000_000_000;
@@ -130,23 +130,23 @@ impl Instant {
     }
 
     /// The value of a getter, in `zone` or UTC; none for a zone that is none.
-    pub(super) fn part(self, part: Part, zone: Option<&str>) -> Option<i64> {
+    pub(super) fn part(self, part: TimePart, zone: Option<&str>) -> Option<i64> {
         let offset = zone.map_or(Some(0), |zone| self.zone_offset(zone))?;
         let local = self.second + offset;
         let (year, month, day) = civil(local.div_euclid(DAY));
         let second = local.rem_euclid(DAY);
         Some(match part {
-            Part::FullYear => year,
-            Part::Month => month - 1,
-            Part::DayOfYear => local.div_euclid(DAY) - days(year, 1, 1),
-            Part::DayOfMonth => day - 1,
-            Part::Date => day,
+            TimePart::FullYear => year,
+            TimePart::Month => month - 1,
+            TimePart::DayOfYear => local.div_euclid(DAY) - days(year, 1, 1),
+            TimePart::DayOfMonth => day - 1,
+            TimePart::Date => day,
             // 1970-01-01 was a Thursday.
-            Part::DayOfWeek => (local.div_euclid(DAY) + 4).rem_euclid(7),
-            Part::Hours => second / 3600,
-            Part::Minutes => second / 60 % 60,
-            Part::Seconds => second % 60,
-            Part::Milliseconds => i64::from(self.nanosecond / 1_000_000),
+            TimePart::DayOfWeek => (local.div_euclid(DAY) + 4).rem_euclid(7),
+            TimePart::Hours => second / 3600,
+            TimePart::Minutes => second / 60 % 60,
+            TimePart::Seconds => second % 60,
+            TimePart::Milliseconds => i64::from(self.nanosecond / 1_000_000),
         })
     }
 
@@ -365,12 +365,12 @@ pub(super) fn format_duration(nanoseconds: i64) -> String {
 }
 
 /// The value of a getter of durations, which count in whole: `getMinutes` of `1h` is 60.
-pub(super) fn duration_part(nanoseconds: i64, part: Part) -> Option<i64> {
+pub(super) fn duration_part(nanoseconds: i64, part: TimePart) -> Option<i64> {
     Some(match part {
-        Part::Hours => nanoseconds / (3600 * BILLION),
-        Part::Minutes => nanoseconds / (60 * BILLION),
-        Part::Seconds => nanoseconds / BILLION,
-        Part::Milliseconds => nanoseconds / 1_000_000,
+        TimePart::Hours => nanoseconds / (3600 * BILLION),
+        TimePart::Minutes => nanoseconds / (60 * BILLION),
+        TimePart::Seconds => nanoseconds / BILLION,
+        TimePart::Milliseconds => nanoseconds / 1_000_000,
         _ => return None,
     })
 }

@@ -5,12 +5,12 @@ use std::cmp::Ordering;
 use std::ops::Deref;
 use std::rc::Rc;
 
-use super::doc::{Item, Node};
+use super::doc::{DocItem, Node};
 use super::failure::{FixedText, MissingKey};
 use super::op::Const;
 use super::quantity::Quantity;
 use super::time::Instant;
-use super::{Budget, Failure};
+use super::{Budget, EvaluationFault};
 
 #[derive(Clone)]
 pub(super) enum V<'e> {
@@ -95,7 +95,7 @@ impl Fault<'_> {
     }
 }
 
-impl From<Fault<'_>> for Failure {
+impl From<Fault<'_>> for EvaluationFault {
     fn from(fault: Fault<'_>) -> Self {
         match fault {
             Fault::MissingField(name) => Self::Missing(MissingKey::spelled(name)),
@@ -122,12 +122,12 @@ pub(super) fn steps(len: usize, per: usize) -> u64 {
 impl<'e> V<'e> {
     pub(super) fn of(node: Node<'e>) -> Self {
         match node.item() {
-            Item::Null => Self::Null,
-            Item::Bool(value) => Self::Bool(*value),
-            Item::Int(value) => Self::Int(*value),
-            Item::Double(value) => Self::Double(*value),
-            Item::Str(value) => Self::Str(Text::Ref(value)),
-            Item::List(_) | Item::Map(_) => Self::Node(node),
+            DocItem::Null => Self::Null,
+            DocItem::Bool(value) => Self::Bool(*value),
+            DocItem::Int(value) => Self::Int(*value),
+            DocItem::Double(value) => Self::Double(*value),
+            DocItem::Str(value) => Self::Str(Text::Ref(value)),
+            DocItem::List(_) | DocItem::Map(_) => Self::Node(node),
         }
     }
 
@@ -156,7 +156,7 @@ impl<'e> V<'e> {
 
     pub(super) fn is_list(&self) -> bool {
         match self {
-            Self::Node(node) => matches!(node.item(), Item::List(_)),
+            Self::Node(node) => matches!(node.item(), DocItem::List(_)),
             Self::List(_) => true,
             _ => false,
         }
@@ -164,7 +164,7 @@ impl<'e> V<'e> {
 
     pub(super) fn is_map(&self) -> bool {
         match self {
-            Self::Node(node) => matches!(node.item(), Item::Map(_)),
+            Self::Node(node) => matches!(node.item(), DocItem::Map(_)),
             Self::Map(_) => true,
             _ => false,
         }

@@ -1,7 +1,10 @@
 //! The public interface of the crate against cel-go's recorded answers: every
 //! golden case that yields a boolean or a string, fails, or is refused.
 
-use ifo_cel::{Budget, Doc, Environment, Failure, Kind, STEPS_PER_OBJECT, Scope, compile};
+use ifo_cel::{
+    Budget, Doc, Environment, EvaluationFault, EvaluationScope, ResultKind, STEPS_PER_OBJECT,
+    compile,
+};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -33,19 +36,19 @@ fn cases() -> Vec<Case> {
 }
 
 /// What the crate makes of a case, as the golden file writes it.
-fn run(case: &Case, kind: Kind) -> Result<String, Failure> {
+fn run(case: &Case, kind: ResultKind) -> Result<String, EvaluationFault> {
     let program = compile(&case.source, kind, &Environment::default())
         .unwrap_or_else(|e| panic!("{}: {e}", case.source));
     let doc = Doc::parse(case.json.as_bytes(), program.projection()).unwrap();
     let mut budget = Budget {
         left: STEPS_PER_OBJECT,
     };
-    let mut scope = Scope::new(&doc, Timestamp::UNIX_EPOCH, &mut budget);
+    let mut scope = EvaluationScope::new(&doc, Timestamp::UNIX_EPOCH, &mut budget);
     let answer = match kind {
-        Kind::Bool => program
+        ResultKind::Bool => program
             .test(&mut scope)
             .map(|answer| format!("bool:{answer}")),
-        Kind::String => program
+        ResultKind::String => program
             .text(&mut scope)
             .map(|answer| format!("string:{}", serde_json::to_string(&answer).unwrap())),
         other => panic!("{other:?}"),
@@ -63,8 +66,8 @@ fn booleans_and_strings_equal_those_of_cel_go() {
             continue;
         }
         let kind = match case.answer.split_once(':') {
-            Some(("bool", _)) => Kind::Bool,
-            Some(("string", _)) => Kind::String,
+            Some(("bool", _)) => ResultKind::Bool,
+            Some(("string", _)) => ResultKind::String,
             _ => continue,
         };
         // Go writes `&` in JSON as an escape.
@@ -79,12 +82,12 @@ fn booleans_and_strings_equal_those_of_cel_go() {
 fn what_cel_go_refuses_is_refused_for_either_kind() {
     for case in cases().iter().filter(|case| case.phase == "compile-err") {
         assert!(
-            compile(&case.source, Kind::Bool, &Environment::default()).is_err(),
+            compile(&case.source, ResultKind::Bool, &Environment::default()).is_err(),
             "{}",
             case.source
         );
         assert!(
-            compile(&case.source, Kind::String, &Environment::default()).is_err(),
+            compile(&case.source, ResultKind::String, &Environment::default()).is_err(),
             "{}",
             case.source
         );
@@ -95,15 +98,15 @@ fn what_cel_go_refuses_is_refused_for_either_kind() {
 fn what_fails_in_cel_go_fails_and_a_missing_field_is_told_apart() {
     let mut compared = 0;
     for case in cases().iter().filter(|case| case.phase == "eval-err") {
-        if compile(&case.source, Kind::Bool, &Environment::default()).is_err() {
+        if compile(&case.source, ResultKind::Bool, &Environment::default()).is_err() {
             continue;
         }
         let missing = ["no such key", "index out of bounds"]
             .iter()
             .any(|start| case.answer.starts_with(start));
-        let failure = run(case, Kind::Bool).expect_err(&case.source);
+        let failure = run(case, ResultKind::Bool).expect_err(&case.source);
         assert_eq!(
-            matches!(failure, Failure::Missing(_)),
+            matches!(failure, EvaluationFault::Missing(_)),
             missing,
             "{}",
             case.source

@@ -9,7 +9,7 @@
 use crate::ClockReading;
 use crate::detect::{Detector, EvaluatedObject, Evaluation, FeedEvent, Subject, labels_of_json};
 use crate::rules::RuleBook;
-use crate::track::{Message, Settings, Tracker, Write};
+use crate::track::{Message, Tracker, TrackerSettings, Write};
 use ifo_api::{Gvr, Source};
 use jiff::{SignedDuration, Timestamp};
 use kube::core::SelectorExt as _;
@@ -71,7 +71,12 @@ struct ExistingObject {
 impl<O: ReplayObserver> Replay<O> {
     /// A replay without rules, in which it is `begin`. What depends on the time is evaluated
     /// again at the interval `resync`.
-    pub fn new(settings: Settings, resync: Duration, begin: ClockReading, observer: O) -> Self {
+    pub fn new(
+        settings: TrackerSettings,
+        resync: Duration,
+        begin: ClockReading,
+        observer: O,
+    ) -> Self {
         Self {
             observer,
             begin,

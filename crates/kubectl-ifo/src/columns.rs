@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::operation::Operation;
+use super::operation::ListedOperation;
 use super::output::{GAP, TextStyle};
 use super::paint::Paint;
 use super::plain_text::{cut, one_line};
@@ -108,7 +108,7 @@ impl ListColumn {
         }
     }
 
-    fn cell(self, operation: &Operation, now: Timestamp) -> String {
+    fn cell(self, operation: &ListedOperation, now: Timestamp) -> String {
         let time = |time: Option<Timestamp>| time.map(|time| time.to_string()).unwrap_or_default();
         let text = match self {
             Namespace => operation.subject.namespace.clone().unwrap_or_default(),
@@ -134,7 +134,7 @@ impl ListColumn {
 }
 
 /// How long ago it began, as kubectl prints it.
-pub(super) fn age(operation: &Operation, now: Timestamp) -> String {
+pub(super) fn age(operation: &ListedOperation, now: Timestamp) -> String {
     operation
         .age(now)
         .map_or_else(|| "<unknown>".to_owned(), duration::human)
@@ -156,16 +156,16 @@ pub(super) struct Table {
 
 impl Table {
     /// A table as wide as these operations need, and at most as the screen is.
-    pub(super) fn new(operations: &[Operation], now: Timestamp, style: TextStyle) -> Self {
+    pub(super) fn new(operations: &[ListedOperation], now: Timestamp, style: TextStyle) -> Self {
         Self::begun(operations, now, style, false)
     }
 
     /// The same for a table that goes on with [`Table::grow`], with room for what is usual.
-    pub(super) fn open(operations: &[Operation], now: Timestamp, style: TextStyle) -> Self {
+    pub(super) fn open(operations: &[ListedOperation], now: Timestamp, style: TextStyle) -> Self {
         Self::begun(operations, now, style, true)
     }
 
-    fn begun(operations: &[Operation], now: Timestamp, style: TextStyle, open: bool) -> Self {
+    fn begun(operations: &[ListedOperation], now: Timestamp, style: TextStyle, open: bool) -> Self {
         let (screen, paint) = (style.width(), style.paint);
         let columns = if style.wide { WIDE } else { USUAL };
         let mut table = Self {
@@ -205,7 +205,7 @@ impl Table {
     }
 
     /// How wide a column must be for all that is in it.
-    fn needed(&self, column: ListColumn, operations: &[Operation], now: Timestamp) -> usize {
+    fn needed(&self, column: ListColumn, operations: &[ListedOperation], now: Timestamp) -> usize {
         let cells = operations
             .iter()
             .map(|it| self.cell(column, it, now).width());
@@ -221,7 +221,7 @@ impl Table {
         cells.fold(least, usize::max)
     }
 
-    fn cell(&self, column: ListColumn, operation: &Operation, now: Timestamp) -> String {
+    fn cell(&self, column: ListColumn, operation: &ListedOperation, now: Timestamp) -> String {
         if self.short && column == Subject {
             one_line(&operation.short_name())
         } else {
@@ -231,7 +231,7 @@ impl Table {
 
     /// Gives up what is missed least, step by step, until all fits the screen. The age
     /// stays: whether something is new or hangs is what people look for.
-    fn fit(&mut self, operations: &[Operation], now: Timestamp, screen: usize) {
+    fn fit(&mut self, operations: &[ListedOperation], now: Timestamp, screen: usize) {
         self.narrow(Message, LEAST_MESSAGE, screen);
         self.give_up(Message, screen);
         if self.excess(screen) > 0 {
@@ -301,7 +301,7 @@ impl Table {
     }
 
     /// The line of one operation.
-    pub(super) fn row(&self, operation: &Operation, now: Timestamp) -> String {
+    pub(super) fn row(&self, operation: &ListedOperation, now: Timestamp) -> String {
         let cells = self.columns.iter().map(|it| self.cell(*it, operation, now));
         self.painted(operation, cells.collect(), &self.widths)
     }
@@ -309,7 +309,7 @@ impl Table {
     /// The line of one operation that was not there when the table began. Its cells may be
     /// wider than their columns where the screen has room; so are those of later rows then,
     /// unless that leaves nothing of their messages.
-    pub(super) fn grow(&mut self, operation: &Operation, now: Timestamp) -> String {
+    pub(super) fn grow(&mut self, operation: &ListedOperation, now: Timestamp) -> String {
         let mut cells: Vec<String> = self
             .columns
             .iter()
@@ -372,7 +372,7 @@ impl Table {
         screen.checked_sub(self.taken(widths))
     }
 
-    fn painted(&self, operation: &Operation, cells: Vec<String>, widths: &[usize]) -> String {
+    fn painted(&self, operation: &ListedOperation, cells: Vec<String>, widths: &[usize]) -> String {
         self.line(cells, widths, |column, cell| match column {
             State => self.paint.state(&operation.state, cell),
             _ => cell.to_owned(),

@@ -2,7 +2,7 @@
 //! Leaves: whether an operation is meant. [`known`](super::known) checks the values.
 
 use super::kinds::{ChosenKind, Kinds};
-use super::operation::{Operation, Subject};
+use super::operation::{ListedOperation, ListedSubject};
 use super::output::OutputShape;
 use super::problem::Problem;
 use ifo_api::labels;
@@ -178,12 +178,12 @@ impl Filters {
 
     /// Whether `operation` is meant, whatever its phase. Labels are for the server to see
     /// to.
-    pub(super) fn matches(&self, operation: &Operation) -> bool {
+    pub(super) fn matches(&self, operation: &ListedOperation) -> bool {
         let one_of = |wanted: &[String], value: &str| {
             wanted.is_empty() || wanted.iter().any(|it| it.eq_ignore_ascii_case(value))
         };
         let subject = &operation.subject;
-        let is_kind = |subject: &Subject| {
+        let is_kind = |subject: &ListedSubject| {
             let mut kinds = self.kind.iter();
             kinds.any(|it| it.is_of(&subject.kind, &subject.api_version))
         };
@@ -194,7 +194,7 @@ impl Filters {
     }
 
     /// Whether `operation` is meant, and in a phase that is.
-    pub(super) fn shows(&self, operation: &Operation) -> bool {
+    pub(super) fn shows(&self, operation: &ListedOperation) -> bool {
         (operation.active || self.all_phases) && self.matches(operation)
     }
 }
@@ -203,12 +203,12 @@ impl Filters {
 mod tests {
     use super::*;
 
-    fn migrating(namespace: Option<&str>) -> Operation {
-        let mut operation = Operation {
+    fn migrating(namespace: Option<&str>) -> ListedOperation {
+        let mut operation = ListedOperation {
             operation: "Migrating".to_owned(),
             component: "kubevirt".to_owned(),
             active: true,
-            ..Operation::default()
+            ..ListedOperation::default()
         };
         operation.subject.kind = "VirtualMachine".to_owned();
         operation.subject.namespace = namespace.map(str::to_owned);

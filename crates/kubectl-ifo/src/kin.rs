@@ -6,7 +6,7 @@
 //! owner that is the controller comes first. Cycles are left in: who walks the nodes
 //! must expect them.
 
-use super::operation::{Operation, Subject};
+use super::operation::{ListedOperation, ListedSubject};
 use ifo_client::kinds::group;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::Serialize;
@@ -32,7 +32,7 @@ pub(super) struct Who<'a> {
 
 impl<'a> Who<'a> {
     /// The subject of an operation.
-    pub(super) fn of(subject: &'a Subject) -> Self {
+    pub(super) fn of(subject: &'a ListedSubject) -> Self {
         Self {
             api_version: &subject.api_version,
             kind: &subject.kind,
@@ -62,7 +62,7 @@ pub(super) struct KinNode<'a> {
     pub(super) who: Who<'a>,
     /// Its operations, in the order in which they were given; empty for one that is only
     /// known as an owner.
-    pub(super) operations: Vec<&'a Operation>,
+    pub(super) operations: Vec<&'a ListedOperation>,
     /// What it may hang under, the best first.
     pub(super) parents: Vec<usize>,
     /// Whether its own owners are known.
@@ -83,8 +83,8 @@ pub(super) struct Kin<'a> {
 impl<'a> Kin<'a> {
     /// Who belongs to whom. `known` are objects that were looked up as owners.
     pub(super) fn of(
-        operations: impl IntoIterator<Item = &'a Operation>,
-        known: &'a [Subject],
+        operations: impl IntoIterator<Item = &'a ListedOperation>,
+        known: &'a [ListedSubject],
     ) -> Self {
         let mut kin = Self::default();
         for operation in operations {
@@ -111,7 +111,7 @@ impl<'a> Kin<'a> {
     }
 
     /// The node of an object whose owners are known.
-    fn known(&mut self, subject: &'a Subject) -> usize {
+    fn known(&mut self, subject: &'a ListedSubject) -> usize {
         let who = Who::of(subject);
         let number = match who.uid {
             Some(uid) => self.by_uid.get(uid),
@@ -206,7 +206,7 @@ impl<'a> Kin<'a> {
 
     /// Owners whose own owners nobody knows, of what has an operation that is `meant`, and
     /// of all that this may hang under.
-    pub(super) fn strangers(&self, meant: &dyn Fn(&Operation) -> bool) -> Vec<Who<'a>> {
+    pub(super) fn strangers(&self, meant: &dyn Fn(&ListedOperation) -> bool) -> Vec<Who<'a>> {
         let own = self.numbers(|node| node.operations.iter().any(|it| meant(it)));
         let above = reach(own, |it| &self.nodes[it].parents);
         let nodes = self.nodes.iter().enumerate();

@@ -13,7 +13,7 @@
 //! kinds of its API version: a kube-apiserver before 1.26 answers only that one.
 
 use super::nearest::nearest;
-use super::operation::Subject;
+use super::operation::ListedSubject;
 use super::server::ApiServer;
 use super::source::escape;
 use ifo_api::Gvr;
@@ -153,7 +153,7 @@ impl ChosenKind {
     }
 
     /// Takes from `subjects` what it is the initials of: no plural tells those.
-    pub(super) fn learn<'a>(&mut self, subjects: impl Iterator<Item = &'a Subject>) {
+    pub(super) fn learn<'a>(&mut self, subjects: impl Iterator<Item = &'a ListedSubject>) {
         let name = &self.name;
         let meant = subjects.filter(|it| name.is_initials_of(&it.kind, &it.api_version));
         let seen = meant.map(|it| (group(&it.api_version).to_owned(), it.kind.clone()));

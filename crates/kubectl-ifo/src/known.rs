@@ -15,7 +15,7 @@
 use super::filter::{FilterValue, Filters};
 use super::kinds::ChosenKind;
 use super::nearest::nearest;
-use super::operation::Operation;
+use super::operation::ListedOperation;
 use super::output::{OutputShape, complain};
 use super::problem::Problem;
 use super::source::{OperationSource, escape, namespaces};
@@ -46,7 +46,7 @@ impl Remark {
 pub(super) async fn check(
     filters: &Filters,
     source: &OperationSource,
-    listed: &[Operation],
+    listed: &[ListedOperation],
 ) -> Result<Vec<Remark>, Problem> {
     let is_seen = |value: &FilterValue<'_>| {
         let alone = value.alone();
@@ -86,7 +86,7 @@ pub(super) async fn check(
 pub(super) async fn check_aloud(
     filters: &Filters,
     source: &OperationSource,
-    listed: &[Operation],
+    listed: &[ListedOperation],
 ) -> Result<(), Problem> {
     let remarks = check(filters, source, listed).await?;
     remarks.iter().for_each(Remark::say);
@@ -99,7 +99,7 @@ struct FilterCheck<'a> {
     filters: &'a Filters,
     rule_sets: Result<RuleSets, Problem>,
     /// All operations that the user may see, in any phase.
-    operations: OnceCell<Result<Vec<Operation>, Problem>>,
+    operations: OnceCell<Result<Vec<ListedOperation>, Problem>>,
 }
 
 impl FilterCheck<'_> {
@@ -115,7 +115,7 @@ impl FilterCheck<'_> {
 
     /// All operations that the user may see. A user who may list one namespace only sees
     /// those of the namespace.
-    async fn operations(&self) -> Result<&[Operation], &Problem> {
+    async fn operations(&self) -> Result<&[ListedOperation], &Problem> {
         let list = async || match self.source.unfiltered().list().await {
             Err(Problem::Forbidden { .. }) if self.filters.namespace.is_some() => {
                 let within = Filters {

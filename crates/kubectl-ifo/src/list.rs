@@ -5,7 +5,7 @@ use super::connect::Connect;
 use super::filter::Filters;
 use super::kinds::Kinds;
 use super::known;
-use super::operation::{Operation, own_name};
+use super::operation::{ListedOperation, own_name};
 use super::output::{Format, OutputShape, TextStyle, complain, print, tell, text_of};
 use super::paint::{Colors, Paint};
 use super::problem::{HOME, Problem};
@@ -124,7 +124,7 @@ async fn show(
     }
     let names: Vec<&str> = names.iter().map(|it| own_name(it).unwrap_or(it)).collect();
     let named =
-        |operation: &Operation| names.is_empty() || names.contains(&operation.name.as_str());
+        |operation: &ListedOperation| names.is_empty() || names.contains(&operation.name.as_str());
     operations.retain(named);
     let is_there = |name: &&str| operations.iter().any(|it| it.name == **name);
     let missing: Vec<&str> = names.iter().copied().filter(|it| !is_there(it)).collect();
@@ -167,8 +167,8 @@ async fn show(
 async fn watch(
     view: &ListView,
     source: &OperationSource,
-    operations: Vec<Operation>,
-    named: &dyn Fn(&Operation) -> bool,
+    operations: Vec<ListedOperation>,
+    named: &dyn Fn(&ListedOperation) -> bool,
 ) -> Result<ExitCode, Problem> {
     let mut table = Table::open(&operations, clock::now(), view.style());
     if view.shape.is_table() {
@@ -209,7 +209,7 @@ async fn watch(
 }
 
 /// The last that is known of an operation that is gone: nobody saw how it ended.
-fn ended(mut operation: Operation) -> Operation {
+fn ended(mut operation: ListedOperation) -> ListedOperation {
     if operation.active {
         operation.active = false;
         "Ended".clone_into(&mut operation.state);
@@ -318,7 +318,7 @@ impl ListView {
     /// All at once; a single object that was asked for by name is no list.
     fn all(
         &self,
-        operations: &[Operation],
+        operations: &[ListedOperation],
         now: Timestamp,
         single: bool,
     ) -> Result<String, Problem> {
@@ -340,7 +340,7 @@ impl ListView {
     fn one(
         &self,
         table: &mut Table,
-        operation: &Operation,
+        operation: &ListedOperation,
         now: Timestamp,
     ) -> Result<String, Problem> {
         match (self.shape, &operation.raw) {
@@ -354,14 +354,14 @@ impl ListView {
         }
     }
 
-    fn name(&self, operation: &Operation) -> String {
+    fn name(&self, operation: &ListedOperation) -> String {
         operation.resource_name(self.served.group()) + "\n"
     }
 }
 
 /// The objects as JSON or YAML; a single one that was asked for by name is no list.
 pub(super) fn objects(
-    operations: &[Operation],
+    operations: &[ListedOperation],
     shape: OutputShape,
     single: bool,
 ) -> Result<String, Problem> {
@@ -434,7 +434,7 @@ mod tests {
     }
 
     /// As a cluster has them: kinds and names that are long.
-    fn long() -> Vec<Operation> {
+    fn long() -> Vec<ListedOperation> {
         let migration = "VirtualMachineInstanceMigration/kubevirt-migrate-vm-x7k2p";
         let blocked = json!({"status": {"progress": 45, "state": "Blocked", "message": "no node"}});
         let importing = json!({"status": {"message": "importing"}});
@@ -459,7 +459,7 @@ mod tests {
 
     #[test]
     fn on_a_narrow_terminal_names_and_ages_stay() {
-        let text = |operations: &[Operation], width| {
+        let text = |operations: &[ListedOperation], width| {
             view(OutputShape::Table, Some(width), false)
                 .all(operations, now(), false)
                 .expect("they can be printed")
@@ -485,7 +485,7 @@ mod tests {
 
     #[test]
     fn columns_of_300_operations_line_up() {
-        let operations: Vec<Operation> = (0..300)
+        let operations: Vec<ListedOperation> = (0..300)
             .map(|number| {
                 let subject = format!("VirtualMachine/{}", "v".repeat(number % 40 + 1));
                 operation("shop", &subject, "Migrating", 60, json!({}))

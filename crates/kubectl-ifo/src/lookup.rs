@@ -6,7 +6,7 @@
 
 use super::kin::{Kin, Who};
 use super::kinds::Kinds;
-use super::operation::{Operation, Subject};
+use super::operation::{ListedOperation, ListedSubject};
 use super::server::ApiServer;
 use futures::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -28,7 +28,7 @@ pub(super) struct Lookup {
     most: usize,
     asked: HashSet<String>,
     /// Owners that were found.
-    pub(super) known: Vec<Subject>,
+    pub(super) known: Vec<ListedSubject>,
 }
 
 impl Lookup {
@@ -45,15 +45,15 @@ impl Lookup {
 
     /// Finds out about the owners of `operations`' subjects, and theirs. Returns how many
     /// there were too many of.
-    pub(super) async fn owners(&mut self, operations: &[Operation]) -> usize {
+    pub(super) async fn owners(&mut self, operations: &[ListedOperation]) -> usize {
         self.owners_of(operations, &|_| true).await
     }
 
     /// The same for those of `operations` that are `meant`.
     pub(super) async fn owners_of(
         &mut self,
-        operations: &[Operation],
-        meant: &dyn Fn(&Operation) -> bool,
+        operations: &[ListedOperation],
+        meant: &dyn Fn(&ListedOperation) -> bool,
     ) -> usize {
         for _ in 0..MOST_LEVELS {
             let kin = Kin::of(operations, &self.known);
@@ -76,7 +76,7 @@ impl Lookup {
                 }
             }
             let server = &self.server;
-            let found: Vec<Option<Subject>> = futures::stream::iter(requests)
+            let found: Vec<Option<ListedSubject>> = futures::stream::iter(requests)
                 .map(async |(who, resource)| {
                     let path = resource.path(who.namespace, who.name);
                     let resource = resource.to_string();
@@ -94,8 +94,8 @@ impl Lookup {
 }
 
 /// The owner in the object that has its name, if it is still the same object.
-fn owner(who: Who<'_>, found: ObjectMeta) -> Option<Subject> {
-    (found.uid.as_deref() == who.uid).then(|| Subject {
+fn owner(who: Who<'_>, found: ObjectMeta) -> Option<ListedSubject> {
+    (found.uid.as_deref() == who.uid).then(|| ListedSubject {
         api_version: who.api_version.to_owned(),
         kind: who.kind.to_owned(),
         name: who.name.to_owned(),

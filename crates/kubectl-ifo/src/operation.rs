@@ -27,7 +27,7 @@ pub(super) type OperationKey = (Option<String>, String);
     reason = "the operation of an operation is called so in the API"
 )]
 #[derive(Clone, Debug, Default)]
-pub(super) struct Operation {
+pub(super) struct ListedOperation {
     /// Namespace of the object; None for a CR.
     pub(super) namespace: Option<String>,
     /// Name of the object.
@@ -45,7 +45,7 @@ pub(super) struct Operation {
     /// Rule set that detected it first.
     pub(super) rule_set: String,
     /// What it happens on.
-    pub(super) subject: Subject,
+    pub(super) subject: ListedSubject,
     /// Whether it is under way.
     pub(super) active: bool,
     /// How it goes or how it ended, as written: `Progressing`, `Failed`, …
@@ -71,7 +71,7 @@ pub(super) struct Operation {
 /// What an operation happens on.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Subject {
+pub(super) struct ListedSubject {
     /// Group and version.
     pub(super) api_version: String,
     /// Kind.
@@ -129,7 +129,7 @@ struct OperationSpec {
     item: Option<String>,
     component: String,
     rule_set: String,
-    subject: Subject,
+    subject: ListedSubject,
 }
 
 #[derive(Default, Deserialize)]
@@ -146,7 +146,7 @@ struct OperationStatus {
     conditions: Vec<ConditionView>,
 }
 
-impl Operation {
+impl ListedOperation {
     /// Reads one object; `keep` keeps it as it is, too.
     pub(super) fn read(json: &str, keep: bool) -> Result<Self, serde_json::Error> {
         let object: OperationObject = serde_json::from_str(json)?;
@@ -192,7 +192,7 @@ impl Operation {
 
     /// `Kind/name`, with the item if there is one.
     pub(super) fn subject_name(&self) -> String {
-        let Subject { kind, name, .. } = &self.subject;
+        let ListedSubject { kind, name, .. } = &self.subject;
         match &self.item {
             Some(item) => format!("{kind}/{name}/{item}"),
             None => format!("{kind}/{name}"),
@@ -269,7 +269,7 @@ impl Operation {
     }
 }
 
-impl Subject {
+impl ListedSubject {
     /// The identity of an object in a file, without its owners.
     pub(super) fn of(object: &Object) -> Self {
         Self {
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn an_object_that_says_little_is_read_all_the_same() {
-        let operation = Operation::read(
+        let operation = ListedOperation::read(
             r#"{"metadata":{"name":"a","creationTimestamp":"2026-01-01T00:00:00Z"},
                 "spec":{"operation":"Migrating","subject":{"kind":"VM","name":"x"}},
                 "status":{"phase":"Active"}}"#,
@@ -322,6 +322,6 @@ mod tests {
         assert_eq!(operation.subject_name(), "VM/x");
         let later = "2026-01-01T00:01:00Z".parse().unwrap();
         assert_eq!(operation.age(later), Some(60));
-        assert!(Operation::read("{}", true).unwrap().raw.is_some());
+        assert!(ListedOperation::read("{}", true).unwrap().raw.is_some());
     }
 }

@@ -3,7 +3,7 @@
 
 use super::columns::screen;
 use super::list::incomplete_line;
-use super::operation::{Operation, OperationKey};
+use super::operation::{ListedOperation, OperationKey};
 use super::output::{OutputShape, complain, print, tell};
 use super::plain_text::cut_painted;
 use super::problem::Problem;
@@ -35,11 +35,11 @@ pub(super) trait Picture {
     /// Its form: tables are drawn in place.
     fn shape(&self) -> OutputShape;
     /// Whether an operation belongs to it.
-    fn wants(&self, operation: &Operation) -> bool;
+    fn wants(&self, operation: &ListedOperation) -> bool;
     /// The text, at most as wide as the screen.
     async fn text(
         &mut self,
-        operations: Vec<Operation>,
+        operations: Vec<ListedOperation>,
         shown: &PictureContext,
     ) -> Result<String, Problem>;
 }
@@ -68,10 +68,10 @@ impl PictureContext {
 /// Shows it until it is interrupted.
 pub(super) async fn run(
     source: &OperationSource,
-    operations: Vec<Operation>,
+    operations: Vec<ListedOperation>,
     mut picture: impl Picture,
 ) -> Result<ExitCode, Problem> {
-    let mut known: BTreeMap<OperationKey, Operation> =
+    let mut known: BTreeMap<OperationKey, ListedOperation> =
         operations.iter().map(|it| (it.key(), it.clone())).collect();
     let mut follower = source.follow(Some(operations))?;
     let shape = picture.shape();

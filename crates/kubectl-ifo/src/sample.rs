@@ -1,6 +1,6 @@
 //! Operations for tests.
 
-use super::operation::{Operation, Subject};
+use super::operation::{ListedOperation, ListedSubject};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
@@ -11,8 +11,8 @@ pub(super) fn now() -> Timestamp {
 
 /// An operation that is under way, on a resource of a namespace (`""`: of none). The UID
 /// is made of kind, namespace and name.
-pub(super) fn on(namespace: &str, kind: &str, name: &str, operation: &str) -> Operation {
-    let mut it = Operation {
+pub(super) fn on(namespace: &str, kind: &str, name: &str, operation: &str) -> ListedOperation {
+    let mut it = ListedOperation {
         namespace: Some(if namespace.is_empty() {
             "ifo-system".to_owned()
         } else {
@@ -25,15 +25,15 @@ pub(super) fn on(namespace: &str, kind: &str, name: &str, operation: &str) -> Op
         subject: subject(namespace, kind, name),
         active: true,
         state: "Progressing".to_owned(),
-        ..Operation::default()
+        ..ListedOperation::default()
     };
     it.started = Some(now());
     it
 }
 
 /// A resource without an operation.
-pub(super) fn subject(namespace: &str, kind: &str, name: &str) -> Subject {
-    Subject {
+pub(super) fn subject(namespace: &str, kind: &str, name: &str) -> ListedSubject {
+    ListedSubject {
         api_version: "example.io/v1".to_owned(),
         kind: kind.to_owned(),
         name: name.to_owned(),
@@ -47,7 +47,7 @@ fn uid(namespace: &str, kind: &str, name: &str) -> String {
     format!("{kind}.{namespace}.{name}")
 }
 
-impl Subject {
+impl ListedSubject {
     /// The same with one more owner, in a namespace (`""`: in none).
     pub(super) fn owned_by(mut self, namespace: &str, kind: &str, name: &str) -> Self {
         self.owner_references.push(OwnerReference {
@@ -61,7 +61,7 @@ impl Subject {
     }
 }
 
-impl Operation {
+impl ListedOperation {
     /// With one more owner in its own namespace.
     pub(super) fn owned_by(self, kind: &str, name: &str) -> Self {
         let namespace = self.subject.namespace.clone().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Operations that the tests of several commands print, and what they print.
 
-use super::operation::Operation;
+use super::operation::ListedOperation;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ pub(super) fn operation(
     name: &str,
     seconds: i64,
     more: Value,
-) -> Operation {
+) -> ListedOperation {
     let (kind, subject_name) = subject.split_once('/').expect("Kind/name");
     let started = Timestamp::from_second(now().as_second() - seconds).expect("a time");
     let mut object = json!({
@@ -41,7 +41,7 @@ pub(super) fn operation(
         object["spec"]["subject"]["namespace"] = json!(namespace);
     }
     merge(&mut object, more);
-    Operation::read(&object.to_string(), true).expect("an operation")
+    ListedOperation::read(&object.to_string(), true).expect("an operation")
 }
 
 fn merge(into: &mut Value, more: Value) {
@@ -56,7 +56,7 @@ fn merge(into: &mut Value, more: Value) {
 }
 
 /// A few operations of all sorts.
-pub(super) fn mixed() -> Vec<Operation> {
+pub(super) fn mixed() -> Vec<ListedOperation> {
     vec![
         operation(
             "",

@@ -1,7 +1,7 @@
 //! The order of a list. Enters: what `--sort-by` says, a column or a JSONPath as kubectl
 //! has it. Leaves: operations in that order.
 
-use super::operation::Operation;
+use super::operation::ListedOperation;
 use super::problem::Problem;
 use serde_json::Value;
 use std::cmp::Ordering;
@@ -18,7 +18,7 @@ pub(super) enum SortBy {
     /// What needs somebody first: failing, blocked, then the rest.
     State,
     /// By a text of the operation.
-    Text(fn(&Operation) -> &str),
+    Text(fn(&ListedOperation) -> &str),
     /// By a field of the object.
     Path {
         /// As it was written.
@@ -75,7 +75,7 @@ impl SortBy {
 
     /// Whether there is anything to sort by, for a command that looks once. Whoever goes on
     /// may see the field later, or not any more.
-    pub(super) fn check(&self, operations: &[Operation]) -> Result<(), Problem> {
+    pub(super) fn check(&self, operations: &[ListedOperation]) -> Result<(), Problem> {
         if let Self::Path { text, pointer } = self
             && !operations.is_empty()
             && !operations.iter().any(|it| field(it, pointer).is_some())
@@ -88,7 +88,7 @@ impl SortBy {
     }
 
     /// Sorts; equal ones by subject, and by name at last. What has no such field comes first.
-    pub(super) fn sort(&self, operations: &mut [Operation]) {
+    pub(super) fn sort(&self, operations: &mut [ListedOperation]) {
         // The sorts are stable.
         operations.sort_by(by_subject);
         match self {
@@ -100,7 +100,7 @@ impl SortBy {
     }
 
     /// Which of two comes first, by what is compared alone; a path compares nothing.
-    pub(super) fn compare(&self, a: &Operation, b: &Operation) -> Ordering {
+    pub(super) fn compare(&self, a: &ListedOperation, b: &ListedOperation) -> Ordering {
         match self {
             Self::Subject | Self::Path { .. } => Ordering::Equal,
             Self::Age => a.started.cmp(&b.started),
@@ -112,7 +112,7 @@ impl SortBy {
 }
 
 /// What needs somebody comes first.
-pub(super) fn urgency(operation: &Operation) -> u8 {
+pub(super) fn urgency(operation: &ListedOperation) -> u8 {
     match operation.state.as_str() {
         "Failing" => 0,
         "Blocked" => 1,
@@ -123,11 +123,11 @@ pub(super) fn urgency(operation: &Operation) -> u8 {
 }
 
 /// By namespace, kind, name, operation, item, and the object's name.
-pub(super) fn by_subject(a: &Operation, b: &Operation) -> Ordering {
+pub(super) fn by_subject(a: &ListedOperation, b: &ListedOperation) -> Ordering {
     subject_key(a).cmp(&subject_key(b))
 }
 
-fn subject_key(it: &Operation) -> [&str; 6] {
+fn subject_key(it: &ListedOperation) -> [&str; 6] {
     let subject = &it.subject;
     [
         subject.namespace.as_deref().unwrap_or_default(),
@@ -187,7 +187,7 @@ fn pointer(path: &str) -> Option<String> {
     Some(pointer)
 }
 
-fn field(operation: &Operation, pointer: &str) -> Option<Value> {
+fn field(operation: &ListedOperation, pointer: &str) -> Option<Value> {
     let mut object: Value = serde_json::from_str(operation.raw.as_ref()?.get()).ok()?;
     object.pointer_mut(pointer).map(Value::take)
 }

@@ -8,7 +8,7 @@ pub(super) use follow::{OperationChange, OperationFollower};
 pub(super) use ifo_client::list::query;
 
 use super::filter::Filters;
-use super::operation::Operation;
+use super::operation::ListedOperation;
 use super::output::complain;
 use super::plain_text::first_names;
 use super::problem::Problem;
@@ -124,7 +124,7 @@ impl OperationSource {
         server: ApiServer,
         filters: Filters,
         keep_raw: bool,
-    ) -> Result<(Self, Vec<Operation>), Problem> {
+    ) -> Result<(Self, Vec<ListedOperation>), Problem> {
         let (source, listed) = Self::find(server, filters, keep_raw).await?;
         source.note();
         Ok((source, listed))
@@ -142,7 +142,7 @@ impl OperationSource {
         server: ApiServer,
         filters: Filters,
         keep_raw: bool,
-    ) -> Result<(Self, Vec<Operation>), Problem> {
+    ) -> Result<(Self, Vec<ListedOperation>), Problem> {
         let mut source = Self {
             server,
             served: Served::Live,
@@ -251,11 +251,11 @@ impl OperationSource {
     }
 
     /// Lists the operations that are meant, all phases that are.
-    pub(super) async fn list(&self) -> Result<Vec<Operation>, Problem> {
+    pub(super) async fn list(&self) -> Result<Vec<ListedOperation>, Problem> {
         let Some(namespaces) = &self.namespaces else {
             return self.list_in(self.place()).await;
         };
-        let lists: Vec<Vec<Operation>> = futures::stream::iter(namespaces)
+        let lists: Vec<Vec<ListedOperation>> = futures::stream::iter(namespaces)
             .map(|namespace| self.list_in(Some(namespace)))
             .buffered(AT_ONCE)
             .try_collect()
@@ -271,7 +271,7 @@ impl OperationSource {
 
     /// Lists where the user may; `NotFound` if there is nothing to list, whatever the user
     /// may.
-    async fn list_what_is_served(&mut self) -> Result<Vec<Operation>, Problem> {
+    async fn list_what_is_served(&mut self) -> Result<Vec<ListedOperation>, Problem> {
         let listed = self.list().await;
         let Err(refused @ Problem::Forbidden { .. }) = listed else {
             return listed;
@@ -286,13 +286,14 @@ impl OperationSource {
     }
 
     /// Lists namespace by namespace, and remembers those where the user may.
-    async fn list_where_allowed(&mut self) -> Result<Vec<Operation>, Problem> {
+    async fn list_where_allowed(&mut self) -> Result<Vec<ListedOperation>, Problem> {
         let all = namespaces(&self.server).await;
-        let lists: Vec<(&String, Result<Vec<Operation>, Problem>)> = futures::stream::iter(&all)
-            .map(async |namespace| (namespace, self.list_in(Some(namespace)).await))
-            .buffered(AT_ONCE)
-            .collect()
-            .await;
+        let lists: Vec<(&String, Result<Vec<ListedOperation>, Problem>)> =
+            futures::stream::iter(&all)
+                .map(async |namespace| (namespace, self.list_in(Some(namespace)).await))
+                .buffered(AT_ONCE)
+                .collect()
+                .await;
         let mut allowed = Vec::new();
         let mut refused = None;
         let mut operations = Vec::new();
@@ -323,7 +324,7 @@ impl OperationSource {
     }
 
     /// Lists one namespace, or all at once.
-    async fn list_in(&self, namespace: Option<&str>) -> Result<Vec<Operation>, Problem> {
+    async fn list_in(&self, namespace: Option<&str>) -> Result<Vec<ListedOperation>, Problem> {
         match self.pages(namespace, Some(PAGE)).await {
             // Between two pages the server went on farther than it can go back.
             Err(Problem::Expired) => self.pages(namespace, None).await,
@@ -336,7 +337,7 @@ impl OperationSource {
         &self,
         namespace: Option<&str>,
         limit: Option<usize>,
-    ) -> Result<Vec<Operation>, Problem> {
+    ) -> Result<Vec<ListedOperation>, Problem> {
         let options = ListOptions {
             limit,
             label_selector: self.filters.selector.as_deref().unwrap_or_default(),
@@ -344,7 +345,7 @@ impl OperationSource {
         };
         let mut operations = Vec::new();
         let take = |item: &str| {
-            let operation = Operation::read(item, self.keep_raw)?;
+            let operation = ListedOperation::read(item, self.keep_raw)?;
             operations.extend(Some(operation).filter(|it| self.filters.shows(it)));
             Ok(())
         };

@@ -5,7 +5,7 @@ use super::filter::Filters;
 use super::kinds::Kinds;
 use super::known;
 use super::list::{CommonArgs, tell_incomplete};
-use super::operation::{Field, Operation, OperationData};
+use super::operation::{Field, ListedOperation, OperationData};
 use super::output::{OutputShape, TextStyle, print, table, text_of};
 use super::paint::Paint;
 use super::plain_text::{self};
@@ -87,13 +87,13 @@ impl Picture for SummaryView {
         self.shape
     }
 
-    fn wants(&self, operation: &Operation) -> bool {
+    fn wants(&self, operation: &ListedOperation) -> bool {
         self.filters.shows(operation)
     }
 
     async fn text(
         &mut self,
-        mut operations: Vec<Operation>,
+        mut operations: Vec<ListedOperation>,
         shown: &PictureContext,
     ) -> Result<String, Problem> {
         match &self.sort {
@@ -158,8 +158,8 @@ struct Summary<'a> {
 }
 
 impl<'a> Summary<'a> {
-    fn of(operations: &'a [Operation], now: Timestamp) -> Self {
-        let data = |it: &'a Operation| it.data(FIELDS).at(now);
+    fn of(operations: &'a [ListedOperation], now: Timestamp) -> Self {
+        let data = |it: &'a ListedOperation| it.data(FIELDS).at(now);
         let mut summary = Self {
             total: PhaseCounts::default(),
             by_component: BTreeMap::new(),
@@ -196,7 +196,7 @@ impl<'a> Summary<'a> {
 
     fn text(
         &self,
-        operations: &[Operation],
+        operations: &[ListedOperation],
         now: Timestamp,
         screen: Option<usize>,
         paint: Paint,
@@ -232,7 +232,7 @@ impl<'a> Summary<'a> {
             text += "\n";
             text += &table(["STATE", "COUNT"], &rows);
         }
-        let urgent: Vec<Operation> = urgent(operations).into_iter().cloned().collect();
+        let urgent: Vec<ListedOperation> = urgent(operations).into_iter().cloned().collect();
         if !urgent.is_empty() {
             text.extend(["\n", &paint.heading("Blocked or failing:"), "\n"]);
             let style = TextStyle {
@@ -265,7 +265,7 @@ fn block(title: &'static str, counts: &BTreeMap<String, PhaseCounts>) -> String 
     format!("\n{}", table([title, "ACTIVE", "COMPLETED"], &rows))
 }
 
-fn oldest(operations: &[Operation]) -> Option<&Operation> {
+fn oldest(operations: &[ListedOperation]) -> Option<&ListedOperation> {
     let active = operations
         .iter()
         .filter(|it| it.active && it.started.is_some());
@@ -273,7 +273,7 @@ fn oldest(operations: &[Operation]) -> Option<&Operation> {
 }
 
 /// What is active and blocked or failing, in the order of `operations`.
-fn urgent(operations: &[Operation]) -> Vec<&Operation> {
+fn urgent(operations: &[ListedOperation]) -> Vec<&ListedOperation> {
     let urgent = operations.iter();
     urgent
         .filter(|it| it.active && (it.is_blocked() || it.is_failing()))

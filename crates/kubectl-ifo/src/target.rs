@@ -5,7 +5,7 @@ use super::filter::Filters;
 use super::kin::Who;
 use super::kinds::{ChosenKind, Kinds};
 use super::known;
-use super::operation::{Operation, Subject};
+use super::operation::{ListedOperation, ListedSubject};
 use super::source::OperationSource;
 use std::fmt;
 use std::str::FromStr;
@@ -57,7 +57,7 @@ impl TargetName {
     }
 
     /// Whether a subject is it.
-    pub(super) fn is_subject(&self, subject: &Subject) -> bool {
+    pub(super) fn is_subject(&self, subject: &ListedSubject) -> bool {
         self.is(Who::of(subject))
     }
 
@@ -70,7 +70,7 @@ impl TargetName {
     pub(super) async fn unknown(
         &self,
         source: &OperationSource,
-        listed: &[Operation],
+        listed: &[ListedOperation],
     ) -> Option<String> {
         let filters = Filters {
             kind: vec![self.kind.clone()],

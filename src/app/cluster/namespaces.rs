@@ -2,7 +2,7 @@
 //! Leaves: messages for the tracker, also about a namespace that was deleted and created
 //! again between the takeover and the first list of the watch.
 
-use crate::restore::Namespaces;
+use crate::restore::KnownNamespaces;
 use ifo_engine::track::Message;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
@@ -13,21 +13,21 @@ use std::collections::HashMap;
 
 /// The namespaces that are there.
 #[derive(Debug)]
-pub(super) struct Seen {
-    known: HashMap<String, Mark>,
+pub(super) struct SeenNamespaces {
+    known: HashMap<String, NamespaceIdentity>,
     /// Those of a list that has not ended.
-    listed: HashMap<String, Mark>,
+    listed: HashMap<String, NamespaceIdentity>,
 }
 
 /// What tells a namespace from others of its name. Times are exact to a second, so the
 /// UID counts where it is known.
 #[derive(Debug)]
-struct Mark {
+struct NamespaceIdentity {
     uid: Option<String>,
     created: Option<Timestamp>,
 }
 
-impl Mark {
+impl NamespaceIdentity {
     fn of(namespace: &PartialObjectMeta<Namespace>) -> Self {
         Self {
             uid: namespace.uid(),
@@ -43,10 +43,10 @@ impl Mark {
     }
 }
 
-impl Seen {
+impl SeenNamespaces {
     /// `first` existed before the watch.
-    pub(super) fn new(first: Namespaces) -> Self {
-        let mark = |created| Mark { uid: None, created };
+    pub(super) fn new(first: KnownNamespaces) -> Self {
+        let mark = |created| NamespaceIdentity { uid: None, created };
         let known = first.into_iter();
         Self {
             known: known.map(|(name, created)| (name, mark(created))).collect(),
@@ -63,7 +63,7 @@ impl Seen {
             }
             Event::InitApply(namespace) => {
                 self.listed
-                    .insert(namespace.name_any(), Mark::of(&namespace));
+                    .insert(namespace.name_any(), NamespaceIdentity::of(&namespace));
                 Vec::new()
             }
             Event::InitDone => {
@@ -77,7 +77,7 @@ impl Seen {
                 told
             }
             Event::Apply(namespace) => {
-                let told = self.is_there(namespace.name_any(), Mark::of(&namespace));
+                let told = self.is_there(namespace.name_any(), NamespaceIdentity::of(&namespace));
                 told.into_iter().collect()
             }
             Event::Delete(namespace) => {
@@ -88,7 +88,7 @@ impl Seen {
         }
     }
 
-    fn is_there(&mut self, name: String, mark: Mark) -> Option<Message> {
+    fn is_there(&mut self, name: String, mark: NamespaceIdentity) -> Option<Message> {
         let again = mark.created;
         let replaced = self.known.get(&name).map(|before| mark.is_another(before));
         let shared = name.as_str().into();
@@ -127,12 +127,12 @@ mod tests {
         serde_json::from_value(object).expect("a namespace")
     }
 
-    fn first(all: &[(&str, i64)]) -> Seen {
+    fn first(all: &[(&str, i64)]) -> SeenNamespaces {
         let time = |second| Timestamp::from_second(second).expect("a time");
         let all = all
             .iter()
             .map(|(name, second)| ((*name).to_owned(), Some(time(*second))));
-        Seen::new(all.collect())
+        SeenNamespaces::new(all.collect())
     }
 
     /// What is told, as `-name`, `-name+second` or `+name+second`, in the order of names.
@@ -155,7 +155,7 @@ mod tests {
         told
     }
 
-    fn lists(seen: &mut Seen, all: &[(&str, i64)]) -> Vec<String> {
+    fn lists(seen: &mut SeenNamespaces, all: &[(&str, i64)]) -> Vec<String> {
         assert!(seen.take(Event::Init).is_empty());
         for (name, second) in all {
             assert!(
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn one_whose_creation_is_not_known_may_be_gone() {
-        let mut seen = Seen::new([("a".to_owned(), None), ("b".to_owned(), None)].into());
+        let mut seen = SeenNamespaces::new([("a".to_owned(), None), ("b".to_owned(), None)].into());
         assert_eq!(lists(&mut seen, &[("a", 1)]), ["-b"]);
         assert_eq!(lists(&mut seen, &[("a", 2)]), ["-a+2"], "now it is known");
     }

@@ -2,7 +2,9 @@
 
 use super::super::reviews::{Reviews, digest};
 use super::super::testing::Cluster;
-use super::super::{Attributes, Authorize, ClusterAuthorizer, Decision, Requirement, User};
+use super::super::{
+    AccessDecision, Attributes, Authorize, ClusterAuthorizer, SelectorRequirement, User,
+};
 use http::Method;
 use serde_json::json;
 use std::time::Duration;
@@ -54,19 +56,19 @@ async fn the_review_says_all_there_is_to_say() {
     let authorizer = ClusterAuthorizer::new(cluster.client());
     let mut what = list("ns");
     if let Attributes::Resource { fields, labels, .. } = &mut what {
-        fields.push(Requirement {
+        fields.push(SelectorRequirement {
             key: "spec.operation".to_owned(),
             operator: "In",
             values: vec!["Migrating".to_owned()],
         });
-        labels.push(Requirement {
+        labels.push(SelectorRequirement {
             key: "app".to_owned(),
             operator: "Exists",
             values: Vec::new(),
         });
     }
     let decision = authorizer.authorize(&jane(), &what).await.unwrap();
-    assert_eq!(decision, Decision::Allow);
+    assert_eq!(decision, AccessDecision::Allow);
     let asked = cluster.seen(&Method::POST);
     assert_eq!(
         asked[0].path,
@@ -95,7 +97,7 @@ async fn a_denial_carries_the_reason() {
     for what in [list("elsewhere"), list(""), path("/metrics")] {
         let decision = authorizer.authorize(&jane(), &what).await.unwrap();
         let reason = "no role".to_owned();
-        assert_eq!(decision, Decision::Deny { reason });
+        assert_eq!(decision, AccessDecision::Deny { reason });
     }
 }
 
@@ -104,7 +106,7 @@ async fn denied_wins_over_allowed() {
     let cluster = Cluster::reviewing(|_| (201, json!({"allowed": true, "denied": true})));
     let authorizer = ClusterAuthorizer::new(cluster.client());
     let decision = authorizer.authorize(&jane(), &list("ns")).await.unwrap();
-    assert!(matches!(decision, Decision::Deny { .. }));
+    assert!(matches!(decision, AccessDecision::Deny { .. }));
 }
 
 #[tokio::test]
@@ -114,14 +116,14 @@ async fn masters_and_probes_pass_without_a_review() {
     let mut admin = jane();
     admin.groups.push("system:masters".to_owned());
     let allowed = authorizer.authorize(&admin, &list("elsewhere")).await;
-    assert_eq!(allowed.unwrap(), Decision::Allow);
+    assert_eq!(allowed.unwrap(), AccessDecision::Allow);
     for probe in ["/healthz", "/livez", "/readyz"] {
         let allowed = authorizer.authorize(&jane(), &path(probe)).await;
-        assert_eq!(allowed.unwrap(), Decision::Allow);
+        assert_eq!(allowed.unwrap(), AccessDecision::Allow);
     }
     assert!(cluster.seen(&Method::POST).is_empty());
     let child = authorizer.authorize(&jane(), &path("/readyz/ping")).await;
-    assert!(matches!(child.unwrap(), Decision::Deny { .. }));
+    assert!(matches!(child.unwrap(), AccessDecision::Deny { .. }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -162,7 +164,7 @@ async fn those_who_ask_the_same_at_once_share_one_review() {
     let (user, what) = (jane(), list("ns"));
     let all = (0..50).map(|_| authorizer.authorize(&user, &what));
     for decision in futures::future::join_all(all).await {
-        assert_eq!(decision.unwrap(), Decision::Allow);
+        assert_eq!(decision.unwrap(), AccessDecision::Allow);
     }
     assert_eq!(cluster.seen(&Method::POST).len(), 1);
 }
@@ -205,7 +207,7 @@ async fn a_busy_apiserver_is_asked_again() {
     }
     let authorizer = ClusterAuthorizer::new(cluster.client());
     let decision = authorizer.authorize(&jane(), &list("ns")).await.unwrap();
-    assert_eq!(decision, Decision::Allow);
+    assert_eq!(decision, AccessDecision::Allow);
     assert_eq!(cluster.seen(&Method::POST).len(), 4);
 }
 

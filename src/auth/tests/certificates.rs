@@ -1,8 +1,8 @@
 //! Users who present a certificate of their own.
 
 use super::super::Attributes;
-use super::super::certificate::Subject;
-use super::super::{AdministratorsOnly, Authorize, Decision, TokenHolder};
+use super::super::certificate::CertificateSubject;
+use super::super::{AccessDecision, AdministratorsOnly, Authorize, TokenHolder};
 use super::*;
 
 #[tokio::test]
@@ -36,14 +36,14 @@ async fn a_certificate_without_a_common_name_is_no_user() {
 fn a_uid_in_the_subject_is_read_and_two_are_refused() {
     let ca = ca("ca");
     let one = ca.client(&[("CN", "jane"), ("1.3.6.1.4.1.57683.2", "u-1")]);
-    let user = Subject::of(&one.der()).unwrap().user().unwrap();
+    let user = CertificateSubject::of(&one.der()).unwrap().user().unwrap();
     assert_eq!(user.uid.as_deref(), Some("u-1"));
     let two = ca.client(&[
         ("1.3.6.1.4.1.57683.2", "u-1"),
         ("CN", "jane"),
         ("1.3.6.1.4.1.57683.2", "u-2"),
     ]);
-    assert_eq!(Subject::of(&two.der()), None);
+    assert_eq!(CertificateSubject::of(&two.der()), None);
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn the_demo_lets_nobody_in_but_the_holder_of_its_token() {
     let demo = user("Bearer secret").await.unwrap();
     assert_eq!(
         AdministratorsOnly.authorize(&demo, &what).await.unwrap(),
-        Decision::Allow
+        AccessDecision::Allow
     );
     assert!(user("Bearer other").await.is_err());
     let anonymous = user("Basic c2VjcmV0").await.unwrap();
@@ -83,6 +83,6 @@ async fn the_demo_lets_nobody_in_but_the_holder_of_its_token() {
             .authorize(&anonymous, &what)
             .await
             .unwrap(),
-        Decision::Deny { .. }
+        AccessDecision::Deny { .. }
     ));
 }

@@ -18,14 +18,14 @@ fn put(namespace: &str, name: &str, n: u64) -> Write {
 
 fn commit(writer: &mut Writer, namespace: &str, n: u64) -> Rv {
     let write = put(namespace, "x", n);
-    writer.commit(vec![write], Stamp::Mint).unwrap()
+    writer.commit(vec![write], CommitVersion::Mint).unwrap()
 }
 
 #[tokio::test]
 async fn a_waiting_cursor_is_woken_by_a_change_of_its_scope_alone() {
     let (mut writer, reader) = index(BOUNDS);
     let mut cursor = reader
-        .follow(reader.head(), Scope::Namespace("a".into()))
+        .follow(reader.head(), ListScope::Namespace("a".into()))
         .unwrap();
     let waiting = tokio::spawn(async move { (cursor.next().await, cursor) });
     tokio::task::yield_now().await;
@@ -44,13 +44,15 @@ async fn a_waiting_cursor_is_woken_by_a_change_of_its_scope_alone() {
 async fn a_cursor_tells_how_far_it_has_looked_outside_its_scope() {
     let (mut writer, reader) = index(BOUNDS);
     let head = reader.head();
-    let mut cursor = reader.follow(head, Scope::Namespace("a".into())).unwrap();
+    let mut cursor = reader
+        .follow(head, ListScope::Namespace("a".into()))
+        .unwrap();
     let other = commit(&mut writer, "b", 1);
     assert_eq!(cursor.rv(), head);
     assert!(cursor.next().now_or_never().is_none());
     assert_eq!(cursor.rv(), other);
     let both = vec![put("a", "x", 1), put("b", "x", 2)];
-    let last = writer.commit(both, Stamp::Mint).unwrap();
+    let last = writer.commit(both, CommitVersion::Mint).unwrap();
     let changes = cursor.next().await.unwrap();
     assert_eq!(changes.len(), 1);
     assert!(cursor.rv() == last && last > changes[0].rv);
@@ -59,7 +61,7 @@ async fn a_cursor_tells_how_far_it_has_looked_outside_its_scope() {
 #[tokio::test]
 async fn a_wait_that_is_cut_short_loses_nothing() {
     let (mut writer, reader) = index(BOUNDS);
-    let mut cursor = reader.follow(reader.head(), Scope::All).unwrap();
+    let mut cursor = reader.follow(reader.head(), ListScope::All).unwrap();
     let mut seen = Vec::new();
     let mut made = Vec::new();
     for n in 0..50 {
@@ -82,8 +84,12 @@ async fn a_wait_that_is_cut_short_loses_nothing() {
 async fn a_cursor_that_falls_off_the_ring_is_told_each_time() {
     let (mut writer, reader) = index(BOUNDS);
     let start = reader.head();
-    let mut slow = reader.follow(start, Scope::Namespace("b".into())).unwrap();
-    let mut quick = reader.follow(start, Scope::Namespace("b".into())).unwrap();
+    let mut slow = reader
+        .follow(start, ListScope::Namespace("b".into()))
+        .unwrap();
+    let mut quick = reader
+        .follow(start, ListScope::Namespace("b".into()))
+        .unwrap();
     let oldest = commit(&mut writer, "a", 1);
     for n in (2..).take(Bounds::RECENT) {
         commit(&mut writer, "a", n);
@@ -105,7 +111,7 @@ async fn a_cursor_that_falls_off_the_ring_is_told_each_time() {
 #[tokio::test]
 async fn a_cursor_delivers_the_rest_when_the_writer_is_gone_and_then_waits() {
     let (mut writer, reader) = index(BOUNDS);
-    let mut cursor = reader.follow(reader.head(), Scope::All).unwrap();
+    let mut cursor = reader.follow(reader.head(), ListScope::All).unwrap();
     commit(&mut writer, "a", 1);
     drop(writer);
     assert_eq!(cursor.next().await.unwrap().len(), 1);
@@ -133,13 +139,13 @@ async fn a_version_is_waited_for_until_the_limit() {
 #[tokio::test]
 async fn what_has_piled_up_comes_in_small_numbers_but_versions_stay_whole() {
     let (mut writer, reader) = index(BOUNDS);
-    let mut cursor = reader.follow(reader.head(), Scope::All).unwrap();
+    let mut cursor = reader.follow(reader.head(), ListScope::All).unwrap();
     let mut made: Vec<_> = (0..20).map(|n| commit(&mut writer, "a", n)).collect();
     // What a mirror writes at once has one version.
     let rv = Rv(made.last().unwrap().0 + 1);
     let names: Vec<_> = (0..50).map(|n| format!("n{n}")).collect();
     let batch: Vec<Write> = names.iter().map(|name| put("a", name, 1)).collect();
-    writer.commit(batch, Stamp::Exact(rv)).unwrap();
+    writer.commit(batch, CommitVersion::Exact(rv)).unwrap();
     made.extend(vec![rv; 50]);
     made.push(commit(&mut writer, "a", 1000));
     let mut seen = Vec::new();

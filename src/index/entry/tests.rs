@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 
 const RV: Rv = Rv(1_795_262_179_263_067);
 
-fn entry(text: &str) -> Result<Entry, serde_json::Error> {
+fn entry(text: &str) -> Result<IndexEntry, serde_json::Error> {
     encode(RV, text.as_bytes())
 }
 
-fn encode(rv: Rv, text: &[u8]) -> Result<Entry, serde_json::Error> {
+fn encode(rv: Rv, text: &[u8]) -> Result<IndexEntry, serde_json::Error> {
     Ok(Encoded::decode(rv, text)?.entry(Key::new("a", "x")))
 }
 
@@ -17,7 +17,7 @@ fn text(part: &[u8]) -> &str {
     std::str::from_utf8(part).unwrap()
 }
 
-fn labels(entry: &Entry) -> Vec<(&str, &str)> {
+fn labels(entry: &IndexEntry) -> Vec<(&str, &str)> {
     let labels = entry.facts().labels.iter();
     labels.map(|(key, value)| (&**key, &**value)).collect()
 }

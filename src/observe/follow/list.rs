@@ -1,13 +1,13 @@
 //! The state in pages, where the server knows no `WatchList`.
 
-use super::{End, Follower, IDLE, PATIENCE};
+use super::{IDLE, PATIENCE, WatchEnd, WatchTask};
 use crate::observe::{
     Garbled, Lost,
     budget::Turn,
     envelope,
     input::MAX_OBJECT,
-    page::{Fault, Item, Page},
-    request::{Ask, Refusal},
+    page::{PageFault, PagePart, PageReader},
+    request::{Refusal, WatchOrPage},
 };
 use http_body_util::BodyExt as _;
 use kube::client::Body;
@@ -34,14 +34,14 @@ struct Last {
     next: Option<String>,
 }
 
-impl Follower {
+impl WatchTask {
     /// The state in pages, each read object by object.
-    pub(super) async fn list(&mut self, client: &kube::Client) -> Result<(), End> {
+    pub(super) async fn list(&mut self, client: &kube::Client) -> Result<(), WatchEnd> {
         let turn = self.turn().await;
         let mut token: Option<String> = None;
         let mut begun = false;
         loop {
-            let ask = Ask::Page {
+            let ask = WatchOrPage::Page {
                 limit: self.page,
                 token: token.as_deref(),
             };
@@ -56,18 +56,18 @@ impl Follower {
             };
             let last = self.read_page(body, &mut begun).await.map_err(|fault| {
                 let lost = match fault {
-                    Fault::Garbled(why) => Lost::Garbled(why),
-                    Fault::Broken(why) => {
+                    PageFault::Garbled(why) => Lost::Garbled(why),
+                    PageFault::Broken(why) => {
                         self.page = (self.page / STEP).max(MIN_PAGE);
                         Lost::Unreachable(why)
                     }
                 };
-                End::Failed(lost, None)
+                WatchEnd::Failed(lost, None)
             })?;
             if last.next.is_some() && last.next != token {
                 token = last.next;
             } else if last.next.is_some() || last.version.is_empty() {
-                return Err(End::Failed(Lost::Garbled(Garbled::Endless), None));
+                return Err(WatchEnd::Failed(Lost::Garbled(Garbled::Endless), None));
             } else {
                 self.version = Some(last.version);
                 drop(turn);
@@ -91,8 +91,8 @@ impl Follower {
     }
 
     /// Passes on the objects of a page. `begun`: whether one before it did.
-    async fn read_page(&mut self, body: Body, begun: &mut bool) -> Result<Last, Fault> {
-        let mut page = Page::new(body.into_data_stream(), MAX_OBJECT, self.budget.clone());
+    async fn read_page(&mut self, body: Body, begun: &mut bool) -> Result<Last, PageFault> {
+        let mut page = PageReader::new(body.into_data_stream(), MAX_OBJECT, self.budget.clone());
         let mut garbage = 0_u64;
         loop {
             let item = page.next(IDLE).await?;
@@ -100,16 +100,16 @@ impl Follower {
                 self.reset().await;
             }
             match item {
-                Item::Object(object) => self.applied(object).await,
-                Item::TooLong { length, head } => {
+                PagePart::Object(object) => self.applied(object).await,
+                PagePart::TooLong { length, head } => {
                     let Some(object) = envelope::identity(&head) else {
-                        return Err(Fault::Garbled(Garbled::Nameless(length)));
+                        return Err(PageFault::Garbled(Garbled::Nameless(length)));
                     };
                     drop(head);
                     self.too_large(object, length).await;
                 }
-                Item::Garbage => garbage += 1,
-                Item::End { version, next } => {
+                PagePart::Garbage => garbage += 1,
+                PagePart::End { version, next } => {
                     if garbage > 0 {
                         warn!(source = %self.source, items = garbage, "list holds items that are not objects");
                     }

@@ -1,11 +1,11 @@
 //! One operation in the queue: its wanted state, the known state of its custom resource, and
 //! when the next write is due.
 
-use super::{AtStop, Done, Settings};
-use crate::index::Entry;
+use super::{AtStop, Done, PersistSettings};
+use crate::index::IndexEntry;
 use crate::persist::look::Look;
 use crate::persist::pace;
-use crate::persist::store::{Failure, Revision};
+use crate::persist::store::{Revision, StoreFailure};
 use ifo_api::live::Phase;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use tokio::time::Instant;
 /// One operation, or one custom resource without an operation.
 #[derive(Debug, Default)]
 pub(super) struct Record {
-    pub wanted: Wanted,
+    pub wanted: WantedState,
     /// The custom resource in the cluster, as far as is known.
-    pub stored: Stored,
+    pub stored: StoredState,
     /// Since when, or from when on, a write is due. This is its place in the queue.
     pub due: Option<Instant>,
     /// There is no job before this time.
@@ -33,9 +33,9 @@ pub(super) struct Record {
 
 /// The wanted state of a custom resource.
 #[derive(Clone, Debug, Default)]
-pub(in crate::persist) enum Wanted {
+pub(in crate::persist) enum WantedState {
     /// That of the operation in the index, and since when the operation looks like this.
-    Live(Arc<Entry>, Look, Instant),
+    Live(Arc<IndexEntry>, Look, Instant),
     /// There is to be no custom resource.
     #[default]
     Gone,
@@ -46,7 +46,7 @@ pub(in crate::persist) enum Wanted {
 
 /// What is known of a custom resource.
 #[derive(Clone, Debug, Default)]
-pub(in crate::persist) enum Stored {
+pub(in crate::persist) enum StoredState {
     /// It does not exist.
     #[default]
     Absent,
@@ -69,21 +69,25 @@ impl Record {
     /// wanted.
     pub fn plan(
         &self,
-        settings: &Settings,
+        settings: &PersistSettings,
         stopping: Option<AtStop>,
         now: Instant,
     ) -> Option<Instant> {
         let is_over = |look: &Look| look.phase == Phase::Completed;
         match (&self.wanted, &self.stored) {
-            (Wanted::Gone | Wanted::Ended, Stored::Absent) => None,
-            (Wanted::Ended, Stored::Present(look, ..)) if is_over(look) => None,
+            (WantedState::Gone | WantedState::Ended, StoredState::Absent) => None,
+            (WantedState::Ended, StoredState::Present(look, ..)) if is_over(look) => None,
             // The next process or the next leader finds the same custom resource.
-            (Wanted::Ended, _) => stopping.is_none().then_some(now),
+            (WantedState::Ended, _) => stopping.is_none().then_some(now),
             // The live object is deleted next, and the custom resource with it.
-            (Wanted::Live(_, look, _), _) if is_over(look) && !settings.retain => None,
-            (Wanted::Live(_, look, _), Stored::Absent) if is_over(look) && self.is_old => None,
-            (Wanted::Live(_, look, _), Stored::Present(old, ..)) if look == old => None,
-            (Wanted::Live(_, look, since), Stored::Present(_, _, at))
+            (WantedState::Live(_, look, _), _) if is_over(look) && !settings.retain => None,
+            (WantedState::Live(_, look, _), StoredState::Absent)
+                if is_over(look) && self.is_old =>
+            {
+                None
+            }
+            (WantedState::Live(_, look, _), StoredState::Present(old, ..)) if look == old => None,
+            (WantedState::Live(_, look, since), StoredState::Present(_, _, at))
                 if stopping.is_none() && !is_over(look) =>
             {
                 let again = at.map_or(now, |at| at + settings.resync);
@@ -94,7 +98,7 @@ impl Record {
                     again
                 })
             }
-            (Wanted::Gone | Wanted::Live(..), _) => Some(now),
+            (WantedState::Gone | WantedState::Live(..), _) => Some(now),
         }
     }
 
@@ -108,19 +112,21 @@ impl Record {
             }
             Done::Read(found) => (found, None),
         };
-        self.stored = found.clone().map_or(Stored::Absent, |(look, revision)| {
-            Stored::Present(look, revision, at)
-        });
+        self.stored = found
+            .clone()
+            .map_or(StoredState::Absent, |(look, revision)| {
+                StoredState::Present(look, revision, at)
+            });
     }
 
     /// A job failed. It is tried again after at most `most`.
-    pub fn failed(&mut self, failure: &Failure, most: Duration, now: Instant) {
+    pub fn failed(&mut self, failure: &StoreFailure, most: Duration, now: Instant) {
         self.is_refused = failure.is_refusal();
         if matches!(
             failure,
-            Failure::Gone | Failure::Conflict(_) | Failure::Unreachable(..)
+            StoreFailure::Gone | StoreFailure::Conflict(_) | StoreFailure::Unreachable(..)
         ) {
-            self.stored = Stored::Unknown;
+            self.stored = StoredState::Unknown;
         }
         self.not_before = Some(now + pace::delay(self.failures, most));
         self.failures = self.failures.saturating_add(1);
@@ -129,7 +135,7 @@ impl Record {
     /// The phase of its operation in the index.
     pub fn live_phase(&self) -> Option<Phase> {
         match &self.wanted {
-            Wanted::Live(_, look, _) => Some(look.phase),
+            WantedState::Live(_, look, _) => Some(look.phase),
             _ => None,
         }
     }
@@ -137,7 +143,7 @@ impl Record {
     /// Whether the operation is completed, still shown, and has been written as such.
     pub fn is_history(&self) -> bool {
         let is_written = match (&self.wanted, &self.stored) {
-            (Wanted::Live(_, look, _), Stored::Present(stored, ..)) => look == stored,
+            (WantedState::Live(_, look, _), StoredState::Present(stored, ..)) => look == stored,
             _ => false,
         };
         is_written && self.live_phase() == Some(Phase::Completed)

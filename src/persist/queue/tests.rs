@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::clock;
-use crate::index::{Bounds, Key, Stamp, Write, index};
+use crate::index::{Bounds, CommitVersion, Key, Write, index};
 use serde_json::json;
 use uuid::Uuid;
 
-const SETTINGS: Settings = Settings {
+const SETTINGS: PersistSettings = PersistSettings {
     resync: Duration::from_secs(30),
     settling: Duration::from_mins(1),
     requeue: Duration::from_mins(1),
@@ -25,7 +25,7 @@ fn name(number: usize) -> Arc<str> {
 
 /// An operation in an index that was completed at this time, if it is completed. The queue
 /// reads nothing else of it.
-fn entry(completed: &str) -> Arc<Entry> {
+fn entry(completed: &str) -> Arc<IndexEntry> {
     let bounds = Bounds {
         bytes: 1 << 20,
         age: seconds(60),
@@ -49,7 +49,7 @@ fn entry(completed: &str) -> Arc<Entry> {
         key: key.clone(),
         json,
     };
-    writer.commit(vec![put], Stamp::Mint).unwrap();
+    writer.commit(vec![put], CommitVersion::Mint).unwrap();
     reader.get(&key).1.unwrap()
 }
 
@@ -83,17 +83,17 @@ fn revision(number: u128) -> Revision {
     }
 }
 
-fn unreachable() -> Failure {
-    Failure::Unreachable("away".into(), None)
+fn unreachable() -> StoreFailure {
+    StoreFailure::Unreachable("away".into(), None)
 }
 
 /// What `job` does.
 fn verb(job: &Job) -> &'static str {
     match (&job.wanted, &job.stored) {
-        (Wanted::Ended, _) => "end",
-        (Wanted::Live(..), Stored::Absent) => "create",
-        (Wanted::Live(..), Stored::Present(..)) => "change",
-        (Wanted::Gone, Stored::Present(..)) => "delete",
+        (WantedState::Ended, _) => "end",
+        (WantedState::Live(..), StoredState::Absent) => "create",
+        (WantedState::Live(..), StoredState::Present(..)) => "change",
+        (WantedState::Gone, StoredState::Present(..)) => "delete",
         _ => "read",
     }
 }
@@ -101,7 +101,7 @@ fn verb(job: &Job) -> &'static str {
 /// The state that `job` is conditional on.
 fn condition(job: &Job) -> Option<&Revision> {
     match &job.stored {
-        Stored::Present(_, revision, _) => Some(revision),
+        StoredState::Present(_, revision, _) => Some(revision),
         _ => None,
     }
 }
@@ -110,19 +110,19 @@ fn condition(job: &Job) -> Option<&Revision> {
 struct Bench {
     queue: Queue,
     now: Instant,
-    entry: Arc<Entry>,
+    entry: Arc<IndexEntry>,
     written: Vec<(String, &'static str)>,
 }
 
 impl Bench {
     /// A settled one that has found nothing in the cluster.
-    fn new(settings: Settings) -> Self {
+    fn new(settings: PersistSettings) -> Self {
         let mut bench = Self::unsettled(settings);
         bench.settle(Vec::new());
         bench
     }
 
-    fn unsettled(settings: Settings) -> Self {
+    fn unsettled(settings: PersistSettings) -> Self {
         let now = Instant::now();
         Self {
             queue: Queue::new(settings, now),
@@ -134,14 +134,14 @@ impl Bench {
 
     /// Settles it, except for the rule sets that are `unread`, and compares it. It compares
     /// again when a test says so.
-    fn settle_except(&mut self, unread: &[&str], found: Vec<Found>) {
+    fn settle_except(&mut self, unread: &[&str], found: Vec<ListedResource>) {
         let unread = unread.iter().map(|name| (*name).to_owned()).collect();
         self.queue.settle(Arc::new(unread), self.now);
         self.compare(found);
         self.queue.compare_at = Some(self.now + COMPARE_EVERY);
     }
 
-    fn settle(&mut self, found: Vec<Found>) {
+    fn settle(&mut self, found: Vec<ListedResource>) {
         self.settle_except(&[], found);
     }
 
@@ -153,7 +153,7 @@ impl Bench {
         self.queue.gone(&name(number), self.now);
     }
 
-    fn compare(&mut self, found: Vec<Found>) {
+    fn compare(&mut self, found: Vec<ListedResource>) {
         assert!(matches!(self.queue.next(self.now), Next::Compare));
         self.queue.compared(found, self.now);
     }
@@ -170,7 +170,7 @@ impl Bench {
     fn succeed(&mut self, job: &Job) {
         let written = |look, version| Done::Written(Some((look, revision(version))));
         let look = match &job.wanted {
-            Wanted::Live(_, look, _) => *look,
+            WantedState::Live(_, look, _) => *look,
             _ => completed(99),
         };
         let verb = verb(job);
@@ -187,7 +187,7 @@ impl Bench {
         self.queue.done(&job.name, &Ok(done), self.now);
     }
 
-    fn fail(&mut self, job: &Job, failure: &Failure) {
+    fn fail(&mut self, job: &Job, failure: &StoreFailure) {
         self.queue.done(&job.name, &Err(failure.clone()), self.now);
     }
 
@@ -211,8 +211,8 @@ impl Bench {
     }
 }
 
-fn found(number: usize, look: Look, completed: Option<&str>) -> Found {
-    Found {
+fn found(number: usize, look: Look, completed: Option<&str>) -> ListedResource {
+    ListedResource {
         name: name(number),
         revision: revision(9),
         look,
@@ -240,7 +240,7 @@ async fn an_ordinary_operation_is_written_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn without_retention_the_second_write_is_the_deletion() {
-    let mut bench = Bench::new(Settings {
+    let mut bench = Bench::new(PersistSettings {
         retain: false,
         ..SETTINGS
     });
@@ -267,7 +267,7 @@ async fn changes_in_the_middle_are_written_once_a_resync_and_only_the_newest() {
     assert!((9..=10).contains(&writes), "{writes}");
     bench.pass(seconds(60));
     let stored = &bench.queue.records[&name(1)].stored;
-    assert!(matches!(stored, Stored::Present(look, ..) if *look == active(290)));
+    assert!(matches!(stored, StoredState::Present(look, ..) if *look == active(290)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -379,7 +379,7 @@ async fn retry_after_is_honoured_by_all_writes() {
         bench.live(number, active(1));
     }
     let job = bench.job().unwrap();
-    bench.fail(&job, &Failure::Throttled(seconds(17)));
+    bench.fail(&job, &StoreFailure::Throttled(seconds(17)));
     assert_eq!(bench.pass(Duration::from_millis(16_999)), 0);
     assert_eq!(bench.pass(seconds(1)), 4);
 }
@@ -393,7 +393,7 @@ async fn a_refused_object_waits_longer_each_time_and_does_not_hold_up_the_others
         match bench.queue.next(bench.now) {
             Next::Write(job) if *job.name == *"op-1" => {
                 attempts += 1;
-                bench.fail(&job, &Failure::Invalid("no".into()));
+                bench.fail(&job, &StoreFailure::Invalid("no".into()));
                 bench.live(2, active(attempts));
             }
             Next::Write(job) => bench.succeed(&job),
@@ -412,11 +412,11 @@ async fn without_the_crd_nothing_is_tried_until_the_requeue_and_then_all_is_comp
     bench.pass(seconds(1));
     bench.live(1, completed(2));
     let job = bench.job().unwrap();
-    bench.fail(&job, &Failure::Missing);
+    bench.fail(&job, &StoreFailure::Missing);
     assert_eq!(bench.pass(seconds(59)), 0);
     bench.now += seconds(1);
     assert!(matches!(bench.queue.next(bench.now), Next::Compare));
-    bench.queue.not_compared(&Failure::Missing, bench.now);
+    bench.queue.not_compared(&StoreFailure::Missing, bench.now);
     assert_eq!(bench.pass(seconds(59)), 0);
     bench.now += seconds(1);
     // It is there again, and empty.
@@ -427,7 +427,7 @@ async fn without_the_crd_nothing_is_tried_until_the_requeue_and_then_all_is_comp
 /// Refuses what `refuses` says for `time`, or until all of that is over which is due in it;
 /// gives how often.
 fn refuse(bench: &mut Bench, time: Duration, refuses: impl Fn(&Job) -> bool) -> usize {
-    let forbidden = Failure::Forbidden("no".into());
+    let forbidden = StoreFailure::Forbidden("no".into());
     let (end, mut refused) = (bench.now + time, 0);
     loop {
         match bench.queue.next(bench.now) {
@@ -591,7 +591,7 @@ async fn what_a_killed_server_left_ends_once_all_targets_have_been_read() {
         ]
     };
     for (retain, want) in [(true, ["end", "delete"]), (false, ["delete", "delete"])] {
-        let mut bench = Bench::unsettled(Settings { retain, ..SETTINGS });
+        let mut bench = Bench::unsettled(PersistSettings { retain, ..SETTINGS });
         let mut all = leftovers();
         all.push(found(3, active(1), None));
         assert_eq!(bench.pass(seconds(300)), 0, "its feed may not be there yet");
@@ -650,7 +650,7 @@ async fn history_that_others_deleted_stays_deleted_unless_it_went_with_its_crd()
     assert_eq!(bench.pass(seconds(1)), 0);
     bench.live(2, active(1));
     let job = bench.job().unwrap();
-    bench.fail(&job, &Failure::Missing);
+    bench.fail(&job, &StoreFailure::Missing);
     bench.now += seconds(60);
     bench.compare(Vec::new());
     assert_eq!(bench.pass(seconds(1)), 2);
@@ -709,7 +709,7 @@ async fn at_the_end_what_failed_is_tried_again_and_not_given_up() {
 async fn at_the_end_what_waits_for_its_back_off_has_another_try_at_once_and_each_second() {
     let mut bench = Bench::new(SETTINGS);
     bench.live(1, active(1));
-    let invalid = Failure::Invalid("no".into());
+    let invalid = StoreFailure::Invalid("no".into());
     for _ in 0..9 {
         let at = match bench.queue.next(bench.now) {
             Next::Write(job) => {
@@ -783,7 +783,7 @@ async fn a_completed_operation_without_a_custom_resource_is_written_unless_it_wa
 #[tokio::test(start_paused = true)]
 async fn orphans_of_rule_sets_that_are_unread_wait_and_those_of_lost_namespaces_do_not() {
     for retain in [true, false] {
-        let mut bench = Bench::unsettled(Settings { retain, ..SETTINGS });
+        let mut bench = Bench::unsettled(PersistSettings { retain, ..SETTINGS });
         let mut outlived = found(2, active(1), None);
         outlived.outlived = true;
         let mut history = found(3, completed(1), Some(&clock::now().to_string()));
@@ -819,7 +819,7 @@ async fn what_changes_while_it_is_written_waits_for_the_resync() {
 
 #[tokio::test(start_paused = true)]
 async fn after_a_conflict_or_a_lost_answer_the_object_is_read_before_the_next_write() {
-    for failure in [Failure::Conflict("changed".into()), unreachable()] {
+    for failure in [StoreFailure::Conflict("changed".into()), unreachable()] {
         let mut bench = Bench::new(SETTINGS);
         bench.live(1, active(1));
         let job = bench.job().unwrap();
@@ -865,7 +865,7 @@ async fn a_comparison_keeps_what_was_written_if_nobody_has_changed_it() {
     bench.pass(seconds(1));
     for (version, writes) in [(1, 0), (5, 1)] {
         // It looks different, for example since somebody else has created it with labels.
-        let other = Found {
+        let other = ListedResource {
             revision: revision(version),
             ..found(1, active(8), None)
         };
@@ -887,9 +887,9 @@ async fn an_orphan_that_was_detected_a_moment_later_is_left_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn an_orphan_that_conflicts_is_read_and_has_the_same_fate() {
-    let conflict = Failure::Conflict("changed".into());
+    let conflict = StoreFailure::Conflict("changed".into());
     for retain in [true, false] {
-        let mut bench = Bench::unsettled(Settings { retain, ..SETTINGS });
+        let mut bench = Bench::unsettled(PersistSettings { retain, ..SETTINGS });
         bench.settle(vec![found(1, active(1), None)]);
         bench.now += GRACE;
         let job = bench.job().unwrap();

@@ -91,7 +91,7 @@ async fn an_answer_without_a_state_is_no_success() {
         let (store, _) = store(200, None, answer);
         let answer = store.create(&cr()).await;
         assert!(
-            matches!(answer, Err(Failure::Unreachable(..))),
+            matches!(answer, Err(StoreFailure::Unreachable(..))),
             "{answer:?}"
         );
     }
@@ -107,21 +107,25 @@ async fn refusals_are_told_apart() {
         Explanation::of_answer(code, ["metadata.labels", "spec.subject"].into_iter())
     };
     for (code, retry_after, want) in [
-        (404, None, Failure::Missing),
+        (404, None, StoreFailure::Missing),
         // The CRD is being deleted.
-        (405, None, Failure::Missing),
-        (403, None, Failure::Forbidden(why(403))),
-        (409, None, Failure::Conflict(why(409))),
+        (405, None, StoreFailure::Missing),
+        (403, None, StoreFailure::Forbidden(why(403))),
+        (409, None, StoreFailure::Conflict(why(409))),
         // The continue token has expired.
-        (410, None, Failure::Conflict(why(410))),
-        (422, None, Failure::Invalid(why(422))),
-        (429, Some("7"), Failure::Throttled(Duration::from_secs(7))),
-        (429, None, Failure::Throttled(RETRY_AFTER)),
-        (500, None, Failure::Unreachable(why(500), None)),
+        (410, None, StoreFailure::Conflict(why(410))),
+        (422, None, StoreFailure::Invalid(why(422))),
+        (
+            429,
+            Some("7"),
+            StoreFailure::Throttled(Duration::from_secs(7)),
+        ),
+        (429, None, StoreFailure::Throttled(RETRY_AFTER)),
+        (500, None, StoreFailure::Unreachable(why(500), None)),
         (
             503,
             Some("3"),
-            Failure::Unreachable(why(503), Some(Duration::from_secs(3))),
+            StoreFailure::Unreachable(why(503), Some(Duration::from_secs(3))),
         ),
     ] {
         let (store, _) = store(code, retry_after, status);
@@ -144,11 +148,14 @@ async fn a_missing_object_is_told_apart_from_a_missing_crd() {
     assert_eq!(store_.delete("a", &revision()).await, Ok(()));
     assert_eq!(store_.get("a").await, Ok(None));
     let answer = store_.patch("a", &json!({})).await;
-    assert_eq!(answer, Err(Failure::Gone));
+    assert_eq!(answer, Err(StoreFailure::Gone));
     assert_eq!(asked.lock().unwrap()[0].0, Method::DELETE);
     let (store, _) = store(404, None, "404 page not found");
-    assert_eq!(store.get("a").await, Err(Failure::Missing));
-    assert_eq!(store.patch("a", &json!({})).await, Err(Failure::Missing));
+    assert_eq!(store.get("a").await, Err(StoreFailure::Missing));
+    assert_eq!(
+        store.patch("a", &json!({})).await,
+        Err(StoreFailure::Missing)
+    );
 }
 
 #[tokio::test]
@@ -166,7 +173,10 @@ async fn a_deletion_is_conditional_on_the_state_of_the_object() {
 async fn an_object_of_another_form_under_our_name_is_refused() {
     let (store, _) = store(200, None, r#"{"metadata":{"name":"a"},"spec":{"other":1}}"#);
     let answer = store.get("a").await;
-    assert!(matches!(answer, Err(Failure::Invalid(_))), "{answer:?}");
+    assert!(
+        matches!(answer, Err(StoreFailure::Invalid(_))),
+        "{answer:?}"
+    );
 }
 
 #[tokio::test]
@@ -195,7 +205,7 @@ async fn another_object_of_the_same_name_is_a_conflict() {
         {"causes":[{"reason":"FieldValueInvalid","message":"no","field":"metadata.uid"}]}}"#;
     let (store, _) = store(422, None, body);
     let answer = store.patch("a", &json!({})).await;
-    assert_eq!(answer, Err(Failure::Gone));
+    assert_eq!(answer, Err(StoreFailure::Gone));
 }
 
 /// A store whose server gives such large objects in a list, as many as it is asked for.

@@ -19,7 +19,7 @@ pub struct Cluster {
     /// Requests, as verb and name, with those that failed.
     pub requests: Vec<String>,
     /// Every request fails with this.
-    pub trouble: Option<Failure>,
+    pub trouble: Option<StoreFailure>,
     /// Requests are served, and their answers are lost.
     pub answers_get_lost: bool,
     /// Writes that begin with this verb and name are forbidden.
@@ -45,12 +45,12 @@ impl Cluster {
     }
 
     /// Creates an object as we or, without `ours`, as somebody else.
-    pub fn create(&mut self, cr: &InFlightOperation, ours: bool) -> Result<Revision, Failure> {
+    pub fn create(&mut self, cr: &InFlightOperation, ours: bool) -> Result<Revision, StoreFailure> {
         if self
             .objects
             .contains_key(cr.metadata.name.as_ref().unwrap())
         {
-            return Err(Failure::Conflict("it exists".into()));
+            return Err(StoreFailure::Conflict("it exists".into()));
         }
         let mut new = cr.clone();
         new.metadata.uid = None;
@@ -63,8 +63,8 @@ impl Cluster {
         Ok(self.put(new))
     }
 
-    fn patch(&mut self, name: &str, patch: &Value) -> Result<Option<Revision>, Failure> {
-        let conflict = || Failure::Conflict("another state".into());
+    fn patch(&mut self, name: &str, patch: &Value) -> Result<Option<Revision>, StoreFailure> {
+        let conflict = || StoreFailure::Conflict("another state".into());
         let there = self.objects.get(name).ok_or_else(conflict)?;
         let state = Revision::of(&there.metadata).unwrap();
         let of = |field: &str| patch["metadata"][field].as_str().map(str::to_owned);
@@ -159,7 +159,7 @@ impl Fake {
     fn request<T: Send + 'static>(
         &self,
         request: String,
-        work: impl FnOnce(&mut Cluster) -> Result<T, Failure> + Send + 'static,
+        work: impl FnOnce(&mut Cluster) -> Result<T, StoreFailure> + Send + 'static,
     ) -> Pending<'static, T> {
         let cluster = self.clone();
         async move {
@@ -175,11 +175,11 @@ impl Fake {
                     return Err(trouble);
                 }
                 if cluster.refused.is_some_and(|it| request.starts_with(it)) {
-                    return Err(Failure::Forbidden("not this one".into()));
+                    return Err(StoreFailure::Forbidden("not this one".into()));
                 }
                 let answer = work(&mut cluster);
                 if cluster.answers_get_lost {
-                    return Err(Failure::Unreachable("lost".into(), None));
+                    return Err(StoreFailure::Unreachable("lost".into(), None));
                 }
                 answer
             };
@@ -188,7 +188,7 @@ impl Fake {
         .boxed()
     }
 
-    pub fn set_trouble(&self, trouble: Option<Failure>) {
+    pub fn set_trouble(&self, trouble: Option<StoreFailure>) {
         self.lock().trouble = trouble;
     }
 
@@ -233,7 +233,7 @@ impl Store for Fake {
         self.request(format!("delete {name}"), move |cluster| {
             let there = cluster.objects.get(&name);
             if there.is_some_and(|cr| Revision::of(&cr.metadata).unwrap() != revision) {
-                return Err(Failure::Conflict("another state".into()));
+                return Err(StoreFailure::Conflict("another state".into()));
             }
             if cluster.objects.remove(&name).is_some() {
                 cluster.changes.push(format!("delete {name}"));
@@ -249,7 +249,7 @@ impl Store for Fake {
         })
     }
 
-    fn page<'a>(&'a self, _selector: &'a str, token: Option<&'a str>) -> Pending<'a, Page> {
+    fn page<'a>(&'a self, _selector: &'a str, token: Option<&'a str>) -> Pending<'a, StoredPage> {
         let token = token.map(str::to_owned);
         self.request("list".to_owned(), move |cluster| {
             // Two in a page, after the one whose name is the token.
@@ -257,7 +257,7 @@ impl Store for Fake {
             let mut rest = objects.filter(|(name, _)| token.as_ref() < Some(name));
             let items: Vec<_> = rest.by_ref().take(2).collect();
             let last = items.last().map(|(name, _)| (*name).clone());
-            Ok(Page {
+            Ok(StoredPage {
                 next: rest.next().and(last),
                 items: items.into_iter().map(|(_, cr)| cr.clone()).collect(),
             })

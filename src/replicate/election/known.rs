@@ -29,7 +29,7 @@ const RESERVED_ABOVE_HEAD: Duration = Duration::from_secs(1);
 const MOST_AHEAD: Duration = Duration::from_hours(24);
 
 /// The Lease as this process knows it.
-pub(super) struct Seen {
+pub(super) struct SeenLease {
     pub(super) lease: Lease,
     pub(super) record: LeaseRecord,
     /// When this process first saw this record.
@@ -141,7 +141,7 @@ impl<S: LeaseStore> Election<S> {
             }
         };
         let has_expired = now.since(since) >= self.validity(&record);
-        self.seen = Some(Seen {
+        self.seen = Some(SeenLease {
             lease,
             record,
             since,

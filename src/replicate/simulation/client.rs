@@ -3,7 +3,7 @@
 
 use super::Network;
 use super::invariants::{Invariants, State};
-use crate::index::{At, Rv, Scope};
+use crate::index::{ListScope, ReadVersion, Rv};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -61,7 +61,10 @@ impl Client {
         if peer.process.is_paused() || peer.process.is_killed() {
             return None;
         }
-        let (rv, entries) = peer.reader.list(&Scope::All, At::Latest).ok()?;
+        let (rv, entries) = peer
+            .reader
+            .list(&ListScope::All, ReadVersion::Latest)
+            .ok()?;
         let state = State::of(&entries);
         self.invariants.state(rv, &state, &self.name);
         Some((rv, state))
@@ -75,7 +78,7 @@ impl Client {
         if !peer.reader.reached(*rv, FRESH_WAIT).await {
             return false;
         }
-        let Ok(mut cursor) = peer.reader.follow(*rv, Scope::All) else {
+        let Ok(mut cursor) = peer.reader.follow(*rv, ListScope::All) else {
             return false;
         };
         let until = Instant::now() + Duration::from_millis(self.random.u64(0..20_000));

@@ -4,7 +4,7 @@
 //! Each version that is seen anywhere is noted with a fingerprint of the state at it. A
 //! second replica, or a client, must have the same state at that version.
 
-use crate::index::{At, Cursor, Entry, Key, Reader, Rv, Scope};
+use crate::index::{Cursor, IndexEntry, IndexReader, Key, ListScope, ReadVersion, Rv};
 use crate::replicate::Leadership;
 use futures::FutureExt as _;
 use std::collections::BTreeMap;
@@ -114,7 +114,7 @@ pub struct State(BTreeMap<Key, u64>);
 
 impl State {
     /// That of a list.
-    pub fn of(entries: &[Arc<Entry>]) -> Self {
+    pub fn of(entries: &[Arc<IndexEntry>]) -> Self {
         let entries = entries.iter();
         Self(
             entries
@@ -124,7 +124,7 @@ impl State {
     }
 
     /// Applies a change as a client does. False if it does not fit to the state.
-    pub fn apply(&mut self, change: &crate::index::Change) -> bool {
+    pub fn apply(&mut self, change: &crate::index::IndexChange) -> bool {
         let Some(key) = change.key() else { return true };
         let before = match &change.after {
             Some(entry) => self.0.insert(key.clone(), hash(entry)),
@@ -142,7 +142,7 @@ impl State {
     }
 }
 
-fn hash(entry: &Entry) -> u64 {
+fn hash(entry: &IndexEntry) -> u64 {
     let mut hasher = DefaultHasher::new();
     (entry.rv().0, &entry.json()).hash(&mut hasher);
     hasher.finish()
@@ -151,13 +151,13 @@ fn hash(entry: &Entry) -> u64 {
 /// Follows the index of one replica, and notes the state at each of its versions.
 pub struct Observer {
     name: String,
-    reader: Reader,
+    reader: IndexReader,
     invariants: Invariants,
     following: Option<(Cursor, State, Rv)>,
 }
 
 impl Observer {
-    pub fn new(name: String, reader: Reader, invariants: Invariants) -> Self {
+    pub fn new(name: String, reader: IndexReader, invariants: Invariants) -> Self {
         Self {
             name,
             reader,
@@ -200,19 +200,19 @@ impl Observer {
 
     /// The state at `rv` is the same as everywhere, if this replica has it.
     pub fn check(&self, rv: Rv) {
-        if let Ok((rv, entries)) = self.reader.list(&Scope::All, At::Exact(rv)) {
+        if let Ok((rv, entries)) = self.reader.list(&ListScope::All, ReadVersion::Exact(rv)) {
             self.invariants.state(rv, &State::of(&entries), &self.name);
         }
     }
 
     fn begin(&mut self) -> bool {
         self.check(self.reader.oldest());
-        let Ok((rv, entries)) = self.reader.list(&Scope::All, At::Latest) else {
+        let Ok((rv, entries)) = self.reader.list(&ListScope::All, ReadVersion::Latest) else {
             return false;
         };
         let state = State::of(&entries);
         self.invariants.state(rv, &state, &self.name);
-        let cursor = self.reader.follow(rv, Scope::All).ok();
+        let cursor = self.reader.follow(rv, ListScope::All).ok();
         self.following = cursor.map(|cursor| (cursor, state, rv));
         self.following.is_some()
     }

@@ -1,9 +1,9 @@
 //! The network between simulated replicas: it delays, loses and cuts.
 
 use super::Process;
-use crate::index::{At, Change, Cursor, Key, Reader, Rv, Scope};
+use crate::index::{Cursor, IndexChange, IndexReader, Key, ListScope, ReadVersion, Rv};
 use crate::replicate::peer::{
-    Answer, Event, Events, Link, LinkError, Links, ObjectPage, PageStart,
+    Events, LeaderEvent, Link, LinkError, Links, ObjectPage, PageStart, PeerAnswer,
 };
 use crate::replicate::{Leader, Term, View};
 use crate::rules::Coverage;
@@ -41,7 +41,7 @@ pub struct NetworkFaults {
 pub struct Peer {
     pub process: Process,
     pub view: View,
-    pub reader: Reader,
+    pub reader: IndexReader,
     /// Whether no message of this replica arrives, nor one to it.
     pub is_cut: Arc<AtomicBool>,
     /// Whether it answers requests for data: it has been in sync with a leader, or has read
@@ -189,7 +189,7 @@ impl SimulatedLink {
 }
 
 impl Link for SimulatedLink {
-    fn ask(&self) -> BoxFuture<'_, Result<Answer, LinkError>> {
+    fn ask(&self) -> BoxFuture<'_, Result<PeerAnswer, LinkError>> {
         async {
             let peer = self.reach().await?;
             let term = self.leader.term.as_str();
@@ -217,14 +217,14 @@ impl Link for SimulatedLink {
         async move {
             let peer = self.reach().await?;
             let ended = Self::served(&peer, &self.leader.term)?;
-            let cursor = peer.reader.follow(after, Scope::All);
+            let cursor = peer.reader.follow(after, ListScope::All);
             self.links.pass().await?;
             let watch = Watch {
                 cursor: cursor.map_err(|_| LinkError::Gone)?,
                 ended,
                 peer,
                 link: self.clone(),
-                events: VecDeque::from([Event::Bookmark(after)]),
+                events: VecDeque::from([LeaderEvent::Bookmark(after)]),
             };
             let events = stream::unfold(Some(watch), |watch| async {
                 let mut watch = watch?;
@@ -245,11 +245,11 @@ struct Watch {
     ended: CancellationToken,
     peer: Peer,
     link: SimulatedLink,
-    events: VecDeque<Event>,
+    events: VecDeque<LeaderEvent>,
 }
 
 impl Watch {
-    async fn next(&mut self) -> Result<Option<Event>, LinkError> {
+    async fn next(&mut self) -> Result<Option<LeaderEvent>, LinkError> {
         while self.events.is_empty() {
             let changes = tokio::select! {
                 biased;
@@ -264,12 +264,12 @@ impl Watch {
     }
 }
 
-fn event(change: &Change) -> Event {
-    let Change { rv, after, .. } = change;
+fn event(change: &IndexChange) -> LeaderEvent {
+    let IndexChange { rv, after, .. } = change;
     match (change.key().cloned(), after) {
-        (None, _) => Event::Bookmark(*rv),
-        (Some(key), None) => Event::Delete { rv: *rv, key },
-        (Some(key), Some(entry)) => Event::Put {
+        (None, _) => LeaderEvent::Bookmark(*rv),
+        (Some(key), None) => LeaderEvent::Delete { rv: *rv, key },
+        (Some(key), Some(entry)) => LeaderEvent::Put {
             rv: *rv,
             key,
             json: entry.json().to_vec(),
@@ -278,17 +278,20 @@ fn event(change: &Change) -> Event {
 }
 
 /// None if the version is gone.
-fn page(reader: &Reader, start: &PageStart) -> Option<ObjectPage> {
+fn page(reader: &IndexReader, start: &PageStart) -> Option<ObjectPage> {
     let (at, after) = match start {
-        PageStart::Latest => (At::Latest, None),
-        PageStart::Exact(rv) => (At::Exact(*rv), None),
+        PageStart::Latest => (ReadVersion::Latest, None),
+        PageStart::Exact(rv) => (ReadVersion::Exact(*rv), None),
         PageStart::Continue(token) => {
             let mut parts = token.splitn(3, '/');
             let rv = Rv(parts.next()?.parse().ok()?);
-            (At::Exact(rv), Some(Key::new(parts.next()?, parts.next()?)))
+            (
+                ReadVersion::Exact(rv),
+                Some(Key::new(parts.next()?, parts.next()?)),
+            )
         }
     };
-    let (rv, entries) = reader.list(&Scope::All, at).ok()?;
+    let (rv, entries) = reader.list(&ListScope::All, at).ok()?;
     let mut rest = entries
         .iter()
         .filter(|entry| after.as_ref() < Some(entry.key()));

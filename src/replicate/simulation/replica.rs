@@ -6,7 +6,7 @@ use super::network::{Network, Peer};
 use super::subjects::{SimulatedPipeline, Subjects};
 use super::{LeaseClient, Process, SimulatedLeases};
 use crate::clock::simulated::Skew;
-use crate::index::{Bounds, Reader, Rv, index_from};
+use crate::index::{Bounds, IndexReader, Rv, index_from};
 use crate::persist::fake::Fake;
 use crate::replicate::{Election, Mirror, Replica, ReplicaTask, Standing, Term, Timing, view};
 use crate::telemetry::Metrics;
@@ -42,7 +42,7 @@ pub struct WholeReplica {
     pub leases: LeaseClient,
     /// Whether it is cut off from the other replicas.
     pub is_cut: Arc<AtomicBool>,
-    pub reader: Reader,
+    pub reader: IndexReader,
     pub observer: Observer,
     standing: watch::Receiver<Standing>,
     retire: CancellationToken,

@@ -2,9 +2,9 @@
 
 use super::invariants::Invariants;
 use crate::clock;
-use crate::index::{At, Reader, Scope, Writer};
+use crate::index::{IndexReader, ListScope, ReadVersion, Writer};
 use crate::persist::fake::Fake;
-use crate::persist::{self, AtStop, Persist, Store as _, Verdict};
+use crate::persist::{self, AtStop, Persist, PersistVerdict, Store as _};
 use crate::replicate::{Leadership, Pipeline};
 use crate::telemetry::Metrics;
 use crate::tracking;
@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 use ifo_api::{Gvr, Source};
 use ifo_engine::detect::{Detector, FeedEvent};
 use ifo_engine::rules::{RuleBook, compile};
-use ifo_engine::track::{InitialState, Message, Retention, Settings, Tracker};
+use ifo_engine::track::{InitialState, Message, Retention, Tracker, TrackerSettings};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
@@ -117,7 +117,7 @@ impl Subjects {
 /// The pipeline of a simulated replica: the real tracker, the real persistence, and feeds of
 /// the simulated subjects.
 pub struct SimulatedPipeline {
-    pub operations: Reader,
+    pub operations: IndexReader,
     pub subjects: Subjects,
     pub invariants: Invariants,
     pub is_ready: Arc<AtomicBool>,
@@ -154,7 +154,7 @@ impl Pipeline for SimulatedPipeline {
         if let Some((token, task)) = persistence {
             (*stop, *run) = (token, task);
         }
-        let settings = Settings {
+        let settings = TrackerSettings {
             debounce: DEBOUNCE,
             retain: self.retention,
             cluster_namespace: "ifo-system".into(),
@@ -197,7 +197,7 @@ impl SimulatedPipeline {
         let persist = Persist {
             reader: self.operations.clone(),
             store: Arc::new(store),
-            settings: persist::Settings {
+            settings: persist::PersistSettings {
                 resync: Duration::from_secs(30),
                 settling: DEBOUNCE + Duration::from_secs(30),
                 requeue: Duration::from_secs(10),
@@ -209,7 +209,7 @@ impl SimulatedPipeline {
             settled,
             stop: stop.clone(),
             at_stop: AtStop::HandOver,
-            verdict: watch::Sender::new(Verdict::Unknown),
+            verdict: watch::Sender::new(PersistVerdict::Unknown),
         };
         Some((stop, persist.run().boxed()))
     }
@@ -217,7 +217,7 @@ impl SimulatedPipeline {
 
 /// What detects operations during one term.
 struct Feed {
-    operations: Reader,
+    operations: IndexReader,
     subjects: Subjects,
     store: Option<Fake>,
     is_ready: Arc<AtomicBool>,
@@ -298,7 +298,7 @@ impl Feed {
 
     /// What the leader starts from, in the order that the server reads it.
     async fn initial_state(&mut self) -> InitialState {
-        let listed = self.operations.list(&Scope::All, At::Latest);
+        let listed = self.operations.list(&ListScope::All, ReadVersion::Latest);
         let listed = listed.map(|(_, entries)| entries).unwrap_or_default();
         let deleted = self.operations.deleted();
         self.pause(100).await;

@@ -1,7 +1,7 @@
 //! Random schedules of whole replicas. Each is given by its seed.
 
 use crate::clock::simulated::{Skew, begin};
-use crate::index::{At, Scope};
+use crate::index::{ListScope, ReadVersion};
 use crate::persist::fake::Fake;
 use crate::replicate::simulation::{
     Client, Faults, Held, Invariants, Network, NetworkFaults, SimulatedLeases, State, Subjects,
@@ -290,7 +290,7 @@ impl Bench {
             return Some("no replica leads".to_owned());
         };
         let list = |replica: &WholeReplica| {
-            let list = replica.reader.list(&Scope::All, At::Latest);
+            let list = replica.reader.list(&ListScope::All, ReadVersion::Latest);
             list.expect("the newest state").1
         };
         let entries = list(&self.replicas[leader]);

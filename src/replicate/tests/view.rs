@@ -1,9 +1,9 @@
 //! How a follower answers reads, and how current it is, with a leader that answers as the test
 //! says.
 
-use crate::index::{Bounds, Key, Reader, Rv, Stamp, Write, Writer, index_from};
+use crate::index::{Bounds, CommitVersion, IndexReader, Key, Rv, Write, Writer, index_from};
 use crate::replicate::peer::{
-    Answer, Event, Events, Link, LinkError, Links, ObjectPage, PageStart,
+    Events, LeaderEvent, Link, LinkError, Links, ObjectPage, PageStart, PeerAnswer,
 };
 use crate::replicate::{
     ClusterContact, Leader, Leadership, Mirror, Standing, Succession, Term, View, view,
@@ -24,7 +24,7 @@ const BOUNDS: Bounds = Bounds {
 /// A leader with an index of its own. The network to it can be slow, or silent.
 struct FakeLeader {
     term: Term,
-    reader: Reader,
+    reader: IndexReader,
     questions: AtomicUsize,
     latency: Mutex<Duration>,
     /// When the kube-apiserver last answered it. None: just now.
@@ -42,7 +42,7 @@ impl FakeLeader {
 struct FakeLink(Arc<FakeLeader>);
 
 impl Link for FakeLink {
-    fn ask(&self) -> BoxFuture<'_, Result<Answer, LinkError>> {
+    fn ask(&self) -> BoxFuture<'_, Result<PeerAnswer, LinkError>> {
         async {
             self.0.questions.fetch_add(1, Ordering::Relaxed);
             let head = self.0.reader.head();
@@ -50,7 +50,7 @@ impl Link for FakeLink {
             tokio::time::sleep(latency).await;
             let answered = *self.0.cluster_answered.lock().unwrap();
             let answered = answered.map_or(Duration::ZERO, |at| at.elapsed());
-            Ok(Answer {
+            Ok(PeerAnswer {
                 cluster_answered: u64::try_from(answered.as_millis()).ok(),
                 term: self.0.term.to_string(),
                 leading: true,
@@ -63,15 +63,16 @@ impl Link for FakeLink {
     }
 
     fn page(&self, start: PageStart) -> BoxFuture<'_, Result<ObjectPage, LinkError>> {
-        use crate::index::{At, Scope};
+        use crate::index::{ListScope, ReadVersion};
         let at = match start {
-            PageStart::Exact(rv) => At::Exact(rv),
-            PageStart::Latest | PageStart::Continue(_) => At::Latest,
+            PageStart::Exact(rv) => ReadVersion::Exact(rv),
+            PageStart::Latest | PageStart::Continue(_) => ReadVersion::Latest,
         };
-        let listed = self.0.reader.list(&Scope::All, at);
+        let listed = self.0.reader.list(&ListScope::All, at);
         let page = listed.map_err(|_| LinkError::Gone).map(|(rv, entries)| {
-            let object =
-                |it: &Arc<crate::index::Entry>| (it.key().clone(), it.rv(), it.json().to_vec());
+            let object = |it: &Arc<crate::index::IndexEntry>| {
+                (it.key().clone(), it.rv(), it.json().to_vec())
+            };
             ObjectPage {
                 rv,
                 objects: entries.iter().map(object).collect(),
@@ -82,7 +83,7 @@ impl Link for FakeLink {
     }
 
     fn watch(&self, after: Rv) -> BoxFuture<'_, Result<Events, LinkError>> {
-        let followed = self.0.reader.follow(after, crate::index::Scope::All);
+        let followed = self.0.reader.follow(after, crate::index::ListScope::All);
         let stream = self.0.stream.clone();
         let events = followed.map_err(|_| LinkError::Gone).map(|cursor| {
             let changes = futures::stream::unfold(cursor, |mut cursor| async move {
@@ -97,16 +98,16 @@ impl Link for FakeLink {
                         .map(|change| {
                             let rv = change.rv;
                             Ok(match (change.key(), &change.after) {
-                                (Some(key), Some(after)) => Event::Put {
+                                (Some(key), Some(after)) => LeaderEvent::Put {
                                     rv,
                                     key: key.clone(),
                                     json: after.json().to_vec(),
                                 },
-                                (Some(key), None) => Event::Delete {
+                                (Some(key), None) => LeaderEvent::Delete {
                                     rv,
                                     key: key.clone(),
                                 },
-                                (None, _) => Event::Bookmark(rv),
+                                (None, _) => LeaderEvent::Bookmark(rv),
                             })
                         })
                         .collect(),
@@ -120,7 +121,7 @@ impl Link for FakeLink {
                     event
                 }
             });
-            let first = futures::stream::iter([Ok(Event::Bookmark(after))]);
+            let first = futures::stream::iter([Ok(LeaderEvent::Bookmark(after))]);
             first.chain(changes).boxed()
         });
         std::future::ready(events).boxed()
@@ -138,7 +139,7 @@ impl Links for Arc<FakeLeader> {
 struct Pair {
     leader: Arc<FakeLeader>,
     writer: Writer,
-    reader: Reader,
+    reader: IndexReader,
     view: View,
     in_sync: watch::Receiver<Option<Term>>,
     standing: watch::Sender<Standing>,
@@ -169,7 +170,7 @@ impl Pair {
         writer.begin(Rv(1_000)).unwrap();
         for (rv, name) in [(1_001, "a"), (1_002, "b"), (1_003, "c")] {
             let put = vec![put(name, rv)];
-            writer.commit(put, Stamp::Exact(Rv(rv))).unwrap();
+            writer.commit(put, CommitVersion::Exact(Rv(rv))).unwrap();
         }
         let leader = Arc::new(FakeLeader {
             term: term.clone(),
@@ -202,13 +203,17 @@ impl Pair {
 
     fn commit(&mut self, rv: u64) {
         let put = vec![put("a", rv)];
-        self.writer.commit(put, Stamp::Exact(Rv(rv))).unwrap();
+        self.writer
+            .commit(put, CommitVersion::Exact(Rv(rv)))
+            .unwrap();
     }
 
     /// The bytes of all objects at a version; None if the version is unknown.
-    fn listed(reader: &Reader, rv: u64) -> Option<Vec<Vec<u8>>> {
-        use crate::index::{At, Scope};
-        let (_, entries) = reader.list(&Scope::All, At::Exact(Rv(rv))).ok()?;
+    fn listed(reader: &IndexReader, rv: u64) -> Option<Vec<Vec<u8>>> {
+        use crate::index::{ListScope, ReadVersion};
+        let (_, entries) = reader
+            .list(&ListScope::All, ReadVersion::Exact(Rv(rv)))
+            .ok()?;
         Some(entries.iter().map(|it| it.json().to_vec()).collect())
     }
 }
@@ -222,7 +227,7 @@ async fn a_mirror_has_the_bytes_and_the_past_of_the_leader() {
         key: Key::new("n", "b"),
     };
     pair.writer
-        .commit(vec![delete], Stamp::Exact(Rv(2_001)))
+        .commit(vec![delete], CommitVersion::Exact(Rv(2_001)))
         .unwrap();
     assert!(pair.reader.reached(Rv(2_001), Duration::from_mins(1)).await);
     for rv in 999..2_002 {

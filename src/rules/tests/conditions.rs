@@ -1,6 +1,6 @@
 //! What the status says in every situation.
 
-use super::super::status::{Health, Watch, of};
+use super::super::status::{RuleSetHealth, Watch, of};
 use super::*;
 use ifo_api::completeness::{Completeness as _, Gap};
 use jiff::Timestamp;
@@ -195,7 +195,7 @@ fn watched_at(
         version: "v1".into(),
         resource: "cars".into(),
     };
-    let health = Health {
+    let health = RuleSetHealth {
         generation: Some(1),
         compiled: Ok(&rule_set),
         target: &target,

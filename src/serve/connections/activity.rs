@@ -13,9 +13,9 @@ use std::task::{Context, Poll};
 use tokio::time::Instant;
 
 /// The requests of a connection.
-pub struct RequestActivity(Mutex<Requests>);
+pub struct RequestActivity(Mutex<OpenRequests>);
 
-struct Requests {
+struct OpenRequests {
     asked: bool,
     /// Until their answers are sent.
     in_flight: usize,
@@ -26,7 +26,7 @@ struct Requests {
 impl RequestActivity {
     /// Before the first request.
     pub fn new() -> Self {
-        Self(Mutex::new(Requests {
+        Self(Mutex::new(OpenRequests {
             asked: false,
             in_flight: 0,
             since: Instant::now(),
@@ -44,7 +44,7 @@ impl RequestActivity {
         (requests.in_flight == 0).then_some(requests.since)
     }
 
-    fn requests(&self) -> MutexGuard<'_, Requests> {
+    fn requests(&self) -> MutexGuard<'_, OpenRequests> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

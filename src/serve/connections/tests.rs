@@ -211,7 +211,10 @@ async fn an_evicted_connection_is_not_admitted_and_gives_nothing_back() {
     }
     let first = crowd.remove(0);
     assert!(is_evicted(&first));
-    assert_eq!(first.connection.admit(administrator()), Err(Refused));
+    assert_eq!(
+        first.connection.admit(administrator()),
+        Err(ConnectionRefused)
+    );
     drop(first);
     assert_eq!(all.registry().open.len(), 14);
     drop(crowd);

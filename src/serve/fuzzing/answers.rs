@@ -1,7 +1,7 @@
 //! What holds for every answer, whatever was asked.
 
 use super::World;
-use crate::serve::status::Failure;
+use crate::serve::status::ErrorStatus;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::response::IntoResponse as _;
@@ -16,7 +16,7 @@ use tower::ServiceExt as _;
 const CHUNKS: usize = 6;
 
 /// An error is one of the `expected` codes, and its body a `Status` that says the same.
-pub fn refused(failure: &Failure, expected: &[u16]) {
+pub fn refused(failure: &ErrorStatus, expected: &[u16]) {
     let code = failure.clone().into_response().status();
     assert!(
         expected.contains(&code.as_u16()),

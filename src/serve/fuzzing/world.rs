@@ -2,10 +2,13 @@
 //! allows everything beside one that refuses everything.
 
 use crate::auth::{
-    Attributes, Authenticate, Authorize, Decision, PeerCertificates, Unauthenticated, Undecided,
-    User,
+    AccessDecision, Attributes, Authenticate, Authorize, PeerCertificates, Unauthenticated,
+    Undecided, User,
 };
-use crate::index::{At, Bounds, Entry, Key, Reader, Rv, Scope, Stamp, Write, Writer, index_from};
+use crate::index::{
+    Bounds, CommitVersion, IndexEntry, IndexReader, Key, ListScope, ReadVersion, Rv, Write, Writer,
+    index_from,
+};
 use crate::replicate::View;
 use crate::rules::Coverage;
 use crate::serve::resource::{Resource, inflight_operations, operation_rule_sets};
@@ -65,7 +68,7 @@ pub struct World {
 
 /// An operation as a test of selectors looks at it: decoded.
 pub struct Known {
-    pub entry: Arc<Entry>,
+    pub entry: Arc<IndexEntry>,
     pub object: Value,
 }
 
@@ -89,11 +92,11 @@ impl World {
                 .start_paused(true)
                 .build()
                 .expect("a runtime without I/O needs nothing"),
-            open: routes(&live, &rule_sets_reader, Decision::Allow),
+            open: routes(&live, &rule_sets_reader, AccessDecision::Allow),
             closed: routes(
                 &live,
                 &rule_sets_reader,
-                Decision::Deny {
+                AccessDecision::Deny {
                     reason: String::new(),
                 },
             ),
@@ -104,9 +107,9 @@ impl World {
     }
 }
 
-fn operations(reader: &Reader) -> Vec<Known> {
+fn operations(reader: &IndexReader) -> Vec<Known> {
     let (_, entries) = reader
-        .list(&Scope::All, At::Latest)
+        .list(&ListScope::All, ReadVersion::Latest)
         .expect("the newest state is always there");
     let known = entries.into_iter().map(|entry| Known {
         object: serde_json::from_slice(&entry.json()).expect("the index holds JSON"),
@@ -121,7 +124,7 @@ fn fill(writer: &mut Writer) {
     let mut commit = |write| {
         rv += 1;
         writer
-            .commit(vec![write], Stamp::Exact(Rv(rv)))
+            .commit(vec![write], CommitVersion::Exact(Rv(rv)))
             .expect("the versions rise and the objects have metadata");
     };
     let key = |number: usize| Key::new(OPERATIONS[number].0, OPERATIONS[number].1);
@@ -169,7 +172,7 @@ fn put(number: usize, phase: &str) -> Write {
     }
 }
 
-fn routes(live: &Reader, rule_sets: &Reader, decision: Decision) -> Router {
+fn routes(live: &IndexReader, rule_sets: &IndexReader, decision: AccessDecision) -> Router {
     let health = Arc::new(Health::new());
     health.set_has_joined();
     health.set_synced();
@@ -213,14 +216,14 @@ impl Authenticate for Anybody {
     }
 }
 
-struct Always(Decision);
+struct Always(AccessDecision);
 
 impl Authorize for Always {
     fn authorize<'a>(
         &'a self,
         _: &'a User,
         _: &'a Attributes,
-    ) -> BoxFuture<'a, Result<Decision, Undecided>> {
+    ) -> BoxFuture<'a, Result<AccessDecision, Undecided>> {
         let decision = self.0.clone();
         Box::pin(async { Ok(decision) })
     }

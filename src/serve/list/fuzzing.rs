@@ -1,7 +1,7 @@
 //! What holds for every continue token, and for the options of every list.
 
-use super::{Options, Page, Token, list, relative};
-use crate::index::{At, Rv, Scope};
+use super::{ContinueToken, ListRange, Options, list, relative};
+use crate::index::{ListScope, ReadVersion, Rv};
 use crate::serve::fuzzing::{World, refused};
 use crate::serve::request::{Query, Request};
 use axum::response::IntoResponse as _;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// A token that is read is the same when written again, and the pages that follow from
 /// it are, one after the other, all that there is from its start on at its version.
 pub fn check(world: &World, token: &str, limit: usize) {
-    let token = match Token::decode(token) {
+    let token = match ContinueToken::decode(token) {
         Ok(token) => token,
         Err(failure) => {
             refused(&failure, &[400]);
@@ -24,7 +24,7 @@ pub fn check(world: &World, token: &str, limit: usize) {
         }
     };
     assert!(token.rv != 0 && token.start.starts_with('/'));
-    let again = Token::decode(&token.encode()).expect("what is encoded can be decoded");
+    let again = ContinueToken::decode(&token.encode()).expect("what is encoded can be decoded");
     assert_eq!((again.rv, &again.start), (token.rv, &token.start));
     for namespace in ["", "a"] {
         walk(world, &token, namespace, limit);
@@ -32,14 +32,14 @@ pub fn check(world: &World, token: &str, limit: usize) {
 }
 
 /// All pages of `namespace` from `token` on.
-fn walk(world: &World, token: &Token, namespace: &str, limit: usize) {
+fn walk(world: &World, token: &ContinueToken, namespace: &str, limit: usize) {
     let reader = &world.live.reader;
     let scope = if namespace.is_empty() {
-        Scope::All
+        ListScope::All
     } else {
-        Scope::Namespace(Arc::from(namespace))
+        ListScope::Namespace(Arc::from(namespace))
     };
-    let at = u64::try_from(token.rv).map_or(At::Latest, |rv| At::Exact(Rv(rv)));
+    let at = u64::try_from(token.rv).map_or(ReadVersion::Latest, |rv| ReadVersion::Exact(Rv(rv)));
     let Ok((version, entries)) = reader.list(&scope, at) else {
         let (code, body) = page(world, namespace, &token.encode(), limit);
         if u64::try_from(token.rv).is_ok_and(|rv| rv > reader.head().0) {
@@ -51,7 +51,7 @@ fn walk(world: &World, token: &Token, namespace: &str, limit: usize) {
         let resume = body["metadata"]["continue"]
             .as_str()
             .expect("the way on is told");
-        let resume = Token::decode(resume).expect("what is issued can be read");
+        let resume = ContinueToken::decode(resume).expect("what is issued can be read");
         assert_eq!((resume.rv, &resume.start), (-1, &token.start));
         return;
     };
@@ -86,7 +86,7 @@ fn walk(world: &World, token: &Token, namespace: &str, limit: usize) {
         assert_eq!(items.len(), limit);
         assert_eq!(body["metadata"]["remainingItemCount"], expected.len());
         resume.clone_into(&mut next);
-        let resume = Token::decode(resume).expect("what is issued can be read");
+        let resume = ContinueToken::decode(resume).expect("what is issued can be read");
         // Later pages show the state of the first.
         assert_eq!(u64::try_from(resume.rv), Ok(version.0));
     }
@@ -107,7 +107,7 @@ fn page(world: &World, namespace: &str, token: &str, limit: usize) -> (StatusCod
     let query = Query::of(&uri);
     world.runtime.block_on(async {
         let answer = list(&world.live, &request, &query, &HeaderMap::new()).await;
-        let response = answer.unwrap_or_else(super::Failure::into_response);
+        let response = answer.unwrap_or_else(super::ErrorStatus::into_response);
         let code = response.status();
         let body = response.into_body().collect().await;
         let bytes = body.expect("a list cannot break off").to_bytes();
@@ -118,7 +118,7 @@ fn page(world: &World, namespace: &str, token: &str, limit: usize) -> (StatusCod
 /// What the options of a list come to, in a form that can be compared.
 pub fn options(world: &World, query: &Query) -> String {
     let options = Options::of_list(query, &world.live);
-    match options.and_then(|options| Page::of(query, &options, false)) {
+    match options.and_then(|options| ListRange::of(query, &options, false)) {
         Ok(page) => {
             is_in_the_matrix(query, &page);
             format!(
@@ -135,7 +135,7 @@ pub fn options(world: &World, query: &Query) -> String {
 
 /// The options that are accepted are those of Kubernetes' table of resourceVersion and
 /// resourceVersionMatch, and mean what it says.
-fn is_in_the_matrix(query: &Query, page: &Page) {
+fn is_in_the_matrix(query: &Query, page: &ListRange) {
     let version = query.text("resourceVersion");
     let resume = query.text("continue");
     let matching = query.text("resourceVersionMatch");
@@ -144,25 +144,25 @@ fn is_in_the_matrix(query: &Query, page: &Page) {
     assert_eq!(page.token.is_some(), !resume.is_empty());
     if let Some(token) = &page.token {
         assert!(matching.is_empty() && version.trim_start_matches('0').is_empty());
-        assert_eq!(page.at == At::Latest, token.rv < 0);
+        assert_eq!(page.at == ReadVersion::Latest, token.rv < 0);
         assert_eq!(page.fresh, u64::try_from(token.rv).ok());
         return;
     }
     assert_eq!(page.fresh.is_some(), !version.is_empty());
     match (matching, page.fresh) {
         ("", Some(rv)) if rv > 0 && page.limit.is_some() => {
-            assert_eq!(page.at, At::Exact(Rv(rv)));
+            assert_eq!(page.at, ReadVersion::Exact(Rv(rv)));
         }
         ("" | "NotOlderThan", Some(0)) => {
-            assert_eq!(page.at, At::Latest);
+            assert_eq!(page.at, ReadVersion::Latest);
             assert!(version != "0" || page.limit.is_none());
         }
-        ("", _) | ("NotOlderThan", Some(_)) => assert_eq!(page.at, At::Latest),
+        ("", _) | ("NotOlderThan", Some(_)) => assert_eq!(page.at, ReadVersion::Latest),
         ("Exact", Some(0)) => {
-            assert_eq!(page.at, At::Latest);
+            assert_eq!(page.at, ReadVersion::Latest);
             assert_ne!(version, "0");
         }
-        ("Exact", Some(rv)) => assert_eq!(page.at, At::Exact(Rv(rv))),
+        ("Exact", Some(rv)) => assert_eq!(page.at, ReadVersion::Exact(Rv(rv))),
         other => panic!("{other:?} is accepted"),
     }
 }

@@ -8,11 +8,11 @@ pub const TURN: usize = 256;
 
 /// What is left of a turn.
 #[derive(Debug, Default)]
-pub struct Pace {
+pub struct ListPace {
     looked: usize,
 }
 
-impl Pace {
+impl ListPace {
     /// Counts `objects` that were looked at; lets others run if the turn is over, which it
     /// tells.
     pub async fn looked(&mut self, objects: usize) -> bool {

@@ -1,7 +1,7 @@
 //! How lists share the processor.
 
 use super::pace::TURN;
-use crate::index::{Key, Stamp, Write};
+use crate::index::{CommitVersion, Key, Write};
 use crate::serve::tests::{Fixture, operation, request};
 use http::StatusCode;
 use serde_json::json;
@@ -28,7 +28,7 @@ pub fn put_many(fixture: &mut Fixture, progress: u8) {
         }
     };
     let batch: Vec<Write> = (0..MANY).map(put).collect();
-    fixture.live.commit(batch, Stamp::Mint).unwrap();
+    fixture.live.commit(batch, CommitVersion::Mint).unwrap();
 }
 
 /// Counts the turns that others get.

@@ -1,6 +1,6 @@
 //! What holds for every `Accept` header.
 
-use super::{Form, Shape, Syntax, Wanted, negotiate};
+use super::{Form, Shape, Syntax, WantedForm, negotiate};
 use crate::serve::accept::MAX_CLAUSES;
 use crate::serve::fuzzing::refused;
 use crate::serve::request::Query;
@@ -63,7 +63,7 @@ pub fn takes(range: &str, subtype: &str) -> bool {
 }
 
 /// Whether the clause names all that was chosen.
-fn asks_for(clause: &str, wanted: Wanted) -> bool {
+fn asks_for(clause: &str, wanted: WantedForm) -> bool {
     let (media_type, parameters) = clause.split_once(';').unwrap_or((clause, ""));
     let media_type = media_type.trim();
     // The last of several counts.

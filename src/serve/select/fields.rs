@@ -4,9 +4,9 @@
 mod fuzzing;
 
 use crate::auth;
-use crate::index::Entry;
+use crate::index::IndexEntry;
 use crate::serve::resource::{Resource, TextFact};
-use crate::serve::status::Failure;
+use crate::serve::status::ErrorStatus;
 use std::mem::discriminant;
 
 #[cfg(any(fuzzing, test))]
@@ -14,7 +14,7 @@ pub use self::fuzzing::check;
 
 /// One requirement as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Requirement {
+pub struct FieldRequirement {
     /// Path of the field.
     pub field: String,
     /// `=` or `==`, not `!=`.
@@ -43,7 +43,7 @@ pub struct Resolved {
 }
 
 /// Reads a selector; 400 if it cannot be.
-pub fn parse(text: &str) -> Result<Vec<Requirement>, Failure> {
+pub fn parse(text: &str) -> Result<Vec<FieldRequirement>, ErrorStatus> {
     let mut terms: Vec<&str> = terms(text).filter(|term| !term.is_empty()).collect();
     // As upstream: the first of them in this order that is wrong is the one that is told.
     terms.sort_unstable();
@@ -67,9 +67,9 @@ fn terms(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn requirement(term: &str, selector: &str) -> Result<Requirement, Failure> {
+fn requirement(term: &str, selector: &str) -> Result<FieldRequirement, ErrorStatus> {
     let bad = || {
-        Failure::bad_request(format!(
+        ErrorStatus::bad_request(format!(
             "invalid selector: '{selector}'; can't understand '{term}'"
         ))
     };
@@ -80,14 +80,14 @@ fn requirement(term: &str, selector: &str) -> Result<Requirement, Failure> {
         (None, Some(value)) => (field, true, value),
         (None, None) => (field, true, value),
     };
-    Ok(Requirement {
+    Ok(FieldRequirement {
         field: field.to_owned(),
         equal,
         value: unescape(value)?,
     })
 }
 
-fn unescape(value: &str) -> Result<String, Failure> {
+fn unescape(value: &str) -> Result<String, ErrorStatus> {
     let mut out = String::with_capacity(value.len());
     let mut chars = value.chars();
     while let Some(c) = chars.next() {
@@ -96,7 +96,7 @@ fn unescape(value: &str) -> Result<String, Failure> {
                 Some(c @ ('\\' | ',' | '=')) => out.push(c),
                 other => {
                     let shown: String = other.into_iter().collect();
-                    return Err(Failure::bad_request(format!(
+                    return Err(ErrorStatus::bad_request(format!(
                         "invalid field selector: invalid escape sequence: \\{shown}"
                     )));
                 }
@@ -104,7 +104,7 @@ fn unescape(value: &str) -> Result<String, Failure> {
             // It ends a name, so it may not stand in a value as it is. Upstream shows the
             // number of the character.
             '=' => {
-                return Err(Failure::bad_request(format!(
+                return Err(ErrorStatus::bad_request(format!(
                     "invalid field selector: unescaped character in value: {}",
                     u32::from(c)
                 )));
@@ -115,10 +115,10 @@ fn unescape(value: &str) -> Result<String, Failure> {
     Ok(out)
 }
 
-impl Requirement {
+impl FieldRequirement {
     /// As a `SubjectAccessReview` has it.
-    pub fn reviewed(&self) -> auth::Requirement {
-        auth::Requirement {
+    pub fn reviewed(&self) -> auth::SelectorRequirement {
+        auth::SelectorRequirement {
             key: self.field.clone(),
             operator: if self.equal { "In" } else { "NotIn" },
             values: vec![self.value.clone()],
@@ -126,7 +126,7 @@ impl Requirement {
     }
 
     /// Finds the field; 400 if the resource has no such selectable field.
-    pub fn resolve(self, resource: &Resource) -> Result<Resolved, Failure> {
+    pub fn resolve(self, resource: &Resource) -> Result<Resolved, ErrorStatus> {
         let which = match self.field.as_str() {
             "metadata.name" => Which::Name,
             "metadata.namespace" if resource.namespaced => Which::Namespace,
@@ -136,7 +136,7 @@ impl Requirement {
                 .find(|(name, _)| *name == field)
                 .map(|(_, fact)| Which::Fact(*fact))
                 .ok_or_else(|| {
-                    Failure::bad_request(format!("field label not supported: {field}"))
+                    ErrorStatus::bad_request(format!("field label not supported: {field}"))
                 })?,
         };
         Ok(Resolved {
@@ -158,7 +158,7 @@ impl Resolved {
     }
 
     /// Whether the object's field has, or has not, the value. An absent field is empty.
-    pub fn matches(&self, entry: &Entry) -> bool {
+    pub fn matches(&self, entry: &IndexEntry) -> bool {
         let key = entry.key();
         let same = match self.which {
             Which::Name => *key.name == *self.value,

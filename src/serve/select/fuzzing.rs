@@ -2,7 +2,7 @@
 
 use super::{MAX_REQUIREMENTS, Reviewed, Selector};
 use crate::auth;
-use crate::index::At;
+use crate::index::ReadVersion;
 use crate::serve::fuzzing::{Known, World, refused};
 use crate::serve::request::Query;
 use http::Uri;
@@ -62,9 +62,9 @@ pub fn check(world: &World, labels: &str, fields: &str) {
         let (_, found) = world
             .live
             .reader
-            .list(&scope, At::Latest)
+            .list(&scope, ReadVersion::Latest)
             .expect("the newest state is always there");
-        let meant = |entry: &crate::index::Entry| {
+        let meant = |entry: &crate::index::IndexEntry| {
             selector.matches(entry)
                 && (namespace.is_empty() || *entry.key().namespace == *namespace)
         };
@@ -95,7 +95,7 @@ fn text(value: &Value) -> String {
 }
 
 /// Whether a value fits what an authorizer was told.
-fn holds(requirement: &auth::Requirement, value: Option<&str>) -> bool {
+fn holds(requirement: &auth::SelectorRequirement, value: Option<&str>) -> bool {
     let one_of = value.is_some_and(|value| requirement.values.iter().any(|one| one == value));
     match requirement.operator {
         "In" => one_of,

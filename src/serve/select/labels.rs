@@ -5,7 +5,7 @@ mod fuzzing;
 mod parser;
 
 use crate::auth;
-use crate::serve::status::Failure;
+use crate::serve::status::ErrorStatus;
 use ifo_engine::rules::Labels;
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ pub use self::fuzzing::check;
 
 /// One requirement.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Requirement {
+pub struct LabelRequirement {
     key: String,
     test: Test,
 }
@@ -46,15 +46,15 @@ impl Test {
 }
 
 /// Whether these labels of an object fit all of `requirements`.
-pub fn all_fit(requirements: &[Requirement], labels: &Labels) -> bool {
+pub fn all_fit(requirements: &[LabelRequirement], labels: &Labels) -> bool {
     let value = |key: &str| labels.get(key).map(|value| &**value);
     let mut all = requirements.iter();
     all.all(|one| one.test.fits(value(&one.key)))
 }
 
-impl Requirement {
+impl LabelRequirement {
     /// As a `SubjectAccessReview` has it; None for the comparisons, which it has not.
-    pub fn reviewed(&self) -> Option<auth::Requirement> {
+    pub fn reviewed(&self) -> Option<auth::SelectorRequirement> {
         let (operator, values) = match &self.test {
             Test::In(values) => ("In", values.iter().cloned().collect()),
             Test::NotIn(values) => ("NotIn", values.iter().cloned().collect()),
@@ -62,7 +62,7 @@ impl Requirement {
             Test::DoesNotExist => ("DoesNotExist", Vec::new()),
             Test::Greater(_) | Test::Less(_) => return None,
         };
-        Some(auth::Requirement {
+        Some(auth::SelectorRequirement {
             key: self.key.clone(),
             operator,
             values,
@@ -71,7 +71,7 @@ impl Requirement {
 }
 
 /// How many values there are in all sets together.
-pub fn values(requirements: &[Requirement]) -> usize {
+pub fn values(requirements: &[LabelRequirement]) -> usize {
     let values = requirements.iter().map(|it| match &it.test {
         Test::In(values) | Test::NotIn(values) => values.len(),
         _ => 0,
@@ -81,9 +81,9 @@ pub fn values(requirements: &[Requirement]) -> usize {
 
 /// Reads a selector; 400 if it cannot be. The requirements are in the order of their
 /// keys, as upstream.
-pub fn parse(text: &str) -> Result<Vec<Requirement>, Failure> {
+pub fn parse(text: &str) -> Result<Vec<LabelRequirement>, ErrorStatus> {
     let read = parser::Parser::new(text).selector();
-    let mut requirements = read.map_err(Failure::bad_request)?;
+    let mut requirements = read.map_err(ErrorStatus::bad_request)?;
     requirements.sort_by(|a, b| a.key.cmp(&b.key));
     Ok(requirements)
 }

@@ -14,9 +14,9 @@ pub use self::{
 
 use super::request::Query;
 use super::resource::Resource;
-use super::status::Failure;
+use super::status::ErrorStatus;
 use crate::auth;
-use crate::index::{Entry, Key, Scope};
+use crate::index::{IndexEntry, Key, ListScope};
 use std::sync::Arc;
 
 /// Most requirements of one selector. Each costs a look at every object, so thousands
@@ -31,20 +31,20 @@ const MAX_VALUES: usize = 500;
 /// Which objects are meant: those that all requirements fit.
 #[derive(Clone, Debug, Default)]
 pub struct Selector {
-    labels: Vec<labels::Requirement>,
+    labels: Vec<labels::LabelRequirement>,
     fields: Vec<fields::Resolved>,
 }
 
 /// Selectors that have been read, before it is known whether the resource has the fields.
 #[derive(Debug)]
 pub struct Unresolved {
-    labels: Vec<labels::Requirement>,
-    fields: Vec<fields::Requirement>,
+    labels: Vec<labels::LabelRequirement>,
+    fields: Vec<fields::FieldRequirement>,
 }
 
 impl Unresolved {
     /// Finds the fields; 400 for those that `resource` does not have.
-    pub fn resolve(self, resource: &Resource) -> Result<Selector, Failure> {
+    pub fn resolve(self, resource: &Resource) -> Result<Selector, ErrorStatus> {
         let fields = self.fields.into_iter();
         let fields = fields.map(|requirement| requirement.resolve(resource));
         Ok(Selector {
@@ -56,7 +56,7 @@ impl Unresolved {
 
 impl Selector {
     /// Reads both selectors; 400 for what cannot be parsed.
-    pub fn parse(query: &Query) -> Result<Unresolved, Failure> {
+    pub fn parse(query: &Query) -> Result<Unresolved, ErrorStatus> {
         Ok(Unresolved {
             labels: bounded("labelSelector", query, labels::parse, labels::values)?,
             fields: bounded("fieldSelector", query, fields::parse, <[_]>::len)?,
@@ -65,10 +65,10 @@ impl Selector {
 
     /// Also requires a name, as the old watch paths do. A field selector beside it must
     /// ask for the same.
-    pub fn require_name(&mut self, name: &str) -> Result<(), Failure> {
+    pub fn require_name(&mut self, name: &str) -> Result<(), ErrorStatus> {
         let asked = |field: &fields::Resolved| field.exactly(fields::Which::Name) == Some(name);
         if !self.fields.is_empty() && !self.fields.iter().any(asked) {
-            return Err(Failure::bad_request(
+            return Err(ErrorStatus::bad_request(
                 "fieldSelector metadata.name doesn't match requested name",
             ));
         }
@@ -82,14 +82,14 @@ impl Selector {
     }
 
     /// Whether `entry` is meant.
-    pub fn matches(&self, entry: &Entry) -> bool {
+    pub fn matches(&self, entry: &IndexEntry) -> bool {
         self.fields.iter().all(|field| field.matches(entry))
             && labels::all_fit(&self.labels, &entry.facts().labels)
     }
 
     /// The smallest part of the index that holds all that is meant. `namespace` is the
     /// path's, or empty.
-    pub fn scope(&self, namespace: &str, namespaced: bool) -> Scope {
+    pub fn scope(&self, namespace: &str, namespaced: bool) -> ListScope {
         let field = |wanted| {
             self.fields
                 .iter()
@@ -101,12 +101,12 @@ impl Selector {
             Some(namespace.to_owned())
         };
         match (namespace, field(fields::Which::Name)) {
-            (Some(namespace), Some(name)) => Scope::Object(Key {
+            (Some(namespace), Some(name)) => ListScope::Object(Key {
                 namespace: Arc::from(namespace),
                 name: Arc::from(name),
             }),
-            (Some(namespace), None) if namespaced => Scope::Namespace(Arc::from(namespace)),
-            _ => Scope::All,
+            (Some(namespace), None) if namespaced => ListScope::Namespace(Arc::from(namespace)),
+            _ => ListScope::All,
         }
     }
 }
@@ -117,9 +117,9 @@ impl Selector {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reviewed {
     /// Requirements of the field selector.
-    pub fields: Vec<auth::Requirement>,
+    pub fields: Vec<auth::SelectorRequirement>,
     /// Requirements of the label selector that a review can express.
-    pub labels: Vec<auth::Requirement>,
+    pub labels: Vec<auth::SelectorRequirement>,
     /// The one name that is asked for, or empty.
     pub name: String,
 }
@@ -137,10 +137,13 @@ impl Reviewed {
             .map(|field| field.value.clone())
             .unwrap_or_default();
         Self {
-            fields: fields.iter().map(fields::Requirement::reviewed).collect(),
+            fields: fields
+                .iter()
+                .map(fields::FieldRequirement::reviewed)
+                .collect(),
             labels: labels
                 .iter()
-                .filter_map(labels::Requirement::reviewed)
+                .filter_map(labels::LabelRequirement::reviewed)
                 .collect(),
             name,
         }
@@ -151,12 +154,12 @@ impl Reviewed {
 fn bounded<T>(
     option: &str,
     query: &Query,
-    read: impl Fn(&str) -> Result<Vec<T>, Failure>,
+    read: impl Fn(&str) -> Result<Vec<T>, ErrorStatus>,
     values: impl Fn(&[T]) -> usize,
-) -> Result<Vec<T>, Failure> {
+) -> Result<Vec<T>, ErrorStatus> {
     let too = |most: usize, what: &str| {
         let message = format!("{option}: a selector has at most {most} {what}");
-        Err(Failure::bad_request(message))
+        Err(ErrorStatus::bad_request(message))
     };
     let text = query.text(option);
     if text.len() > MAX_LENGTH {

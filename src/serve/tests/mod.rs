@@ -18,10 +18,10 @@ mod watches;
 use super::resource::{inflight_operations, operation_rule_sets};
 use super::{Health, Limits, Server, VersionInfo, router};
 use crate::auth::{
-    Attributes, Authenticate, Authorize, CertificateHolder, Decision, PeerCertificates,
+    AccessDecision, Attributes, Authenticate, Authorize, CertificateHolder, PeerCertificates,
     Unauthenticated, Undecided, User,
 };
-use crate::index::{Bounds, Key, Rv, Stamp, Write, Writer, index_from};
+use crate::index::{Bounds, CommitVersion, Key, Rv, Write, Writer, index_from};
 use crate::replicate::{Contact, Leadership, Standing, View, view};
 use crate::rules::Coverage;
 use crate::telemetry::Metrics;
@@ -111,17 +111,17 @@ impl Authorize for Remembering {
         &'a self,
         user: &'a User,
         attributes: &'a Attributes,
-    ) -> BoxFuture<'a, Result<Decision, Undecided>> {
+    ) -> BoxFuture<'a, Result<AccessDecision, Undecided>> {
         self.0.lock().unwrap().push(attributes.clone());
         let answer = match user.name.as_str() {
-            "nobody" => Ok(Decision::Deny {
+            "nobody" => Ok(AccessDecision::Deny {
                 reason: String::new(),
             }),
-            "tenant" if is_about_rule_sets(attributes) => Ok(Decision::Deny {
+            "tenant" if is_about_rule_sets(attributes) => Ok(AccessDecision::Deny {
                 reason: String::new(),
             }),
             "unsure" => Err(Undecided("no connection".to_owned())),
-            _ => Ok(Decision::Allow),
+            _ => Ok(AccessDecision::Allow),
         };
         Box::pin(async { answer })
     }
@@ -259,7 +259,9 @@ impl Fixture {
             key: Key::new(namespace, name),
             json: object.to_string().into_bytes(),
         };
-        self.live.commit(vec![put], Stamp::Exact(Rv(rv))).unwrap();
+        self.live
+            .commit(vec![put], CommitVersion::Exact(Rv(rv)))
+            .unwrap();
     }
 
     pub fn delete(&mut self, rv: u64, namespace: &str, name: &str) {
@@ -267,7 +269,7 @@ impl Fixture {
             key: Key::new(namespace, name),
         };
         self.live
-            .commit(vec![delete], Stamp::Exact(Rv(rv)))
+            .commit(vec![delete], CommitVersion::Exact(Rv(rv)))
             .unwrap();
     }
 

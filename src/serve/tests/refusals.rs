@@ -89,7 +89,7 @@ async fn the_authorizer_sees_what_selectors_ask_for() {
              &fieldSelector=metadata.name%3Dx,status.phase!%3DActive&labelSelector=a%20in%20(b,c),d%3E1"
         ))
         .await;
-    let requirement = |key: &str, operator, values: &[&str]| crate::auth::Requirement {
+    let requirement = |key: &str, operator, values: &[&str]| crate::auth::SelectorRequirement {
         key: key.to_owned(),
         operator,
         values: values.iter().map(|&value| value.to_owned()).collect(),

@@ -1,6 +1,6 @@
 //! What holds for the options of every watch.
 
-use super::{Course, LONGEST, Options, SHORTEST_DEFAULT, Start};
+use super::{Course, LONGEST, Options, SHORTEST_DEFAULT, WatchStart};
 use crate::index::Rv;
 use crate::serve::fuzzing::{World, refused};
 use crate::serve::request::Query;
@@ -34,10 +34,10 @@ pub fn options(world: &World, query: &Query) -> String {
     assert_eq!(marked, explicit || (initial.is_none() && from_present));
     let version = query.resource_version().expect("it was read before");
     match (initial, version.unwrap_or_default()) {
-        (Some(true) | None, 0) => assert_eq!(start, Start::State(None)),
-        (Some(true), rv) => assert_eq!(start, Start::State(Some(Rv(rv)))),
-        (Some(false), 0) => assert_eq!(start, Start::Now),
-        (_, rv) => assert_eq!(start, Start::After(Rv(rv))),
+        (Some(true) | None, 0) => assert_eq!(start, WatchStart::State(None)),
+        (Some(true), rv) => assert_eq!(start, WatchStart::State(Some(Rv(rv)))),
+        (Some(false), 0) => assert_eq!(start, WatchStart::Now),
+        (_, rv) => assert_eq!(start, WatchStart::After(Rv(rv))),
     }
     let told = query.number("timeoutSeconds").expect("it was read before");
     let told = match told {

@@ -122,7 +122,10 @@ fn nested_comprehensions_stop_when_the_budget_is_spent() {
     }
     let program = any(&source).unwrap();
     let doc = Doc::parse(b"{}", &program.projection).unwrap();
-    assert_eq!(answer(&program, &doc, &mut full()), Err(Failure::Budget));
+    assert_eq!(
+        answer(&program, &doc, &mut full()),
+        Err(EvaluationFault::Budget)
+    );
 }
 
 #[test]
@@ -144,7 +147,7 @@ fn a_spent_budget_is_not_absorbed() {
         let mut budget = full();
         assert_eq!(
             answer(&program, &doc, &mut budget),
-            Err(Failure::Budget),
+            Err(EvaluationFault::Budget),
             "{source}"
         );
         assert_eq!(budget.left, 0);
@@ -175,7 +178,7 @@ fn the_budget_bounds_what_is_copied() {
         let mut budget = full();
         let outcome = answer(&program, &doc, &mut budget);
         assert!(
-            outcome == Err(Failure::Budget) || budget.left < STEPS_PER_OBJECT - 50_000,
+            outcome == Err(EvaluationFault::Budget) || budget.left < STEPS_PER_OBJECT - 50_000,
             "{source}: {} left",
             budget.left
         );
@@ -230,7 +233,7 @@ fn what_functions_make_is_paid_for_before_it_is_made() {
         };
         let doc = Doc::parse(json.as_bytes(), &program.projection).unwrap();
         let outcome = answer(&program, &doc, &mut full());
-        assert_eq!(outcome, Err(Failure::Budget), "{source}");
+        assert_eq!(outcome, Err(EvaluationFault::Budget), "{source}");
     }
 }
 
@@ -262,7 +265,7 @@ fn quantities_have_bounded_digits() {
         let doc = Doc::parse(json.as_bytes(), &program.projection).unwrap();
         match (answer(&program, &doc, &mut full()), expected) {
             (Ok(value), Ok(expected)) => assert_eq!(value, expected, "{source}"),
-            (Err(Failure::Error(message)), Err(())) => {
+            (Err(EvaluationFault::Error(message)), Err(())) => {
                 let message = message.to_string();
                 assert_eq!(message, "quantity has more than 1024 digits");
             }
@@ -274,7 +277,7 @@ fn quantities_have_bounded_digits() {
 #[test]
 fn chains_of_variables_are_as_deep_as_one_expression_may_be() {
     let compile = |source: &str, environment: &Environment| {
-        super::super::compile(source, Kind::Any, environment)
+        super::super::compile(source, ResultKind::Any, environment)
     };
     for step in [
         "variables.NAME",
@@ -313,13 +316,14 @@ fn chains_of_variables_are_as_deep_as_one_expression_may_be() {
                         };
                         let doc = Doc::parse(b"{}", program.projection()).unwrap();
                         let mut budget = full();
-                        let mut scope = Scope::new(&doc, Timestamp::UNIX_EPOCH, &mut budget);
+                        let mut scope =
+                            EvaluationScope::new(&doc, Timestamp::UNIX_EPOCH, &mut budget);
                         scope.set_variables(&environment);
                         let outcome = program.value(&mut scope);
                         let doubles = step.contains(',');
                         assert_eq!(
                             outcome.err(),
-                            doubles.then_some(Failure::Budget),
+                            doubles.then_some(EvaluationFault::Budget),
                             "{source}"
                         );
                     }

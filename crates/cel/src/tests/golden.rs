@@ -134,12 +134,12 @@ fn through(
     environment: &Environment,
     items: &Program,
     json: &[u8],
-) -> Result<String, Failure> {
+) -> Result<String, EvaluationFault> {
     let mut projection = items.items_projection(environment, [program]);
     projection.merge(program.projection());
     let doc = Doc::parse(json, &projection).unwrap();
     let mut budget = full();
-    let mut scope = Scope::new(&doc, Timestamp::UNIX_EPOCH, &mut budget);
+    let mut scope = EvaluationScope::new(&doc, Timestamp::UNIX_EPOCH, &mut budget);
     scope.set_variables(environment);
     let item = items.items(&mut scope)?.pop();
     scope.set_item(item);
@@ -158,12 +158,12 @@ fn what_is_read_through_variables_and_items_is_what_is_read_of_the_object() {
         ("status", "variables.o.status"),
         ("list", "[variables.o, {'not': 'read'}]"),
     ] {
-        let program = super::super::compile(source, Kind::Any, &environment).unwrap();
+        let program = super::super::compile(source, ResultKind::Any, &environment).unwrap();
         environment.declare(name, program).unwrap();
     }
     let inner = environment.with_item();
     let items = "[object].filter(x, true)";
-    let items = super::super::compile(items, Kind::Any, &inner).unwrap();
+    let items = super::super::compile(items, ResultKind::Any, &inner).unwrap();
     let docs: Vec<_> = golden
         .objects
         .iter()
@@ -230,7 +230,7 @@ fn phase_and_value(
     };
     match answer(program, &doc, &mut full()) {
         Ok(value) => ("ok".to_owned(), value),
-        Err(Failure::Missing(what)) => ("missing".to_owned(), what.to_string()),
+        Err(EvaluationFault::Missing(what)) => ("missing".to_owned(), what.to_string()),
         Err(failure) => ("eval-err".to_owned(), failure.to_string()),
     }
 }

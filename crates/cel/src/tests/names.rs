@@ -25,23 +25,27 @@ fn now() -> Timestamp {
 fn environment(variables: &[(&str, &str)]) -> Environment {
     let mut environment = Environment::default();
     for (name, source) in variables {
-        let program = super::super::compile(source, Kind::Any, &environment)
+        let program = super::super::compile(source, ResultKind::Any, &environment)
             .unwrap_or_else(|error| panic!("{source}: {error}"));
         environment.declare(name, program).unwrap();
     }
     environment
 }
 
-fn with(source: &str, kind: Kind, environment: &Environment) -> Result<Program, CompileError> {
+fn with(
+    source: &str,
+    kind: ResultKind,
+    environment: &Environment,
+) -> Result<Program, CompileError> {
     super::super::compile(source, kind, environment)
 }
 
 /// The value of a program that sees `environment`, as the golden file prints JSON.
-fn value(source: &str, environment: &Environment) -> Result<String, Failure> {
-    let program = with(source, Kind::Any, environment).unwrap();
+fn value(source: &str, environment: &Environment) -> Result<String, EvaluationFault> {
+    let program = with(source, ResultKind::Any, environment).unwrap();
     let doc = Doc::parse(JSON, program.projection()).unwrap();
     let mut budget = full();
-    let mut scope = Scope::new(&doc, now(), &mut budget);
+    let mut scope = EvaluationScope::new(&doc, now(), &mut budget);
     scope.set_variables(environment);
     program
         .value(&mut scope)
@@ -107,20 +111,20 @@ fn names_that_are_not_there_are_refused_with_their_place() {
             "1:16: type 'int' does not support field selection",
         ),
     ] {
-        let error = with(source, Kind::Any, &environment).unwrap_err();
+        let error = with(source, ResultKind::Any, &environment).unwrap_err();
         assert_eq!(error.to_string(), complaint, "{source}");
     }
     // Without variables there is no name either.
-    let error = with("variables.x", Kind::Any, &Environment::default()).unwrap_err();
+    let error = with("variables.x", ResultKind::Any, &Environment::default()).unwrap_err();
     assert_eq!(error.message, "undefined field 'x'");
-    assert!(with("variables.count", Kind::Bool, &environment).is_err());
-    assert!(with("variables.name", Kind::Bool, &environment).is_ok());
+    assert!(with("variables.count", ResultKind::Bool, &environment).is_err());
+    assert!(with("variables.name", ResultKind::Bool, &environment).is_ok());
 }
 
 #[test]
 fn variables_are_declared_once_under_names_that_can_be_spelled() {
     let mut environment = environment(&[("a", "1")]);
-    let one = with("1", Kind::Any, &environment).unwrap();
+    let one = with("1", ResultKind::Any, &environment).unwrap();
     for name in ["", "1a", "a-b", "a.b", "é", "in", "null", "for"] {
         assert_eq!(
             environment.declare(name, one.clone()),
@@ -131,7 +135,7 @@ fn variables_are_declared_once_under_names_that_can_be_spelled() {
         environment.declare("a", one.clone()),
         Err(DeclareError::Twice("a".to_owned()))
     );
-    let of_item = with("item.x", Kind::Any, &environment.with_item()).unwrap();
+    let of_item = with("item.x", ResultKind::Any, &environment.with_item()).unwrap();
     assert_eq!(
         environment.declare("b", of_item),
         Err(DeclareError::Item("b".to_owned()))
@@ -149,7 +153,7 @@ fn a_variable_is_evaluated_once_and_its_failure_is_its_readers() {
     let spent = |sources: &[&str]| {
         let programs: Vec<_> = sources
             .iter()
-            .map(|source| with(source, Kind::Any, &environment).unwrap())
+            .map(|source| with(source, ResultKind::Any, &environment).unwrap())
             .collect();
         let mut projection = Projection::default();
         for program in &programs {
@@ -157,7 +161,7 @@ fn a_variable_is_evaluated_once_and_its_failure_is_its_readers() {
         }
         let doc = Doc::parse(JSON, &projection).unwrap();
         let mut budget = full();
-        let mut scope = Scope::new(&doc, now(), &mut budget);
+        let mut scope = EvaluationScope::new(&doc, now(), &mut budget);
         scope.set_variables(&environment);
         let outcomes: Vec<_> = programs
             .iter()
@@ -170,10 +174,10 @@ fn a_variable_is_evaluated_once_and_its_failure_is_its_readers() {
     let twice = "size(variables.costly) == size(variables.costly)";
     assert_eq!(spent(&[twice, twice]).1, 6);
     let (outcomes, cost) = spent(&["variables.failing", "variables.failing", "variables.wrong"]);
-    let missing = Err(Failure::Missing(MissingKey::spelled("nowhere")));
+    let missing = Err(EvaluationFault::Missing(MissingKey::spelled("nowhere")));
     assert_eq!(outcomes[0], missing);
     assert_eq!(outcomes[1], missing);
-    assert!(matches!(outcomes[2], Err(Failure::Error(_))));
+    assert!(matches!(outcomes[2], Err(EvaluationFault::Error(_))));
     assert_eq!(cost, 5);
     let (outcomes, _) = spent(&["variables.failing == 1 || true"]);
     assert_eq!(outcomes[0], Ok("bool:true".to_owned()));
@@ -183,10 +187,10 @@ fn a_variable_is_evaluated_once_and_its_failure_is_its_readers() {
 fn variables_are_forgotten_with_their_environment() {
     let one = environment(&[("a", "1")]);
     let two = environment(&[("a", "2")]);
-    let program = with("variables.a", Kind::Any, &one).unwrap();
+    let program = with("variables.a", ResultKind::Any, &one).unwrap();
     let doc = Doc::parse(JSON, program.projection()).unwrap();
     let mut budget = full();
-    let mut scope = Scope::new(&doc, now(), &mut budget);
+    let mut scope = EvaluationScope::new(&doc, now(), &mut budget);
     assert!(program.value(&mut scope).is_err());
     scope.set_variables(&one);
     assert_eq!(program.value(&mut scope).unwrap().value, 1);
@@ -202,7 +206,7 @@ fn a_variable_that_read_now_shows_for_all_that_use_it() {
         ("old", "variables.age > duration('1m')"),
     ]);
     let reads = |source: &str| {
-        let program = with(source, Kind::Any, &environment).unwrap();
+        let program = with(source, ResultKind::Any, &environment).unwrap();
         (program.reads_now(), program)
     };
     assert!(!reads("object.spec.replicas").0);
@@ -214,7 +218,7 @@ fn a_variable_that_read_now_shows_for_all_that_use_it() {
     projection.merge(fresh.projection());
     let doc = Doc::parse(JSON, &projection).unwrap();
     let mut budget = full();
-    let mut scope = Scope::new(&doc, now(), &mut budget);
+    let mut scope = EvaluationScope::new(&doc, now(), &mut budget);
     scope.set_variables(&environment);
     assert_eq!(fresh.value(&mut scope).unwrap().value, true);
     assert!(!scope.read_now);
@@ -234,7 +238,7 @@ fn the_projection_holds_what_variables_read_and_no_more() {
         ("unused", "object"),
     ]);
     let projection = |source: &str| {
-        with(source, Kind::Any, &environment)
+        with(source, ResultKind::Any, &environment)
             .unwrap()
             .projection()
             .clone()
@@ -256,12 +260,12 @@ fn the_projection_holds_what_variables_read_and_no_more() {
 fn items_are_what_other_expressions_see_as_item() {
     let environment = environment(&[("copying", "object.status.vms.filter(v, v.phase == 'Copy')")]);
     let inner = environment.with_item();
-    let each = with("variables.copying", Kind::List, &environment).unwrap();
-    let key = with("item.id", Kind::Key, &inner).unwrap();
+    let each = with("variables.copying", ResultKind::List, &environment).unwrap();
+    let key = with("item.id", ResultKind::Key, &inner).unwrap();
     let text = "'%s of %d'.format([item.id, size(variables.copying)])";
-    let text = with(text, Kind::String, &inner).unwrap();
+    let text = with(text, ResultKind::String, &inner).unwrap();
     let progress = "double(item.disks[0].done) * 100.0 / double(item.disks[0].total)";
-    let progress = with(progress, Kind::Progress, &inner).unwrap();
+    let progress = with(progress, ResultKind::Progress, &inner).unwrap();
     let readers = [&key, &text, &progress];
     let narrow = each.items_projection(&environment, readers);
     let mut expected = Projection::default();
@@ -279,7 +283,7 @@ fn items_are_what_other_expressions_see_as_item() {
         }
         let doc = Doc::parse(JSON, projection).unwrap();
         let mut budget = full();
-        let mut scope = Scope::new(&doc, now(), &mut budget);
+        let mut scope = EvaluationScope::new(&doc, now(), &mut budget);
         scope.set_variables(&environment);
         assert!(key.key(&mut scope).is_err());
         let mut seen = Vec::new();
@@ -296,7 +300,7 @@ fn items_are_what_other_expressions_see_as_item() {
             seen,
             [
                 of("b", Ok(Some(50))),
-                of("3", Err(Failure::Missing(MissingKey::spelled("0"))))
+                of("3", Err(EvaluationFault::Missing(MissingKey::spelled("0"))))
             ]
         );
         scope.set_item(None);
@@ -306,18 +310,18 @@ fn items_are_what_other_expressions_see_as_item() {
 
 #[test]
 fn items_are_bounded_by_the_budget_and_only_of_lists() {
-    let program = with("object.l", Kind::List, &Environment::default()).unwrap();
+    let program = with("object.l", ResultKind::List, &Environment::default()).unwrap();
     let items = |json: &str, left: u64| {
         let doc = Doc::parse(json.as_bytes(), program.projection()).unwrap();
         let mut budget = Budget { left };
-        let mut scope = Scope::new(&doc, now(), &mut budget);
+        let mut scope = EvaluationScope::new(&doc, now(), &mut budget);
         program.items(&mut scope).map(|items| items.len())
     };
     assert_eq!(items(r#"{"l":[1,2,3]}"#, 4), Ok(3));
-    assert_eq!(items(r#"{"l":[1,2,3]}"#, 3), Err(Failure::Budget));
+    assert_eq!(items(r#"{"l":[1,2,3]}"#, 3), Err(EvaluationFault::Budget));
     assert_eq!(
         items(r#"{"l":{"a":1}}"#, 9),
-        Err(Failure::Error(FixedText::joined(&[
+        Err(EvaluationFault::Error(FixedText::joined(&[
             "expected type '",
             "list",
             "' but found '",
@@ -333,13 +337,13 @@ fn each_kind_takes_the_types_that_it_can_use() {
         "true", "'a'", "1", "1u", "1.5", "now", "[1]", "{'a': 1}", "b'x'", "object.x",
     ];
     for (kind, taken) in [
-        (Kind::Bool, &["true", "object.x"][..]),
-        (Kind::String, &["'a'", "object.x"]),
-        (Kind::Progress, &["'a'", "1", "1u", "1.5", "object.x"]),
-        (Kind::Time, &["'a'", "now", "object.x"]),
-        (Kind::List, &["[1]", "object.x"]),
-        (Kind::Key, &["'a'", "1", "1u", "object.x"]),
-        (Kind::Any, &all),
+        (ResultKind::Bool, &["true", "object.x"][..]),
+        (ResultKind::String, &["'a'", "object.x"]),
+        (ResultKind::Progress, &["'a'", "1", "1u", "1.5", "object.x"]),
+        (ResultKind::Time, &["'a'", "now", "object.x"]),
+        (ResultKind::List, &["[1]", "object.x"]),
+        (ResultKind::Key, &["'a'", "1", "1u", "object.x"]),
+        (ResultKind::Any, &all),
     ] {
         for source in all {
             let compiled = compile(source, kind);
@@ -351,20 +355,25 @@ fn each_kind_takes_the_types_that_it_can_use() {
         }
     }
     assert_eq!(
-        compile("[1]", Kind::Progress).unwrap_err().to_string(),
+        compile("[1]", ResultKind::Progress)
+            .unwrap_err()
+            .to_string(),
         "1:1: expected type 'number or string' but found 'list(int)'"
     );
 }
 
 fn scoped<T>(
     source: &str,
-    kind: Kind,
-    take: impl FnOnce(&Program, &mut Scope<'_>) -> Result<T, Failure>,
-) -> Result<T, Failure> {
+    kind: ResultKind,
+    take: impl FnOnce(&Program, &mut EvaluationScope<'_>) -> Result<T, EvaluationFault>,
+) -> Result<T, EvaluationFault> {
     let program = compile(source, kind).unwrap();
     let doc = Doc::parse(JSON, program.projection()).unwrap();
     let mut budget = full();
-    take(&program, &mut Scope::new(&doc, now(), &mut budget))
+    take(
+        &program,
+        &mut EvaluationScope::new(&doc, now(), &mut budget),
+    )
 }
 
 #[test]
@@ -392,12 +401,15 @@ fn progress_is_a_whole_number_of_percent_if_it_is_a_number() {
         ("object.status.empty", None),
         ("object.status.zero", None),
     ] {
-        let progress = scoped(source, Kind::Progress, Program::progress);
+        let progress = scoped(source, ResultKind::Progress, Program::progress);
         assert_eq!(progress, Ok(expected), "{source}");
     }
     for source in ["0.0 / 0.0", "1.0 / 0.0", "object.status", "dyn(true)"] {
-        let progress = scoped(source, Kind::Progress, Program::progress);
-        assert!(matches!(progress, Err(Failure::Error(_))), "{source}");
+        let progress = scoped(source, ResultKind::Progress, Program::progress);
+        assert!(
+            matches!(progress, Err(EvaluationFault::Error(_))),
+            "{source}"
+        );
     }
 }
 
@@ -411,7 +423,7 @@ fn times_are_timestamps_or_rfc_3339() {
         ("object.status.empty", None),
         ("object.status.zero", None),
     ] {
-        let time = scoped(source, Kind::Time, Program::time);
+        let time = scoped(source, ResultKind::Time, Program::time);
         assert_eq!(time, Ok(expected), "{source}");
     }
     for source in [
@@ -420,11 +432,11 @@ fn times_are_timestamps_or_rfc_3339() {
         "object.spec.replicas",
         "'9999-12-31T23:59:59Z'",
     ] {
-        let time = scoped(source, Kind::Time, Program::time);
-        assert!(matches!(time, Err(Failure::Error(_))), "{source}");
+        let time = scoped(source, ResultKind::Time, Program::time);
+        assert!(matches!(time, Err(EvaluationFault::Error(_))), "{source}");
     }
-    let missing = scoped("object.status.nowhere", Kind::Time, Program::time);
-    assert!(matches!(missing, Err(Failure::Missing(_))));
+    let missing = scoped("object.status.nowhere", ResultKind::Time, Program::time);
+    assert!(matches!(missing, Err(EvaluationFault::Missing(_))));
 }
 
 #[test]
@@ -452,7 +464,7 @@ fn values_show_as_json_with_their_type() {
         ("quantity('1e2000')", "kubernetes.Quantity", r#""1e2000""#),
         ("{1: [true, 'x']}", "map", r#"{"1":[true,"x"]}"#),
     ] {
-        let answer = scoped(source, Kind::Any, Program::value).unwrap();
+        let answer = scoped(source, ResultKind::Any, Program::value).unwrap();
         assert_eq!(answer.type_name, name, "{source}");
         assert_eq!(answer.value.to_string(), json, "{source}");
     }
@@ -461,7 +473,7 @@ fn values_show_as_json_with_their_type() {
 #[test]
 fn a_literal_is_one_string_and_nothing_else() {
     let literal = |source: &str| {
-        let program = compile(source, Kind::Any).unwrap();
+        let program = compile(source, ResultKind::Any).unwrap();
         program.literal().map(str::to_owned)
     };
     assert_eq!(literal("'Blocked'"), Some("Blocked".to_owned()));

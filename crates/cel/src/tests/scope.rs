@@ -10,34 +10,34 @@ fn now() -> Timestamp {
     "2026-11-21T08:00:00Z".parse().unwrap()
 }
 
-fn test(source: &str) -> (Result<bool, Failure>, bool) {
-    let program = compile(source, Kind::Bool).unwrap();
+fn test(source: &str) -> (Result<bool, EvaluationFault>, bool) {
+    let program = compile(source, ResultKind::Bool).unwrap();
     let doc = Doc::parse(JSON, program.projection()).unwrap();
     let mut budget = full();
-    let mut scope = Scope::new(&doc, now(), &mut budget);
+    let mut scope = EvaluationScope::new(&doc, now(), &mut budget);
     let outcome = program.test(&mut scope);
     (outcome, scope.read_now)
 }
 
-fn text(source: &str) -> Result<String, Failure> {
-    let program = compile(source, Kind::String).unwrap();
+fn text(source: &str) -> Result<String, EvaluationFault> {
+    let program = compile(source, ResultKind::String).unwrap();
     let doc = Doc::parse(JSON, program.projection()).unwrap();
-    program.text(&mut Scope::new(&doc, now(), &mut full()))
+    program.text(&mut EvaluationScope::new(&doc, now(), &mut full()))
 }
 
-fn value(source: &str) -> Result<String, Failure> {
+fn value(source: &str) -> Result<String, EvaluationFault> {
     let program = any(source).unwrap();
     let doc = Doc::parse(JSON, &program.projection).unwrap();
     answer(&program, &doc, &mut full())
 }
 
-fn complaint(source: &str, kind: Kind) -> String {
+fn complaint(source: &str, kind: ResultKind) -> String {
     compile(source, kind).unwrap_err().to_string()
 }
 
 #[test]
 fn a_program_remembers_its_source() {
-    let program = compile("object.a == 1", Kind::Bool).unwrap();
+    let program = compile("object.a == 1", ResultKind::Bool).unwrap();
     assert_eq!(program.source(), "object.a == 1");
 }
 
@@ -68,7 +68,10 @@ fn a_failed_evaluation_still_shows_that_now_was_read() {
     let failing = "now > timestamp(0) && object.nowhere == 1";
     assert_eq!(
         test(failing),
-        (Err(Failure::Missing(MissingKey::spelled("nowhere"))), true)
+        (
+            Err(EvaluationFault::Missing(MissingKey::spelled("nowhere"))),
+            true
+        )
     );
 }
 
@@ -89,7 +92,7 @@ fn what_is_not_there_is_missing() {
     ] {
         assert_eq!(
             test(source).0,
-            Err(Failure::Missing(MissingKey::spelled(what))),
+            Err(EvaluationFault::Missing(MissingKey::spelled(what))),
             "{source}"
         );
     }
@@ -109,7 +112,10 @@ fn any_other_failure_is_an_error() {
         "object.spec.nothing.all(x, true)",
         "object.status.phase.matches('(')",
     ] {
-        assert!(matches!(test(source).0, Err(Failure::Error(_))), "{source}");
+        assert!(
+            matches!(test(source).0, Err(EvaluationFault::Error(_))),
+            "{source}"
+        );
     }
 }
 
@@ -128,15 +134,15 @@ fn either_side_absorbs_the_failure_of_the_other() {
 #[test]
 fn a_result_that_cannot_be_of_the_kind_is_refused() {
     assert_eq!(
-        complaint("1", Kind::Bool),
+        complaint("1", ResultKind::Bool),
         "1:1: expected type 'bool' but found 'int'"
     );
     assert_eq!(
-        complaint("'a' == 'b'", Kind::String),
+        complaint("'a' == 'b'", ResultKind::String),
         "1:5: expected type 'string' but found 'bool'"
     );
-    assert!(compile("object.x", Kind::Bool).is_ok());
-    assert!(compile("object.x", Kind::String).is_ok());
+    assert!(compile("object.x", ResultKind::Bool).is_ok());
+    assert!(compile("object.x", ResultKind::String).is_ok());
 }
 
 #[test]
@@ -148,7 +154,7 @@ fn errors_carry_line_and_column_in_characters() {
         ("object.a ==", 1, 12),
         ("\n\n  (1", 3, 5),
     ] {
-        let error = compile(source, Kind::Bool).unwrap_err();
+        let error = compile(source, ResultKind::Bool).unwrap_err();
         assert_eq!(
             (error.line, error.column),
             (line, column),
@@ -159,14 +165,14 @@ fn errors_carry_line_and_column_in_characters() {
 
 #[test]
 fn expressions_on_one_object_share_its_budget() {
-    let program = compile("object.spec.list.all(x, x > 0)", Kind::Bool).unwrap();
+    let program = compile("object.spec.list.all(x, x > 0)", ResultKind::Bool).unwrap();
     let doc = Doc::parse(JSON, program.projection()).unwrap();
     let mut budget = Budget { left: 5 };
-    let mut run = || program.test(&mut Scope::new(&doc, now(), &mut budget));
+    let mut run = || program.test(&mut EvaluationScope::new(&doc, now(), &mut budget));
     // Three steps each: the program and two elements.
     assert_eq!(run(), Ok(true));
-    assert_eq!(run(), Err(Failure::Budget));
-    assert_eq!(run(), Err(Failure::Budget));
+    assert_eq!(run(), Err(EvaluationFault::Budget));
+    assert_eq!(run(), Err(EvaluationFault::Budget));
 }
 
 #[test]
@@ -254,7 +260,10 @@ fn what_is_no_duration_or_timestamp_is_an_error() {
         "timestamp('')",
         "timestamp(253402300800)",
     ] {
-        assert!(matches!(value(source), Err(Failure::Error(_))), "{source}");
+        assert!(
+            matches!(value(source), Err(EvaluationFault::Error(_))),
+            "{source}"
+        );
     }
     assert_eq!(
         value("duration('-9223372036854775808ns')"),
@@ -497,7 +506,7 @@ fn programs_can_be_shared_between_threads() {
     fn shared<T: Send + Sync>(value: T) -> T {
         value
     }
-    shared(compile("object.a.matches('x')", Kind::Bool).unwrap());
+    shared(compile("object.a.matches('x')", ResultKind::Bool).unwrap());
     shared(Environment::default());
     shared(Projection::default());
 }

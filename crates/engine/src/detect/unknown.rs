@@ -239,7 +239,7 @@ impl Drop for UnknownObjects {
 mod tests {
     use super::*;
     use crate::detect::evaluate::evaluate_within;
-    use crate::rules::{Objects, compile};
+    use crate::rules::{ObjectScope, compile};
     use ifo_api::Gvr;
     use ifo_cel::Doc;
     use jiff::Timestamp;
@@ -286,7 +286,7 @@ mod tests {
         /// Objects that are counted, and whether the rule set is throttled.
         fn shown(&self) -> (usize, bool) {
             let activity = &self.unknown.book.rule_sets[0].activity;
-            let unknown = activity.unknown_on(Objects::ALL);
+            let unknown = activity.unknown_on(ObjectScope::ALL);
             (unknown.objects, activity.is_throttled())
         }
     }
@@ -356,7 +356,7 @@ mod tests {
         let book = feed.unknown.book.clone();
         drop(feed);
         let activity = &book.rule_sets[0].activity;
-        assert_eq!(activity.unknown_on(Objects::ALL).objects, 0);
+        assert_eq!(activity.unknown_on(ObjectScope::ALL).objects, 0);
         assert!(!activity.is_throttled());
     }
 }

@@ -58,14 +58,14 @@ impl UnknownDetections {
 
 /// Which objects a question is about.
 #[derive(Clone, Copy, Debug)]
-pub struct Objects<'a> {
+pub struct ObjectScope<'a> {
     /// The namespace of the objects; None for all namespaces.
     pub namespace: Option<&'a str>,
     /// Whether cluster-scoped objects count too.
     pub cluster_scoped: bool,
 }
 
-impl Objects<'_> {
+impl ObjectScope<'_> {
     /// All objects.
     pub const ALL: Self = Self {
         namespace: None,
@@ -176,7 +176,7 @@ impl Activity {
     }
 
     /// The unknown detections on the `wanted` objects.
-    pub fn unknown_on(&self, wanted: Objects<'_>) -> UnknownDetections {
+    pub fn unknown_on(&self, wanted: ObjectScope<'_>) -> UnknownDetections {
         let mut sum = UnknownDetections::default();
         for (namespace, counts) in &*self.unknown() {
             if wanted.include(namespace.as_deref()) {
@@ -213,7 +213,7 @@ mod tests {
         activity.add_unknown(Some(&shop), &names(&["Migrating"]));
         activity.add_unknown(None, &names(&["Draining"]));
         let of = |namespace, cluster_scoped| {
-            let wanted = Objects {
+            let wanted = ObjectScope {
                 namespace,
                 cluster_scoped,
             };

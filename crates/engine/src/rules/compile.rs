@@ -1,10 +1,10 @@
 //! From an OperationRuleSet to compiled rules.
 
 use super::validate::validate;
-use super::{Activity, Details, ForEach, Rule, RuleSet, Supersedes};
+use super::{Activity, CompiledRule, ForEach, RuleDetails, RuleSet, Supersedes};
 use ifo_api::duration;
 use ifo_api::ruleset::{self, MAX_LABELS, MAX_RULES, MAX_VARIABLES, OperationRuleSetSpec};
-use ifo_cel::{CompileError, Environment, Kind, Program};
+use ifo_cel::{CompileError, Environment, Program, ResultKind};
 use kube::core::Selector;
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<I
         invalid: validate(spec),
     };
     let environment = compiler.variables(&spec.variables);
-    let rules: Vec<Option<Rule>> = spec
+    let rules: Vec<Option<CompiledRule>> = spec
         .rules
         .iter()
         .take(MAX_RULES)
@@ -44,7 +44,7 @@ pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<I
     for label in spec.label_expressions.iter().take(MAX_LABELS) {
         let field = format!("labelExpressions[{}].expression", label.key);
         if let Some(program) =
-            compiler.program(field, &label.expression, Kind::String, &environment)
+            compiler.program(field, &label.expression, ResultKind::String, &environment)
         {
             label_expressions.push((label.key.as_str().into(), program));
         }
@@ -95,7 +95,7 @@ impl Compiler {
         &mut self,
         field: String,
         source: &str,
-        kind: Kind,
+        kind: ResultKind,
         environment: &Environment,
     ) -> Option<Program> {
         match ifo_cel::compile(source, kind, environment) {
@@ -112,7 +112,8 @@ impl Compiler {
         let mut environment = Environment::default();
         for variable in variables.iter().take(MAX_VARIABLES) {
             let field = format!("variables[{}].expression", variable.name);
-            let Some(program) = self.program(field, &variable.expression, Kind::Any, &environment)
+            let Some(program) =
+                self.program(field, &variable.expression, ResultKind::Any, &environment)
             else {
                 continue;
             };
@@ -123,7 +124,7 @@ impl Compiler {
         environment
     }
 
-    fn rule(&mut self, rule: &ruleset::Rule, environment: &Environment) -> Option<Rule> {
+    fn rule(&mut self, rule: &ruleset::Rule, environment: &Environment) -> Option<CompiledRule> {
         let of_item;
         let inner = if rule.for_each.is_some() {
             of_item = environment.clone().with_item();
@@ -132,40 +133,60 @@ impl Compiler {
             environment
         };
         let mut optional =
-            |name: &str, source: Option<&String>, kind: Kind, inner: &Environment| {
+            |name: &str, source: Option<&String>, kind: ResultKind, inner: &Environment| {
                 let field = format!("rules[{}].{name}", rule.operation);
                 self.program(field, source?, kind, inner)
             };
-        let details = Details {
-            message: optional("message", rule.message.as_ref(), Kind::String, inner),
-            reason: optional("reason", rule.reason.as_ref(), Kind::String, inner),
-            state: optional("state", rule.state.as_ref(), Kind::String, inner),
-            progress: optional("progress", rule.progress.as_ref(), Kind::Progress, inner),
-            started_at: optional("startedAt", rule.started_at.as_ref(), Kind::Time, inner),
-            instance: optional("instance", rule.instance.as_ref(), Kind::String, inner),
-            outcome: optional("outcome", rule.outcome.as_ref(), Kind::String, inner),
+        let details = RuleDetails {
+            message: optional("message", rule.message.as_ref(), ResultKind::String, inner),
+            reason: optional("reason", rule.reason.as_ref(), ResultKind::String, inner),
+            state: optional("state", rule.state.as_ref(), ResultKind::String, inner),
+            progress: optional(
+                "progress",
+                rule.progress.as_ref(),
+                ResultKind::Progress,
+                inner,
+            ),
+            started_at: optional(
+                "startedAt",
+                rule.started_at.as_ref(),
+                ResultKind::Time,
+                inner,
+            ),
+            instance: optional(
+                "instance",
+                rule.instance.as_ref(),
+                ResultKind::String,
+                inner,
+            ),
+            outcome: optional("outcome", rule.outcome.as_ref(), ResultKind::String, inner),
         };
         let continue_while = optional(
             "continueWhile",
             rule.continue_while.as_ref(),
-            Kind::Bool,
+            ResultKind::Bool,
             inner,
         );
-        let list = optional("forEach", rule.for_each.as_ref(), Kind::List, environment);
+        let list = optional(
+            "forEach",
+            rule.for_each.as_ref(),
+            ResultKind::List,
+            environment,
+        );
         // An element that is a string or an int is its own identity.
         let own = Some("item".to_owned());
         let key = rule.for_each.as_ref().and_then(|_| {
             optional(
                 "itemKey",
                 rule.item_key.as_ref().or(own.as_ref()),
-                Kind::Key,
+                ResultKind::Key,
                 inner,
             )
         });
         let field = format!("rules[{}].expression", rule.operation);
-        let expression = self.program(field, &rule.expression, Kind::Bool, inner)?;
+        let expression = self.program(field, &rule.expression, ResultKind::Bool, inner)?;
         self.literals(rule, &details);
-        Some(Rule {
+        Some(CompiledRule {
             operation: rule.operation.as_str().into(),
             expression,
             continue_while,
@@ -188,7 +209,7 @@ impl Compiler {
     }
 
     /// What is fixed in the text can be checked before any object comes.
-    fn literals(&mut self, rule: &ruleset::Rule, details: &Details) {
+    fn literals(&mut self, rule: &ruleset::Rule, details: &RuleDetails) {
         let operation = &rule.operation;
         let mut check = |field: &str,
                          program: &Option<Program>,

@@ -1,7 +1,7 @@
 //! Why a rule has no answer on an object. Enters: what was expected and what was found.
 //! Leaves: an [`EvaluationError`], which is shown in the cluster-scoped status of the rule set.
 
-use ifo_cel::{DocError, Failure};
+use ifo_cel::{DocError, EvaluationFault};
 
 /// Why a rule, or one of its fields, has no answer on an object. It holds kinds, lengths and
 /// positions, and never a value of the object: whoever may read rule sets reads it, whatever
@@ -10,7 +10,7 @@ use ifo_cel::{DocError, Failure};
 pub enum EvaluationError {
     /// The expression failed.
     #[error(transparent)]
-    Expression(#[from] Failure),
+    Expression(#[from] EvaluationFault),
     /// A `state` that is none.
     #[error("expected Progressing, Blocked or Failing, found another string of {0} characters")]
     State(usize),

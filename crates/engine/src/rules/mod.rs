@@ -8,7 +8,7 @@ mod evaluation_error;
 pub mod roles;
 mod validate;
 
-pub use activity::{Activity, EvaluationFailure, Objects, UnknownDetections};
+pub use activity::{Activity, EvaluationFailure, ObjectScope, UnknownDetections};
 pub use compile::{Invalid, compile};
 pub use evaluation_error::EvaluationError;
 
@@ -192,14 +192,14 @@ pub struct RuleSet {
     /// What its expressions may use beside the object.
     pub environment: Environment,
     /// The rules, in the order of the list.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<CompiledRule>,
     /// What has happened to it.
     pub activity: Activity,
 }
 
 /// One rule, compiled.
 #[derive(Debug, PartialEq)]
-pub struct Rule {
+pub struct CompiledRule {
     /// The operation it detects.
     pub operation: Arc<str>,
     /// True while the operation is under way.
@@ -209,7 +209,7 @@ pub struct Rule {
     /// The elements that it is about, each on its own; None: about the object.
     pub for_each: Option<ForEach>,
     /// What else is said of the operation.
-    pub details: Details,
+    pub details: RuleDetails,
     /// Which other operations of the subject it ends.
     pub supersedes: Supersedes,
     /// How long it must not be detected before it is over; None: the server's debounce.
@@ -220,7 +220,7 @@ pub struct Rule {
     pub state_after: Duration,
 }
 
-impl Rule {
+impl CompiledRule {
     /// The expressions that decide whether the operation is in flight.
     pub fn predicates(&self) -> impl Iterator<Item = &Program> + Clone {
         std::iter::once(&self.expression).chain(&self.continue_while)
@@ -251,7 +251,7 @@ pub struct ForEach {
 
 /// What a rule says of an operation beside that it is there.
 #[derive(Debug, Default, PartialEq)]
-pub struct Details {
+pub struct RuleDetails {
     /// What to tell a person.
     pub message: Option<Program>,
     /// What a script may compare.
@@ -268,7 +268,7 @@ pub struct Details {
     pub outcome: Option<Program>,
 }
 
-impl Details {
+impl RuleDetails {
     fn programs(&self) -> impl Iterator<Item = &Program> + Clone {
         [
             &self.message,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// All that is wrong with `spec`, but for its expressions.
 pub(super) fn validate(spec: &OperationRuleSetSpec) -> Vec<Invalid> {
-    let mut check = Check(Vec::new());
+    let mut check = RuleSetCheck(Vec::new());
     check.value("component", &spec.component);
     check.target(&spec.target);
     check.count("namespaces", spec.namespaces.len(), MAX_NAMESPACES);
@@ -46,9 +46,9 @@ pub(super) fn validate(spec: &OperationRuleSetSpec) -> Vec<Invalid> {
     check.0
 }
 
-struct Check(Vec<Invalid>);
+struct RuleSetCheck(Vec<Invalid>);
 
-impl Check {
+impl RuleSetCheck {
     fn refuse(&mut self, message: String) {
         self.0.push(Invalid::Spec(message));
     }

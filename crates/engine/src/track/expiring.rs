@@ -6,13 +6,13 @@ use std::time::Instant;
 
 /// The place of an entry in the order in which entries expire: its time, and for equal times
 /// a number that rises with each entry.
-type Place = (Instant, u64);
+type ExpiryOrder = (Instant, u64);
 
 /// Entries by key, and in the order in which they expire.
 #[derive(Debug)]
 pub(super) struct Expiring<K, V> {
-    entries: HashMap<K, (Place, V)>,
-    order: BTreeMap<Place, K>,
+    entries: HashMap<K, (ExpiryOrder, V)>,
+    order: BTreeMap<ExpiryOrder, K>,
     next: u64,
 }
 

@@ -5,8 +5,8 @@ use super::arbitrate::What;
 use super::end::End;
 use super::expiring::Expiring;
 use super::facts::EncodedOperation;
-use super::operation::{Operation, Start, SubjectView};
-use super::tracker::Settings;
+use super::operation::{Operation, OperationStart, SubjectView};
+use super::tracker::TrackerSettings;
 use crate::{ClockReading, Meter};
 use ifo_api::Key;
 use ifo_api::live::StartTimeSource;
@@ -37,7 +37,7 @@ pub(super) const GONE: usize = 10_000;
 /// See above.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    pub(super) settings: Settings,
+    pub(super) settings: TrackerSettings,
     meter: Arc<dyn Meter>,
     /// When the next debounce of a subject ends, or its next operation or state may appear.
     pub(super) deadlines: Expiring<Identity, ()>,
@@ -62,7 +62,7 @@ struct Ended {
 }
 
 impl Ledger {
-    pub(super) fn new(settings: Settings, meter: Arc<dyn Meter>) -> Self {
+    pub(super) fn new(settings: TrackerSettings, meter: Arc<dyn Meter>) -> Self {
         Self {
             settings,
             meter,
@@ -189,7 +189,11 @@ impl Ledger {
     /// name of an operation is made of the second in which it started. Nor does it start
     /// before the predecessor was over, whose end may have been told late, unless the rule
     /// says when.
-    pub(super) fn after_predecessor(&self, id: &OperationId, start: Start) -> Start {
+    pub(super) fn after_predecessor(
+        &self,
+        id: &OperationId,
+        start: OperationStart,
+    ) -> OperationStart {
         let Some(ended) = self.ended.get(id) else {
             return start;
         };
@@ -201,7 +205,7 @@ impl Ledger {
             return start;
         }
         let at = Timestamp::from_second(earliest).unwrap_or(start.at);
-        Start { at, ..start }
+        OperationStart { at, ..start }
     }
 
     /// Drops what was kept long enough.

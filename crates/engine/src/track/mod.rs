@@ -17,7 +17,7 @@ mod tracker;
 
 pub use facts::{EncodedOperation, ObjectFacts, SubjectFacts};
 pub use initial_state::{InitialState, MAX_RESTORED};
-pub use tracker::{Retention, Settings, Tracker};
+pub use tracker::{Retention, Tracker, TrackerSettings};
 
 use crate::detect::FeedEvent;
 use crate::rules::{Bookless, RuleBook};

@@ -12,7 +12,7 @@ use super::arbitrate::What;
 use super::end::End;
 use crate::ClockReading;
 use crate::detect::{Says, Subject};
-use crate::rules::{Rule, RuleSet};
+use crate::rules::{CompiledRule, RuleSet};
 use ifo_api::Key;
 use ifo_api::live::{StartTimeSource, State};
 use ifo_api::{Gvr, labels};
@@ -56,7 +56,7 @@ pub type Detections = LiteMap<Arc<str>, Arc<Detection>>;
 
 impl Detection {
     /// The rule that detects it.
-    pub fn rule(&self) -> Option<&Rule> {
+    pub fn rule(&self) -> Option<&CompiledRule> {
         self.rule_set.rules.get(self.says.order)
     }
 
@@ -120,14 +120,14 @@ enum Detected {
 
 /// Where the start of a new operation is.
 #[derive(Clone, Copy, Debug)]
-pub struct Start {
+pub struct OperationStart {
     /// The time.
     pub at: Timestamp,
     /// Where the time comes from.
     pub source: StartTimeSource,
 }
 
-impl Start {
+impl OperationStart {
     /// Seen then, for the first time.
     pub fn detected(at: Timestamp) -> Self {
         Self {
@@ -146,7 +146,7 @@ impl Operation {
         cluster_namespace: &Arc<str>,
         (detections, yielded): (Detections, Yielded),
         what: What,
-        start: Start,
+        start: OperationStart,
         now: Timestamp,
     ) -> Option<Self> {
         let speaker = detections.values().next()?.clone();

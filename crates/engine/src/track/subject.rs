@@ -6,7 +6,9 @@ mod restored;
 use super::arbitrate::{self, Contender, What};
 use super::end::End;
 use super::ledger::{Identity, Ledger};
-use super::operation::{Detection, Detections, Observed, Operation, Start, SubjectView, Yielded};
+use super::operation::{
+    Detection, Detections, Observed, Operation, OperationStart, SubjectView, Yielded,
+};
 use super::tracker::Books;
 use crate::ClockReading;
 use crate::detect::{DetectedOutcome, Evaluation, Subject};
@@ -32,7 +34,7 @@ pub(super) struct Tracked {
     pub(super) target: Arc<Gvr>,
     // Most subjects have one operation; a vector grows by four, so boxed.
     operations: LiteMap<What, Box<Operation>>,
-    waiting: LiteMap<What, Waiting>,
+    waiting: LiteMap<What, WaitingOperation>,
     /// True until the first evaluation of the subject after a restart or a takeover. Until
     /// then, an operation that no known rule detects may still be going on.
     unseen: bool,
@@ -43,18 +45,18 @@ pub(super) struct Tracked {
 /// An operation that is detected but not shown: it has not been detected for long
 /// enough, or another one keeps it from starting.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingOperation {
     detections: Detections,
     /// The state that its rule yields, which lasts from before it appears.
     yielded: Yielded,
-    start: Start,
+    start: OperationStart,
     /// When it has been detected for long enough, if its rule asks for that.
     ready: Option<Instant>,
 }
 
 /// What a subject goes through at one moment: an evaluation, a deadline, new rules, or a
 /// change of its feeds.
-pub(super) struct Step<'a> {
+pub(super) struct SubjectStep<'a> {
     pub(super) ledger: &'a mut Ledger,
     pub(super) books: &'a Books,
     pub(super) now: ClockReading,
@@ -63,10 +65,10 @@ pub(super) struct Step<'a> {
     observed: Observed,
     /// When an operation stops being detected or is superseded in this step, and when a
     /// superseded one starts anew.
-    again: Start,
+    again: OperationStart,
 }
 
-impl<'a> Step<'a> {
+impl<'a> SubjectStep<'a> {
     pub(super) fn new(
         ledger: &'a mut Ledger,
         books: &'a Books,
@@ -79,7 +81,7 @@ impl<'a> Step<'a> {
             now,
             gap,
             observed: Observed::now(now.steady),
-            again: Start::detected(now.wall),
+            again: OperationStart::detected(now.wall),
         }
     }
 }
@@ -103,7 +105,7 @@ impl Tracked {
     }
 
     /// When time alone changes something after this step.
-    pub(super) fn deadline(&self, step: &Step<'_>) -> Option<Instant> {
+    pub(super) fn deadline(&self, step: &SubjectStep<'_>) -> Option<Instant> {
         let settles = !step.gap && !self.unseen;
         let operations = self.operations.values();
         let settled = operations.filter_map(|it| it.settling.filter(|_| settles));
@@ -121,7 +123,7 @@ impl Tracked {
         book: &RuleBook,
         evaluation: Evaluation,
         initial: bool,
-        step: &mut Step<'_>,
+        step: &mut SubjectStep<'_>,
     ) {
         let first_seen = std::mem::take(&mut self.unseen);
         let changed = evaluation.subject.managed;
@@ -178,14 +180,14 @@ impl Tracked {
     }
 
     /// Ends what has settled, and brings the rest up to date.
-    pub(super) fn refresh(&mut self, step: &mut Step<'_>) {
+    pub(super) fn refresh(&mut self, step: &mut SubjectStep<'_>) {
         self.complete_settled(step);
         self.update(step);
     }
 
     /// Ends what has settled. A debounce does not end in a gap, nor before the subject is
     /// seen.
-    fn complete_settled(&mut self, step: &mut Step<'_>) {
+    fn complete_settled(&mut self, step: &mut SubjectStep<'_>) {
         let now = step.now;
         let settled = |it: &mut Operation| {
             let is_over = it.settling.is_some_and(|at| at <= now.steady);
@@ -200,7 +202,7 @@ impl Tracked {
     /// more begins to settle, and one that is detected again stops settling. An operation that
     /// waits starts if it may. Visible changes are written. Until the subject has been
     /// evaluated, only a gap is shown.
-    fn update(&mut self, step: &mut Step<'_>) {
+    fn update(&mut self, step: &mut SubjectStep<'_>) {
         if !self.unseen {
             for (_, operation) in &mut self.operations {
                 if !operation.detections.is_empty() {
@@ -224,7 +226,12 @@ impl Tracked {
     /// The rules of `target` changed. Keeps only detections by rules that are still there,
     /// and ends what no rule is about any more. Then who detects an operation may have
     /// changed, and with it who speaks.
-    pub(super) fn rules_changed(&mut self, target: &Arc<Gvr>, end: &End, step: &mut Step<'_>) {
+    pub(super) fn rules_changed(
+        &mut self,
+        target: &Arc<Gvr>,
+        end: &End,
+        step: &mut SubjectStep<'_>,
+    ) {
         let namespace = self.view.subject.namespace.clone();
         let book = step.books.get(target);
         let keeps = |what: &What, detection: &Detection| {
@@ -253,7 +260,7 @@ impl Tracked {
     }
 
     /// Ends everything.
-    pub(super) fn complete_all(&mut self, end: &End, step: &mut Step<'_>) {
+    pub(super) fn complete_all(&mut self, end: &End, step: &mut SubjectStep<'_>) {
         self.waiting.clear();
         self.complete_each(|_| Some(end.clone()), step.now.wall, step);
     }
@@ -263,7 +270,7 @@ impl Tracked {
         &mut self,
         mut over: impl FnMut(&mut Operation) -> Option<End>,
         at: Timestamp,
-        step: &mut Step<'_>,
+        step: &mut SubjectStep<'_>,
     ) -> Vec<Operation> {
         let ends = self.operations.iter_mut();
         let ends = ends.filter_map(|(what, operation)| Some((what.clone(), over(operation)?)));
@@ -279,7 +286,7 @@ impl Tracked {
         what: &What,
         end: &End,
         at: Timestamp,
-        step: &mut Step<'_>,
+        step: &mut SubjectStep<'_>,
     ) -> Option<Operation> {
         let operation = *self.operations.remove(what)?;
         let then = ClockReading {
@@ -292,7 +299,7 @@ impl Tracked {
     }
 
     /// Ends what is not detected any more and of which the object tells how it ended.
-    fn end_with_outcome(&mut self, outcomes: &[DetectedOutcome], step: &mut Step<'_>) {
+    fn end_with_outcome(&mut self, outcomes: &[DetectedOutcome], step: &mut SubjectStep<'_>) {
         let told = |it: &mut Operation| {
             let outcome = outcomes.iter().find(|outcome| {
                 (&outcome.operation, &outcome.item) == (&it.what.operation, &it.what.item)
@@ -305,12 +312,18 @@ impl Tracked {
     }
 
     /// Takes up an operation that is detected and not in flight.
-    fn wait(&mut self, what: What, detections: Detections, start: Start, step: &Step<'_>) {
+    fn wait(
+        &mut self,
+        what: What,
+        detections: Detections,
+        start: OperationStart,
+        step: &SubjectStep<'_>,
+    ) {
         let Some(first) = detections.values().next() else {
             return;
         };
         let delayed = first.rule().filter(|rule| !rule.appear_after.is_zero());
-        let waiting = Waiting {
+        let waiting = WaitingOperation {
             yielded: Yielded::first(first, step.observed),
             // An object that is listed has shown the operation since its last change.
             ready: delayed.map(|rule| {
@@ -330,7 +343,7 @@ impl Tracked {
     }
 
     /// Ends what another operation supersedes, and starts what may start.
-    fn arbitrate(&mut self, step: &mut Step<'_>) {
+    fn arbitrate(&mut self, step: &mut SubjectStep<'_>) {
         if self.operations.len() < 2 && self.waiting.is_empty() {
             return;
         }
@@ -366,10 +379,10 @@ impl Tracked {
     }
 
     /// Ends an operation for another; if it is detected still, it waits.
-    fn supersede(&mut self, what: What, by: Arc<str>, step: &mut Step<'_>) {
+    fn supersede(&mut self, what: What, by: Arc<str>, step: &mut SubjectStep<'_>) {
         let ended = self.complete(&what, &End::Superseded(by), step.again.at, step);
         if let Some(ended) = ended.filter(|ended| !ended.detections.is_empty()) {
-            let waiting = Waiting {
+            let waiting = WaitingOperation {
                 yielded: ended.yielded,
                 detections: ended.detections,
                 start: step.again,
@@ -380,7 +393,7 @@ impl Tracked {
     }
 
     /// Starts an operation that waits.
-    fn start(&mut self, what: What, step: &mut Step<'_>) {
+    fn start(&mut self, what: What, step: &mut SubjectStep<'_>) {
         let Some(waiting) = self.waiting.remove(&what) else {
             return;
         };
@@ -391,7 +404,7 @@ impl Tracked {
             return;
         };
         let said = first.says.started.filter(|said| *said <= step.now.wall);
-        let start = said.map_or(waiting.start, |at| Start {
+        let start = said.map_or(waiting.start, |at| OperationStart {
             at,
             source: StartTimeSource::Expression,
         });
@@ -425,15 +438,15 @@ fn contender<'a>(what: &'a What, detected: bool, speaker: &'a Detection) -> Cont
 
 /// When an operation that is seen for the first time has started: with the change that it
 /// is seen by, so that all who see the event give it the same name, or now.
-fn first_start(subject: &Subject, initial: bool, now: Timestamp) -> Start {
+fn first_start(subject: &Subject, initial: bool, now: Timestamp) -> OperationStart {
     match subject.managed {
-        Some(managed) if initial => Start {
+        Some(managed) if initial => OperationStart {
             at: managed.min(now),
             source: StartTimeSource::ManagedFields,
         },
         Some(managed) if managed <= now && now.duration_since(managed) <= FRESH => {
-            Start::detected(managed)
+            OperationStart::detected(managed)
         }
-        _ => Start::detected(now),
+        _ => OperationStart::detected(now),
     }
 }

@@ -4,7 +4,7 @@
 use super::end::End;
 use super::ledger::{GONE, GONE_FOR, Identity, Ledger};
 use super::operation::SubjectView;
-use super::subject::{Step, Tracked};
+use super::subject::{SubjectStep, Tracked};
 use super::{Message, Write};
 use crate::detect::{Evaluation, FeedEvent, Subject};
 use crate::rules::RuleBook;
@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 /// What the tracker is told at the start.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct TrackerSettings {
     /// How long an operation must not be detected before it is over.
     pub debounce: Duration,
     /// How completed operations stay; None: not at all.
@@ -61,7 +61,7 @@ struct FeedState {
 
 impl Tracker {
     /// Knows nothing yet.
-    pub fn new(settings: Settings, meter: Arc<dyn Meter>) -> Self {
+    pub fn new(settings: TrackerSettings, meter: Arc<dyn Meter>) -> Self {
         Self {
             ledger: Ledger::new(settings, meter),
             books: HashMap::new(),
@@ -157,13 +157,13 @@ impl Tracker {
         &mut self,
         identity: &Identity,
         now: ClockReading,
-        act: impl FnOnce(&mut Tracked, &mut Step<'_>),
+        act: impl FnOnce(&mut Tracked, &mut SubjectStep<'_>),
     ) {
         let Some(tracked) = self.subjects.get_mut(identity) else {
             return;
         };
         let gap = gap(&self.feeds, tracked);
-        let mut step = Step::new(&mut self.ledger, &self.books, now, gap);
+        let mut step = SubjectStep::new(&mut self.ledger, &self.books, now, gap);
         act(tracked, &mut step);
         let deadline = tracked.deadline(&step);
         let deadlines = &mut self.ledger.deadlines;
@@ -185,7 +185,7 @@ impl Tracker {
         &mut self,
         now: ClockReading,
         of: impl Fn(&Tracked) -> bool,
-        act: impl Fn(&mut Tracked, &mut Step<'_>),
+        act: impl Fn(&mut Tracked, &mut SubjectStep<'_>),
     ) {
         for identity in self.identities(of) {
             self.step(&identity, now, &act);

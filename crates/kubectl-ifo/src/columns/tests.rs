@@ -2,7 +2,7 @@ use super::*;
 use crate::snapshots::{now, operation};
 use serde_json::json;
 
-fn begun(operations: &[Operation], screen: Option<usize>) -> Table {
+fn begun(operations: &[ListedOperation], screen: Option<usize>) -> Table {
     let style = TextStyle {
         screen,
         ..TextStyle::default()
@@ -10,7 +10,7 @@ fn begun(operations: &[Operation], screen: Option<usize>) -> Table {
     Table::open(operations, now(), style)
 }
 
-fn deploying() -> Operation {
+fn deploying() -> ListedOperation {
     let message = "1 of 3 replicas are up to date";
     let more = json!({"status": {"message": message, "progress": 33}});
     operation("team-a", "Deployment/payment-service", "Rollout", 65, more)

@@ -1,6 +1,6 @@
 //! What Kubernetes tells of a subject: its recent Events.
 
-use crate::operation::Subject;
+use crate::operation::ListedSubject;
 use crate::plain_text;
 use crate::server::ApiServer;
 use crate::source::{escape, query};
@@ -21,7 +21,7 @@ struct EventList {
 }
 
 /// The subject's Events, the newest last; an error says why they are not known.
-pub(super) async fn of(server: &ApiServer, subject: &Subject) -> Result<Vec<Event>, String> {
+pub(super) async fn of(server: &ApiServer, subject: &ListedSubject) -> Result<Vec<Event>, String> {
     let namespace = subject.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
     let mut selector = vec![
         format!("involvedObject.kind={}", subject.kind),

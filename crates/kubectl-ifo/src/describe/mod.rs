@@ -16,7 +16,7 @@ use super::kinds::Kinds;
 use super::known;
 use super::list::objects;
 use super::lookup::Lookup;
-use super::operation::{Operation, own_name};
+use super::operation::{ListedOperation, own_name};
 use super::output::{OutputShape, complain, print};
 use super::paint::Colors;
 use super::problem::Problem;
@@ -95,7 +95,8 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
         OutputShape::Json | OutputShape::Yaml => {
             let by_name = args.names.iter().all(|name| own_name(name).is_some());
             let single = chosen.len() == 1 && by_name && missing.is_empty();
-            let chosen: Vec<Operation> = chosen.iter().map(|it| operations[*it].clone()).collect();
+            let chosen: Vec<ListedOperation> =
+                chosen.iter().map(|it| operations[*it].clone()).collect();
             print(&objects(&chosen, shape, single)?)?;
         }
         OutputShape::Name => {
@@ -106,7 +107,8 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
         OutputShape::Table | OutputShape::Wide => {
             let mut lookup = Lookup::new(server.clone(), kinds, MOST_OWNERS);
             // First those of what is told of: there may be too many of all others.
-            let first: Vec<Operation> = chosen.iter().map(|it| operations[*it].clone()).collect();
+            let first: Vec<ListedOperation> =
+                chosen.iter().map(|it| operations[*it].clone()).collect();
             lookup.owners(&first).await;
             lookup.owners(&operations).await;
             let accounts = accounts(&server, &operations, &chosen, &lookup).await;
@@ -128,11 +130,11 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
 /// The operations that go by a name, the ones that are over last.
 async fn find(
     name: &str,
-    operations: &[Operation],
+    operations: &[ListedOperation],
     kinds: &Kinds,
     source: &OperationSource,
 ) -> Result<Vec<usize>, Problem> {
-    let numbers = |fits: &dyn Fn(&Operation) -> bool| {
+    let numbers = |fits: &dyn Fn(&ListedOperation) -> bool| {
         let fitting = operations.iter().enumerate().filter(|(_, it)| fits(it));
         let mut found: Vec<usize> = fitting.map(|(number, _)| number).collect();
         found.sort_by_key(|number| {
@@ -172,7 +174,7 @@ async fn find(
 
 /// What is told of one operation.
 struct Account<'a> {
-    operation: &'a Operation,
+    operation: &'a ListedOperation,
     /// The object as it was served.
     object: Value,
     /// The rule that found it, or why it is not shown.
@@ -185,7 +187,7 @@ struct Account<'a> {
 
 async fn accounts<'a>(
     server: &ApiServer,
-    operations: &'a [Operation],
+    operations: &'a [ListedOperation],
     chosen: &[usize],
     lookup: &'a Lookup,
 ) -> Vec<Account<'a>> {

@@ -1,7 +1,7 @@
 //! What an operation has to do with others.
 
 use crate::kin::{Kin, KinNode};
-use crate::operation::Operation;
+use crate::operation::ListedOperation;
 use std::collections::BTreeSet;
 
 /// Another operation.
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 pub(super) struct Related<'a> {
     /// In which way, for people.
     pub(super) how: &'static str,
-    pub(super) operation: &'a Operation,
+    pub(super) operation: &'a ListedOperation,
 }
 
 const SAME_SUBJECT: &str = "Same subject";
@@ -18,8 +18,8 @@ const OWNED: &str = "Owned";
 const SAME_GROUP: &str = "Same group";
 
 /// All that are related to `operation`, those under way first.
-pub(super) fn to<'a>(operation: &Operation, kin: &Kin<'a>) -> Vec<Related<'a>> {
-    let is_it = |it: &&Operation| it.key() == operation.key();
+pub(super) fn to<'a>(operation: &ListedOperation, kin: &Kin<'a>) -> Vec<Related<'a>> {
+    let is_it = |it: &&ListedOperation| it.key() == operation.key();
     let place = kin
         .nodes
         .iter()

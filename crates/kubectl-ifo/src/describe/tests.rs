@@ -1,7 +1,7 @@
 use super::rule::DescribedRule;
 use super::{Account, related, text};
 use crate::kin::Kin;
-use crate::operation::{Operation, own_name};
+use crate::operation::{ListedOperation, own_name};
 use crate::paint::Paint;
 use crate::sample::{now, on, subject};
 use k8s_openapi::api::core::v1::Event;
@@ -96,7 +96,7 @@ fn told(accounts: &[Account<'_>]) -> String {
 #[test]
 fn all_is_told() {
     let object = object();
-    let operation = Operation::read(&object.to_string(), true).unwrap();
+    let operation = ListedOperation::read(&object.to_string(), true).unwrap();
     let mut operations = vec![
         operation.clone(),
         on("shop", "VirtualMachineInstance", "web", "Booting").since(5),
@@ -155,7 +155,7 @@ fn what_is_not_known_is_said_in_its_section() {
 #[test]
 fn of_many_rows_the_nearest_are_shown() {
     let operation = on("a", "VM", "web", "Migrating");
-    let mut operations: Vec<Operation> = (0..300)
+    let mut operations: Vec<ListedOperation> = (0..300)
         .map(|number| on("a", "Pod", &format!("p-{number:03}"), "Starting").owned_by("VM", "web"))
         .collect();
     operations.push(operation.clone());
@@ -190,7 +190,7 @@ fn owners_are_related_through_those_without_operations() {
     ];
     let known = [subject("a", "Set", "web-1").owned_by("a", "Deployment", "web")];
     let kin = Kin::of(&operations, &known);
-    let hows = |operation: &Operation| -> Vec<(&str, String)> {
+    let hows = |operation: &ListedOperation| -> Vec<(&str, String)> {
         let related = related::to(operation, &kin);
         let each = related.iter();
         each.map(|it| (it.how, it.operation.subject_name()))

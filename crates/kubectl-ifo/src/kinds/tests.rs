@@ -12,11 +12,11 @@ fn resource(group: &str, kind: &str, short: &str) -> ServedResource {
     }
 }
 
-fn subject(api_version: &str, kind: &str) -> Subject {
-    Subject {
+fn subject(api_version: &str, kind: &str) -> ListedSubject {
+    ListedSubject {
         api_version: api_version.to_owned(),
         kind: kind.to_owned(),
-        ..Subject::default()
+        ..ListedSubject::default()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The JSON and YAML form of an operation. Each command names the fields that it prints,
 //! and their order.
 
-use super::Operation;
+use super::ListedOperation;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -39,14 +39,14 @@ pub(crate) enum Field {
 /// Some fields of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OperationData<'a> {
-    operation: &'a Operation,
+    operation: &'a ListedOperation,
     fields: &'static [Field],
     /// Whether a field without a value is printed, too.
     whole: bool,
     now: Option<Timestamp>,
 }
 
-impl Operation {
+impl ListedOperation {
     /// These fields, without those that have no value.
     pub(crate) fn data(&self, fields: &'static [Field]) -> OperationData<'_> {
         OperationData {
@@ -143,10 +143,10 @@ mod tests {
 
     #[test]
     fn fields_are_printed_in_the_order_in_which_they_are_named() {
-        let operation = Operation {
+        let operation = ListedOperation {
             name: "a-moving".to_owned(),
             state: "Failing".to_owned(),
-            ..Operation::default()
+            ..ListedOperation::default()
         };
         let fields = &[Field::State, Field::Item, Field::Message, Field::Name];
         let json = to_string(&operation.data(fields)).expect("it is data");

@@ -10,7 +10,7 @@ use crate::output::{complain, print};
 use crate::problem::Problem;
 use ifo_api::ruleset::{KIND, PLURAL};
 use ifo_api::{Gvr, schema};
-use ifo_cel::{Origin, Origins, Step, fields};
+use ifo_cel::{Origins, PathStep, ValueOrigin, fields};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -126,10 +126,10 @@ struct Checker<'s> {
 
 impl Checker<'_> {
     /// Checks what is in `field`; where its value comes from.
-    fn check(&mut self, field: &str, source: &str, origins: &Origins) -> Origin {
+    fn check(&mut self, field: &str, source: &str, origins: &Origins) -> ValueOrigin {
         // It was compiled, so it can be parsed.
         let Ok(read) = fields(source, origins) else {
-            return Origin::default();
+            return ValueOrigin::default();
         };
         for named in &read.named {
             // What is wrong before the last step is told where that is named.
@@ -184,18 +184,18 @@ fn unknown_fields(input: &Input) -> Vec<String> {
 }
 
 /// Visits the path of every field in `value`.
-fn walk(value: &Value, path: &mut Vec<Step>, visit: &mut impl FnMut(&[Step])) {
+fn walk(value: &Value, path: &mut Vec<PathStep>, visit: &mut impl FnMut(&[PathStep])) {
     match value {
         Value::Object(members) => {
             for (name, member) in members {
-                path.push(Step::Field(name.clone()));
+                path.push(PathStep::Field(name.clone()));
                 visit(path);
                 walk(member, path, visit);
                 path.pop();
             }
         }
         Value::Array(elements) => {
-            path.push(Step::Index);
+            path.push(PathStep::Index);
             for element in elements {
                 walk(element, path, visit);
             }

@@ -9,8 +9,8 @@ use crate::output::{Format, complain, print, print_value};
 use crate::problem::Problem;
 use clap::ValueEnum;
 use ifo_cel::{
-    Budget, CompileError, Doc, DocError, Environment, Failure, Kind, STEPS_PER_OBJECT, Scope,
-    compile,
+    Budget, CompileError, Doc, DocError, Environment, EvaluationFault, EvaluationScope, ResultKind,
+    STEPS_PER_OBJECT, compile,
 };
 use serde_json::{Value, json};
 use std::io::Read as _;
@@ -52,7 +52,7 @@ enum NoValue {
     #[error("{0}")]
     Read(DocError),
     #[error("{0}")]
-    Evaluate(Failure),
+    Evaluate(EvaluationFault),
 }
 
 /// Prints the value or the error; true if it was a value.
@@ -118,12 +118,13 @@ fn read(path: &Path) -> Result<Value, String> {
 }
 
 fn evaluate(source: &str, json: &[u8]) -> Result<(String, Value), NoValue> {
-    let program = compile(source, Kind::Any, &Environment::default()).map_err(NoValue::Compile)?;
+    let program =
+        compile(source, ResultKind::Any, &Environment::default()).map_err(NoValue::Compile)?;
     let doc = Doc::parse(json, program.projection()).map_err(NoValue::Read)?;
     let mut budget = Budget {
         left: STEPS_PER_OBJECT,
     };
-    let mut scope = Scope::new(&doc, clock::now(), &mut budget);
+    let mut scope = EvaluationScope::new(&doc, clock::now(), &mut budget);
     let answer = program.value(&mut scope).map_err(NoValue::Evaluate)?;
     Ok((answer.type_name, answer.value))
 }

@@ -1,6 +1,6 @@
 //! What an object says that rules should find on it, in its annotation.
 
-use crate::operation::Operation;
+use crate::operation::ListedOperation;
 use ifo_client::manifest::Object;
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ fn names(text: &str) -> BTreeSet<String> {
 }
 
 /// The name of an operation as the annotation has it.
-pub(super) fn name(operation: &Operation) -> String {
+pub(super) fn name(operation: &ListedOperation) -> String {
     match &operation.item {
         Some(item) => format!("{}/{item}", operation.operation),
         None => operation.operation.clone(),

@@ -33,7 +33,7 @@ use ifo_engine::ClockReading;
 use ifo_engine::detect::{Evaluation, FieldFailure};
 use ifo_engine::replay::{Replay, ReplayObserver, ReplayedObject};
 use ifo_engine::rules::RuleSet;
-use ifo_engine::track::{Settings, Write};
+use ifo_engine::track::{TrackerSettings, Write};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read as _;
@@ -177,7 +177,7 @@ fn replay(
     hindsight: bool,
 ) -> (Vec<Run>, Vec<Failed>) {
     let scale = TimeScale::of(events);
-    let settings = Settings {
+    let settings = TrackerSettings {
         debounce,
         retain: None,
         cluster_namespace: "ifo-system".into(),

@@ -182,7 +182,7 @@ fn in_document<'s>(document: &'s Value, target: &Gvr) -> Option<SchemaRoot<'s>> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ifo_cel::Step;
+    use ifo_cel::PathStep;
 
     fn gvr() -> Gvr {
         Gvr {
@@ -193,12 +193,12 @@ mod tests {
     }
 
     fn check(schemas: &Schemas, path: &str) -> Option<String> {
-        let path: Vec<Step> = path
+        let path: Vec<PathStep> = path
             .split('.')
             .map(|step| match step {
-                "[]" => Step::Index,
-                "[*]" => Step::Each,
-                name => Step::Field(name.to_owned()),
+                "[]" => PathStep::Index,
+                "[*]" => PathStep::Each,
+                name => PathStep::Field(name.to_owned()),
             })
             .collect();
         let root = schemas.find(&gvr()).expect("there is a schema");

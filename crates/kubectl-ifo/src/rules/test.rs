@@ -12,7 +12,7 @@ use super::expect;
 use super::input::{FoundObject, Input};
 use super::rule_sets;
 use crate::clock;
-use crate::operation::{Field, Operation, Subject};
+use crate::operation::{Field, ListedOperation, ListedSubject};
 use crate::output::{Format, complain, print, print_value, table};
 use crate::problem::Problem;
 use ifo_api::Gvr;
@@ -68,9 +68,9 @@ struct Results {
 #[serde(rename_all = "camelCase")]
 struct ObjectResult {
     source: String,
-    subject: Subject,
+    subject: ListedSubject,
     #[serde(serialize_with = "data")]
-    operations: Vec<Operation>,
+    operations: Vec<ListedOperation>,
     failures: Vec<RuleFailure>,
     /// Only with `--expect`, for objects that expect something.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,7 +93,7 @@ const FIELDS: &[Field] = &[
     Field::Labels,
 ];
 
-fn data<S: Serializer>(operations: &[Operation], serializer: S) -> Result<S::Ok, S::Error> {
+fn data<S: Serializer>(operations: &[ListedOperation], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(operations.iter().map(|it| it.whole_data(FIELDS)))
 }
 
@@ -181,7 +181,7 @@ fn result(
 ) -> ObjectResult {
     let mut result = ObjectResult {
         source: found.source.clone(),
-        subject: Subject::of(&found.object),
+        subject: ListedSubject::of(&found.object),
         operations: Vec::new(),
         failures: Vec::new(),
         expected: expect.then(|| expect::expected(&found.object)).flatten(),
@@ -227,12 +227,12 @@ fn fill(result: &mut ObjectResult, evaluation: Evaluation) {
 /// The operation that a rule finds on `subject`; None if its rule failed, which the failures
 /// say. None also for a rule that only continues an operation: one object does not tell
 /// whether the operation is in flight.
-fn operation(finding: Finding, subject: &Subject) -> Option<Operation> {
+fn operation(finding: Finding, subject: &ListedSubject) -> Option<ListedOperation> {
     let says = finding.says.filter(|says| !says.continues)?;
     let name = finding.operation.to_string();
     let reason = says.reason.as_deref().unwrap_or(&name);
     let labels = says.labels.iter();
-    Some(Operation {
+    Some(ListedOperation {
         reason: reason.to_owned(),
         operation: name,
         item: finding.item.as_deref().map(str::to_owned),
@@ -247,7 +247,7 @@ fn operation(finding: Finding, subject: &Subject) -> Option<Operation> {
         labels: labels
             .map(|(key, value)| (key.to_string(), value.to_string()))
             .collect(),
-        ..Operation::default()
+        ..ListedOperation::default()
     })
 }
 

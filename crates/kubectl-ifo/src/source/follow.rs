@@ -3,7 +3,7 @@
 
 use super::OperationSource;
 use crate::filter::Filters;
-use crate::operation::{Operation, OperationKey};
+use crate::operation::{ListedOperation, OperationKey};
 use crate::problem::Problem;
 use crate::server::ApiServer;
 use futures::stream::{BoxStream, SelectAll};
@@ -21,11 +21,11 @@ const MOST_WATCHED: usize = 100;
 #[derive(Debug)]
 pub(crate) enum OperationChange {
     /// An operation is new, or other than before.
-    Applied(Box<Operation>),
+    Applied(Box<ListedOperation>),
     /// An operation that was known is gone.
     Deleted {
         /// The last that is known of it.
-        operation: Box<Operation>,
+        operation: Box<ListedOperation>,
         /// Whether it was active before, so that its end has not been told.
         was_active: bool,
     },
@@ -41,7 +41,7 @@ impl OperationSource {
     /// what was not listed because it was over is not told. Without a list all is told.
     pub(crate) fn follow(
         &self,
-        listed: Option<Vec<Operation>>,
+        listed: Option<Vec<ListedOperation>>,
     ) -> Result<OperationFollower, Problem> {
         let namespaces: Vec<Option<&str>> = match &self.namespaces {
             Some(namespaces) if namespaces.len() > MOST_WATCHED => {
@@ -125,16 +125,16 @@ pub(crate) struct OperationFollower {
 /// What is known of one namespace, or of all at once.
 #[derive(Default)]
 struct FollowedNamespace {
-    known: BTreeMap<OperationKey, Operation>,
+    known: BTreeMap<OperationKey, ListedOperation>,
     /// The state that is being told anew.
-    relist: Option<BTreeMap<OperationKey, Operation>>,
+    relist: Option<BTreeMap<OperationKey, ListedOperation>>,
     whole: bool,
     /// Whether an operation that is over and not known was over before.
     skips_ended: bool,
 }
 
 impl FollowedNamespace {
-    fn take(&mut self, event: watcher::Event<Operation>) -> Vec<OperationChange> {
+    fn take(&mut self, event: watcher::Event<ListedOperation>) -> Vec<OperationChange> {
         match event {
             watcher::Event::Init => self.relist = Some(BTreeMap::new()),
             watcher::Event::InitApply(operation) => {
@@ -177,7 +177,7 @@ impl FollowedNamespace {
     }
 }
 
-fn deleted(operation: Operation, before: &Operation) -> OperationChange {
+fn deleted(operation: ListedOperation, before: &ListedOperation) -> OperationChange {
     OperationChange::Deleted {
         operation: Box::new(operation),
         was_active: before.active,
@@ -226,10 +226,13 @@ impl OperationFollower {
     }
 
     /// The event with its operation; None if that is not meant, or cannot be read.
-    fn meant(&self, event: watcher::Event<DynamicObject>) -> Option<watcher::Event<Operation>> {
+    fn meant(
+        &self,
+        event: watcher::Event<DynamicObject>,
+    ) -> Option<watcher::Event<ListedOperation>> {
         let read = |object: &DynamicObject| {
             let json = serde_json::to_string(object).ok()?;
-            let operation = Operation::read(&json, self.keep_raw).ok()?;
+            let operation = ListedOperation::read(&json, self.keep_raw).ok()?;
             Some(operation).filter(|it| self.filters.matches(it))
         };
         Some(match event {

@@ -6,7 +6,7 @@ use super::model::Detail;
 use super::row::TopRow;
 use super::theme::Theme;
 use crate::columns::{NONE, age};
-use crate::operation::{ConditionView, Operation};
+use crate::operation::{ConditionView, ListedOperation};
 use crate::plain_text::{ago, cut, one_line, pad};
 use ifo_api::duration;
 use jiff::Timestamp;
@@ -117,7 +117,7 @@ impl Sheet {
         }
     }
 
-    fn time(&mut self, operation: &Operation, gone: bool, now: Timestamp) {
+    fn time(&mut self, operation: &ListedOperation, gone: bool, now: Timestamp) {
         if let Some(started) = operation.started {
             let age = age(operation, now);
             self.field("Started", &format!("{age} ago, {started:.0}"));

@@ -103,15 +103,15 @@ pub(super) fn family<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operation::Operation;
+    use crate::operation::ListedOperation;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
     /// An operation on a subject whose UID is its name.
     fn row(name: &str, owner: &str) -> Arc<TopRow> {
-        let mut operation = Operation {
+        let mut operation = ListedOperation {
             name: name.to_owned(),
             active: true,
-            ..Operation::default()
+            ..ListedOperation::default()
         };
         operation.subject.kind = "Thing".to_owned();
         operation.subject.name = name.to_owned();

@@ -1,7 +1,7 @@
 //! The operations that `top` knows. Enters: changes. Leaves: those that are to be seen,
 //! in order, with what every frame would otherwise work out again.
 
-use crate::operation::{Operation, OperationKey};
+use crate::operation::{ListedOperation, OperationKey};
 use crate::plain_text::one_line;
 use crate::sort::{SortBy, by_subject};
 use std::collections::{BTreeMap, VecDeque};
@@ -19,7 +19,7 @@ pub(super) type Widths = [usize; 4];
 #[derive(Debug)]
 pub(super) struct TopRow {
     /// What is shown.
-    pub(super) operation: Operation,
+    pub(super) operation: ListedOperation,
     /// Kind, name and item of the subject.
     pub(super) subject: String,
     /// The same with a kind of several words by its initials, where there is no room.
@@ -36,7 +36,7 @@ pub(super) struct TopRow {
 
 impl TopRow {
     /// Works out the texts.
-    pub(super) fn new(operation: Operation) -> Self {
+    pub(super) fn new(operation: ListedOperation) -> Self {
         let subject = one_line(&operation.subject_name());
         let short = one_line(&operation.short_name());
         let namespace = one_line(operation.subject.namespace.as_deref().unwrap_or_default());
@@ -82,7 +82,7 @@ pub(super) struct Rows {
 
 impl Rows {
     /// Takes an operation that is new or other than before.
-    pub(super) fn apply(&mut self, operation: Operation) {
+    pub(super) fn apply(&mut self, operation: ListedOperation) {
         let key = operation.key();
         let before = self
             .all
@@ -151,11 +151,11 @@ impl Rows {
 mod tests {
     use super::*;
 
-    fn operation(name: &str, active: bool) -> Operation {
-        let mut operation = Operation {
+    fn operation(name: &str, active: bool) -> ListedOperation {
+        let mut operation = ListedOperation {
             name: name.to_owned(),
             active,
-            ..Operation::default()
+            ..ListedOperation::default()
         };
         operation.subject.kind = "VirtualMachine".to_owned();
         operation.subject.name = name.to_owned();

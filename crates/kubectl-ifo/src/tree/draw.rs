@@ -4,7 +4,7 @@
 use super::forest::Forest;
 use crate::columns::{self};
 use crate::kin::Who;
-use crate::operation::Operation;
+use crate::operation::ListedOperation;
 use crate::output::TextStyle;
 use crate::plain_text::{cut, one_line, pad};
 use jiff::Timestamp;
@@ -45,7 +45,7 @@ enum TreeRow<'a> {
     Resource {
         bars: String,
         name: String,
-        operation: Option<&'a Operation>,
+        operation: Option<&'a ListedOperation>,
     },
 }
 
@@ -156,7 +156,7 @@ fn name(who: Who<'_>, item: Option<&str>, heading: Option<&str>) -> String {
 const OPERATION: usize = 0;
 const HOW: usize = 2;
 
-fn cells(operation: &Operation, now: Timestamp, wide: bool) -> Vec<String> {
+fn cells(operation: &ListedOperation, now: Timestamp, wide: bool) -> Vec<String> {
     let mut cells = vec![
         one_line(&operation.operation),
         columns::age(operation, now),
@@ -170,7 +170,7 @@ fn cells(operation: &Operation, now: Timestamp, wide: bool) -> Vec<String> {
 }
 
 /// The state, unless it is the usual one, and the progress.
-fn how_it_goes(operation: &Operation, always: bool) -> String {
+fn how_it_goes(operation: &ListedOperation, always: bool) -> String {
     let usual = matches!(operation.state.as_str(), "Progressing" | "Active");
     let state = if usual && !always {
         None

@@ -3,7 +3,7 @@
 //! owners or not; nothing here calls itself, so that no depth is too deep.
 
 use crate::kin::{Kin, Who};
-use crate::operation::Operation;
+use crate::operation::ListedOperation;
 use std::collections::{BTreeMap, HashMap};
 
 /// Operations by component and namespace.
@@ -38,7 +38,7 @@ pub(super) struct Branch<'a> {
     /// Which one.
     pub(super) who: Who<'a>,
     /// Its operations; none if it is here for what hangs under it.
-    pub(super) operations: Vec<&'a Operation>,
+    pub(super) operations: Vec<&'a ListedOperation>,
     /// What hangs under it.
     pub(super) children: Vec<usize>,
 }
@@ -46,7 +46,7 @@ pub(super) struct Branch<'a> {
 impl<'a> Forest<'a> {
     /// All operations that are `meant`. A resource without one is shown where it joins several
     /// that have one.
-    pub(super) fn all(kin: &Kin<'a>, meant: &dyn Fn(&Operation) -> bool) -> Self {
+    pub(super) fn all(kin: &Kin<'a>, meant: &dyn Fn(&ListedOperation) -> bool) -> Self {
         let parents: Vec<Option<usize>> = kin
             .nodes
             .iter()
@@ -58,7 +58,11 @@ impl<'a> Forest<'a> {
 
     /// Those of `tops`, and of all that hangs under them, at any depth, if `meant`. What
     /// is in between is shown with them.
-    pub(super) fn under(kin: &Kin<'a>, tops: &[usize], meant: &dyn Fn(&Operation) -> bool) -> Self {
+    pub(super) fn under(
+        kin: &Kin<'a>,
+        tops: &[usize],
+        meant: &dyn Fn(&ListedOperation) -> bool,
+    ) -> Self {
         let found = kin.below(tops);
         let mut parents = vec![None; kin.nodes.len()];
         for (number, nearest) in &found {
@@ -93,7 +97,7 @@ impl<'a> Forest<'a> {
     }
 
     /// All operations, from the top to the bottom.
-    pub(super) fn operations(&self) -> Vec<&'a Operation> {
+    pub(super) fn operations(&self) -> Vec<&'a ListedOperation> {
         let mut operations = Vec::new();
         for component in &self.components {
             for namespace in &component.namespaces {
@@ -142,7 +146,7 @@ struct Growth<'a, 'k> {
     kin: &'k Kin<'a>,
     /// Whether resources without operations stay wherever something hangs under them.
     all_owners: bool,
-    operations: Vec<Vec<&'a Operation>>,
+    operations: Vec<Vec<&'a ListedOperation>>,
     /// What hangs under each, as far as it stays.
     children: Vec<Vec<usize>>,
     tops: Vec<usize>,
@@ -152,7 +156,7 @@ struct Growth<'a, 'k> {
 }
 
 impl<'a, 'k> Growth<'a, 'k> {
-    fn new(kin: &'k Kin<'a>, meant: &dyn Fn(&Operation) -> bool, all_owners: bool) -> Self {
+    fn new(kin: &'k Kin<'a>, meant: &dyn Fn(&ListedOperation) -> bool, all_owners: bool) -> Self {
         let operations = kin.nodes.iter().map(|node| {
             let operations = node.operations.iter().copied();
             operations.filter(|it| meant(it)).collect()

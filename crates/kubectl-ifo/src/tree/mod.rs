@@ -13,7 +13,7 @@ use super::kinds::Kinds;
 use super::known;
 use super::list::{CommonArgs, tell_incomplete};
 use super::lookup::Lookup;
-use super::operation::Operation;
+use super::operation::ListedOperation;
 use super::output::{OutputShape, TextStyle, complain, print, tell, text_of};
 use super::paint::Paint;
 use super::problem::Problem;
@@ -144,7 +144,7 @@ impl Picture for TreeView {
         self.shape
     }
 
-    fn wants(&self, operation: &Operation) -> bool {
+    fn wants(&self, operation: &ListedOperation) -> bool {
         // One that is over still tells of owners, if the tree is one resource's; one that
         // the filters leave out does anyway.
         self.target.is_some() || operation.active || self.filters.all_phases
@@ -152,7 +152,7 @@ impl Picture for TreeView {
 
     async fn text(
         &mut self,
-        operations: Vec<Operation>,
+        operations: Vec<ListedOperation>,
         shown: &PictureContext,
     ) -> Result<String, Problem> {
         let text = self.show(operations, shown).await?;
@@ -168,7 +168,7 @@ impl TreeView {
     /// The trees; None if there is nothing in them.
     async fn show(
         &mut self,
-        mut operations: Vec<Operation>,
+        mut operations: Vec<ListedOperation>,
         shown: &PictureContext,
     ) -> Result<Option<String>, Problem> {
         self.sort.sort(&mut operations);
@@ -176,11 +176,12 @@ impl TreeView {
             selected.judge(&operations).await?;
         }
         let (filters, selected) = (&self.filters, self.selected.as_ref());
-        let meant =
-            |it: &Operation| filters.shows(it) && selected.is_none_or(|selected| selected.has(it));
+        let meant = |it: &ListedOperation| {
+            filters.shows(it) && selected.is_none_or(|selected| selected.has(it))
+        };
         // All may be under one resource.
         let of_one = self.target.is_some();
-        let belongs = |it: &Operation| of_one || meant(it);
+        let belongs = |it: &ListedOperation| of_one || meant(it);
         let left_out = self.lookup.owners_of(&operations, &belongs).await;
         if left_out > 0 && !std::mem::replace(&mut self.told, true) {
             complain(

@@ -1,7 +1,7 @@
 //! Which operations a label selector means, where the others are known as well. Enters:
 //! operations. Leaves: which of them the server selects: it alone says what selectors are.
 
-use crate::operation::{Operation, OperationKey};
+use crate::operation::{ListedOperation, OperationKey};
 use crate::problem::Problem;
 use crate::source::OperationSource;
 use std::collections::{HashMap, HashSet};
@@ -24,8 +24,8 @@ impl Selected {
 
     /// Asks the server, if any of `operations` is new or other than before. Where it does
     /// not answer any more, what it said stays.
-    pub(super) async fn judge(&mut self, operations: &[Operation]) -> Result<(), Problem> {
-        let is_judged = |it: &Operation| {
+    pub(super) async fn judge(&mut self, operations: &[ListedOperation]) -> Result<(), Problem> {
+        let is_judged = |it: &ListedOperation| {
             let judged = self.judged.get(&it.key());
             judged.is_some_and(|(version, _)| *version == it.version)
         };
@@ -37,7 +37,7 @@ impl Selected {
             Err(problem) if self.judged.is_empty() => return Err(problem),
             Err(_) => return Ok(()),
         };
-        let listed: HashSet<OperationKey> = listed.iter().map(Operation::key).collect();
+        let listed: HashSet<OperationKey> = listed.iter().map(ListedOperation::key).collect();
         let judged = operations.iter().map(|it| {
             let key = it.key();
             let selected = listed.contains(&key);
@@ -48,7 +48,7 @@ impl Selected {
     }
 
     /// Whether `operation` is one of them.
-    pub(super) fn has(&self, operation: &Operation) -> bool {
+    pub(super) fn has(&self, operation: &ListedOperation) -> bool {
         let judged = self.judged.get(&operation.key());
         judged.is_some_and(|(_, selected)| *selected)
     }

@@ -7,7 +7,7 @@ use super::forest::Forest;
 use super::{TargetName, data, found};
 use crate::filter::Filters;
 use crate::kin::Kin;
-use crate::operation::{Operation, Subject};
+use crate::operation::{ListedOperation, ListedSubject};
 use crate::output::TextStyle;
 use crate::paint::Paint;
 use crate::sample::{now, on, subject};
@@ -28,24 +28,28 @@ fn on_screen(columns: usize) -> TextStyle {
     }
 }
 
-fn drawn(operations: Vec<Operation>, style: TextStyle) -> String {
+fn drawn(operations: Vec<ListedOperation>, style: TextStyle) -> String {
     drawn_with(operations, &[], style)
 }
 
-fn drawn_with(mut operations: Vec<Operation>, known: &[Subject], style: TextStyle) -> String {
+fn drawn_with(
+    mut operations: Vec<ListedOperation>,
+    known: &[ListedSubject],
+    style: TextStyle,
+) -> String {
     SortBy::Subject.sort(&mut operations);
     let kin = Kin::of(&operations, known);
     draw(&Forest::all(&kin, &|_| true), now(), style)
 }
 
-fn drawn_for(target: &str, operations: &[Operation], known: &[Subject]) -> String {
+fn drawn_for(target: &str, operations: &[ListedOperation], known: &[ListedSubject]) -> String {
     drawn_for_meant(target, operations, known, &Filters::default())
 }
 
 fn drawn_for_meant(
     target: &str,
-    operations: &[Operation],
-    known: &[Subject],
+    operations: &[ListedOperation],
+    known: &[ListedSubject],
     filters: &Filters,
 ) -> String {
     let target: TargetName = target.parse().unwrap();
@@ -61,7 +65,7 @@ fn same(drawn: &str, expected: &str) {
 }
 
 /// The operations of the picture in the documentation.
-fn picture() -> Vec<Operation> {
+fn picture() -> Vec<ListedOperation> {
     let place = "openshift-cnv";
     let hyper = "HyperConverged";
     vec![
@@ -299,7 +303,7 @@ fn on_a_narrow_terminal_states_stay() {
 
 #[test]
 fn three_hundred_operations_have_a_line_each() {
-    let operations: Vec<Operation> = (0..300)
+    let operations: Vec<ListedOperation> = (0..300)
         .map(|number| {
             let namespace = format!("ns-{:02}", number % 30);
             let it = on(&namespace, "VM", &format!("vm-{number:03}"), "Migrating");
@@ -325,7 +329,7 @@ fn three_hundred_operations_have_a_line_each() {
 }
 
 /// One below the other.
-fn chain(length: usize) -> Vec<Operation> {
+fn chain(length: usize) -> Vec<ListedOperation> {
     (0..length)
         .map(|number| {
             let it = on("a", "VM", &format!("{number:05}"), "Migrating");

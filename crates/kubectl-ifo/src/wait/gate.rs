@@ -1,7 +1,7 @@
 //! When a wait is over. Enters: operations as they come and go, whether the view of them
 //! is whole, and the time. Leaves: a verdict. Nothing here asks anybody.
 
-use crate::operation::{Operation, OperationKey};
+use crate::operation::{ListedOperation, OperationKey};
 use clap::ValueEnum;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(crate) struct Terms {
 #[derive(Debug)]
 pub(crate) struct Gate {
     terms: Terms,
-    active: BTreeMap<OperationKey, Operation>,
+    active: BTreeMap<OperationKey, ListedOperation>,
     /// Operations that are active and not waited for, and whether each is blocked.
     ignored: BTreeMap<OperationKey, bool>,
     /// Whether what is known is all there is.
@@ -70,14 +70,14 @@ impl Gate {
     }
 
     /// Whether an operation is one to wait for.
-    pub(crate) fn counts(&self, operation: &Operation) -> bool {
+    pub(crate) fn counts(&self, operation: &ListedOperation) -> bool {
         operation.active
             && !(self.terms.ignore_failing && operation.is_failing())
             && !(self.terms.ignore_blocked && operation.is_blocked())
     }
 
     /// An operation is new, or other than before.
-    pub(crate) fn applied(&mut self, operation: Operation, now: Instant) {
+    pub(crate) fn applied(&mut self, operation: ListedOperation, now: Instant) {
         self.ignored.remove(&operation.key());
         if self.counts(&operation) {
             self.seen = true;
@@ -93,12 +93,12 @@ impl Gate {
     }
 
     /// An operation is gone.
-    pub(crate) fn deleted(&mut self, operation: &Operation, now: Instant) {
+    pub(crate) fn deleted(&mut self, operation: &ListedOperation, now: Instant) {
         self.ignored.remove(&operation.key());
         self.remove(operation, true, now);
     }
 
-    fn remove(&mut self, operation: &Operation, over: bool, now: Instant) {
+    fn remove(&mut self, operation: &ListedOperation, over: bool, now: Instant) {
         if self.active.remove(&operation.key()).is_some() {
             self.ended += usize::from(over);
             self.settle(now);
@@ -172,7 +172,7 @@ impl Gate {
     }
 
     /// The operations that are active.
-    pub(crate) fn active(&self) -> impl Iterator<Item = &Operation> {
+    pub(crate) fn active(&self) -> impl Iterator<Item = &ListedOperation> {
         self.active.values()
     }
 }
@@ -192,12 +192,12 @@ mod tests {
         })
     }
 
-    fn operation(name: &str, state: &str) -> Operation {
-        Operation {
+    fn operation(name: &str, state: &str) -> ListedOperation {
+        ListedOperation {
             name: name.to_owned(),
             active: !matches!(state, "Succeeded" | "Failed"),
             state: state.to_owned(),
-            ..Operation::default()
+            ..ListedOperation::default()
         }
     }
 

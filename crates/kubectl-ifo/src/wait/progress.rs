@@ -4,7 +4,7 @@ use super::gate::{Gate, GateVerdict, Goal};
 use super::waiting::LOOK_EVERY;
 use crate::clock;
 use crate::columns;
-use crate::operation::Operation;
+use crate::operation::ListedOperation;
 use crate::plain_text;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// The active operations in a few words.
 pub(super) fn count(gate: &Gate) -> String {
-    let mut active: Vec<&Operation> = gate.active().collect();
+    let mut active: Vec<&ListedOperation> = gate.active().collect();
     active.sort_by_key(|it| it.started);
     match active.as_slice() {
         [] => "no operation in flight".to_owned(),
@@ -26,7 +26,7 @@ pub(super) fn count(gate: &Gate) -> String {
     }
 }
 
-fn about(operation: &Operation) -> String {
+fn about(operation: &ListedOperation) -> String {
     let progress = operation.percent(" ");
     let state = match operation.state.as_str() {
         // A custom resource without a status has none.
@@ -165,19 +165,19 @@ mod tests {
         let line = |gate: &Gate, why: Option<&str>| situation(gate, why, gate.verdict(now), now);
         assert_eq!(line(&gate, None), "listing the operations");
         assert_eq!(line(&gate, Some("no rules")), "cannot tell yet: no rules");
-        let operation = Operation {
+        let operation = ListedOperation {
             name: "a".to_owned(),
             operation: "Migrating".to_owned(),
             state: "Blocked".to_owned(),
             active: true,
-            ..Operation::default()
+            ..ListedOperation::default()
         };
         gate.applied(operation.clone(), now);
         gate.synced(now);
         let waiting = line(&gate, None);
         assert!(waiting.starts_with("waiting: "), "{waiting}");
         assert!(waiting.contains("Migrating (Blocked)"), "{waiting}");
-        let stateless = Operation {
+        let stateless = ListedOperation {
             state: String::new(),
             ..operation.clone()
         };

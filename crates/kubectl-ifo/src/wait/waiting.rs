@@ -10,7 +10,7 @@ use crate::columns::{self, Table};
 use crate::filter::Filters;
 use crate::kinds::Kinds;
 use crate::known::{self, Remark};
-use crate::operation::Operation;
+use crate::operation::ListedOperation;
 use crate::output::{TextStyle, tell};
 use crate::problem::Problem;
 use crate::source::{OperationChange, OperationFollower, OperationSource, Served};
@@ -173,8 +173,8 @@ impl OperationWait {
 
     /// What those that are active at the beginning tell at once, if they do. Each was seen
     /// by somebody, whoever else does not look.
-    fn begin(&mut self, listed: Vec<Operation>, once: bool) -> Option<WaitEnd> {
-        let active: Vec<Operation> = listed
+    fn begin(&mut self, listed: Vec<ListedOperation>, once: bool) -> Option<WaitEnd> {
+        let active: Vec<ListedOperation> = listed
             .into_iter()
             .filter(|it| self.gate.counts(it))
             .collect();
@@ -368,7 +368,7 @@ impl OperationWait {
     /// Says that what is waited for is not so, with the operations that are why.
     pub(super) fn tell_why_not_so(&self, once: bool) {
         tell(&format!("{}: {}", self.not_so(once), self.why_not_so()));
-        let active: Vec<Operation> = self.gate.active().take(NAMED).cloned().collect();
+        let active: Vec<ListedOperation> = self.gate.active().take(NAMED).cloned().collect();
         if !active.is_empty() {
             let now = clock::now();
             let style = TextStyle {

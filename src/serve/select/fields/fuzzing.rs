@@ -1,6 +1,6 @@
 //! What holds for every field selector.
 
-use super::{Requirement, parse};
+use super::{FieldRequirement, parse};
 use crate::serve::fuzzing::refused;
 
 /// A selector that is read is the same when written out in either spelling, whatever
@@ -11,7 +11,7 @@ pub fn check(text: &str) {
         Err(failure) => return refused(&failure, &[400]),
     };
     // The spelling may change the order, which says nothing.
-    let sorted = |requirements: &[Requirement]| {
+    let sorted = |requirements: &[FieldRequirement]| {
         let mut terms = terms(requirements, "=");
         terms.sort();
         terms
@@ -27,7 +27,7 @@ pub fn check(text: &str) {
 }
 
 /// The terms of a selector, in the order that they were read in.
-pub fn terms(requirements: &[Requirement], equals: &str) -> Vec<String> {
+pub fn terms(requirements: &[FieldRequirement], equals: &str) -> Vec<String> {
     let written = requirements.iter().map(|one| {
         let operator = if one.equal { equals } else { "!=" };
         let value = one

@@ -1,6 +1,6 @@
 //! What holds for every label selector.
 
-use super::{Requirement, Test, all_fit, parse};
+use super::{LabelRequirement, Test, all_fit, parse};
 use crate::index::ObjectFacts;
 use crate::serve::fuzzing::refused;
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ pub enum Spelling {
 }
 
 impl Spelling {
-    fn write(self, requirements: &[Requirement]) -> String {
+    fn write(self, requirements: &[LabelRequirement]) -> String {
         let mut all = self.terms(requirements).join(",");
         if self == Self::Spaced {
             all = all.replace(',', " ,\t");
@@ -68,11 +68,11 @@ impl Spelling {
     }
 
     /// The terms of a selector.
-    pub fn terms(self, requirements: &[Requirement]) -> Vec<String> {
+    pub fn terms(self, requirements: &[LabelRequirement]) -> Vec<String> {
         requirements.iter().map(|one| self.one(one)).collect()
     }
 
-    fn one(self, Requirement { key, test }: &Requirement) -> String {
+    fn one(self, LabelRequirement { key, test }: &LabelRequirement) -> String {
         let set = |operator: &str, word: &str, values: &std::collections::BTreeSet<String>| {
             let values: Vec<&str> = values.iter().map(String::as_str).collect();
             match (self, values.as_slice()) {
@@ -96,10 +96,10 @@ impl Spelling {
 
 /// Labels that decide something: with and without each key, with each of its values and
 /// with numbers around its own, alone and beside others.
-fn examples(requirements: &[Requirement]) -> Vec<Labels> {
+fn examples(requirements: &[LabelRequirement]) -> Vec<Labels> {
     let mut all = vec![Labels::new()];
     let mut crowd = Labels::new();
-    for Requirement { key, test } in requirements.iter().take(COMPARED) {
+    for LabelRequirement { key, test } in requirements.iter().take(COMPARED) {
         let mut values: Vec<String> = vec![String::new(), "0".to_owned(), "x\"\\é".to_owned()];
         match test {
             Test::In(some) | Test::NotIn(some) => values.extend(some.iter().take(4).cloned()),
@@ -138,7 +138,7 @@ fn escaped(labels: &Labels) -> String {
 }
 
 /// As the Kubernetes documentation words it (Labels and Selectors).
-fn fits(Requirement { key, test }: &Requirement, labels: &Labels) -> bool {
+fn fits(LabelRequirement { key, test }: &LabelRequirement, labels: &Labels) -> bool {
     let value = labels.get(key);
     let number = value.and_then(|value| value.parse::<i64>().ok());
     match test {

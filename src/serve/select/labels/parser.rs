@@ -1,7 +1,7 @@
 //! Reading a label selector. Enters: its text. Leaves: requirements, or what is wrong in
 //! the words of Kubernetes' own parser, which clients show to people as they are.
 
-use super::{Requirement, Test};
+use super::{LabelRequirement, Test};
 use crate::serve::quoted::Quoted;
 use ifo_api::labels::{MAX_VALUE, is_key, is_value};
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ const NAME: &str = "must consist of alphanumeric characters, '-', '_' or '.', an
                     '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Token<'a> {
+enum SelectorToken<'a> {
     End,
     /// A key, a value, `in` or `notin`.
     Word(&'a str),
@@ -24,11 +24,11 @@ enum Token<'a> {
     Sign(&'a str),
 }
 
-impl<'a> Token<'a> {
+impl<'a> SelectorToken<'a> {
     fn text(self) -> &'a str {
         match self {
-            Token::End => "",
-            Token::Word(text) | Token::Sign(text) => text,
+            SelectorToken::End => "",
+            SelectorToken::Word(text) | SelectorToken::Sign(text) => text,
         }
     }
 }
@@ -43,13 +43,13 @@ impl<'a> Parser<'a> {
         Self { rest: text }
     }
 
-    fn next(&mut self) -> Token<'a> {
+    fn next(&mut self) -> SelectorToken<'a> {
         let is_space = |c: char| matches!(c, ' ' | '\t' | '\r' | '\n');
         let is_sign = |c: char| matches!(c, ',' | '(' | ')' | '!' | '=' | '<' | '>');
         let text = self.rest.trim_start_matches(is_space);
         let Some(first) = text.chars().next() else {
             self.rest = "";
-            return Token::End;
+            return SelectorToken::End;
         };
         let (token, length) = if is_sign(first) {
             let length = if text.starts_with("==") || text.starts_with("!=") {
@@ -57,28 +57,28 @@ impl<'a> Parser<'a> {
             } else {
                 1
             };
-            (Token::Sign(&text[..length]), length)
+            (SelectorToken::Sign(&text[..length]), length)
         } else {
             let length = text
                 .find(|c: char| is_sign(c) || is_space(c))
                 .unwrap_or(text.len());
-            (Token::Word(&text[..length]), length)
+            (SelectorToken::Word(&text[..length]), length)
         };
         self.rest = &text[length..];
         token
     }
 
-    fn peek(&self) -> Token<'a> {
+    fn peek(&self) -> SelectorToken<'a> {
         Parser { rest: self.rest }.next()
     }
 
     /// The whole selector.
-    pub fn selector(&mut self) -> Result<Vec<Requirement>, String> {
+    pub fn selector(&mut self) -> Result<Vec<LabelRequirement>, String> {
         let mut requirements = Vec::new();
         match self.peek() {
-            Token::End => return Ok(requirements),
-            Token::Word(_) | Token::Sign("!") => {}
-            Token::Sign(other) => {
+            SelectorToken::End => return Ok(requirements),
+            SelectorToken::Word(_) | SelectorToken::Sign("!") => {}
+            SelectorToken::Sign(other) => {
                 return Err(format!(
                     "found '{other}', expected: !, identifier, or 'end of string'"
                 ));
@@ -89,9 +89,9 @@ impl<'a> Parser<'a> {
             requirements
                 .push(requirement.map_err(|why| format!("unable to parse requirement: {why}"))?);
             match self.next() {
-                Token::End => return Ok(requirements),
-                Token::Sign(",") => match self.peek() {
-                    Token::Word(_) | Token::Sign("!") => {}
+                SelectorToken::End => return Ok(requirements),
+                SelectorToken::Sign(",") => match self.peek() {
+                    SelectorToken::Word(_) | SelectorToken::Sign("!") => {}
                     other => {
                         return Err(format!(
                             "found '{}', expected: identifier after ','",
@@ -109,13 +109,13 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn requirement(&mut self) -> Result<Requirement, String> {
+    fn requirement(&mut self) -> Result<LabelRequirement, String> {
         let mut token = self.next();
-        let absent = token == Token::Sign("!");
+        let absent = token == SelectorToken::Sign("!");
         if absent {
             token = self.next();
         }
-        let Token::Word(key) = token else {
+        let SelectorToken::Word(key) = token else {
             return Err(format!("found '{}', expected: identifier", token.text()));
         };
         if !is_key(key) {
@@ -127,23 +127,23 @@ impl<'a> Parser<'a> {
         } else {
             self.test(key)?
         };
-        Ok(Requirement {
+        Ok(LabelRequirement {
             key: key.to_owned(),
             test,
         })
     }
 
     fn test(&mut self, key: &str) -> Result<Test, String> {
-        if matches!(self.peek(), Token::End | Token::Sign(",")) {
+        if matches!(self.peek(), SelectorToken::End | SelectorToken::Sign(",")) {
             return Ok(Test::Exists);
         }
         match self.next() {
-            Token::Sign("=" | "==") => Ok(Test::In(checked(key, [self.value()?].into())?)),
-            Token::Sign("!=") => Ok(Test::NotIn(checked(key, [self.value()?].into())?)),
-            Token::Sign(">") => number(key, self.value()?).map(Test::Greater),
-            Token::Sign("<") => number(key, self.value()?).map(Test::Less),
-            Token::Word("in") => Ok(Test::In(checked(key, self.values()?)?)),
-            Token::Word("notin") => Ok(Test::NotIn(checked(key, self.values()?)?)),
+            SelectorToken::Sign("=" | "==") => Ok(Test::In(checked(key, [self.value()?].into())?)),
+            SelectorToken::Sign("!=") => Ok(Test::NotIn(checked(key, [self.value()?].into())?)),
+            SelectorToken::Sign(">") => number(key, self.value()?).map(Test::Greater),
+            SelectorToken::Sign("<") => number(key, self.value()?).map(Test::Less),
+            SelectorToken::Word("in") => Ok(Test::In(checked(key, self.values()?)?)),
+            SelectorToken::Word("notin") => Ok(Test::NotIn(checked(key, self.values()?)?)),
             other => Err(format!(
                 "found '{}', expected: in, notin, =, ==, !=, gt, lt",
                 other.text()
@@ -154,26 +154,26 @@ impl<'a> Parser<'a> {
     /// The value after `=`; none at all is the empty value.
     fn value(&mut self) -> Result<&'a str, String> {
         match self.peek() {
-            Token::End | Token::Sign(",") => Ok(""),
-            Token::Word(value) => {
+            SelectorToken::End | SelectorToken::Sign(",") => Ok(""),
+            SelectorToken::Word(value) => {
                 self.next();
                 Ok(value)
             }
-            Token::Sign(other) => Err(format!("found '{other}', expected: identifier")),
+            SelectorToken::Sign(other) => Err(format!("found '{other}', expected: identifier")),
         }
     }
 
     /// `(a,b)`; an empty place between commas is the empty value.
     fn values(&mut self) -> Result<BTreeSet<&'a str>, String> {
         let token = self.next();
-        if token != Token::Sign("(") {
+        if token != SelectorToken::Sign("(") {
             return Err(format!("found '{}' expected: '('", token.text()));
         }
         let mut values = BTreeSet::new();
         let mut expected = "',', ')' or identifier";
         loop {
             let value = match self.peek() {
-                Token::Word(value) => {
+                SelectorToken::Word(value) => {
                     self.next();
                     expected = "',' or ')'";
                     value
@@ -181,11 +181,11 @@ impl<'a> Parser<'a> {
                 _ => "",
             };
             match self.next() {
-                Token::Sign(",") => {
+                SelectorToken::Sign(",") => {
                     values.insert(value);
                     expected = "',', or identifier";
                 }
-                Token::Sign(")") => {
+                SelectorToken::Sign(")") => {
                     values.insert(value);
                     return Ok(values);
                 }

@@ -2,9 +2,11 @@
 
 use super::{DetectedOutcome, Evaluation, FieldFailure, Finding, Says};
 use crate::Meter;
-use crate::rules::{self, EvaluationError, EvaluationFailure, ForEach, Labels, Rule, RuleSet};
+use crate::rules::{
+    self, CompiledRule, EvaluationError, EvaluationFailure, ForEach, Labels, RuleSet,
+};
 use ifo_api::labels;
-use ifo_cel::{Failure, Item, Program, Scope};
+use ifo_cel::{EvaluationFault, EvaluationScope, ListElement, Program};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -24,7 +26,7 @@ const MAX_FAILURES: usize = 100;
 
 /// One evaluation under way.
 pub(super) struct Asking<'a, 's> {
-    pub(super) scope: Scope<'s>,
+    pub(super) scope: EvaluationScope<'s>,
     pub(super) evaluation: Evaluation,
     pub(super) meter: &'a dyn Meter,
 }
@@ -37,7 +39,7 @@ type RuleSetLabels = Option<Arc<Labels>>;
 struct RulePlace<'r> {
     rule_set: &'r Arc<RuleSet>,
     order: usize,
-    rule: &'r Rule,
+    rule: &'r CompiledRule,
     item: Option<&'r Arc<str>>,
 }
 
@@ -77,9 +79,9 @@ impl<'s> Asking<'_, 's> {
 
     /// Asks a rule about each element.
     fn items(&mut self, place: RulePlace<'_>, each: &'s ForEach, labels: &mut RuleSetLabels) {
-        let items: Vec<Item<'s>> = match each.list.items(&mut self.scope) {
+        let items: Vec<ListElement<'s>> = match each.list.items(&mut self.scope) {
             Ok(items) => items,
-            Err(Failure::Missing(_)) => return,
+            Err(EvaluationFault::Missing(_)) => return,
             Err(failure) => {
                 self.fail_detection(place, "forEach", failure.into());
                 self.find(place, None);
@@ -91,7 +93,7 @@ impl<'s> Asking<'_, 's> {
             self.scope.set_item(Some(item));
             let key: Arc<str> = match each.key.key(&mut self.scope) {
                 Ok(key) => key.into(),
-                Err(Failure::Missing(_)) => continue,
+                Err(EvaluationFault::Missing(_)) => continue,
                 Err(failure) => {
                     self.fail_detection(place, "itemKey", failure.into());
                     continue;
@@ -147,7 +149,7 @@ impl<'s> Asking<'_, 's> {
         };
         match program.test(&mut self.scope) {
             Ok(answer) => Some(answer),
-            Err(Failure::Missing(_)) => Some(false),
+            Err(EvaluationFault::Missing(_)) => Some(false),
             Err(failure) => {
                 self.fail_detection(place, field, failure.into());
                 None
@@ -274,11 +276,11 @@ impl<'s> Asking<'_, 's> {
         place: RulePlace<'_>,
         field: &str,
         program: Option<&Program>,
-        answer: impl FnOnce(&Program, &mut Scope<'s>) -> Result<T, Failure>,
+        answer: impl FnOnce(&Program, &mut EvaluationScope<'s>) -> Result<T, EvaluationFault>,
     ) -> Option<T> {
         match answer(program?, &mut self.scope) {
             Ok(answer) => Some(answer),
-            Err(Failure::Missing(_)) => None,
+            Err(EvaluationFault::Missing(_)) => None,
             Err(failure) => {
                 self.fail(place, field, failure.into());
                 None

@@ -14,7 +14,7 @@ use super::{Nameless, Subject};
 use crate::Meter;
 use crate::rules::{EvaluationError, EvaluationFailure, LABELS_PATH, Labels, RuleBook, RuleSet};
 use ifo_api::live::State;
-use ifo_cel::{Budget, Doc, Node, Projection, Scope};
+use ifo_cel::{Budget, Doc, EvaluationScope, Node, Projection};
 use jiff::Timestamp;
 use kube::core::SelectorExt as _;
 use std::collections::BTreeMap;
@@ -157,7 +157,7 @@ pub(super) fn evaluate_within(
     let mut steps = allowances.open(book.rule_sets.len(), asked, now);
     let mut budget = Budget { left: 0 };
     let mut asking = Asking {
-        scope: Scope::new(doc, now, &mut budget),
+        scope: EvaluationScope::new(doc, now, &mut budget),
         evaluation: Evaluation {
             subject: Subject::read(doc)?,
             findings: Vec::new(),

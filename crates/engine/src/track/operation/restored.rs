@@ -41,7 +41,7 @@ pub static UNCLAIMED: LazyLock<Arc<Gvr>> = LazyLock::new(Arc::default);
 
 /// Why a custom resource is not restored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum NotRestored {
     /// A field has a value that the server never writes.
     #[error("{0} is not what the server writes")]
     Field(&'static str),
@@ -80,17 +80,17 @@ impl Restored {
         mut object: InFlightOperation,
         cluster_namespace: &Arc<str>,
         now: ClockReading,
-    ) -> Result<Self, Refused> {
+    ) -> Result<Self, NotRestored> {
         check(&object, now.wall)?;
         correct(&mut object, now.wall);
         let status = object.status.clone();
-        let mut restored = Self::build(object, now.steady).ok_or(Refused::Identity)?;
+        let mut restored = Self::build(object, now.steady).ok_or(NotRestored::Identity)?;
         let (view, operation) = (&restored.view, &mut restored.operation);
         let (what, second) = (&operation.what, operation.start.as_second());
         let (key, uid) =
             Operation::names(&restored.identity, view, cluster_namespace, what, second);
         if operation.key.name != key.name || operation.uid != uid {
-            return Err(Refused::Identity);
+            return Err(NotRestored::Identity);
         }
         operation.key = key;
         let encode = |ended| {
@@ -172,7 +172,7 @@ impl Restored {
 }
 
 /// Whether the server could have written this custom resource, as far as its fields tell.
-fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), Refused> {
+fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> {
     let (metadata, spec, status) = (&object.metadata, &object.spec, &object.status);
     let subject = &spec.subject;
     let is_name = |text: &str| !text.is_empty() && text.len() <= MAX_NAME && !text.contains('\0');
@@ -238,7 +238,7 @@ fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), Refused> {
         ),
     ];
     let wrong = fields.into_iter().find(|(_, is_valid)| !is_valid);
-    wrong.map_or(Ok(()), |(field, _)| Err(Refused::Field(field)))
+    wrong.map_or(Ok(()), |(field, _)| Err(NotRestored::Field(field)))
 }
 
 /// Moves times of a custom resource that are ahead of our clock to now, and drops what the

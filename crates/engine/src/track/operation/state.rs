@@ -2,7 +2,7 @@
 //! Leaves: that state, once it has lasted for the rule's `stateAfter`.
 
 use super::{Detection, Operation};
-use crate::rules::Rule;
+use crate::rules::CompiledRule;
 use ifo_api::live::State;
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,7 @@ impl Yielded {
     pub fn first(speaker: &Detection, observed: Observed) -> Self {
         Self {
             state: speaker.state(),
-            since: observed.since(speaker.rule().is_some_and(Rule::state_reads_now)),
+            since: observed.since(speaker.rule().is_some_and(CompiledRule::state_reads_now)),
         }
     }
 

@@ -1,9 +1,9 @@
 //! A subject whose operations are from before a restart or a takeover, until it is read
 //! again and the rules arrive that detected them.
 
-use super::{Step, Tracked};
+use super::{SubjectStep, Tracked};
 use crate::ClockReading;
-use crate::rules::{Bookless, Rule, RuleBook};
+use crate::rules::{Bookless, CompiledRule, RuleBook};
 use crate::track::end::End;
 use crate::track::operation::{Observed, Operation, SubjectView, UNCLAIMED};
 use ifo_api::Gvr;
@@ -76,7 +76,7 @@ impl Tracked {
 
     /// All books have arrived, except those of undecided rule sets. Operations complete that
     /// no rule is about any more, unless an undecided rule set may be about them.
-    pub(in crate::track) fn all_booked(&mut self, bookless: &Bookless, step: &mut Step<'_>) {
+    pub(in crate::track) fn all_booked(&mut self, bookless: &Bookless, step: &mut SubjectStep<'_>) {
         let namespace = self.view.subject.namespace.clone();
         let book = step.books.get(&self.target);
         let mut unclaimed = false;
@@ -103,7 +103,7 @@ impl Tracked {
     /// at `changed`. Operations that are not detected any more have not been detected since
     /// then at the latest, so their debounce counts from then. That does not hold for rules
     /// that read the time.
-    pub(super) fn settle_since(&mut self, changed: Timestamp, step: &mut Step<'_>) {
+    pub(super) fn settle_since(&mut self, changed: Timestamp, step: &mut SubjectStep<'_>) {
         let now = step.now;
         // Kubernetes cuts off what is less than a second.
         let changed = changed.saturating_add(SECOND).unwrap_or(now.wall);
@@ -111,7 +111,7 @@ impl Tracked {
             let rule = operation.speaker.rule();
             if operation.detections.is_empty()
                 && operation.settling.is_none()
-                && !rule.is_none_or(Rule::detection_reads_now)
+                && !rule.is_none_or(CompiledRule::detection_reads_now)
             {
                 let since = changed.clamp(operation.last_detected.min(now.wall), now.wall);
                 operation.settle(since, step.ledger.settings.debounce, now);

@@ -127,7 +127,7 @@ fn an_outcome_ends_the_operation_without_the_debounce() {
 #[test]
 fn what_succeeded_is_done_and_what_failed_got_as_far_as_it_did() {
     for (phase, progress) in [("Done", 100), ("Broken", 40)] {
-        let mut world = world_with(Settings {
+        let mut world = world_with(TrackerSettings {
             debounce: DEBOUNCE,
             retain: Some(RETENTION),
             cluster_namespace: "ifo-system".into(),
@@ -366,7 +366,7 @@ fn phases_end_each_other_at_once() {
 
 #[test]
 fn the_message_of_one_that_gave_way_names_its_successor() {
-    let mut settings_world = world_with(Settings {
+    let mut settings_world = world_with(TrackerSettings {
         debounce: DEBOUNCE,
         retain: Some(RETENTION),
         cluster_namespace: "ifo-system".into(),

@@ -40,14 +40,14 @@ struct World {
 }
 
 fn world() -> World {
-    world_with(Settings {
+    world_with(TrackerSettings {
         debounce: DEBOUNCE,
         retain: None,
         cluster_namespace: "ifo-system".into(),
     })
 }
 
-fn world_with(settings: Settings) -> World {
+fn world_with(settings: TrackerSettings) -> World {
     let mut world = fresh(settings);
     world.rules(&[("vm-rules", &["Migrating", "Stopping"])]);
     world.feed(FeedEvent::Reset);
@@ -56,7 +56,7 @@ fn world_with(settings: Settings) -> World {
 }
 
 /// One that knows no rules yet.
-fn fresh(settings: Settings) -> World {
+fn fresh(settings: TrackerSettings) -> World {
     let target = Arc::new(Gvr {
         group: "kubevirt.io".into(),
         version: "v1".into(),
@@ -380,7 +380,7 @@ fn operation_completes_once_the_debounce_is_over_and_is_then_deleted() {
 
 #[test]
 fn completed_time_is_when_detection_stopped() {
-    let settings = Settings {
+    let settings = TrackerSettings {
         debounce: DEBOUNCE,
         retain: Some(RETENTION),
         cluster_namespace: "ifo-system".into(),
@@ -413,7 +413,7 @@ fn completed_time_is_when_detection_stopped() {
 
 #[test]
 fn retained_operations_are_bounded_by_age() {
-    let settings = Settings {
+    let settings = TrackerSettings {
         debounce: Duration::ZERO,
         retain: Some(RETENTION),
         cluster_namespace: "ifo-system".into(),
@@ -428,7 +428,7 @@ fn retained_operations_are_bounded_by_age() {
 
 #[test]
 fn retained_operations_are_bounded_by_count_oldest_out_first() {
-    let mut world = world_with(Settings {
+    let mut world = world_with(TrackerSettings {
         debounce: Duration::ZERO,
         retain: Some(Retention {
             most: 2,
@@ -669,7 +669,7 @@ fn result_of_older_rules_is_dropped() {
 
 #[test]
 fn successor_within_the_same_second_is_another_object() {
-    let mut world = world_with(Settings {
+    let mut world = world_with(TrackerSettings {
         debounce: Duration::ZERO,
         retain: Some(RETENTION),
         cluster_namespace: "ifo-system".into(),

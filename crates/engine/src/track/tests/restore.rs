@@ -8,8 +8,8 @@ use serde_json::json;
 
 pub(super) const RULES: [(&str, &[&str]); 1] = [("vm-rules", &["Migrating", "Stopping"])];
 
-pub(super) fn settings(retain: Option<Retention>) -> Settings {
-    Settings {
+pub(super) fn settings(retain: Option<Retention>) -> TrackerSettings {
+    TrackerSettings {
         debounce: DEBOUNCE,
         retain,
         cluster_namespace: "ifo-system".into(),
@@ -38,7 +38,7 @@ impl World {
 
     pub(super) fn restarted_with(
         &self,
-        settings: Settings,
+        settings: TrackerSettings,
         away: Duration,
         operations: Vec<InFlightOperation>,
     ) -> World {
@@ -712,7 +712,7 @@ fn an_operation_on_a_cluster_scoped_subject_moves_with_the_setting() {
         },
         &["Migrating"],
     );
-    let moved = Settings {
+    let moved = TrackerSettings {
         cluster_namespace: "elsewhere".into(),
         ..settings(None)
     };

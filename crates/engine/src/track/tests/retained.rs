@@ -6,7 +6,7 @@ const HOUR: Duration = Duration::from_hours(1);
 const SECOND: Duration = Duration::from_secs(1);
 
 fn retaining(most: usize) -> World {
-    world_with(Settings {
+    world_with(TrackerSettings {
         debounce: Duration::ZERO,
         retain: Some(Retention { most, ..RETENTION }),
         cluster_namespace: "ifo-system".into(),

@@ -80,7 +80,7 @@ fn what_an_event_shows_first_started_with_the_change_it_tells_of() {
 #[test]
 fn two_who_see_one_event_on_both_sides_of_a_second_give_it_the_same_name() {
     let names = |late: Duration| {
-        let mut world = world_with(Settings {
+        let mut world = world_with(TrackerSettings {
             debounce: DEBOUNCE,
             retain: Some(RETENTION),
             cluster_namespace: "ifo-system".into(),
@@ -106,7 +106,7 @@ fn two_who_see_one_event_on_both_sides_of_a_second_give_it_the_same_name() {
 #[test]
 fn what_ends_does_so_with_the_change_for_all_who_see_it() {
     let ends = |late: Duration| {
-        let mut world = world_with(Settings {
+        let mut world = world_with(TrackerSettings {
             debounce: DEBOUNCE,
             retain: Some(RETENTION),
             cluster_namespace: "ifo-system".into(),
@@ -147,7 +147,7 @@ fn what_ends_does_so_with_the_change_for_all_who_see_it() {
 
 #[test]
 fn nothing_ends_before_it_has_started() {
-    let mut world = world_with(Settings {
+    let mut world = world_with(TrackerSettings {
         debounce: Duration::ZERO,
         retain: Some(RETENTION),
         cluster_namespace: "ifo-system".into(),
@@ -187,7 +187,7 @@ fn the_change_is_not_kept_with_the_subject() {
 
 #[test]
 fn one_run_starts_no_earlier_than_the_end_of_the_one_before_was_told() {
-    let mut world = world_with(Settings {
+    let mut world = world_with(TrackerSettings {
         debounce: Duration::from_secs(3),
         retain: Some(RETENTION),
         cluster_namespace: "ifo-system".into(),

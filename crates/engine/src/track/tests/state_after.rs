@@ -347,7 +347,7 @@ fn a_state_that_is_shown_stays_when_its_rule_is_given_a_wait() {
 
 /// A world whose server has just started.
 fn started(fields: &str) -> World {
-    let mut world = fresh(Settings {
+    let mut world = fresh(TrackerSettings {
         debounce: DEBOUNCE,
         retain: None,
         cluster_namespace: "ifo-system".into(),
@@ -399,7 +399,7 @@ fn an_object_does_not_tell_how_long_a_state_has_lasted_that_depends_on_the_time(
 
 #[test]
 fn a_state_that_waited_at_a_restart_does_not_wait_from_zero() {
-    let settings = || Settings {
+    let settings = || TrackerSettings {
         debounce: DEBOUNCE,
         retain: None,
         cluster_namespace: "ifo-system".into(),

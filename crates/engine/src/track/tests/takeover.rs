@@ -12,7 +12,7 @@ impl World {
     /// what else it starts from.
     fn taken_over_with(
         &self,
-        settings: Settings,
+        settings: TrackerSettings,
         away: Duration,
         add: impl FnOnce(&mut InitialState, ClockReading),
     ) -> World {
@@ -56,7 +56,7 @@ fn changed_at(name: &str, managed: Timestamp) -> Subject {
     }
 }
 
-fn retaining() -> Settings {
+fn retaining() -> TrackerSettings {
     settings(Some(RETENTION))
 }
 
@@ -372,7 +372,7 @@ fn an_operation_whose_start_was_lost_comes_back_under_the_same_name() {
 #[test]
 fn a_successor_within_the_same_second_gets_another_name() {
     for retain in [Some(RETENTION), None] {
-        let without_debounce = || Settings {
+        let without_debounce = || TrackerSettings {
             debounce: Duration::ZERO,
             ..settings(retain)
         };
@@ -482,7 +482,7 @@ fn an_operation_on_a_cluster_scoped_subject_stays_where_the_previous_leader_put_
     };
     before.sees(node(), &["Migrating"]);
     let told = before.one();
-    let moved = Settings {
+    let moved = TrackerSettings {
         cluster_namespace: "elsewhere".into(),
         ..settings(None)
     };
@@ -499,7 +499,7 @@ fn an_operation_on_a_cluster_scoped_subject_stays_where_the_previous_leader_put_
     over.status.phase = Phase::Completed;
     over.status.state = State::Ended;
     over.status.completed = Some(over.status.last_detected.clone());
-    let retain = Settings {
+    let retain = TrackerSettings {
         retain: Some(RETENTION),
         ..moved
     };

@@ -2,7 +2,7 @@
 //! show them. Leaves: one line of history for each operation.
 
 use super::time_scale::TimeScale;
-use crate::operation::{Field, Operation, OperationData, Subject};
+use crate::operation::{Field, ListedOperation, ListedSubject, OperationData};
 use crate::rules::expect;
 use ifo_api::Key;
 use ifo_client::manifest::Object;
@@ -33,13 +33,13 @@ struct Moment {
     /// Seconds of the stream.
     t: f64,
     #[serde(flatten, serialize_with = "shown")]
-    operation: Operation,
+    operation: ListedOperation,
 }
 
 /// The fields of an operation that a moment prints, in order.
 const SHOWN: &[Field] = &[Field::State, Field::Reason, Field::Message, Field::Progress];
 
-fn shown<S: Serializer>(operation: &Operation, serializer: S) -> Result<S::Ok, S::Error> {
+fn shown<S: Serializer>(operation: &ListedOperation, serializer: S) -> Result<S::Ok, S::Error> {
     operation.whole_data(SHOWN).serialize(serializer)
 }
 
@@ -90,7 +90,7 @@ impl Serialize for Run {
 
 impl Run {
     /// The server shows an operation at `t` for the first time.
-    fn begin(operation: Operation, started: f64, t: f64) -> Self {
+    fn begin(operation: ListedOperation, started: f64, t: f64) -> Self {
         Self {
             started,
             completed: (!operation.active).then_some(t),
@@ -101,7 +101,7 @@ impl Run {
     }
 
     /// The server shows this of it since `t`.
-    fn show(&mut self, operation: Operation, t: f64, hindsight: bool) {
+    fn show(&mut self, operation: ListedOperation, t: f64, hindsight: bool) {
         let settling = self.settling.filter(|_| hindsight);
         let t = if operation.active {
             self.settling = operation.is_settling().then(|| self.settling.unwrap_or(t));
@@ -119,7 +119,7 @@ impl Run {
     }
 
     /// The operation as the server shows it last.
-    fn operation(&self) -> &Operation {
+    fn operation(&self) -> &ListedOperation {
         let last = self.later.last().unwrap_or(&self.first);
         &last.operation
     }
@@ -224,7 +224,7 @@ impl History {
             }
         };
         let text = std::str::from_utf8(&json).ok();
-        let Some(operation) = text.and_then(|text| Operation::read(text, false).ok()) else {
+        let Some(operation) = text.and_then(|text| ListedOperation::read(text, false).ok()) else {
             return;
         };
         let Some((run, before)) = self.open.get_mut(&key) else {
@@ -251,7 +251,7 @@ impl History {
 
     /// When an operation that shows at `t` started. Its object has whole seconds; where
     /// an event of the subject falls into that second, it was the event.
-    fn started(&self, operation: &Operation, t: f64, scale: &TimeScale) -> f64 {
+    fn started(&self, operation: &ListedOperation, t: f64, scale: &TimeScale) -> f64 {
         let Some(created) = operation.started else {
             return t;
         };
@@ -260,7 +260,7 @@ impl History {
         if second >= within(t) {
             return t;
         }
-        let Subject {
+        let ListedSubject {
             kind,
             namespace,
             name,

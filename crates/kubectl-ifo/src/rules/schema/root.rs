@@ -2,7 +2,7 @@
 //! field on it that no object can have.
 
 use crate::nearest::nearest;
-use ifo_cel::Step;
+use ifo_cel::PathStep;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
@@ -59,21 +59,21 @@ struct Inside<'s> {
 
 impl<'s> SchemaRoot<'s> {
     /// The first step of `path` that an object cannot have, if there is one.
-    pub(in crate::rules) fn check(&self, path: &[Step]) -> Option<Unknown> {
+    pub(in crate::rules) fn check(&self, path: &[PathStep]) -> Option<Unknown> {
         let mut parent = "object".to_owned();
         let mut here = vec![self.schema];
         for (depth, step) in path.iter().enumerate() {
             let inside = self.inside(&here);
             here = match step {
-                Step::Index | Step::Each => {
+                PathStep::Index | PathStep::Each => {
                     parent.push_str("[]");
                     // The keys of a map are what a comprehension visits, and texts.
-                    if *step == Step::Each && inside.elements.is_empty() {
+                    if *step == PathStep::Each && inside.elements.is_empty() {
                         return None;
                     }
                     inside.elements.into_iter().chain(inside.values).collect()
                 }
-                Step::Field(name) => {
+                PathStep::Field(name) => {
                     let known = match (depth, name.as_str()) {
                         (0, "apiVersion" | "kind") => Some(&*TEXT),
                         (0, "metadata") => Some(&*METADATA),

@@ -2,7 +2,7 @@
 
 use super::{FollowedNamespace, OperationChange, watched};
 use crate::filter::Filters;
-use crate::operation::Operation;
+use crate::operation::ListedOperation;
 use crate::problem::Problem;
 use crate::server::ApiServer;
 use crate::snapshots;
@@ -95,14 +95,14 @@ async fn no_permission_is_no_connection_to_wait_for() {
     );
 }
 
-fn at(name: &str, version: &str) -> Operation {
+fn at(name: &str, version: &str) -> ListedOperation {
     let subject = format!("VirtualMachine/{name}");
     let more = json!({"metadata": {"resourceVersion": version}});
     snapshots::operation("shop", &subject, "Migrating", 65, more)
 }
 
-fn over(name: &str, version: &str) -> Operation {
-    Operation {
+fn over(name: &str, version: &str) -> ListedOperation {
+    ListedOperation {
         active: false,
         state: "Succeeded".to_owned(),
         ..at(name, version)
@@ -110,7 +110,7 @@ fn over(name: &str, version: &str) -> Operation {
 }
 
 /// A place where these were listed, without those that are over.
-fn listed(operations: &[Operation]) -> FollowedNamespace {
+fn listed(operations: &[ListedOperation]) -> FollowedNamespace {
     let known = operations.iter().map(|it| (it.key(), it.clone()));
     FollowedNamespace {
         known: known.collect(),
@@ -120,7 +120,7 @@ fn listed(operations: &[Operation]) -> FollowedNamespace {
 }
 
 /// What the place tells of a list: each name with its state, or that it is gone.
-fn relist(place: &mut FollowedNamespace, operations: &[Operation]) -> Vec<String> {
+fn relist(place: &mut FollowedNamespace, operations: &[ListedOperation]) -> Vec<String> {
     assert!(place.take(Event::Init).is_empty());
     for operation in operations {
         let event = Event::InitApply(operation.clone());

@@ -4,7 +4,7 @@ use super::keys::HELP;
 use super::model::{Flow, Model, TopEvent, TopLink, TopOrder};
 use super::theme::Theme;
 use super::view;
-use crate::operation::{ConditionView, Operation};
+use crate::operation::{ConditionView, ListedOperation};
 use crate::paint::Paint;
 use crate::problem::Problem;
 use crate::source::OperationChange;
@@ -23,9 +23,9 @@ fn now() -> Timestamp {
 }
 
 /// An operation in `shop` that began `age` seconds ago.
-fn operation(subject: &str, operation: &str, state: &str, age: i64) -> Operation {
+fn operation(subject: &str, operation: &str, state: &str, age: i64) -> ListedOperation {
     let (kind, name) = subject.split_once('/').unwrap();
-    let mut it = Operation {
+    let mut it = ListedOperation {
         namespace: Some("shop".to_owned()),
         name: format!("{name}-{}", operation.to_lowercase()),
         operation: operation.to_owned(),
@@ -33,7 +33,7 @@ fn operation(subject: &str, operation: &str, state: &str, age: i64) -> Operation
         state: state.to_owned(),
         active: !matches!(state, "Succeeded" | "Failed"),
         started: Some(now() - SignedDuration::from_secs(age)),
-        ..Operation::default()
+        ..ListedOperation::default()
     };
     it.subject.kind = kind.to_owned();
     it.subject.name = name.to_owned();
@@ -42,7 +42,7 @@ fn operation(subject: &str, operation: &str, state: &str, age: i64) -> Operation
     it
 }
 
-fn some() -> Vec<Operation> {
+fn some() -> Vec<ListedOperation> {
     let mut migrating = operation("VirtualMachine/database-0", "Migrating", "Progressing", 190);
     migrating.progress = Some(45);
     migrating.message = "Migration database-0-x is copying memory".to_owned();
@@ -109,7 +109,7 @@ impl Seen {
         seen
     }
 
-    fn with(width: u16, height: u16, operations: Vec<Operation>) -> Self {
+    fn with(width: u16, height: u16, operations: Vec<ListedOperation>) -> Self {
         let mut seen = Self::new(width, height);
         for operation in operations {
             seen.change(OperationChange::Applied(Box::new(operation)));
