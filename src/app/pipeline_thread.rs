@@ -1,6 +1,6 @@
-//! The thread of the pipeline: the watches of the targets, the evaluation of rules, the tracker
-//! and the writer of the index, or on a follower the mirror. Requests are served by the other
-//! threads of the process.
+//! The thread of the pipeline. On the leader it runs the watches of the targets, the evaluation of
+//! rules, the tracker and the writer of the index. On a follower it runs the mirror. Other threads
+//! serve requests.
 //!
 //! All tasks of the pipeline share one thread, because a subject's event passes from the task of
 //! the HTTP/2 connection to the task of the feed and often to the tracker. With several threads,

@@ -4,6 +4,7 @@
 use crate::clock;
 use crate::observe::{Feed, Lost, ObjectNames, Raw};
 use crate::rules::Feedback;
+use crate::telemetry::Counter;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use ifo_api::ruleset::AGGREGATE_LABEL;
@@ -11,7 +12,6 @@ use ifo_api::{Gvr, Source};
 use ifo_engine::ClockReading;
 use ifo_engine::detect::{Detector, EvaluatedObject, FeedEvent, Subject};
 use ifo_engine::track::Message;
-use prometheus_client::metrics::counter::Counter;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -65,7 +65,8 @@ impl FeedTask {
         }
     }
 
-    /// False if the receivers have ended; so for all functions below.
+    /// Handles an event. Like all functions below, it returns false if the receivers of the
+    /// messages have ended.
     async fn event(&mut self, event: Raw) -> bool {
         let now = clock::reading();
         // An object is dropped before this waits: other feeds need the room of a large one.
@@ -121,7 +122,8 @@ impl FeedTask {
         }
     }
 
-    /// The tracker knows what has to have been shown, and was not.
+    /// The feed is up to date. If it shows a selection, the tracker answers with the subjects that
+    /// the list lacked, and the cluster is asked whether each of them still exists.
     async fn synced(&mut self, now: ClockReading) -> bool {
         let (event, missing) = self.detector.synced();
         if !self.tell(event).await {
@@ -139,7 +141,8 @@ impl FeedTask {
         true
     }
 
-    /// An object is not shown any more. If it may exist, the cluster is asked.
+    /// The feed does not show an object any more. If the object may still exist, the cluster is
+    /// asked whether it does.
     async fn vanished(&self, subject: Subject, may_exist: bool, now: ClockReading) -> bool {
         let names = ObjectNames {
             namespace: subject.namespace.as_deref(),

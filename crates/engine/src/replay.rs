@@ -69,8 +69,8 @@ struct ExistingObject {
 }
 
 impl<O: ReplayObserver> Replay<O> {
-    /// A replay without rules, in which it is `begin`. What depends on the time is evaluated
-    /// again at the interval `resync`.
+    /// A replay without rules, whose clocks show `begin`. Objects whose rules read `now` are
+    /// evaluated again at the interval `resync`.
     pub fn new(
         settings: TrackerSettings,
         resync: Duration,
@@ -107,7 +107,7 @@ impl<O: ReplayObserver> Replay<O> {
         }
     }
 
-    /// Lets time pass up to `now`. What falls due on the way happens.
+    /// Lets time pass up to `now`. Timers that expire until then take effect in order.
     pub fn advance_to(&mut self, now: ClockReading) {
         loop {
             let can_change = self.feeds.iter().any(|it| it.detector.needs_resync());
@@ -158,8 +158,8 @@ impl<O: ReplayObserver> Replay<O> {
         }
     }
 
-    /// A feed does not show the object any more. If it `exists` nevertheless, it left the
-    /// selection of labels that was recorded.
+    /// A `DELETED` event. If the object still `exists`, it no longer matches the label selector
+    /// that the recording was made with.
     pub fn deleted(&mut self, object: ReplayedObject<'_>, exists: bool) {
         let Some(at) = self.feed_of(object) else {
             return;

@@ -321,7 +321,8 @@ impl Connect {
     }
 }
 
-/// Puts what a flag says in place of what a file says; whether it says anything.
+/// Overrides a value of the kubeconfig with the value of a flag. Returns whether the flag was
+/// given.
 fn put(flag: Option<&String>, value: &mut Option<String>) -> bool {
     if flag.is_some() {
         *value = flag.cloned();

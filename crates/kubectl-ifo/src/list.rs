@@ -163,7 +163,7 @@ async fn show(
     watch(&view, &source, operations, &named).await
 }
 
-/// Goes on with what changes, a line or a document for each operation that is `named`.
+/// Prints each change of the operations that are `named`: a line of the table, or a document.
 async fn watch(
     view: &ListView,
     source: &OperationSource,
@@ -208,7 +208,8 @@ async fn watch(
     }
 }
 
-/// The last that is known of an operation that is gone: nobody saw how it ended.
+/// The last known state of an operation that was deleted, as `Ended`: the plugin did not see how
+/// the operation ended.
 fn ended(mut operation: ListedOperation) -> ListedOperation {
     if operation.active {
         operation.active = false;

@@ -37,9 +37,9 @@ pub enum Write {
         /// The operation.
         operation: EncodedOperation,
     },
-    /// Adds or replaces an object that the index has to decode; `json` is all of it. The index replaces any
-    /// resourceVersion in it. An object that differs from the one there in nothing else is
-    /// no change.
+    /// Adds or replaces an object that the index has to decode. `json` is the whole object. The
+    /// index replaces its resourceVersion. If nothing else differs from the stored object, the
+    /// write is no change.
     Put {
         /// Namespace and name. They are not compared with those inside `json`.
         key: Key,

@@ -243,7 +243,7 @@ fn last_shown(events: &[RecordedEvent]) -> HashMap<&str, usize> {
         .collect()
 }
 
-/// Takes note of what happens in a replay.
+/// Records the failures and the changes of operations in a replay.
 struct Recorder {
     history: History,
     scale: TimeScale,

@@ -20,25 +20,26 @@ const MOST_WATCHED: usize = 100;
 /// What changed.
 #[derive(Debug)]
 pub(crate) enum OperationChange {
-    /// An operation is new, or other than before.
+    /// An operation was added or has changed.
     Applied(Box<ListedOperation>),
-    /// An operation that was known is gone.
+    /// An operation was deleted.
     Deleted {
-        /// The last that is known of it.
+        /// Its last known state.
         operation: Box<ListedOperation>,
-        /// Whether it was active before, so that its end has not been told.
+        /// Whether it was active in the last change that was returned.
         was_active: bool,
     },
-    /// All that there is has been told.
+    /// The whole state has been returned.
     Synced,
-    /// The watch is broken; it goes on by itself, and says `Synced` when it is whole again.
+    /// The watch failed. It is retried, and `Synced` follows when it works again.
     Lost(Problem),
 }
 
 impl OperationSource {
-    /// Follows the operations that are meant, in any phase: one that ends is told with
-    /// its end, whatever `--all-phases` says. What was `listed` is told when it changes;
-    /// what was not listed because it was over is not told. Without a list all is told.
+    /// Watches the operations that match the filters, in any phase: the end of an operation is
+    /// returned also without `--all-phases`. An operation in `listed` is returned when it
+    /// changes. A completed operation that is not in `listed` is not returned. If `listed` is
+    /// None, all operations are returned.
     pub(crate) fn follow(
         &self,
         listed: Option<Vec<ListedOperation>>,
@@ -185,7 +186,8 @@ fn deleted(operation: ListedOperation, before: &ListedOperation) -> OperationCha
 }
 
 impl OperationFollower {
-    /// The next change. A watch goes on for ever, unless the user has no right to it.
+    /// Waits for the next change. The watch is retried after all errors except `Forbidden` and
+    /// `Unauthorized`, which are returned.
     pub(crate) async fn next(&mut self) -> Result<OperationChange, Problem> {
         loop {
             match self.pending.pop_front() {
