@@ -22,7 +22,9 @@ use crate::replicate::{
     self, Contact, Covered, Leadership, Mirror, Predecessor, ReplicaTask, Standing, View,
 };
 use crate::rules::{Report, Reporter};
-use crate::serve::{self, Connections, Health, Limits, Resource, Server, VersionInfo, resource};
+use crate::serve::{
+    Connections, DiscoveredResource, Health, Limits, Resource, Server, VersionInfo, resource,
+};
 use crate::telemetry::{IndexSample, Metrics, OperationSample};
 use anyhow::bail;
 use detection::DetectionSetup;
@@ -177,7 +179,7 @@ impl App {
         &self,
         access: Access,
         more: Option<Resource>,
-        core: serve::discovery::CoreGroup,
+        direct: Option<&'static [DiscoveredResource]>,
     ) -> Server {
         let reporter = Reporter::new(self.report.subscribe(), self.cluster_namespace.clone());
         let covered = Covered::new(reporter, self.view.clone());
@@ -197,7 +199,7 @@ impl App {
                 version: self.version.clone(),
                 ..VersionInfo::default()
             },
-            core,
+            direct,
             limits: self.limits,
             shutdown: self.shutdown.clone(),
         }

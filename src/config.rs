@@ -131,7 +131,7 @@ pub enum Persistence {
 /// Serving without a cluster.
 #[derive(Clone, Debug)]
 pub struct Demo {
-    /// Folder of manifests; None is the built-in scenario.
+    /// Folder of manifests; None is the built-in scenes.
     pub objects: Option<PathBuf>,
     /// Folder of rule sets; None is the built-in ones.
     pub rules: Option<PathBuf>,

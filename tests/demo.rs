@@ -9,8 +9,8 @@ mod binaries;
 mod folder;
 #[path = "demo/harness.rs"]
 mod harness;
-#[path = "demo/scenario.rs"]
-mod scenario;
+#[path = "demo/scenes.rs"]
+mod scenes;
 #[path = "demo/startup.rs"]
 mod startup;
 #[path = "demo/stop.rs"]

@@ -4,11 +4,11 @@
 use axum::Router;
 use axum::body::Body;
 use http::{Request, StatusCode};
-use ifo::auth::{AdministratorsOnly, TokenHolder};
+use ifo::auth::{DemoUser, DemoUsers};
 use ifo::index::IndexReader;
 use ifo::replicate::View;
 use ifo::rules::Coverage;
-use ifo::serve::{self, Health, Limits, Server, VersionInfo, discovery::CoreGroup, resource};
+use ifo::serve::{self, Health, Limits, Server, VersionInfo, resource};
 use ifo::telemetry::Metrics;
 use ifo_api::completeness::Gaps;
 use std::sync::Arc;
@@ -23,12 +23,17 @@ pub fn router(reader: IndexReader) -> Router {
     let health = Arc::new(Health::new());
     health.set_has_joined();
     health.set_synced();
+    let administrator = DemoUser {
+        name: "administrator",
+        namespace: None,
+    };
+    let users = Arc::new(DemoUsers::new([(TOKEN, administrator)]));
     serve::router(Server {
         view: View::alone(reader.clone()),
         coverage: Arc::new(Coverage::default),
         resources: vec![resource::inflight_operations(reader)],
-        authenticate: Arc::new(TokenHolder::of(TOKEN)),
-        authorize: Arc::new(AdministratorsOnly),
+        authenticate: users.clone(),
+        authorize: users,
         completeness: Arc::new(Gaps {
             read: true,
             total: 1,
@@ -37,7 +42,7 @@ pub fn router(reader: IndexReader) -> Router {
         health,
         metrics: Arc::new(Metrics::new()),
         version: VersionInfo::default(),
-        core: CoreGroup::Absent,
+        direct: None,
         limits: Limits::default(),
         shutdown: CancellationToken::new(),
     })

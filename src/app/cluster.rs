@@ -21,7 +21,7 @@ use crate::replicate::{
 };
 use crate::restore::{self, KnownNamespaces};
 use crate::rules::RuleSetEvent;
-use crate::serve::{self, discovery::CoreGroup};
+use crate::serve;
 use crate::telemetry::Metrics;
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
@@ -73,7 +73,7 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
 
     let access = access(&mut app, &client).await?;
     let tls = serving_certificate(&mut app, &client, &serve).await?;
-    let router = serve::router(app.server(access, None, CoreGroup::Absent));
+    let router = serve::router(app.server(access, None, None));
     let listening = serve::listen::serve(
         listener,
         Arc::new(tls),

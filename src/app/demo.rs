@@ -1,19 +1,19 @@
-//! Running without a cluster: a scenario or a folder in place of one, and everything
-//! else as it is.
+//! Running without a cluster: scenes or a folder in place of one, and everything else as it
+//! is.
 
 use super::detection::PipelineInput;
 use super::listener::bind;
 use super::replica::LeaderTerm;
 use super::{Access, App, Signals, Started, rule_set_source};
-use crate::auth::{AdministratorsOnly, TokenHolder, client_certificate_verifier};
+use crate::auth::{DemoUser, DemoUsers, client_certificate_verifier};
 use crate::certs::{self, Authority, ServingCertificate};
 use crate::config::{Common, Demo};
-use crate::demo::kubeconfig::{self, Credential};
-use crate::demo::{self, Scenario, Shelf};
+use crate::demo::kubeconfig::{self, KubeconfigUser};
+use crate::demo::{self, ObjectServer, RuleSetStore, Scenes, kinds, shipped_rules};
 use crate::index;
-use crate::observe::{Feed as _, Folder, Raw};
+use crate::observe::{Feed, Folder, Raw, Resolve};
 use crate::rules::RuleSetEvent;
-use crate::serve::{self, discovery::CoreGroup, resource};
+use crate::serve::{self, resource};
 use anyhow::Context as _;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
@@ -25,9 +25,16 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-/// Seed of the built-in scenario: the same names each time, so that what is written
-/// down about it can be found again.
-const SEED: u64 = 1;
+/// The users of the demo. The name of each is that of its context in the kubeconfig, too.
+const ADMINISTRATOR: DemoUser = DemoUser {
+    name: "ifo-demo",
+    namespace: None,
+};
+const VIEWED: &str = "team-a";
+const VIEWER: DemoUser = DemoUser {
+    name: "ifo-demo-team-a",
+    namespace: Some(VIEWED),
+};
 
 pub(super) async fn run(common: Common, config: Demo, mut signals: Signals) -> anyhow::Result<()> {
     let path = std::path::absolute(&config.kubeconfig_out)
@@ -45,8 +52,8 @@ pub(super) async fn run(common: Common, config: Demo, mut signals: Signals) -> a
     }
     // Not before the start is complete: a signal during the start leaves no file behind.
     // The file is removed when this function returns, however it does.
-    let _file = kubeconfig::write(&path, &cluster.server, &cluster.ca, &cluster.credential)?;
-    println!("{}", demo::commands(&path));
+    let _file = kubeconfig::write(&path, &cluster.server, &cluster.ca, &cluster.users)?;
+    println!("{}", demo::commands(&path, (VIEWER.name, VIEWED)));
     app.until_stopped(listening, signals).await
 }
 
@@ -54,7 +61,7 @@ pub(super) async fn run(common: Common, config: Demo, mut signals: Signals) -> a
 struct DemoAccess {
     server: String,
     ca: String,
-    credential: Credential,
+    users: [KubeconfigUser; 2],
 }
 
 /// Everything until requests are served.
@@ -67,24 +74,25 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
     let serving = ServingCertificate::new(&certified.chain, &certified.key, app.metrics.clone())?;
     let tls = certs::server_config(Arc::new(serving), client_certificate_verifier());
 
-    let token = Uuid::new_v4().simple().to_string();
+    let tokens = [ADMINISTRATOR, VIEWER].map(|user| (Uuid::new_v4().simple().to_string(), user));
+    let users = tokens.iter().map(|(token, user)| (token.as_str(), *user));
+    let users = Arc::new(DemoUsers::new(users));
     let access = Access {
-        authenticate: Arc::new(TokenHolder::of(&token)),
-        authorize: Arc::new(AdministratorsOnly),
+        authenticate: users.clone(),
+        authorize: users.clone(),
     };
     let (writer, rule_sets) = index::index(super::RING);
-    let shelf = Shelf::new(writer);
+    let stored = RuleSetStore::new(writer);
     let more = Some(resource::operation_rule_sets(rule_sets));
-    let scenario = config.objects.is_none().then(|| Scenario::new(SEED, 1.0));
-    let authenticate = access.authenticate.clone();
-    let core = match scenario {
-        Some(_) => CoreGroup::Namespaces,
-        None => CoreGroup::Empty,
-    };
-    let mut router = serve::router(app.server(access, more, core));
-    if let Some(scenario) = &scenario {
-        let namespace = &common.cluster_operations_namespace;
-        router = demo::namespaces::serve(router, scenario.world(), namespace, authenticate);
+    let source = Subjects::open(&app, &common, &config).await?;
+    let mut router = serve::router(app.server(access, more, Some(source.kinds())));
+    if let Subjects::Scenes(scenes) = &source {
+        let objects = ObjectServer {
+            store: scenes.objects(),
+            authenticate: users.clone(),
+            authorize: users,
+        };
+        router = objects.in_front_of(router);
     }
     let listening = serve::listen::serve(
         listener,
@@ -94,10 +102,11 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
         app.shutdown.clone(),
     );
 
-    let mut origin = Some(origin(&mut app, &config, scenario, shelf).await?);
+    let rule_sets = rule_sets_of(&app, &config).await?;
+    let mut input = Some(source.detect(&mut app, rule_sets, stored));
     // There is one term, which lasts until the end.
     let begin = move |_: &mut LeaderTerm| {
-        origin
+        input
             .take()
             .expect("a server without an election leads once")
     };
@@ -109,58 +118,85 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
     let cluster = DemoAccess {
         server: format!("https://{address}"),
         ca: authority.bundle()?,
-        credential: Credential::Token(token),
+        users: tokens.map(|(token, user)| KubeconfigUser {
+            context: user.name,
+            namespace: user.namespace,
+            token,
+        }),
     };
     Ok((started, cluster))
 }
 
-/// A scenario or a folder; shipped rule sets or a folder of them.
-async fn origin(
-    app: &mut App,
+/// Where the objects come from.
+enum Subjects {
+    Scenes(Scenes),
+    Folder(Folder),
+}
+
+impl Subjects {
+    async fn open(app: &App, common: &Common, config: &Demo) -> anyhow::Result<Self> {
+        Ok(match &config.objects {
+            None => Self::Scenes(Scenes::open(&common.cluster_operations_namespace)?),
+            Some(folder) => Self::Folder(open(app, folder).await?),
+        })
+    }
+
+    /// The resources whose objects can be read.
+    fn kinds(&self) -> &'static [serve::DiscoveredResource] {
+        match self {
+            Self::Scenes(_) => kinds::KINDS,
+            Self::Folder(_) => &[],
+        }
+    }
+
+    /// What the pipeline works on.
+    fn detect(
+        self,
+        app: &mut App,
+        rule_sets: BoxStream<'static, RuleSetEvent>,
+        stored: RuleSetStore,
+    ) -> PipelineInput {
+        match self {
+            Self::Scenes(scenes) => {
+                let objects = scenes.objects();
+                app.keep("scenes", scenes.play());
+                pipeline_input(objects, rule_sets, stored)
+            }
+            Self::Folder(folder) => pipeline_input(folder, rule_sets, stored),
+        }
+    }
+}
+
+fn pipeline_input<S: Feed + Resolve>(
+    source: S,
+    rule_sets: BoxStream<'static, RuleSetEvent>,
+    stored: RuleSetStore,
+) -> PipelineInput {
+    let source = Arc::new(source);
+    let status = Arc::new(stored.clone());
+    PipelineInput {
+        // A demo starts anew.
+        restored: std::future::ready(()).boxed(),
+        feed: source.clone(),
+        resolve: source,
+        rule_sets: rule_sets.map(move |event| stored.take(event)).boxed(),
+        status,
+        settled: watch::Sender::new(None),
+    }
+}
+
+/// The shipped rule sets, or those of a folder.
+async fn rule_sets_of(
+    app: &App,
     config: &Demo,
-    scenario: Option<Scenario>,
-    shelf: Shelf,
-) -> anyhow::Result<PipelineInput> {
-    let rule_sets = match &config.rules {
-        // The scenario plays what some of them are about; a folder may hold anything.
-        None => shipped(|target| {
-            config.objects.is_some() || demo::kinds::ALL.iter().any(|kind| kind.is(target))
-        }),
-        Some(folder) => from_folder(app, folder).await?,
-    };
-    let taken = shelf.clone();
-    let rule_sets = rule_sets.map(move |event| taken.take(event)).boxed();
-    let status = Arc::new(shelf);
-    Ok(match (scenario, &config.objects) {
-        (Some(scenario), _) => {
-            let world = Arc::new(scenario.world());
-            app.keep("scenario", scenario.run());
-            PipelineInput {
-                // A demo starts anew.
-                restored: std::future::ready(()).boxed(),
-                feed: world.clone(),
-                resolve: world,
-                rule_sets,
-                status,
-                settled: watch::Sender::new(None),
-            }
-        }
-        (None, folder) => {
-            let folder = folder
-                .as_deref()
-                .context("there is no scenario and no folder")?;
-            let folder = Arc::new(open(app, folder).await?);
-            PipelineInput {
-                // A demo starts anew.
-                restored: std::future::ready(()).boxed(),
-                feed: folder.clone(),
-                resolve: folder,
-                rule_sets,
-                status,
-                settled: watch::Sender::new(None),
-            }
-        }
-    })
+) -> anyhow::Result<BoxStream<'static, RuleSetEvent>> {
+    match &config.rules {
+        // A folder of objects may hold anything. The scenes have some kinds.
+        None => Ok(shipped(|target| {
+            config.objects.is_some() || kinds::of_resource(target).is_some()
+        })),
+        Some(folder) => from_folder(app, folder).await,
+    }
 }
 
 async fn open(app: &App, folder: &Path) -> anyhow::Result<Folder> {
@@ -170,7 +206,7 @@ async fn open(app: &App, folder: &Path) -> anyhow::Result<Folder> {
 }
 
 fn shipped(wanted: impl Fn(&Gvr) -> bool) -> BoxStream<'static, RuleSetEvent> {
-    let applied = demo::rules::shipped()
+    let applied = shipped_rules::shipped()
         .into_iter()
         .filter(|rule_set| wanted(&rule_set.spec.target.gvr()))
         .map(|rule_set| RuleSetEvent::Applied(Box::new(rule_set)));

@@ -4,7 +4,7 @@
 //! Two traits, [`Authenticate`] and [`Authorize`], are all that serving knows. In a
 //! cluster they are [`ClusterAuthenticator`] and [`ClusterAuthorizer`], which delegate
 //! to the kube-apiserver as its own extension servers do; the demo, which has no
-//! cluster, uses [`TokenHolder`] and [`AdministratorsOnly`].
+//! cluster, uses [`DemoUsers`] for both.
 //!
 //! Promises: a header names a user only if it came with the front proxy's
 //! certificate; certificates are checked against the CAs of now, not those at the
@@ -26,7 +26,7 @@ mod tests;
 
 pub use authenticate::{ANONYMOUS, ClusterAuthenticator};
 pub use authorize::ClusterAuthorizer;
-pub use demo::{AdministratorsOnly, TokenHolder};
+pub use demo::{DemoUser, DemoUsers};
 pub use handshake::client_certificate_verifier;
 pub use trust::{Trust, TrustError};
 

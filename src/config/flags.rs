@@ -23,7 +23,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum CliCommand {
-    /// Serves a built-in scenario or a folder of manifests on loopback; needs no cluster.
+    /// Serves built-in scenes or a folder of manifests on loopback; needs no cluster.
     Demo(DemoFlags),
 }
 
@@ -132,7 +132,7 @@ pub(super) struct ServeFlags {
 
 #[derive(Debug, Args)]
 pub(super) struct DemoFlags {
-    /// Folder of manifests to evaluate, followed as its files change, instead of the built-in scenario
+    /// Folder of manifests to evaluate, followed as its files change, instead of the built-in scenes
     #[arg(long, value_name = "DIR")]
     pub(super) objects: Option<PathBuf>,
     /// Folder of OperationRuleSets, instead of the built-in ones

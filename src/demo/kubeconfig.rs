@@ -12,29 +12,25 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Name of the cluster, the user and the context in the file.
-const NAME: &str = "ifo-demo";
+/// Name of the cluster in the file.
+const CLUSTER: &str = "ifo-demo";
 
-/// How the client of a kubeconfig shows who it is.
-pub enum Credential {
-    /// A bearer token.
-    Token(String),
-    /// A client certificate and its key, both in PEM.
-    Certificate {
-        /// The certificate, with the chain if there is one.
-        certificate_pem: String,
-        /// Its private key.
-        key_pem: String,
-    },
+/// A user of the demo, who becomes a user and a context of that name.
+pub struct KubeconfigUser {
+    /// Name of the context.
+    pub context: &'static str,
+    /// The namespace that kubectl uses if no other is named.
+    pub namespace: Option<&'static str>,
+    /// The bearer token that shows who it is.
+    pub token: String,
 }
 
-/// Does not show the secret.
-impl fmt::Debug for Credential {
+/// Does not show the token.
+impl fmt::Debug for KubeconfigUser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Token(_) => "Token(..)",
-            Self::Certificate { .. } => "Certificate { .. }",
-        })
+        f.debug_struct("KubeconfigUser")
+            .field("context", &self.context)
+            .finish_non_exhaustive()
     }
 }
 
@@ -114,13 +110,13 @@ pub fn is_in_use(path: &Path) -> bool {
 }
 
 /// Writes a kubeconfig for `server` (such as `https://127.0.0.1:6443`), which shows a
-/// certificate of the CA `ca_pem`. What is at `path` is replaced in one step; a
+/// certificate of the CA `ca_pem`. The first user is that of the current context. What is at `path` is replaced in one step; a
 /// symbolic link there is replaced too, not followed.
 pub fn write(
     path: &Path,
     server: &str,
     ca_pem: &str,
-    credential: &Credential,
+    users: &[KubeconfigUser],
 ) -> Result<Written, KubeconfigError> {
     let name = path
         .file_name()
@@ -147,7 +143,7 @@ pub fn write(
         })?;
     // A file system without locks costs only the hint of `is_in_use`.
     let _ = file.try_lock();
-    let content = render(server, ca_pem, credential);
+    let content = render(server, ca_pem, users);
     let result = file
         .write_all(content.as_bytes())
         .and_then(|()| file.sync_all())
@@ -174,40 +170,37 @@ pub fn write(
 
 /// YAML with every value in double quotes as JSON writes them, which YAML reads the
 /// same way: no value can be taken for something else.
-fn render(server: &str, ca_pem: &str, credential: &Credential) -> String {
+fn render(server: &str, ca_pem: &str, users: &[KubeconfigUser]) -> String {
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
-    let encoded = |pem: &str| quoted(&STANDARD.encode(pem));
-    let user = match credential {
-        Credential::Token(token) => format!("    token: {}\n", quoted(token)),
-        Credential::Certificate {
-            certificate_pem,
-            key_pem,
-        } => format!(
-            "    client-certificate-data: {}\n    client-key-data: {}\n",
-            encoded(certificate_pem),
-            encoded(key_pem)
-        ),
-    };
+    let of_users =
+        |render: &dyn Fn(&KubeconfigUser) -> String| users.iter().map(render).collect::<String>();
+    let credentials = of_users(&|user| {
+        let (name, token) = (user.context, quoted(&user.token));
+        format!("- name: {name}\n  user:\n    token: {token}\n")
+    });
+    let contexts = of_users(&|user| {
+        let (name, namespace) = (user.context, user.namespace.unwrap_or("default"));
+        format!(
+            "- name: {name}\n  context:\n    cluster: {CLUSTER}\n    user: {name}\n    \
+             namespace: {namespace}\n"
+        )
+    });
     format!(
         "apiVersion: v1\n\
          kind: Config\n\
          clusters:\n\
-         - name: {NAME}\n\
+         - name: {CLUSTER}\n\
          \x20 cluster:\n\
          \x20   server: {server}\n\
          \x20   certificate-authority-data: {ca}\n\
          users:\n\
-         - name: {NAME}\n\
-         \x20 user:\n\
-         {user}\
+         {credentials}\
          contexts:\n\
-         - name: {NAME}\n\
-         \x20 context:\n\
-         \x20   cluster: {NAME}\n\
-         \x20   user: {NAME}\n\
-         current-context: {NAME}\n",
+         {contexts}\
+         current-context: {current}\n",
         server = quoted(server),
-        ca = encoded(ca_pem),
+        ca = quoted(&STANDARD.encode(ca_pem)),
+        current = users.first().map_or(CLUSTER, |user| user.context),
     )
 }
 
@@ -219,33 +212,47 @@ mod tests {
 
     const SERVER: &str = "https://127.0.0.1:6443";
 
-    fn token() -> Credential {
-        Credential::Token("1e5".to_owned())
+    fn users() -> [KubeconfigUser; 2] {
+        let user = |context, namespace, token: &str| KubeconfigUser {
+            context,
+            namespace,
+            token: token.to_owned(),
+        };
+        [
+            user("admin", None, "1e5"),
+            user("viewer", Some("team-a"), "2e5"),
+        ]
     }
 
     #[test]
     fn kube_reads_what_is_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
-        let credential = Credential::Certificate {
-            certificate_pem: "certificate".to_owned(),
-            key_pem: "key".to_owned(),
-        };
-        let _written = write(&path, SERVER, "authority", &credential).unwrap();
+        let _written = write(&path, SERVER, "authority", &users()).unwrap();
         let config = Kubeconfig::read_from(&path).unwrap();
-        assert_eq!(config.current_context.as_deref(), Some(NAME));
+        assert_eq!(config.current_context.as_deref(), Some("admin"));
         let cluster = config.clusters[0].cluster.as_ref().unwrap();
         assert_eq!(cluster.server.as_deref(), Some(SERVER));
-        let data = |text: &str| STANDARD.encode(text);
-        assert_eq!(cluster.certificate_authority_data, Some(data("authority")));
-        let user = config.auth_infos[0].auth_info.as_ref().unwrap();
-        assert_eq!(user.client_certificate_data, Some(data("certificate")));
-        assert!(user.client_key_data.is_some());
+        let authority = STANDARD.encode("authority");
+        assert_eq!(cluster.certificate_authority_data, Some(authority));
+        let contexts = config.contexts.iter().zip(["admin", "viewer"]);
+        for (context, name) in contexts {
+            assert_eq!(context.name, name);
+            let context = context.context.as_ref().unwrap();
+            assert_eq!(context.user.as_deref(), Some(name));
+            let namespace = if name == "viewer" {
+                "team-a"
+            } else {
+                "default"
+            };
+            assert_eq!(context.namespace.as_deref(), Some(namespace));
+        }
+        assert_eq!(config.auth_infos.len(), 2);
     }
 
     #[test]
     fn a_token_that_looks_like_a_number_stays_text() {
-        let text = render(SERVER, "authority", &token());
+        let text = render(SERVER, "authority", &users());
         assert!(text.contains("token: \"1e5\"\n"), "{text}");
     }
 
@@ -256,7 +263,7 @@ mod tests {
         // A file that was open to all before is not written into, but replaced.
         fs::write(&path, "old").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
-        let _written = write(&path, SERVER, "authority", &token()).unwrap();
+        let _written = write(&path, SERVER, "authority", &users()).unwrap();
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -268,7 +275,7 @@ mod tests {
         let (path, victim) = (folder.path().join("config"), folder.path().join("victim"));
         fs::write(&victim, "precious").unwrap();
         symlink(&victim, &path).unwrap();
-        let _written = write(&path, SERVER, "authority", &token()).unwrap();
+        let _written = write(&path, SERVER, "authority", &users()).unwrap();
         assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
         assert!(fs::symlink_metadata(&path).unwrap().is_file());
     }
@@ -277,12 +284,12 @@ mod tests {
     fn a_reader_sees_the_old_file_or_the_new_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
-        let _written = write(&path, SERVER, "authority", &token()).unwrap();
+        let _written = write(&path, SERVER, "authority", &users()).unwrap();
         let whole = fs::read_to_string(&path).unwrap();
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 // All are kept: dropping one would remove the file, whose content is equal.
-                let write = |_| write(&path, SERVER, "authority", &token()).unwrap();
+                let write = |_| write(&path, SERVER, "authority", &users()).unwrap();
                 (0..50).map(write).collect::<Vec<_>>()
             });
             while !writer.is_finished() {
@@ -296,13 +303,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
         fs::create_dir(&path).unwrap();
-        let error = write(&path, SERVER, "authority", &token()).unwrap_err();
+        let error = write(&path, SERVER, "authority", &users()).unwrap_err();
         assert!(matches!(error, KubeconfigError::Rename { .. }), "{error}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         let missing = folder.path().join("missing/config");
-        let error = write(&missing, SERVER, "authority", &token()).unwrap_err();
+        let error = write(&missing, SERVER, "authority", &users()).unwrap_err();
         assert!(matches!(error, KubeconfigError::Create { .. }), "{error}");
-        let error = write(Path::new("/"), SERVER, "authority", &token()).unwrap_err();
+        let error = write(Path::new("/"), SERVER, "authority", &users()).unwrap_err();
         assert!(matches!(error, KubeconfigError::NoFileName(_)), "{error}");
     }
 
@@ -311,8 +318,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
         let written = |token: &str| {
-            let credential = Credential::Token(token.to_owned());
-            write(&path, SERVER, "authority", &credential).unwrap()
+            let mut users = users();
+            token.clone_into(&mut users[0].token);
+            write(&path, SERVER, "authority", &users).unwrap()
         };
         assert!(!is_in_use(&path));
         let old = written("old");
@@ -335,10 +343,10 @@ mod tests {
     }
 
     #[test]
-    fn debugging_a_credential_shows_no_secret() {
-        assert!(!format!("{:?}", token()).contains("1e5"));
+    fn debugging_a_user_shows_no_token() {
+        assert!(!format!("{:?}", users()).contains("1e5"));
         let folder = tempfile::tempdir().unwrap();
-        let written = write(&folder.path().join("config"), SERVER, "authority", &token());
+        let written = write(&folder.path().join("config"), SERVER, "authority", &users());
         assert!(!format!("{written:?}").contains("1e5"));
     }
 }

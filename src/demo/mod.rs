@@ -1,43 +1,50 @@
-//! The demo: everything but a cluster.
+//! The demo: objects that change as they do in a cluster, without one.
 //!
-//! In: a seed and a speed. Out: a [`Feed`](crate::observe::Feed) of objects that
-//! change as they do in a cluster ([`Scenario`], [`World`]), a kubeconfig, and the
-//! commands to try. The pipeline and the server behind it are the ones that run in a
-//! cluster; nothing here knows what an operation is.
+//! In: the [`Scenes`], which are recordings of real controllers and a few hand-written files.
+//! Out: a [`Feed`](crate::observe::Feed) and a small API server of their objects
+//! ([`ObjectStore`], [`ObjectServer`]), a kubeconfig, and the commands to try. The pipeline
+//! and the server behind it are the ones that run in a cluster. Nothing here knows what an
+//! operation is.
 
 pub mod kinds;
 pub mod kubeconfig;
-pub mod namespaces;
-mod random;
-pub mod rules;
-mod scenario;
-mod shelf;
+mod objects;
+mod rule_set_store;
+mod scene;
+pub mod shipped_rules;
 mod store;
-mod time;
 
-pub use scenario::{NAMESPACES, Scenario};
-pub use shelf::Shelf;
-pub use store::World;
-pub use time::WorldTime;
+pub use objects::ObjectServer;
+pub use rule_set_store::RuleSetStore;
+pub use scene::{SceneError, Scenes};
+pub use store::{ObjectId, ObjectStore};
 
 use std::path::Path;
 
 /// What to type to see the demo: a text of several lines, for a terminal.
-/// `kubeconfig` is the file that [`kubeconfig::write`] wrote.
+/// `kubeconfig` is the file that [`kubeconfig::write`] wrote. `viewer` is the context of the
+/// user who may read one namespace, and that namespace.
 #[must_use]
-pub fn commands(kubeconfig: &Path) -> String {
+pub fn commands(kubeconfig: &Path, viewer: (&str, &str)) -> String {
     let file = shell_word(&kubeconfig.to_string_lossy());
+    let (context, namespace) = viewer;
     format!(
-        "The demo is running. In another terminal:\n\
+        "The demo is running. There is no cluster: the server plays recordings of real\n\
+         controllers, again and again. In another terminal:\n\
          \n\
          \x20 export KUBECONFIG={file}\n\
          \n\
          \x20 kubectl get ifos -A -w              # every operation, as it starts, moves on and ends\n\
-         \x20 kubectl get ifos -n team-a          # those of one namespace\n\
-         \x20 kubectl get ifos -n ifo-system      # those of cluster-scoped objects\n\
-         \x20 kubectl get ors                     # the rule sets that detect them\n\
+         \x20 kubectl get ifos -n {namespace}          # the operations in one namespace\n\
+         \x20 kubectl get ifos -n ifo-system      # the operations on cluster-scoped objects\n\
+         \x20 kubectl get vm,dv,deploy -A         # the objects that the operations are about\n\
+         \x20 kubectl get ors                     # the rule sets that detect the operations\n\
          \x20 kubectl explain ifo.status          # what the fields mean\n\
-         \x20 kubectl api-resources               # what this server serves\n\
+         \n\
+         A user who may read {namespace} and nothing else (RBAC), with the context {context}:\n\
+         \n\
+         \x20 kubectl --context {context} get ifos\n\
+         \x20 kubectl --context {context} get ifos -A\n\
          \n\
          Ctrl-C here ends it.\n"
     )
@@ -57,14 +64,16 @@ fn shell_word(text: &str) -> String {
 mod tests {
     use super::*;
 
+    const VIEWER: (&str, &str) = ("ifo-demo-team-a", "team-a");
+
     #[test]
     fn the_commands_name_the_kubeconfig_as_the_shell_takes_it() {
-        let text = commands(Path::new("/home/me/demo.kubeconfig"));
+        let text = commands(Path::new("/home/me/demo.kubeconfig"), VIEWER);
         assert!(
             text.contains("export KUBECONFIG=/home/me/demo.kubeconfig\n"),
             "{text}"
         );
-        let text = commands(Path::new("/home/me/it's $HOME"));
+        let text = commands(Path::new("/home/me/it's $HOME"), VIEWER);
         assert!(
             text.contains(r"export KUBECONFIG='/home/me/it'\''s $HOME'"),
             "{text}"
@@ -73,13 +82,13 @@ mod tests {
 
     #[test]
     fn the_commands_that_the_documentation_promises_are_there() {
-        let text = commands(Path::new("k"));
+        let text = commands(Path::new("k"), VIEWER);
         for command in [
             "kubectl get ifos -A -w",
             "kubectl get ifos -n team-a",
             "kubectl get ors",
             "kubectl explain ifo.status",
-            "kubectl api-resources",
+            "kubectl --context ifo-demo-team-a get ifos",
         ] {
             assert!(text.contains(command), "{command}");
         }

@@ -1,250 +1,219 @@
-//! A small API server in memory: objects go in, followers see them change.
+//! The objects of the demo, as an API server keeps them.
 //!
-//! In: whole objects from the scenario, each with the name of the controller that
-//! "wrote" it. Out: a [`Feed`]. It promises what an API server promises: a follower
-//! gets the whole state and then every change in order, or, if it is too slow, the
-//! whole state again; `metadata.resourceVersion` rises with each change, and
-//! `generation`, `uid`, `creationTimestamp` and `managedFields` look as they do in a
-//! cluster.
+//! In: whole objects, merge patches and deletions of the scenes. Out: a [`Feed`] for
+//! detection, and the objects themselves for `kubectl get`. A follower of the feed gets the
+//! whole state and then every change in order. A follower that falls behind by more than
+//! [`BACKLOG`] changes gets the whole state again.
 
-use super::kinds::{self, Generation, Kind};
-use super::random::Dice;
-use super::time::WorldTime;
+use super::kinds;
+use super::scene::whole_second;
+use crate::clock;
 use crate::observe::{Feed, Raw, Resolve};
+use crate::serve::DiscoveredResource;
 use bytes::Bytes;
 use futures::future::{self, BoxFuture};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
-use ifo_api::Gvr;
-use ifo_api::{Resolution, Source};
-use serde_json::{Map, Value, json};
+use ifo_api::{Gvr, Resolution, Source};
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::broadcast;
+use uuid::Uuid;
 
-/// Changes that a follower may be behind before it is given the whole state again.
-/// The scenario writes some 20 in a second, so this is most of a minute; at 4 KB
-/// each it holds 4 MB.
+/// Number of changes that a follower may be behind. The scenes change some ten objects in
+/// a second, so this is more than a minute. A change has about 4 KB, so 1,024 hold 4 MB.
 const BACKLOG: usize = 1024;
 
-/// Identifies one object: its kind, namespace (empty in cluster scope) and name.
-type Key = (Gvr, String, String);
-
-/// The objects of the demo, shared: clones are the same world.
-#[derive(Clone)]
-pub struct World {
-    inner: Arc<Inner>,
+/// What identifies an object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObjectId {
+    /// Its resource.
+    pub resource: Gvr,
+    /// Its namespace; empty for cluster-scoped objects.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
 }
 
-struct Inner {
-    time: WorldTime,
+impl ObjectId {
+    /// The identity that an object has in `apiVersion`, `kind` and `metadata`. None if it has
+    /// no name, or a kind that the demo does not know.
+    pub fn of(object: &Value) -> Option<Self> {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let kind = kinds::of_object(object["apiVersion"].as_str()?, object["kind"].as_str()?)?;
+        Some(Self {
+            resource: kinds::gvr(kind),
+            namespace: text(&object["metadata"]["namespace"]).unwrap_or_default(),
+            name: text(&object["metadata"]["name"])?,
+        })
+    }
+}
+
+/// The objects of the demo. Clones share them.
+#[derive(Clone)]
+pub struct ObjectStore(Arc<Shared>);
+
+struct Shared {
     objects: Mutex<Objects>,
-    changes: broadcast::Sender<Change>,
+    changes: broadcast::Sender<ObjectChange>,
 }
 
+#[derive(Default)]
 struct Objects {
-    by_key: BTreeMap<Key, Stored>,
+    by_id: BTreeMap<ObjectId, Value>,
     resource_version: u64,
-    dice: Dice,
-}
-
-struct Stored {
-    value: Value,
-    json: Bytes,
 }
 
 #[derive(Clone)]
-struct Change {
-    key: Arc<Key>,
-    json: Bytes,
-    deleted: bool,
+struct ObjectChange {
+    id: Arc<ObjectId>,
+    raw: Raw,
 }
 
-impl World {
-    /// An empty world. `seed` decides the uids.
-    pub fn new(seed: u64, time: WorldTime) -> Self {
-        Self::with_backlog(seed, time, BACKLOG)
+impl ObjectStore {
+    fn with_backlog(backlog: usize) -> Self {
+        Self(Arc::new(Shared {
+            objects: Mutex::default(),
+            changes: broadcast::Sender::new(backlog),
+        }))
     }
 
-    fn with_backlog(seed: u64, time: WorldTime, backlog: usize) -> Self {
-        let mut dice = Dice::new(seed);
-        // A cluster that has lived for a while.
-        let resource_version = dice.between(1_000_000, 9_000_000);
-        Self {
-            inner: Arc::new(Inner {
-                time,
-                objects: Mutex::new(Objects {
-                    by_key: BTreeMap::new(),
-                    resource_version,
-                    dice,
-                }),
-                changes: broadcast::Sender::new(backlog),
-            }),
-        }
-    }
-
-    /// The time that this world's timestamps come from.
-    pub fn time(&self) -> WorldTime {
-        self.inner.time
-    }
-
-    /// Creates an object or replaces it, written by `manager`. Its `metadata` needs a
-    /// `name`, and a `namespace` if the kind has them; `uid`, `creationTimestamp` and
-    /// what the API server counts are filled in, `creationTimestamp` only if it is
-    /// not given.
-    pub fn put(&self, kind: &'static Kind, manager: &str, object: Value) {
+    /// Creates an object, or replaces it. An object that keeps its UID keeps its
+    /// `creationTimestamp`, too.
+    pub fn put(&self, id: &ObjectId, mut object: Value) {
         let mut objects = self.lock();
-        let key = key_of(kind, &object);
-        self.write(&mut objects, kind, manager, key, object);
-    }
-
-    /// Changes an object in place; false if there is none. A write that changes
-    /// nothing is no change, as in a cluster.
-    pub fn edit(
-        &self,
-        kind: &'static Kind,
-        namespace: &str,
-        name: &str,
-        manager: &str,
-        change: impl FnOnce(&mut Value),
-    ) -> bool {
-        let key = (kind.gvr(), namespace.to_owned(), name.to_owned());
-        let mut objects = self.lock();
-        let Some(stored) = objects.by_key.get(&key) else {
-            return false;
-        };
-        let mut object = stored.value.clone();
-        change(&mut object);
-        self.write(&mut objects, kind, manager, key, object);
-        true
-    }
-
-    /// Removes an object at once; false if there is none.
-    pub fn delete(&self, kind: &'static Kind, namespace: &str, name: &str) -> bool {
-        let key = (kind.gvr(), namespace.to_owned(), name.to_owned());
-        let mut objects = self.lock();
-        let Some(mut stored) = objects.by_key.remove(&key) else {
-            return false;
-        };
-        // As in a cluster, the deletion has a resourceVersion of its own.
-        objects.resource_version += 1;
-        stored.value["metadata"]["resourceVersion"] = json!(objects.resource_version.to_string());
-        let json = encode(&stored.value);
-        self.tell(key, json, true);
-        true
-    }
-
-    /// The object as it is now.
-    #[must_use]
-    pub fn get(&self, kind: &'static Kind, namespace: &str, name: &str) -> Option<Value> {
-        let key = (kind.gvr(), namespace.to_owned(), name.to_owned());
-        Some(self.lock().by_key.get(&key)?.value.clone())
-    }
-
-    /// All objects of a kind as they are now, by namespace and name.
-    #[must_use]
-    pub fn all(&self, kind: &'static Kind) -> Vec<Value> {
-        let objects = self.lock();
-        let of_kind = objects.by_key.iter().filter(|((gvr, ..), _)| kind.is(gvr));
-        of_kind.map(|(_, stored)| stored.value.clone()).collect()
-    }
-
-    /// How many objects there are.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.lock().by_key.len()
-    }
-
-    fn write(
-        &self,
-        objects: &mut Objects,
-        kind: &Kind,
-        manager: &str,
-        key: Key,
-        mut object: Value,
-    ) {
-        let before = objects.by_key.get(&key).map(|stored| &stored.value);
-        if before == Some(&object) {
-            return;
+        if let Some(before) = objects.by_id.get(id)
+            && before["metadata"]["uid"] == object["metadata"]["uid"]
+        {
+            object["metadata"]["creationTimestamp"] =
+                before["metadata"]["creationTimestamp"].clone();
         }
-        let now = self.inner.time.stamp();
-        object["apiVersion"] = json!(kind.api_version());
-        object["kind"] = json!(kind.kind);
-        let generation = next_generation(kind, before, &object);
-        let fields = managed_fields(kind, before, &object, manager, &now);
-        let uid = before.map(|object| object["metadata"]["uid"].clone());
-        let created = before.map(|object| object["metadata"]["creationTimestamp"].clone());
-        objects.resource_version += 1;
-
-        let uid = uid.unwrap_or_else(|| json!(objects.dice.uuid()));
-        let meta = &mut object["metadata"];
-        meta["uid"] = uid;
-        if let Some(created) = created {
-            meta["creationTimestamp"] = created;
-        } else if meta["creationTimestamp"].is_null() {
-            meta["creationTimestamp"] = json!(now);
-        }
-        if let Some(generation) = generation {
-            meta["generation"] = json!(generation);
-        }
-        meta["resourceVersion"] = json!(objects.resource_version.to_string());
-        meta["managedFields"] = fields;
-
-        let json = encode(&object);
-        let stored = Stored {
-            value: object,
-            json: json.clone(),
-        };
-        objects.by_key.insert(key.clone(), stored);
-        self.tell(key, json, false);
+        self.write(&mut objects, id, object);
     }
 
-    /// Must be called under the lock: followers subscribe and read the state under
-    /// it, so none misses a change or sees one twice.
-    fn tell(&self, key: Key, json: Bytes, deleted: bool) {
-        // An error says that nobody follows.
-        let _ = self.inner.changes.send(Change {
-            key: Arc::new(key),
-            json,
-            deleted,
+    /// Creates a Namespace, if there is none of this name.
+    pub fn put_namespace(&self, name: &str) {
+        let namespace = json!({
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {
+                "name": name,
+                "uid": Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()),
+                "creationTimestamp": whole_second(clock::now()),
+            },
+            "status": {"phase": "Active"},
         });
+        if let Some(id) = ObjectId::of(&namespace)
+            && self.get(&id).is_none()
+        {
+            self.put(&id, namespace);
+        }
     }
 
-    /// The whole state of a source, and a receiver of what comes after it.
-    fn open(&self, source: &Source) -> (VecDeque<Raw>, broadcast::Receiver<Change>) {
+    /// Changes an object by a JSON merge patch (RFC 7386), if it is there.
+    pub fn patch(&self, id: &ObjectId, patch: &Value) {
+        let mut objects = self.lock();
+        if let Some(mut object) = objects.by_id.get(id).cloned() {
+            json_patch::merge(&mut object, patch);
+            self.write(&mut objects, id, object);
+        }
+    }
+
+    /// Removes an object, if it is there. The deletion has a resourceVersion of its own, as
+    /// in a cluster.
+    pub fn delete(&self, id: &ObjectId) {
+        let mut objects = self.lock();
+        if let Some(mut object) = objects.by_id.remove(id) {
+            stamp(&mut objects, &mut object);
+            self.publish(id, Raw::Deleted(encode(&object)));
+        }
+    }
+
+    /// An object as it is now.
+    pub fn get(&self, id: &ObjectId) -> Option<Value> {
+        self.lock().by_id.get(id).cloned()
+    }
+
+    /// The resourceVersion of now, and the objects of a resource by namespace and name.
+    /// An empty `namespace` stands for all.
+    pub fn list(&self, resource: &Gvr, namespace: &str) -> (u64, Vec<Value>) {
         let objects = self.lock();
-        let receiver = self.inner.changes.subscribe();
-        let mut steps = VecDeque::from([Raw::Reset]);
-        let inside = objects
-            .by_key
-            .iter()
-            .filter(|(key, _)| includes(source, key));
-        steps.extend(inside.map(|(_, stored)| Raw::Applied(stored.json.clone())));
-        steps.push_back(Raw::Synced);
-        (steps, receiver)
+        let items = objects.by_id.iter().filter(|(id, _)| {
+            id.resource == *resource && (namespace.is_empty() || id.namespace == namespace)
+        });
+        let items = items.map(|(_, object)| object.clone()).collect();
+        (objects.resource_version, items)
+    }
+
+    fn write(&self, objects: &mut Objects, id: &ObjectId, mut object: Value) {
+        stamp(objects, &mut object);
+        self.publish(id, Raw::Applied(encode(&object)));
+        objects.by_id.insert(id.clone(), object);
+    }
+
+    /// Tells the followers of a change. Called under the lock, under which followers also
+    /// subscribe and read the state, so that none misses a change or sees it twice.
+    fn publish(&self, id: &ObjectId, raw: Raw) {
+        let id = Arc::new(id.clone());
+        // An error says that there are no followers.
+        let _ = self.0.changes.send(ObjectChange { id, raw });
+    }
+
+    /// The whole state of a source, and a receiver of the changes after it.
+    fn open(&self, source: &Source) -> (VecDeque<Raw>, broadcast::Receiver<ObjectChange>) {
+        let objects = self.lock();
+        let receiver = self.0.changes.subscribe();
+        let state = objects.by_id.iter().filter(|(id, _)| is_in(source, id));
+        let messages = std::iter::once(Raw::Reset)
+            .chain(state.map(|(_, object)| Raw::Applied(encode(object))))
+            .chain([Raw::Synced])
+            .collect();
+        (messages, receiver)
     }
 
     fn lock(&self) -> MutexGuard<'_, Objects> {
-        // Nothing panics under the lock but a scenario's closure, before it changed
-        // anything: what a poisoned lock guards is whole.
-        self.inner
+        // No code panics between two writes that belong together.
+        self.0
             .objects
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What discovery says in a cluster; here it never changes.
-impl Resolve for World {
+/// A store without objects.
+impl Default for ObjectStore {
+    fn default() -> Self {
+        Self::with_backlog(BACKLOG)
+    }
+}
+
+/// Gives an object the next resourceVersion.
+fn stamp(objects: &mut Objects, object: &mut Value) {
+    objects.resource_version += 1;
+    object["metadata"]["resourceVersion"] = json!(objects.resource_version.to_string());
+}
+
+fn encode(object: &Value) -> Bytes {
+    Bytes::from(object.to_string())
+}
+
+fn is_in(source: &Source, id: &ObjectId) -> bool {
+    let namespace = source.namespace.as_deref();
+    id.resource == *source.target && namespace.is_none_or(|wanted| wanted == id.namespace)
+}
+
+/// Answers as discovery does in a cluster. The answers never change.
+impl Resolve for ObjectStore {
     fn resolve<'a>(&'a self, gvr: &'a Gvr) -> BoxFuture<'a, Resolution> {
-        let resolution = match kinds::ALL.iter().find(|kind| kind.is(gvr)) {
+        let resolution = match kinds::of_resource(gvr) {
             Some(kind) => Resolution::Served {
                 kind: kind.kind.to_owned(),
                 namespaced: kind.namespaced,
             },
             None => Resolution::NotServed {
-                message: format!("the scenario has no {gvr}"),
-                group_served: kinds::ALL.iter().any(|kind| kind.has_group(&gvr.group)),
+                message: format!("the demo has no {gvr}"),
+                group_served: kinds::KINDS.iter().any(|kind| has_group(kind, gvr)),
             },
         };
         future::ready(resolution).boxed()
@@ -255,40 +224,25 @@ impl Resolve for World {
     }
 }
 
-/// Follows the world; never ends, and holds the world for as long as it is kept. A
-/// resource that is not served here is an empty one: ask [`World::resolve`] first.
-impl Feed for World {
+fn has_group(kind: &DiscoveredResource, gvr: &Gvr) -> bool {
+    kind.group == gvr.group
+}
+
+/// Never ends: the stream keeps the store. A resource that the demo does not have is empty.
+impl Feed for ObjectStore {
     fn follow(&self, source: Source) -> BoxStream<'static, Raw> {
-        struct Follower {
-            world: World,
-            source: Source,
-            steps: VecDeque<Raw>,
-            changes: broadcast::Receiver<Change>,
-        }
-        let (steps, changes) = self.open(&source);
-        let follower = Follower {
-            world: self.clone(),
-            source,
-            steps,
-            changes,
-        };
-        stream::unfold(follower, |mut follower| async move {
+        let (messages, changes) = self.open(&source);
+        let state = (self.clone(), source, messages, changes);
+        stream::unfold(state, |(store, source, mut messages, mut changes)| async {
             loop {
-                if let Some(step) = follower.steps.pop_front() {
-                    return Some((step, follower));
+                if let Some(message) = messages.pop_front() {
+                    return Some((message, (store, source, messages, changes)));
                 }
-                match follower.changes.recv().await {
-                    Ok(change) if includes(&follower.source, &change.key) => {
-                        let step = if change.deleted {
-                            Raw::Deleted(change.json)
-                        } else {
-                            Raw::Applied(change.json)
-                        };
-                        return Some((step, follower));
-                    }
+                match changes.recv().await {
+                    Ok(change) if is_in(&source, &change.id) => messages.push_back(change.raw),
                     Ok(_) => {}
                     Err(broadcast::error::RecvError::Lagged(_)) => {
-                        (follower.steps, follower.changes) = follower.world.open(&follower.source);
+                        (messages, changes) = store.open(&source);
                     }
                     Err(broadcast::error::RecvError::Closed) => return None,
                 }
@@ -298,118 +252,137 @@ impl Feed for World {
     }
 }
 
-fn includes(source: &Source, (gvr, namespace, _): &Key) -> bool {
-    *gvr == *source.target
-        && source
-            .namespace
-            .as_ref()
-            .is_none_or(|wanted| **wanted == **namespace)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn key_of(kind: &Kind, object: &Value) -> Key {
-    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-    (
-        kind.gvr(),
-        text("namespace").to_owned(),
-        text("name").to_owned(),
-    )
-}
-
-fn encode(object: &Value) -> Bytes {
-    Bytes::from(serde_json::to_vec(object).expect("a JSON value always encodes"))
-}
-
-fn next_generation(kind: &Kind, before: Option<&Value>, after: &Value) -> Option<u64> {
-    if kind.generation == Generation::None {
-        return None;
+    fn node(name: &str, spec: &Value) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": name, "uid": name}, "spec": spec,
+        })
     }
-    let Some(before) = before else {
-        return Some(after["metadata"]["generation"].as_u64().unwrap_or(1));
-    };
-    let last = before["metadata"]["generation"].as_u64().unwrap_or(1);
-    let raised = kind.generation == Generation::EveryWrite
-        || before["spec"] != after["spec"]
-        // A deletion that waits for finalizers counts as a change of the spec.
-        || before["metadata"]["deletionTimestamp"] != after["metadata"]["deletionTimestamp"];
-    Some(last + u64::from(raised))
-}
 
-/// The entry of `manager` is renewed with the fields that this write changed; with a
-/// status subresource a manager has one entry for it and one for the rest.
-fn managed_fields(
-    kind: &Kind,
-    before: Option<&Value>,
-    after: &Value,
-    manager: &str,
-    now: &str,
-) -> Value {
-    let mut entries: Vec<Value> = before
-        .and_then(|object| object["metadata"]["managedFields"].as_array())
-        .cloned()
-        .unwrap_or_default();
-    let status_apart = kind.generation != Generation::EveryWrite;
-    for section in ["metadata", "spec", "status"] {
-        let Some(fields) = changed_fields(section, before, after) else {
-            continue;
-        };
-        let subresource = if section == "status" && status_apart {
-            "status"
-        } else {
-            ""
-        };
-        let mine = entries.iter().position(|entry| {
-            entry["manager"] == manager
-                && entry["subresource"].as_str().unwrap_or("") == subresource
-        });
-        let at = mine.unwrap_or_else(|| {
-            let mut entry = json!({
-                "apiVersion": kind.api_version(),
-                "fieldsType": "FieldsV1",
-                "fieldsV1": {},
-                "manager": manager,
-                "operation": "Update",
-            });
-            if !subresource.is_empty() {
-                entry["subresource"] = json!(subresource);
-            }
-            entries.push(entry);
-            entries.len() - 1
-        });
-        let entry = &mut entries[at];
-        entry["time"] = json!(now);
-        for field in fields {
-            entry["fieldsV1"][format!("f:{section}")][format!("f:{field}")] = json!({});
+    fn put(store: &ObjectStore, object: Value) {
+        store.put(&ObjectId::of(&object).unwrap(), object);
+    }
+
+    fn nodes() -> Source {
+        let node = ObjectId::of(&node("a", &json!({}))).unwrap();
+        Source {
+            target: node.resource.into(),
+            namespace: None,
         }
     }
-    Value::Array(entries)
-}
 
-/// Names of the fields of a section that differ; `None` if none does.
-fn changed_fields(section: &str, before: Option<&Value>, after: &Value) -> Option<Vec<String>> {
-    // What the API server writes belongs to no manager.
-    const OWNED_BY_SERVER: [&str; 8] = [
-        "creationTimestamp",
-        "deletionTimestamp",
-        "generation",
-        "managedFields",
-        "name",
-        "namespace",
-        "resourceVersion",
-        "uid",
-    ];
-    let empty = Map::new();
-    let old = before
-        .and_then(|object| object[section].as_object())
-        .unwrap_or(&empty);
-    let new = after[section].as_object().unwrap_or(&empty);
-    let changed: Vec<String> = new
-        .iter()
-        .filter(|(field, value)| old.get(*field) != Some(value))
-        .map(|(field, _)| field.clone())
-        .filter(|field| section != "metadata" || !OWNED_BY_SERVER.contains(&field.as_str()))
-        .collect();
-    (!changed.is_empty()).then_some(changed)
-}
+    /// What a message says: its kind, with the name and resourceVersion of its object.
+    fn brief(raw: Raw) -> String {
+        let object = |json: Bytes| {
+            let object: Value = serde_json::from_slice(&json).unwrap();
+            let text = |field: &str| object["metadata"][field].as_str().unwrap().to_owned();
+            format!("{}@{}", text("name"), text("resourceVersion"))
+        };
+        match raw {
+            Raw::Reset => "reset".to_owned(),
+            Raw::Synced => "synced".to_owned(),
+            Raw::Applied(json) => format!("applied {}", object(json)),
+            Raw::Deleted(json) => format!("deleted {}", object(json)),
+            other => panic!("{other:?}"),
+        }
+    }
 
-#[cfg(test)]
-mod tests;
+    async fn next(feed: &mut BoxStream<'static, Raw>, count: usize) -> Vec<String> {
+        feed.take(count).map(brief).collect().await
+    }
+
+    #[tokio::test]
+    async fn a_follower_gets_the_state_and_then_the_changes_of_its_resource() {
+        let store = ObjectStore::default();
+        put(&store, node("a", &json!({})));
+        let mut feed = store.follow(nodes());
+        assert_eq!(next(&mut feed, 3).await, ["reset", "applied a@1", "synced"]);
+        put(
+            &store,
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}),
+        );
+        let id = ObjectId::of(&node("a", &json!({}))).unwrap();
+        store.patch(&id, &json!({"spec": {"unschedulable": true}}));
+        store.delete(&id);
+        assert_eq!(next(&mut feed, 2).await, ["applied a@3", "deleted a@4"]);
+        // What is not there can be neither patched nor deleted.
+        store.patch(&id, &json!({}));
+        store.delete(&id);
+        put(&store, node("b", &json!({})));
+        assert_eq!(next(&mut feed, 1).await, ["applied b@5"]);
+    }
+
+    #[tokio::test]
+    async fn a_follower_that_is_too_slow_gets_the_state_again() {
+        let store = ObjectStore::with_backlog(2);
+        let mut feed = store.follow(nodes());
+        assert_eq!(next(&mut feed, 2).await, ["reset", "synced"]);
+        for name in ["a", "b", "c", "d"] {
+            put(&store, node(name, &json!({})));
+        }
+        let again = ["reset", "applied a@1", "applied b@2", "applied c@3"];
+        assert_eq!(next(&mut feed, 4).await, again);
+    }
+
+    #[test]
+    fn a_patch_changes_what_it_names_and_removes_what_it_sets_to_null() {
+        let store = ObjectStore::default();
+        put(
+            &store,
+            node(
+                "a",
+                &json!({"unschedulable": true, "podCIDR": "10.0.0.0/24"}),
+            ),
+        );
+        let id = ObjectId::of(&node("a", &json!({}))).unwrap();
+        store.patch(&id, &json!({"spec": {"unschedulable": null}}));
+        let spec = store.get(&id).unwrap()["spec"].clone();
+        assert_eq!(spec, json!({"podCIDR": "10.0.0.0/24"}));
+    }
+
+    #[test]
+    fn an_object_that_is_put_again_keeps_its_creation_time_unless_it_is_another() {
+        let store = ObjectStore::default();
+        let created = |uid: &str, at: &str| {
+            let mut node = node("a", &json!({}));
+            node["metadata"]["uid"] = uid.into();
+            node["metadata"]["creationTimestamp"] = at.into();
+            put(&store, node);
+            let id = ObjectId::of(
+                &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}}),
+            );
+            store.get(&id.unwrap()).unwrap()["metadata"]["creationTimestamp"].clone()
+        };
+        assert_eq!(created("1", "first"), "first");
+        assert_eq!(created("1", "second"), "first");
+        assert_eq!(created("2", "third"), "third");
+    }
+
+    #[tokio::test]
+    async fn only_the_kinds_of_the_scenes_are_served() {
+        let store = ObjectStore::default();
+        let resolve = async |group: &str, resource: &str| {
+            let gvr = Gvr {
+                group: group.to_owned(),
+                version: "v1".to_owned(),
+                resource: resource.to_owned(),
+            };
+            store.resolve(&gvr).await
+        };
+        let served = resolve("apps", "deployments").await;
+        assert!(
+            matches!(served, Resolution::Served { kind, namespaced: true } if kind == "Deployment")
+        );
+        for (group, expected) in [("apps", true), ("batch", false)] {
+            let answer = resolve(group, "jobs").await;
+            let Resolution::NotServed { group_served, .. } = answer else {
+                panic!("{group}: {answer:?}");
+            };
+            assert_eq!(group_served, expected, "{group}");
+        }
+    }
+}

@@ -364,7 +364,7 @@ fn recordings() -> Vec<PathBuf> {
 /// The shipped rule sets, by target.
 fn shipped() -> BTreeMap<Gvr, Vec<Arc<RuleSet>>> {
     let mut targets: BTreeMap<Gvr, Vec<Arc<RuleSet>>> = BTreeMap::new();
-    for rule_set in demo::rules::shipped() {
+    for rule_set in demo::shipped_rules::shipped() {
         let name = rule_set.metadata.name.as_deref().expect("a name");
         let compiled = compile(name, &rule_set.spec).expect("valid rules");
         let of_target = targets.entry(rule_set.spec.target.gvr()).or_default();

@@ -160,7 +160,7 @@ impl fmt::Display for Lost {
     }
 }
 
-/// Where subjects come from: a cluster, a folder of manifests, a scenario.
+/// Where subjects come from: a cluster, a folder of manifests, the demo.
 pub trait Feed: Send + Sync + 'static {
     /// Follows `source` from its whole state on. The stream never ends by itself; it
     /// works only while it is polled and stops when it is dropped.

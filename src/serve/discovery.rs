@@ -22,21 +22,57 @@ const V2_BETA1: &str = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIG
 /// Media type of everything else here.
 const JSON: &str = "application/json";
 
-/// What `/api`, the root of the core group, answers.
+/// A resource as discovery describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CoreGroup {
-    /// 404, as every aggregated server does: the kube-apiserver serves the core group.
-    Absent,
-    /// A core group without versions, for a server that clients talk to directly.
-    Empty,
-    /// A core group with namespaces, which somebody else answers for.
-    Namespaces,
+pub struct DiscoveredResource {
+    /// API group; empty for the core group.
+    pub group: &'static str,
+    /// API version.
+    pub version: &'static str,
+    /// Plural, as paths have it.
+    pub plural: &'static str,
+    /// Kind of one object. The singular is the kind in lower case.
+    pub kind: &'static str,
+    /// Whether the objects live in namespaces.
+    pub namespaced: bool,
+    /// Short names that kubectl takes for the plural.
+    pub short_names: &'static [&'static str],
+    /// Categories, such as `all`, that kubectl lists it under.
+    pub categories: &'static [&'static str],
+    /// What clients can do with it.
+    pub verbs: &'static [&'static str],
 }
 
-/// The routes of discovery for `resources`. Several may share a group or a version; the
-/// version that comes first in a group is its preferred one.
-pub fn routes(resources: &[Resource], core: CoreGroup) -> Router {
-    let groups = groups(resources);
+impl From<&Resource> for DiscoveredResource {
+    fn from(resource: &Resource) -> Self {
+        Self {
+            group: resource.group,
+            version: resource.version,
+            plural: resource.plural,
+            kind: resource.kind,
+            namespaced: resource.namespaced,
+            short_names: resource.short_names,
+            categories: resource.categories,
+            verbs: &["get", "list", "watch"],
+        }
+    }
+}
+
+/// The routes of discovery for `resources`, and for the resources of a server that clients
+/// talk to directly and not through a kube-apiserver (`direct`). Such a server has a core
+/// group, which may be empty. An aggregated server has none: the kube-apiserver serves it.
+///
+/// Several resources may share a group or a version. The version that comes first in a group
+/// is its preferred one.
+pub fn routes(resources: &[Resource], direct: Option<&[DiscoveredResource]>) -> Router {
+    let all: Vec<DiscoveredResource> = resources
+        .iter()
+        .map(DiscoveredResource::from)
+        .chain(direct.into_iter().flatten().copied())
+        .collect();
+    let (core, groups): (Vec<_>, Vec<_>) = groups(&all)
+        .into_iter()
+        .partition(|group| group.name.is_empty());
     let list: Vec<Value> = groups.iter().map(DiscoveryGroup::describe).collect();
     let mut router = serve_root(
         Router::new(),
@@ -47,7 +83,9 @@ pub fn routes(resources: &[Resource], core: CoreGroup) -> Router {
             .map(DiscoveryGroup::aggregate)
             .collect::<Vec<_>>(),
     );
-    router = serve_core(router, core);
+    if direct.is_some() {
+        router = serve_core(router, core.first());
+    }
     for group in &groups {
         let mut description = group.describe();
         description["kind"] = "APIGroup".into();
@@ -64,60 +102,23 @@ pub fn routes(resources: &[Resource], core: CoreGroup) -> Router {
     router
 }
 
-/// Adds the core group, if it is served.
-fn serve_core(router: Router, core: CoreGroup) -> Router {
-    let (versions, items): (&[&str], _) = match core {
-        CoreGroup::Absent => return router,
-        CoreGroup::Empty => (&[], Vec::new()),
-        CoreGroup::Namespaces => (&["v1"], vec![namespaces_aggregated()]),
-    };
+/// Adds the core group, which has no version if it has no resource.
+fn serve_core(router: Router, core: Option<&DiscoveryGroup<'_>>) -> Router {
+    let versions = core
+        .map(|core| core.versions.as_slice())
+        .unwrap_or_default();
     let plain = json!({
         "kind": "APIVersions",
-        "versions": versions,
+        "versions": versions.iter().map(|version| version.name).collect::<Vec<_>>(),
         "serverAddressByClientCIDRs": [],
     });
-    let router = serve_root(router, "/api", &plain, &items);
-    if core == CoreGroup::Namespaces {
-        serve(router, "/api/v1", &namespaces())
-    } else {
-        router
+    let items: Vec<Value> = core.iter().map(|core| core.aggregate()).collect();
+    let mut router = serve_root(router, "/api", &plain, &items);
+    for version in versions {
+        let path = format!("/api/{}", version.name);
+        router = serve(router, &path, &version.describe(""));
     }
-}
-
-/// What can be done with namespaces where no cluster serves them: they are answered from
-/// memory, and nothing tells of changes.
-const NAMESPACE_VERBS: [&str; 2] = ["get", "list"];
-
-/// `APIResourceList` of a core group with namespaces alone.
-fn namespaces() -> Value {
-    json!({
-        "kind": "APIResourceList",
-        "groupVersion": "v1",
-        "resources": [{
-            "name": "namespaces",
-            "singularName": "namespace",
-            "namespaced": false,
-            "kind": "Namespace",
-            "verbs": NAMESPACE_VERBS,
-            "shortNames": ["ns"],
-        }],
-    })
-}
-
-/// The same as `APIGroupDiscovery`.
-fn namespaces_aggregated() -> Value {
-    json!({"metadata": {"name": ""}, "versions": [{
-        "version": "v1",
-        "resources": [{
-            "resource": "namespaces",
-            "responseKind": {"group": "", "version": "v1", "kind": "Namespace"},
-            "scope": "Cluster",
-            "singularResource": "namespace",
-            "verbs": NAMESPACE_VERBS,
-            "shortNames": ["ns"],
-        }],
-        "freshness": "Current",
-    }]})
+    router
 }
 
 /// Adds `path`, which answers `plain` or, to those who ask, the aggregated `items`.
@@ -211,10 +212,10 @@ struct DiscoveryGroup<'a> {
 
 struct Version<'a> {
     name: &'static str,
-    resources: Vec<&'a Resource>,
+    resources: Vec<&'a DiscoveredResource>,
 }
 
-fn groups(resources: &[Resource]) -> Vec<DiscoveryGroup<'_>> {
+fn groups(resources: &[DiscoveredResource]) -> Vec<DiscoveryGroup<'_>> {
     let mut groups: Vec<DiscoveryGroup<'_>> = Vec::new();
     for resource in resources {
         let group = match groups.iter().position(|group| group.name == resource.group) {
@@ -247,7 +248,7 @@ impl DiscoveryGroup<'_> {
             .iter()
             .map(|version| {
                 json!({
-                    "groupVersion": format!("{}/{}", self.name, version.name),
+                    "groupVersion": group_version(self.name, version.name),
                     "version": version.name,
                 })
             })
@@ -273,10 +274,10 @@ impl Version<'_> {
             .map(|resource| {
                 let mut description = json!({
                     "name": resource.plural,
-                    "singularName": resource.singular,
+                    "singularName": resource.kind.to_ascii_lowercase(),
                     "namespaced": resource.namespaced,
                     "kind": resource.kind,
-                    "verbs": VERBS,
+                    "verbs": resource.verbs,
                 });
                 add_aliases(&mut description, resource);
                 description
@@ -285,7 +286,7 @@ impl Version<'_> {
         json!({
             "kind": "APIResourceList",
             "apiVersion": "v1",
-            "groupVersion": format!("{group}/{}", self.name),
+            "groupVersion": group_version(group, self.name),
             "resources": resources,
         })
     }
@@ -304,8 +305,8 @@ impl Version<'_> {
                         "kind": resource.kind,
                     },
                     "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
-                    "singularResource": resource.singular,
-                    "verbs": VERBS,
+                    "singularResource": resource.kind.to_ascii_lowercase(),
+                    "verbs": resource.verbs,
                 });
                 add_aliases(&mut description, resource);
                 description
@@ -315,11 +316,17 @@ impl Version<'_> {
     }
 }
 
-/// What can be done with a resource of a read-only server.
-const VERBS: [&str; 3] = ["get", "list", "watch"];
+/// `group/version`, or `version` alone in the core group.
+fn group_version(group: &str, version: &str) -> String {
+    if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    }
+}
 
 /// Adds the other names of a resource, which are left out where there are none.
-fn add_aliases(description: &mut Value, resource: &Resource) {
+fn add_aliases(description: &mut Value, resource: &DiscoveredResource) {
     if !resource.short_names.is_empty() {
         description["shortNames"] = json!(resource.short_names);
     }

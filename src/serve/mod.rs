@@ -50,7 +50,9 @@ mod tests;
 mod watch;
 
 pub use connections::Connections;
+pub use discovery::DiscoveredResource;
 pub use resource::Resource;
+pub use status::ErrorStatus;
 
 use crate::auth::{Authenticate, Authorize};
 use crate::replicate::View;
@@ -67,7 +69,6 @@ use ifo_api::completeness::Completeness;
 use places::Places;
 use request::{Asked, Query, Request};
 use respond::{indent, plain};
-use status::ErrorStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -98,8 +99,9 @@ pub struct Server {
     pub metrics: Arc<Metrics>,
     /// What `/version` shows.
     pub version: VersionInfo,
-    /// What `/api` answers.
-    pub core: discovery::CoreGroup,
+    /// Resources that another router answers for, and that discovery lists, in a server that
+    /// clients talk to directly. None for an aggregated server.
+    pub direct: Option<&'static [DiscoveredResource]>,
     /// Ends all watches when cancelled; the same as [`listen::serve`] gets.
     pub shutdown: CancellationToken,
     /// How much at once.
@@ -257,7 +259,7 @@ impl ServerState {
 
 /// All routes, with the way in before them.
 pub fn router(server: Server) -> Router {
-    let discovery = discovery::routes(&server.resources, server.core).with_state(());
+    let discovery = discovery::routes(&server.resources, server.direct).with_state(());
     let openapi = openapi::routes(&server.resources).with_state(());
     let shared = Arc::new(ServerState {
         resources: server.resources.iter().cloned().map(Arc::new).collect(),

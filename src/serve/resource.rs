@@ -24,8 +24,6 @@ pub struct Resource {
     pub version: &'static str,
     /// Plural, as paths have it.
     pub plural: &'static str,
-    /// Singular, in lower case.
-    pub singular: &'static str,
     /// Kind of one object.
     pub kind: &'static str,
     /// Kind of a list.
@@ -253,7 +251,6 @@ pub fn inflight_operations(reader: IndexReader) -> Resource {
         group: LIVE_GROUP,
         version: VERSION,
         plural: live::PLURAL,
-        singular: "inflightoperation",
         kind: live::KIND,
         list_kind: "InFlightOperationList",
         namespaced: true,
@@ -370,7 +367,6 @@ pub fn operation_rule_sets(reader: IndexReader) -> Resource {
         group: GROUP,
         version: VERSION,
         plural: "operationrulesets",
-        singular: "operationruleset",
         kind: "OperationRuleSet",
         list_kind: "OperationRuleSetList",
         namespaced: false,

@@ -119,6 +119,15 @@ struct StatusMeta<'a> {
     resume: Option<&'a str>,
 }
 
+/// `plural.group`, or the plural alone in the core group, as messages name a resource.
+fn qualified(plural: &str, group: &str) -> String {
+    if group.is_empty() {
+        plural.to_owned()
+    } else {
+        format!("{plural}.{group}")
+    }
+}
+
 impl ErrorStatus {
     fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
         let mut message = message.into();
@@ -189,8 +198,9 @@ impl ErrorStatus {
                 };
                 (
                     format!(
-                        "{resource}.{group}{quoted} is forbidden: User {} cannot {verb} resource \
+                        "{}{quoted} is forbidden: User {} cannot {verb} resource \
                          \"{resource}{slash}{subresource}\" in API group {} {place}",
+                        qualified(resource, group),
                         Quoted(&user.name),
                         Quoted(group)
                     ),
@@ -215,7 +225,7 @@ impl ErrorStatus {
         Self::new(
             StatusCode::NOT_FOUND,
             "NotFound",
-            format!("{plural}.{group} {} not found", Quoted(name)),
+            format!("{} {} not found", qualified(plural, group), Quoted(name)),
         )
         .with(StatusDetails {
             name: name.to_owned(),
@@ -240,7 +250,10 @@ impl ErrorStatus {
         Self::new(
             StatusCode::METHOD_NOT_ALLOWED,
             "MethodNotAllowed",
-            format!("{verb} is not supported on resources of kind \"{plural}.{group}\""),
+            format!(
+                "{verb} is not supported on resources of kind \"{}\"",
+                qualified(plural, group)
+            ),
         )
         .with(StatusDetails {
             group: group.to_owned(),

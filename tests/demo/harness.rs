@@ -113,6 +113,17 @@ impl Demo {
         }
     }
 
+    /// A client of another user: that of this context of the kubeconfig.
+    pub async fn client_of(&self, context: &str) -> Client {
+        let read = Kubeconfig::read_from(&self.kubeconfig).unwrap();
+        let options = KubeConfigOptions {
+            context: Some(context.to_owned()),
+            ..KubeConfigOptions::default()
+        };
+        let config = Config::from_custom_kubeconfig(read, &options).await;
+        Client::try_from(config.unwrap()).unwrap()
+    }
+
     /// Its process.
     pub fn id(&self) -> u32 {
         self.child.id().expect("it runs")

@@ -27,7 +27,7 @@ async fn requests_are_logged_from_verbosity_1_on_and_without_credentials() {
     )
     .await;
     let fields = [
-        "user=\"demo\"",
+        "user=\"ifo-demo\"",
         "verb=\"list\"",
         "resource=\"inflightoperations\"",
         "namespace=\"a",

@@ -1,8 +1,6 @@
 //! Users who present a certificate of their own.
 
-use super::super::Attributes;
 use super::super::certificate::CertificateSubject;
-use super::super::{AccessDecision, AdministratorsOnly, Authorize, TokenHolder};
 use super::*;
 
 #[tokio::test]
@@ -54,35 +52,4 @@ async fn a_cluster_without_a_client_ca_knows_no_certificate() {
     assert_eq!(house.name(&house.jane(), &[]).await, "401");
     let headers = [("X-Remote-User", "bob")];
     assert_eq!(house.name(&house.proxy(), &headers).await, "bob");
-}
-
-#[tokio::test]
-async fn the_demo_lets_nobody_in_but_the_holder_of_its_token() {
-    let holder = TokenHolder::of("secret");
-    let what = Attributes::NonResource {
-        path: "/metrics".to_owned(),
-        verb: "get".to_owned(),
-    };
-    let user = |header: &'static str| {
-        let holder = holder.clone();
-        async move {
-            let headers = map(&[("Authorization", header), ("X-Remote-User", "y")]);
-            holder.authenticate(&nobody(), &headers).await
-        }
-    };
-    let demo = user("Bearer secret").await.unwrap();
-    assert_eq!(
-        AdministratorsOnly.authorize(&demo, &what).await.unwrap(),
-        AccessDecision::Allow
-    );
-    assert!(user("Bearer other").await.is_err());
-    let anonymous = user("Basic c2VjcmV0").await.unwrap();
-    assert_eq!(anonymous.name, "system:anonymous");
-    assert!(matches!(
-        AdministratorsOnly
-            .authorize(&anonymous, &what)
-            .await
-            .unwrap(),
-        AccessDecision::Deny { .. }
-    ));
 }

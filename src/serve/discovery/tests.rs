@@ -21,12 +21,16 @@ fn resources() -> Vec<Resource> {
     vec![inflight_operations(live), operation_rule_sets(rules)]
 }
 
-async fn ask(core: CoreGroup, path: &str, headers: &[(http::HeaderName, &str)]) -> Response<Body> {
+async fn ask(
+    direct: Option<&[DiscoveredResource]>,
+    path: &str,
+    headers: &[(http::HeaderName, &str)],
+) -> Response<Body> {
     let mut request = Request::get(path);
     for (name, value) in headers {
         request = request.header(name, *value);
     }
-    routes(&resources(), core)
+    routes(&resources(), direct)
         .oneshot(request.body(Body::empty()).unwrap())
         .await
         .unwrap()
@@ -44,7 +48,7 @@ async fn body(response: Response<Body>) -> Value {
 }
 
 async fn json_of(path: &str) -> Value {
-    let response = ask(CoreGroup::Absent, path, &[]).await;
+    let response = ask(None, path, &[]).await;
     assert_eq!(response.status(), StatusCode::OK, "{path}");
     assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
     body(response).await
@@ -96,7 +100,7 @@ async fn every_resource_is_found_by_walking_down_from_the_groups() {
 async fn aggregated_discovery_tells_everything_in_one_answer() {
     for (version, accept) in [("v2", V2), ("v2beta1", V2_BETA1)] {
         let accept = format!("{accept};profile=nopeer,application/json");
-        let response = ask(CoreGroup::Absent, "/apis", &[(ACCEPT, &accept)]).await;
+        let response = ask(None, "/apis", &[(ACCEPT, &accept)]).await;
         assert_eq!(response.status(), StatusCode::OK);
         let headers = response.headers();
         assert_eq!(
@@ -162,7 +166,7 @@ async fn the_preferred_form_wins() {
         ),
         (format!("{yaml},application/json"), &yaml),
     ] {
-        let response = ask(CoreGroup::Absent, "/apis", &[(ACCEPT, &accept)]).await;
+        let response = ask(None, "/apis", &[(ACCEPT, &accept)]).await;
         let headers = response.headers();
         assert_eq!(headers[CONTENT_TYPE], content_type, "{accept}");
         assert_eq!(headers[VARY], "Accept");
@@ -178,47 +182,37 @@ async fn the_roots_can_be_had_as_people_like_to_read_them() {
         (V2, "APIGroupDiscoveryList"),
     ] {
         let yaml = accept.replace("json", "yaml");
-        let yaml = ask(CoreGroup::Absent, "/apis", &[(ACCEPT, &yaml)]).await;
+        let yaml = ask(None, "/apis", &[(ACCEPT, &yaml)]).await;
         let etag = yaml.headers()[ETAG].clone();
         let yaml: Value = serde_saphyr::from_str(&text(yaml).await).unwrap();
         let accept = accept.replace("yaml", "json");
-        let json = ask(CoreGroup::Absent, "/apis", &[(ACCEPT, &accept)]).await;
+        let json = ask(None, "/apis", &[(ACCEPT, &accept)]).await;
         assert_eq!(json.headers()[ETAG], etag);
         assert_eq!(body(json).await, yaml);
         assert_eq!(yaml["kind"], kind);
-        let pretty = ask(CoreGroup::Absent, "/apis?pretty=1", &[(ACCEPT, &accept)]).await;
+        let pretty = ask(None, "/apis?pretty=1", &[(ACCEPT, &accept)]).await;
         assert_eq!(pretty.headers()[ETAG], etag);
         let pretty = text(pretty).await;
         assert!(pretty.starts_with("{\n  \""), "{pretty}");
         let known = [(ACCEPT, &*accept), (IF_NONE_MATCH, etag.to_str().unwrap())];
-        let known = ask(CoreGroup::Absent, "/apis?pretty=1", &known).await;
+        let known = ask(None, "/apis?pretty=1", &known).await;
         assert_eq!(known.status(), StatusCode::NOT_MODIFIED);
     }
 }
 
 #[tokio::test]
 async fn a_client_that_has_the_document_gets_304_with_its_tag() {
-    let first = ask(CoreGroup::Absent, "/apis", &[(ACCEPT, V2)]).await;
+    let first = ask(None, "/apis", &[(ACCEPT, V2)]).await;
     let etag = first.headers()[ETAG].to_str().unwrap().to_owned();
     for known in [etag.clone(), format!("\"other\", W/{etag}"), "*".to_owned()] {
-        let again = ask(
-            CoreGroup::Absent,
-            "/apis",
-            &[(ACCEPT, V2), (IF_NONE_MATCH, &known)],
-        )
-        .await;
+        let again = ask(None, "/apis", &[(ACCEPT, V2), (IF_NONE_MATCH, &known)]).await;
         assert_eq!(again.status(), StatusCode::NOT_MODIFIED, "{known}");
         assert_eq!(again.headers()[ETAG], etag);
         let bytes = again.into_body().collect().await.unwrap().to_bytes();
         assert!(bytes.is_empty());
     }
     // Another form is another document.
-    let plain = ask(
-        CoreGroup::Absent,
-        "/apis",
-        &[(IF_NONE_MATCH, etag.as_str())],
-    )
-    .await;
+    let plain = ask(None, "/apis", &[(IF_NONE_MATCH, etag.as_str())]).await;
     assert_eq!(plain.status(), StatusCode::OK);
 }
 
@@ -234,7 +228,7 @@ async fn what_cannot_be_served_is_not_acceptable() {
             "application/json;stream=other",
             "application/yaml;stream=watch",
         ] {
-            let response = ask(CoreGroup::Absent, path, &[(ACCEPT, accept)]).await;
+            let response = ask(None, path, &[(ACCEPT, accept)]).await;
             assert_eq!(response.status(), StatusCode::NOT_ACCEPTABLE, "{accept}");
             assert!(response.headers().get(ETAG).is_none());
             let status = text(response).await;
@@ -249,38 +243,60 @@ async fn what_cannot_be_served_is_not_acceptable() {
 #[tokio::test]
 async fn a_versions_resources_can_be_had_as_people_like_to_read_them() {
     let path = "/apis/live.ifo.kubevirt.io/v1alpha1";
-    let yaml = ask(CoreGroup::Absent, path, &[(ACCEPT, "application/yaml")]).await;
+    let yaml = ask(None, path, &[(ACCEPT, "application/yaml")]).await;
     assert_eq!(yaml.headers()[CONTENT_TYPE], "application/yaml");
     let yaml = text(yaml).await;
     assert!(yaml.contains("kind: APIResourceList\n"), "{yaml}");
-    let pretty = ask(CoreGroup::Absent, &format!("{path}?pretty=1"), &[]).await;
+    let pretty = ask(None, &format!("{path}?pretty=1"), &[]).await;
     let pretty = text(pretty).await;
     assert!(pretty.starts_with("{\n  \""), "{pretty}");
 }
 
 #[tokio::test]
 async fn a_core_group_exists_only_where_clients_come_directly() {
-    let absent = ask(CoreGroup::Absent, "/api", &[]).await;
+    let absent = ask(None, "/api", &[]).await;
     assert_eq!(absent.status(), StatusCode::NOT_FOUND);
 
-    let empty = ask(CoreGroup::Empty, "/api", &[]).await;
+    let empty = ask(Some(&[]), "/api", &[]).await;
     assert_eq!(empty.status(), StatusCode::OK);
     assert_eq!(body(empty).await["versions"], json!([]));
 
-    let aggregated = ask(CoreGroup::Empty, "/api", &[(ACCEPT, V2)]).await;
+    let aggregated = ask(Some(&[]), "/api", &[(ACCEPT, V2)]).await;
     assert_eq!(body(aggregated).await["items"], json!([]));
 }
 
 #[tokio::test]
-async fn a_core_group_may_have_namespaces_alone() {
-    let plain = ask(CoreGroup::Namespaces, "/api", &[]).await;
+async fn resources_of_another_router_are_listed_in_their_groups() {
+    let resource = |group, plural, kind| DiscoveredResource {
+        group,
+        version: "v1",
+        plural,
+        kind,
+        namespaced: !group.is_empty(),
+        short_names: &[],
+        categories: &[],
+        verbs: &["get", "list"],
+    };
+    let more = [
+        resource("", "namespaces", "Namespace"),
+        resource("apps", "deployments", "Deployment"),
+    ];
+    let plain = ask(Some(&more), "/api", &[]).await;
     assert_eq!(body(plain).await["versions"], json!(["v1"]));
 
-    let version = body(ask(CoreGroup::Namespaces, "/api/v1", &[]).await).await;
-    assert_eq!(version["resources"][0]["name"], "namespaces");
+    let core = body(ask(Some(&more), "/api/v1", &[]).await).await;
+    assert_eq!(core["groupVersion"], "v1");
+    assert_eq!(core["resources"][0]["name"], "namespaces");
+    let apps = body(ask(Some(&more), "/apis/apps/v1", &[]).await).await;
+    assert_eq!(apps["groupVersion"], "apps/v1");
+    assert_eq!(apps["resources"][0]["singularName"], "deployment");
 
-    let aggregated = ask(CoreGroup::Namespaces, "/api", &[(ACCEPT, V2)]).await;
+    let aggregated = ask(Some(&more), "/api", &[(ACCEPT, V2)]).await;
     let resource = body(aggregated).await["items"][0]["versions"][0]["resources"][0].clone();
     assert_eq!(resource["resource"], "namespaces");
     assert_eq!(resource["verbs"], json!(["get", "list"]));
+    let aggregated = body(ask(Some(&more), "/apis", &[(ACCEPT, V2)]).await).await;
+    let groups = aggregated["items"].as_array().unwrap().iter();
+    let names: Vec<_> = groups.map(|group| &group["metadata"]["name"]).collect();
+    assert_eq!(names, [LIVE, "ifo.kubevirt.io", "apps"]);
 }

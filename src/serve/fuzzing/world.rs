@@ -12,7 +12,7 @@ use crate::index::{
 use crate::replicate::View;
 use crate::rules::Coverage;
 use crate::serve::resource::{Resource, inflight_operations, operation_rule_sets};
-use crate::serve::{Health, Limits, Server, VersionInfo, discovery, router};
+use crate::serve::{Health, Limits, Server, VersionInfo, router};
 use crate::telemetry::Metrics;
 use axum::Router;
 use futures::future::BoxFuture;
@@ -193,7 +193,7 @@ fn routes(live: &IndexReader, rule_sets: &IndexReader, decision: AccessDecision)
         health,
         metrics: Arc::new(Metrics::new()),
         version: VersionInfo::default(),
-        core: discovery::CoreGroup::Absent,
+        direct: None,
         shutdown: CancellationToken::new(),
         limits: Limits::default(),
     })

@@ -215,7 +215,7 @@ impl Fixture {
                 version: "0.1.0".to_owned(),
                 ..VersionInfo::default()
             },
-            core: crate::serve::discovery::CoreGroup::Absent,
+            direct: None,
             shutdown: shutdown.clone(),
             limits,
         });

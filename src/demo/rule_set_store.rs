@@ -13,53 +13,53 @@ use uuid::Uuid;
 
 /// Rule sets by name, and the index that shows them. Cheap to clone.
 #[derive(Clone)]
-pub struct Shelf(Arc<Mutex<Shelved>>);
+pub struct RuleSetStore(Arc<Mutex<StoredRuleSets>>);
 
-struct Shelved {
+struct StoredRuleSets {
     writer: Writer,
     objects: BTreeMap<String, OperationRuleSet>,
-    /// Names told of since the last reset.
-    told: Option<BTreeSet<String>>,
+    /// Names of the rule sets that were applied since the last reset.
+    applied: Option<BTreeSet<String>>,
 }
 
-impl Shelf {
-    /// An empty shelf, shown by whoever reads what `writer` writes.
+impl RuleSetStore {
+    /// A store without rule sets. The readers of `writer`'s index show what is in it.
     pub fn new(writer: Writer) -> Self {
-        Self(Arc::new(Mutex::new(Shelved {
+        Self(Arc::new(Mutex::new(StoredRuleSets {
             writer,
             objects: BTreeMap::new(),
-            told: None,
+            applied: None,
         })))
     }
 
     /// Takes an event in, and gives it on as a cluster would: with a UID, a generation
     /// that rises when the spec changes, and the status that was written before.
     pub fn take(&self, event: RuleSetEvent) -> RuleSetEvent {
-        let mut shelved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stored = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
-            RuleSetEvent::Applied(object) => RuleSetEvent::Applied(Box::new(shelved.put(*object))),
+            RuleSetEvent::Applied(object) => RuleSetEvent::Applied(Box::new(stored.put(*object))),
             RuleSetEvent::Deleted(name) => {
-                shelved.remove(&name);
+                stored.remove(&name);
                 RuleSetEvent::Deleted(name)
             }
             RuleSetEvent::Unreadable(name) => {
-                shelved.remove(&name);
+                stored.remove(&name);
                 RuleSetEvent::Unreadable(name)
             }
             RuleSetEvent::Reset => {
-                shelved.told = Some(BTreeSet::new());
+                stored.applied = Some(BTreeSet::new());
                 RuleSetEvent::Reset
             }
             RuleSetEvent::Synced => {
-                let told = shelved.told.take().unwrap_or_default();
-                let gone: Vec<String> = shelved
+                let applied = stored.applied.take().unwrap_or_default();
+                let gone: Vec<String> = stored
                     .objects
                     .keys()
-                    .filter(|name| !told.contains(*name))
+                    .filter(|name| !applied.contains(*name))
                     .cloned()
                     .collect();
                 for name in gone {
-                    shelved.remove(&name);
+                    stored.remove(&name);
                 }
                 RuleSetEvent::Synced
             }
@@ -67,11 +67,11 @@ impl Shelf {
     }
 }
 
-impl Shelved {
+impl StoredRuleSets {
     fn put(&mut self, mut object: OperationRuleSet) -> OperationRuleSet {
         let name = object.metadata.name.clone().unwrap_or_default();
-        if let Some(told) = &mut self.told {
-            told.insert(name.clone());
+        if let Some(applied) = &mut self.applied {
+            applied.insert(name.clone());
         }
         let before = self.objects.get(&name);
         let generation = before
@@ -120,10 +120,10 @@ impl Shelved {
     }
 }
 
-impl StatusSink for Shelf {
+impl StatusSink for RuleSetStore {
     fn write<'a>(&'a self, write: &'a StatusWrite) -> BoxFuture<'a, StatusAnswer> {
-        let mut shelved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        shelved.set_status(&write.name, write.status.clone());
+        let mut stored = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        stored.set_status(&write.name, write.status.clone());
         // These objects have no resourceVersion, and nothing else writes their statuses.
         Box::pin(ready(StatusAnswer::Written(None)))
     }

@@ -1,0 +1,179 @@
+//! The objects of the demo as a kube-apiserver serves them: get and list, as JSON. With
+//! them, `kubectl get vm -A` works, and the plugin can check a namespace that a user names.
+
+use super::kinds::{self, KINDS};
+use super::store::{ObjectId, ObjectStore};
+use crate::auth::{AccessDecision, Attributes, Authenticate, Authorize, PeerCertificates};
+use crate::serve::{DiscoveredResource, ErrorStatus};
+use axum::Router;
+use axum::extract::{RawPathParams, RawQuery, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// What the demo serves objects from, and who may read them.
+#[derive(Clone)]
+pub struct ObjectServer {
+    /// The objects.
+    pub store: ObjectStore,
+    /// Finds out who asks.
+    pub authenticate: Arc<dyn Authenticate>,
+    /// Decides whether they may.
+    pub authorize: Arc<dyn Authorize>,
+}
+
+/// The objects of one resource.
+#[derive(Clone)]
+struct ResourceServer {
+    server: ObjectServer,
+    kind: &'static DiscoveredResource,
+}
+
+/// The namespace and name in the path of a request; empty where the path has none.
+#[derive(Default)]
+struct ObjectPath {
+    namespace: String,
+    name: String,
+}
+
+impl ObjectServer {
+    /// The routes of all resources. Other requests go to `router`.
+    pub fn in_front_of(self, router: Router) -> Router {
+        let routes = KINDS.iter().map(|kind| {
+            let resource = ResourceServer {
+                server: self.clone(),
+                kind,
+            };
+            resource.routes()
+        });
+        let routes = routes.fold(Router::new(), Router::merge);
+        routes.fallback_service(router)
+    }
+}
+
+impl ResourceServer {
+    fn routes(self) -> Router {
+        let plural = self.kind.plural;
+        let version = kinds::gvr(self.kind).api_version();
+        let root = if self.kind.group.is_empty() {
+            format!("/api/{version}")
+        } else {
+            format!("/apis/{version}")
+        };
+        let mut routes = Router::new().route(&format!("{root}/{plural}"), get(answer));
+        if self.kind.namespaced {
+            let within = format!("{root}/namespaces/{{namespace}}/{plural}");
+            routes = routes
+                .route(&within, get(answer))
+                .route(&format!("{within}/{{name}}"), get(answer));
+        } else {
+            routes = routes.route(&format!("{root}/{plural}/{{name}}"), get(answer));
+        }
+        routes.with_state(self)
+    }
+
+    /// Whether the user of a request may send it.
+    async fn admit(
+        &self,
+        verb: &str,
+        path: &ObjectPath,
+        headers: &HeaderMap,
+    ) -> Result<(), ErrorStatus> {
+        let peer = PeerCertificates::default();
+        let Ok(user) = self.server.authenticate.authenticate(&peer, headers).await else {
+            return Err(ErrorStatus::unauthorized());
+        };
+        // As kube-apiserver has it: a namespace is in itself.
+        let namespace = match self.kind.kind {
+            "Namespace" => &path.name,
+            _ => &path.namespace,
+        };
+        let asked = Attributes::Resource {
+            verb: verb.to_owned(),
+            group: self.kind.group.to_owned(),
+            version: self.kind.version.to_owned(),
+            resource: self.kind.plural.to_owned(),
+            subresource: String::new(),
+            namespace: namespace.clone(),
+            name: path.name.clone(),
+            fields: Vec::new(),
+            labels: Vec::new(),
+        };
+        match self.server.authorize.authorize(&user, &asked).await {
+            Ok(AccessDecision::Allow) => Ok(()),
+            Ok(AccessDecision::Deny { reason }) => {
+                Err(ErrorStatus::forbidden(&user, &asked, &reason))
+            }
+            Err(_) => Err(ErrorStatus::forbidden(&user, &asked, "")),
+        }
+    }
+
+    fn list(&self, namespace: &str) -> Value {
+        let gvr = kinds::gvr(self.kind);
+        let (version, items) = self.server.store.list(&gvr, namespace);
+        json!({
+            "kind": format!("{}List", self.kind.kind),
+            "apiVersion": gvr.api_version(),
+            "metadata": {"resourceVersion": version.to_string()},
+            "items": items,
+        })
+    }
+
+    fn one(&self, path: ObjectPath) -> Result<Value, ErrorStatus> {
+        let id = ObjectId {
+            resource: kinds::gvr(self.kind),
+            namespace: path.namespace,
+            name: path.name,
+        };
+        let missing = || ErrorStatus::no_object(self.kind.group, self.kind.plural, &id.name);
+        self.server.store.get(&id).ok_or_else(missing)
+    }
+}
+
+async fn answer(
+    State(resource): State<ResourceServer>,
+    path: RawPathParams,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Response {
+    let mut names = ObjectPath::default();
+    for (parameter, value) in &path {
+        match parameter {
+            "namespace" => value.clone_into(&mut names.namespace),
+            _ => value.clone_into(&mut names.name),
+        }
+    }
+    let is_watch = is_watch(query.as_deref().unwrap_or_default());
+    let verb = match (names.name.is_empty(), is_watch) {
+        (false, _) => "get",
+        (true, true) => "watch",
+        (true, false) => "list",
+    };
+    if let Err(refused) = resource.admit(verb, &names, &headers).await {
+        return refused.into_response();
+    }
+    match verb {
+        "get" => match resource.one(names) {
+            Ok(object) => json_of(&object),
+            Err(missing) => missing.into_response(),
+        },
+        "list" => json_of(&resource.list(&names.namespace)),
+        // The demo shows operations as they change. Their subjects can only be read.
+        _ => ErrorStatus::not_supported(verb, resource.kind.group, resource.kind.plural)
+            .into_response(),
+    }
+}
+
+fn json_of(value: &Value) -> Response {
+    let content_type = [(CONTENT_TYPE, "application/json")];
+    (content_type, value.to_string()).into_response()
+}
+
+/// Whether the query asks for a watch.
+fn is_watch(query: &str) -> bool {
+    form_urlencoded::parse(query.as_bytes())
+        .any(|(option, value)| option == "watch" && !matches!(&*value, "0" | "false"))
+}

@@ -1,0 +1,291 @@
+//! The scenes of the demo: what happens to a few objects within a minute or two.
+//!
+//! A scene is a file of lines `{"t": seconds, "type": …, "object": …}`, as the recordings of
+//! watch streams in `tests/fixtures/recorded` have it. In a scene, the object of an `ADDED`
+//! line is whole, that of a `MODIFIED` line is a JSON merge patch, and that of a `DELETED`
+//! line names the object. Objects that are added at 0 s exist before the scene begins, and
+//! are what they were when it begins again. `scenes/README.md` says where each file comes
+//! from.
+//!
+//! A scene is played in rounds. In each round, its timestamps are moved to the time of the
+//! round, and its UIDs are replaced by new ones, except those of the objects that exist
+//! before the round.
+
+use super::store::{ObjectId, ObjectStore};
+use crate::clock;
+use futures::future::join_all;
+use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+use uuid::Uuid;
+use uuid::fmt::Hyphenated;
+
+/// The time of day in the files at 0 s of a scene: 2026-01-01T00:00:00Z.
+const ORIGIN: Timestamp = Timestamp::constant(1_767_225_600, 0);
+
+/// Time between the end of a scene and its next round. The debounce period of the demo is 5 s, so
+/// operations of one round are over before the next one.
+const PAUSE: Duration = Duration::from_secs(20);
+
+/// The scenes, each with the text of its file.
+macro_rules! scenes {
+    ($($name:literal)*) => {
+        &[$(($name, include_str!(concat!("scenes/", $name, ".jsonl")))),*]
+    };
+}
+
+const FILES: &[(&str, &str)] = scenes![
+    "cluster-upgrade"
+    "drain"
+    "hotplug"
+    "import"
+    "import-retries"
+    "migration"
+    "migration-fails"
+    "namespace-deletion"
+    "namespaces"
+    "rollout"
+    "rollout-stuck"
+    "snapshot"
+    "unschedulable"
+    "upgrade"
+];
+
+/// Why a scene cannot be played.
+#[derive(Debug, thiserror::Error)]
+#[error("line {line} of the scene {scene}: {problem}")]
+pub struct SceneError {
+    scene: &'static str,
+    line: usize,
+    problem: String,
+}
+
+/// One change of an object.
+#[derive(Debug)]
+struct Step {
+    /// Time since the beginning of the scene.
+    at: Duration,
+    change: ChangeType,
+    id: ObjectId,
+    object: Value,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "UPPERCASE")]
+enum ChangeType {
+    Added,
+    Modified,
+    Deleted,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SceneLine {
+    t: f64,
+    #[serde(rename = "type")]
+    change: ChangeType,
+    object: Value,
+}
+
+/// A scene. Its steps are in the order of their times.
+#[derive(Debug)]
+struct Scene {
+    name: &'static str,
+    steps: Vec<Step>,
+    /// UIDs of the objects that exist before the scene begins.
+    lasting: BTreeSet<String>,
+}
+
+/// All scenes of the demo, with the objects that they start from.
+pub struct Scenes {
+    scenes: Vec<Scene>,
+    store: ObjectStore,
+}
+
+impl Scenes {
+    /// Reads the scenes. The store holds the objects that exist before they begin, and the
+    /// Namespace `own`, in which operations on cluster-scoped objects are shown.
+    ///
+    /// # Errors
+    ///
+    /// A file is malformed. The files are part of the binary, so this is a defect of it.
+    pub fn open(own: &str) -> Result<Self, SceneError> {
+        let scenes: Vec<Scene> = FILES
+            .iter()
+            .map(|(name, text)| Scene::parse(name, text))
+            .collect::<Result<_, _>>()?;
+        let store = ObjectStore::default();
+        for scene in &scenes {
+            scene.set_up(&store, 0);
+        }
+        store.put_namespace(own);
+        Ok(Self { scenes, store })
+    }
+
+    /// The objects as they are now.
+    pub fn objects(&self) -> ObjectStore {
+        self.store.clone()
+    }
+
+    /// Plays all scenes again and again. Never ends.
+    pub async fn play(self) {
+        let store = &self.store;
+        let scenes = self.scenes.iter().filter(|scene| scene.has_changes());
+        join_all(scenes.map(|scene| scene.play(store))).await;
+    }
+}
+
+impl Scene {
+    fn parse(name: &'static str, text: &str) -> Result<Self, SceneError> {
+        let mut steps = Vec::new();
+        let mut lasting = BTreeSet::new();
+        for (index, text) in text.lines().enumerate() {
+            let problem = |problem: String| SceneError {
+                scene: name,
+                line: index + 1,
+                problem,
+            };
+            let line: SceneLine =
+                serde_json::from_str(text).map_err(|error| problem(error.to_string()))?;
+            let id = ObjectId::of(&line.object)
+                .ok_or_else(|| problem("an object of no known kind, or without name".to_owned()))?;
+            let at =
+                Duration::try_from_secs_f64(line.t).map_err(|error| problem(error.to_string()))?;
+            if steps.last().is_some_and(|last: &Step| last.at > at) {
+                return Err(problem("earlier than the line before".to_owned()));
+            }
+            if at.is_zero()
+                && let Some(uid) = line.object["metadata"]["uid"].as_str()
+            {
+                lasting.insert(uid.to_owned());
+            }
+            steps.push(Step {
+                at,
+                change: line.change,
+                id,
+                object: line.object,
+            });
+        }
+        Ok(Self {
+            name,
+            steps,
+            lasting,
+        })
+    }
+
+    /// Whether anything happens after the beginning.
+    fn has_changes(&self) -> bool {
+        self.steps.last().is_some_and(|step| !step.at.is_zero())
+    }
+
+    async fn play(&self, store: &ObjectStore) {
+        let mut round = 0;
+        loop {
+            let moved = self.set_up(store, round);
+            let begun = Instant::now();
+            for step in self.steps.iter().filter(|step| !step.at.is_zero()) {
+                sleep_until(begun + step.at).await;
+                step.apply(store, &moved);
+            }
+            let length = self.steps.last().map(|step| step.at).unwrap_or_default();
+            sleep_until(begun + length + PAUSE).await;
+            self.clear(store);
+            round += 1;
+        }
+    }
+
+    /// Puts the objects that exist before the round into the state that they have at its
+    /// beginning.
+    fn set_up(&self, store: &ObjectStore, round: u32) -> MovedTo<'_> {
+        let moved = MovedTo {
+            begun: whole_second(clock::now()),
+            uids: Uuid::new_v5(
+                &Uuid::NAMESPACE_OID,
+                format!("{}-{round}", self.name).as_bytes(),
+            ),
+            lasting: &self.lasting,
+        };
+        for step in self.steps.iter().take_while(|step| step.at.is_zero()) {
+            step.apply(store, &moved);
+        }
+        moved
+    }
+
+    /// Deletes the objects that did not exist before the round.
+    fn clear(&self, store: &ObjectStore) {
+        let (before, later): (Vec<_>, Vec<_>) =
+            self.steps.iter().partition(|step| step.at.is_zero());
+        for step in later {
+            if before.iter().all(|first| first.id != step.id) {
+                store.delete(&step.id);
+            }
+        }
+    }
+}
+
+impl Step {
+    fn apply(&self, store: &ObjectStore, moved: &MovedTo<'_>) {
+        match self.change {
+            ChangeType::Added => store.put(&self.id, moved.value(&self.object)),
+            ChangeType::Modified => store.patch(&self.id, &moved.value(&self.object)),
+            ChangeType::Deleted => store.delete(&self.id),
+        }
+    }
+}
+
+/// Moves the objects of a scene to one round of it.
+struct MovedTo<'a> {
+    /// The beginning of the round, in whole seconds as Kubernetes writes times.
+    begun: Timestamp,
+    /// The namespace of the round's UIDs.
+    uids: Uuid,
+    lasting: &'a BTreeSet<String>,
+}
+
+impl MovedTo<'_> {
+    fn value(&self, value: &Value) -> Value {
+        match value {
+            Value::String(text) => self.text(text).into(),
+            Value::Array(items) => items.iter().map(|item| self.value(item)).collect(),
+            Value::Object(fields) => {
+                let fields = fields.iter();
+                let fields = fields.map(|(name, value)| (self.text(name), self.value(value)));
+                Value::Object(fields.collect::<Map<_, _>>())
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+        }
+    }
+
+    /// A text of an object, of which timestamps and UIDs change.
+    fn text(&self, text: &str) -> String {
+        if text.len() == Hyphenated::LENGTH
+            && let Ok(uid) = Uuid::try_parse(text)
+            && !self.lasting.contains(text)
+        {
+            return Uuid::new_v5(&self.uids, uid.as_bytes()).to_string();
+        }
+        match text.parse::<Timestamp>() {
+            Ok(time) => self.time(time).to_string(),
+            Err(_) => text.to_owned(),
+        }
+    }
+
+    fn time(&self, time: Timestamp) -> Timestamp {
+        let moved = self.begun.checked_add(time.duration_since(ORIGIN));
+        moved.unwrap_or(self.begun)
+    }
+}
+
+/// The second in which `time` is. It is never in the future.
+pub(super) fn whole_second(time: Timestamp) -> Timestamp {
+    let floor = TimestampRound::new()
+        .smallest(Unit::Second)
+        .mode(RoundMode::Floor);
+    time.round(floor).unwrap_or(time)
+}
+
+#[cfg(test)]
+mod tests;
