@@ -294,9 +294,13 @@ impl Pipeline {
         (pipeline, reader)
     }
 
-    /// What the feed would send of virtual machine number `n`.
+    /// What the feed would send of virtual machine number `n`, which has one operation.
     fn event(&self, n: usize, status: &str) -> Message {
+        const SNAPSHOT: &str =
+            r#","snapshotInProgress":"tmp-snapshot-e9850da2-25ba-40c4-94a7-e8bf3ab90d62""#;
+        assert!(VIRTUAL_MACHINE.contains(SNAPSHOT));
         let json = VIRTUAL_MACHINE
+            .replace(SNAPSHOT, "")
             .replace("\"Running\"", &format!("\"{status}\""))
             .replace(
                 "\"name\":\"db\",\"namespace\":\"",

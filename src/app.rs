@@ -298,7 +298,7 @@ fn sample(reader: &IndexReader, view: &View) -> IndexSample {
     let operations = entries.iter();
     IndexSample {
         operations: operations
-            .filter_map(|entry| OperationSample::new(entry.facts(), now))
+            .filter_map(|entry| OperationSample::new(entry, now))
             .collect(),
         ring_bytes: reader.ring_bytes(),
         ring_age: reader.ring_age(),

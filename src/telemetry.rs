@@ -10,13 +10,13 @@ mod process;
 mod tests;
 
 use crate::clock;
+use crate::index::{IndexEntry, TextField};
 pub use log::{LogFormat, REQUESTS, start_log};
 pub use persistence::PersistenceMetrics;
 use process::Process;
 
 use ifo_api::live::{Phase, State};
 use ifo_engine::Meter;
-use ifo_engine::track::ObjectFacts;
 use jiff::Timestamp;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeLabelSet, LabelSetEncoder};
@@ -81,13 +81,14 @@ pub struct OperationSample {
 }
 
 impl OperationSample {
-    /// The operation with these facts, at the time `now`. `None` if the object is no
-    /// operation, or is in a state that this release does not know.
-    pub fn new(facts: &ObjectFacts, now: Timestamp) -> Option<Self> {
+    /// The operation of this entry, at the time `now`. `None` if the object is no operation,
+    /// or is in a state that this release does not know.
+    pub fn new(entry: &IndexEntry, now: Timestamp) -> Option<Self> {
+        let (facts, texts) = (entry.facts(), entry.texts());
         let started = facts.started?;
         Some(Self {
-            component: facts.component.clone()?,
-            operation: facts.operation.clone()?,
+            component: (&*texts.text(TextField::Component)?).into(),
+            operation: (&*texts.text(TextField::Operation)?).into(),
             state: facts.state?,
             age: (facts.phase? == Phase::Active).then(|| now.duration_since(started).as_secs_f64()),
         })

@@ -3,12 +3,10 @@
 use super::pack::Packed;
 use super::{Key, Rv};
 use bytes::Bytes;
-use ifo_engine::track::{EncodedOperation, ObjectFacts};
-use serde::Deserialize;
+use ifo_engine::track::{DecodedObject, EncodedOperation, ObjectFacts, ObjectTexts};
 use serde::de::Error as _;
-use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
 
 #[cfg(test)]
 mod tests;
@@ -21,7 +19,7 @@ type JsonSpan = Range<u32>;
 pub struct IndexEntry {
     key: Key,
     rv: Rv,
-    facts: Arc<ObjectFacts>,
+    facts: ObjectFacts,
     json: StoredJson,
     metadata: JsonSpan,
     /// The digits of `metadata.resourceVersion`, without quotes.
@@ -43,7 +41,7 @@ pub(super) struct Encoded {
     metadata: JsonSpan,
     rv_digits: JsonSpan,
     rv: Rv,
-    facts: Arc<ObjectFacts>,
+    facts: ObjectFacts,
 }
 
 impl Encoded {
@@ -54,12 +52,10 @@ impl Encoded {
             metadata,
             facts,
         } = operation;
-        let first = metadata.start + 1;
         let place = VersionPlace {
             metadata: metadata.clone(),
-            cut: first..first,
-            before: "\"resourceVersion\":\"",
-            after: "\",",
+            version: None,
+            has_metadata: true,
         };
         place.fill(rv, json, facts.clone())
     }
@@ -67,8 +63,13 @@ impl Encoded {
     /// Takes in the object in `json`, as of version `rv`: that is the resourceVersion in
     /// its JSON, whichever was there, or none. All else stays byte for byte.
     pub fn decode(rv: Rv, json: &[u8]) -> Result<Self, serde_json::Error> {
-        let facts = Arc::new(ObjectFacts::decode(json));
-        VersionPlace::find(json)?.fill(rv, json, facts)
+        let decoded = DecodedObject::decode(json)?;
+        let place = VersionPlace {
+            metadata: decoded.metadata,
+            version: decoded.version,
+            has_metadata: decoded.has_metadata,
+        };
+        place.fill(rv, json, decoded.facts)
     }
 
     /// Whether it differs from `other` in nothing but the resourceVersion.
@@ -106,9 +107,21 @@ impl IndexEntry {
         self.rv
     }
 
-    /// What selectors, tables and metrics read of it.
+    /// What selectors, tables and metrics read of it, apart from texts.
     pub fn facts(&self) -> &ObjectFacts {
         &self.facts
+    }
+
+    /// Its texts. Those of a completed operation are unpacked, which costs about a microsecond.
+    pub fn texts(&self) -> ObjectTexts<'_> {
+        let json = match &self.json {
+            StoredJson::Plain(json) => Cow::Borrowed(&**json),
+            StoredJson::Packed(packed) => Cow::Owned(packed.open()),
+        };
+        ObjectTexts {
+            json,
+            facts: &self.facts,
+        }
     }
 
     /// The whole object: JSON as compact as it was committed. That of a completed operation
@@ -174,71 +187,27 @@ fn usizes(span: &JsonSpan) -> Range<usize> {
 /// Where an object's resourceVersion belongs.
 struct VersionPlace {
     metadata: Range<usize>,
-    /// What the version replaces.
-    cut: Range<usize>,
-    /// What stands before and after its digits.
-    before: &'static str,
-    after: &'static str,
+    /// The version that is there, with its quotes.
+    version: Option<Range<usize>>,
+    /// Whether `metadata` has members.
+    has_metadata: bool,
 }
 
 impl VersionPlace {
-    /// Finds it in any object.
-    fn find(json: &[u8]) -> Result<Self, serde_json::Error> {
-        #[derive(Deserialize)]
-        struct AnyObject<'a> {
-            #[serde(borrow)]
-            metadata: &'a RawValue,
-        }
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct AnyMetadata<'a> {
-            #[serde(borrow, default, deserialize_with = "present")]
-            resource_version: Option<&'a RawValue>,
-        }
-        let text = std::str::from_utf8(json).map_err(serde_json::Error::custom)?;
-        let metadata = serde_json::from_str::<AnyObject<'_>>(text)?.metadata.get();
-        // Serde takes an array for a struct, too.
-        if !text.trim_start().starts_with('{') || !metadata.starts_with('{') {
-            return Err(serde_json::Error::custom("an object has metadata"));
-        }
-        let version = serde_json::from_str::<AnyMetadata<'_>>(metadata)?.resource_version;
-        if version.is_some_and(|version| !version.get().starts_with('"')) {
-            let error = "a resourceVersion is a string";
-            return Err(serde_json::Error::custom(error));
-        }
-        let metadata_span = span_of(metadata.as_bytes(), json);
-        if let Some(version) = version {
-            return Ok(Self {
-                cut: span_of(version.get().as_bytes(), json),
-                metadata: metadata_span,
-                before: "\"",
-                after: "\"",
-            });
-        }
-        let first = metadata_span.start + 1;
-        let is_empty = metadata[1..].trim_start() == "}";
-        Ok(Self {
-            cut: first..first,
-            metadata: metadata_span,
-            before: "\"resourceVersion\":\"",
-            after: if is_empty { "\"" } else { "\"," },
-        })
-    }
-
     /// Puts the version there.
     fn fill(
         self,
         rv: Rv,
         json: &[u8],
-        facts: Arc<ObjectFacts>,
+        mut facts: ObjectFacts,
     ) -> Result<Encoded, serde_json::Error> {
+        let first = self.metadata.start + 1;
+        let (cut, before, after) = match self.version {
+            Some(version) => (version, "\"", "\""),
+            None if self.has_metadata => (first..first, "\"resourceVersion\":\"", "\","),
+            None => (first..first, "\"resourceVersion\":\"", "\""),
+        };
         let digits = rv.to_string();
-        let Self {
-            metadata,
-            cut,
-            before,
-            after,
-        } = self;
         let parts = [
             &json[..cut.start],
             before.as_bytes(),
@@ -248,10 +217,12 @@ impl VersionPlace {
         ];
         let filled = parts.concat();
         let start = cut.start + before.len();
-        let end = metadata.end + filled.len() - json.len();
+        let end = self.metadata.end + filled.len() - json.len();
+        let by = filled.len().checked_signed_diff(json.len());
+        facts.shift(cut.end, by.unwrap_or_default());
         Ok(Encoded {
             rv_digits: span(start..start + digits.len())?,
-            metadata: span(metadata.start..end)?,
+            metadata: span(self.metadata.start..end)?,
             json: filled,
             rv,
             facts,
@@ -259,20 +230,7 @@ impl VersionPlace {
     }
 }
 
-/// Where `part`, which was borrowed from `whole`, is in it.
-fn span_of(part: &[u8], whole: &[u8]) -> Range<usize> {
-    let start = part.as_ptr().addr() - whole.as_ptr().addr();
-    start..start + part.len()
-}
-
 fn span(range: Range<usize>) -> Result<JsonSpan, serde_json::Error> {
     let short = |at| u32::try_from(at).map_err(|_| serde_json::Error::custom("4 GiB or more"));
     Ok(short(range.start)?..short(range.end)?)
-}
-
-/// Reads a member that may be null: `Option` alone takes null for an absent member.
-fn present<'de, D: serde::Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<&'de RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
 }

@@ -39,7 +39,7 @@ pub use scope::ListScope;
 pub use writer::{Replacement, Writer};
 
 pub use ifo_api::Key;
-pub use ifo_engine::track::{ObjectFacts, Write};
+pub use ifo_engine::track::{ObjectFacts, ObjectTexts, TextField, Write};
 
 use crate::clock;
 use jiff::Timestamp;

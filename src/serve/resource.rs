@@ -4,16 +4,35 @@
 
 use super::lines::LineCache;
 use super::status::ErrorStatus;
-use crate::index::{IndexEntry, IndexReader, ObjectFacts};
-use ifo_api::live::{Phase, State};
+use crate::index::{IndexEntry, IndexReader, ObjectTexts, TextField};
 use ifo_api::{GROUP, LIVE_GROUP, VERSION, live, ruleset};
 use jiff::Timestamp;
 use serde::Deserialize;
+use std::borrow::Cow;
 use std::io::Write as _;
 use std::sync::Arc;
 
-/// Reads a text of an object.
-pub type TextFact = fn(&ObjectFacts) -> Option<&str>;
+/// A fact of an object that is shown and selected as a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// A text of its JSON.
+    Text(TextField),
+    /// `status.phase`.
+    Phase,
+    /// `status.state`.
+    State,
+}
+
+impl Fact {
+    /// The text; None if it is absent.
+    pub fn read<'a>(self, entry: &IndexEntry, texts: &'a ObjectTexts<'_>) -> Option<Cow<'a, str>> {
+        match self {
+            Self::Text(field) => texts.text(field),
+            Self::Phase => entry.facts().phase.map(|phase| phase.name().into()),
+            Self::State => entry.facts().state.map(|state| state.name().into()),
+        }
+    }
+}
 
 /// One resource that this server serves, read-only: get, list and watch.
 #[derive(Clone, Debug)]
@@ -37,7 +56,7 @@ pub struct Resource {
     /// Table columns, in order.
     pub columns: &'static [Column],
     /// Selectable fields; `metadata.name` and `metadata.namespace` come in addition to them.
-    pub fields: &'static [(&'static str, TextFact)],
+    pub fields: &'static [(&'static str, Fact)],
     /// The JSON schema of the kind, definitions under `$defs`, as `OpenAPI` and
     /// `kubectl explain` show it.
     pub schema: fn() -> schemars::Schema,
@@ -84,15 +103,15 @@ pub struct Column {
 /// Where a cell comes from.
 #[derive(Clone, Copy, Debug)]
 pub enum Cell {
-    /// A text; null if absent.
-    Text(TextFact),
+    /// A fact; null if absent.
+    Fact(Fact),
     /// How long the start is ago, as kubectl prints ages; `<unknown>` if absent.
     Age,
     /// The value at a JSON pointer into the object; null if absent. Reading it decodes the
     /// whole object.
     Pointer(&'static str),
     /// Writes one JSON value.
-    Function(fn(&IndexEntry, &mut Vec<u8>)),
+    Function(fn(&IndexEntry, &ObjectTexts<'_>, &mut Vec<u8>)),
 }
 
 /// A column of strings.
@@ -114,7 +133,7 @@ const fn name_column() -> Column {
         ..text(
             "Name",
             0,
-            Cell::Function(name),
+            Cell::Fact(Fact::Text(TextField::Name)),
             "Name must be unique within a namespace. It is made from the subject's name, \
              the operation and a hash of its identity and start.",
         )
@@ -133,7 +152,7 @@ static LIVE_COLUMNS: &[Column] = &[
     text(
         "Kind",
         0,
-        Cell::Text(|it| it.subject.kind.as_deref()),
+        Cell::Fact(Fact::Text(TextField::SubjectKind)),
         "Kind of the subject.",
     ),
     text(
@@ -145,19 +164,14 @@ static LIVE_COLUMNS: &[Column] = &[
     text(
         "Operation",
         0,
-        Cell::Text(|it| it.operation.as_deref()),
+        Cell::Fact(Fact::Text(TextField::Operation)),
         "Name of the operation.",
     ),
-    text(
-        "Phase",
-        0,
-        Cell::Text(|it| it.phase.map(Phase::name)),
-        "Active or Completed.",
-    ),
+    text("Phase", 0, Cell::Fact(Fact::Phase), "Active or Completed."),
     text(
         "State",
         0,
-        Cell::Text(|it| it.state.map(State::name)),
+        Cell::Fact(Fact::State),
         "How an active operation goes, or how a completed one ended.",
     ),
     text(
@@ -170,25 +184,25 @@ static LIVE_COLUMNS: &[Column] = &[
     text(
         "Message",
         0,
-        Cell::Text(|it| it.message.as_deref()),
+        Cell::Fact(Fact::Text(TextField::Message)),
         "What to tell a person about it.",
     ),
     text(
         "Component",
         1,
-        Cell::Text(|it| it.component.as_deref()),
+        Cell::Fact(Fact::Text(TextField::Component)),
         "Component that the rule set belongs to.",
     ),
     text(
         "RuleSet",
         1,
-        Cell::Text(|it| it.rule_set.as_deref()),
+        Cell::Fact(Fact::Text(TextField::RuleSet)),
         "Rule set that detected it first.",
     ),
     text(
         "Reason",
         1,
-        Cell::Text(|it| it.reason.as_deref()),
+        Cell::Fact(Fact::Text(TextField::Reason)),
         "Reason for the state.",
     ),
     text(
@@ -205,30 +219,31 @@ static LIVE_COLUMNS: &[Column] = &[
     ),
 ];
 
-fn name(entry: &IndexEntry, out: &mut Vec<u8>) {
-    write_text(Some(&entry.key().name), out);
-}
-
 /// `"name"`, or `"name/item"` for one of several operations of a subject.
-fn subject(entry: &IndexEntry, out: &mut Vec<u8>) {
-    let facts = entry.facts();
-    match (&facts.subject.name, &facts.item) {
+fn subject(_: &IndexEntry, texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
+    let name = TextField::SubjectName;
+    match (texts.text(name), texts.text(TextField::Item)) {
         (Some(name), Some(item)) => write_text(Some(&format!("{name}/{item}")), out),
-        (name, _) => write_text(name.as_deref(), out),
+        _ => write_literal(texts.literal(name), out),
     }
 }
 
-fn progress(entry: &IndexEntry, out: &mut Vec<u8>) {
+fn progress(entry: &IndexEntry, _: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     let progress = entry.facts().progress;
     write_text(progress.map(|it| format!("{it}%")).as_deref(), out);
 }
 
-fn started(entry: &IndexEntry, out: &mut Vec<u8>) {
+fn started(entry: &IndexEntry, _: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     write_time(entry.facts().started, out);
 }
 
-fn completed(entry: &IndexEntry, out: &mut Vec<u8>) {
+fn completed(entry: &IndexEntry, _: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     write_time(entry.facts().completed, out);
+}
+
+/// Writes a JSON string as it stands in an object, or null.
+pub(super) fn write_literal(literal: Option<&[u8]>, out: &mut Vec<u8>) {
+    out.extend_from_slice(literal.unwrap_or(b"null"));
 }
 
 /// Writes a text as JSON, or null.
@@ -258,21 +273,23 @@ pub fn inflight_operations(reader: IndexReader) -> Resource {
         categories: &[],
         columns: LIVE_COLUMNS,
         fields: &[
-            ("spec.operation", |it| it.operation.as_deref()),
-            ("spec.component", |it| it.component.as_deref()),
-            ("spec.ruleSet", |it| it.rule_set.as_deref()),
-            ("spec.item", |it| it.item.as_deref()),
-            ("spec.subject.apiVersion", |it| {
-                it.subject.api_version.as_deref()
-            }),
-            ("spec.subject.kind", |it| it.subject.kind.as_deref()),
-            ("spec.subject.name", |it| it.subject.name.as_deref()),
-            ("spec.subject.namespace", |it| {
-                it.subject.namespace.as_deref()
-            }),
-            ("spec.subject.uid", |it| it.subject.uid.as_deref()),
-            ("status.phase", |it| it.phase.map(Phase::name)),
-            ("status.state", |it| it.state.map(State::name)),
+            ("spec.operation", Fact::Text(TextField::Operation)),
+            ("spec.component", Fact::Text(TextField::Component)),
+            ("spec.ruleSet", Fact::Text(TextField::RuleSet)),
+            ("spec.item", Fact::Text(TextField::Item)),
+            (
+                "spec.subject.apiVersion",
+                Fact::Text(TextField::SubjectApiVersion),
+            ),
+            ("spec.subject.kind", Fact::Text(TextField::SubjectKind)),
+            ("spec.subject.name", Fact::Text(TextField::SubjectName)),
+            (
+                "spec.subject.namespace",
+                Fact::Text(TextField::SubjectNamespace),
+            ),
+            ("spec.subject.uid", Fact::Text(TextField::SubjectUid)),
+            ("status.phase", Fact::Phase),
+            ("status.state", Fact::State),
         ],
         schema: || schemars::schema_for!(live::InFlightOperation),
         reader,
@@ -330,12 +347,12 @@ static RULE_SET_COLUMNS: &[Column] = &[
 ];
 
 /// Status of the condition `Ready`, or null.
-fn ready(entry: &IndexEntry, out: &mut Vec<u8>) {
+fn ready(entry: &IndexEntry, _: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     of_ready(entry, |condition| condition.status, out);
 }
 
 /// Reason of the condition `Ready`, or null.
-fn reason(entry: &IndexEntry, out: &mut Vec<u8>) {
+fn reason(entry: &IndexEntry, _: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     of_ready(entry, |condition| condition.reason, out);
 }
 

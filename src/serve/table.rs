@@ -4,8 +4,8 @@
 
 use super::encode::Shown;
 use super::negotiate::Include;
-use super::resource::{Cell, Column, write_text};
-use crate::index::IndexEntry;
+use super::resource::{Cell, Column, Fact, write_literal, write_text};
+use crate::index::{IndexEntry, ObjectTexts};
 use ifo_api::duration;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -44,11 +44,12 @@ pub fn row(
     out: &mut Vec<u8>,
 ) {
     out.extend_from_slice(b"{\"cells\":[");
+    let texts = shown.entry.texts();
     for (number, column) in columns.iter().enumerate() {
         if number > 0 {
             out.push(b',');
         }
-        cell(column.cell, shown.entry, now, out);
+        cell(column.cell, shown.entry, &texts, now, out);
     }
     out.extend_from_slice(b"],\"object\":");
     match include {
@@ -70,9 +71,16 @@ pub fn empty_row(columns: &[Column], object: &[u8], out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-fn cell(cell: Cell, entry: &IndexEntry, now: Timestamp, out: &mut Vec<u8>) {
+fn cell(
+    cell: Cell,
+    entry: &IndexEntry,
+    texts: &ObjectTexts<'_>,
+    now: Timestamp,
+    out: &mut Vec<u8>,
+) {
     match cell {
-        Cell::Text(fact) => write_text(fact(entry.facts()), out),
+        Cell::Fact(Fact::Text(field)) => write_literal(texts.literal(field), out),
+        Cell::Fact(fact) => write_text(fact.read(entry, texts).as_deref(), out),
         Cell::Age => {
             let started = entry.facts().started;
             let age = started.map(|then| duration::human(now.as_second() - then.as_second()));
@@ -83,6 +91,6 @@ fn cell(cell: Cell, entry: &IndexEntry, now: Timestamp, out: &mut Vec<u8>) {
             let value = object.pointer(pointer).unwrap_or(&Value::Null);
             serde_json::to_writer(out, value).expect("writing to a Vec cannot fail");
         }
-        Cell::Function(write) => write(entry, out),
+        Cell::Function(write) => write(entry, texts, out),
     }
 }

@@ -1,6 +1,7 @@
 //! What an entry knows of its JSON, and how versions get into it.
 
 use super::*;
+use crate::index::TextField;
 use serde_json::{Value, json};
 
 const RV: Rv = Rv(1_795_262_179_263_067);
@@ -17,9 +18,16 @@ fn text(part: &[u8]) -> &str {
     std::str::from_utf8(part).unwrap()
 }
 
-fn labels(entry: &IndexEntry) -> Vec<(&str, &str)> {
-    let labels = entry.facts().labels.iter();
-    labels.map(|(key, value)| (&**key, &**value)).collect()
+fn labels(entry: &IndexEntry) -> Vec<(String, String)> {
+    let texts = entry.texts();
+    let labels = texts.labels();
+    labels
+        .map(|(key, value)| (key.into_owned(), value.into_owned()))
+        .collect()
+}
+
+fn label(key: &str, value: &str) -> (String, String) {
+    (key.to_owned(), value.to_owned())
 }
 
 #[test]
@@ -35,8 +43,10 @@ fn an_entry_knows_its_parts_and_carries_its_version() {
         assert_eq!(told, object);
         let metadata: Value = serde_json::from_slice(&entry.metadata()).unwrap();
         assert_eq!(metadata, object["metadata"]);
-        assert_eq!(labels(&entry), [("a", "b")]);
-        assert_eq!(entry.facts().operation.as_deref(), Some("Mi\"g"));
+        assert_eq!(labels(&entry), [label("a", "b")]);
+        let texts = entry.texts();
+        assert_eq!(texts.text(TextField::Name).as_deref(), Some("x"));
+        assert_eq!(texts.text(TextField::Operation).as_deref(), Some("Mi\"g"));
         assert_eq!(entry.facts().progress, Some(45));
     }
 }
@@ -137,7 +147,7 @@ fn a_long_object_has_its_parts_too() {
         let long = "x".repeat(length);
         let text = format!(r#"{{"long":"{long}","metadata":{{"labels":{{"a":"b"}},"name":"x"}}}}"#);
         let entry = entry(&text).unwrap();
-        assert_eq!(labels(&entry), [("a", "b")]);
+        assert_eq!(labels(&entry), [label("a", "b")]);
         assert!(entry.json_at(Rv(7)).ends_with(br#""name":"x"}}"#));
     }
 }
@@ -148,6 +158,8 @@ fn the_json_of_a_completed_operation_comes_back_from_its_packed_form() {
     let entry = encode(Rv(7), text.as_bytes()).unwrap();
     assert!(matches!(entry.json, StoredJson::Packed(_)));
     assert_eq!(entry.json(), text);
+    let texts = entry.texts();
+    assert_eq!(texts.text(TextField::Name).as_deref(), Some("x"));
     let mut out = b"before".to_vec();
     entry.append_json(&mut out);
     assert_eq!(out, format!("before{text}").as_bytes());

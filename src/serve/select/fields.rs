@@ -4,8 +4,8 @@
 mod fuzzing;
 
 use crate::auth;
-use crate::index::IndexEntry;
-use crate::serve::resource::{Resource, TextFact};
+use crate::index::{IndexEntry, ObjectTexts};
+use crate::serve::resource::{Fact, Resource};
 use crate::serve::status::ErrorStatus;
 use std::mem::discriminant;
 
@@ -31,7 +31,7 @@ pub enum Which {
     /// `metadata.namespace`.
     Namespace,
     /// Another field of the resource.
-    Fact(TextFact),
+    Fact(Fact),
 }
 
 /// One requirement on a resource that has the field.
@@ -158,12 +158,12 @@ impl Resolved {
     }
 
     /// Whether the object's field has, or has not, the value. An absent field is empty.
-    pub fn matches(&self, entry: &IndexEntry) -> bool {
+    pub fn matches(&self, entry: &IndexEntry, texts: &ObjectTexts<'_>) -> bool {
         let key = entry.key();
         let same = match self.which {
             Which::Name => *key.name == *self.value,
             Which::Namespace => *key.namespace == *self.value,
-            Which::Fact(fact) => fact(entry.facts()).unwrap_or_default() == self.value,
+            Which::Fact(fact) => fact.read(entry, texts).unwrap_or_default() == self.value,
         };
         same == self.equal
     }

@@ -83,8 +83,12 @@ impl Selector {
 
     /// Whether `entry` is meant.
     pub fn matches(&self, entry: &IndexEntry) -> bool {
-        self.fields.iter().all(|field| field.matches(entry))
-            && labels::all_fit(&self.labels, &entry.facts().labels)
+        if self.is_everything() {
+            return true;
+        }
+        let texts = entry.texts();
+        self.fields.iter().all(|field| field.matches(entry, &texts))
+            && labels::all_fit(&self.labels, |key| texts.label(key))
     }
 
     /// The smallest part of the index that holds all that is meant. `namespace` is the

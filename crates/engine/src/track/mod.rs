@@ -14,8 +14,8 @@ mod subject;
 #[cfg(test)]
 mod tests;
 mod tracker;
+pub use facts::{DecodedObject, EncodedOperation, ObjectFacts, ObjectTexts, TextField};
 
-pub use facts::{EncodedOperation, ObjectFacts, SubjectFacts};
 pub use initial_state::{InitialState, MAX_RESTORED};
 pub use tracker::{Retention, Tracker, TrackerSettings};
 
@@ -29,17 +29,15 @@ use tokio::sync::oneshot;
 /// A change of the objects that the server lists.
 #[derive(Clone, Debug)]
 pub enum Write {
-    /// Adds or replaces an operation that this process has encoded. One that differs from the
-    /// one there in nothing but the resourceVersion is no change.
+    /// Adds or replaces an operation that this process has encoded. The index sets its
+    /// resourceVersion. If nothing else differs from the stored object, the write is no change.
     Show {
         /// Namespace and name.
         key: Key,
         /// The operation.
         operation: EncodedOperation,
     },
-    /// Adds or replaces an object that the index has to decode. `json` is the whole object. The
-    /// index replaces its resourceVersion. If nothing else differs from the stored object, the
-    /// write is no change.
+    /// Adds or replaces an object that the index has to decode, as [`Write::Show`] does.
     Put {
         /// Namespace and name. They are not compared with those inside `json`.
         key: Key,

@@ -266,7 +266,10 @@ impl Operation {
         if self.detections.is_empty() {
             return;
         }
-        self.detected_by = self.detections.keys().cloned().collect();
+        // Collected it would have room for four.
+        let mut names = Vec::with_capacity(self.detections.len());
+        names.extend(self.detections.keys().cloned());
+        self.detected_by = names;
         self.speaker = self.next_speaker().clone();
         if self.instance.is_none() {
             self.instance.clone_from(&self.speaker.says.instance);

@@ -3,15 +3,123 @@
 //! of that type, which owns its texts and takes twice the time.
 
 use crate::rules::Labels;
+use crate::track::facts::{TEXTS, TextField, TextSpan};
 use ifo_api::live::{self, Phase, StartTimeSource, State};
 use ifo_api::{LIVE_GROUP, VERSION};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use serde::{Serialize, Serializer};
+use std::cell::RefCell;
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes of room for the JSON of one operation. Most operations are smaller.
 const TYPICAL_SIZE: usize = 2048;
+
+/// The JSON of an operation while it is written, and where its texts are so far.
+#[derive(Default)]
+pub struct JsonRecorder(RefCell<Recording>);
+
+/// What a [`JsonRecorder`] has written.
+#[derive(Default)]
+pub struct Recording {
+    pub json: Vec<u8>,
+    /// Where the JSON of `metadata` is.
+    pub metadata: Range<usize>,
+    pub texts: [TextSpan; TEXTS],
+    pub labels: Vec<(TextSpan, TextSpan)>,
+}
+
+/// What a recorded text is.
+#[derive(Clone, Copy)]
+enum Slot {
+    Text(TextField),
+    LabelKey,
+    LabelValue,
+}
+
+/// A text whose place in the JSON is noted. serde_json writes the comma and the key of a member
+/// before it serializes the value, so the value starts where the JSON ends at that moment.
+pub struct RecordedText<'a> {
+    recorder: &'a JsonRecorder,
+    slot: Slot,
+    text: &'a str,
+}
+
+impl JsonRecorder {
+    /// A text that is to be written as the value of `field`.
+    pub fn text<'a>(&'a self, field: TextField, text: &'a str) -> RecordedText<'a> {
+        self.recorded(Slot::Text(field), text)
+    }
+
+    fn recorded<'a>(&'a self, slot: Slot, text: &'a str) -> RecordedText<'a> {
+        RecordedText {
+            recorder: self,
+            slot,
+            text,
+        }
+    }
+
+    /// What was written.
+    pub fn finish(self) -> Recording {
+        self.0.into_inner()
+    }
+
+    fn put(&self, text: &str) {
+        let mut recording = self.0.borrow_mut();
+        recording.json.extend_from_slice(text.as_bytes());
+    }
+
+    fn length(&self) -> usize {
+        self.0.borrow().json.len()
+    }
+}
+
+impl io::Write for &JsonRecorder {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().json.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Serialize for RecordedText<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let start = self.recorder.length();
+        let done = serializer.serialize_str(self.text)?;
+        let mut recording = self.recorder.0.borrow_mut();
+        let span = TextSpan::new(start, recording.json.len());
+        match self.slot {
+            Slot::Text(field) => recording.texts[field as usize] = span,
+            Slot::LabelKey => recording.labels.push((span, TextSpan::default())),
+            Slot::LabelValue => {
+                if let Some((_, value)) = recording.labels.last_mut() {
+                    *value = span;
+                }
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// Labels, whose places are noted.
+pub struct RecordedLabels<'a> {
+    pub recorder: &'a JsonRecorder,
+    pub labels: &'a Labels,
+}
+
+impl Serialize for RecordedLabels<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let recorded = |slot, text| self.recorder.recorded(slot, text);
+        serializer.collect_map(self.labels.iter().map(|(key, value)| {
+            let key = recorded(Slot::LabelKey, key);
+            (key, recorded(Slot::LabelValue, value))
+        }))
+    }
+}
 
 /// `metadata`, with its members in the order in which Kubernetes' types have them.
 #[derive(Serialize)]
@@ -19,9 +127,8 @@ const TYPICAL_SIZE: usize = 2048;
 pub struct MetadataJson<'a> {
     pub creation_timestamp: Time,
     pub generation: u8,
-    #[serde(serialize_with = "map")]
-    pub labels: &'a Labels,
-    pub name: &'a str,
+    pub labels: RecordedLabels<'a>,
+    pub name: RecordedText<'a>,
     pub namespace: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner_references: Option<[OwnerJson<'a>; 1]>,
@@ -44,25 +151,25 @@ pub struct OwnerJson<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SpecJson<'a> {
-    pub operation: &'a str,
-    pub rule_set: &'a str,
-    pub component: &'a str,
+    pub operation: RecordedText<'a>,
+    pub rule_set: RecordedText<'a>,
+    pub component: RecordedText<'a>,
     pub subject: SubjectJson<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub item: Option<&'a str>,
+    pub item: Option<RecordedText<'a>>,
 }
 
 /// `spec.subject`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SubjectJson<'a> {
-    pub api_version: &'a str,
-    pub kind: &'a str,
-    pub name: &'a str,
+    pub api_version: RecordedText<'a>,
+    pub kind: RecordedText<'a>,
+    pub name: RecordedText<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<&'a str>,
+    pub namespace: Option<RecordedText<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub uid: Option<&'a str>,
+    pub uid: Option<RecordedText<'a>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub owner_references: &'a [OwnerReference],
 }
@@ -73,9 +180,9 @@ pub struct SubjectJson<'a> {
 pub struct StatusJson<'a> {
     pub phase: Phase,
     pub state: State,
-    pub reason: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    pub message: &'a str,
+    pub reason: RecordedText<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<RecordedText<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<u8>,
     pub start_time_source: StartTimeSource,
@@ -106,13 +213,14 @@ pub struct ConditionJson<'a> {
     pub r#type: &'a str,
 }
 
-/// The whole object, and where its metadata is.
+/// Writes the whole object. The texts of the parts belong to `recorder`.
 pub fn encode(
+    recorder: &JsonRecorder,
     metadata: &MetadataJson<'_>,
     spec: &SpecJson<'_>,
     status: &StatusJson<'_>,
-) -> (Vec<u8>, Range<usize>) {
-    let mut json = Vec::with_capacity(TYPICAL_SIZE);
+) {
+    recorder.0.borrow_mut().json.reserve(TYPICAL_SIZE);
     for text in [
         "{\"apiVersion\":\"",
         LIVE_GROUP,
@@ -122,25 +230,21 @@ pub fn encode(
         live::KIND,
         "\",\"metadata\":",
     ] {
-        json.extend_from_slice(text.as_bytes());
+        recorder.put(text);
     }
-    let start = json.len();
-    append(&mut json, metadata);
-    let place = start..json.len();
-    json.extend_from_slice(b",\"spec\":");
-    append(&mut json, spec);
-    json.extend_from_slice(b",\"status\":");
-    append(&mut json, status);
-    json.push(b'}');
-    (json, place)
+    let start = recorder.length();
+    append(recorder, metadata);
+    let end = recorder.length();
+    recorder.0.borrow_mut().metadata = start..end;
+    recorder.put(",\"spec\":");
+    append(recorder, spec);
+    recorder.put(",\"status\":");
+    append(recorder, status);
+    recorder.put("}");
 }
 
-fn append(json: &mut Vec<u8>, part: &impl Serialize) {
-    serde_json::to_writer(json, part).expect("maps with string keys always encode");
-}
-
-fn map<S: Serializer>(labels: &Labels, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(labels.iter().map(|(key, value)| (&**key, &**value)))
+fn append(recorder: &JsonRecorder, part: &impl Serialize) {
+    serde_json::to_writer(recorder, part).expect("maps with string keys always encode");
 }
 
 fn texts<S: Serializer>(texts: &[Arc<str>], serializer: S) -> Result<S::Ok, S::Error> {

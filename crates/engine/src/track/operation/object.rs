@@ -1,12 +1,13 @@
 //! An operation as the object that it is shown as.
 
 use super::json::{
-    self, ConditionJson, MetadataJson, OwnerJson, SpecJson, StatusJson, SubjectJson,
+    self, ConditionJson, JsonRecorder, MetadataJson, OwnerJson, RecordedLabels, Recording,
+    SpecJson, StatusJson, SubjectJson,
 };
 use super::{Detected, Operation, SubjectView};
 use crate::rules::Labels;
 use crate::track::end::End;
-use crate::track::facts::{EncodedOperation, ObjectFacts, SubjectFacts};
+use crate::track::facts::{EncodedOperation, ObjectFacts, TextField};
 use ifo_api::labels;
 use ifo_api::live::{Phase, State};
 use jiff::Timestamp;
@@ -58,14 +59,20 @@ impl Operation {
     ) -> EncodedOperation {
         let subject = &view.subject;
         let (what, rule_set) = (&self.what, &self.speaker.rule_set);
-        let texts = (reason.clone(), message.clone());
-        let facts = self.facts(view, state, texts, progress, completed);
+        let phase = completed.map_or(Phase::Active, |_| Phase::Completed);
+        let until = completed.map(|_| self.detected_until(completed));
+        let labels = self.labels(view);
+        let recorder = JsonRecorder::default();
+        let text = |field, text| recorder.text(field, text);
         let mut uid = Uuid::encode_buffer();
         let metadata = MetadataJson {
             creation_timestamp: Time(self.start),
             generation: 1,
-            labels: &facts.labels,
-            name: &self.key.name,
+            labels: RecordedLabels {
+                recorder: &recorder,
+                labels: &labels,
+            },
+            name: text(TextField::Name, &self.key.name),
             namespace: &self.key.namespace,
             owner_references: subject.uid.as_deref().map(|uid| {
                 [OwnerJson {
@@ -79,29 +86,32 @@ impl Operation {
             }),
             uid: self.uid.hyphenated().encode_lower(&mut uid),
         };
+        let namespace = subject.namespace.as_deref();
+        let subject_uid = subject.uid.as_deref();
         let spec = SpecJson {
-            operation: &what.operation,
-            rule_set: &rule_set.name,
-            component: &rule_set.component,
+            operation: text(TextField::Operation, &what.operation),
+            rule_set: text(TextField::RuleSet, &rule_set.name),
+            component: text(TextField::Component, &rule_set.component),
             subject: SubjectJson {
-                api_version: &view.api_version,
-                kind: &view.kind,
-                name: &subject.name,
-                namespace: subject.namespace.as_deref(),
-                uid: subject.uid.as_deref(),
+                api_version: text(TextField::SubjectApiVersion, &view.api_version),
+                kind: text(TextField::SubjectKind, &view.kind),
+                name: text(TextField::SubjectName, &subject.name),
+                namespace: namespace.map(|it| text(TextField::SubjectNamespace, it)),
+                uid: subject_uid.map(|uid| text(TextField::SubjectUid, uid)),
                 owner_references: &subject.owners,
             },
-            item: what.item.as_deref(),
+            item: what.item.as_deref().map(|it| text(TextField::Item, it)),
         };
+        let shown = Some(&*message).filter(|message| !message.is_empty());
         let status = StatusJson {
-            phase: completed.map_or(Phase::Active, |_| Phase::Completed),
+            phase,
             state,
-            reason: &reason,
-            message: &message,
+            reason: text(TextField::Reason, &reason),
+            message: shown.map(|message| text(TextField::Message, message)),
             progress,
             start_time_source: self.start_source,
             last_detected: Time(self.last_detected),
-            completed: facts.completed.map(Time),
+            completed: until.map(Time),
             instance: self.instance.as_deref(),
             detected_by: &self.detected_by,
             subject_generation: subject.generation,
@@ -109,43 +119,26 @@ impl Operation {
             #[cfg(feature = "neighbour-release")]
             neighbour_field: "known",
         };
-        let (json, metadata) = json::encode(&metadata, &spec, &status);
+        json::encode(&recorder, &metadata, &spec, &status);
+        let Recording {
+            json,
+            metadata,
+            texts,
+            labels,
+        } = recorder.finish();
+        let facts = ObjectFacts {
+            labels: labels.into(),
+            texts,
+            started: Some(whole_second(self.start)),
+            phase: Some(phase),
+            state: Some(state),
+            progress,
+            completed: until.map(whole_second),
+        };
         EncodedOperation {
             json,
             metadata,
-            facts: Arc::new(facts),
-        }
-    }
-
-    fn facts(
-        &self,
-        view: &SubjectView,
-        state: State,
-        (reason, message): (Arc<str>, Arc<str>),
-        progress: Option<u8>,
-        completed: Option<Timestamp>,
-    ) -> ObjectFacts {
-        let (subject, rule_set) = (&view.subject, &self.speaker.rule_set);
-        ObjectFacts {
-            labels: self.labels(view),
-            started: Some(whole_second(self.start)),
-            operation: Some(self.what.operation.clone()),
-            rule_set: Some(rule_set.name.clone()),
-            component: Some(rule_set.component.clone()),
-            item: self.what.item.clone(),
-            subject: SubjectFacts {
-                api_version: Some(view.api_version.clone()),
-                kind: Some(view.kind.clone()),
-                name: Some(subject.name.clone()),
-                namespace: subject.namespace.clone(),
-                uid: subject.uid.clone(),
-            },
-            phase: Some(completed.map_or(Phase::Active, |_| Phase::Completed)),
-            state: Some(state),
-            reason: Some(reason),
-            message: Some(message).filter(|message| !message.is_empty()),
-            progress,
-            completed: completed.map(|_| whole_second(self.detected_until(completed))),
+            facts,
         }
     }
 

@@ -164,7 +164,8 @@ impl World {
                     facts,
                 } = operation;
                 // A follower gets the JSON, and has to know the same of it.
-                assert_eq!(ObjectFacts::decode(&json), *facts);
+                let decoded = DecodedObject::decode(&json).unwrap();
+                assert_eq!((decoded.facts, decoded.metadata), (facts, metadata.clone()));
                 let object: Value = serde_json::from_slice(&json).unwrap();
                 let part: Value = serde_json::from_slice(&json[metadata]).unwrap();
                 assert_eq!(part, object["metadata"]);
