@@ -6,6 +6,7 @@
 mod log;
 mod persistence;
 mod process;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -14,12 +15,12 @@ use crate::index::{IndexEntry, TextField};
 pub use log::{LogFormat, REQUESTS, start_log};
 pub use persistence::PersistenceMetrics;
 use process::Process;
+use table::metrics;
 
 use ifo_api::live::{Phase, State};
 use ifo_engine::Meter;
 use jiff::Timestamp;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{EncodeLabelSet, LabelSetEncoder};
 pub use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -50,21 +51,12 @@ const REQUEST_BUCKETS: [f64; 12] = [
 ];
 
 /// Labels of one series, in the order in which they are written.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct SeriesLabels(Vec<(&'static str, String)>);
+type SeriesLabels = Vec<(&'static str, String)>;
 
-impl EncodeLabelSet for SeriesLabels {
-    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), fmt::Error> {
-        self.0
-            .iter()
-            .map(|(name, value)| (*name, value.as_str()))
-            .collect::<Vec<_>>()
-            .encode(encoder)
-    }
-}
-
-type CounterFamily = Family<SeriesLabels, Counter>;
+type Counters = Family<SeriesLabels, Counter>;
+type Gauges = Family<SeriesLabels, Gauge>;
 type FloatGauge = Gauge<f64, AtomicU64>;
+type FloatGauges = Family<SeriesLabels, FloatGauge>;
 type Histograms = Family<SeriesLabels, Histogram, fn() -> Histogram>;
 
 /// An operation as the gauges count it.
@@ -126,38 +118,66 @@ pub struct IndexSample {
 
 type ReadIndex = Box<dyn Fn() -> IndexSample + Send + Sync>;
 
+metrics! {
+    /// The metrics of the pipeline and of the requests.
+    struct ServerMetrics {
+        build: Gauges = "ifo_build_info", "Version of this server";
+        operations: Gauges = "ifo_operations", "Operations by state";
+        oldest: FloatGauges =
+            "ifo_operation_oldest_seconds", "Age of the oldest operation in flight";
+        started: Counters = "ifo_operations_started", "Operations that started";
+        completed: Counters = "ifo_operations_completed", "Operations that completed";
+        duration: Histograms =
+            "ifo_operation_duration_seconds", "Duration of completed operations",
+            Family::new_with_constructor(|| Histogram::new(OPERATION_BUCKETS));
+        feed_events: Counters = "ifo_feed_events", "Objects and deletions read from a target";
+        feed_state: Gauges = "ifo_feed_state", "1 for the state that the feed of a target is in";
+        feed_relists: Counters = "ifo_feed_relists", "Times that a target was read as a whole";
+        evaluation_failures: Counters =
+            "ifo_evaluation_failures", "Evaluations that failed (a missing field is not a failure)";
+        visible: Histogram =
+            "ifo_event_to_visible_seconds",
+            "From reading a subject's event to the published resourceVersion",
+            Histogram::new(VISIBLE_BUCKETS);
+        ring_bytes: Gauge = "ifo_index_ring_bytes", "Bytes that only the ring of changes holds";
+        ring_age: FloatGauge = "ifo_index_ring_age_seconds", "Age of the oldest change in the ring";
+        watchers: Gauge = "ifo_watchers", "Watches being served";
+        certificate: FloatGauge =
+            "ifo_certificate_expiry_seconds", "Seconds until the serving certificate expires";
+        trust_shared: Gauge =
+            "ifo_front_proxy_trust_shared",
+            "1 if every client certificate of a CA can claim any user and group";
+        leader: Gauge = "ifo_leader", "1 if this replica leads";
+        mirror_lag: FloatGauge =
+            "ifo_mirror_lag_seconds",
+            "Time since this replica was last known to have all operations of the leader";
+        failovers: Counter =
+            "ifo_failovers", "Times that this replica took over the leadership from another one";
+        lease_renew: Histogram =
+            "ifo_lease_renew_seconds", "Duration of successful renewals of the Lease",
+            Histogram::new(REQUEST_BUCKETS);
+        requests: Counters = "apiserver_request", "Requests by verb, resource and code";
+        request_duration: Histograms =
+            "apiserver_request_duration_seconds", "Response latency, watches left out",
+            Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS));
+        terminations: Counters =
+            "apiserver_request_terminations",
+            "Requests refused for load or ended at their time limit";
+        aborts: Counters =
+            "apiserver_request_aborts", "Answers cut off because their client did not take them";
+        in_flight: Gauges = "apiserver_current_inflight_requests", "Requests being served";
+    }
+}
+
 /// All metrics of the process. Shared behind an `Arc`.
 pub struct Metrics {
     registry: Registry,
     read_index: OnceLock<ReadIndex>,
     bounds: Mutex<BTreeMap<&'static str, HashSet<String>>>,
     feed_states: Mutex<BTreeMap<String, &'static str>>,
-    feed_events: CounterFamily,
-    feed_relists: CounterFamily,
-    feed_state: Family<SeriesLabels, Gauge>,
-    evaluation_failures: CounterFamily,
-    started: CounterFamily,
-    completed: CounterFamily,
-    duration: Histograms,
-    visible: Histogram,
-    operations: Family<SeriesLabels, Gauge>,
-    oldest: Family<SeriesLabels, FloatGauge>,
-    ring_bytes: Gauge,
-    ring_age: FloatGauge,
-    mirror_lag: FloatGauge,
-    watchers: Gauge,
-    certificate: FloatGauge,
     certificate_expires: Mutex<Option<i64>>,
-    trust_shared: Gauge,
-    leader: Gauge,
-    failovers: Counter,
-    lease_renew: Histogram,
-    requests: CounterFamily,
-    request_duration: Histograms,
-    terminations: CounterFamily,
-    aborts: CounterFamily,
-    in_flight: Family<SeriesLabels, Gauge>,
-    persistence: std::sync::Arc<PersistenceMetrics>,
+    server: ServerMetrics,
+    persistence: Arc<PersistenceMetrics>,
     process: Process,
 }
 
@@ -181,172 +201,20 @@ impl Metrics {
 
     /// A registry with every metric, and the `version` that `ifo_build_info` shows.
     pub fn of_version(version: &str) -> Self {
-        let mut metrics = Self {
-            registry: Registry::default(),
+        let mut registry = Registry::default();
+        let server = ServerMetrics::register(&mut registry);
+        let labels = vec![("version", version.to_owned())];
+        server.build.get_or_create(&labels).set(1);
+        Self {
+            server,
+            persistence: Arc::new(PersistenceMetrics::new(&mut registry)),
+            process: Process::new(&mut registry),
+            registry,
             read_index: OnceLock::new(),
             bounds: Mutex::default(),
             feed_states: Mutex::default(),
-            feed_events: Family::default(),
-            feed_relists: Family::default(),
-            feed_state: Family::default(),
-            evaluation_failures: Family::default(),
-            started: Family::default(),
-            completed: Family::default(),
-            duration: Family::new_with_constructor(|| Histogram::new(OPERATION_BUCKETS)),
-            visible: Histogram::new(VISIBLE_BUCKETS),
-            operations: Family::default(),
-            oldest: Family::default(),
-            ring_bytes: Gauge::default(),
-            ring_age: Gauge::default(),
-            mirror_lag: Gauge::default(),
-            watchers: Gauge::default(),
-            certificate: Gauge::default(),
             certificate_expires: Mutex::default(),
-            trust_shared: Gauge::default(),
-            leader: Gauge::default(),
-            failovers: Counter::default(),
-            lease_renew: Histogram::new(REQUEST_BUCKETS),
-            requests: Family::default(),
-            request_duration: Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS)),
-            terminations: Family::default(),
-            aborts: Family::default(),
-            in_flight: Family::default(),
-            persistence: std::sync::Arc::default(),
-            process: Process::default(),
-        };
-        metrics.register(version);
-        metrics
-    }
-
-    // One statement a metric: the table of the names, not a function to be cut up.
-    #[allow(clippy::too_many_lines)]
-    fn register(&mut self, version: &str) {
-        let build: Family<SeriesLabels, Gauge> = Family::default();
-        build
-            .get_or_create(&SeriesLabels(vec![("version", version.to_owned())]))
-            .set(1);
-        let registry = &mut self.registry;
-        // Counters get `_total` and names get no unit from the library: the names here
-        // are whole but for `_total`.
-        registry.register("ifo_build_info", "Version of this server", build);
-        registry.register(
-            "ifo_operations",
-            "Operations by state",
-            self.operations.clone(),
-        );
-        registry.register(
-            "ifo_operation_oldest_seconds",
-            "Age of the oldest operation in flight",
-            self.oldest.clone(),
-        );
-        registry.register(
-            "ifo_operations_started",
-            "Operations that started",
-            self.started.clone(),
-        );
-        registry.register(
-            "ifo_operations_completed",
-            "Operations that completed",
-            self.completed.clone(),
-        );
-        registry.register(
-            "ifo_operation_duration_seconds",
-            "Duration of completed operations",
-            self.duration.clone(),
-        );
-        registry.register(
-            "ifo_feed_events",
-            "Objects and deletions read from a target",
-            self.feed_events.clone(),
-        );
-        registry.register(
-            "ifo_feed_state",
-            "1 for the state that the feed of a target is in",
-            self.feed_state.clone(),
-        );
-        registry.register(
-            "ifo_feed_relists",
-            "Times that a target was read as a whole",
-            self.feed_relists.clone(),
-        );
-        registry.register(
-            "ifo_evaluation_failures",
-            "Evaluations that failed (a missing field is not a failure)",
-            self.evaluation_failures.clone(),
-        );
-        registry.register(
-            "ifo_event_to_visible_seconds",
-            "From reading a subject's event to the published resourceVersion",
-            self.visible.clone(),
-        );
-        registry.register(
-            "ifo_index_ring_bytes",
-            "Bytes that only the ring of changes holds",
-            self.ring_bytes.clone(),
-        );
-        registry.register(
-            "ifo_index_ring_age_seconds",
-            "Age of the oldest change in the ring",
-            self.ring_age.clone(),
-        );
-        registry.register(
-            "ifo_watchers",
-            "Watches being served",
-            self.watchers.clone(),
-        );
-        registry.register(
-            "ifo_certificate_expiry_seconds",
-            "Seconds until the serving certificate expires",
-            self.certificate.clone(),
-        );
-        registry.register(
-            "ifo_front_proxy_trust_shared",
-            "1 if every client certificate of a CA can claim any user and group",
-            self.trust_shared.clone(),
-        );
-        registry.register("ifo_leader", "1 if this replica leads", self.leader.clone());
-        registry.register(
-            "ifo_mirror_lag_seconds",
-            "Time since this replica was last known to have all operations of the leader",
-            self.mirror_lag.clone(),
-        );
-        registry.register(
-            "ifo_failovers",
-            "Times that this replica took over the leadership from another one",
-            self.failovers.clone(),
-        );
-        registry.register(
-            "ifo_lease_renew_seconds",
-            "Duration of successful renewals of the Lease",
-            self.lease_renew.clone(),
-        );
-        registry.register(
-            "apiserver_request",
-            "Requests by verb, resource and code",
-            self.requests.clone(),
-        );
-        registry.register(
-            "apiserver_request_duration_seconds",
-            "Response latency, watches left out",
-            self.request_duration.clone(),
-        );
-        registry.register(
-            "apiserver_request_terminations",
-            "Requests refused for load or ended at their time limit",
-            self.terminations.clone(),
-        );
-        registry.register(
-            "apiserver_request_aborts",
-            "Answers cut off because their client did not take them",
-            self.aborts.clone(),
-        );
-        registry.register(
-            "apiserver_current_inflight_requests",
-            "Requests being served",
-            self.in_flight.clone(),
-        );
-        self.persistence.register(registry);
-        self.process.register(registry);
+        }
     }
 
     /// Tells where the gauges about operations are read from, at scrape time.
@@ -368,7 +236,7 @@ impl Metrics {
         (label, value.to_owned())
     }
 
-    fn operation_labels(&self, component: &str, operation: &str) -> Vec<(&'static str, String)> {
+    fn operation_labels(&self, component: &str, operation: &str) -> SeriesLabels {
         vec![
             self.bound("component", component),
             self.bound("operation", operation),
@@ -378,14 +246,15 @@ impl Metrics {
     /// Counts the watch events and list items that are read from the feed of `target`. A feed
     /// keeps the counter, because finding it costs more than counting.
     pub fn feed_events(&self, target: &str) -> Counter {
-        let labels = SeriesLabels(vec![self.bound("target", target)]);
-        self.feed_events.get_or_create(&labels).clone()
+        let labels = vec![self.bound("target", target)];
+        self.server.feed_events.get_or_create(&labels).clone()
     }
 
     /// The feed of `target` began to read the whole state.
     pub fn feed_relist(&self, target: &str) {
-        self.feed_relists
-            .get_or_create(&SeriesLabels(vec![self.bound("target", target)]))
+        self.server
+            .feed_relists
+            .get_or_create(&vec![self.bound("target", target)])
             .inc();
     }
 
@@ -396,25 +265,24 @@ impl Metrics {
             .feed_states
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let labels =
-            |state: &str| SeriesLabels(vec![(label, target.clone()), ("state", state.to_owned())]);
+        let labels = |state: &str| vec![(label, target.clone()), ("state", state.to_owned())];
         if let Some(before) = states.insert(target.clone(), state) {
-            self.feed_state.remove(&labels(before));
+            self.server.feed_state.remove(&labels(before));
         }
         if state == "stopped" {
             states.remove(&target);
         } else {
-            self.feed_state.get_or_create(&labels(state)).set(1);
+            self.server.feed_state.get_or_create(&labels(state)).set(1);
         }
     }
 
     /// Time from reading a subject's event to the published resourceVersion.
     pub fn event_visible(&self, after: Duration) {
-        self.visible.observe(after.as_secs_f64());
+        self.server.visible.observe(after.as_secs_f64());
     }
 
     /// The labels that Kubernetes' own servers use.
-    fn request_labels(&self, of: &RequestLabels<'_>) -> Vec<(&'static str, String)> {
+    fn request_labels(&self, of: &RequestLabels<'_>) -> SeriesLabels {
         vec![
             self.bound("verb", &of.verb),
             self.bound("group", of.group),
@@ -429,12 +297,13 @@ impl Metrics {
     pub fn request(&self, of: &RequestLabels<'_>, code: u16, duration: Option<Duration>) {
         let mut labels = self.request_labels(of);
         if let Some(duration) = duration {
-            self.request_duration
-                .get_or_create(&SeriesLabels(labels.clone()))
+            self.server
+                .request_duration
+                .get_or_create(&labels.clone())
                 .observe(duration.as_secs_f64());
         }
         labels.push(("code", code.to_string()));
-        self.requests.get_or_create(&SeriesLabels(labels)).inc();
+        self.server.requests.get_or_create(&labels).inc();
     }
 
     /// A request was refused for load or ended at its time limit
@@ -442,26 +311,27 @@ impl Metrics {
     pub fn request_terminated(&self, of: &RequestLabels<'_>, code: u16) {
         let mut labels = self.request_labels(of);
         labels.push(("code", code.to_string()));
-        self.terminations.get_or_create(&SeriesLabels(labels)).inc();
+        self.server.terminations.get_or_create(&labels).inc();
     }
 
     /// An answer was cut off because its client did not take it
     /// (`apiserver_request_aborts_total`).
     pub fn request_aborted(&self, of: &RequestLabels<'_>) {
-        let labels = SeriesLabels(self.request_labels(of));
-        self.aborts.get_or_create(&labels).inc();
+        let labels = self.request_labels(of);
+        self.server.aborts.get_or_create(&labels).inc();
     }
 
     /// Requests in flight changed (`apiserver_current_inflight_requests{request_kind}`).
     pub fn in_flight(&self, by: i64) {
-        self.in_flight
-            .get_or_create(&SeriesLabels(vec![("request_kind", "readOnly".to_owned())]))
+        self.server
+            .in_flight
+            .get_or_create(&vec![("request_kind", "readOnly".to_owned())])
             .inc_by(by);
     }
 
     /// Watchers changed (`ifo_watchers`).
     pub fn watchers(&self, by: i64) {
-        self.watchers.inc_by(by);
+        self.server.watchers.inc_by(by);
     }
 
     /// Seconds since 1970 at which the serving certificate expires.
@@ -475,22 +345,22 @@ impl Metrics {
     /// Whether every client certificate of a CA can claim any user and group
     /// (`ifo_front_proxy_trust_shared`).
     pub fn front_proxy_trust_shared(&self, shared: bool) {
-        self.trust_shared.set(shared.into());
+        self.server.trust_shared.set(shared.into());
     }
 
     /// Whether this replica leads (`ifo_leader`).
     pub fn leader(&self, leads: bool) {
-        self.leader.set(leads.into());
+        self.server.leader.set(leads.into());
     }
 
     /// This replica took over the leadership from another one (`ifo_failovers_total`).
     pub fn failed_over(&self) {
-        self.failovers.inc();
+        self.server.failovers.inc();
     }
 
     /// The Lease was renewed (`ifo_lease_renew_seconds`).
     pub fn lease_renewed(&self, took: Duration) {
-        self.lease_renew.observe(took.as_secs_f64());
+        self.server.lease_renew.observe(took.as_secs_f64());
     }
 
     /// OpenMetrics text (which Prometheus reads) of everything.
@@ -505,12 +375,12 @@ impl Metrics {
     #[allow(clippy::cast_precision_loss)] // seconds and bytes, far below 2^52
     fn read_gauges(&self) {
         let sample = self.read_index.get().map(|read| read()).unwrap_or_default();
-        self.operations.clear();
-        self.oldest.clear();
+        self.server.operations.clear();
+        self.server.oldest.clear();
         for operation in sample.operations {
             let labels = self.operation_labels(&operation.component, &operation.operation);
             if let Some(age) = operation.age {
-                let oldest = self.oldest.get_or_create(&SeriesLabels(labels.clone()));
+                let oldest = self.server.oldest.get_or_create(&labels.clone());
                 oldest.set(oldest.get().max(age));
                 // Its guard locks the family: it must be gone before the next one is taken.
                 drop(oldest);
@@ -519,18 +389,20 @@ impl Metrics {
                 .into_iter()
                 .chain([("state", operation.state.name().to_owned())])
                 .collect();
-            self.operations.get_or_create(&SeriesLabels(labels)).inc();
+            self.server.operations.get_or_create(&labels).inc();
         }
-        self.ring_bytes
+        self.server
+            .ring_bytes
             .set(i64::try_from(sample.ring_bytes).unwrap_or(i64::MAX));
-        self.ring_age.set(sample.ring_age.as_secs_f64());
-        self.mirror_lag.set(sample.lag.as_secs_f64());
+        self.server.ring_age.set(sample.ring_age.as_secs_f64());
+        self.server.mirror_lag.set(sample.lag.as_secs_f64());
         let expires = *self
             .certificate_expires
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if let Some(expires) = expires {
-            self.certificate
+            self.server
+                .certificate
                 .set((expires - clock::now().as_second()) as f64);
         }
         self.persistence.read();
@@ -538,7 +410,7 @@ impl Metrics {
     }
 
     /// Those of persistence mode.
-    pub fn persistence(&self) -> std::sync::Arc<PersistenceMetrics> {
+    pub fn persistence(&self) -> Arc<PersistenceMetrics> {
         self.persistence.clone()
     }
 }
@@ -549,14 +421,13 @@ impl Meter for Metrics {
             self.bound("ruleset", rule_set),
             self.bound("operation", operation),
         ];
-        self.evaluation_failures
-            .get_or_create(&SeriesLabels(labels))
-            .inc();
+        self.server.evaluation_failures.get_or_create(&labels).inc();
     }
 
     fn operation_started(&self, component: &str, operation: &str) {
-        self.started
-            .get_or_create(&SeriesLabels(self.operation_labels(component, operation)))
+        self.server
+            .started
+            .get_or_create(&self.operation_labels(component, operation))
             .inc();
     }
 
@@ -569,10 +440,11 @@ impl Meter for Metrics {
         duration: Duration,
     ) {
         let mut labels = self.operation_labels(component, operation);
-        self.duration
-            .get_or_create(&SeriesLabels(labels.clone()))
+        self.server
+            .duration
+            .get_or_create(&labels.clone())
             .observe(duration.as_secs_f64());
         labels.extend([("state", state.to_owned()), self.bound("reason", reason)]);
-        self.completed.get_or_create(&SeriesLabels(labels)).inc();
+        self.server.completed.get_or_create(&labels).inc();
     }
 }

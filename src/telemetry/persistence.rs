@@ -1,23 +1,30 @@
 //! Metrics of persistence mode. They have no series while it is off: nothing is written
 //! then, and that is no trouble.
 
-use super::SeriesLabels;
+use super::table::metrics;
+use super::{Counters, FloatGauges, Gauges};
 use crate::clock;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+metrics! {
+    /// What is exported.
+    struct QueueMetrics {
+        writes: Counters =
+            "ifo_persistence_writes", "Custom resources written (apply) and deleted (delete)";
+        failures: Counters =
+            "ifo_persistence_failures", "Writes and lists of custom resources that failed";
+        length: Gauges = "ifo_persistence_queue_length", "Operations that are to be written now";
+        oldest: FloatGauges =
+            "ifo_persistence_oldest_pending_seconds",
+            "How long the oldest of them has been waiting";
+    }
+}
+
 /// See above.
-#[derive(Default)]
 pub struct PersistenceMetrics {
-    writes: Family<SeriesLabels, Counter>,
-    failures: Family<SeriesLabels, Counter>,
-    length: Family<SeriesLabels, Gauge>,
-    oldest: Family<SeriesLabels, Gauge<f64, AtomicU64>>,
+    queue: QueueMetrics,
     waiting: Mutex<WaitingSince>,
 }
 
@@ -40,48 +47,31 @@ impl std::fmt::Debug for PersistenceMetrics {
 }
 
 impl PersistenceMetrics {
-    pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "ifo_persistence_writes",
-            "Custom resources written (apply) and deleted (delete)",
-            self.writes.clone(),
-        );
-        registry.register(
-            "ifo_persistence_failures",
-            "Writes and lists of custom resources that failed",
-            self.failures.clone(),
-        );
-        registry.register(
-            "ifo_persistence_queue_length",
-            "Operations that are to be written now",
-            self.length.clone(),
-        );
-        registry.register(
-            "ifo_persistence_oldest_pending_seconds",
-            "How long the oldest of them has been waiting",
-            self.oldest.clone(),
-        );
+    /// Registers them.
+    pub(super) fn new(registry: &mut Registry) -> Self {
+        Self {
+            queue: QueueMetrics::register(registry),
+            waiting: Mutex::default(),
+        }
     }
 
     /// A write succeeded: `apply` or `delete`.
     pub fn written(&self, verb: &'static str) {
-        let labels = SeriesLabels(vec![("verb", verb.to_owned())]);
-        self.writes.get_or_create(&labels).inc();
+        let labels = vec![("verb", verb.to_owned())];
+        self.queue.writes.get_or_create(&labels).inc();
     }
 
     /// A write or a list failed, for one of the reasons that
     /// [`StoreFailure`](crate::persist::StoreFailure) has.
     pub fn failed(&self, reason: &'static str) {
-        let labels = SeriesLabels(vec![("reason", reason.to_owned())]);
-        self.failures.get_or_create(&labels).inc();
+        let labels = vec![("reason", reason.to_owned())];
+        self.queue.failures.get_or_create(&labels).inc();
     }
 
     /// How many wait, and since when the oldest does.
     pub fn backlog(&self, length: usize, since: Option<Instant>) {
         let length = i64::try_from(length).unwrap_or(i64::MAX);
-        self.length
-            .get_or_create(&SeriesLabels(Vec::new()))
-            .set(length);
+        self.queue.length.get_or_create(&Vec::new()).set(length);
         *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) =
             since.map_or(WaitingSince::Nothing, WaitingSince::Since);
     }
@@ -94,9 +84,7 @@ impl PersistenceMetrics {
             WaitingSince::Nothing => 0.0,
             WaitingSince::Since(since) => clock::since(since).as_secs_f64(),
         };
-        self.oldest
-            .get_or_create(&SeriesLabels(Vec::new()))
-            .set(age);
+        self.queue.oldest.get_or_create(&Vec::new()).set(age);
     }
 }
 

@@ -1,45 +1,33 @@
 //! What any process tells of itself.
 
+use super::FloatGauge;
+use super::table::metrics;
 use crate::clock;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The `process_*` metrics that every exporter of Prometheus' own has.
-#[derive(Default)]
-pub(super) struct Process {
-    cpu: Counter<f64, AtomicU64>,
-    resident: Gauge,
-    descriptors: Gauge,
-    started: Gauge<f64, AtomicU64>,
+metrics! {
+    /// The `process_*` metrics that every exporter of Prometheus' own has.
+    struct ProcessMetrics {
+        cpu: Counter<f64, AtomicU64> = "process_cpu_seconds", "User and system CPU time";
+        resident: Gauge = "process_resident_memory_bytes", "Resident memory size";
+        descriptors: Gauge = "process_open_fds", "Open file descriptors";
+        started: FloatGauge = "process_start_time_seconds", "Start time since 1970";
+    }
 }
 
+/// This process.
+pub(super) struct Process(ProcessMetrics);
+
 impl Process {
-    pub(super) fn register(&self, registry: &mut Registry) {
-        let now = clock::now().as_second();
-        #[allow(clippy::cast_precision_loss)] // seconds since 1970 fit 52 bits
-        self.started.set(now as f64);
-        registry.register(
-            "process_cpu_seconds",
-            "User and system CPU time",
-            self.cpu.clone(),
-        );
-        registry.register(
-            "process_resident_memory_bytes",
-            "Resident memory size",
-            self.resident.clone(),
-        );
-        registry.register(
-            "process_open_fds",
-            "Open file descriptors",
-            self.descriptors.clone(),
-        );
-        registry.register(
-            "process_start_time_seconds",
-            "Start time since 1970",
-            self.started.clone(),
-        );
+    /// Registers its metrics. It has started now.
+    #[allow(clippy::cast_precision_loss)] // seconds since 1970 fit 52 bits
+    pub(super) fn new(registry: &mut Registry) -> Self {
+        let metrics = ProcessMetrics::register(registry);
+        metrics.started.set(clock::now().as_second() as f64);
+        Self(metrics)
     }
 
     /// Reads `/proc`; on systems without it the values stay 0.
@@ -59,17 +47,21 @@ impl Process {
                     .unwrap_or(0)
             };
             let seconds = (ticks(11) + ticks(12)) as f64 / TICKS;
-            self.cpu.inner().store(seconds.to_bits(), Ordering::Relaxed);
+            self.0
+                .cpu
+                .inner()
+                .store(seconds.to_bits(), Ordering::Relaxed);
         }
         if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
             let kilobytes = status
                 .lines()
                 .find_map(|line| line.strip_prefix("VmRSS:"))
                 .and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<i64>().ok());
-            self.resident.set(kilobytes.unwrap_or(0) * 1024);
+            self.0.resident.set(kilobytes.unwrap_or(0) * 1024);
         }
         if let Ok(descriptors) = std::fs::read_dir("/proc/self/fd") {
-            self.descriptors
+            self.0
+                .descriptors
                 .set(i64::try_from(descriptors.count()).unwrap_or(i64::MAX));
         }
     }
