@@ -316,17 +316,14 @@ impl Metrics {
         self.server.operations.clear();
         self.server.oldest.clear();
         for operation in sample.operations {
-            let labels = self.operation_labels(&operation.component, &operation.operation);
+            let mut labels = self.operation_labels(&operation.component, &operation.operation);
             if let Some(age) = operation.age {
-                let oldest = self.server.oldest.get_or_create(&labels.clone());
+                let oldest = self.server.oldest.get_or_create(&labels);
                 oldest.set(oldest.get().max(age));
                 // Its guard locks the family: it must be gone before the next one is taken.
                 drop(oldest);
             }
-            let labels = labels
-                .into_iter()
-                .chain([("state", operation.state.name().to_owned())])
-                .collect();
+            labels.push(("state", operation.state.name().to_owned()));
             self.server.operations.get_or_create(&labels).inc();
         }
         self.server
@@ -380,7 +377,7 @@ impl Meter for Metrics {
         let mut labels = self.operation_labels(component, operation);
         self.server
             .duration
-            .get_or_create(&labels.clone())
+            .get_or_create(&labels)
             .observe(duration.as_secs_f64());
         labels.extend([("state", state.to_owned()), self.bound("reason", reason)]);
         self.server.completed.get_or_create(&labels).inc();

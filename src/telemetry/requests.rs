@@ -39,7 +39,7 @@ impl Metrics {
         if let Some(duration) = duration {
             self.server
                 .request_duration
-                .get_or_create(&labels.clone())
+                .get_or_create(&labels)
                 .observe(duration.as_secs_f64());
         }
         labels.push(("code", code.to_string()));
