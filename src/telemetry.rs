@@ -16,7 +16,7 @@ use crate::index::{IndexEntry, TextField};
 pub use log::{LogFormat, REQUESTS, start_log};
 pub use persistence::PersistenceMetrics;
 use process::Process;
-pub use requests::RequestLabels;
+pub use requests::{CountedInGauge, RequestLabels};
 use table::metrics;
 
 use ifo_api::live::{Phase, State};
@@ -265,11 +265,6 @@ impl Metrics {
     /// Time from reading a subject's event to the published resourceVersion.
     pub fn event_visible(&self, after: Duration) {
         self.server.visible.observe(after.as_secs_f64());
-    }
-
-    /// Watchers changed (`ifo_watchers`).
-    pub fn watchers(&self, by: i64) {
-        self.server.watchers.inc_by(by);
     }
 
     /// Seconds since 1970 at which the serving certificate expires.

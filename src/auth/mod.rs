@@ -54,6 +54,13 @@ pub struct User {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
+impl User {
+    /// Whether the user is a member of `system:masters`, and so may do everything.
+    pub fn is_administrator(&self) -> bool {
+        self.groups.iter().any(|group| group == "system:masters")
+    }
+}
+
 /// Finds out who asks.
 pub trait Authenticate: Send + Sync + 'static {
     /// `Err` is a 401: credentials were presented and are not valid.

@@ -14,9 +14,9 @@ use super::respond::{SelfDefence, overload, plain};
 use super::select::Reviewed;
 use super::status::ErrorStatus;
 use super::{REQUEST_TIMEOUT, ServerState};
-use crate::auth::{AccessDecision, Attributes, PeerCertificates, User};
+use crate::auth::{AccessDecision, Attributes, Unauthenticated, User};
 use crate::clock;
-use crate::telemetry::RequestLabels;
+use crate::telemetry::{CountedInGauge, RequestLabels};
 use axum::body::Body;
 use axum::extract::State;
 use axum::middleware::Next;
@@ -45,11 +45,6 @@ pub struct Admitted {
     /// Who asks. None for paths that are open to everybody.
     pub user: Option<User>,
 }
-
-/// Members of this group are never turned away for load, and have no share of watches:
-/// who looks after the cluster gets in when others take all they can. All watches
-/// together are bounded for them, too, since memory is.
-pub const MASTERS: &str = "system:masters";
 
 /// How long a client may take for an answer whose request has no place. It has some KB, but
 /// for the documents, which are shared and take up nothing while they wait.
@@ -252,7 +247,11 @@ async fn pass(
     let Some(limit) = limit else {
         return (next.run(request).await, None);
     };
-    let running = RunningRequest::new(shared, place, open);
+    let running = RunningRequest {
+        _counted: shared.server.metrics.in_flight(),
+        _place: place,
+        open,
+    };
     let answered = tokio::time::timeout(limit, next.run(request)).await;
     let response = answered.unwrap_or_else(|_| {
         let mut response = ErrorStatus::timeout().into_response();
@@ -310,13 +309,13 @@ async fn enter(
     } else {
         None
     };
-    let user = authenticate(shared, &certificates, &parts.headers)
-        .await
-        .map_err(|failure| {
-            // It must not keep a place that is reserved for newcomers.
-            let _ = connections::admit(parts, Class::anonymous());
-            refusal(failure, &parts.headers, query)
-        })?;
+    let authenticate = &shared.server.authenticate;
+    let user = authenticate.authenticate(&certificates, &parts.headers);
+    let user = user.await.map_err(|Unauthenticated| {
+        // It must not keep a place that is reserved for newcomers.
+        let _ = connections::admit(parts, Class::anonymous());
+        refusal(ErrorStatus::unauthorized(), &parts.headers, query)
+    })?;
     line.sent_by(&user);
     drop(arriving);
     let replica = peer::is_from_replica(&parts.headers);
@@ -341,10 +340,16 @@ async fn enter(
         (false, true) => &shared.watches,
         (false, false) => &shared.requests,
     };
-    let master = user.groups.iter().any(|group| group == MASTERS);
+    // Administrators are never turned away for load, and have no share of watches: they get in
+    // when other users take all places. All watches together are bounded for them, too, since
+    // memory is.
+    let master = user.is_administrator();
     let place = places.take((!master).then_some(&user.name));
     let (seat, place) = match place {
-        Some(place) if watch => (Some(Taken::seat(shared, place)), None),
+        Some(place) if watch => {
+            let seat: Seat = Arc::new((shared.server.metrics.watcher(), place));
+            (Some(seat), None)
+        }
         None if watch || !master => return Err(overload()),
         place => (None, place),
     };
@@ -380,64 +385,12 @@ async fn authorize(
     }
 }
 
-/// Counts a request as long as it runs and its answer is sent, also when its client goes
-/// away before the end.
+/// A request that runs or whose answer is being sent. It ends also when its client goes away
+/// before the end.
 struct RunningRequest {
-    shared: Arc<ServerState>,
+    _counted: CountedInGauge,
     _place: Option<RequestPlace>,
     open: bool,
-}
-
-impl RunningRequest {
-    fn new(shared: &Arc<ServerState>, place: Option<RequestPlace>, open: bool) -> Self {
-        shared.server.metrics.in_flight(1);
-        Self {
-            shared: Arc::clone(shared),
-            _place: place,
-            open,
-        }
-    }
-}
-
-impl Drop for RunningRequest {
-    fn drop(&mut self) {
-        self.shared.server.metrics.in_flight(-1);
-    }
-}
-
-/// Gives a watch's place back, and uncounts the watch, when it is dropped.
-struct Taken {
-    shared: Arc<ServerState>,
-    _place: RequestPlace,
-}
-
-impl Taken {
-    fn seat(shared: &Arc<ServerState>, place: RequestPlace) -> Seat {
-        shared.server.metrics.watchers(1);
-        Arc::new(Self {
-            shared: Arc::clone(shared),
-            _place: place,
-        })
-    }
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        self.shared.server.metrics.watchers(-1);
-    }
-}
-
-async fn authenticate(
-    shared: &ServerState,
-    peer: &PeerCertificates,
-    headers: &HeaderMap,
-) -> Result<User, ErrorStatus> {
-    shared
-        .server
-        .authenticate
-        .authenticate(peer, headers)
-        .await
-        .map_err(|_| ErrorStatus::unauthorized())
 }
 
 fn attributes(asked: &Asked, query: &Query, method: &Method) -> Attributes {

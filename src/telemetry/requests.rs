@@ -2,6 +2,7 @@
 //! a request asks for, and how it was answered. Leaves: the counted series.
 
 use super::{Metrics, SeriesLabels};
+use prometheus_client::metrics::gauge::Gauge;
 use std::time::Duration;
 
 /// What a request is counted under, in the words of Kubernetes' own servers. Empty are
@@ -61,11 +62,31 @@ impl Metrics {
         self.server.aborts.get_or_create(&labels).inc();
     }
 
-    /// Requests in flight changed (`apiserver_current_inflight_requests{request_kind}`).
-    pub fn in_flight(&self, by: i64) {
-        self.server
-            .in_flight
-            .get_or_create(&vec![("request_kind", "readOnly".to_owned())])
-            .inc_by(by);
+    /// One more request is in flight (`apiserver_current_inflight_requests{request_kind}`).
+    pub fn in_flight(&self) -> CountedInGauge {
+        let labels = vec![("request_kind", "readOnly".to_owned())];
+        CountedInGauge::new(&self.server.in_flight.get_or_create(&labels))
+    }
+
+    /// One more watch is being served (`ifo_watchers`).
+    pub fn watcher(&self) -> CountedInGauge {
+        CountedInGauge::new(&self.server.watchers)
+    }
+}
+
+/// Counts one in a gauge until it is dropped.
+#[derive(Debug)]
+pub struct CountedInGauge(Gauge);
+
+impl CountedInGauge {
+    fn new(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for CountedInGauge {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }

@@ -1,7 +1,6 @@
 //! What a connection counts as, and how many places are reserved for that.
 
 use crate::auth::{ANONYMOUS, CertificateHolder, User};
-use crate::serve::access::MASTERS;
 
 /// What a connection counts as. A connection only changes to a class of a higher
 /// [precedence](Class::precedence).
@@ -63,7 +62,7 @@ impl Class {
         let name = user.name.clone();
         Self::User(if name == ANONYMOUS {
             Owner::Anonymous
-        } else if user.groups.iter().any(|group| group == MASTERS) {
+        } else if user.is_administrator() {
             Owner::Administrator(name)
         } else {
             Owner::Known(name)
