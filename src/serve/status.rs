@@ -28,8 +28,6 @@ pub struct ErrorStatus(Box<ErrorParts>);
 struct ErrorParts {
     /// HTTP status code, also in the body.
     code: StatusCode,
-    /// Machine-readable reason, one of `metav1.StatusReason`; empty for none.
-    reason: &'static str,
     message: String,
     details: Option<StatusDetails>,
     /// Token with which an expired paged list can go on.
@@ -50,6 +48,18 @@ struct StatusDetails {
     causes: Vec<StatusCause>,
     #[serde(skip_serializing_if = "is_zero")]
     retry_after_seconds: u32,
+}
+
+impl StatusDetails {
+    /// Of an object with this name, or of all objects of a resource if the name is empty.
+    fn of(group: &str, plural: &str, name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            group: group.to_owned(),
+            kind: plural.to_owned(),
+            ..Self::default()
+        }
+    }
 }
 
 #[allow(
@@ -128,13 +138,30 @@ fn qualified(plural: &str, group: &str) -> String {
     }
 }
 
+/// The machine-readable reason of a code, one of `metav1.StatusReason`; empty for none. The
+/// codes 410 and 504 have other reasons in other servers, and here these only.
+fn reason(code: StatusCode) -> &'static str {
+    match code {
+        StatusCode::BAD_REQUEST => "BadRequest",
+        StatusCode::UNAUTHORIZED => "Unauthorized",
+        StatusCode::FORBIDDEN => "Forbidden",
+        StatusCode::NOT_FOUND => "NotFound",
+        StatusCode::METHOD_NOT_ALLOWED => "MethodNotAllowed",
+        StatusCode::NOT_ACCEPTABLE => "NotAcceptable",
+        StatusCode::GONE => "Expired",
+        StatusCode::UNPROCESSABLE_ENTITY => "Invalid",
+        StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
+        StatusCode::GATEWAY_TIMEOUT => "Timeout",
+        _ => "",
+    }
+}
+
 impl ErrorStatus {
-    fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
+    fn new(code: StatusCode, message: impl Into<String>) -> Self {
         let mut message = message.into();
         clip(&mut message, MAX_MESSAGE);
         Self(Box::new(ErrorParts {
             code,
-            reason,
             message,
             details: None,
             resume: None,
@@ -157,12 +184,12 @@ impl ErrorStatus {
 
     /// 400: what was asked makes no sense.
     pub fn bad_request(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
+        Self::new(StatusCode::BAD_REQUEST, message)
     }
 
     /// 401: credentials were presented and are not valid.
     pub fn unauthorized() -> Self {
-        Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
+        Self::new(StatusCode::UNAUTHORIZED, "Unauthorized")
     }
 
     /// 403: `user` may not; `reason` is the authorizer's, or empty.
@@ -204,12 +231,7 @@ impl ErrorStatus {
                         Quoted(&user.name),
                         Quoted(group)
                     ),
-                    StatusDetails {
-                        name: name.clone(),
-                        group: group.clone(),
-                        kind: resource.clone(),
-                        ..StatusDetails::default()
-                    },
+                    StatusDetails::of(group, resource, name),
                 )
             }
         };
@@ -217,29 +239,22 @@ impl ErrorStatus {
             message.push_str(": ");
             message.push_str(reason);
         }
-        Self::new(StatusCode::FORBIDDEN, "Forbidden", message).with(details)
+        Self::new(StatusCode::FORBIDDEN, message).with(details)
     }
 
     /// 404: no such object.
     pub fn no_object(group: &str, plural: &str, name: &str) -> Self {
         Self::new(
             StatusCode::NOT_FOUND,
-            "NotFound",
             format!("{} {} not found", qualified(plural, group), Quoted(name)),
         )
-        .with(StatusDetails {
-            name: name.to_owned(),
-            group: group.to_owned(),
-            kind: plural.to_owned(),
-            ..StatusDetails::default()
-        })
+        .with(StatusDetails::of(group, plural, name))
     }
 
     /// 404: no such resource, subresource or version.
     pub fn no_resource() -> Self {
         Self::new(
             StatusCode::NOT_FOUND,
-            "NotFound",
             "the server could not find the requested resource",
         )
         .with(StatusDetails::default())
@@ -249,24 +264,18 @@ impl ErrorStatus {
     pub fn not_supported(verb: &str, group: &str, plural: &str) -> Self {
         Self::new(
             StatusCode::METHOD_NOT_ALLOWED,
-            "MethodNotAllowed",
             format!(
                 "{verb} is not supported on resources of kind \"{}\"",
                 qualified(plural, group)
             ),
         )
-        .with(StatusDetails {
-            group: group.to_owned(),
-            kind: plural.to_owned(),
-            ..StatusDetails::default()
-        })
+        .with(StatusDetails::of(group, plural, ""))
     }
 
     /// 405 for a method that is no verb at all.
     pub fn method_not_allowed() -> Self {
         Self::new(
             StatusCode::METHOD_NOT_ALLOWED,
-            "MethodNotAllowed",
             "the server does not allow this method on the requested resource",
         )
         .with(StatusDetails::default())
@@ -274,14 +283,13 @@ impl ErrorStatus {
 
     /// 406: nothing that the client accepts can be had.
     pub fn not_acceptable(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
+        Self::new(StatusCode::NOT_ACCEPTABLE, message)
     }
 
     /// 410 for a list at a version that is gone.
     pub fn list_too_old() -> Self {
         Self::new(
             StatusCode::GONE,
-            "Expired",
             "The resourceVersion for the provided list is too old.",
         )
     }
@@ -290,7 +298,6 @@ impl ErrorStatus {
     pub fn continue_too_old(resume: String) -> Self {
         let mut failure = Self::new(
             StatusCode::GONE,
-            "Expired",
             "The provided continue parameter is too old to display a consistent list result. You \
              can start a new list without the continue parameter, or use the continue token in \
              this response to retrieve the remainder of the results. Continuing with the provided \
@@ -308,7 +315,6 @@ impl ErrorStatus {
         let gone = oldest.saturating_sub(1);
         Self::new(
             StatusCode::GONE,
-            "Expired",
             format!("too old resource version: {asked} ({gone})"),
         )
     }
@@ -329,35 +335,28 @@ impl ErrorStatus {
         };
         Self::new(
             StatusCode::UNPROCESSABLE_ENTITY,
-            "Invalid",
             format!("ListOptions.meta.k8s.io \"\" is invalid: {told}"),
         )
         .with(StatusDetails {
-            group: "meta.k8s.io".to_owned(),
-            kind: "ListOptions".to_owned(),
             causes,
-            ..StatusDetails::default()
+            ..StatusDetails::of("meta.k8s.io", "ListOptions", "")
         })
     }
 
     /// 429: nothing is known yet; ask again in a second.
     pub fn initializing() -> Self {
-        Self::new(
-            StatusCode::TOO_MANY_REQUESTS,
-            "TooManyRequests",
-            "storage is (re)initializing",
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "storage is (re)initializing").with(
+            StatusDetails {
+                retry_after_seconds: 1,
+                ..StatusDetails::default()
+            },
         )
-        .with(StatusDetails {
-            retry_after_seconds: 1,
-            ..StatusDetails::default()
-        })
     }
 
     /// 421: another replica leads in the term that the request names.
     pub fn another_term() -> Self {
         Self::new(
             StatusCode::MISDIRECTED_REQUEST,
-            "",
             "this replica does not lead in the term that the request names",
         )
     }
@@ -366,7 +365,6 @@ impl ErrorStatus {
     pub fn too_large(asked: u64, current: u64) -> Self {
         Self::new(
             StatusCode::GATEWAY_TIMEOUT,
-            "Timeout",
             format!("Timeout: Too large resource version: {asked}, current: {current}"),
         )
         .with(StatusDetails {
@@ -384,7 +382,6 @@ impl ErrorStatus {
     pub fn timeout() -> Self {
         Self::new(
             StatusCode::GATEWAY_TIMEOUT,
-            "Timeout",
             "Timeout: request did not complete within the allotted timeout",
         )
         .with(StatusDetails::default())
@@ -401,7 +398,7 @@ impl ErrorStatus {
             },
             outcome: "Failure",
             message: &inner.message,
-            reason: inner.reason,
+            reason: reason(inner.code),
             details: inner.details.as_ref(),
             code: inner.code.as_u16(),
         };
