@@ -153,6 +153,16 @@ pub struct ConfigError {
     pub accepted: &'static str,
 }
 
+impl ConfigError {
+    fn new(name: impl Into<String>, value: impl Into<String>, accepted: &'static str) -> Self {
+        Self {
+            name: name.into(),
+            value: value.into(),
+            accepted,
+        }
+    }
+}
+
 const DURATION: &str =
     "expected a duration such as 30s, 5m, 1h30m or a number of seconds, at most a year";
 const POSITIVE: &str =
@@ -221,11 +231,6 @@ fn election(
     flags: &ServeFlags,
     env: &impl Fn(&str) -> Option<String>,
 ) -> Result<Option<Box<ElectionConfig>>, ConfigError> {
-    let error = |name: &str, value: &str, accepted| ConfigError {
-        name: name.to_owned(),
-        value: value.to_owned(),
-        accepted,
-    };
     let flags_of = [
         (
             "--leader-elect-lease-duration",
@@ -244,7 +249,7 @@ fn election(
     for (period, (name, value)) in periods.iter_mut().zip(flags_of) {
         *period = duration::parse(value)
             .filter(|period| *period <= MAX_DURATION)
-            .ok_or_else(|| error(name, value, POSITIVE))?;
+            .ok_or_else(|| ConfigError::new(name, value, POSITIVE))?;
     }
     let [lease_duration, renew_deadline, retry_period] = periods;
     let timing = Timing {
@@ -254,7 +259,7 @@ fn election(
     };
     timing.check().map_err(|(flag, accepted)| {
         let given = flags_of.iter().find(|(name, _)| *name == flag);
-        error(flag, given.map_or("", |(_, value)| value), accepted)
+        ConfigError::new(flag, given.map_or("", |(_, value)| value), accepted)
     })?;
     let address = flags.advertise_address.as_deref();
     let is_host_port = |address: &str| {
@@ -262,19 +267,19 @@ fn election(
         authority.is_ok_and(|it| it.port_u16().is_some() && !it.host().is_empty())
     };
     if let Some(address) = address.filter(|address| !is_host_port(address)) {
-        return Err(error("--advertise-address", address, HOST_PORT));
+        return Err(ConfigError::new("--advertise-address", address, HOST_PORT));
     }
     if !flags.leader_elect {
         return Ok(None);
     }
     if address.is_none() && pod_ip(env)?.is_none() {
-        return Err(error("--advertise-address", "", ADVERTISE));
+        return Err(ConfigError::new("--advertise-address", "", ADVERTISE));
     }
     Ok(Some(Box::new(ElectionConfig {
         timing,
         advertise_address: address.map(str::to_owned),
         peer_token_file: flags.peer_token_file.clone(),
-        pod_uid: env("POD_UID").filter(|uid| !uid.is_empty()),
+        pod_uid: given(env, "POD_UID"),
     })))
 }
 
@@ -286,11 +291,7 @@ fn persistence(
     match value.as_str() {
         "off" => Ok(Persistence::Off),
         "crs" => Ok(Persistence::Crs),
-        _ => Err(ConfigError {
-            name,
-            value,
-            accepted: PERSISTENCE,
-        }),
+        _ => Err(ConfigError::new(name, value, PERSISTENCE)),
     }
 }
 
@@ -305,11 +306,10 @@ fn common(
             Some(duration) if duration <= MAX_DURATION && (zero || !duration.is_zero()) => {
                 Ok(duration)
             }
-            _ => Err(ConfigError {
-                name,
-                value,
-                accepted: if zero { DURATION } else { POSITIVE },
-            }),
+            _ => {
+                let accepted = if zero { DURATION } else { POSITIVE };
+                Err(ConfigError::new(name, value, accepted))
+            }
         }
     };
     let (name, value) = setting(
@@ -321,13 +321,7 @@ fn common(
     let retain = match value.as_str() {
         "true" => true,
         "false" => false,
-        _ => {
-            return Err(ConfigError {
-                name,
-                value,
-                accepted: BOOL,
-            });
-        }
+        _ => return Err(ConfigError::new(name, value, BOOL)),
     };
     let number = |flag, name, default| at_least(1, flag, env, name, default);
     let limits = Limits::default();
@@ -385,10 +379,9 @@ fn common(
             LogFormatFlag::Text => LogFormat::Text,
             LogFormatFlag::Json => LogFormat::Json,
         },
-        log_filter: env("RUST_LOG").filter(|filter| !filter.is_empty()),
+        log_filter: given(env, "RUST_LOG"),
         verbosity: flags.verbosity,
-        version: env("OPERATOR_VERSION")
-            .filter(|version| !version.is_empty())
+        version: given(env, "OPERATOR_VERSION")
             .unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned()),
     })
 }
@@ -407,7 +400,7 @@ fn setting(
             value,
         )
     } else {
-        let value = env(name).filter(|value| !value.is_empty());
+        let value = given(env, name);
         (name.to_owned(), value.unwrap_or_else(|| default.to_owned()))
     }
 }
@@ -423,24 +416,25 @@ fn at_least(
     let (name, value) = setting(flag, env, name, &default.to_string());
     match value.parse() {
         Ok(number) if (least..=MAX_NUMBER).contains(&number) => Ok(number),
-        _ => Err(ConfigError {
-            name,
-            value,
-            accepted: if least == 1 { NUMBER } else { CONNECTIONS },
-        }),
+        _ => {
+            let accepted = if least == 1 { NUMBER } else { CONNECTIONS };
+            Err(ConfigError::new(name, value, accepted))
+        }
     }
 }
 
 fn pod_ip(env: &impl Fn(&str) -> Option<String>) -> Result<Option<IpAddr>, ConfigError> {
-    let Some(value) = env("POD_IP").filter(|value| !value.is_empty()) else {
-        return Ok(None);
-    };
-    let address = value.parse().map_err(|_| ConfigError {
-        name: "POD_IP".to_owned(),
-        value,
-        accepted: ADDRESS,
-    })?;
-    Ok(Some(address))
+    let given = given(env, "POD_IP");
+    let parsed = given.map(|value| {
+        let address = value.parse();
+        address.map_err(|_| ConfigError::new("POD_IP", value, ADDRESS))
+    });
+    parsed.transpose()
+}
+
+/// The variable, unless it is empty.
+fn given(env: &impl Fn(&str) -> Option<String>, name: &str) -> Option<String> {
+    env(name).filter(|value| !value.is_empty())
 }
 
 fn namespace(name: &str, value: String) -> Result<String, ConfigError> {
@@ -448,10 +442,6 @@ fn namespace(name: &str, value: String) -> Result<String, ConfigError> {
     if ifo_api::labels::is_subdomain(&value) && !value.contains('.') && value.len() <= 63 {
         Ok(value)
     } else {
-        Err(ConfigError {
-            name: name.to_owned(),
-            value,
-            accepted: NAMESPACE,
-        })
+        Err(ConfigError::new(name, value, NAMESPACE))
     }
 }

@@ -71,14 +71,6 @@ pub struct Certified {
     pub renew_at: i64,
 }
 
-impl std::fmt::Debug for Certified {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Certified")
-            .field("renew_at", &self.renew_at)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Authority {
     /// A new CA with an ECDSA P-256 key, good for ten years.
     pub fn create() -> Result<Self, CertsError> {

@@ -44,50 +44,44 @@ pub enum CertsError {
     BadAuthority(String),
     /// The Secret of the CA holds something else.
     #[error(
-        "Secret {namespace}/{name} does not hold a CA that can be used ({why}); \
+        "Secret {secret} does not hold a CA that can be used ({why}); \
          it is left as it is: delete it to have a new one made"
     )]
     BadSecret {
-        /// Namespace of the Secret.
-        namespace: String,
-        /// Name of the Secret.
-        name: String,
+        /// `NAMESPACE/NAME` of the Secret.
+        secret: String,
         /// What is wrong with it.
         why: String,
     },
     /// The Secret of the CA cannot be read or written.
-    #[error("cannot {doing} Secret {namespace}/{name}: {source}")]
+    #[error("cannot {doing} Secret {secret}: {source}")]
     Secret {
         /// `read`, `create` or `update`.
         doing: &'static str,
-        /// Namespace of the Secret.
-        namespace: String,
-        /// Name of the Secret.
-        name: String,
+        /// `NAMESPACE/NAME` of the Secret.
+        secret: String,
         /// Why.
         source: Box<kube::Error>,
     },
     /// There is no place for the Secret of the CA.
     #[error(
-        "cannot create Secret {namespace}/{name}: there is no namespace {namespace}; \
+        "cannot create Secret {secret}: there is no namespace {namespace}; \
          create it, or name another one with --namespace"
     )]
     NoNamespace {
+        /// `NAMESPACE/NAME` of the Secret.
+        secret: String,
         /// The namespace that is missing.
         namespace: String,
-        /// Name of the Secret.
-        name: String,
     },
     /// The kube-apiserver did not answer.
     #[error("the kube-apiserver did not answer within {} s", WITHIN.as_secs())]
     Late,
     /// Others kept changing the Secret.
-    #[error("Secret {namespace}/{name} changed each time it was read")]
+    #[error("Secret {secret} changed each time it was read")]
     Contended {
-        /// Namespace of the Secret.
-        namespace: String,
-        /// Name of the Secret.
-        name: String,
+        /// `NAMESPACE/NAME` of the Secret.
+        secret: String,
     },
     /// A file cannot be read.
     #[error("cannot read {path}: {source}")]

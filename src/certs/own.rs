@@ -29,17 +29,6 @@ pub struct OwnCertificate {
     bundle: watch::Sender<Arc<str>>,
 }
 
-impl std::fmt::Debug for OwnCertificate {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OwnCertificate")
-            .field("namespace", &self.namespace)
-            .field("secret", &self.secret)
-            .field("dns_names", &self.dns_names)
-            .field("ips", &self.ips)
-            .finish_non_exhaustive()
-    }
-}
-
 impl OwnCertificate {
     /// Loads the CA from the Secret `secret` of `namespace`, or makes one, and issues a
     /// certificate for these names.

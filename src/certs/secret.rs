@@ -34,10 +34,10 @@ pub async fn load_or_create(
     name: &str,
 ) -> Result<Authority, CertsError> {
     let api = Api::<Secret>::namespaced(client.clone(), namespace);
+    let place = || format!("{namespace}/{name}");
     let failed = |doing, source| CertsError::Secret {
         doing,
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
+        secret: place(),
         source: Box::new(source),
     };
     let params = PostParams {
@@ -51,8 +51,7 @@ pub async fn load_or_create(
             .map_err(|error| failed("read", error))?;
         let (authority, written) = if let Some(secret) = found {
             let authority = read(&secret).map_err(|why| CertsError::BadSecret {
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
+                secret: place(),
                 why,
             })?;
             if !authority.is_near_end() {
@@ -97,18 +96,15 @@ pub async fn load_or_create(
             // What is made cannot be gone: the place for it is.
             Err(("create", kube::Error::Api(status))) if status.code == 404 => {
                 return Err(CertsError::NoNamespace {
+                    secret: place(),
                     namespace: namespace.to_owned(),
-                    name: name.to_owned(),
                 });
             }
             Err((_, error)) if is_race(&error) => {}
             Err((doing, error)) => return Err(failed(doing, error)),
         }
     }
-    Err(CertsError::Contended {
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-    })
+    Err(CertsError::Contended { secret: place() })
 }
 
 /// Whether another was faster: the Secret exists or was changed (409), or is gone (404).

@@ -68,7 +68,7 @@ pub struct ListMeta {
 }
 
 /// Writes objects of one resource in one form.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Encoder<'a> {
     /// The resource.
     pub resource: &'a Resource,

@@ -11,7 +11,6 @@ use crate::clock;
 use crate::index::{IndexEntry, Rv};
 use bytes::Bytes;
 use jiff::Timestamp;
-use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -98,13 +97,6 @@ impl LineKey {
         self.hash(&mut hasher);
         let slots = u64::try_from(SLOTS).expect("it is small");
         usize::try_from(hasher.finish() % slots).expect("it is below SLOTS")
-    }
-}
-
-impl fmt::Debug for LineCache {
-    /// Without the lines, which are many and behind locks.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lines").finish_non_exhaustive()
     }
 }
 

@@ -35,7 +35,7 @@ impl Fact {
 }
 
 /// One resource that this server serves, read-only: get, list and watch.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Resource {
     /// API group.
     pub group: &'static str,

@@ -40,12 +40,6 @@ enum WaitingSince {
     Since(Instant),
 }
 
-impl std::fmt::Debug for PersistenceMetrics {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PersistenceMetrics").finish_non_exhaustive()
-    }
-}
-
 impl PersistenceMetrics {
     /// Registers them.
     pub(super) fn new(registry: &mut Registry) -> Self {
