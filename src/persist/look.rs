@@ -4,10 +4,10 @@
 use super::convert;
 use super::store::StoreFailure;
 use crate::index::IndexEntry;
-use ifo_api::live::{self, Phase, State};
+use ifo_api::live::{self, Phase, StartTimeSource, State};
 use ifo_api::persisted;
-use jiff::Timestamp;
 use std::hash::{DefaultHasher, Hasher as _};
+use std::sync::Arc;
 
 /// What an operation looks like. If this changes, the custom resource is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,15 +30,13 @@ impl Look {
     /// restart changes it; and what others add, because a write does not remove it.
     pub fn of(cr: &persisted::InFlightOperation) -> Option<Self> {
         let status = cr.status.as_ref()?;
-        let mut shown = serde_json::to_value(status).ok()?;
-        for left_out in [
-            "lastDetected",
-            "subjectGeneration",
-            "conditions",
-            "startTimeSource",
-        ] {
-            shown.as_object_mut()?.remove(left_out);
-        }
+        let shown = persisted::InFlightOperationStatus {
+            last_detected: status.started.clone(),
+            subject_generation: None,
+            conditions: Vec::new(),
+            start_time_source: StartTimeSource::Detected,
+            ..status.clone()
+        };
         let annotations = cr.metadata.annotations.as_ref();
         let place = annotations.and_then(|all| all.get(persisted::LIVE_ANNOTATION));
         let labels = convert::own_labels(cr);
@@ -59,17 +57,12 @@ fn hash(of: &impl std::hash::Hash) -> u64 {
     hasher.finish()
 }
 
-/// When the operation in the index was completed. None while it is active.
-pub(super) fn completed(entry: &IndexEntry) -> Option<Timestamp> {
-    entry.facts().completed
-}
-
 /// The name and the look of the custom resource for an operation in the index. None if the
 /// entry is not an operation: the index holds no such entry.
-pub(super) fn of_entry(entry: &IndexEntry) -> Option<(String, Look)> {
+pub(super) fn of_entry(entry: &IndexEntry) -> Option<(Arc<str>, Look)> {
     let cr = cr_of(entry).ok()?;
     let look = Look::of(&cr)?;
-    Some((cr.metadata.name?, look))
+    Some((cr.metadata.name?.into(), look))
 }
 
 /// The custom resource for an operation in the index.

@@ -34,7 +34,7 @@ pub use store::{ClusterStore, FIELD_MANAGER, Pending, Revision, Store, StoreFail
 pub use verdict::{PersistVerdict, keep_condition};
 
 use crate::clock;
-use crate::index::{Cursor, IndexChange, IndexEntry, IndexReader, ListScope, ReadVersion};
+use crate::index::{Cursor, IndexChange, IndexReader, ListScope, ReadVersion};
 use crate::telemetry::PersistenceMetrics;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -152,7 +152,7 @@ impl Persist {
             };
             let all = entries.into_iter().filter_map(|entry| {
                 let (name, look) = look::of_entry(&entry)?;
-                Some((name.into(), entry, look))
+                Some((name, entry, look))
             });
             queue.reset(all.collect(), Instant::now());
             // This fails only if the changes since the list fill the whole ring.
@@ -223,13 +223,13 @@ impl Persist {
 fn follow(queue: &mut Queue, changes: &[IndexChange]) {
     let now = Instant::now();
     for change in changes {
-        let state = |entry: &Arc<IndexEntry>| look::of_entry(entry);
+        let before = || change.before.as_ref().and_then(|it| look::of_entry(it));
         if let Some(entry) = &change.after {
-            if let Some((name, look)) = state(entry) {
-                queue.live(&name.into(), entry, look, now);
+            if let Some((name, look)) = look::of_entry(entry) {
+                queue.live(&name, entry, look, now);
             }
-        } else if let Some((name, _)) = change.before.as_ref().and_then(state) {
-            queue.gone(&name.into(), now);
+        } else if let Some((name, _)) = before() {
+            queue.gone(&name, now);
         }
     }
 }

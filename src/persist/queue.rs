@@ -9,7 +9,7 @@
 //! An orphan is a custom resource without a live object. Each comparison decides what happens
 //! to each orphan. An orphan has a record only while it waits for its write.
 
-use super::look::{self, Look};
+use super::look::Look;
 use super::pace::{self, WritePace};
 use super::store::{Revision, StoreFailure};
 use crate::clock;
@@ -186,7 +186,10 @@ impl Queue {
         let is_old = look.phase == Phase::Completed
             && self.settled.is_none()
             && !self.records.contains_key(name)
-            && look::completed(entry).is_some_and(|completed| completed < old);
+            && entry
+                .facts()
+                .completed
+                .is_some_and(|completed| completed < old);
         self.change(name, now, |record| {
             record.is_old |= is_old;
             if record.live_phase().is_none() {
