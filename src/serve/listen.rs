@@ -68,7 +68,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until `shutdown` is cancelled, then accepts no more, tells clients to finish,
 /// and returns when they have or after ten seconds. `connections` has the places; for further
-/// ones others are evicted. ALPN of `tls` is set here.
+/// ones others are evicted. By ALPN, `tls` offers HTTP/2 and HTTP/1.1.
 pub async fn serve(
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
@@ -76,9 +76,7 @@ pub async fn serve(
     admission: Arc<Connections>,
     shutdown: CancellationToken,
 ) {
-    let mut tls = tls.as_ref().clone();
-    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    let tls = TlsAcceptor::from(Arc::new(tls));
+    let tls = TlsAcceptor::from(tls);
     let mut connections = JoinSet::new();
     loop {
         // Finished tasks are taken out, or they would pile up.

@@ -87,12 +87,13 @@ impl Listening {
     pub async fn within(connections: usize, router: Router, shutdown: CancellationToken) -> Self {
         let identity = Identity::new("localhost");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = ServerConfig::builder_with_provider(provider)
+        let mut tls = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_client_cert_verifier(client_certificate_verifier())
             .with_single_cert(vec![identity.certificate.clone()], identity.key.clone_key())
             .unwrap();
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let task = tokio::spawn(listen::serve(
