@@ -2,7 +2,7 @@
 //! instead of whole objects.
 
 use super::convert;
-use super::store::StoreFailure;
+use super::failure::StoreFailure;
 use crate::index::IndexEntry;
 use ifo_api::live::{self, Phase, StartTimeSource, State};
 use ifo_api::persisted;

@@ -16,6 +16,7 @@
 
 mod convert;
 mod explanation;
+mod failure;
 mod look;
 mod pace;
 mod queue;
@@ -29,8 +30,9 @@ pub(crate) use tests::fake;
 
 pub use convert::{from_cr, to_cr};
 pub use explanation::Explanation;
+pub use failure::StoreFailure;
 pub use queue::{AtStop, PersistSettings, Unread};
-pub use store::{ClusterStore, FIELD_MANAGER, Pending, Revision, Store, StoreFailure, StoredPage};
+pub use store::{ClusterStore, FIELD_MANAGER, Pending, Revision, Store, StoredPage};
 pub use verdict::{PersistVerdict, keep_condition};
 
 use crate::clock;

@@ -9,9 +9,10 @@
 //! An orphan is a custom resource without a live object. Each comparison decides what happens
 //! to each orphan. An orphan has a record only while it waits for its write.
 
+use super::failure::StoreFailure;
 use super::look::Look;
 use super::pace::{self, WritePace};
-use super::store::{Revision, StoreFailure};
+use super::store::Revision;
 use crate::clock;
 use crate::index::IndexEntry;
 use ifo_api::live::Phase;
@@ -21,10 +22,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
+mod compare;
 mod record;
 #[cfg(test)]
 mod tests;
 
+pub(super) use compare::ListedResource;
 use record::Record;
 pub(super) use record::{StoredState, WantedState};
 
@@ -34,16 +37,6 @@ const CONCURRENCY: usize = 4;
 /// How often the custom resources are listed and compared with the index. A comparison
 /// finds those that others have deleted or changed.
 const COMPARE_EVERY: Duration = Duration::from_mins(10);
-
-/// How long an orphan is left alone after a comparison found it. The previous leader may have
-/// read the subject from a kube-apiserver that is ahead of the one that this leader reads
-/// from. Then this leader detects the same operation a moment later.
-const GRACE: Duration = Duration::from_secs(5);
-
-/// How long after the targets have been read the second comparison is. The previous leader
-/// may have sent a creation just before it lost the Lease. The kube-apiserver ends requests
-/// after 60 s, so 5 s later such a late creation has either landed or failed.
-const COMPARE_AGAIN: Duration = Duration::from_secs(65);
 
 /// An operation that was completed longer than this before the queue existed, and has no
 /// custom resource, was written and then deleted by somebody. A later one may not have been
@@ -123,21 +116,6 @@ pub(super) enum Next {
     Compare,
     /// Wait until this time, or, if it is None, until something happens.
     Wait(Option<Instant>),
-}
-
-/// A custom resource in a list.
-#[derive(Clone, Debug)]
-pub(super) struct ListedResource {
-    pub name: Arc<str>,
-    pub revision: Revision,
-    pub look: Look,
-    pub completed: Option<Timestamp>,
-    /// The namespace of its subject, and when it was last seen there.
-    pub place: Option<(String, Timestamp)>,
-    /// Whether that namespace was deleted. A new one of the same name may exist.
-    pub outlived: bool,
-    /// The rule sets that detect it.
-    pub rule_sets: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -349,91 +327,6 @@ impl Queue {
             StoreFailure::Unreachable(_, after) => self.pace.failed(*after, now),
             _ => self.pace.failed(None, now),
         }
-    }
-
-    /// A list has ended. Compares it with the records.
-    pub fn compared(&mut self, found: Vec<ListedResource>, now: Instant) {
-        self.pace.succeeded();
-        let again = self.settled.iter().map(|(since, _)| *since + COMPARE_AGAIN);
-        let again = again.filter(|at| *at > now).min();
-        self.compare_at = Some(again.unwrap_or(now + COMPARE_EVERY));
-        let there: HashSet<Arc<str>> = found.iter().map(|found| found.name.clone()).collect();
-        // A completed operation is not written twice. Somebody has deleted its custom
-        // resource, for example the garbage collector together with the subject.
-        for name in self.names(|name, record| !there.contains(name) && !record.is_history()) {
-            self.change(&name, now, |record| record.stored = StoredState::Absent);
-        }
-        let kept = self.kept(&found);
-        self.has_undecided = false;
-        for found in found {
-            let mut orphan = None;
-            if !self.records.contains_key(&found.name) {
-                if kept.contains(&found.name) {
-                    continue;
-                }
-                orphan = self.orphan(&found);
-                if orphan.is_none() {
-                    self.has_undecided = true;
-                    continue;
-                }
-            }
-            self.change(&found.name, now, |record| {
-                if let Some(orphan) = orphan {
-                    record.wanted = orphan;
-                    record.not_before = Some(now + GRACE);
-                }
-                let at = match &record.stored {
-                    // The custom resource has not changed since the server's last write. Its
-                    // look can still differ from the written one: in a custom resource that
-                    // another client created, all labels count as ours, but a write does not
-                    // remove the labels of other clients.
-                    StoredState::Present(_, revision, _) if *revision == found.revision => return,
-                    StoredState::Present(_, _, at) => *at,
-                    _ => None,
-                };
-                record.stored = StoredState::Present(found.look, found.revision, at);
-            });
-        }
-    }
-
-    /// The wanted state of an orphan that is not kept. None if a rule set may still detect it.
-    fn orphan(&self, found: &ListedResource) -> Option<WantedState> {
-        if found.look.phase == Phase::Completed || found.outlived {
-            return Some(WantedState::Gone);
-        }
-        let (_, unread) = self.settled.as_ref()?;
-        if found.rule_sets.iter().any(|name| unread.contains(name)) {
-            return None;
-        }
-        let retain = self.settings.retain;
-        Some(if retain {
-            WantedState::Ended
-        } else {
-            WantedState::Gone
-        })
-    }
-
-    /// The completed orphans that the retention settings keep: the newest ones.
-    fn kept(&self, found: &[ListedResource]) -> HashSet<Arc<str>> {
-        if !self.settings.retain {
-            return HashSet::new();
-        }
-        let phases = self.records.values().filter_map(Record::live_phase);
-        let shown = phases.filter(|phase| *phase == Phase::Completed).count();
-        let room = self.settings.retain_max.saturating_sub(shown);
-        let oldest = clock::now()
-            .checked_sub(self.settings.retain_for)
-            .unwrap_or(Timestamp::MIN);
-        let mut orphans: Vec<(Timestamp, &Arc<str>)> = found
-            .iter()
-            .filter(|found| found.look.phase == Phase::Completed && !found.outlived)
-            .filter(|found| self.live_phase(&found.name).is_none())
-            .filter_map(|found| Some((found.completed?, &found.name)))
-            .filter(|(completed, _)| *completed > oldest)
-            .collect();
-        orphans.sort_unstable_by(|a, b| b.cmp(a));
-        orphans.truncate(room);
-        orphans.into_iter().map(|(_, name)| name.clone()).collect()
     }
 
     /// Counts the operations whose write is due or under way. Returns also since when the

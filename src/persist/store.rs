@@ -7,10 +7,11 @@
 //! previous leader cannot overwrite a newer state.
 
 use super::explanation::Explanation;
+use super::failure::StoreFailure;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{Method, Request, Response, header};
 use http_body_util::{BodyExt as _, Limited};
 use ifo_api::persisted::InFlightOperation;
 use ifo_client::list::{ListError, ListItems, ListPage, ListPager, ListRequest, ListStart};
@@ -18,13 +19,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::client::Body;
-use kube::core::{PartialObjectMeta, Status};
+use kube::core::PartialObjectMeta;
 use kube::{Client, Resource as _, ResourceExt as _};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::time::Duration;
 use uuid::Uuid;
 
 #[cfg(test)]
@@ -43,9 +43,6 @@ const SMALL_PAGE: usize = 10;
 /// Longest answer that is read, in bytes.
 const ANSWER: usize = 16 << 20;
 
-/// The pause after an answer 429 without the header `Retry-After`, as in client-go.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
-
 const JSON: &str = "application/json";
 
 /// The only part of a write's answer that is needed: it has the uid and the
@@ -57,99 +54,6 @@ const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=met
 
 /// Path of the namespaces.
 const NAMESPACES: &str = "/api/v1/namespaces";
-
-/// Why a request failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StoreFailure {
-    /// The resource is not served.
-    #[error("the CRD is missing")]
-    Missing,
-    /// The server lacks the right, or an admission plugin refuses the request.
-    #[error("forbidden: {0}")]
-    Forbidden(Explanation),
-    /// The object does not exist, or another object has its name now.
-    #[error("conflict: the object is gone")]
-    Gone,
-    /// The object or the list is not in the state that the request is conditional on.
-    #[error("conflict: {0}")]
-    Conflict(Explanation),
-    /// The kube-apiserver refuses this request, and will refuse it again.
-    #[error("refused: {0}")]
-    Invalid(Explanation),
-    /// There are too many requests. The request had no effect.
-    #[error("too many requests, again in {} s", .0.as_secs())]
-    Throttled(Duration),
-    /// There is no answer, or an answer of the class 5xx. The request may have had an effect.
-    #[error("{0}")]
-    Unreachable(Explanation, Option<Duration>),
-}
-
-impl StoreFailure {
-    /// The value of the metrics' label `reason`.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::Missing => "missing",
-            Self::Forbidden(_) => "forbidden",
-            Self::Gone | Self::Conflict(_) => "conflict",
-            Self::Invalid(_) => "invalid",
-            Self::Throttled(_) => "throttled",
-            Self::Unreachable(..) => "unreachable",
-        }
-    }
-
-    /// Whether the kube-apiserver is there, and does not allow this request.
-    pub(super) fn is_refusal(&self) -> bool {
-        matches!(self, Self::Forbidden(_) | Self::Invalid(_))
-    }
-
-    /// There is no answer.
-    fn lost(error: &dyn std::error::Error) -> Self {
-        Self::Unreachable(Explanation::of_connection(error), None)
-    }
-
-    /// Classifies an answer that is not a success. Its message quotes the object, so the
-    /// message is logged at the debug level only.
-    async fn of(answer: Response<Body>) -> Self {
-        let code = answer.status();
-        // In seconds: Kubernetes does not use the other form of this header, a date.
-        let retry_after = answer.headers().get(header::RETRY_AFTER);
-        let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
-        let retry_after = retry_after.map(Duration::from_secs);
-        let body = match read(answer).await {
-            Ok(body) => body,
-            Err(lost) => return lost,
-        };
-        let status: Status = serde_json::from_slice(&body).unwrap_or_default();
-        let message: String = status.message.chars().take(500).collect();
-        tracing::debug!(%code, message, "an answer to persistence");
-        // If the CRD is missing, the answer 404 names no object.
-        let names_object = status
-            .details
-            .as_ref()
-            .is_some_and(|it| !it.name.is_empty());
-        let causes = status
-            .details
-            .map(|details| details.causes)
-            .unwrap_or_default();
-        let is_other = causes.iter().any(|cause| cause.field == "metadata.uid");
-        let why = Explanation::of_answer(code, causes.iter().map(|cause| &*cause.field));
-        match code {
-            StatusCode::NOT_FOUND if names_object => Self::Gone,
-            StatusCode::UNPROCESSABLE_ENTITY if is_other => Self::Gone,
-            // While a CRD is being deleted, creations are answered with 405.
-            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Self::Missing,
-            StatusCode::FORBIDDEN => Self::Forbidden(why),
-            // 410 means that the continue token has expired.
-            StatusCode::CONFLICT | StatusCode::GONE => Self::Conflict(why),
-            StatusCode::TOO_MANY_REQUESTS => Self::Throttled(retry_after.unwrap_or(RETRY_AFTER)),
-            StatusCode::BAD_REQUEST
-            | StatusCode::PAYLOAD_TOO_LARGE
-            | StatusCode::UNSUPPORTED_MEDIA_TYPE
-            | StatusCode::UNPROCESSABLE_ENTITY => Self::Invalid(why),
-            _ => Self::Unreachable(why, retry_after),
-        }
-    }
-}
 
 /// One state of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -282,7 +186,7 @@ impl ClusterStore {
 }
 
 /// Reads the body of an answer, up to [`ANSWER`] bytes.
-async fn read(answer: Response<Body>) -> Result<Bytes, StoreFailure> {
+pub(super) async fn read(answer: Response<Body>) -> Result<Bytes, StoreFailure> {
     let read = Limited::new(answer.into_body(), ANSWER).collect().await;
     Ok(read
         .map_err(|error| StoreFailure::lost(&*error))?

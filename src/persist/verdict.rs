@@ -1,7 +1,7 @@
 //! Whether operations are being written. Enters: how writes and lists went. Leaves: a log
 //! line when that changes, and a condition on our own APIService.
 
-use super::store::StoreFailure;
+use super::failure::StoreFailure;
 use crate::clock;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};

@@ -3,9 +3,10 @@
 
 use super::{AtStop, Done, PersistSettings};
 use crate::index::IndexEntry;
+use crate::persist::failure::StoreFailure;
 use crate::persist::look::Look;
 use crate::persist::pace;
-use crate::persist::store::{Revision, StoreFailure};
+use crate::persist::store::Revision;
 use ifo_api::live::Phase;
 use std::sync::Arc;
 use std::time::Duration;

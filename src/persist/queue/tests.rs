@@ -1,5 +1,6 @@
 //! The queue under virtual time, without anything to write to.
 
+use super::compare::{COMPARE_AGAIN, GRACE};
 use super::*;
 use crate::clock;
 use crate::index::{Bounds, CommitVersion, Key, Write, index};

@@ -1,10 +1,13 @@
 //! What is asked of a kube-apiserver, and what its answers are taken for.
 
+use super::super::failure::RETRY_AFTER;
 use super::*;
+use http::StatusCode;
 use ifo_api::persisted::InFlightOperationSpec;
 use serde_json::json;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tower::service_fn;
 
 type Asked = Arc<Mutex<Vec<(Method, String, String)>>>;
