@@ -15,9 +15,14 @@
 //! clock, which stands still while a virtual machine is paused. A timer can therefore be
 //! late, but the comparison is right.
 
+mod announce;
+mod decision;
 mod known;
+mod wait;
 
+use self::decision::ElectionDecision;
 use self::known::{RESERVED_AHEAD, SeenLease, micros, wall};
+use self::wait::ElectionEvent;
 use super::leadership::Grant;
 use super::record::LeaseRecord;
 use super::view::ClusterContact;
@@ -27,22 +32,9 @@ use crate::clock::BootTime;
 use crate::index::Rv;
 use crate::telemetry::Metrics;
 use jiff::Timestamp;
-use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
-use tokio::time::sleep;
-
-/// How much longer a replica waits that would lose changes by a takeover. In this time, a
-/// replica that has all changes can take over.
-const PRECEDENCE: Duration = Duration::from_secs(10);
-
-/// The same in retry periods, if no replica mirrored the last leader. A replica that mirrored
-/// it before comes first even then, since it reads the Lease once in each period.
-const PRECEDENCE_PERIODS: u32 = 3;
-
-/// How often the head of the mirror is compared with the final version.
-const HEAD_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The time between two reads of the Lease after an event, for one retry period: the event
 /// can be known before the Lease has changed.
@@ -126,25 +118,6 @@ struct Acquired {
     /// clock can be set.
     boot: BootTime,
     transitions: i32,
-}
-
-/// What ends a wait.
-enum ElectionEvent {
-    Timer,
-    Woken,
-    Release(Rv),
-}
-
-/// What a replica does next.
-enum ElectionDecision {
-    Renew,
-    Create,
-    Acquire,
-    Release(Rv),
-    /// Its leadership has ended, for this reason.
-    Lose(&'static str),
-    /// It waits until then, or for an event.
-    Wait(Option<BootTime>, &'static str),
 }
 
 impl<S: LeaseStore> Election<S> {
@@ -302,17 +275,6 @@ impl<S: LeaseStore> Election<S> {
         Ok(())
     }
 
-    /// Why the leadership has ended, as far as this process knows.
-    fn loss(&self, leading: &OwnLeadership) -> Option<&'static str> {
-        if clock::boot() >= leading.grant.borrow().until {
-            return Some("the Lease could not be renewed in time");
-        }
-        // Without a holder, the leader takes the Lease back: another replica has created it
-        // after somebody deleted it, or somebody has removed the holder.
-        let holder = self.seen.as_ref()?.record.holder()?;
-        (*holder != leading.leader.term).then_some("the Lease has another holder")
-    }
-
     /// Ends the leadership of this replica.
     fn lose(&mut self, reason: &str) {
         let Some(leading) = self.leading.take() else {
@@ -321,106 +283,6 @@ impl<S: LeaseStore> Election<S> {
         leading.grant.send_modify(|grant| grant.lost = true);
         tracing::info!(term = %leading.leader.term, "this replica does not lead any more: {reason}");
         self.last = Some(leading.leader);
-    }
-
-    /// What this replica does with the Lease as it was last read or written.
-    fn decide(&mut self, now: BootTime) -> ElectionDecision {
-        if let Some(leading) = &self.leading {
-            return self
-                .loss(leading)
-                .map_or(ElectionDecision::Renew, ElectionDecision::Lose);
-        }
-        // A change after this ends the wait.
-        self.replica.in_sync.mark_unchanged();
-        self.replica.may_begin.mark_unchanged();
-        let Some(seen) = &self.seen else {
-            return match self.retired {
-                None => ElectionDecision::Create,
-                Some(_) => ElectionDecision::Wait(None, "this replica stops, and creates no Lease"),
-            };
-        };
-        let record = &seen.record;
-        if let Some(version) = self.retired {
-            return if record.is_held && record.holder() == self.led.as_ref() {
-                ElectionDecision::Release(version)
-            } else {
-                ElectionDecision::Wait(
-                    None,
-                    "this replica stops, and leaves the Lease to the others",
-                )
-            };
-        }
-        let last = record.last.as_ref().or(self.last.as_ref());
-        let last = last.map(|leader| &leader.term);
-        // A container that was restarted has nothing. If another replica has the changes of
-        // the last leader, they must not be lost.
-        let would_lose = record.is_mirrored && (self.replica.head)() == Rv(0);
-        // A Lease without a holder and without a final version was created after a deletion.
-        // Its last holder is the one that its creator remembers, and another one may be valid.
-        let is_recreated = !record.is_held && record.final_version.is_none();
-        let is_own = !is_recreated && record.last.as_ref().is_some_and(|it| self.is_own(&it.term));
-        // An older Lease can be one that was restored from a backup. The time in it is of the
-        // clock of this node, because the node of a Pod never changes.
-        let is_recent = record.renewed.is_some_and(|renewed| {
-            let age = clock::now().duration_since(renewed);
-            age.unsigned_abs() < self.validity(record)
-        });
-        if self.may_be_ours && is_own && is_recent && !would_lose {
-            return ElectionDecision::Acquire;
-        }
-        let precedence = if record.is_mirrored {
-            PRECEDENCE
-        } else {
-            PRECEDENCE_PERIODS * self.timing.retry_period
-        };
-        let (patience, why) = match (record.final_version, last) {
-            (Some(version), _) if (self.replica.head)() == version => {
-                return ElectionDecision::Acquire;
-            }
-            (Some(_), _) => (
-                precedence,
-                "the leader has released the Lease; this replica waits for the changes that it lacks",
-            ),
-            (None, None) if !*self.replica.may_begin.borrow() => {
-                return ElectionDecision::Wait(
-                    None,
-                    "there was no leader yet; this replica waits for the server of the previous release to stop",
-                );
-            }
-            (None, None) => (
-                self.validity(record),
-                "there was no leader yet; this replica waits for one lease duration",
-            ),
-            (None, Some(last)) if self.has_all_of(last) => (
-                self.validity(record),
-                "this replica takes over when the Lease expires",
-            ),
-            (None, Some(_)) => (
-                self.validity(record) + precedence,
-                "this replica takes over some time after the Lease expires, because it is not in sync with the leader",
-            ),
-        };
-        if now.since(seen.since) >= patience {
-            ElectionDecision::Acquire
-        } else {
-            ElectionDecision::Wait(Some(seen.since + patience), why)
-        }
-    }
-
-    /// How long a leader can be valid after its last renewal. If the replicas are configured
-    /// differently, the longer duration counts.
-    fn validity(&self, record: &LeaseRecord) -> Duration {
-        record.duration.max(self.timing.lease_duration)
-    }
-
-    fn is_own(&self, term: &Term) -> bool {
-        term.as_str().starts_with(&self.prefix)
-    }
-
-    /// Whether this replica has all changes of a leader that did not release the Lease, as
-    /// far as any replica can have them.
-    fn has_all_of(&self, term: &Term) -> bool {
-        self.led.as_ref() == Some(term) || self.replica.in_sync.borrow().as_ref() == Some(term)
     }
 
     /// Creates a Lease without a holder. It names the highest reservation that this process
@@ -529,121 +391,5 @@ impl<S: LeaseStore> Election<S> {
             ..LeaseRecord::default()
         };
         self.write(&record, within.min(self.limit())).await
-    }
-
-    /// Waits for the next turn.
-    async fn wait(
-        &self,
-        pause: Duration,
-        release: &mut Option<oneshot::Receiver<Rv>>,
-    ) -> ElectionEvent {
-        let woken = async {
-            if self.leading.is_some() {
-                pending::<()>().await;
-            }
-            sleep(WAKE_INTERVAL).await;
-            let (mut in_sync, mut may_begin) =
-                (self.replica.in_sync.clone(), self.replica.may_begin.clone());
-            tokio::select! {
-                biased;
-                () = self.replica.wake.notified() => {}
-                () = changed(&mut in_sync) => {}
-                () = changed(&mut may_begin) => {}
-            }
-        };
-        tokio::select! {
-            biased;
-            version = released(release) => ElectionEvent::Release(version),
-            () = self.reached() => ElectionEvent::Timer,
-            () = woken => ElectionEvent::Woken,
-            () = sleep(pause) => ElectionEvent::Timer,
-        }
-    }
-
-    /// Waits until the mirror reaches the final version of the last leader.
-    async fn reached(&self) {
-        let seen = self.seen.as_ref().filter(|_| self.retired.is_none());
-        let missing = seen.and_then(|seen| seen.record.final_version);
-        match missing {
-            Some(version) if (self.replica.head)() != version => {
-                while (self.replica.head)() != version {
-                    sleep(HEAD_INTERVAL).await;
-                }
-            }
-            _ => pending().await,
-        }
-    }
-
-    fn standing(&self) -> Standing {
-        if let Some(leading) = &self.leading {
-            return Standing::Leading(leading.leadership.clone());
-        }
-        if !self.has_read {
-            return Standing::Unknown;
-        }
-        let record = self.seen.as_ref().map(|seen| &seen.record);
-        let holder = record.and_then(LeaseRecord::holder);
-        let has_expired = self.seen.as_ref().is_some_and(|seen| seen.has_expired);
-        match &self.last {
-            Some(last)
-                if holder == Some(&last.term) && !has_expired && !self.is_own(&last.term) =>
-            {
-                Standing::Following(last.clone())
-            }
-            last => Standing::Vacant {
-                last: last.clone(),
-                final_version: if holder == self.led.as_ref() && holder.is_some() {
-                    self.retired
-                } else {
-                    record.and_then(|record| record.final_version)
-                },
-            },
-        }
-    }
-
-    fn publish(&self, standing: &watch::Sender<Standing>) {
-        let now = self.standing();
-        self.metrics.leader(matches!(now, Standing::Leading(_)));
-        standing.send_if_modified(|before| {
-            let is_new = *before != now;
-            if is_new {
-                if let Standing::Following(leader) = &now {
-                    tracing::info!(term = %leader.term, address = %leader.address, "this replica follows");
-                }
-                *before = now;
-            }
-            is_new
-        });
-    }
-
-    /// Logs a problem and its end, once for as long as it lasts.
-    fn report(&mut self, problem: Option<String>) {
-        if self.problem != problem {
-            if let Some(problem) = &problem {
-                tracing::warn!("{problem}");
-            } else {
-                tracing::info!("the Lease can be read and written again");
-            }
-            self.problem = problem;
-        }
-    }
-}
-
-/// Waits for a release. It never comes if its sender was dropped.
-async fn released(release: &mut Option<oneshot::Receiver<Rv>>) -> Rv {
-    if let Some(receiver) = release {
-        let version = receiver.await;
-        *release = None;
-        if let Ok(version) = version {
-            return version;
-        }
-    }
-    pending().await
-}
-
-/// Waits for a change. It never comes if the sender was dropped.
-async fn changed<T>(receiver: &mut watch::Receiver<T>) {
-    if receiver.changed().await.is_err() {
-        pending::<()>().await;
     }
 }

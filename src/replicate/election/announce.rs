@@ -1,0 +1,65 @@
+//! What the election says of itself. Enters: its state. Leaves: the [`Standing`] of this
+//! replica, and a line in the log for each problem with the Lease.
+
+use super::super::record::LeaseRecord;
+use super::super::{LeaseStore, Standing};
+use super::Election;
+use tokio::sync::watch;
+
+impl<S: LeaseStore> Election<S> {
+    /// The standing of this replica.
+    fn standing(&self) -> Standing {
+        if let Some(leading) = &self.leading {
+            return Standing::Leading(leading.leadership.clone());
+        }
+        if !self.has_read {
+            return Standing::Unknown;
+        }
+        let record = self.seen.as_ref().map(|seen| &seen.record);
+        let holder = record.and_then(LeaseRecord::holder);
+        let has_expired = self.seen.as_ref().is_some_and(|seen| seen.has_expired);
+        match &self.last {
+            Some(last)
+                if holder == Some(&last.term) && !has_expired && !self.is_own(&last.term) =>
+            {
+                Standing::Following(last.clone())
+            }
+            last => Standing::Vacant {
+                last: last.clone(),
+                final_version: if holder == self.led.as_ref() && holder.is_some() {
+                    self.retired
+                } else {
+                    record.and_then(|record| record.final_version)
+                },
+            },
+        }
+    }
+
+    /// Publishes the standing, if it has changed.
+    pub(super) fn publish(&self, standing: &watch::Sender<Standing>) {
+        let now = self.standing();
+        self.metrics.leader(matches!(now, Standing::Leading(_)));
+        standing.send_if_modified(|before| {
+            let is_new = *before != now;
+            if is_new {
+                if let Standing::Following(leader) = &now {
+                    tracing::info!(term = %leader.term, address = %leader.address, "this replica follows");
+                }
+                *before = now;
+            }
+            is_new
+        });
+    }
+
+    /// Logs a problem and its end, once for as long as it lasts.
+    pub(super) fn report(&mut self, problem: Option<String>) {
+        if self.problem != problem {
+            if let Some(problem) = &problem {
+                tracing::warn!("{problem}");
+            } else {
+                tracing::info!("the Lease can be read and written again");
+            }
+            self.problem = problem;
+        }
+    }
+}
