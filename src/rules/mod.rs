@@ -4,6 +4,7 @@
 
 mod controller;
 mod coverage;
+mod held;
 mod lookups;
 mod registry;
 mod report;

@@ -2,10 +2,11 @@
 //! books to publish and the statuses to write. No I/O and no clock of its own.
 
 use super::StatusWrite;
+use super::held::HeldStatus;
 use super::report::{self, Facts, Report, Reported, RuleSetState};
 use super::status::{self, RuleSetHealth, Watch};
 use super::target::TrackedTarget;
-use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec, OperationRuleSetStatus};
+use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec};
 use ifo_api::{Gvr, Resolution, Source};
 use ifo_engine::rules::{Bookless, Invalid, RuleBook, RuleSet};
 use jiff::Timestamp;
@@ -68,18 +69,7 @@ struct RegisteredRuleSet {
     target: Arc<Gvr>,
     compiled: Result<Arc<RuleSet>, Vec<Invalid>>,
     refused: Option<String>,
-    held: Held,
-}
-
-/// What the API server is known to hold of a rule set, from the newest watch event or from
-/// the answer to our own last write, whichever has the newer version.
-#[derive(Clone, Debug, Default)]
-struct Held {
-    /// The resourceVersion. Rule sets from files have none.
-    version: Option<String>,
-    status: OperationRuleSetStatus,
-    /// Whether another client has edited the status since our own last write.
-    edited: bool,
+    held: HeldStatus,
 }
 
 impl Registry {
@@ -144,14 +134,14 @@ impl Registry {
                 held.observe(version, object.status.as_ref());
                 held
             }
-            None => Held {
+            None => HeldStatus {
                 version,
                 status: object.status.unwrap_or_default(),
                 edited: false,
             },
         };
         let known = RegisteredRuleSet {
-            facts: Arc::new(facts(&name, &object.spec)),
+            facts: Arc::new(Facts::new(&name, &object.spec)),
             uid,
             generation,
             compiled: compiled.map(Arc::new),
@@ -342,50 +332,6 @@ impl Registry {
     }
 }
 
-impl Held {
-    /// A watch event shows this. True if it is newer than what is known. The event of our own
-    /// write can come before the answer to it, or after it.
-    fn observe(
-        &mut self,
-        version: Option<String>,
-        status: Option<&OperationRuleSetStatus>,
-    ) -> bool {
-        let Some(version) = version.filter(|version| self.is_older_than(version)) else {
-            return false;
-        };
-        let status = status.cloned().unwrap_or_default();
-        self.edited |= status != self.status;
-        self.status = status;
-        self.version = Some(version);
-        true
-    }
-
-    /// Our own write of this status made this version.
-    fn answered(&mut self, version: Option<String>, status: OperationRuleSetStatus) {
-        if version.is_some() && version != self.version {
-            let is_newer = version.as_deref().is_some_and(|it| self.is_older_than(it));
-            if !is_newer {
-                return; // An event has already shown what came after our write.
-            }
-            self.version = version;
-        }
-        self.status = status;
-        self.edited = false;
-    }
-
-    /// Whether `other` is newer than the known version. Kubernetes compares versions of one
-    /// resource as numbers (KEP-5504). If a server has others, each change is taken for newer.
-    fn is_older_than(&self, other: &str) -> bool {
-        let Some(known) = &self.version else {
-            return true;
-        };
-        match (known.parse::<u64>(), other.parse::<u64>()) {
-            (Ok(known), Ok(other)) => known < other,
-            _ => known != other,
-        }
-    }
-}
-
 impl RegisteredRuleSet {
     /// Whether the rule set works.
     fn state(&self, name: &str, target: Option<&TrackedTarget>) -> RuleSetState {
@@ -434,17 +380,6 @@ impl RegisteredRuleSet {
     /// Whether its status says that these rules are being watched.
     fn stands_as_watched(&self) -> bool {
         self.is_told() && self.held.status.watch_active
-    }
-}
-
-fn facts(name: &str, spec: &OperationRuleSetSpec) -> Facts {
-    let operations = spec.rules.iter().map(|rule| rule.operation.as_str().into());
-    Facts {
-        name: name.into(),
-        component: spec.component.as_str().into(),
-        operations: operations.collect(),
-        namespaces: (!spec.namespaces.is_empty())
-            .then(|| spec.namespaces.iter().cloned().collect()),
     }
 }
 

@@ -4,6 +4,7 @@
 
 use super::coverage::{Coverage, Uncovered};
 use ifo_api::completeness::{Completeness, Gap, Gaps};
+use ifo_api::ruleset::OperationRuleSetSpec;
 use ifo_engine::rules::{ObjectScope, RuleSet};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,6 +40,18 @@ pub(super) struct Facts {
 }
 
 impl Facts {
+    /// What this rule set says.
+    pub(super) fn new(name: &str, spec: &OperationRuleSetSpec) -> Self {
+        let operations = spec.rules.iter().map(|rule| rule.operation.as_str().into());
+        Self {
+            name: name.into(),
+            component: spec.component.as_str().into(),
+            operations: operations.collect(),
+            namespaces: (!spec.namespaces.is_empty())
+                .then(|| spec.namespaces.iter().cloned().collect()),
+        }
+    }
+
     /// Of a rule set that cannot be read, nothing but the name is known.
     pub(super) fn unknown(name: &str) -> Self {
         Self {
