@@ -1,20 +1,19 @@
 //! The way in: who asks, what, and may they. Everything passes here once, before any
 //! other file of this room, and is counted on the way out.
 
-use super::connections::{self, Class, ConnectionRefused};
+mod entry;
+
+use self::entry::{Entered, enter};
 use super::delivery::Delivery;
 use super::gzip;
 use super::negotiate::negotiate_error;
-use super::peer;
 use super::places::RequestPlace;
-use super::quoted::{Quoted, clip};
-use super::request::{self, Asked, Query, Request as ResourceRequest};
+use super::request::{self, Asked, Query};
 use super::request_log::RequestLogLine;
-use super::respond::{SelfDefence, overload, plain};
-use super::select::Reviewed;
+use super::respond::{SelfDefence, overload};
 use super::status::ErrorStatus;
 use super::{REQUEST_TIMEOUT, ServerState};
-use crate::auth::{AccessDecision, Attributes, Unauthenticated, User};
+use crate::auth::User;
 use crate::clock;
 use crate::telemetry::{CountedInGauge, RequestLabels};
 use axum::body::Body;
@@ -22,7 +21,7 @@ use axum::extract::State;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, header};
 use hyper::body::Body as _;
 use std::any::Any;
 use std::convert::Infallible;
@@ -49,9 +48,6 @@ pub struct Admitted {
 /// How long a client may take for an answer whose request has no place. It has some KB, but
 /// for the documents, which are shared and take up nothing while they wait.
 const SMALL: Duration = Duration::from_secs(10);
-
-/// Longest path that is repeated, in bytes.
-const MAX_PATH: usize = 512;
 
 /// The middleware around all routes.
 pub async fn admit(
@@ -194,21 +190,6 @@ fn method_name(method: &Method) -> &'static str {
     }
 }
 
-/// Whether a path answers to everybody. Discovery, `OpenAPI` and the version must be had
-/// before authentication works at all, or they hold up every namespace deletion in the
-/// cluster, and they tell the same to all.
-fn is_open(path: &str) -> bool {
-    path == "/version"
-        || ["/api", "/apis", "/openapi"].iter().any(|root| {
-            path.strip_prefix(root)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        })
-}
-
-fn is_probe(path: &str) -> bool {
-    matches!(path, "/healthz" | "/livez" | "/readyz")
-}
-
 /// Lets the request through, if it may and there is a place; the place comes with the
 /// answer, which needs it until it is sent.
 async fn pass(
@@ -261,172 +242,12 @@ async fn pass(
     (response, Some(running))
 }
 
-/// Who is let in.
-#[derive(Default)]
-struct Entered {
-    /// Of a watch.
-    seat: Option<Seat>,
-    /// Of any other request, but those of administrators.
-    place: Option<RequestPlace>,
-    /// Whether it asks for what is open to everybody, and has no place.
-    open: bool,
-    /// Who asks, unless that is open to everybody.
-    user: Option<User>,
-}
-
-impl Entered {
-    fn open() -> Self {
-        Self {
-            open: true,
-            ..Self::default()
-        }
-    }
-}
-
-/// Authenticates, finds a place and authorizes.
-async fn enter(
-    shared: &Arc<ServerState>,
-    (asked, query): (&Asked, &Query),
-    parts: &Parts,
-    line: &mut RequestLogLine,
-) -> Result<Entered, Response> {
-    let open = matches!(asked, Asked::Path(path) if is_open(path));
-    let probe = matches!(asked, Asked::Path(path) if is_probe(path));
-    let token = parts.headers.contains_key(header::AUTHORIZATION);
-    let certificates = parts.extensions.get().cloned().unwrap_or_default();
-    // A kube-apiserver has connections for nothing but discovery.
-    let holder = Class::of_holder(&shared.server.authenticate.certificate_holder(&certificates));
-    if holder == Class::FrontProxy || (open && !token) {
-        connections::admit(parts, holder).map_err(|ConnectionRefused| overload())?;
-    }
-    // A bad token is a 401 everywhere; without one the open paths ask nobody.
-    if open && !token {
-        return Ok(Entered::open());
-    }
-    // Whoever holds a token has yet to be asked about, which takes time and memory.
-    let arriving = if token {
-        Some(shared.arriving.try_acquire().map_err(|_| overload())?)
-    } else {
-        None
-    };
-    let authenticate = &shared.server.authenticate;
-    let user = authenticate.authenticate(&certificates, &parts.headers);
-    let user = user.await.map_err(|Unauthenticated| {
-        // It must not keep a place that is reserved for newcomers.
-        let _ = connections::admit(parts, Class::anonymous());
-        refusal(ErrorStatus::unauthorized(), &parts.headers, query)
-    })?;
-    line.sent_by(&user);
-    drop(arriving);
-    let replica = peer::is_from_replica(&parts.headers);
-    if replica {
-        // Not before it may have a place that is reserved for replicas.
-        authorize(shared, &user, &peer::attributes(), (parts, query)).await?;
-    }
-    if !probe {
-        let class = if replica {
-            Class::FrontProxy
-        } else {
-            Class::of_user(&user)
-        };
-        connections::admit(parts, class).map_err(|ConnectionRefused| overload())?;
-    }
-    if open || probe {
-        return Ok(Entered::open());
-    }
-    let watch = matches!(asked, Asked::Resource(resource) if resource.verb == "watch");
-    let places = match (replica, watch) {
-        (true, _) => &shared.replicas,
-        (false, true) => &shared.watches,
-        (false, false) => &shared.requests,
-    };
-    // Administrators are never turned away for load, and have no share of watches: they get in
-    // when other users take all places. All watches together are bounded for them, too, since
-    // memory is.
-    let master = user.is_administrator();
-    let place = places.take((!master).then_some(&user.name));
-    let (seat, place) = match place {
-        Some(place) if watch => {
-            let seat: Seat = Arc::new((shared.server.metrics.watcher(), place));
-            (Some(seat), None)
-        }
-        None if watch || !master => return Err(overload()),
-        place => (None, place),
-    };
-    let attributes = attributes(asked, query, &parts.method);
-    authorize(shared, &user, &attributes, (parts, query)).await?;
-    Ok(Entered {
-        seat,
-        place,
-        open: false,
-        user: Some(user),
-    })
-}
-
-/// Asks whether the user may do that; the refusal if not.
-async fn authorize(
-    shared: &ServerState,
-    user: &User,
-    attributes: &Attributes,
-    (parts, query): (&Parts, &Query),
-) -> Result<(), Response> {
-    match shared.server.authorize.authorize(user, attributes).await {
-        Ok(AccessDecision::Allow) => Ok(()),
-        Ok(AccessDecision::Deny { reason }) => {
-            let failure = ErrorStatus::forbidden(user, attributes, &reason);
-            Err(refusal(failure, &parts.headers, query))
-        }
-        Err(undecided) => {
-            let mut path = Quoted(parts.uri.path()).to_string();
-            clip(&mut path, MAX_PATH);
-            let message = format!("Internal Server Error: {path}: {undecided}");
-            Err(plain(StatusCode::INTERNAL_SERVER_ERROR, message))
-        }
-    }
-}
-
 /// A request that runs or whose answer is being sent. It ends also when its client goes away
 /// before the end.
 struct RunningRequest {
     _counted: CountedInGauge,
     _place: Option<RequestPlace>,
     open: bool,
-}
-
-fn attributes(asked: &Asked, query: &Query, method: &Method) -> Attributes {
-    match asked {
-        Asked::Path(path) => Attributes::NonResource {
-            path: path.clone(),
-            verb: method_name(method).to_owned(),
-        },
-        Asked::Resource(resource) => resource_attributes(resource, query),
-    }
-}
-
-fn resource_attributes(asked: &ResourceRequest, query: &Query) -> Attributes {
-    // The old watch paths are authorized by their path alone.
-    let selectors = matches!(asked.verb, "list" | "watch" | "deletecollection");
-    let reviewed = if selectors && !asked.legacy_watch {
-        Reviewed::of(query)
-    } else {
-        Reviewed::default()
-    };
-    let name = if asked.name.is_empty() {
-        reviewed.name
-    } else {
-        asked.name.clone()
-    };
-    Attributes::Resource {
-        verb: asked.verb.to_owned(),
-        group: asked.group.clone(),
-        version: asked.version.clone(),
-        resource: asked.resource.clone(),
-        subresource: asked.subresource.clone(),
-        namespace: asked.namespace.clone(),
-        name,
-        fields: reviewed.fields,
-        labels: reviewed.labels,
-    }
 }
 
 /// What a request is counted under: labels that a client cannot make up.

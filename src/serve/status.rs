@@ -2,13 +2,15 @@
 //! plain text that Kubernetes' servers use in a few places) with the key order,
 //! reasons and details that clients compare.
 
+mod body;
+
+use self::body::{StatusBody, StatusCause, StatusDetails, StatusMeta, escape_html, go_json};
 use super::negotiate::Syntax;
 use super::quoted::{Quoted, clip};
 use super::respond::whole;
 use crate::auth::{Attributes, User};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
-use serde::Serialize;
 
 /// Longest message, in bytes: as much as says what is wrong, and room for the longest name
 /// of an object several times.
@@ -32,51 +34,6 @@ struct ErrorParts {
     details: Option<StatusDetails>,
     /// Token with which an expired paged list can go on.
     resume: Option<String>,
-}
-
-/// `metav1.StatusDetails`.
-#[derive(Debug, Clone, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct StatusDetails {
-    #[serde(skip_serializing_if = "String::is_empty")]
-    name: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    group: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    kind: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    causes: Vec<StatusCause>,
-    #[serde(skip_serializing_if = "is_zero")]
-    retry_after_seconds: u32,
-}
-
-impl StatusDetails {
-    /// Of an object with this name, or of all objects of a resource if the name is empty.
-    fn of(group: &str, plural: &str, name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            group: group.to_owned(),
-            kind: plural.to_owned(),
-            ..Self::default()
-        }
-    }
-}
-
-#[allow(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde hands over a reference"
-)]
-fn is_zero(number: &u32) -> bool {
-    *number == 0
-}
-
-/// `metav1.StatusCause`.
-#[derive(Debug, Clone, Serialize)]
-struct StatusCause {
-    reason: &'static str,
-    message: String,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    field: &'static str,
 }
 
 /// What is wrong with one of the list options.
@@ -104,29 +61,6 @@ impl OptionProblem {
             field,
         })
     }
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct StatusBody<'a> {
-    kind: &'static str,
-    api_version: &'static str,
-    metadata: StatusMeta<'a>,
-    #[serde(rename = "status")]
-    outcome: &'static str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    message: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    reason: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    details: Option<&'a StatusDetails>,
-    code: u16,
-}
-
-#[derive(Serialize)]
-struct StatusMeta<'a> {
-    #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
-    resume: Option<&'a str>,
 }
 
 /// `plural.group`, or the plural alone in the core group, as messages name a resource.
@@ -405,26 +339,6 @@ impl ErrorStatus {
         let json = serde_json::to_vec(&status).expect("a Status has only string keys");
         escape_html(&json)
     }
-}
-
-/// Go's encoder writes these three as escapes, and they occur in JSON only inside strings.
-/// A string as Go's `json.Marshal` writes it.
-fn go_json(text: &str) -> String {
-    let json = serde_json::to_vec(text).expect("a string is JSON");
-    String::from_utf8_lossy(&escape_html(&json)).into_owned()
-}
-
-fn escape_html(json: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(json.len());
-    for byte in json {
-        match byte {
-            b'<' => out.extend_from_slice(b"\\u003c"),
-            b'>' => out.extend_from_slice(b"\\u003e"),
-            b'&' => out.extend_from_slice(b"\\u0026"),
-            other => out.push(*other),
-        }
-    }
-    out
 }
 
 impl IntoResponse for ErrorStatus {

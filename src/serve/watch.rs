@@ -3,11 +3,13 @@
 //! the ring is told so and can start again. Only the state that a watch begins with is
 //! kept for it, and only for as long as a list may take.
 
+mod course;
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
 #[cfg(test)]
 mod tests;
 
+use self::course::{Course, WatchStart};
 use super::REQUEST_TIMEOUT;
 use super::access::Seat;
 use super::encode::{Encoder, Shown};
@@ -38,70 +40,11 @@ pub use self::fuzzing::options as check_options;
 const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
 /// The last bookmark comes this long before the end, so that a client can go on from it.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
-/// A watch without `timeoutSeconds` ends after this long, and up to twice as long: spread,
-/// so that the watches that started together do not come back together.
-const SHORTEST_DEFAULT: u64 = 1800;
-/// Upper bound of `timeoutSeconds`, which only keeps the clock from overflowing.
-const LONGEST: u64 = 365 * 24 * 3600;
 /// Bytes of initial events that are written at a time: one HTTP/2 frame. There may be
 /// many watches, and each may have this much that its client is slow to take.
 const CHUNK: usize = 16 << 10;
 /// How often the start is tried again when the ring moves on between list and follow.
 const START_TRIES: usize = 5;
-
-/// Where a watch starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WatchStart {
-    /// With what comes after this version.
-    After(Rv),
-    /// With what comes from now on.
-    Now,
-    /// With the present state, which must be at least of this version.
-    State(Option<Rv>),
-}
-
-/// How a watch goes.
-#[derive(Debug)]
-struct Course {
-    start: WatchStart,
-    bookmarks: bool,
-    /// Whether a bookmark tells the end of the initial events.
-    marked: bool,
-    /// Whether `sendInitialEvents` was asked for: such a watch never gets a 410.
-    explicit: bool,
-    lasts: Duration,
-}
-
-impl Course {
-    /// `by_path`: of the old paths, and not by option as well.
-    fn of(query: &Query, options: &Options<'_>, by_path: bool) -> Result<Self, ErrorStatus> {
-        let initial = options.initial;
-        let rv = query.resource_version()?.filter(|rv| *rv > 0).map(Rv);
-        let lasts = match options.seconds {
-            None => Duration::from_secs(SHORTEST_DEFAULT + spread(SHORTEST_DEFAULT)),
-            Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0).min(LONGEST)),
-        };
-        Ok(Self {
-            start: match (initial, rv) {
-                (Some(true), rv) => WatchStart::State(rv),
-                (None, None) => WatchStart::State(None),
-                (Some(false), None) => WatchStart::Now,
-                (_, Some(rv)) => WatchStart::After(rv),
-            },
-            bookmarks: query.flag("allowWatchBookmarks"),
-            // Upstream's default of `sendInitialEvents` is for these very versions, and
-            // for what it knows from the options to be a watch.
-            marked: initial.unwrap_or(!by_path && matches!(options.version, "" | "0")),
-            explicit: initial == Some(true),
-            lasts,
-        })
-    }
-}
-
-/// A number below `bound`, other for each call.
-fn spread(bound: u64) -> u64 {
-    uuid::Uuid::new_v4().as_u64_pair().0 % bound
-}
 
 /// Answers a watch. `seat` is held as long as the watch lasts; `stop` ends it cleanly. That of
 /// another replica begins with a bookmark, which says that its version is known here.

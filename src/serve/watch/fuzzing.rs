@@ -1,6 +1,7 @@
 //! What holds for the options of every watch.
 
-use super::{Course, LONGEST, Options, SHORTEST_DEFAULT, WatchStart};
+use super::Options;
+use super::course::{Course, LONGEST, SHORTEST_DEFAULT, WatchStart};
 use crate::index::Rv;
 use crate::serve::fuzzing::{World, refused};
 use crate::serve::request::Query;

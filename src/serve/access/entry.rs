@@ -1,0 +1,196 @@
+//! Who is let in. Enters: a request. Leaves: its user and its place, or the refusal.
+
+use super::{Seat, method_name, refusal};
+use crate::auth::{AccessDecision, Attributes, Unauthenticated, User};
+use crate::serve::ServerState;
+use crate::serve::connections::{self, Class, ConnectionRefused};
+use crate::serve::peer;
+use crate::serve::places::RequestPlace;
+use crate::serve::quoted::{Quoted, clip};
+use crate::serve::request::{Asked, Query, Request as ResourceRequest};
+use crate::serve::request_log::RequestLogLine;
+use crate::serve::respond::{overload, plain};
+use crate::serve::select::Reviewed;
+use crate::serve::status::ErrorStatus;
+use axum::response::Response;
+use http::request::Parts;
+use http::{Method, StatusCode, header};
+use std::sync::Arc;
+
+/// Longest path that is repeated, in bytes.
+const MAX_PATH: usize = 512;
+
+/// Who is let in.
+#[derive(Default)]
+pub(super) struct Entered {
+    /// Of a watch.
+    pub(super) seat: Option<Seat>,
+    /// Of any other request, but those of administrators.
+    pub(super) place: Option<RequestPlace>,
+    /// Whether it asks for what is open to everybody, and has no place.
+    pub(super) open: bool,
+    /// Who asks, unless that is open to everybody.
+    pub(super) user: Option<User>,
+}
+
+impl Entered {
+    fn open() -> Self {
+        Self {
+            open: true,
+            ..Self::default()
+        }
+    }
+}
+
+/// Authenticates, finds a place and authorizes.
+pub(super) async fn enter(
+    shared: &Arc<ServerState>,
+    (asked, query): (&Asked, &Query),
+    parts: &Parts,
+    line: &mut RequestLogLine,
+) -> Result<Entered, Response> {
+    let open = matches!(asked, Asked::Path(path) if is_open(path));
+    let probe = matches!(asked, Asked::Path(path) if is_probe(path));
+    let token = parts.headers.contains_key(header::AUTHORIZATION);
+    let certificates = parts.extensions.get().cloned().unwrap_or_default();
+    // A kube-apiserver has connections for nothing but discovery.
+    let holder = Class::of_holder(&shared.server.authenticate.certificate_holder(&certificates));
+    if holder == Class::FrontProxy || (open && !token) {
+        connections::admit(parts, holder).map_err(|ConnectionRefused| overload())?;
+    }
+    // A bad token is a 401 everywhere; without one the open paths ask nobody.
+    if open && !token {
+        return Ok(Entered::open());
+    }
+    // Whoever holds a token has yet to be asked about, which takes time and memory.
+    let arriving = if token {
+        Some(shared.arriving.try_acquire().map_err(|_| overload())?)
+    } else {
+        None
+    };
+    let authenticate = &shared.server.authenticate;
+    let user = authenticate.authenticate(&certificates, &parts.headers);
+    let user = user.await.map_err(|Unauthenticated| {
+        // It must not keep a place that is reserved for newcomers.
+        let _ = connections::admit(parts, Class::anonymous());
+        refusal(ErrorStatus::unauthorized(), &parts.headers, query)
+    })?;
+    line.sent_by(&user);
+    drop(arriving);
+    let replica = peer::is_from_replica(&parts.headers);
+    if replica {
+        // Not before it may have a place that is reserved for replicas.
+        authorize(shared, &user, &peer::attributes(), (parts, query)).await?;
+    }
+    if !probe {
+        let class = if replica {
+            Class::FrontProxy
+        } else {
+            Class::of_user(&user)
+        };
+        connections::admit(parts, class).map_err(|ConnectionRefused| overload())?;
+    }
+    if open || probe {
+        return Ok(Entered::open());
+    }
+    let watch = matches!(asked, Asked::Resource(resource) if resource.verb == "watch");
+    let places = match (replica, watch) {
+        (true, _) => &shared.replicas,
+        (false, true) => &shared.watches,
+        (false, false) => &shared.requests,
+    };
+    // Administrators are never turned away for load, and have no share of watches: they get in
+    // when other users take all places. All watches together are bounded for them, too, since
+    // memory is.
+    let master = user.is_administrator();
+    let place = places.take((!master).then_some(&user.name));
+    let (seat, place) = match place {
+        Some(place) if watch => {
+            let seat: Seat = Arc::new((shared.server.metrics.watcher(), place));
+            (Some(seat), None)
+        }
+        None if watch || !master => return Err(overload()),
+        place => (None, place),
+    };
+    let attributes = attributes(asked, query, &parts.method);
+    authorize(shared, &user, &attributes, (parts, query)).await?;
+    Ok(Entered {
+        seat,
+        place,
+        open: false,
+        user: Some(user),
+    })
+}
+
+/// Asks whether the user may do that; the refusal if not.
+async fn authorize(
+    shared: &ServerState,
+    user: &User,
+    attributes: &Attributes,
+    (parts, query): (&Parts, &Query),
+) -> Result<(), Response> {
+    match shared.server.authorize.authorize(user, attributes).await {
+        Ok(AccessDecision::Allow) => Ok(()),
+        Ok(AccessDecision::Deny { reason }) => {
+            let failure = ErrorStatus::forbidden(user, attributes, &reason);
+            Err(refusal(failure, &parts.headers, query))
+        }
+        Err(undecided) => {
+            let mut path = Quoted(parts.uri.path()).to_string();
+            clip(&mut path, MAX_PATH);
+            let message = format!("Internal Server Error: {path}: {undecided}");
+            Err(plain(StatusCode::INTERNAL_SERVER_ERROR, message))
+        }
+    }
+}
+
+/// Whether a path answers to everybody. Discovery, `OpenAPI` and the version must be had
+/// before authentication works at all, or they hold up every namespace deletion in the
+/// cluster, and they tell the same to all.
+fn is_open(path: &str) -> bool {
+    path == "/version"
+        || ["/api", "/apis", "/openapi"].iter().any(|root| {
+            path.strip_prefix(root)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+}
+
+fn is_probe(path: &str) -> bool {
+    matches!(path, "/healthz" | "/livez" | "/readyz")
+}
+
+fn attributes(asked: &Asked, query: &Query, method: &Method) -> Attributes {
+    match asked {
+        Asked::Path(path) => Attributes::NonResource {
+            path: path.clone(),
+            verb: method_name(method).to_owned(),
+        },
+        Asked::Resource(resource) => resource_attributes(resource, query),
+    }
+}
+
+fn resource_attributes(asked: &ResourceRequest, query: &Query) -> Attributes {
+    // The old watch paths are authorized by their path alone.
+    let selectors = matches!(asked.verb, "list" | "watch" | "deletecollection");
+    let reviewed = if selectors && !asked.legacy_watch {
+        Reviewed::of(query)
+    } else {
+        Reviewed::default()
+    };
+    let name = if asked.name.is_empty() {
+        reviewed.name
+    } else {
+        asked.name.clone()
+    };
+    Attributes::Resource {
+        verb: asked.verb.to_owned(),
+        group: asked.group.clone(),
+        version: asked.version.clone(),
+        resource: asked.resource.clone(),
+        subresource: asked.subresource.clone(),
+        namespace: asked.namespace.clone(),
+        name,
+        fields: reviewed.fields,
+        labels: reviewed.labels,
+    }
+}

@@ -1,0 +1,91 @@
+//! The body of a `Status`, with its keys in the order in which upstream writes them.
+
+use serde::Serialize;
+
+/// `metav1.StatusDetails`.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct StatusDetails {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) group: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) kind: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) causes: Vec<StatusCause>,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) retry_after_seconds: u32,
+}
+
+impl StatusDetails {
+    /// Of an object with this name, or of all objects of a resource if the name is empty.
+    pub(super) fn of(group: &str, plural: &str, name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            group: group.to_owned(),
+            kind: plural.to_owned(),
+            ..Self::default()
+        }
+    }
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// `metav1.StatusCause`.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct StatusCause {
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(super) field: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct StatusBody<'a> {
+    pub(super) kind: &'static str,
+    pub(super) api_version: &'static str,
+    pub(super) metadata: StatusMeta<'a>,
+    #[serde(rename = "status")]
+    pub(super) outcome: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(super) message: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(super) reason: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) details: Option<&'a StatusDetails>,
+    pub(super) code: u16,
+}
+
+#[derive(Serialize)]
+pub(super) struct StatusMeta<'a> {
+    #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
+    pub(super) resume: Option<&'a str>,
+}
+
+/// A string as Go's `json.Marshal` writes it.
+pub(super) fn go_json(text: &str) -> String {
+    let json = serde_json::to_vec(text).expect("a string is JSON");
+    String::from_utf8_lossy(&escape_html(&json)).into_owned()
+}
+
+/// Go's encoder writes these three as escapes, and they occur in JSON only inside strings.
+pub(super) fn escape_html(json: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(json.len());
+    for byte in json {
+        match byte {
+            b'<' => out.extend_from_slice(b"\\u003c"),
+            b'>' => out.extend_from_slice(b"\\u003e"),
+            b'&' => out.extend_from_slice(b"\\u0026"),
+            other => out.push(*other),
+        }
+    }
+    out
+}
