@@ -55,10 +55,10 @@ const REQUEST_BUCKETS: [f64; 12] = [
 /// Labels of one series, in the order in which they are written.
 type SeriesLabels = Vec<(&'static str, String)>;
 
-type Counters = Family<SeriesLabels, Counter>;
-type Gauges = Family<SeriesLabels, Gauge>;
+type CounterFamily = Family<SeriesLabels, Counter>;
+type GaugeFamily = Family<SeriesLabels, Gauge>;
 type FloatGauge = Gauge<f64, AtomicU64>;
-type FloatGauges = Family<SeriesLabels, FloatGauge>;
+type FloatGaugeFamily = Family<SeriesLabels, FloatGauge>;
 type Histograms = Family<SeriesLabels, Histogram, fn() -> Histogram>;
 
 /// An operation as the gauges count it.
@@ -107,19 +107,19 @@ type ReadIndex = Box<dyn Fn() -> IndexSample + Send + Sync>;
 metrics! {
     /// The metrics of the pipeline and of the requests.
     struct ServerMetrics {
-        build: Gauges = "ifo_build_info", "Version of this server";
-        operations: Gauges = "ifo_operations", "Operations by state";
-        oldest: FloatGauges =
+        build: GaugeFamily = "ifo_build_info", "Version of this server";
+        operations: GaugeFamily = "ifo_operations", "Operations by state";
+        oldest: FloatGaugeFamily =
             "ifo_operation_oldest_seconds", "Age of the oldest operation in flight";
-        started: Counters = "ifo_operations_started", "Operations that started";
-        completed: Counters = "ifo_operations_completed", "Operations that completed";
+        started: CounterFamily = "ifo_operations_started", "Operations that started";
+        completed: CounterFamily = "ifo_operations_completed", "Operations that completed";
         duration: Histograms =
             "ifo_operation_duration_seconds", "Duration of completed operations",
             Family::new_with_constructor(|| Histogram::new(OPERATION_BUCKETS));
-        feed_events: Counters = "ifo_feed_events", "Objects and deletions read from a target";
-        feed_state: Gauges = "ifo_feed_state", "1 for the state that the feed of a target is in";
-        feed_relists: Counters = "ifo_feed_relists", "Times that a target was read as a whole";
-        evaluation_failures: Counters =
+        feed_events: CounterFamily = "ifo_feed_events", "Objects and deletions read from a target";
+        feed_state: GaugeFamily = "ifo_feed_state", "1 for the state that the feed of a target is in";
+        feed_relists: CounterFamily = "ifo_feed_relists", "Times that a target was read as a whole";
+        evaluation_failures: CounterFamily =
             "ifo_evaluation_failures", "Evaluations that failed (a missing field is not a failure)";
         visible: Histogram =
             "ifo_event_to_visible_seconds",
@@ -142,16 +142,16 @@ metrics! {
         lease_renew: Histogram =
             "ifo_lease_renew_seconds", "Duration of successful renewals of the Lease",
             Histogram::new(REQUEST_BUCKETS);
-        requests: Counters = "apiserver_request", "Requests by verb, resource and code";
+        requests: CounterFamily = "apiserver_request", "Requests by verb, resource and code";
         request_duration: Histograms =
             "apiserver_request_duration_seconds", "Response latency, watches left out",
             Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS));
-        terminations: Counters =
+        terminations: CounterFamily =
             "apiserver_request_terminations",
             "Requests refused for load or ended at their time limit";
-        aborts: Counters =
+        aborts: CounterFamily =
             "apiserver_request_aborts", "Answers cut off because their client did not take them";
-        in_flight: Gauges = "apiserver_current_inflight_requests", "Requests being served";
+        in_flight: GaugeFamily = "apiserver_current_inflight_requests", "Requests being served";
     }
 }
 

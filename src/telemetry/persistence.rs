@@ -2,7 +2,7 @@
 //! then, and that is no trouble.
 
 use super::table::metrics;
-use super::{Counters, FloatGauges, Gauges};
+use super::{CounterFamily, FloatGaugeFamily, GaugeFamily};
 use crate::clock;
 use prometheus_client::registry::Registry;
 use std::sync::{Mutex, PoisonError};
@@ -11,12 +11,12 @@ use std::time::Instant;
 metrics! {
     /// What is exported.
     struct QueueMetrics {
-        writes: Counters =
+        writes: CounterFamily =
             "ifo_persistence_writes", "Custom resources written (apply) and deleted (delete)";
-        failures: Counters =
+        failures: CounterFamily =
             "ifo_persistence_failures", "Writes and lists of custom resources that failed";
-        length: Gauges = "ifo_persistence_queue_length", "Operations that are to be written now";
-        oldest: FloatGauges =
+        length: GaugeFamily = "ifo_persistence_queue_length", "Operations that are to be written now";
+        oldest: FloatGaugeFamily =
             "ifo_persistence_oldest_pending_seconds",
             "How long the oldest of them has been waiting";
     }
