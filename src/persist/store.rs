@@ -202,8 +202,7 @@ fn garbled(error: serde_json::Error) -> StoreFailure {
     StoreFailure::Invalid(Explanation::of_garbled(&error))
 }
 
-/// Reads one page of a list. The first page has the usual number of objects. A page that is too
-/// large is requested again at once, with fewer objects.
+/// Reads one page of a list. The first page has the usual number of objects again.
 async fn page(
     pager: &ListPager,
     field_selector: &str,
@@ -217,17 +216,12 @@ async fn page(
         start: ListStart::after(token),
         ..ListRequest::default()
     };
-    loop {
-        return Err(match pager.page(request).await {
-            Ok(page) => return Ok(page),
-            Err(ListError::TooLarge {
-                is_reduced: true, ..
-            }) => continue,
-            Err(ListError::Refused(answer)) => StoreFailure::of(*answer).await,
-            Err(ListError::Request { source, .. }) => StoreFailure::lost(&source),
-            Err(error) => StoreFailure::lost(&error),
-        });
-    }
+    Err(match pager.page(request).await {
+        Ok(page) => return Ok(page),
+        Err(ListError::Refused(answer)) => StoreFailure::of(*answer).await,
+        Err(ListError::Request { source, .. }) => StoreFailure::lost(&source),
+        Err(error) => StoreFailure::lost(&error),
+    })
 }
 
 impl Store for ClusterStore {

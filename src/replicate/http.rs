@@ -10,9 +10,10 @@ use super::peer::{
     self, Events, LeaderEvent, Link, LinkError, Links, ObjectPage, PageStart, PeerAnswer,
 };
 use crate::index::{Key, Rv};
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
-use http::{HeaderName, HeaderValue, Request, StatusCode};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use ifo_api::{LIVE_GROUP, VERSION, live};
 use ifo_client::error::chain;
@@ -152,8 +153,7 @@ impl HttpLinks {
         let mut config = self.config(&leader.address).await?;
         config.auth_info = self.credentials.auth_info();
         config.headers = vec![(HeaderName::from_static(peer::TERM_HEADER), term)];
-        let client = Client::try_from(config).map_err(|error| failed(&error))?;
-        Ok(Box::new(Self::through(client)))
+        Ok(Box::new(Self::through(client(config)?)))
     }
 
     /// A link to the server of an older release at this address, which knows the replica by
@@ -165,8 +165,7 @@ impl HttpLinks {
     ) -> Result<HttpLink, LinkError> {
         let mut config = self.config(address).await?;
         config.auth_info = credentials;
-        let client = Client::try_from(config).map_err(|error| failed(&error))?;
-        Ok(Self::through(client))
+        Ok(Self::through(client(config)?))
     }
 
     /// A link on which everything goes through `client`.
@@ -185,14 +184,10 @@ impl HttpLinks {
     pub(super) async fn readiness(&self, address: &str) -> Result<String, LinkError> {
         let mut config = self.config(address).await?;
         config.read_timeout = Some(CONNECT);
-        let client = Client::try_from(config).map_err(|error| failed(&error))?;
-        let request = Request::get("/readyz?verbose").body(Body::empty());
-        let request = request.map_err(|error| failed(&error))?;
-        let answer = client.send(request).await.map_err(|error| failed(&error))?;
         // The report is the same whether or not the server is ready.
-        let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
-        let body = body.map_err(|error| LinkError::Failed(chain(&*error)))?;
-        Ok(String::from_utf8_lossy(&body.to_bytes()).into_owned())
+        let answer = send(&client(config)?, "/readyz?verbose").await?;
+        let report = read(answer.into_body()).await?;
+        Ok(String::from_utf8_lossy(&report).into_owned())
     }
 }
 
@@ -214,11 +209,8 @@ pub(super) struct HttpLink {
 
 impl HttpLink {
     /// The body of a successful answer.
-    async fn get(&self, uri: String) -> Result<Body, LinkError> {
-        let request = Request::get(uri).body(Body::empty());
-        let request = request.map_err(|error| failed(&error))?;
-        let answer = self.client.send(request).await;
-        let answer = answer.map_err(|error| failed(&error))?;
+    async fn get(&self, uri: &str) -> Result<Body, LinkError> {
+        let answer = send(&self.client, uri).await?;
         if answer.status().is_success() {
             Ok(answer.into_body())
         } else {
@@ -227,10 +219,8 @@ impl HttpLink {
     }
 
     async fn answer(&self) -> Result<PeerAnswer, LinkError> {
-        let body = self.get(peer::PATH.to_owned()).await?;
-        let body = Limited::new(body, MAX_ANSWER).collect().await;
-        let body = body.map_err(|error| LinkError::Failed(chain(&*error)))?;
-        serde_json::from_slice(&body.to_bytes()).map_err(|error| failed(&error))
+        let answer = read(self.get(peer::PATH).await?).await?;
+        serde_json::from_slice(&answer).map_err(|error| failed(&error))
     }
 
     async fn objects(&self, start: PageStart) -> Result<ObjectPage, LinkError> {
@@ -247,16 +237,14 @@ impl HttpLink {
             start,
             ..ListRequest::default()
         };
-        let page = loop {
-            match self.pager.page(request).await {
-                Ok(page) => break page,
-                Err(ListError::TooLarge {
-                    is_reduced: true, ..
-                }) => {}
-                Err(ListError::Refused(answer)) => return Err(refused(answer.status())),
-                Err(error) => return Err(failed(&error)),
-            }
-        };
+        let page = self
+            .pager
+            .page(request)
+            .await
+            .map_err(|error| match error {
+                ListError::Refused(answer) => refused(answer.status()),
+                error => failed(&error),
+            })?;
         let list = ListItems::<&RawValue>::read(&page.body).map_err(|error| failed(&error))?;
         let version = list.version.and_then(|text| text.parse().ok());
         let rv = version.ok_or_else(|| broken("the list has no version"))?;
@@ -273,7 +261,7 @@ impl HttpLink {
             "{}?watch=1&allowWatchBookmarks=true&resourceVersion={after}",
             self.path
         );
-        let body = self.get(uri).await?;
+        let body = self.get(&uri).await?;
         let bytes = body.into_data_stream().map_err(std::io::Error::other);
         let lines = FramedRead::new(
             StreamReader::new(bytes),
@@ -296,6 +284,24 @@ impl Link for HttpLink {
     fn watch(&self, after: Rv) -> BoxFuture<'_, Result<Events, LinkError>> {
         self.events(after).boxed()
     }
+}
+
+fn client(config: Config) -> Result<Client, LinkError> {
+    Client::try_from(config).map_err(|error| failed(&error))
+}
+
+/// Gets `uri`, whatever the status of the answer is.
+async fn send(client: &Client, uri: &str) -> Result<Response<Body>, LinkError> {
+    let request = Request::get(uri).body(Body::empty());
+    let request = request.map_err(|error| failed(&error))?;
+    client.send(request).await.map_err(|error| failed(&error))
+}
+
+/// Reads a short body.
+async fn read(body: Body) -> Result<Bytes, LinkError> {
+    let read = Limited::new(body, MAX_ANSWER).collect().await;
+    let read = read.map_err(|error| LinkError::Failed(chain(&*error)))?;
+    Ok(read.to_bytes())
 }
 
 fn failed(error: &(dyn std::error::Error + 'static)) -> LinkError {

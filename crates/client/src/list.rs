@@ -126,9 +126,6 @@ pub enum ListError {
     TooLarge {
         /// Bytes of a page that the pager reads.
         max: usize,
-        /// Whether the pager now requests fewer objects per page, so that the caller can
-        /// retry.
-        is_reduced: bool,
         /// What stopped the reading.
         source: Box<LengthLimitError>,
     },
@@ -168,8 +165,8 @@ impl ListPager {
         self
     }
 
-    /// Reads at most `max_bytes` of a page. After a larger page the pager requests at most
-    /// `reduced_limit` objects per page.
+    /// Reads at most `max_bytes` of a page. A larger page is requested again at once, with at
+    /// most `reduced_limit` objects, as all pages after it.
     #[must_use]
     pub fn bounded(mut self, max_bytes: usize, reduced_limit: usize) -> Self {
         self.max_bytes = max_bytes;
@@ -184,12 +181,22 @@ impl ListPager {
 
     /// Requests one page, and reads all of it.
     pub async fn page(&self, request: ListRequest<'_>) -> Result<ListPage, ListError> {
-        let was_reduced = self.is_reduced.load(Ordering::Relaxed);
-        let limit = if was_reduced {
-            self.reduced_limit
-        } else {
-            self.limit
-        };
+        if !self.is_reduced.load(Ordering::Relaxed) {
+            let page = self.page_of(self.limit, request).await;
+            let is_too_large = matches!(page, Err(ListError::TooLarge { .. }));
+            if !is_too_large || self.reduced_limit.is_none() {
+                return page;
+            }
+            self.is_reduced.store(true, Ordering::Relaxed);
+        }
+        self.page_of(self.reduced_limit, request).await
+    }
+
+    async fn page_of(
+        &self,
+        limit: Option<usize>,
+        request: ListRequest<'_>,
+    ) -> Result<ListPage, ListError> {
         let uri = self.uri(limit, request);
         let mut get = Request::get(&uri);
         if let Some(accept) = self.accept {
@@ -211,17 +218,10 @@ impl ListPager {
                 body: body.to_bytes(),
             }),
             Err(error) => match error.downcast::<LengthLimitError>() {
-                Ok(source) => {
-                    let is_reduced = !was_reduced && self.reduced_limit.is_some();
-                    if is_reduced {
-                        self.is_reduced.store(true, Ordering::Relaxed);
-                    }
-                    Err(ListError::TooLarge {
-                        max: self.max_bytes,
-                        is_reduced,
-                        source,
-                    })
-                }
+                Ok(source) => Err(ListError::TooLarge {
+                    max: self.max_bytes,
+                    source,
+                }),
                 Err(error) => Err(match error.downcast::<kube::Error>() {
                     Ok(error) => *error,
                     Err(other) => kube::Error::Service(other),
