@@ -145,10 +145,7 @@ impl<P: Pipeline> ReplicaTask<P> {
         }
         self.view.serve(&leadership.term);
         let mut standing = self.standing.clone();
-        let lost = standing.wait_for(|standing| match standing {
-            Standing::Leading(now) => now.term != leadership.term,
-            _ => true,
-        });
+        let lost = standing.wait_for(|standing| !leads(standing, &leadership));
         let mut failed = None;
         let in_order = tokio::select! {
             biased;
@@ -175,10 +172,7 @@ impl<P: Pipeline> ReplicaTask<P> {
     async fn hand_over(&mut self, leadership: &Leadership, release: oneshot::Sender<Rv>) {
         // The election ends with the process only.
         let _ = release.send(self.writer.head());
-        let released = self.standing.wait_for(|standing| match standing {
-            Standing::Leading(now) => now.term != leadership.term,
-            _ => true,
-        });
+        let released = self.standing.wait_for(|it| !leads(it, leadership));
         let is_released = tokio::time::timeout(RELEASE, released).await.is_ok();
         if !is_released {
             tracing::warn!(
@@ -188,4 +182,9 @@ impl<P: Pipeline> ReplicaTask<P> {
         }
         self.view.end_streams(is_released);
     }
+}
+
+/// Whether this replica leads in the term of `leadership`.
+fn leads(standing: &Standing, leadership: &Leadership) -> bool {
+    matches!(standing, Standing::Leading(now) if now.term == leadership.term)
 }

@@ -155,24 +155,11 @@ impl Controller {
                     outputs.report.send_replace(report);
                 }
             }
-            let unread = self.registry.unread();
-            outputs.unread.send_if_modified(|last| {
-                let news = **last != unread;
-                if news {
-                    *last = Arc::new(unread);
-                }
-                news
-            });
+            send_change(&outputs.unread, Arc::new(self.registry.unread()));
             // Only then have the books that are out reached those who take operations.
             if self.first == First::Done && self.registry.caught_up() {
-                let bookless = self.registry.bookless();
-                outputs.caught_up.send_if_modified(|last| {
-                    let news = last.as_deref() != Some(&bookless);
-                    if news {
-                        *last = Some(Arc::new(bookless));
-                    }
-                    news
-                });
+                let bookless = Arc::new(self.registry.bookless());
+                send_change(&outputs.caught_up, Some(bookless));
             }
         }
     }
@@ -295,6 +282,15 @@ async fn compiled(object: &OperationRuleSet) -> Result<RuleSet, Vec<Invalid>> {
             }
             Err(vec![Invalid::Spec("the compiler failed".to_owned())])
         })
+}
+
+/// Sends a value if it differs from the last one.
+fn send_change<T: PartialEq>(sender: &watch::Sender<T>, value: T) {
+    sender.send_if_modified(|last| {
+        let is_new = *last != value;
+        *last = value;
+        is_new
+    });
 }
 
 fn every(period: Duration) -> tokio::time::Interval {

@@ -1,7 +1,8 @@
 //! Health, version and metrics: what probes and people ask before anything else.
 
+use super::negotiate::Syntax;
 use super::quoted::clip;
-use super::respond::{indent, plain};
+use super::respond::{plain, whole as whole_json};
 use super::{Health, ServerState, VersionInfo};
 use axum::Router;
 use axum::body::Body;
@@ -144,12 +145,7 @@ async fn version(State(shared): State<Arc<ServerState>>) -> Response {
         "compiler": "rustc",
         "platform": platform(std::env::consts::OS, std::env::consts::ARCH),
     });
-    let mut response = Response::new(Body::from(indent(info.to_string().as_bytes())));
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("application/json"),
-    );
-    response
+    whole_json(info.to_string().into_bytes(), Syntax::Indented)
 }
 
 /// An operating system and an architecture in Go's words, which clients expect.
