@@ -14,6 +14,14 @@ pub fn clip(text: &mut String, most: usize) {
     }
 }
 
+/// As Go shows several errors: in brackets, if there is more than one.
+pub fn together(complaints: &[String]) -> String {
+    match complaints {
+        [one] => one.clone(),
+        more => format!("[{}]", more.join(", ")),
+    }
+}
+
 /// Shows a text as Go's `strconv.Quote` does.
 #[derive(Clone, Copy, Debug)]
 pub struct Quoted<'a>(pub &'a str);

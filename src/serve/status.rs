@@ -6,7 +6,7 @@ mod body;
 
 use self::body::{StatusBody, StatusCause, StatusDetails, StatusMeta, escape_html, go_json};
 use super::negotiate::Syntax;
-use super::quoted::{Quoted, clip};
+use super::quoted::{Quoted, clip, together};
 use super::respond::whole;
 use crate::auth::{Attributes, User};
 use axum::response::{IntoResponse, Response};
@@ -263,10 +263,7 @@ impl ErrorStatus {
             .iter()
             .map(|cause| format!("{}: {}", cause.field, cause.message))
             .collect();
-        let told = match told.as_slice() {
-            [one] => one.clone(),
-            several => format!("[{}]", several.join(", ")),
-        };
+        let told = together(&told);
         Self::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             format!("ListOptions.meta.k8s.io \"\" is invalid: {told}"),

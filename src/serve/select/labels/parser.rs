@@ -2,7 +2,7 @@
 //! the words of Kubernetes' own parser, which clients show to people as they are.
 
 use super::{LabelRequirement, Test};
-use crate::serve::quoted::Quoted;
+use crate::serve::quoted::{Quoted, together};
 use ifo_api::labels::{MAX_VALUE, is_key, is_value};
 use std::collections::BTreeSet;
 
@@ -78,10 +78,8 @@ impl<'a> Parser<'a> {
         match self.peek() {
             SelectorToken::End => return Ok(requirements),
             SelectorToken::Word(_) | SelectorToken::Sign("!") => {}
-            SelectorToken::Sign(other) => {
-                return Err(format!(
-                    "found '{other}', expected: !, identifier, or 'end of string'"
-                ));
+            other @ SelectorToken::Sign(_) => {
+                return Err(unexpected(other, "!, identifier, or 'end of string'"));
             }
         }
         loop {
@@ -92,19 +90,9 @@ impl<'a> Parser<'a> {
                 SelectorToken::End => return Ok(requirements),
                 SelectorToken::Sign(",") => match self.peek() {
                     SelectorToken::Word(_) | SelectorToken::Sign("!") => {}
-                    other => {
-                        return Err(format!(
-                            "found '{}', expected: identifier after ','",
-                            other.text()
-                        ));
-                    }
+                    other => return Err(unexpected(other, "identifier after ','")),
                 },
-                other => {
-                    return Err(format!(
-                        "found '{}', expected: ',' or 'end of string'",
-                        other.text()
-                    ));
-                }
+                other => return Err(unexpected(other, "',' or 'end of string'")),
             }
         }
     }
@@ -116,7 +104,7 @@ impl<'a> Parser<'a> {
             token = self.next();
         }
         let SelectorToken::Word(key) = token else {
-            return Err(format!("found '{}', expected: identifier", token.text()));
+            return Err(unexpected(token, "identifier"));
         };
         if !is_key(key) {
             let why = key_complaints(key).join("; ");
@@ -144,10 +132,7 @@ impl<'a> Parser<'a> {
             SelectorToken::Sign("<") => number(key, self.value()?).map(Test::Less),
             SelectorToken::Word("in") => Ok(Test::In(checked(key, self.values()?)?)),
             SelectorToken::Word("notin") => Ok(Test::NotIn(checked(key, self.values()?)?)),
-            other => Err(format!(
-                "found '{}', expected: in, notin, =, ==, !=, gt, lt",
-                other.text()
-            )),
+            other => Err(unexpected(other, "in, notin, =, ==, !=, gt, lt")),
         }
     }
 
@@ -159,7 +144,7 @@ impl<'a> Parser<'a> {
                 self.next();
                 Ok(value)
             }
-            SelectorToken::Sign(other) => Err(format!("found '{other}', expected: identifier")),
+            other @ SelectorToken::Sign(_) => Err(unexpected(other, "identifier")),
         }
     }
 
@@ -189,10 +174,14 @@ impl<'a> Parser<'a> {
                     values.insert(value);
                     return Ok(values);
                 }
-                other => return Err(format!("found '{}', expected: {expected}", other.text())),
+                other => return Err(unexpected(other, expected)),
             }
         }
     }
+}
+
+fn unexpected(found: SelectorToken<'_>, expected: &str) -> String {
+    format!("found '{}', expected: {expected}", found.text())
 }
 
 /// The values, if all of them can be those of a label.
@@ -228,14 +217,6 @@ fn number(key: &str, value: &str) -> Result<i64, String> {
     match number {
         Ok(number) if complaints.is_empty() => Ok(number),
         _ => Err(together(&complaints)),
-    }
-}
-
-/// As Go shows several errors: in brackets, if there is more than one.
-fn together(complaints: &[String]) -> String {
-    match complaints {
-        [one] => one.clone(),
-        more => format!("[{}]", more.join(", ")),
     }
 }
 
