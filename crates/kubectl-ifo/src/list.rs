@@ -113,7 +113,7 @@ async fn show(
     let (mut filters, shape) = common.chosen()?;
     filters.all_phases |= all_phases;
     let output = &common.output;
-    let sort = output.sort_by.clone().unwrap_or(SortBy::Subject);
+    let sort = output.sort_by.clone().unwrap_or_default();
     let keep_raw = shape.data().is_some() || sort.needs_raw();
     let nothing = filters.nothing();
     let server = common.connect.open().await?;

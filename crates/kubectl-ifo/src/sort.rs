@@ -1,6 +1,7 @@
 //! The order of a list. Enters: what `--sort-by` says, a column or a JSONPath as kubectl
 //! has it. Leaves: operations in that order.
 
+use super::columns::OperationColumn;
 use super::operation::ListedOperation;
 use super::problem::Problem;
 use serde_json::Value;
@@ -9,16 +10,10 @@ use std::cmp::Ordering;
 /// What to sort by.
 #[derive(Clone, Debug)]
 pub(super) enum SortBy {
-    /// Namespace, subject, operation: so that a list stays where it was.
-    Subject,
-    /// The oldest first.
-    Age,
-    /// The farthest first.
-    Progress,
-    /// What needs somebody first: failing, blocked, then the rest.
-    State,
-    /// By a text of the operation.
-    Text(fn(&ListedOperation) -> &str),
+    /// By a column.
+    Column(OperationColumn),
+    /// By the kind of the subject.
+    Kind,
     /// By a field of the object.
     Path {
         /// As it was written.
@@ -26,6 +21,13 @@ pub(super) enum SortBy {
         /// The JSON pointer to it.
         pointer: String,
     },
+}
+
+/// Namespace, subject, operation: so that a list stays where it was.
+impl Default for SortBy {
+    fn default() -> Self {
+        Self::Column(OperationColumn::Subject)
+    }
 }
 
 impl SortBy {
@@ -46,25 +48,19 @@ impl SortBy {
                     )
                 });
         }
-        Ok(match path.to_ascii_lowercase().as_str() {
-            "namespace" | "subject" => Self::Subject,
-            "age" | "started" => Self::Age,
-            "progress" => Self::Progress,
-            "state" | "phase" => Self::State,
-            "name" => Self::Text(|it| &it.name),
-            "kind" => Self::Text(|it| &it.subject.kind),
-            "component" => Self::Text(|it| &it.component),
-            "operation" => Self::Text(|it| &it.operation),
-            "ruleset" => Self::Text(|it| &it.rule_set),
-            "reason" => Self::Text(|it| &it.reason),
-            "message" => Self::Text(|it| &it.message),
-            _ => {
-                return Err(format!(
-                    "{text:?} is no column (namespace, subject, kind, operation, state, progress, \
-                     age, name, component, ruleset, reason, message) and no JSONPath such as \
-                     .status.progress"
-                ));
-            }
+        let column = match path.to_ascii_lowercase().as_str() {
+            "kind" => return Ok(Self::Kind),
+            "phase" => Some(OperationColumn::State),
+            header => OperationColumn::named(header),
+        };
+        // Operations in flight have no end to be sorted by.
+        let column = column.filter(|it| *it != OperationColumn::Completed);
+        column.map(Self::Column).ok_or_else(|| {
+            format!(
+                "{text:?} is no column (namespace, subject, kind, operation, state, progress, \
+                 age, name, component, ruleset, reason, message) and no JSONPath such as \
+                 .status.progress"
+            )
         })
     }
 
@@ -92,21 +88,11 @@ impl SortBy {
         // The sorts are stable.
         operations.sort_by(by_subject);
         match self {
+            Self::Column(column) => operations.sort_by(|a, b| column.compare(a, b)),
+            Self::Kind => operations.sort_by(|a, b| a.subject.kind.cmp(&b.subject.kind)),
             Self::Path { pointer, .. } => {
                 operations.sort_by_cached_key(|it| FieldKey(field(it, pointer)));
             }
-            _ => operations.sort_by(|a, b| self.compare(a, b)),
-        }
-    }
-
-    /// Which of two comes first, by what is compared alone; a path compares nothing.
-    pub(super) fn compare(&self, a: &ListedOperation, b: &ListedOperation) -> Ordering {
-        match self {
-            Self::Subject | Self::Path { .. } => Ordering::Equal,
-            Self::Age => a.started.cmp(&b.started),
-            Self::Progress => b.progress.cmp(&a.progress),
-            Self::State => urgency(a).cmp(&urgency(b)),
-            Self::Text(text) => text(a).cmp(text(b)),
         }
     }
 }

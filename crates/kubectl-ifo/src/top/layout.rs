@@ -2,24 +2,13 @@
 //! Leaves: columns with their widths. What matters least goes first.
 
 use super::row::Widths;
+use crate::columns::OperationColumn;
 
-/// A column of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TopColumn {
-    Namespace,
-    Subject,
-    Operation,
-    State,
-    Progress,
-    Age,
-    Message,
-}
-
-use TopColumn::{Age, Message, Namespace, Operation, Progress, State, Subject};
+use OperationColumn::{Age, Message, Namespace, Operation, Progress, State, Subject};
 
 /// From left to right, with the least width that still tells something. The state then
 /// shows four letters, and the progress no bar.
-const COLUMNS: [(TopColumn, usize); 6] = [
+const COLUMNS: [(OperationColumn, usize); 6] = [
     (Namespace, 8),
     (Subject, 12),
     (Operation, 8),
@@ -29,7 +18,7 @@ const COLUMNS: [(TopColumn, usize); 6] = [
 ];
 
 /// What goes first where the screen is too narrow. The subject stays in any case.
-const DROPPED: [TopColumn; 5] = [Namespace, Age, Progress, State, Operation];
+const DROPPED: [OperationColumn; 5] = [Namespace, Age, Progress, State, Operation];
 
 /// Below this, a message is not worth its column.
 const LEAST_MESSAGE: usize = 12;
@@ -37,27 +26,11 @@ const LEAST_MESSAGE: usize = 12;
 /// Terminals from this width have two blanks between columns, others one.
 const ROOMY: usize = 60;
 
-impl TopColumn {
-    /// What stands above it, in so many columns.
-    pub(super) fn heading(self, width: usize) -> &'static str {
-        let (long, short) = match self {
-            Namespace => ("NAMESPACE", "NS"),
-            Subject => ("SUBJECT", "SUBJECT"),
-            Operation => ("OPERATION", "OPER"),
-            State => ("STATE", "STAT"),
-            Progress => ("PROGRESS", "%"),
-            Age => ("AGE", "AGE"),
-            Message => ("MESSAGE", "MESSAGE"),
-        };
-        if long.len() <= width { long } else { short }
-    }
-}
-
 /// The columns of a screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TopLayout {
     /// From left to right, with their widths.
-    pub(super) columns: Vec<(TopColumn, usize)>,
+    pub(super) columns: Vec<(OperationColumn, usize)>,
     /// Blanks between two columns.
     pub(super) gap: usize,
 }
@@ -113,7 +86,7 @@ impl TopLayout {
     }
 }
 
-fn total(columns: &[(TopColumn, usize)], gap: usize) -> usize {
+fn total(columns: &[(OperationColumn, usize)], gap: usize) -> usize {
     let widths: usize = columns.iter().map(|(_, width)| width).sum();
     widths + gap * columns.len().saturating_sub(1)
 }
@@ -124,7 +97,7 @@ mod tests {
     /// Of `VirtualMachine/database-0` in `shop`, Migrating and Progressing.
     const WIDTHS: Widths = [25, 4, 9, 11];
 
-    fn shown(width: usize) -> Vec<TopColumn> {
+    fn shown(width: usize) -> Vec<OperationColumn> {
         let layout = TopLayout::new(WIDTHS, width);
         layout
             .columns

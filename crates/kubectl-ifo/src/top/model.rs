@@ -7,8 +7,9 @@ use super::family::{Relative, family};
 use super::row::{Rows, TopRow, Widths};
 use super::theme::Theme;
 use super::view::Areas;
+use crate::columns::OperationColumn;
 use crate::operation::OperationKey;
-use crate::sort::{SortBy, urgency};
+use crate::sort::urgency;
 use crate::source::OperationChange;
 use clap::ValueEnum;
 use crossterm::event::KeyEvent;
@@ -37,12 +38,13 @@ impl TopOrder {
         all[(at + steps) % all.len()]
     }
 
-    fn sort_by(self) -> SortBy {
+    /// The column that it sorts by.
+    pub(super) fn column(self) -> OperationColumn {
         match self {
-            Self::Age => SortBy::Age,
-            Self::Progress => SortBy::Progress,
-            Self::State => SortBy::State,
-            Self::Subject => SortBy::Subject,
+            Self::Age => OperationColumn::Age,
+            Self::Progress => OperationColumn::Progress,
+            Self::State => OperationColumn::State,
+            Self::Subject => OperationColumn::Subject,
         }
     }
 }
@@ -244,10 +246,10 @@ impl Model {
             return;
         }
         self.count();
-        let order = self.order.sort_by();
+        let order = self.order.column();
         self.visible = self
             .rows
-            .visible(&self.filter, self.completed, &order, self.reversed);
+            .visible(&self.filter, self.completed, order, self.reversed);
         self.widths = self.visible.iter().fold(Widths::default(), |widest, row| {
             std::array::from_fn(|at| widest[at].max(row.widths[at]))
         });

@@ -1,9 +1,10 @@
 //! The operations that `top` knows. Enters: changes. Leaves: those that are to be seen,
 //! in order, with what every frame would otherwise work out again.
 
+use crate::columns::OperationColumn;
 use crate::operation::{ListedOperation, OperationKey};
 use crate::plain_text::one_line;
-use crate::sort::{SortBy, by_subject};
+use crate::sort::by_subject;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use unicode_width::UnicodeWidthStr as _;
@@ -129,7 +130,7 @@ impl Rows {
         &self,
         filter: &str,
         completed: bool,
-        order: &SortBy,
+        order: OperationColumn,
         reversed: bool,
     ) -> Vec<Arc<TopRow>> {
         let words: Vec<String> = filter.split_whitespace().map(str::to_lowercase).collect();
@@ -163,7 +164,7 @@ mod tests {
     }
 
     fn names(rows: &Rows, filter: &str, completed: bool) -> Vec<String> {
-        let visible = rows.visible(filter, completed, &SortBy::Subject, false);
+        let visible = rows.visible(filter, completed, OperationColumn::Subject, false);
         visible
             .iter()
             .map(|row| row.operation.name.clone())

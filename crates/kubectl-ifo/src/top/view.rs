@@ -3,11 +3,12 @@
 
 use super::detail::{self, bar};
 use super::keys::HELP;
-use super::layout::{TopColumn, TopLayout};
+use super::layout::TopLayout;
 use super::model::{Model, TopLink, TopOrder, TopPage};
 use super::row::TopRow;
 use super::theme::Theme;
-use crate::columns::{NONE, age};
+use crate::columns::NONE;
+use crate::columns::OperationColumn::{Progress, State, Subject};
 use crate::plain_text::{cut, one_line, pad};
 use ifo_api::duration;
 use ratatui::Frame;
@@ -183,12 +184,12 @@ impl TopView<'_> {
         let mut lines = Vec::new();
         if areas.heading > 0 {
             let spans = layout.columns.iter().map(|(column, width)| {
-                let style = if sorts(model.order, *column) {
+                let style = if model.order.column() == *column {
                     self.theme.sorted()
                 } else {
                     self.theme.strong()
                 };
-                let text = cut(column.heading(*width), *width);
+                let text = cut(column.header_within(*width), *width);
                 let blanks = " ".repeat(width - text.width() + layout.gap);
                 [Span::styled(text, style), Span::raw(blanks)]
             });
@@ -233,24 +234,21 @@ impl TopView<'_> {
         let mut used = 0;
         for (column, width) in &layout.columns {
             let width = *width;
-            let (text, style) = match column {
-                TopColumn::Namespace => (row.namespace.clone(), usual),
-                TopColumn::Subject if row.widths[0] > width => (row.short.clone(), usual),
-                TopColumn::Subject => (row.subject.clone(), usual),
-                TopColumn::Operation => (one_line(&operation.operation), usual),
+            let text = match column {
+                Subject if row.widths[0] > width => row.short.clone(),
                 // Four letters tell the states from each other, and three with a mark less well.
-                TopColumn::State if row.widths[3] > width => {
-                    (operation.state.chars().take(width).collect(), state)
-                }
-                TopColumn::State => (one_line(&operation.state), state),
-                TopColumn::Progress => (progress(operation.progress, width), state),
-                TopColumn::Age => (age(operation, self.model.now), usual),
-                TopColumn::Message => (one_line(&operation.message), usual),
+                State if row.widths[3] > width => operation.state.chars().take(width).collect(),
+                Progress => progress(operation.progress, width),
+                column => column.text(operation, self.model.now),
             };
             let text = if text.is_empty() {
                 NONE.to_owned()
             } else {
                 text
+            };
+            let style = match column {
+                State | Progress => state,
+                _ => usual,
             };
             let text = pad(&cut(&text, width), width);
             used += text.width() + layout.gap;
@@ -344,16 +342,6 @@ impl TopView<'_> {
         spans.push(Span::styled(place, self.theme.dim()));
         Line::from_iter(spans)
     }
-}
-
-fn sorts(order: TopOrder, column: TopColumn) -> bool {
-    matches!(
-        (order, column),
-        (TopOrder::Age, TopColumn::Age)
-            | (TopOrder::Progress, TopColumn::Progress)
-            | (TopOrder::State, TopColumn::State)
-            | (TopOrder::Subject, TopColumn::Subject)
-    )
 }
 
 /// Percent, with a bar before them if there is room.

@@ -53,12 +53,7 @@ pub(super) struct TreeArgs {
 /// Prints the tree, or goes on printing it.
 pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     let (mut filters, shape) = args.common.chosen()?;
-    let sort = args
-        .common
-        .output
-        .sort_by
-        .clone()
-        .unwrap_or(SortBy::Subject);
+    let sort = args.common.output.sort_by.clone().unwrap_or_default();
     let server = args.common.connect.open().await?;
     let kinds = Kinds::new(server.clone());
     filters.resolve(&kinds).await;

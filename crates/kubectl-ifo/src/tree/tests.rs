@@ -5,6 +5,7 @@ mod kin;
 use super::draw::draw;
 use super::forest::Forest;
 use super::{TargetName, data, found};
+use crate::columns::OperationColumn;
 use crate::filter::Filters;
 use crate::kin::Kin;
 use crate::operation::{ListedOperation, ListedSubject};
@@ -37,7 +38,7 @@ fn drawn_with(
     known: &[ListedSubject],
     style: TextStyle,
 ) -> String {
-    SortBy::Subject.sort(&mut operations);
+    SortBy::default().sort(&mut operations);
     let kin = Kin::of(&operations, known);
     draw(&Forest::all(&kin, &|_| true), now(), style)
 }
@@ -439,7 +440,7 @@ fn siblings_are_in_the_order_that_was_asked_for() {
             .owned_by("VM", "b")
             .since(40),
     ];
-    SortBy::Age.sort(&mut operations);
+    SortBy::Column(OperationColumn::Age).sort(&mut operations);
     let kin = Kin::of(&operations, &[]);
     same(
         &draw(&Forest::all(&kin, &|_| true), now(), PIPED),
