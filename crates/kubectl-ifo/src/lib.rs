@@ -165,11 +165,7 @@ fn parsed(arguments: Vec<OsString>) -> Result<PluginCli, clap::Error> {
 
 /// Runs a command that asks a cluster.
 fn asked(command: PluginCommand) -> ExitCode {
-    // One thread is enough for one user, and starts sooner.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let runtime = match runtime {
+    let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(error) => {
             complain("error", error);
@@ -205,6 +201,13 @@ fn asked(command: PluginCommand) -> ExitCode {
         }
         result => ended(result),
     }
+}
+
+/// What runs the requests: one thread is enough for one user, and starts sooner.
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
 }
 
 /// The exit code of a command, after a word about what went wrong.

@@ -13,7 +13,6 @@ use ifo_cel::{
     STEPS_PER_OBJECT, compile,
 };
 use serde_json::{Value, json};
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 /// The flags of the command.
@@ -97,15 +96,7 @@ pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
 
 /// The one object that `path` names. It need not be a Kubernetes object.
 fn read(path: &Path) -> Result<Value, String> {
-    let text = if path.as_os_str() == "-" {
-        let mut text = String::new();
-        std::io::stdin()
-            .read_to_string(&mut text)
-            .map_err(|error| error.to_string())?;
-        text
-    } else {
-        std::fs::read_to_string(path).map_err(|error| error.to_string())?
-    };
+    let text = input::text_in(path).map_err(|error| error.to_string())?;
     let mut documents = input::documents(&text, false)?;
     match documents.len() {
         1 => match documents.remove(0) {

@@ -9,7 +9,6 @@ use crate::output::complain;
 use ifo_client::manifest::{self, Object};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -65,14 +64,8 @@ impl Input {
     pub(super) fn read(paths: &[PathBuf]) -> Self {
         let mut input = Self::default();
         for path in paths {
-            if path.as_os_str() == "-" {
-                let mut text = String::new();
-                match io::stdin().read_to_string(&mut text) {
-                    Ok(_) => input.text("-", &text, false, true),
-                    Err(error) => input.fault("-", error),
-                }
-            } else if path.is_dir() {
-                input.folder(path, 0);
+            if path.is_dir() && path.as_os_str() != "-" {
+                input.folder(path);
             } else {
                 input.file(path, true);
             }
@@ -102,14 +95,11 @@ impl Input {
         self.faults.push(format!("{source}: {why}"));
     }
 
-    fn folder(&mut self, folder: &Path, depth: usize) {
-        if depth > MAX_DEPTH {
-            return self.fault(&folder.display().to_string(), "too deep");
-        }
+    fn folder(&mut self, folder: &Path) {
         let kustomization = KUSTOMIZATIONS.map(|name| folder.join(name));
         match kustomization.iter().find(|path| path.is_file()) {
-            Some(path) if depth == 0 => self.kustomization(path, depth),
-            _ => self.search(folder, depth),
+            Some(path) => self.kustomization(path, 0),
+            None => self.search(folder, 0),
         }
     }
 
@@ -196,7 +186,7 @@ impl Input {
 
     fn file(&mut self, path: &Path, named: bool) {
         let source = path.display().to_string();
-        match fs::read_to_string(path) {
+        match text_in(path) {
             Ok(text) => {
                 let json = path
                     .extension()
@@ -233,6 +223,15 @@ impl Input {
                     object,
                 }));
         }
+    }
+}
+
+/// The text of a file; `-` is standard input.
+pub(super) fn text_in(path: &Path) -> io::Result<String> {
+    if path.as_os_str() == "-" {
+        io::read_to_string(io::stdin())
+    } else {
+        fs::read_to_string(path)
     }
 }
 

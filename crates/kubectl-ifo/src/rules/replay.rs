@@ -21,7 +21,7 @@
 mod history;
 mod time_scale;
 
-use super::input::Input;
+use super::input::{Input, text_in};
 use super::rule_sets;
 use crate::output::{Format, complain, print, print_value, table};
 use crate::problem::Problem;
@@ -36,7 +36,6 @@ use ifo_engine::rules::RuleSet;
 use ifo_engine::track::{TrackerSettings, Write};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -149,16 +148,11 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
 }
 
 fn text(path: &Path) -> std::io::Result<String> {
-    if path.as_os_str() == "-" {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text)?;
-        return Ok(text);
-    }
     if path.extension().is_some_and(|extension| extension == "gz") {
         let hint = "it is compressed: gunzip it, or pipe `gunzip -c` into --stream -";
         return Err(std::io::Error::other(hint));
     }
-    std::fs::read_to_string(path)
+    text_in(path)
 }
 
 /// What failed, and on which object first.

@@ -2,7 +2,7 @@
 
 use super::input::Input;
 use super::rule_sets;
-use crate::output::{Format, complain, print, print_value};
+use crate::output::{Format, print_value};
 use crate::problem::Problem;
 use clap::ValueEnum as _;
 use ifo_engine::rules::roles::cluster_role;
@@ -47,15 +47,6 @@ pub(super) fn run(args: &RulesRolesArgs) -> Result<bool, Problem> {
     let name = named.unwrap_or_else(|| format!("ifo-rule-set-{}", first.unwrap_or_default()));
     let targets = loaded.iter().map(|rule_set| &rule_set.spec.target);
     let role = cluster_role(&name, targets);
-    match args.output {
-        Format::Json => print_value(&role, Format::Json)?,
-        Format::Yaml | Format::Table => match serde_saphyr::to_string(&role) {
-            Ok(yaml) => print(&yaml)?,
-            Err(error) => {
-                complain("error", error);
-                return Ok(false);
-            }
-        },
-    }
+    print_value(&role, args.output)?;
     Ok(well)
 }

@@ -100,12 +100,7 @@ impl Schemas {
 
     /// Asks a cluster for its `OpenAPI` v3 documents about `targets`.
     pub(super) fn ask(&mut self, targets: &BTreeSet<Gvr>, cluster: &Connect) -> Result<(), String> {
-        // Whoever embeds this may have installed one already, which is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| error.to_string())?;
+        let runtime = crate::runtime().map_err(|error| error.to_string())?;
         runtime.block_on(self.fetch(targets, cluster))
     }
 
