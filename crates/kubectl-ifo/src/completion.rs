@@ -8,6 +8,7 @@ use super::filter::Filters;
 use super::output::{complain, print};
 use super::problem::Problem;
 use super::source::{OperationSource, namespaces};
+use crate::runtime;
 use clap::{Command, FromArgMatches as _};
 use clap_complete::Shell;
 use clap_complete::engine::complete;
@@ -202,10 +203,7 @@ fn from_cluster(command: &Command, typed: &[OsString], current: &str) -> Vec<Str
     let Some(connect) = connection(command, before, namespace.is_some()) else {
         return Vec::new();
     };
-    let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-    else {
+    let Ok(runtime) = runtime() else {
         return Vec::new();
     };
     let names = async {
@@ -213,10 +211,7 @@ fn from_cluster(command: &Command, typed: &[OsString], current: &str) -> Vec<Str
         if namespace.is_some() {
             return Ok(namespaces(&server).await);
         }
-        let filters = Filters {
-            all_phases: true,
-            ..Filters::default().within(connect.namespace())
-        };
+        let filters = Filters::all_in(connect.namespace());
         let (_, operations) = OperationSource::open(server, filters, false).await?;
         Ok::<_, Problem>(operations.into_iter().map(|it| it.name).collect())
     };

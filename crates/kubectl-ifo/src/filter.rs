@@ -89,6 +89,15 @@ impl fmt::Display for FilterValue<'_> {
 }
 
 impl Filters {
+    /// All operations in a namespace, or in all namespaces, in any phase.
+    pub(super) fn all_in(namespace: Option<&String>) -> Self {
+        Self {
+            all_phases: true,
+            namespace: namespace.cloned(),
+            ..Self::default()
+        }
+    }
+
     /// With the namespace that the connection's flags name, if they do.
     pub(super) fn within(&self, namespace: Option<&String>) -> Self {
         Self {

@@ -110,6 +110,13 @@ impl<'a> Kin<'a> {
         kin
     }
 
+    /// The node that has this operation.
+    pub(super) fn of_operation(&self, operation: &ListedOperation) -> Option<usize> {
+        let is_it = |it: &&ListedOperation| it.key() == operation.key();
+        let mut nodes = self.nodes.iter();
+        nodes.position(|node| node.operations.iter().any(is_it))
+    }
+
     /// The node of an object whose owners are known.
     fn known(&mut self, subject: &'a ListedSubject) -> usize {
         let who = Who::of(subject);

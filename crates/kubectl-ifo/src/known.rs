@@ -118,10 +118,7 @@ impl FilterCheck<'_> {
     async fn operations(&self) -> Result<&[ListedOperation], &Problem> {
         let list = async || match self.source.unfiltered().list().await {
             Err(Problem::Forbidden { .. }) if self.filters.namespace.is_some() => {
-                let within = Filters {
-                    all_phases: true,
-                    ..Filters::default().within(self.filters.namespace.as_ref())
-                };
+                let within = Filters::all_in(self.filters.namespace.as_ref());
                 self.source.filtered(within).list().await
             }
             listed => listed,

@@ -328,9 +328,7 @@ impl ListView {
                 if operations.is_empty() {
                     return Ok(String::new());
                 }
-                let table = Table::new(operations, now, self.style());
-                let rows = operations.iter().map(|it| table.row(it, now));
-                Ok(std::iter::once(table.header()).chain(rows).collect())
+                Ok(Table::text(operations, now, self.style()))
             }
             OutputShape::Name => Ok(operations.iter().map(|it| self.name(it)).collect()),
             OutputShape::Json | OutputShape::Yaml => objects(operations, self.shape, single),
@@ -386,7 +384,7 @@ pub(super) fn objects(
 
 fn document(value: &impl Serialize, shape: OutputShape) -> Result<String, Problem> {
     let format = shape.data().unwrap_or(Format::Json);
-    text_of(value, format).map_err(Problem::Other)
+    text_of(value, format)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ pub(super) use data::{Field, OperationData};
 use ifo_api::live::{self, State};
 use ifo_client::manifest::Object;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -107,19 +107,9 @@ pub(super) struct ConditionView {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct OperationObject {
-    metadata: OperationMetadata,
+    metadata: ObjectMeta,
     spec: OperationSpec,
     status: OperationStatus,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct OperationMetadata {
-    namespace: Option<String>,
-    name: String,
-    resource_version: String,
-    labels: BTreeMap<String, String>,
-    creation_timestamp: Option<Timestamp>,
 }
 
 #[derive(Default, Deserialize)]
@@ -150,11 +140,7 @@ impl ListedOperation {
     /// Reads one object; `keep` keeps it as it is, too.
     pub(super) fn read(json: &str, keep: bool) -> Result<Self, serde_json::Error> {
         let object: OperationObject = serde_json::from_str(json)?;
-        let raw = if keep {
-            Some(RawValue::from_string(json.to_owned())?)
-        } else {
-            None
-        };
+        let raw = keep.then(|| RawValue::from_string(json.to_owned()));
         let OperationObject {
             metadata,
             spec,
@@ -169,9 +155,9 @@ impl ListedOperation {
         };
         Ok(Self {
             namespace: metadata.namespace,
-            name: metadata.name,
-            version: metadata.resource_version,
-            labels: metadata.labels,
+            name: metadata.name.unwrap_or_default(),
+            version: metadata.resource_version.unwrap_or_default(),
+            labels: metadata.labels.unwrap_or_default(),
             operation: spec.operation,
             item: spec.item,
             component: spec.component,
@@ -182,11 +168,13 @@ impl ListedOperation {
             reason: status.reason,
             message: status.message,
             progress: status.progress,
-            started: status.started.or(metadata.creation_timestamp),
+            started: status
+                .started
+                .or(metadata.creation_timestamp.map(|it| it.0)),
             start_time_source: status.start_time_source,
             completed: status.completed,
             conditions: status.conditions,
-            raw,
+            raw: raw.transpose()?,
         })
     }
 

@@ -85,18 +85,19 @@ pub(super) fn print(text: &str) -> Result<(), Problem> {
 }
 
 /// `value` as JSON or YAML; a table is the caller's own.
-pub(super) fn text_of<T: Serialize>(value: &T, format: Format) -> Result<String, String> {
-    match format {
+pub(super) fn text_of<T: Serialize>(value: &T, format: Format) -> Result<String, Problem> {
+    let text = match format {
         Format::Yaml => serde_saphyr::to_string(value).map_err(|error| error.to_string()),
         Format::Json | Format::Table => serde_json::to_string_pretty(value)
             .map(|text| text + "\n")
             .map_err(|error| error.to_string()),
-    }
+    };
+    text.map_err(Problem::Other)
 }
 
 /// Prints `value` as JSON or YAML.
 pub(super) fn print_value<T: Serialize>(value: &T, format: Format) -> Result<(), Problem> {
-    print(&text_of(value, format).map_err(Problem::Other)?)
+    print(&text_of(value, format)?)
 }
 
 /// Writes one line to standard error.

@@ -176,6 +176,7 @@ impl Problem {
                 namespace: namespace.map(str::to_owned),
                 user: refused(&status.message),
             },
+            404 => Self::NotFound(status.message.clone()),
             410 => Self::Expired,
             429 if status.message.contains(INITIALIZING) => Self::NotSynced,
             429 => Self::Busy(one_line(&status.message)),

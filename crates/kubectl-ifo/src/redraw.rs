@@ -32,8 +32,6 @@ const CLEAR_REST: &str = "\x1b[J";
 
 /// A text that is made of all operations that are meant.
 pub(super) trait Picture {
-    /// Its form: tables are drawn in place.
-    fn shape(&self) -> OutputShape;
     /// Whether an operation belongs to it.
     fn wants(&self, operation: &ListedOperation) -> bool;
     /// The text, at most as wide as the screen.
@@ -65,16 +63,16 @@ impl PictureContext {
     }
 }
 
-/// Shows it until it is interrupted.
+/// Shows it until it is interrupted. A picture whose form is a table is drawn in place.
 pub(super) async fn run(
     source: &OperationSource,
     operations: Vec<ListedOperation>,
+    shape: OutputShape,
     mut picture: impl Picture,
 ) -> Result<ExitCode, Problem> {
     let mut known: BTreeMap<OperationKey, ListedOperation> =
         operations.iter().map(|it| (it.key(), it.clone())).collect();
     let mut follower = source.follow(Some(operations))?;
-    let shape = picture.shape();
     let on_screen = screen().is_some() && shape.is_table();
     let mut lost = None;
     let mut first = true;

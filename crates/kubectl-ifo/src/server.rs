@@ -201,11 +201,6 @@ impl ApiServer {
         resource: &str,
         namespace: Option<&str>,
     ) -> Problem {
-        if let kube::Error::Api(status) = error
-            && status.code == 404
-        {
-            return Problem::NotFound(status.message.clone());
-        }
         Problem::of(error, &self.address, verb, resource, namespace)
     }
 }

@@ -178,13 +178,9 @@ impl OperationSource {
 
     /// The same without filters.
     pub(super) fn unfiltered(&self) -> Self {
-        let filters = Filters {
-            all_phases: true,
-            ..Filters::default()
-        };
         Self {
             keep_raw: false,
-            ..self.filtered(filters)
+            ..self.filtered(Filters::all_in(None))
         }
     }
 

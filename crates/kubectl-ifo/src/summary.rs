@@ -63,7 +63,7 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
     let (source, operations) = OperationSource::open(server, filters.clone(), keep_raw).await?;
     known::check_aloud(&filters, &source, &operations).await?;
     if args.common.output.watch {
-        return redraw::run(&source, operations, view).await;
+        return redraw::run(&source, operations, shape, view).await;
     }
     if let Some(sort) = &view.sort {
         sort.check(&operations)?;
@@ -83,10 +83,6 @@ struct SummaryView {
 }
 
 impl Picture for SummaryView {
-    fn shape(&self) -> OutputShape {
-        self.shape
-    }
-
     fn wants(&self, operation: &ListedOperation) -> bool {
         self.filters.shows(operation)
     }
@@ -104,7 +100,7 @@ impl Picture for SummaryView {
         let mut summary = Summary::of(&operations, now);
         summary.incomplete = shown.incomplete.as_ref().map(IncompleteData::of);
         match self.shape.data() {
-            Some(format) => text_of(&summary, format).map_err(Problem::Other),
+            Some(format) => text_of(&summary, format),
             None => Ok(summary.text(&operations, now, screen, self.paint)),
         }
     }
@@ -240,9 +236,7 @@ impl<'a> Summary<'a> {
                 wide: false,
                 paint,
             };
-            let table = Table::new(&urgent, now, style);
-            text += &table.header();
-            text.extend(urgent.iter().map(|it| table.row(it, now)));
+            text += &Table::text(&urgent, now, style);
         }
         text
     }

@@ -51,9 +51,11 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table as wide as these operations need, and at most as the screen is.
-    pub(crate) fn new(operations: &[ListedOperation], now: Timestamp, style: TextStyle) -> Self {
-        Self::begun(operations, now, style, false)
+    /// The whole table of these operations: as wide as they need, and at most as the screen is.
+    pub(crate) fn text(operations: &[ListedOperation], now: Timestamp, style: TextStyle) -> String {
+        let table = Self::begun(operations, now, style, false);
+        let rows = operations.iter().map(|it| table.row(it, now));
+        std::iter::once(table.header()).chain(rows).collect()
     }
 
     /// The same for a table that goes on with [`Table::grow`], with room for what is usual.
@@ -206,7 +208,7 @@ impl Table {
     }
 
     /// The line of one operation.
-    pub(crate) fn row(&self, operation: &ListedOperation, now: Timestamp) -> String {
+    fn row(&self, operation: &ListedOperation, now: Timestamp) -> String {
         let cells = self.columns.iter().map(|it| self.cell(*it, operation, now));
         self.painted(operation, cells.collect(), &self.widths)
     }

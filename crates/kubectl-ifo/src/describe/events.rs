@@ -6,7 +6,6 @@ use crate::server::ApiServer;
 use crate::source::{escape, query};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
-use serde::Deserialize;
 
 /// Where Events of cluster-scoped objects live.
 const DEFAULT_NAMESPACE: &str = "default";
@@ -14,11 +13,6 @@ const DEFAULT_NAMESPACE: &str = "default";
 /// Events that are read: kubectl's chunk size. One object seldom has more than a few, and
 /// they are kept for an hour.
 const MOST: &str = "500";
-
-#[derive(Deserialize)]
-struct EventList {
-    items: Vec<Event>,
-}
 
 /// The subject's Events, the newest last; an error says why they are not known.
 pub(super) async fn of(server: &ApiServer, subject: &ListedSubject) -> Result<Vec<Event>, String> {
@@ -32,7 +26,7 @@ pub(super) async fn of(server: &ApiServer, subject: &ListedSubject) -> Result<Ve
     }
     let query = query(&[("fieldSelector", &selector.join(",")), ("limit", MOST)]);
     let path = format!("/api/v1/namespaces/{}/events?{query}", escape(namespace));
-    let list: EventList = server
+    let list: k8s_openapi::List<Event> = server
         .get(&path, "events", Some(namespace))
         .await
         .map_err(|problem| problem.to_string())?;

@@ -69,10 +69,7 @@ pub(super) struct DescribeArgs {
 
 /// Prints what there is to tell.
 pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
-    let filters = Filters {
-        all_phases: true,
-        ..Filters::default().within(args.connect.namespace())
-    };
+    let filters = Filters::all_in(args.connect.namespace());
     let server = args.connect.open().await?;
     let (source, operations) = OperationSource::open(server.clone(), filters.clone(), true).await?;
     known::check_aloud(&filters, &source, &operations).await?;

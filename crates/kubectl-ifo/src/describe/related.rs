@@ -20,11 +20,7 @@ const SAME_GROUP: &str = "Same group";
 /// All that are related to `operation`, those under way first.
 pub(super) fn to<'a>(operation: &ListedOperation, kin: &Kin<'a>) -> Vec<Related<'a>> {
     let is_it = |it: &&ListedOperation| it.key() == operation.key();
-    let place = kin
-        .nodes
-        .iter()
-        .position(|node| node.operations.iter().any(&is_it));
-    let Some(place) = place else {
+    let Some(place) = kin.of_operation(operation) else {
         return Vec::new();
     };
     let own = &kin.nodes[place];

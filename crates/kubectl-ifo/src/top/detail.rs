@@ -99,18 +99,16 @@ impl Sheet {
         let state = format!("{}, {}", operation.operation, operation.state);
         let state = one_line(&state);
         // Long names take lines of their own.
-        let mut parts = vec![(name, self.theme.strong())];
-        parts.push((state, self.theme.state(&operation.state)));
-        if parts.iter().map(|(text, _)| text.width()).sum::<usize>() + 2 <= self.width {
-            let [(name, strong), (state, style)] = [parts[0].clone(), parts[1].clone()];
+        let (strong, color) = (self.theme.strong(), self.theme.state(&operation.state));
+        if name.width() + 2 + state.width() <= self.width {
             self.lines.push(Line::from_iter([
                 Span::styled(name, strong),
                 Span::raw("  "),
-                Span::styled(state, style),
+                Span::styled(state, color),
             ]));
             return;
         }
-        for (text, style) in parts {
+        for (text, style) in [(name, strong), (state, color)] {
             for line in wrap(&text, self.width) {
                 self.lines.push(Line::styled(line, style));
             }

@@ -39,11 +39,7 @@ pub(super) fn family<'a>(
     let kin = Kin::of(rows.iter().map(|row| &row.operation), &[]);
     let by_key: HashMap<OperationKey, &Arc<TopRow>> =
         rows.iter().map(|row| (row.operation.key(), *row)).collect();
-    let own = kin.nodes.iter().position(|node| {
-        let mut operations = node.operations.iter();
-        operations.any(|operation| operation.key() == of.operation.key())
-    });
-    let Some(own) = own else {
+    let Some(own) = kin.of_operation(&of.operation) else {
         return Vec::new();
     };
     let relative = |number: usize, depth: usize| {

@@ -34,15 +34,15 @@ use super::redraw::PROBE_EVERY;
 use super::source::{OperationFollower, OperationSource, Served};
 use crate::clock;
 use crossterm::event::{Event as Input, EventStream};
-use futures::stream::{self, BoxStream};
-use futures::{FutureExt as _, StreamExt as _};
+use futures::stream::{self, BoxStream, SelectAll};
+use futures::{FutureExt as _, Stream, StreamExt as _};
 use model::{Flow, Model, TopEvent, TopOrder};
 use screen::Screen;
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 use std::time::Duration;
 use theme::Theme;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
 /// Least time between two frames: changes come in any number, and eyes see no more.
@@ -141,7 +141,7 @@ async fn show(
     source: &OperationSource,
     theme: Theme,
 ) -> Result<ExitCode, Problem> {
-    let mut signals = EndSignals::new().map_err(|error| broken(&error))?;
+    let mut signals = end_signals().map_err(|error| broken(&error))?;
     let mut screen = Screen::enter().map_err(|error| {
         Problem::Usage(format!("top cannot use this terminal: {error}; {INSTEAD}"))
     })?;
@@ -183,7 +183,7 @@ async fn show(
             Some(incomplete) = gaps.next() => model.update(TopEvent::Incomplete(incomplete)),
             _ = second.tick() => model.update(TopEvent::Tick(clock::now())),
             () = sleep_until(due), if changed => continue,
-            number = signals.next() => return Ok(ExitCode::from(128 + number)),
+            Some(number) = signals.next() => return Ok(ExitCode::from(128 + number)),
         };
         changed = true;
         match flow {
@@ -212,28 +212,18 @@ fn broken(error: &io::Error) -> Problem {
     Problem::Other(format!("the terminal is gone: {error}"))
 }
 
-/// The signals that end a process, with their numbers.
-struct EndSignals([(Signal, u8); 4]);
-
-impl EndSignals {
-    fn new() -> io::Result<Self> {
-        Ok(Self([
-            (signal(SignalKind::hangup())?, 1),
-            (signal(SignalKind::interrupt())?, 2),
-            (signal(SignalKind::quit())?, 3),
-            (signal(SignalKind::terminate())?, 15),
-        ]))
+/// The signals that end a process, by their numbers.
+fn end_signals() -> io::Result<impl Stream<Item = u8> + Unpin> {
+    let mut all = SelectAll::new();
+    for (kind, number) in [
+        (SignalKind::hangup(), 1),
+        (SignalKind::interrupt(), 2),
+        (SignalKind::quit(), 3),
+        (SignalKind::terminate(), 15),
+    ] {
+        let mut signal = signal(kind)?;
+        let received = stream::poll_fn(move |context| signal.poll_recv(context));
+        all.push(received.map(move |()| number));
     }
-
-    /// The number of the next one.
-    async fn next(&mut self) -> u8 {
-        let all = self.0.iter_mut().map(|(signal, number)| {
-            let number = *number;
-            Box::pin(async move {
-                signal.recv().await;
-                number
-            })
-        });
-        futures::future::select_all(all).await.0
-    }
+    Ok(all)
 }

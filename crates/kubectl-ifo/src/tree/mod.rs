@@ -101,7 +101,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         told: false,
     };
     if args.common.output.watch {
-        return redraw::run(&source, operations, view).await;
+        return redraw::run(&source, operations, shape, view).await;
     }
     view.sort.check(&operations)?;
     let shown = PictureContext::now(&source);
@@ -135,10 +135,6 @@ struct TreeView {
 }
 
 impl Picture for TreeView {
-    fn shape(&self) -> OutputShape {
-        self.shape
-    }
-
     fn wants(&self, operation: &ListedOperation) -> bool {
         // One that is over still tells of owners, if the tree is one resource's; one that
         // the filters leave out does anyway.
@@ -205,7 +201,7 @@ impl TreeView {
     fn print(&self, forest: &Forest<'_>, shown: &PictureContext) -> Result<String, Problem> {
         if let Some(format) = self.shape.data() {
             let incomplete = shown.incomplete.as_ref().map(IncompleteData::of);
-            return text_of(&data::Trees::of(forest, incomplete), format).map_err(Problem::Other);
+            return text_of(&data::Trees::of(forest, incomplete), format);
         }
         if self.shape == OutputShape::Name {
             let group = self.served.group();

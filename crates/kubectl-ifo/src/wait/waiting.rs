@@ -375,10 +375,7 @@ impl OperationWait {
                 screen: columns::screen(),
                 ..TextStyle::default()
             };
-            let table = Table::new(&active, now, style);
-            let rows = active.iter().map(|it| table.row(it, now));
-            let lines: String = std::iter::once(table.header()).chain(rows).collect();
-            tell(lines.trim_end());
+            tell(Table::text(&active, now, style).trim_end());
         }
     }
 
