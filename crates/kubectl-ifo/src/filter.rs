@@ -2,7 +2,7 @@
 //! Leaves: whether an operation is meant. [`known`](super::known) checks the values.
 
 use super::kinds::{ChosenKind, Kinds};
-use super::operation::{ListedOperation, ListedSubject};
+use super::operation::ListedOperation;
 use super::output::OutputShape;
 use super::problem::Problem;
 use ifo_api::labels;
@@ -188,16 +188,11 @@ impl Filters {
     /// Whether `operation` is meant, whatever its phase. Labels are for the server to see
     /// to.
     pub(super) fn matches(&self, operation: &ListedOperation) -> bool {
-        let one_of = |wanted: &[String], value: &str| {
-            wanted.is_empty() || wanted.iter().any(|it| it.eq_ignore_ascii_case(value))
-        };
         let subject = &operation.subject;
-        let is_kind = |subject: &ListedSubject| {
-            let mut kinds = self.kind.iter();
-            kinds.any(|it| it.is_of(&subject.kind, &subject.api_version))
-        };
+        let mut kinds = self.kind.iter();
+        let is_kind = |it: &ChosenKind| it.is_of(&subject.kind, &subject.api_version);
         one_of(&self.component, &operation.component)
-            && (self.kind.is_empty() || is_kind(subject))
+            && (self.kind.is_empty() || kinds.any(is_kind))
             && one_of(&self.operation, &operation.operation)
             && (self.namespace.is_none() || self.namespace == subject.namespace)
     }
@@ -206,6 +201,11 @@ impl Filters {
     pub(super) fn shows(&self, operation: &ListedOperation) -> bool {
         (operation.active || self.all_phases) && self.matches(operation)
     }
+}
+
+/// Whether a value is one of those that are wanted; if none is named, all are.
+pub(super) fn one_of(wanted: &[String], value: &str) -> bool {
+    wanted.is_empty() || wanted.iter().any(|it| it.eq_ignore_ascii_case(value))
 }
 
 #[cfg(test)]

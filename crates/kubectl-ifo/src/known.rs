@@ -150,9 +150,7 @@ impl FilterCheck<'_> {
             (Ok(rule_sets), Ok(operations)) => (rule_sets, operations),
             (Err(problem), _) | (_, Err(problem)) => {
                 let why = short(problem);
-                return Ok(Some(Remark::Unchecked(format!(
-                    "cannot check {value}: {why}"
-                ))));
+                return Ok(Some(unchecked(value, &why)));
             }
         };
         if let FilterValue::Component(_) = value {
@@ -205,9 +203,9 @@ impl FilterCheck<'_> {
         }
         if !kind.is_unknown() {
             // Where the rule sets are known, they say that none looks for it.
-            let unchecked = format!("cannot check {value}: the cluster does not list all kinds");
+            let unchecked = unchecked(value, "the cluster does not list all kinds");
             let is_said = rule_sets.is_ok_and(|it| !it.is_empty());
-            return Ok((!is_said).then_some(Remark::Unchecked(unchecked)));
+            return Ok((!is_said).then_some(unchecked));
         }
         let operations = self.operations().await.unwrap_or_default();
         let on = operations.iter().map(|it| it.subject.kind.as_str());
@@ -248,10 +246,12 @@ impl FilterCheck<'_> {
         if is_bound || self.has_operation(value).await {
             return Ok(None);
         }
-        Ok(Some(Remark::Unchecked(format!(
-            "cannot check {value}: {why}"
-        ))))
+        Ok(Some(unchecked(value, &why)))
     }
+}
+
+fn unchecked(value: FilterValue<'_>, why: &str) -> Remark {
+    Remark::Unchecked(format!("cannot check {value}: {why}"))
 }
 
 /// The end of a message about an unknown value.

@@ -2,11 +2,14 @@
 //! whole cluster, or the namespaces that the user may see. Enters: a server and filters.
 //! Leaves: the operations that are meant, once or as they change.
 
+mod completeness;
 mod follow;
 
+pub(super) use completeness::IncompleteData;
 pub(super) use follow::{OperationChange, OperationFollower};
 pub(super) use ifo_client::list::query;
 
+use self::completeness::worse;
 use super::filter::Filters;
 use super::operation::ListedOperation;
 use super::output::complain;
@@ -15,11 +18,10 @@ use super::problem::Problem;
 use super::server::{ApiServer, ListCompleteness, ListOptions};
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _};
-use ifo_api::completeness::{Incomplete, Named, NotWorking};
+use ifo_api::completeness::Incomplete;
 use ifo_api::{GROUP, LIVE_GROUP, VERSION, live};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use kube::core::PartialObjectMeta;
-use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -65,37 +67,6 @@ impl Served {
         match server.get::<APIResourceList>(&uri, &uri, None).await {
             Ok(list) => list.resources.iter().any(|it| it.name == live::PLURAL),
             Err(problem) => !matches!(problem, Problem::NotFound(_)),
-        }
-    }
-}
-
-/// Why operations may be missing, as JSON and YAML have it.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct IncompleteData {
-    /// The reason in one sentence.
-    message: String,
-    /// How many rule sets there are; absent if that is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rule_sets: Option<usize>,
-    /// How many of them do not work.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    not_working: Option<usize>,
-    /// Those that do not work; empty for users who may not list rule sets.
-    named: Vec<Named>,
-}
-
-impl IncompleteData {
-    pub(super) fn of(incomplete: &Incomplete) -> Self {
-        let sets = match incomplete {
-            Incomplete::NotWorking(sets) => Some(sets),
-            Incomplete::NoRuleSets | Incomplete::NotRead | Incomplete::NotCurrent => None,
-        };
-        Self {
-            message: incomplete.to_string(),
-            rule_sets: sets.map(|it| it.total),
-            not_working: sets.map(|it| it.count),
-            named: sets.map(|it| it.named.clone()).unwrap_or_default(),
         }
     }
 }
@@ -216,11 +187,7 @@ impl OperationSource {
     /// Asks the server why operations may be missing, without listing them. Only rule sets
     /// that may find an operation which the filters select are asked for.
     pub(super) async fn probe(&self) -> Result<ListCompleteness, Problem> {
-        let places = match &self.namespaces {
-            Some(namespaces) => namespaces.iter().map(|it| Some(it.as_str())).collect(),
-            None => vec![self.place()],
-        };
-        let asked = places.into_iter().map(|place| self.probe_in(place));
+        let asked = self.places().into_iter().map(|place| self.probe_in(place));
         let asked: Vec<BoxFuture<'_, Result<(), Problem>>> =
             asked.map(futures::FutureExt::boxed).collect();
         futures::stream::iter(asked)
@@ -248,21 +215,21 @@ impl OperationSource {
 
     /// Lists the operations that are meant, all phases that are.
     pub(super) async fn list(&self) -> Result<Vec<ListedOperation>, Problem> {
-        let Some(namespaces) = &self.namespaces else {
-            return self.list_in(self.place()).await;
-        };
-        let lists: Vec<Vec<ListedOperation>> = futures::stream::iter(namespaces)
-            .map(|namespace| self.list_in(Some(namespace)))
+        futures::stream::iter(self.places())
+            .map(|place| self.list_in(place))
             .buffered(AT_ONCE)
-            .try_collect()
-            .await?;
-        Ok(lists.into_iter().flatten().collect())
+            .try_concat()
+            .await
     }
 
-    /// The namespace of all requests, if one was asked for. A CR is cluster-scoped.
-    fn place(&self) -> Option<&str> {
+    /// The namespaces that are requested one by one. None stands for all namespaces, and is
+    /// what a CR is requested with: it is cluster-scoped.
+    fn places(&self) -> Vec<Option<&str>> {
         let namespace = self.filters.namespace.as_deref();
-        namespace.filter(|_| self.served == Served::Live)
+        match &self.namespaces {
+            Some(namespaces) => namespaces.iter().map(|it| Some(it.as_str())).collect(),
+            None => vec![namespace.filter(|_| self.served == Served::Live)],
+        }
     }
 
     /// Lists where the user may; `NotFound` if there is nothing to list, whatever the user
@@ -366,32 +333,6 @@ impl OperationSource {
         let group = self.served.group();
         let within = namespace.map_or_else(String::new, |it| format!("/namespaces/{}", escape(it)));
         format!("/apis/{group}/{VERSION}{within}/{}", live::PLURAL)
-    }
-}
-
-/// What the answers for two namespaces say together: all rule sets that one of them names.
-fn worse(one: ListCompleteness, other: ListCompleteness) -> ListCompleteness {
-    use Incomplete::NotWorking as Sets;
-    use ListCompleteness::{Complete, Incomplete as Gaps, NotStated};
-    match (one, other) {
-        (Gaps(Sets(one)), Gaps(Sets(other))) => Gaps(Sets(merged(one, other))),
-        // The other reasons cover all rule sets.
-        (Gaps(Sets(_)) | Complete | NotStated, Gaps(all)) | (Gaps(all), _) => Gaps(all),
-        (Complete, Complete) => Complete,
-        (NotStated, _) | (_, NotStated) => NotStated,
-    }
-}
-
-fn merged(mut one: NotWorking, other: NotWorking) -> NotWorking {
-    for named in other.named {
-        if !one.named.iter().any(|it| it.name == named.name) {
-            one.named.push(named);
-        }
-    }
-    NotWorking {
-        count: one.count.max(other.count).max(one.named.len()),
-        total: one.total.max(other.total),
-        named: one.named,
     }
 }
 

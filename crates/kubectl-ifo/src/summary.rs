@@ -223,7 +223,7 @@ impl<'a> Summary<'a> {
             let rows: Vec<[String; 2]> = self
                 .by_state
                 .iter()
-                .map(|(state, count)| [plain_text::one_line(state), count.to_string()])
+                .map(|(state, count)| [state.clone(), count.to_string()])
                 .collect();
             text += "\n";
             text += &table(["STATE", "COUNT"], &rows);
@@ -250,7 +250,7 @@ fn block(title: &'static str, counts: &BTreeMap<String, PhaseCounts>) -> String 
         .iter()
         .map(|(name, counts)| {
             [
-                plain_text::one_line(name),
+                name.clone(),
                 counts.active.to_string(),
                 counts.completed.to_string(),
             ]

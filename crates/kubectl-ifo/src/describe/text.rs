@@ -57,7 +57,8 @@ impl DescriptionWriter {
         self.line(0, "Name", &operation.name);
         self.line(0, "Namespace", &optional(&operation.namespace));
         self.line(0, "UID", &field("/metadata/uid"));
-        self.list("Labels", &labels(account));
+        let labels = labels(account);
+        self.lines(0, "Labels", labels.iter().map(String::as_str));
         self.line(0, "Operation", &operation.operation);
         self.line(0, "Item", &optional(&operation.item));
         self.line(0, "Component", &operation.component);
@@ -109,16 +110,6 @@ impl DescriptionWriter {
         }
     }
 
-    /// A title and a line for each text.
-    fn list(&mut self, title: &str, texts: &[String]) {
-        let mut title = format!("{title}:");
-        for text in texts {
-            let line = format!("{}{}", pad(&title, TITLE), one_line(text));
-            self.row(line.trim_end());
-            title.clear();
-        }
-    }
-
     fn heading(&mut self, title: &str) {
         self.row(&format!("{title}:"));
     }
@@ -132,28 +123,18 @@ impl DescriptionWriter {
     /// A table below its heading; dashes below its header as kubectl has them.
     fn rows<const N: usize>(&mut self, header: [&str; N], mut rows: Vec<[String; N]>) {
         rows.insert(0, header.map(|title| "-".repeat(title.len())));
-        for row in &mut rows {
-            for cell in row {
-                *cell = one_line(cell);
-            }
-        }
         for line in table(header, &rows).lines() {
             self.row(&format!("  {line}"));
         }
     }
 
-    /// Text of several lines keeps them.
-    fn expression(&mut self, indent: usize, title: &str, text: &str) {
+    /// A title, and each text on a line of its own.
+    fn lines<'t>(&mut self, indent: usize, title: &str, texts: impl IntoIterator<Item = &'t str>) {
         let mut title = format!("{title}:");
-        for line in text.lines() {
-            let line = format!(
-                "{:indent$}{}{}",
-                "",
-                pad(&title, TITLE - indent),
-                one_line(line)
-            );
+        for text in texts {
+            let title = pad(&std::mem::take(&mut title), TITLE - indent);
+            let line = format!("{:indent$}{title}{}", "", one_line(text));
             self.row(line.trim_end());
-            title.clear();
         }
     }
 
@@ -193,7 +174,7 @@ impl DescriptionWriter {
             rule.not_ready.as_deref().unwrap_or_default(),
         );
         for (title, text) in &rule.fields {
-            self.expression(2, title, text);
+            self.lines(2, title, text.lines());
         }
         if !rule.variables.is_empty() {
             self.row("  Variables:");
@@ -201,7 +182,7 @@ impl DescriptionWriter {
         for (name, text) in &rule.variables {
             // A long name takes a line of its own.
             if name.len() + 1 < TITLE - 4 {
-                self.expression(4, name, text);
+                self.lines(4, name, text.lines());
             } else {
                 self.row(&format!("    {}:", one_line(name)));
                 let indent = " ".repeat(TITLE);

@@ -44,16 +44,13 @@ impl OperationSource {
         &self,
         listed: Option<Vec<ListedOperation>>,
     ) -> Result<OperationFollower, Problem> {
-        let namespaces: Vec<Option<&str>> = match &self.namespaces {
-            Some(namespaces) if namespaces.len() > MOST_WATCHED => {
-                return Err(Problem::Usage(format!(
-                    "{} namespaces are too many to watch one by one; name one with -n",
-                    namespaces.len()
-                )));
-            }
-            Some(namespaces) => namespaces.iter().map(|it| Some(it.as_str())).collect(),
-            None => vec![self.place()],
-        };
+        let namespaces = self.places();
+        if namespaces.len() > MOST_WATCHED {
+            return Err(Problem::Usage(format!(
+                "{} namespaces are too many to watch one by one; name one with -n",
+                namespaces.len()
+            )));
+        }
         let mut places: Vec<FollowedNamespace> = namespaces
             .iter()
             .map(|_| FollowedNamespace {

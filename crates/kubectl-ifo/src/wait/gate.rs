@@ -30,7 +30,7 @@ pub(crate) struct Terms {
 /// The operations that hold up what is waited for.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    terms: Terms,
+    pub(crate) terms: Terms,
     active: BTreeMap<OperationKey, ListedOperation>,
     /// Operations that are active and not waited for, and whether each is blocked.
     ignored: BTreeMap<OperationKey, bool>,
@@ -153,16 +153,6 @@ impl Gate {
     /// Whether an operation to wait for has been active.
     pub(crate) fn has_begun(&self) -> bool {
         self.seen
-    }
-
-    /// What is waited for.
-    pub(crate) fn goal(&self) -> Goal {
-        self.terms.goal
-    }
-
-    /// For how long nothing must be active.
-    pub(crate) fn quiet_period(&self) -> Duration {
-        self.terms.quiet_period
     }
 
     /// How many are active and not waited for: the blocked, and the failing ones.

@@ -39,7 +39,7 @@ fn about(operation: &ListedOperation) -> String {
 
 /// That no operation has started, where an end is waited for.
 pub(super) fn never_begun(gate: &Gate) -> Option<String> {
-    let waits_for_end = gate.goal() == Goal::Completed && !gate.has_begun();
+    let waits_for_end = gate.terms.goal == Goal::Completed && !gate.has_begun();
     waits_for_end.then(|| "no operation has started, so none has completed".to_owned())
 }
 

@@ -83,7 +83,7 @@ impl OperationWait {
         if !args.quiet {
             remarks.iter().filter(is_unchecked).for_each(Remark::say);
         }
-        if source.served == Served::Crs && self.gate.goal() == Goal::Idle {
+        if source.served == Served::Crs && self.gate.terms.goal == Goal::Idle {
             // What is there is true, or was when it was written; what is not there says
             // nothing of now: no status changes when a writer is killed.
             return Ok(WaitEnd::CannotTell(UNATTENDED.to_owned()));
@@ -132,7 +132,7 @@ impl OperationWait {
             }
             let now = Instant::now();
             let verdict = self.gate.verdict(now);
-            if verdict == GateVerdict::Holds && self.gate.goal() == Goal::Started {
+            if verdict == GateVerdict::Holds && self.gate.terms.goal == Goal::Started {
                 return Ok(WaitEnd::Holds);
             }
             if verdict == GateVerdict::Holds && self.why_not.is_none() {
@@ -179,7 +179,7 @@ impl OperationWait {
             .filter(|it| self.gate.counts(it))
             .collect();
         self.began_busy = !active.is_empty();
-        if !self.began_busy || !(once || self.gate.goal() == Goal::Started) {
+        if !self.began_busy || !(once || self.gate.terms.goal == Goal::Started) {
             return None;
         }
         let now = Instant::now();
@@ -349,7 +349,7 @@ impl OperationWait {
             ignored += "; whether these rule sets work was ignored: ";
             ignored += &self.ignored.join(", ");
         }
-        match self.gate.goal() {
+        match self.gate.terms.goal {
             Goal::Idle => format!("idle: no operation in flight{ignored}"),
             Goal::Started => format!("started: {}", count(&self.gate)),
             Goal::Completed => format!("completed: all operations have ended{ignored}"),
@@ -357,7 +357,7 @@ impl OperationWait {
     }
 
     fn not_so(&self, once: bool) -> &'static str {
-        match self.gate.goal() {
+        match self.gate.terms.goal {
             _ if !once => "timed out",
             Goal::Idle => "not idle",
             Goal::Started => "not started",
@@ -387,7 +387,7 @@ impl OperationWait {
         let count = count(&self.gate);
         match self.gate.verdict(Instant::now()) {
             GateVerdict::HoldsAt(_) => {
-                let seconds = self.gate.quiet_period().as_secs_f64();
+                let seconds = self.gate.terms.quiet_period.as_secs_f64();
                 format!("{count}, but not yet for the quiet period of {seconds} s")
             }
             _ => count,

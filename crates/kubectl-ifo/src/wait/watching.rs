@@ -2,7 +2,7 @@
 //! what is asked for. Leaves: why it cannot be told, if so: nobody looks for such
 //! operations, or one who should does not.
 
-use crate::filter::{FilterValue, Filters};
+use crate::filter::{FilterValue, Filters, one_of};
 use crate::kinds::ChosenKind;
 use crate::plain_text::first_names;
 use crate::problem::{HOME, Problem};
@@ -142,10 +142,7 @@ pub(crate) fn sight_without_rule_sets(
     completeness: &ListCompleteness,
     refused: &Problem,
 ) -> Sight {
-    let only_namespace = filters.component.is_empty()
-        && filters.kind.is_empty()
-        && filters.operation.is_empty()
-        && filters.selector.is_none();
+    let only_namespace = filters.within(None).are_none();
     match completeness {
         ListCompleteness::Incomplete(incomplete) => Sight::Dim(incomplete.to_string()),
         ListCompleteness::Complete if only_namespace => Sight::Clear,
@@ -305,9 +302,6 @@ impl ListedRuleSet {
 
     /// Whether it may find an operation that is meant.
     fn finds(&self, filters: &Filters) -> bool {
-        let one_of = |wanted: &[String], value: &str| {
-            wanted.is_empty() || wanted.iter().any(|it| it.eq_ignore_ascii_case(value))
-        };
         let spec = &self.spec;
         let namespace =
             |namespace: &String| spec.namespaces.is_empty() || spec.namespaces.contains(namespace);
