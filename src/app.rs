@@ -23,7 +23,7 @@ use crate::replicate::{
 };
 use crate::rules::{Report, Reporter};
 use crate::serve::{
-    Connections, DiscoveredResource, Health, Limits, Resource, Server, VersionInfo, resource,
+    AdvertisedResource, Connections, Health, Limits, Resource, Server, VersionInfo, resource,
 };
 use crate::telemetry::{IndexSample, Metrics, OperationSample};
 use anyhow::bail;
@@ -179,7 +179,7 @@ impl App {
         &self,
         access: Access,
         more: Option<Resource>,
-        direct: Option<&'static [DiscoveredResource]>,
+        direct: Option<&'static [AdvertisedResource]>,
     ) -> Server {
         let reporter = Reporter::new(self.report.subscribe(), self.cluster_namespace.clone());
         let covered = Covered::new(reporter, self.view.clone());

@@ -142,7 +142,7 @@ impl Subjects {
     }
 
     /// The resources whose objects can be read.
-    fn kinds(&self) -> &'static [serve::DiscoveredResource] {
+    fn kinds(&self) -> &'static [serve::AdvertisedResource] {
         match self {
             Self::Scenes(_) => kinds::KINDS,
             Self::Folder(_) => &[],

@@ -1,6 +1,6 @@
 //! The kinds of the demo's objects, as the discovery of a real cluster describes them.
 
-use crate::serve::DiscoveredResource;
+use crate::serve::AdvertisedResource;
 use ifo_api::Gvr;
 
 const fn kind(
@@ -10,8 +10,8 @@ const fn kind(
     kind: &'static str,
     namespaced: bool,
     short_names: &'static [&'static str],
-) -> DiscoveredResource {
-    DiscoveredResource {
+) -> AdvertisedResource {
+    AdvertisedResource {
         group,
         version,
         plural,
@@ -25,7 +25,7 @@ const fn kind(
 
 /// All kinds of the scenes.
 #[rustfmt::skip]
-pub static KINDS: &[DiscoveredResource] = &[
+pub static KINDS: &[AdvertisedResource] = &[
     kind("", "v1", "namespaces", "Namespace", false, &["ns"]),
     kind("", "v1", "nodes", "Node", false, &["no"]),
     kind("apps", "v1", "deployments", "Deployment", true, &["deploy"]),
@@ -45,7 +45,7 @@ pub static KINDS: &[DiscoveredResource] = &[
 ];
 
 /// The resource of a kind.
-pub fn gvr(kind: &DiscoveredResource) -> Gvr {
+pub fn gvr(kind: &AdvertisedResource) -> Gvr {
     Gvr {
         group: kind.group.to_owned(),
         version: kind.version.to_owned(),
@@ -54,13 +54,13 @@ pub fn gvr(kind: &DiscoveredResource) -> Gvr {
 }
 
 /// The kind of a resource; None if no scene has objects of it.
-pub fn of_resource(resource: &Gvr) -> Option<&'static DiscoveredResource> {
+pub fn of_resource(resource: &Gvr) -> Option<&'static AdvertisedResource> {
     KINDS.iter().find(|kind| gvr(kind) == *resource)
 }
 
 /// The kind that an object names in `apiVersion` and `kind`.
-pub fn of_object(api_version: &str, name: &str) -> Option<&'static DiscoveredResource> {
+pub fn of_object(api_version: &str, name: &str) -> Option<&'static AdvertisedResource> {
     let named =
-        |kind: &&DiscoveredResource| kind.kind == name && gvr(kind).api_version() == api_version;
+        |kind: &&AdvertisedResource| kind.kind == name && gvr(kind).api_version() == api_version;
     KINDS.iter().find(named)
 }

@@ -4,7 +4,7 @@
 use super::kinds::{self, KINDS};
 use super::store::{ObjectId, ObjectStore};
 use crate::auth::{AccessDecision, Attributes, Authenticate, Authorize, PeerCertificates};
-use crate::serve::{DiscoveredResource, ErrorStatus};
+use crate::serve::{AdvertisedResource, ErrorStatus};
 use axum::Router;
 use axum::extract::{RawPathParams, RawQuery, State};
 use axum::response::{IntoResponse, Response};
@@ -29,7 +29,7 @@ pub struct ObjectServer {
 #[derive(Clone)]
 struct ResourceServer {
     server: ObjectServer,
-    kind: &'static DiscoveredResource,
+    kind: &'static AdvertisedResource,
 }
 
 /// The namespace and name in the path of a request; empty where the path has none.

@@ -9,7 +9,7 @@ use super::kinds;
 use super::scene::whole_second;
 use crate::clock;
 use crate::observe::{Feed, Raw, Resolve};
-use crate::serve::DiscoveredResource;
+use crate::serve::AdvertisedResource;
 use bytes::Bytes;
 use futures::future::{self, BoxFuture};
 use futures::stream::{self, BoxStream};
@@ -224,7 +224,7 @@ impl Resolve for ObjectStore {
     }
 }
 
-fn has_group(kind: &DiscoveredResource, gvr: &Gvr) -> bool {
+fn has_group(kind: &AdvertisedResource, gvr: &Gvr) -> bool {
     kind.group == gvr.group
 }
 

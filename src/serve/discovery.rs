@@ -24,7 +24,7 @@ const JSON: &str = "application/json";
 
 /// A resource as discovery describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DiscoveredResource {
+pub struct AdvertisedResource {
     /// API group; empty for the core group.
     pub group: &'static str,
     /// API version.
@@ -43,7 +43,7 @@ pub struct DiscoveredResource {
     pub verbs: &'static [&'static str],
 }
 
-impl From<&Resource> for DiscoveredResource {
+impl From<&Resource> for AdvertisedResource {
     fn from(resource: &Resource) -> Self {
         Self {
             group: resource.group,
@@ -64,10 +64,10 @@ impl From<&Resource> for DiscoveredResource {
 ///
 /// Several resources may share a group or a version. The version that comes first in a group
 /// is its preferred one.
-pub fn routes(resources: &[Resource], direct: Option<&[DiscoveredResource]>) -> Router {
-    let all: Vec<DiscoveredResource> = resources
+pub fn routes(resources: &[Resource], direct: Option<&[AdvertisedResource]>) -> Router {
+    let all: Vec<AdvertisedResource> = resources
         .iter()
-        .map(DiscoveredResource::from)
+        .map(AdvertisedResource::from)
         .chain(direct.into_iter().flatten().copied())
         .collect();
     let (core, groups): (Vec<_>, Vec<_>) = groups(&all)
@@ -212,10 +212,10 @@ struct DiscoveryGroup<'a> {
 
 struct Version<'a> {
     name: &'static str,
-    resources: Vec<&'a DiscoveredResource>,
+    resources: Vec<&'a AdvertisedResource>,
 }
 
-fn groups(resources: &[DiscoveredResource]) -> Vec<DiscoveryGroup<'_>> {
+fn groups(resources: &[AdvertisedResource]) -> Vec<DiscoveryGroup<'_>> {
     let mut groups: Vec<DiscoveryGroup<'_>> = Vec::new();
     for resource in resources {
         let group = match groups.iter().position(|group| group.name == resource.group) {
@@ -326,7 +326,7 @@ fn group_version(group: &str, version: &str) -> String {
 }
 
 /// Adds the other names of a resource, which are left out where there are none.
-fn add_aliases(description: &mut Value, resource: &DiscoveredResource) {
+fn add_aliases(description: &mut Value, resource: &AdvertisedResource) {
     if !resource.short_names.is_empty() {
         description["shortNames"] = json!(resource.short_names);
     }

@@ -51,7 +51,7 @@ mod tests;
 mod watch;
 
 pub use connections::Connections;
-pub use discovery::DiscoveredResource;
+pub use discovery::AdvertisedResource;
 pub use health::Health;
 pub use resource::Resource;
 pub use status::ErrorStatus;
@@ -102,7 +102,7 @@ pub struct Server {
     pub version: VersionInfo,
     /// Resources that another router answers for, and that discovery lists, in a server that
     /// clients talk to directly. None for an aggregated server.
-    pub direct: Option<&'static [DiscoveredResource]>,
+    pub direct: Option<&'static [AdvertisedResource]>,
     /// Ends all watches when cancelled; the same as [`listen::serve`] gets.
     pub shutdown: CancellationToken,
     /// How much at once.

@@ -59,13 +59,13 @@ pub(super) enum DocItem<'a> {
     Int(i64),
     Double(f64),
     Str(Cow<'a, str>),
-    List(TextSpan),
+    List(MemberSpan),
     /// Its members are sorted by key.
-    Map(TextSpan),
+    Map(MemberSpan),
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct TextSpan {
+pub(super) struct MemberSpan {
     start: usize,
     len: usize,
 }
@@ -256,7 +256,7 @@ impl<'d> Node<'d> {
         Some((&entry.key, self.at(entry)))
     }
 
-    fn span(self, span: TextSpan) -> &'d [DocMember<'d>] {
+    fn span(self, span: MemberSpan) -> &'d [DocMember<'d>] {
         self.entries
             .get(span.start..span.start + span.len)
             .unwrap_or_default()
@@ -311,10 +311,10 @@ impl<'a> Arena<'a> {
     }
 
     /// Ends the container whose contents begin at `from`.
-    fn close(&mut self, from: usize) -> TextSpan {
+    fn close(&mut self, from: usize) -> MemberSpan {
         let start = self.closed.len();
         self.closed.extend(self.open.drain(from..));
-        TextSpan {
+        MemberSpan {
             start,
             len: self.closed.len() - start,
         }

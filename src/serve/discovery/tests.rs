@@ -22,7 +22,7 @@ fn resources() -> Vec<Resource> {
 }
 
 async fn ask(
-    direct: Option<&[DiscoveredResource]>,
+    direct: Option<&[AdvertisedResource]>,
     path: &str,
     headers: &[(http::HeaderName, &str)],
 ) -> Response<Body> {
@@ -267,7 +267,7 @@ async fn a_core_group_exists_only_where_clients_come_directly() {
 
 #[tokio::test]
 async fn resources_of_another_router_are_listed_in_their_groups() {
-    let resource = |group, plural, kind| DiscoveredResource {
+    let resource = |group, plural, kind| AdvertisedResource {
         group,
         version: "v1",
         plural,

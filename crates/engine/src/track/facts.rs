@@ -334,8 +334,8 @@ struct LabelLiterals<'a>(Vec<(&'a RawValue, &'a RawValue)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for LabelLiterals<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Labels;
-        impl<'de> Visitor<'de> for Labels {
+        struct LabelVisitor;
+        impl<'de> Visitor<'de> for LabelVisitor {
             type Value = LabelLiterals<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -353,7 +353,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for LabelLiterals<'a> {
                 Ok(LabelLiterals(labels))
             }
         }
-        deserializer.deserialize_map(Labels)
+        deserializer.deserialize_map(LabelVisitor)
     }
 }
 

@@ -32,7 +32,7 @@ pub struct Recording {
 
 /// What a recorded text is.
 #[derive(Clone, Copy)]
-enum Slot {
+enum RecordedPart {
     Text(TextField),
     LabelKey,
     LabelValue,
@@ -42,20 +42,20 @@ enum Slot {
 /// before it serializes the value, so the value starts where the JSON ends at that moment.
 pub struct RecordedText<'a> {
     recorder: &'a JsonRecorder,
-    slot: Slot,
+    part: RecordedPart,
     text: &'a str,
 }
 
 impl JsonRecorder {
     /// A text that is to be written as the value of `field`.
     pub fn text<'a>(&'a self, field: TextField, text: &'a str) -> RecordedText<'a> {
-        self.recorded(Slot::Text(field), text)
+        self.recorded(RecordedPart::Text(field), text)
     }
 
-    fn recorded<'a>(&'a self, slot: Slot, text: &'a str) -> RecordedText<'a> {
+    fn recorded<'a>(&'a self, part: RecordedPart, text: &'a str) -> RecordedText<'a> {
         RecordedText {
             recorder: self,
-            slot,
+            part,
             text,
         }
     }
@@ -92,10 +92,10 @@ impl Serialize for RecordedText<'_> {
         let done = serializer.serialize_str(self.text)?;
         let mut recording = self.recorder.0.borrow_mut();
         let span = TextSpan::new(start, recording.json.len());
-        match self.slot {
-            Slot::Text(field) => recording.texts[field as usize] = span,
-            Slot::LabelKey => recording.labels.push((span, TextSpan::default())),
-            Slot::LabelValue => {
+        match self.part {
+            RecordedPart::Text(field) => recording.texts[field as usize] = span,
+            RecordedPart::LabelKey => recording.labels.push((span, TextSpan::default())),
+            RecordedPart::LabelValue => {
                 if let Some((_, value)) = recording.labels.last_mut() {
                     *value = span;
                 }
@@ -113,10 +113,10 @@ pub struct RecordedLabels<'a> {
 
 impl Serialize for RecordedLabels<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let recorded = |slot, text| self.recorder.recorded(slot, text);
+        let recorded = |part, text| self.recorder.recorded(part, text);
         serializer.collect_map(self.labels.iter().map(|(key, value)| {
-            let key = recorded(Slot::LabelKey, key);
-            (key, recorded(Slot::LabelValue, value))
+            let key = recorded(RecordedPart::LabelKey, key);
+            (key, recorded(RecordedPart::LabelValue, value))
         }))
     }
 }
