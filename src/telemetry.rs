@@ -78,7 +78,7 @@ impl OperationSample {
     /// The operation of this entry, at the time `now`. `None` if the object is no operation,
     /// or is in a state that this release does not know.
     pub fn new(entry: &IndexEntry, now: Timestamp) -> Option<Self> {
-        let (facts, texts) = (entry.facts(), entry.texts());
+        let (facts, texts) = (entry.facts(), entry.open().texts);
         let started = facts.started?;
         Some(Self {
             component: (&*texts.text(TextField::Component)?).into(),

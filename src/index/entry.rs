@@ -2,7 +2,6 @@
 
 use super::pack::Packed;
 use super::{Key, Rv};
-use bytes::Bytes;
 use ifo_engine::track::{DecodedObject, EncodedOperation, ObjectFacts, ObjectTexts};
 use serde::de::Error as _;
 use std::borrow::Cow;
@@ -29,7 +28,7 @@ pub struct IndexEntry {
 /// The JSON of an entry.
 #[derive(Debug)]
 enum StoredJson {
-    Plain(Bytes),
+    Plain(Box<[u8]>),
     /// That of a completed operation, which is rarely read and never changes again.
     Packed(Packed),
 }
@@ -83,7 +82,7 @@ impl Encoded {
         let json = if self.facts.completed.is_some() {
             StoredJson::Packed(Packed::new(&self.json))
         } else {
-            StoredJson::Plain(self.json.into_boxed_slice().into())
+            StoredJson::Plain(self.json.into())
         };
         IndexEntry {
             key,
@@ -112,24 +111,23 @@ impl IndexEntry {
         &self.facts
     }
 
-    /// Its texts. Those of a completed operation are unpacked, which costs about a microsecond.
-    pub fn texts(&self) -> ObjectTexts<'_> {
-        let json = match &self.json {
-            StoredJson::Plain(json) => Cow::Borrowed(&**json),
-            StoredJson::Packed(packed) => Cow::Owned(packed.open()),
-        };
-        ObjectTexts {
-            json,
-            facts: &self.facts,
+    /// The entry with its JSON at hand.
+    pub fn open(&self) -> OpenEntry<'_> {
+        OpenEntry {
+            entry: self,
+            texts: ObjectTexts {
+                json: self.json(),
+                facts: &self.facts,
+            },
         }
     }
 
     /// The whole object: JSON as compact as it was committed. That of a completed operation
     /// is unpacked, which costs about a microsecond.
-    pub fn json(&self) -> Bytes {
+    pub fn json(&self) -> Cow<'_, [u8]> {
         match &self.json {
-            StoredJson::Plain(json) => json.clone(),
-            StoredJson::Packed(packed) => packed.open().into(),
+            StoredJson::Plain(json) => Cow::Borrowed(json),
+            StoredJson::Packed(packed) => Cow::Owned(packed.open()),
         }
     }
 
@@ -139,24 +137,6 @@ impl IndexEntry {
             StoredJson::Plain(json) => out.extend_from_slice(json),
             StoredJson::Packed(packed) => packed.append_to(out),
         }
-    }
-
-    /// The JSON of `metadata`.
-    pub fn metadata(&self) -> Bytes {
-        self.json().slice(usizes(&self.metadata))
-    }
-
-    /// The object's JSON with another resourceVersion in it (for DELETED events).
-    pub fn json_at(&self, rv: Rv) -> Vec<u8> {
-        let json = self.json();
-        replace(&json, &self.rv_digits, rv)
-    }
-
-    /// The JSON of `metadata` with another resourceVersion in it.
-    pub fn metadata_at(&self, rv: Rv) -> Vec<u8> {
-        let start = self.metadata.start;
-        let digits = self.rv_digits.start - start..self.rv_digits.end - start;
-        replace(&self.metadata(), &digits, rv)
     }
 
     /// About how many bytes of memory it takes up.
@@ -169,15 +149,45 @@ impl IndexEntry {
     }
 }
 
+/// An entry with its JSON at hand, so that the JSON of a completed operation is unpacked once
+/// for all that is read of it.
+#[derive(Debug)]
+pub struct OpenEntry<'a> {
+    /// The entry.
+    pub entry: &'a IndexEntry,
+    /// Its JSON and its texts.
+    pub texts: ObjectTexts<'a>,
+}
+
+impl OpenEntry<'_> {
+    /// Puts the JSON of the object, as of version `rv`, at the end of `out`.
+    pub fn append_at(&self, rv: Rv, out: &mut Vec<u8>) {
+        self.append_part(0..self.texts.json.len(), rv, out);
+    }
+
+    /// Puts the JSON of `metadata`, as of version `rv`, at the end of `out`.
+    pub fn append_metadata_at(&self, rv: Rv, out: &mut Vec<u8>) {
+        self.append_part(usizes(&self.entry.metadata), rv, out);
+    }
+
+    /// Puts a part that has the version in it there.
+    fn append_part(&self, part: Range<usize>, rv: Rv, out: &mut Vec<u8>) {
+        let json = &self.texts.json;
+        if rv == self.entry.rv {
+            out.extend_from_slice(&json[part]);
+            return;
+        }
+        let digits = usizes(&self.entry.rv_digits);
+        out.extend_from_slice(&json[part.start..digits.start]);
+        out.extend_from_slice(rv.to_string().as_bytes());
+        out.extend_from_slice(&json[digits.end..part.end]);
+    }
+}
+
 /// What is before and after `cut`.
 fn around<'a>(json: &'a [u8], cut: &JsonSpan) -> (&'a [u8], &'a [u8]) {
     let cut = usizes(cut);
     (&json[..cut.start], &json[cut.end..])
-}
-
-fn replace(json: &[u8], digits: &JsonSpan, rv: Rv) -> Vec<u8> {
-    let (head, tail) = around(json, digits);
-    [head, rv.to_string().as_bytes(), tail].concat()
 }
 
 fn usizes(span: &JsonSpan) -> Range<usize> {

@@ -33,7 +33,7 @@ mod tests;
 mod writer;
 
 pub use cursor::Cursor;
-pub use entry::IndexEntry;
+pub use entry::{IndexEntry, OpenEntry};
 pub use reader::IndexReader;
 pub use scope::ListScope;
 pub use writer::{Replacement, Writer};

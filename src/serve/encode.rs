@@ -4,8 +4,7 @@
 use super::negotiate::{Form, Include};
 use super::resource::Resource;
 use super::table;
-use crate::index::{IndexEntry, Rv};
-use bytes::Bytes;
+use crate::index::{IndexEntry, OpenEntry, Rv};
 use jiff::Timestamp;
 use std::io::Write as _;
 
@@ -14,46 +13,31 @@ use std::io::Write as _;
 pub struct Shown<'a> {
     /// The object.
     pub entry: &'a IndexEntry,
-    /// The version to show instead of its own.
-    pub at: Option<Rv>,
+    /// The version to show.
+    pub rv: Rv,
 }
 
 impl<'a> Shown<'a> {
     /// At its own version.
     pub fn own(entry: &'a IndexEntry) -> Self {
-        Self { entry, at: None }
-    }
-
-    fn rv(self) -> Rv {
-        self.at.unwrap_or_else(|| self.entry.rv())
-    }
-
-    /// The whole object.
-    pub fn json(self) -> Bytes {
-        match self.at {
-            Some(rv) => self.entry.json_at(rv).into(),
-            None => self.entry.json(),
+        Self {
+            entry,
+            rv: entry.rv(),
         }
     }
+}
 
-    /// The JSON of `metadata`.
-    fn metadata(self) -> Bytes {
-        match self.at {
-            Some(rv) => self.entry.metadata_at(rv).into(),
-            None => self.entry.metadata(),
-        }
+/// Writes a `PartialObjectMetadata`.
+pub fn partial(open: &OpenEntry<'_>, rv: Rv, version: &str, out: &mut Vec<u8>) {
+    for text in [
+        "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/",
+        version,
+        "\",\"metadata\":",
+    ] {
+        out.extend_from_slice(text.as_bytes());
     }
-
-    /// Writes a `PartialObjectMetadata`.
-    pub fn partial(self, version: &str, out: &mut Vec<u8>) {
-        write!(
-            out,
-            "{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":"
-        )
-        .expect("writing to a Vec cannot fail");
-        out.extend_from_slice(&self.metadata());
-        out.push(b'}');
-    }
+    open.append_metadata_at(rv, out);
+    out.push(b'}');
 }
 
 /// The metadata of a list.
@@ -81,33 +65,26 @@ pub struct Encoder<'a> {
 impl Encoder<'_> {
     /// Writes the answer to a get, or the object of an event.
     pub fn object(&self, shown: Shown<'_>, columns: bool, out: &mut Vec<u8>) {
-        match self.form {
-            Form::Whole => out.extend_from_slice(&shown.json()),
-            Form::Metadata { version } => shown.partial(version, out),
-            Form::Table { version, include } => {
-                self.table(version, shown.rv(), columns, out);
-                table::row(
-                    self.resource.columns,
-                    shown,
-                    version,
-                    include,
-                    self.now,
-                    out,
-                );
-                out.extend_from_slice(b"]}");
-            }
+        if let Form::Table { version, .. } = self.form {
+            self.table(version, shown.rv, columns, out);
+            self.item(shown, out);
+            out.extend_from_slice(b"]}");
+        } else {
+            self.item(shown, out);
         }
     }
 
     /// Writes one item of a list.
-    pub fn item(&self, entry: &IndexEntry, out: &mut Vec<u8>) {
+    pub fn item(&self, shown: Shown<'_>, out: &mut Vec<u8>) {
+        let Shown { entry, rv } = shown;
         match self.form {
-            Form::Whole => entry.append_json(out),
-            Form::Metadata { version } => Shown::own(entry).partial(version, out),
+            Form::Whole if rv == entry.rv() => entry.append_json(out),
+            Form::Whole => entry.open().append_at(rv, out),
+            Form::Metadata { version } => partial(&entry.open(), rv, version, out),
             Form::Table { version, include } => {
                 table::row(
                     self.resource.columns,
-                    Shown::own(entry),
+                    shown,
                     version,
                     include,
                     self.now,

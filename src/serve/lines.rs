@@ -81,7 +81,8 @@ impl LineCache {
         {
             return line.bytes.clone();
         }
-        let bytes = encode(Shown { entry, at }, now);
+        let shown = Shown { entry, rv: key.rv };
+        let bytes = encode(shown, now);
         *slot = Some(EncodedLine {
             key,
             entry: Arc::downgrade(entry),

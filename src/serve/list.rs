@@ -8,7 +8,7 @@ mod fuzzing;
 #[cfg(test)]
 pub mod tests;
 
-use super::encode::{Encoder, ListMeta};
+use super::encode::{Encoder, ListMeta, Shown};
 use super::negotiate::{Chosen, Form, Shape, Syntax};
 use super::options::Options;
 use super::request::{Query, Request};
@@ -329,7 +329,7 @@ impl Chunks {
                 out.push(b',');
             }
             self.state = ListState::Rest;
-            encoder.item(&entry, out);
+            encoder.item(Shown::own(&entry), out);
         }
     }
 
@@ -356,7 +356,7 @@ impl Chunks {
                 break;
             };
             json.clear();
-            encoder.item(&entry, &mut json);
+            encoder.item(Shown::own(&entry), &mut json);
             yaml::item(&json, out);
         }
     }

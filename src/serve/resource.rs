@@ -4,35 +4,10 @@
 
 use super::lines::LineCache;
 use super::status::ErrorStatus;
-use crate::index::{IndexEntry, IndexReader, ObjectTexts, TextField};
+use crate::index::{IndexReader, ObjectTexts, TextField};
 use ifo_api::{GROUP, LIVE_GROUP, VERSION, live, ruleset};
-use jiff::Timestamp;
 use serde::Deserialize;
-use std::borrow::Cow;
-use std::io::Write as _;
 use std::sync::Arc;
-
-/// A fact of an object that is shown and selected as a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fact {
-    /// A text of its JSON.
-    Text(TextField),
-    /// `status.phase`.
-    Phase,
-    /// `status.state`.
-    State,
-}
-
-impl Fact {
-    /// The text; None if it is absent.
-    pub fn read<'a>(self, entry: &IndexEntry, texts: &'a ObjectTexts<'_>) -> Option<Cow<'a, str>> {
-        match self {
-            Self::Text(field) => texts.text(field),
-            Self::Phase => entry.facts().phase.map(|phase| phase.name().into()),
-            Self::State => entry.facts().state.map(|state| state.name().into()),
-        }
-    }
-}
 
 /// One resource that this server serves, read-only: get, list and watch.
 #[derive(Clone)]
@@ -56,7 +31,7 @@ pub struct Resource {
     /// Table columns, in order.
     pub columns: &'static [Column],
     /// Selectable fields; `metadata.name` and `metadata.namespace` come in addition to them.
-    pub fields: &'static [(&'static str, Fact)],
+    pub fields: &'static [(&'static str, TextField)],
     /// The JSON schema of the kind, definitions under `$defs`, as `OpenAPI` and
     /// `kubectl explain` show it.
     pub schema: fn() -> schemars::Schema,
@@ -103,15 +78,15 @@ pub struct Column {
 /// Where a cell comes from.
 #[derive(Clone, Copy, Debug)]
 pub enum Cell {
-    /// A fact; null if absent.
-    Fact(Fact),
+    /// A text; null if absent.
+    Text(TextField),
     /// How long the start is ago, as kubectl prints ages; `<unknown>` if absent.
     Age,
     /// The value at a JSON pointer into the object; null if absent. Reading it decodes the
     /// whole object.
     Pointer(&'static str),
     /// Writes one JSON value.
-    Function(fn(&IndexEntry, &ObjectTexts<'_>, &mut Vec<u8>)),
+    Function(fn(&ObjectTexts<'_>, &mut Vec<u8>)),
 }
 
 /// A column of strings.
@@ -133,7 +108,7 @@ const fn name_column() -> Column {
         ..text(
             "Name",
             0,
-            Cell::Fact(Fact::Text(TextField::Name)),
+            Cell::Text(TextField::Name),
             "Name must be unique within a namespace. It is made from the subject's name, \
              the operation and a hash of its identity and start.",
         )
@@ -152,7 +127,7 @@ static LIVE_COLUMNS: &[Column] = &[
     text(
         "Kind",
         0,
-        Cell::Fact(Fact::Text(TextField::SubjectKind)),
+        Cell::Text(TextField::SubjectKind),
         "Kind of the subject.",
     ),
     text(
@@ -164,14 +139,19 @@ static LIVE_COLUMNS: &[Column] = &[
     text(
         "Operation",
         0,
-        Cell::Fact(Fact::Text(TextField::Operation)),
+        Cell::Text(TextField::Operation),
         "Name of the operation.",
     ),
-    text("Phase", 0, Cell::Fact(Fact::Phase), "Active or Completed."),
+    text(
+        "Phase",
+        0,
+        Cell::Text(TextField::Phase),
+        "Active or Completed.",
+    ),
     text(
         "State",
         0,
-        Cell::Fact(Fact::State),
+        Cell::Text(TextField::State),
         "How an active operation goes, or how a completed one ended.",
     ),
     text(
@@ -184,61 +164,55 @@ static LIVE_COLUMNS: &[Column] = &[
     text(
         "Message",
         0,
-        Cell::Fact(Fact::Text(TextField::Message)),
+        Cell::Text(TextField::Message),
         "What to tell a person about it.",
     ),
     text(
         "Component",
         1,
-        Cell::Fact(Fact::Text(TextField::Component)),
+        Cell::Text(TextField::Component),
         "Component that the rule set belongs to.",
     ),
     text(
         "RuleSet",
         1,
-        Cell::Fact(Fact::Text(TextField::RuleSet)),
+        Cell::Text(TextField::RuleSet),
         "Rule set that detected it first.",
     ),
     text(
         "Reason",
         1,
-        Cell::Fact(Fact::Text(TextField::Reason)),
+        Cell::Text(TextField::Reason),
         "Reason for the state.",
     ),
     text(
         "Started",
         1,
-        Cell::Function(started),
+        Cell::Text(TextField::Started),
         "When the operation started.",
     ),
     text(
         "Completed",
         1,
-        Cell::Function(completed),
+        Cell::Text(TextField::Completed),
         "When the operation ended.",
     ),
 ];
 
 /// `"name"`, or `"name/item"` for one of several operations of a subject.
-fn subject(_: &IndexEntry, texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
-    let name = TextField::SubjectName;
-    match (texts.text(name), texts.text(TextField::Item)) {
-        (Some(name), Some(item)) => write_text(Some(&format!("{name}/{item}")), out),
-        _ => write_literal(texts.literal(name), out),
+fn subject(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
+    let name = texts.literal(TextField::SubjectName);
+    write_literal(name, out);
+    if let (Some(_), Some([_, item @ ..])) = (name, texts.literal(TextField::Item)) {
+        out.pop(); // The quote at the end of the name.
+        out.push(b'/');
+        out.extend_from_slice(item);
     }
 }
 
-fn progress(entry: &IndexEntry, _: &ObjectTexts<'_>, out: &mut Vec<u8>) {
-    let progress = entry.facts().progress;
+fn progress(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
+    let progress = texts.facts.progress;
     write_text(progress.map(|it| format!("{it}%")).as_deref(), out);
-}
-
-fn started(entry: &IndexEntry, _: &ObjectTexts<'_>, out: &mut Vec<u8>) {
-    write_time(entry.facts().started, out);
-}
-
-fn completed(entry: &IndexEntry, _: &ObjectTexts<'_>, out: &mut Vec<u8>) {
-    write_time(entry.facts().completed, out);
 }
 
 /// Writes a JSON string as it stands in an object, or null.
@@ -249,15 +223,6 @@ pub(super) fn write_literal(literal: Option<&[u8]>, out: &mut Vec<u8>) {
 /// Writes a text as JSON, or null.
 pub(super) fn write_text(text: Option<&str>, out: &mut Vec<u8>) {
     serde_json::to_writer(out, &text).expect("writing to a Vec cannot fail");
-}
-
-/// Writes a time as JSON, or null. The times of facts are whole seconds, which are printed without
-/// a fraction, as Kubernetes' `Time` has them. Its `Serialize` takes several times as long.
-fn write_time(time: Option<Timestamp>, out: &mut Vec<u8>) {
-    match time {
-        Some(time) => write!(out, "\"{time}\"").expect("writing to a Vec cannot fail"),
-        None => out.extend_from_slice(b"null"),
-    }
 }
 
 /// `InFlightOperation` in `live.ifo.kubevirt.io`: what this server is for.
@@ -273,23 +238,17 @@ pub fn inflight_operations(reader: IndexReader) -> Resource {
         categories: &[],
         columns: LIVE_COLUMNS,
         fields: &[
-            ("spec.operation", Fact::Text(TextField::Operation)),
-            ("spec.component", Fact::Text(TextField::Component)),
-            ("spec.ruleSet", Fact::Text(TextField::RuleSet)),
-            ("spec.item", Fact::Text(TextField::Item)),
-            (
-                "spec.subject.apiVersion",
-                Fact::Text(TextField::SubjectApiVersion),
-            ),
-            ("spec.subject.kind", Fact::Text(TextField::SubjectKind)),
-            ("spec.subject.name", Fact::Text(TextField::SubjectName)),
-            (
-                "spec.subject.namespace",
-                Fact::Text(TextField::SubjectNamespace),
-            ),
-            ("spec.subject.uid", Fact::Text(TextField::SubjectUid)),
-            ("status.phase", Fact::Phase),
-            ("status.state", Fact::State),
+            ("spec.operation", TextField::Operation),
+            ("spec.component", TextField::Component),
+            ("spec.ruleSet", TextField::RuleSet),
+            ("spec.item", TextField::Item),
+            ("spec.subject.apiVersion", TextField::SubjectApiVersion),
+            ("spec.subject.kind", TextField::SubjectKind),
+            ("spec.subject.name", TextField::SubjectName),
+            ("spec.subject.namespace", TextField::SubjectNamespace),
+            ("spec.subject.uid", TextField::SubjectUid),
+            ("status.phase", TextField::Phase),
+            ("status.state", TextField::State),
         ],
         schema: || schemars::schema_for!(live::InFlightOperation),
         reader,
@@ -347,13 +306,13 @@ static RULE_SET_COLUMNS: &[Column] = &[
 ];
 
 /// Status of the condition `Ready`, or null.
-fn ready(entry: &IndexEntry, _: &ObjectTexts<'_>, out: &mut Vec<u8>) {
-    of_ready(entry, |condition| condition.status, out);
+fn ready(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
+    of_ready(texts, |condition| condition.status, out);
 }
 
 /// Reason of the condition `Ready`, or null.
-fn reason(entry: &IndexEntry, _: &ObjectTexts<'_>, out: &mut Vec<u8>) {
-    of_ready(entry, |condition| condition.reason, out);
+fn reason(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
+    of_ready(texts, |condition| condition.reason, out);
 }
 
 #[derive(Deserialize)]
@@ -365,11 +324,11 @@ struct Condition {
 }
 
 fn of_ready<T: Into<serde_json::Value>>(
-    entry: &IndexEntry,
+    texts: &ObjectTexts<'_>,
     what: impl Fn(Condition) -> T,
     out: &mut Vec<u8>,
 ) {
-    let object: serde_json::Value = serde_json::from_slice(&entry.json()).unwrap_or_default();
+    let object: serde_json::Value = serde_json::from_slice(&texts.json).unwrap_or_default();
     let conditions = object.pointer("/status/conditions");
     let told = conditions
         .and_then(|all| Vec::<Condition>::deserialize(all).ok())

@@ -2,10 +2,10 @@
 //! resource's columns and an entry. Leaves: the JSON of `columnDefinitions` and of rows;
 //! ages are computed when asked.
 
-use super::encode::Shown;
+use super::encode::{Shown, partial};
 use super::negotiate::Include;
-use super::resource::{Cell, Column, Fact, write_literal, write_text};
-use crate::index::{IndexEntry, ObjectTexts};
+use super::resource::{Cell, Column, write_literal, write_text};
+use crate::index::ObjectTexts;
 use ifo_api::duration;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -44,17 +44,17 @@ pub fn row(
     out: &mut Vec<u8>,
 ) {
     out.extend_from_slice(b"{\"cells\":[");
-    let texts = shown.entry.texts();
+    let open = shown.entry.open();
     for (number, column) in columns.iter().enumerate() {
         if number > 0 {
             out.push(b',');
         }
-        cell(column.cell, shown.entry, &texts, now, out);
+        cell(column.cell, &open.texts, now, out);
     }
     out.extend_from_slice(b"],\"object\":");
     match include {
-        Include::Metadata => shown.partial(version, out),
-        Include::Object => out.extend_from_slice(&shown.json()),
+        Include::Metadata => partial(&open, shown.rv, version, out),
+        Include::Object => open.append_at(shown.rv, out),
         Include::None => out.extend_from_slice(b"null"),
     }
     out.push(b'}');
@@ -71,26 +71,19 @@ pub fn empty_row(columns: &[Column], object: &[u8], out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-fn cell(
-    cell: Cell,
-    entry: &IndexEntry,
-    texts: &ObjectTexts<'_>,
-    now: Timestamp,
-    out: &mut Vec<u8>,
-) {
+fn cell(cell: Cell, texts: &ObjectTexts<'_>, now: Timestamp, out: &mut Vec<u8>) {
     match cell {
-        Cell::Fact(Fact::Text(field)) => write_literal(texts.literal(field), out),
-        Cell::Fact(fact) => write_text(fact.read(entry, texts).as_deref(), out),
+        Cell::Text(field) => write_literal(texts.literal(field), out),
         Cell::Age => {
-            let started = entry.facts().started;
+            let started = texts.facts.started;
             let age = started.map(|then| duration::human(now.as_second() - then.as_second()));
             write_text(Some(age.as_deref().unwrap_or("<unknown>")), out);
         }
         Cell::Pointer(pointer) => {
-            let object: Value = serde_json::from_slice(&entry.json()).unwrap_or_default();
+            let object: Value = serde_json::from_slice(&texts.json).unwrap_or_default();
             let value = object.pointer(pointer).unwrap_or(&Value::Null);
             serde_json::to_writer(out, value).expect("writing to a Vec cannot fail");
         }
-        Cell::Function(write) => write(entry, texts, out),
+        Cell::Function(write) => write(texts, out),
     }
 }

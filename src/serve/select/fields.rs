@@ -4,8 +4,8 @@
 mod fuzzing;
 
 use crate::auth;
-use crate::index::{IndexEntry, ObjectTexts};
-use crate::serve::resource::{Fact, Resource};
+use crate::index::{Key, ObjectTexts, TextField};
+use crate::serve::resource::Resource;
 use crate::serve::status::ErrorStatus;
 use std::mem::discriminant;
 
@@ -31,7 +31,7 @@ pub enum Which {
     /// `metadata.namespace`.
     Namespace,
     /// Another field of the resource.
-    Fact(Fact),
+    Text(TextField),
 }
 
 /// One requirement on a resource that has the field.
@@ -134,7 +134,7 @@ impl FieldRequirement {
                 .fields
                 .iter()
                 .find(|(name, _)| *name == field)
-                .map(|(_, fact)| Which::Fact(*fact))
+                .map(|(_, field)| Which::Text(*field))
                 .ok_or_else(|| {
                     ErrorStatus::bad_request(format!("field label not supported: {field}"))
                 })?,
@@ -158,12 +158,11 @@ impl Resolved {
     }
 
     /// Whether the object's field has, or has not, the value. An absent field is empty.
-    pub fn matches(&self, entry: &IndexEntry, texts: &ObjectTexts<'_>) -> bool {
-        let key = entry.key();
+    pub fn matches(&self, key: &Key, texts: &ObjectTexts<'_>) -> bool {
         let same = match self.which {
             Which::Name => *key.name == *self.value,
             Which::Namespace => *key.namespace == *self.value,
-            Which::Fact(fact) => fact.read(entry, texts).unwrap_or_default() == self.value,
+            Which::Text(field) => texts.text(field).unwrap_or_default() == self.value,
         };
         same == self.equal
     }

@@ -86,8 +86,9 @@ impl Selector {
         if self.is_everything() {
             return true;
         }
-        let texts = entry.texts();
-        self.fields.iter().all(|field| field.matches(entry, &texts))
+        let texts = entry.open().texts;
+        let mut fields = self.fields.iter();
+        fields.all(|field| field.matches(entry.key(), &texts))
             && labels::all_fit(&self.labels, |key| texts.label(key))
     }
 

@@ -15,11 +15,13 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
-/// A text of an object. All but the name are texts of operations.
+/// A text of an object. All but the name and the start are texts of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextField {
     /// `metadata.name`.
     Name,
+    /// `metadata.creationTimestamp`, the start of an operation.
+    Started,
     /// `spec.operation`.
     Operation,
     /// `spec.ruleSet`.
@@ -38,14 +40,20 @@ pub enum TextField {
     SubjectNamespace,
     /// `spec.subject.uid`.
     SubjectUid,
+    /// `status.phase`.
+    Phase,
+    /// `status.state`.
+    State,
     /// `status.reason`.
     Reason,
     /// `status.message`. The JSON of an operation without a message does not have the field.
     Message,
+    /// `status.completed`.
+    Completed,
 }
 
 /// Number of text fields.
-pub const TEXTS: usize = TextField::Message as usize + 1;
+pub const TEXTS: usize = TextField::Completed as usize + 1;
 
 /// Where a text is in the JSON, its quotes included. The default stands for an absent text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -139,6 +147,7 @@ impl ObjectFacts {
         let labels = labels.0.iter();
         let texts = [
             metadata.name,
+            metadata.creation_timestamp,
             spec.operation,
             spec.rule_set,
             spec.component,
@@ -148,8 +157,11 @@ impl ObjectFacts {
             subject.name,
             subject.namespace,
             subject.uid,
+            status.phase,
+            status.state,
             status.reason,
             status.message,
+            status.completed,
         ];
         Self {
             labels: labels
@@ -402,6 +414,9 @@ mod tests {
             (TextField::Component, None),
             (TextField::SubjectKind, Some("VM")),
             (TextField::SubjectUid, None),
+            (TextField::Started, None),
+            (TextField::Phase, Some("Active")),
+            (TextField::State, Some("Paused")),
             (TextField::Reason, Some("R")),
             (TextField::Message, None),
         ] {
@@ -424,6 +439,6 @@ mod tests {
 
     #[test]
     fn facts_are_small() {
-        assert!(size_of::<ObjectFacts>() <= 168);
+        assert!(size_of::<ObjectFacts>() <= 200);
     }
 }

@@ -28,6 +28,10 @@ use tokio::sync::oneshot;
 
 /// A change of the objects that the server lists.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most writes are of the large variant, and live only until they are committed"
+)]
 pub enum Write {
     /// Adds or replaces an operation that this process has encoded. The index sets its
     /// resourceVersion. If nothing else differs from the stored object, the write is no change.

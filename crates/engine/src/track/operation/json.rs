@@ -40,19 +40,19 @@ enum RecordedPart {
 
 /// A text whose place in the JSON is noted. serde_json writes the comma and the key of a member
 /// before it serializes the value, so the value starts where the JSON ends at that moment.
-pub struct RecordedText<'a> {
+pub struct RecordedText<'a, T = &'a str> {
     recorder: &'a JsonRecorder,
     part: RecordedPart,
-    text: &'a str,
+    text: T,
 }
 
 impl JsonRecorder {
-    /// A text that is to be written as the value of `field`.
-    pub fn text<'a>(&'a self, field: TextField, text: &'a str) -> RecordedText<'a> {
+    /// A text, or what is written as one, that is to be the value of `field`.
+    pub fn text<T>(&self, field: TextField, text: T) -> RecordedText<'_, T> {
         self.recorded(RecordedPart::Text(field), text)
     }
 
-    fn recorded<'a>(&'a self, part: RecordedPart, text: &'a str) -> RecordedText<'a> {
+    fn recorded<T>(&self, part: RecordedPart, text: T) -> RecordedText<'_, T> {
         RecordedText {
             recorder: self,
             part,
@@ -86,10 +86,10 @@ impl io::Write for &JsonRecorder {
     }
 }
 
-impl Serialize for RecordedText<'_> {
+impl<T: Serialize> Serialize for RecordedText<'_, T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let start = self.recorder.length();
-        let done = serializer.serialize_str(self.text)?;
+        let done = self.text.serialize(serializer)?;
         let mut recording = self.recorder.0.borrow_mut();
         let span = TextSpan::new(start, recording.json.len());
         match self.part {
@@ -113,10 +113,10 @@ pub struct RecordedLabels<'a> {
 
 impl Serialize for RecordedLabels<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let recorded = |part, text| self.recorder.recorded(part, text);
         serializer.collect_map(self.labels.iter().map(|(key, value)| {
-            let key = recorded(RecordedPart::LabelKey, key);
-            (key, recorded(RecordedPart::LabelValue, value))
+            let key = self.recorder.recorded(RecordedPart::LabelKey, &**key);
+            let value = self.recorder.recorded(RecordedPart::LabelValue, &**value);
+            (key, value)
         }))
     }
 }
@@ -125,7 +125,7 @@ impl Serialize for RecordedLabels<'_> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MetadataJson<'a> {
-    pub creation_timestamp: Time,
+    pub creation_timestamp: RecordedText<'a, Time>,
     pub generation: u8,
     pub labels: RecordedLabels<'a>,
     pub name: RecordedText<'a>,
@@ -178,8 +178,8 @@ pub struct SubjectJson<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusJson<'a> {
-    pub phase: Phase,
-    pub state: State,
+    pub phase: RecordedText<'a, Phase>,
+    pub state: RecordedText<'a, State>,
     pub reason: RecordedText<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<RecordedText<'a>>,
@@ -188,7 +188,7 @@ pub struct StatusJson<'a> {
     pub start_time_source: StartTimeSource,
     pub last_detected: Time,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub completed: Option<Time>,
+    pub completed: Option<RecordedText<'a, Time>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance: Option<&'a str>,
     #[serde(skip_serializing_if = "<[_]>::is_empty", serialize_with = "texts")]

@@ -63,10 +63,11 @@ impl Operation {
         let until = completed.map(|_| self.detected_until(completed));
         let labels = self.labels(view);
         let recorder = JsonRecorder::default();
-        let text = |field, text| recorder.text(field, text);
+        let text = |field, text| recorder.text::<&str>(field, text);
+        let time = |field, time| recorder.text(field, Time(time));
         let mut uid = Uuid::encode_buffer();
         let metadata = MetadataJson {
-            creation_timestamp: Time(self.start),
+            creation_timestamp: time(TextField::Started, self.start),
             generation: 1,
             labels: RecordedLabels {
                 recorder: &recorder,
@@ -104,14 +105,14 @@ impl Operation {
         };
         let shown = Some(&*message).filter(|message| !message.is_empty());
         let status = StatusJson {
-            phase,
-            state,
+            phase: recorder.text(TextField::Phase, phase),
+            state: recorder.text(TextField::State, state),
             reason: text(TextField::Reason, &reason),
             message: shown.map(|message| text(TextField::Message, message)),
             progress,
             start_time_source: self.start_source,
             last_detected: Time(self.last_detected),
-            completed: until.map(Time),
+            completed: until.map(|until| time(TextField::Completed, until)),
             instance: self.instance.as_deref(),
             detected_by: &self.detected_by,
             subject_generation: subject.generation,
