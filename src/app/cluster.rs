@@ -1,7 +1,9 @@
 //! Running in or for a cluster.
 
+mod certificate;
 mod namespaces;
 mod registration;
+mod rule_sets;
 mod statuses;
 
 use self::namespaces::SeenNamespaces;
@@ -10,8 +12,7 @@ use super::detection::PipelineInput;
 use super::listener::bind;
 use super::replica::{BeginTerm, LeaderTerm, keep_readiness};
 use super::{Access, App, Signals, Started};
-use crate::auth::{ClusterAuthenticator, ClusterAuthorizer, Trust, client_certificate_verifier};
-use crate::certs::{self, CaBundle, OwnCertificate, ServingCertificate};
+use crate::auth::{ClusterAuthenticator, ClusterAuthorizer, Trust};
 use crate::config::{Common, ElectionConfig, Persistence, Serve};
 use crate::index::{ListScope, ReadVersion};
 use crate::observe::{ClusterFeed, ConnectOptions, Connection, Discovery, connect};
@@ -20,21 +21,18 @@ use crate::replicate::{
     self, ClusterLeases, HttpLinks, Mirror, PeerCredentials, Predecessor, Succession,
 };
 use crate::restore::{self, KnownNamespaces};
-use crate::rules::RuleSetEvent;
 use crate::serve;
 use crate::telemetry::Metrics;
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
-use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
-use ifo_api::ruleset::OperationRuleSet;
 use ifo_engine::track::Message;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::core::{DeserializeGuard, PartialObjectMeta};
+use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client, ResourceExt};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use kube::{Api, Client};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,9 +43,6 @@ const API_SERVICE: &str = "v1alpha1.live.ifo.kubevirt.io";
 
 /// The Lease by which the replicas elect their leader.
 const LEASE: &str = "ifo-apiserver";
-
-/// How often given certificate files are looked at.
-const FILES_EVERY: Duration = Duration::from_secs(30);
 
 /// How long the start waits for what it cannot serve without.
 const START: Duration = Duration::from_mins(1);
@@ -72,7 +67,7 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
     let (listener, address) = bind(serve.bind_address, serve.secure_port)?;
 
     let access = access(&mut app, &client).await?;
-    let tls = serving_certificate(&mut app, &client, &serve).await?;
+    let tls = certificate::server_config(&mut app, &client, &serve).await?;
     let router = serve::router(app.server(access, None, None));
     let listening = serve::listen::serve(
         listener,
@@ -222,7 +217,7 @@ impl LeaderSetup {
         PipelineInput {
             restored: restored(term, common, serve, client.clone(), namespaces),
             resolve: Arc::new(Discovery::new(connection, common.requeue)),
-            rule_sets: rule_sets(client.clone()),
+            rule_sets: rule_sets::follow(client.clone()),
             status: Arc::new(StatusWriter::new(client)),
             feed: Arc::new(ClusterFeed::new(
                 connection.clone(),
@@ -278,118 +273,12 @@ async fn access(app: &mut App, client: &Client) -> anyhow::Result<Access> {
     })
 }
 
-/// The certificate from the files that were given, or from our own CA; in that case
-/// the APIService is kept up to date with it.
-async fn serving_certificate(
-    app: &mut App,
-    client: &Client,
-    serve: &Serve,
-) -> anyhow::Result<rustls::ServerConfig> {
-    let serving = if let Some((certificate, key)) = &serve.tls_files {
-        let serving =
-            Arc::new(ServingCertificate::load(certificate, key, app.metrics.clone()).await?);
-        let (certificate, key, follow) = (certificate.clone(), key.clone(), serving.clone());
-        app.keep("certificate files", async move {
-            follow.follow(certificate, key, FILES_EVERY).await;
-        });
-        serving
-    } else {
-        let names = service_names(&serve.service_name, &serve.namespace);
-        let ips = vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
-        let own = OwnCertificate::load(
-            client.clone(),
-            &serve.namespace,
-            certs::SECRET_NAME,
-            names,
-            ips,
-        )
-        .await?;
-        let certified = own.certified();
-        let serving = Arc::new(ServingCertificate::new(
-            &certified.chain,
-            &certified.key,
-            app.metrics.clone(),
-        )?);
-        app.keep(
-            "caBundle",
-            CaBundle::new(client.clone(), API_SERVICE, own.bundle()).keep(),
-        );
-        app.keep("certificate", own.keep(serving.clone()));
-        serving
-    };
-    Ok(certs::server_config(serving, client_certificate_verifier()))
-}
-
-/// The names under which a Service is reached.
-fn service_names(service: &str, namespace: &str) -> Vec<String> {
-    vec![
-        format!("{service}.{namespace}.svc"),
-        format!("{service}.{namespace}.svc.cluster.local"),
-        format!("{service}.{namespace}"),
-        service.to_owned(),
-        "localhost".to_owned(),
-    ]
-}
-
 fn write_port(file: &Path, port: u16) -> anyhow::Result<()> {
     // Whole or not at all: whoever waits for the file reads it as soon as it is there.
     let temporary = file.with_extension("tmp");
     std::fs::write(&temporary, format!("{port}\n"))
         .and_then(|()| std::fs::rename(&temporary, file))
         .with_context(|| format!("cannot write the port to {}", file.display()))
-}
-
-/// The rule sets of the cluster. One that does not even have the form of a rule set is
-/// left out, and does not disturb the others.
-fn rule_sets(client: Client) -> BoxStream<'static, RuleSetEvent> {
-    let api: Api<DeserializeGuard<OperationRuleSet>> = Api::all(client);
-    let applied = |object: DeserializeGuard<OperationRuleSet>| match object.0 {
-        Ok(object) => RuleSetEvent::Applied(Box::new(object)),
-        Err(invalid) => {
-            let name = invalid.metadata.name.unwrap_or_default();
-            tracing::warn!(name, error = %invalid.error, "a rule set could not be decoded");
-            RuleSetEvent::Unreadable(name)
-        }
-    };
-    let mut said: Option<String> = None;
-    watcher(api, watcher::Config::default())
-        .default_backoff()
-        .filter_map(move |event| {
-            let event = match event {
-                Ok(watcher::Event::Init) => Some(RuleSetEvent::Reset),
-                Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object)) => {
-                    Some(applied(object))
-                }
-                Ok(watcher::Event::InitDone) => Some(RuleSetEvent::Synced),
-                Ok(watcher::Event::Delete(object)) => {
-                    Some(RuleSetEvent::Deleted(object.name_any()))
-                }
-                Err(error) => {
-                    // The watch is tried again each second. Each cause is logged once.
-                    let trouble = unwatched(&error);
-                    if said.as_ref() != Some(&trouble) {
-                        tracing::warn!("rule sets cannot be watched: {trouble}");
-                        said = Some(trouble);
-                    }
-                    None
-                }
-            };
-            if matches!(event, Some(RuleSetEvent::Synced)) {
-                said = None;
-            }
-            std::future::ready(event)
-        })
-        .boxed()
-}
-
-/// Why rule sets cannot be watched. The CRD is installed apart from the server.
-fn unwatched(error: &watcher::Error) -> String {
-    match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404 => {
-            "their CRD is not installed: kubectl apply -k deploy/crd".to_owned()
-        }
-        error => error.to_string(),
-    }
 }
 
 /// Tells the tracker which namespaces were deleted, so that retained operations in them are

@@ -1,0 +1,68 @@
+//! The serving certificate. Enters: the flags that name its files or the Service. Leaves: the
+//! TLS configuration of the listener, whose certificate is kept valid while the server runs.
+
+use super::API_SERVICE;
+use crate::app::App;
+use crate::auth::client_certificate_verifier;
+use crate::certs::{self, CaBundle, OwnCertificate, ServingCertificate};
+use crate::config::Serve;
+use kube::Client;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often given certificate files are looked at.
+const FILES_EVERY: Duration = Duration::from_secs(30);
+
+/// The certificate from the files that were given, or from our own CA; in that case
+/// the APIService is kept up to date with it.
+pub(super) async fn server_config(
+    app: &mut App,
+    client: &Client,
+    serve: &Serve,
+) -> anyhow::Result<rustls::ServerConfig> {
+    let serving = if let Some((certificate, key)) = &serve.tls_files {
+        let serving =
+            Arc::new(ServingCertificate::load(certificate, key, app.metrics.clone()).await?);
+        let (certificate, key, follow) = (certificate.clone(), key.clone(), serving.clone());
+        app.keep("certificate files", async move {
+            follow.follow(certificate, key, FILES_EVERY).await;
+        });
+        serving
+    } else {
+        let names = service_names(&serve.service_name, &serve.namespace);
+        let ips = vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+        let own = OwnCertificate::load(
+            client.clone(),
+            &serve.namespace,
+            certs::SECRET_NAME,
+            names,
+            ips,
+        )
+        .await?;
+        let certified = own.certified();
+        let serving = Arc::new(ServingCertificate::new(
+            &certified.chain,
+            &certified.key,
+            app.metrics.clone(),
+        )?);
+        app.keep(
+            "caBundle",
+            CaBundle::new(client.clone(), API_SERVICE, own.bundle()).keep(),
+        );
+        app.keep("certificate", own.keep(serving.clone()));
+        serving
+    };
+    Ok(certs::server_config(serving, client_certificate_verifier()))
+}
+
+/// The names under which a Service is reached.
+fn service_names(service: &str, namespace: &str) -> Vec<String> {
+    vec![
+        format!("{service}.{namespace}.svc"),
+        format!("{service}.{namespace}.svc.cluster.local"),
+        format!("{service}.{namespace}"),
+        service.to_owned(),
+        "localhost".to_owned(),
+    ]
+}
