@@ -23,13 +23,13 @@ use super::{
 };
 use crate::telemetry::Metrics;
 use bytes::Bytes;
-use futures::{SinkExt as _, channel::mpsc};
+use futures::channel::mpsc;
 use http_body_util::BodyExt as _;
 use ifo_api::Source;
 use kube::client::Body;
 use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 /// The longest silence of a watch. Bookmarks come every 60 s; two may get lost.
 const IDLE: Duration = Duration::from_secs(150);
@@ -58,6 +58,10 @@ const KEEP: usize = 16 << 10;
 const AWAY: Duration = Duration::from_secs(5);
 
 mod list;
+mod report;
+mod watch_end;
+
+use watch_end::WatchEnd;
 
 /// Follows one source, forever.
 pub(super) struct WatchTask {
@@ -81,29 +85,6 @@ pub(super) struct WatchTask {
     last: Option<Bytes>,
     /// How many objects to ask for in one page.
     page: u32,
-}
-
-/// Why an attempt ended.
-#[derive(Debug)]
-enum WatchEnd {
-    /// The watch ended as watches do.
-    Closed,
-    /// What was missed is not known: the whole state must be read.
-    Expired,
-    /// A `WatchList` does not work; for good if the server said so.
-    NoWatchList { for_good: bool },
-    /// Anything else, with the time that the server wants to be left alone.
-    Failed(Lost, Option<Duration>),
-}
-
-impl From<Refusal> for WatchEnd {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Expired => Self::Expired,
-            Refusal::Invalid(message) => Self::Failed(Lost::Refused { code: 400, message }, None),
-            Refusal::Lost(lost, retry_after) => Self::Failed(lost, retry_after),
-        }
-    }
 }
 
 impl Drop for WatchTask {
@@ -389,39 +370,6 @@ impl WatchTask {
     fn forget(&mut self) {
         self.version = None;
         self.last = None;
-    }
-
-    async fn applied(&mut self, object: Bytes) {
-        self.say(Raw::Applied(object)).await;
-    }
-
-    async fn too_large(&mut self, object: Bytes, length: u64) {
-        self.say(Raw::TooLarge { object, length }).await;
-    }
-
-    async fn reset(&mut self) {
-        self.synced = false;
-        self.metrics.feed_relist(&self.target);
-        self.say(Raw::Reset).await;
-    }
-
-    async fn synced(&mut self) {
-        self.synced = true;
-        self.metrics.feed_state(&self.target, "watching");
-        info!(source = %self.source, "up to date");
-        self.say(Raw::Synced).await;
-    }
-
-    async fn lost(&mut self, lost: Lost) {
-        self.synced = false;
-        self.metrics.feed_state(&self.target, "lost");
-        warn!(source = %self.source, reason = %lost, "gap");
-        self.say(Raw::Lost(lost)).await;
-    }
-
-    async fn say(&mut self, raw: Raw) {
-        // The reader being gone is no error: this future goes with it.
-        let _ = self.out.send(raw).await;
     }
 }
 
