@@ -3,17 +3,18 @@
 //! fields that they read.
 
 mod activity;
+mod book;
 mod compile;
 mod evaluation_error;
 pub mod roles;
 mod validate;
 
 pub use activity::{Activity, EvaluationFailure, ObjectScope, UnknownDetections};
+pub use book::{Bookless, RuleBook};
 pub use compile::{Invalid, compile};
 pub use evaluation_error::EvaluationError;
 
 use ifo_api::live::State;
-use ifo_api::{Gvr, Source};
 use ifo_cel::{Environment, Program, Projection};
 use kube::core::Selector;
 use litemap::LiteMap;
@@ -31,144 +32,8 @@ pub const IDENTITY_PATHS: [&[&str]; 6] = [
     &["metadata", "deletionTimestamp"],
 ];
 
-/// What is read, beside that, of objects that a feed lists at its start. Of those that
-/// change later, it is read where something new is detected.
-const MANAGED_TIME_PATH: &[&str] = &["metadata", "managedFields", "*", "time"];
-
 /// What is read where a rule set selects by labels.
 pub(crate) const LABELS_PATH: &[&str] = &["metadata", "labels"];
-
-/// All compiled rule sets of one target, as of one generation. What was evaluated
-/// under an older generation than the newest one published is worth nothing.
-#[derive(Debug)]
-pub struct RuleBook {
-    /// Rises with every publication, over all targets.
-    pub generation: u64,
-    /// The resource that is watched.
-    pub target: Gvr,
-    /// Kind of the target's objects, from discovery.
-    pub kind: String,
-    /// Whether the target's objects live in namespaces.
-    pub namespaced: bool,
-    /// The rule sets, by name.
-    pub rule_sets: Vec<Arc<RuleSet>>,
-    /// Whether each rule set names its namespaces, so that each of these has a feed.
-    pub by_namespace: bool,
-    /// The fields that rules and the identity of a subject need.
-    pub projection: Projection,
-    /// The same, and the times of managedFields: for what a feed lists at its start.
-    pub initial_projection: Projection,
-}
-
-impl RuleBook {
-    /// A book of `rule_sets` on one target.
-    pub fn new(
-        generation: u64,
-        target: Gvr,
-        kind: String,
-        namespaced: bool,
-        mut rule_sets: Vec<Arc<RuleSet>>,
-    ) -> Self {
-        rule_sets.sort_by(|a, b| a.name.cmp(&b.name));
-        let mut projection = Projection::default();
-        for path in IDENTITY_PATHS {
-            projection.add(path);
-        }
-        for rule_set in &rule_sets {
-            rule_set.project(&mut projection);
-            if rule_set.selector.is_some() {
-                projection.add(LABELS_PATH);
-            }
-        }
-        let mut initial_projection = projection.clone();
-        initial_projection.add(MANAGED_TIME_PATH);
-        let by_namespace = !rule_sets.is_empty()
-            && rule_sets
-                .iter()
-                .all(|rule_set| rule_set.namespaces.is_some());
-        Self {
-            generation,
-            target,
-            kind,
-            namespaced,
-            rule_sets,
-            by_namespace,
-            projection,
-            initial_projection,
-        }
-    }
-
-    /// The namespaces to watch: None is all of them.
-    pub fn namespaces(&self) -> Option<BTreeSet<&str>> {
-        let mut union = BTreeSet::new();
-        for rule_set in &self.rule_sets {
-            union.extend(rule_set.namespaces.as_ref()?.iter().map(String::as_str));
-        }
-        Some(union)
-    }
-
-    /// The selection that all rule sets share, and that need not be watched beyond.
-    pub fn selector(&self) -> Option<&Selector> {
-        let (first, others) = self.rule_sets.split_first()?;
-        let shared = first.selector.as_ref()?;
-        others
-            .iter()
-            .all(|other| other.selector.as_ref() == Some(shared))
-            .then_some(shared)
-    }
-
-    /// The feeds that it needs. `target` is its own, shared.
-    pub fn sources(&self, target: &Arc<Gvr>) -> Vec<Source> {
-        let source = |namespace: Option<&str>| Source {
-            target: target.clone(),
-            namespace: namespace.map(Into::into),
-        };
-        match self.namespaces() {
-            Some(namespaces) => namespaces
-                .into_iter()
-                .map(|own| source(Some(own)))
-                .collect(),
-            None => vec![source(None)],
-        }
-    }
-
-    /// Whether a rule reads from its subjects how an operation ended.
-    pub fn asks_for_outcomes(&self) -> bool {
-        self.rule_sets
-            .iter()
-            .flat_map(|rule_set| &rule_set.rules)
-            .any(|rule| rule.details.outcome.is_some())
-    }
-
-    /// Whether a rule of this book still is about `operation` of subjects in `namespace`.
-    pub fn has_rule(&self, operation: &str, namespace: Option<&str>) -> bool {
-        self.about(operation, namespace).next().is_some()
-    }
-
-    /// The rule sets that are about `operation` of subjects in `namespace`, each with the
-    /// place of its rule.
-    pub fn about(
-        &self,
-        operation: &str,
-        namespace: Option<&str>,
-    ) -> impl Iterator<Item = (&Arc<RuleSet>, usize)> {
-        self.rule_sets.iter().filter_map(move |rule_set| {
-            let mut rules = rule_set.rules.iter();
-            let place = rules.position(|rule| *rule.operation == *operation)?;
-            rule_set.covers(namespace).then_some((rule_set, place))
-        })
-    }
-}
-
-/// Rule sets without a book that may say of operations from before a restart what has
-/// become of their rules.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Bookless {
-    /// Discovery has not told yet whether their target is there.
-    pub undecided: BTreeSet<String>,
-    /// Their target is not served.
-    pub unserved: BTreeSet<String>,
-}
 
 /// Labels that a rule set gives to operations: two or three, and each operation in flight
 /// has its own, so that the keys are shared.

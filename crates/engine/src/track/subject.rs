@@ -1,30 +1,26 @@
 //! One subject: its operations in flight, and those that wait to appear.
 
 mod answers;
+mod first_start;
 mod restored;
+mod step;
 
 use super::arbitrate::{self, Contender, What};
 use super::end::End;
-use super::ledger::{Identity, Ledger};
-use super::operation::{
-    Detection, Detections, Observed, Operation, OperationStart, SubjectView, Yielded,
-};
-use super::tracker::Books;
+use super::ledger::Identity;
+use super::operation::{Detection, Detections, Operation, OperationStart, SubjectView, Yielded};
 use crate::ClockReading;
 use crate::detect::{DetectedOutcome, Evaluation, Subject};
 use crate::rules::{RuleBook, Supersedes};
 use answers::Answers;
+use first_start::first_start;
 use ifo_api::Gvr;
 use ifo_api::live::StartTimeSource;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use litemap::LiteMap;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// How old the change may be that an event tells of, for what it is first detected by to
-/// have started with it. Events take less. One that comes later was held up, as in a gap,
-/// or tells of what no `managedFields` tell of, as a deletion: then it starts now.
-const FRESH: SignedDuration = SignedDuration::from_secs(10);
+pub(super) use step::SubjectStep;
 
 /// A subject on which something is detected, or was a moment ago.
 #[derive(Debug)]
@@ -42,8 +38,7 @@ pub(super) struct Tracked {
     pub(super) unclaimed: bool,
 }
 
-/// An operation that is detected but not shown: it has not been detected for long
-/// enough, or another one keeps it from starting.
+/// An operation that is detected and not shown yet, because of `appearAfter` or another operation.
 #[derive(Debug)]
 struct WaitingOperation {
     detections: Detections,
@@ -52,38 +47,6 @@ struct WaitingOperation {
     start: OperationStart,
     /// When it has been detected for long enough, if its rule asks for that.
     ready: Option<Instant>,
-}
-
-/// What a subject goes through at one moment: an evaluation, a deadline, new rules, or a
-/// change of its feeds.
-pub(super) struct SubjectStep<'a> {
-    pub(super) ledger: &'a mut Ledger,
-    pub(super) books: &'a Books,
-    pub(super) now: ClockReading,
-    /// True if a feed that watches the subject has a gap.
-    pub(super) gap: bool,
-    observed: Observed,
-    /// When an operation stops being detected or is superseded in this step, and when a
-    /// superseded one starts anew.
-    again: OperationStart,
-}
-
-impl<'a> SubjectStep<'a> {
-    pub(super) fn new(
-        ledger: &'a mut Ledger,
-        books: &'a Books,
-        now: ClockReading,
-        gap: bool,
-    ) -> Self {
-        Self {
-            ledger,
-            books,
-            now,
-            gap,
-            observed: Observed::now(now.steady),
-            again: OperationStart::detected(now.wall),
-        }
-    }
 }
 
 impl Tracked {
@@ -433,20 +396,5 @@ fn contender<'a>(what: &'a What, detected: bool, speaker: &'a Detection) -> Cont
         detected,
         order: (&speaker.rule_set.name, speaker.says.order),
         supersedes: rule.map_or(&Supersedes::Nothing, |rule| &rule.supersedes),
-    }
-}
-
-/// When an operation that is seen for the first time has started: with the change that it
-/// is seen by, so that all who see the event give it the same name, or now.
-fn first_start(subject: &Subject, initial: bool, now: Timestamp) -> OperationStart {
-    match subject.managed {
-        Some(managed) if initial => OperationStart {
-            at: managed.min(now),
-            source: StartTimeSource::ManagedFields,
-        },
-        Some(managed) if managed <= now && now.duration_since(managed) <= FRESH => {
-            OperationStart::detected(managed)
-        }
-        _ => OperationStart::detected(now),
     }
 }

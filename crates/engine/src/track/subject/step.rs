@@ -1,0 +1,34 @@
+//! One step of a subject. Enters: the ledger, the rules and the time. Leaves: what each change
+//! of an operation in this step needs.
+
+use crate::ClockReading;
+use crate::track::ledger::Ledger;
+use crate::track::operation::{Observed, OperationStart};
+use crate::track::tracker::Books;
+
+/// What a subject goes through at one moment: an evaluation, a deadline, new rules, or a
+/// change of its feeds.
+pub struct SubjectStep<'a> {
+    pub ledger: &'a mut Ledger,
+    pub books: &'a Books,
+    pub now: ClockReading,
+    /// True if a feed that watches the subject has a gap.
+    pub gap: bool,
+    pub(super) observed: Observed,
+    /// When an operation stops being detected or is superseded in this step, and when a
+    /// superseded one starts anew.
+    pub(super) again: OperationStart,
+}
+
+impl<'a> SubjectStep<'a> {
+    pub fn new(ledger: &'a mut Ledger, books: &'a Books, now: ClockReading, gap: bool) -> Self {
+        Self {
+            ledger,
+            books,
+            now,
+            gap,
+            observed: Observed::now(now.steady),
+            again: OperationStart::detected(now.wall),
+        }
+    }
+}
