@@ -6,6 +6,13 @@
 //! sizes serve two ends: they bound what one rule set can cost the server, and they keep
 //! the validation rules inside the cost budget that the kube-apiserver estimates for them.
 
+mod constraints;
+
+use constraints::{
+    DNS_1035_LABEL, DNS_LABEL, DURATION, FEEDS_BACK, GROUP, IDENTIFIER, KEY_IS_FREE,
+    KEY_IS_QUALIFIED, KEY_NEEDS_LIST, KEYS_ARE_FREE, KEYS_ARE_QUALIFIED, MAX_KEY, NOT_FREE,
+    NOT_QUALIFIED, OPERATION_OR_ALL, OPTIONAL_VALUE, VALUE,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -40,40 +47,6 @@ pub const MAX_LABELS: usize = 32;
 pub const MAX_VARIABLES: usize = 32;
 /// Longest `debounce`, `appearAfter` and `stateAfter`, in seconds: what waits is kept in memory.
 pub const MAX_WAIT_SECONDS: u64 = 24 * 60 * 60;
-
-/// A label value that is not empty (Kubernetes' `IsValidLabelValue`).
-const VALUE: &str = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$";
-/// A label value, or nothing.
-const OPTIONAL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$";
-/// A DNS label (RFC 1123), which is what a namespace's name is.
-const DNS_LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
-/// A DNS label that begins with a letter (RFC 1035): versions and resources.
-const DNS_1035_LABEL: &str = "^[a-z]([-a-z0-9]*[a-z0-9])?$";
-/// A DNS subdomain, or nothing for the core group.
-const GROUP: &str = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$";
-
-/// Longest qualified name: a DNS subdomain of 253 characters, a slash, a name of 63.
-const MAX_KEY: usize = 317;
-/// A CEL identifier, as a variable's name must be one.
-const IDENTIFIER: &str = "^[A-Za-z_][A-Za-z0-9_]*$";
-/// A duration as Go writes it (`30s`, `1h30m`), or bare seconds.
-const DURATION: &str = "^([0-9]+|([0-9]+(\\.[0-9]+)?(ms|s|m|h))+)$";
-/// `*`, or a label value.
-const OPERATION_OR_ALL: &str = "^(\\*|[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)$";
-/// CEL on a rule: a key needs elements that it is of.
-const KEY_NEEDS_LIST: &str = "!has(self.itemKey) || has(self.forEach)";
-/// CEL that is true when every string of the list or map `self` is a qualified name.
-const KEYS_ARE_QUALIFIED: &str = "self.all(key, key.indexOf('/') <= 253 && key.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))";
-/// CEL that is true when no key of the map `self` is one that the server sets.
-const KEYS_ARE_FREE: &str = "self.all(key, !key.startsWith('ifo.kubevirt.io/') || key in ['ifo.kubevirt.io/correlation-group', 'ifo.kubevirt.io/correlation-role'])";
-/// [`KEYS_ARE_QUALIFIED`] for one string.
-const KEY_IS_QUALIFIED: &str = "self.indexOf('/') <= 253 && self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$')";
-/// [`KEYS_ARE_FREE`] for one string.
-const KEY_IS_FREE: &str = "!self.startsWith('ifo.kubevirt.io/') || self in ['ifo.kubevirt.io/correlation-group', 'ifo.kubevirt.io/correlation-role']";
-
-const NOT_QUALIFIED: &str = "a label key must be a qualified name: an optional DNS subdomain and a slash, then at most 63 letters, digits, '-', '_' or '.', with a letter or digit first and last";
-const NOT_FREE: &str = "keys under ifo.kubevirt.io/ are set by the server; only ifo.kubevirt.io/correlation-group and ifo.kubevirt.io/correlation-role are free for rule sets";
-const FEEDS_BACK: &str = "the groups ifo.kubevirt.io and live.ifo.kubevirt.io cannot be targets: operations would be detected on operations";
 
 /// What operations look like on one resource. The server watches the resource, evaluates
 /// the rules on every change of an object, and shows an `InFlightOperation`
