@@ -15,6 +15,8 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
+/// Watches that a benchmark may have open: more than the server allows by default.
+const MOST_WATCHES: usize = 2_000;
 /// The administrator's token.
 const TOKEN: &str = "token";
 
@@ -43,7 +45,11 @@ pub fn router(reader: IndexReader) -> Router {
         metrics: Arc::new(Metrics::new()),
         version: VersionInfo::default(),
         direct: None,
-        limits: Limits::default(),
+        limits: Limits {
+            watches: MOST_WATCHES,
+            watches_per_user: MOST_WATCHES,
+            ..Limits::default()
+        },
         shutdown: CancellationToken::new(),
     })
 }
