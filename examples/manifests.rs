@@ -3,7 +3,7 @@
 //!
 //! From Rust types: the CRDs. From the rule sets of the catalogue: the `ClusterRole` of each
 //! of its folders, and that of each rule set which is not in the folder's kustomization,
-//! as a second document beside it; and the table of them all in `docs/rules.md`.
+//! as a second document beside it; and the table of them all in `docs/rules-catalogue.md`.
 
 #[path = "manifests/catalogue.rs"]
 mod catalogue;
@@ -42,7 +42,7 @@ pub fn manifests() -> anyhow::Result<Vec<(String, String)>> {
         manifests.extend(roles_of(&file_name(folder), &shipped)?);
         catalogue.extend(shipped);
     }
-    let document = "docs/rules.md";
+    let document = "docs/rules-catalogue.md";
     let text = read(&repository().join(document))?;
     let text = catalogue::insert(&text, &catalogue::table(&catalogue)?).context(document)?;
     manifests.push((document.to_owned(), text));

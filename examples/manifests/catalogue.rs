@@ -1,4 +1,4 @@
-//! The table of the catalogue in `docs/rules.md`: which operations there are on which
+//! The table of the catalogue in `docs/rules-catalogue.md`: which operations there are on which
 //! resources, in which states they can be, and what they mean.
 //!
 //! In: the rule sets that ship, with their text, since the meaning of an operation is the
