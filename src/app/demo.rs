@@ -39,6 +39,7 @@ const VIEWER: DemoUser = DemoUser {
 pub(super) async fn run(common: Common, config: Demo, mut signals: Signals) -> anyhow::Result<()> {
     let path = std::path::absolute(&config.kubeconfig_out)
         .unwrap_or_else(|_| config.kubeconfig_out.clone());
+    let objects = config.objects.clone();
     let starting = start(common, config);
     let Some((Started { app, listening }, cluster)) = signals.unless_stopped(starting).await?
     else {
@@ -53,7 +54,8 @@ pub(super) async fn run(common: Common, config: Demo, mut signals: Signals) -> a
     // Not before the start is complete: a signal during the start leaves no file behind.
     // The file is removed when this function returns, however it does.
     let _file = kubeconfig::write(&path, &cluster.server, &cluster.ca, &cluster.users)?;
-    println!("{}", demo::commands(&path, (VIEWER.name, VIEWED)));
+    let viewer = (VIEWER.name, VIEWED);
+    println!("{}", demo::commands(&path, viewer, objects.as_deref()));
     app.until_stopped(listening, signals).await
 }
 

@@ -21,23 +21,40 @@ pub use store::{ObjectId, ObjectStore};
 
 use std::path::Path;
 
-/// What to type to see the demo: a text of several lines, for a terminal.
-/// `kubeconfig` is the file that [`kubeconfig::write`] wrote. `viewer` is the context of the
-/// user who may read one namespace, and that namespace.
+/// The introduction that the demo prints: a text of several lines with the commands to try.
+///
+/// `kubeconfig` is the file that [`kubeconfig::write`] wrote. `viewer` is the context of the user
+/// who may read one namespace, and that namespace. `objects` is the folder that is read in place
+/// of the scenes. The server then serves no objects, and the introduction lists them nowhere.
 #[must_use]
-pub fn commands(kubeconfig: &Path, viewer: (&str, &str)) -> String {
+pub fn commands(kubeconfig: &Path, viewer: (&str, &str), objects: Option<&Path>) -> String {
     let file = shell_word(&kubeconfig.to_string_lossy());
     let (context, namespace) = viewer;
+    let (source, list_objects) = match objects {
+        Some(folder) => {
+            let folder = folder.display();
+            (
+                format!(
+                    "The server reads the objects in {folder},\nand follows changes to the files."
+                ),
+                "",
+            )
+        }
+        None => (
+            "There is no cluster: the server plays recordings of real\ncontrollers in a loop."
+                .to_owned(),
+            "\x20 kubectl get vm,dv,deploy -A         # the objects that the operations are about\n",
+        ),
+    };
     format!(
-        "The demo is running. There is no cluster: the server plays recordings of real\n\
-         controllers, again and again. In another terminal:\n\
+        "The demo is running. {source} In another terminal:\n\
          \n\
          \x20 export KUBECONFIG={file}\n\
          \n\
-         \x20 kubectl get ifos -A -w              # every operation, as it starts, moves on and ends\n\
+         \x20 kubectl get ifos -A -w              # every operation, from its start to its end\n\
          \x20 kubectl get ifos -n {namespace}          # the operations in one namespace\n\
          \x20 kubectl get ifos -n ifo-system      # the operations on cluster-scoped objects\n\
-         \x20 kubectl get vm,dv,deploy -A         # the objects that the operations are about\n\
+         {list_objects}\
          \x20 kubectl get ors                     # the rule sets that detect the operations\n\
          \x20 kubectl explain ifo.status          # what the fields mean\n\
          \n\
@@ -68,12 +85,12 @@ mod tests {
 
     #[test]
     fn the_commands_name_the_kubeconfig_as_the_shell_takes_it() {
-        let text = commands(Path::new("/home/me/demo.kubeconfig"), VIEWER);
+        let text = commands(Path::new("/home/me/demo.kubeconfig"), VIEWER, None);
         assert!(
             text.contains("export KUBECONFIG=/home/me/demo.kubeconfig\n"),
             "{text}"
         );
-        let text = commands(Path::new("/home/me/it's $HOME"), VIEWER);
+        let text = commands(Path::new("/home/me/it's $HOME"), VIEWER, None);
         assert!(
             text.contains(r"export KUBECONFIG='/home/me/it'\''s $HOME'"),
             "{text}"
@@ -82,7 +99,7 @@ mod tests {
 
     #[test]
     fn the_commands_that_the_documentation_promises_are_there() {
-        let text = commands(Path::new("k"), VIEWER);
+        let text = commands(Path::new("k"), VIEWER, None);
         for command in [
             "kubectl get ifos -A -w",
             "kubectl get ifos -n team-a",
@@ -92,5 +109,14 @@ mod tests {
         ] {
             assert!(text.contains(command), "{command}");
         }
+    }
+
+    #[test]
+    fn the_commands_of_a_folder_list_no_objects() {
+        let list = "kubectl get vm,dv,deploy";
+        assert!(commands(Path::new("k"), VIEWER, None).contains(list));
+        let text = commands(Path::new("k"), VIEWER, Some(Path::new("dump")));
+        assert!(text.contains("reads the objects in dump"), "{text}");
+        assert!(!text.contains(list), "{text}");
     }
 }
