@@ -1,6 +1,6 @@
-//! A watch: a place in the ring, woken by the published version. There is no queue of
-//! changes for each watcher that could fill up; a slow one is overtaken by the ring's
-//! lower boundary, and told so.
+//! The cursor of a watch: a position in the ring. It wakes up when a version is published. There is
+//! no queue for each watcher. If a watcher is slower than the ring's lower boundary, it gets an
+//! error.
 
 use super::reader::IndexState;
 use super::{Gone, IndexChange, ListScope, Rv};
@@ -10,12 +10,12 @@ use tokio::sync::watch;
 #[cfg(test)]
 mod tests;
 
-/// Changes that are handed out at a time, but for those of the same version, which stay
-/// together. Whoever is slow keeps what it was handed, so this and not the ring bounds
-/// what a thousand slow watchers keep.
+/// Number of changes that are delivered at once. Changes of the same version stay together. A slow
+/// watcher holds the changes that it has received, so this number limits the memory of a thousand
+/// slow watchers.
 const AT_ONCE: usize = 16;
 
-/// A place in the ring.
+/// A position in the ring.
 #[derive(Debug)]
 pub struct Cursor {
     shared: Arc<IndexState>,
@@ -34,17 +34,17 @@ impl Cursor {
         }
     }
 
-    /// The next changes of the scope, in order, at least one and not many at once; waits
-    /// for them, without end once the writer is gone. Empty changes, which begin a term, are
-    /// in every scope. Cancel-safe.
+    /// Waits for the next changes of the scope and returns them in their order: at least one, and a
+    /// limited number. Markers are in every scope. If the writer was dropped, this waits forever.
+    /// Cancel-safe.
     ///
     /// # Errors
     ///
-    /// [`Gone`] when the ring has moved past this cursor, or the index was rebuilt, and at
-    /// every later call.
+    /// [`Gone`] if the ring has dropped the next change, or if the state was replaced. Later calls
+    /// return it again.
     pub async fn next(&mut self) -> Result<Vec<IndexChange>, Gone> {
         loop {
-            // The borrow is a lock: it ends here, not at the await below.
+            // The borrow is a lock. It ends here, before the await below.
             let head = *self.head.borrow_and_update();
             let changes = self.until(head)?;
             if !changes.is_empty() {
@@ -56,12 +56,12 @@ impl Cursor {
         }
     }
 
-    /// The version up to which everything has been delivered (also what is outside the scope).
+    /// The version up to which all changes were delivered or are outside the scope.
     pub fn rv(&self) -> Rv {
         self.rv
     }
 
-    /// The next changes up to `head`, and goes on to the last of them or to `head`.
+    /// The next changes up to `head`. The cursor moves to the last of them, or to `head`.
     fn until(&mut self, head: Rv) -> Result<Vec<IndexChange>, Gone> {
         let ring = self.shared.ring();
         let mut changes: Vec<IndexChange> = Vec::new();

@@ -1,4 +1,4 @@
-//! One object at one version: encoded once, with the facts that readers need of it.
+//! One object at one version: its JSON, encoded once, and the facts that readers need.
 
 use super::pack::Packed;
 use super::{Key, Rv};
@@ -10,10 +10,10 @@ use std::ops::Range;
 #[cfg(test)]
 mod tests;
 
-/// Where a part of the JSON is. No entry has 4 GiB.
+/// The place of a part of the JSON. An entry has less than 4 GiB.
 type JsonSpan = Range<u32>;
 
-/// One object at one version: its JSON, encoded once, and what readers need of it.
+/// One object at one version: its JSON, encoded once, and the facts that readers need.
 #[derive(Debug)]
 pub struct IndexEntry {
     key: Key,
@@ -29,11 +29,11 @@ pub struct IndexEntry {
 #[derive(Debug)]
 enum StoredJson {
     Plain(Box<[u8]>),
-    /// That of a completed operation, which is rarely read and never changes again.
+    /// The JSON of a completed operation, compressed. It is rarely read and never changes.
     Packed(Packed),
 }
 
-/// An object that is to become an entry, as of its version.
+/// An encoded object with its version, before it has a key.
 #[derive(Debug)]
 pub(super) struct Encoded {
     json: Vec<u8>,
@@ -44,7 +44,7 @@ pub(super) struct Encoded {
 }
 
 impl Encoded {
-    /// Takes in an operation that this process has encoded, as of version `rv`.
+    /// Encodes an operation of this process as of version `rv`.
     pub fn operation(rv: Rv, operation: &EncodedOperation) -> Result<Self, serde_json::Error> {
         let EncodedOperation {
             json,
@@ -59,8 +59,8 @@ impl Encoded {
         place.fill(rv, json, facts.clone())
     }
 
-    /// Takes in the object in `json`, as of version `rv`: that is the resourceVersion in
-    /// its JSON, whichever was there, or none. All else stays byte for byte.
+    /// Encodes the object in `json` as of version `rv`. Only the resourceVersion is set or
+    /// replaced. All other bytes stay.
     pub fn decode(rv: Rv, json: &[u8]) -> Result<Self, serde_json::Error> {
         let decoded = DecodedObject::decode(json)?;
         let place = VersionPlace {
@@ -71,13 +71,13 @@ impl Encoded {
         place.fill(rv, json, decoded.facts)
     }
 
-    /// Whether it differs from `other` in nothing but the resourceVersion.
+    /// Returns true if the object differs from `other` in nothing but the resourceVersion.
     pub fn is_same_but_version(&self, other: &IndexEntry) -> bool {
         let json = other.json();
         around(&self.json, &self.rv_digits) == around(&json, &other.rv_digits)
     }
 
-    /// The entry, at `key`.
+    /// The entry for `key`.
     pub fn entry(self, key: Key) -> IndexEntry {
         let json = if self.facts.completed.is_some() {
             StoredJson::Packed(Packed::new(&self.json))
@@ -96,7 +96,7 @@ impl Encoded {
 }
 
 impl IndexEntry {
-    /// Where it is.
+    /// Namespace and name of the object.
     pub fn key(&self) -> &Key {
         &self.key
     }
@@ -106,12 +106,12 @@ impl IndexEntry {
         self.rv
     }
 
-    /// What selectors, tables and metrics read of it, apart from texts.
+    /// The facts that selectors, tables and metrics use.
     pub fn facts(&self) -> &ObjectFacts {
         &self.facts
     }
 
-    /// The entry with its JSON at hand.
+    /// Opens the entry: its JSON can then be read several times, and is unpacked once.
     pub fn open(&self) -> OpenEntry<'_> {
         OpenEntry {
             entry: self,
@@ -122,8 +122,8 @@ impl IndexEntry {
         }
     }
 
-    /// The whole object: JSON as compact as it was committed. That of a completed operation
-    /// is unpacked, which costs about a microsecond.
+    /// The JSON of the whole object, without white space between its members. Unpacking the JSON of
+    /// a completed operation takes about a microsecond.
     pub fn json(&self) -> Cow<'_, [u8]> {
         match &self.json {
             StoredJson::Plain(json) => Cow::Borrowed(json),
@@ -131,7 +131,7 @@ impl IndexEntry {
         }
     }
 
-    /// Puts the whole object's JSON at the end of `out`.
+    /// Appends the JSON of the whole object to `out`.
     pub fn append_json(&self, out: &mut Vec<u8>) {
         match &self.json {
             StoredJson::Plain(json) => out.extend_from_slice(json),
@@ -139,7 +139,7 @@ impl IndexEntry {
         }
     }
 
-    /// About how many bytes of memory it takes up.
+    /// The approximate size in memory, in bytes.
     pub(super) fn weight(&self) -> usize {
         let json = match &self.json {
             StoredJson::Plain(json) => json.len(),
@@ -149,8 +149,8 @@ impl IndexEntry {
     }
 }
 
-/// An entry with its JSON at hand, so that the JSON of a completed operation is unpacked once
-/// for all that is read of it.
+/// An entry whose JSON is at hand. The JSON of a completed operation is unpacked once for all
+/// reads.
 #[derive(Debug)]
 pub struct OpenEntry<'a> {
     /// The entry.
@@ -160,17 +160,17 @@ pub struct OpenEntry<'a> {
 }
 
 impl OpenEntry<'_> {
-    /// Puts the JSON of the object, as of version `rv`, at the end of `out`.
+    /// Appends the JSON of the object to `out`, with the version `rv`.
     pub fn append_at(&self, rv: Rv, out: &mut Vec<u8>) {
         self.append_part(0..self.texts.json.len(), rv, out);
     }
 
-    /// Puts the JSON of `metadata`, as of version `rv`, at the end of `out`.
+    /// Appends the JSON of `metadata` to `out`, with the version `rv`.
     pub fn append_metadata_at(&self, rv: Rv, out: &mut Vec<u8>) {
         self.append_part(usizes(&self.entry.metadata), rv, out);
     }
 
-    /// Puts a part that has the version in it there.
+    /// Appends a part of the JSON that contains the version.
     fn append_part(&self, part: Range<usize>, rv: Rv, out: &mut Vec<u8>) {
         let json = &self.texts.json;
         if rv == self.entry.rv {
@@ -184,7 +184,7 @@ impl OpenEntry<'_> {
     }
 }
 
-/// What is before and after `cut`.
+/// The bytes before and after `cut`.
 fn around<'a>(json: &'a [u8], cut: &JsonSpan) -> (&'a [u8], &'a [u8]) {
     let cut = usizes(cut);
     (&json[..cut.start], &json[cut.end..])
@@ -194,17 +194,17 @@ fn usizes(span: &JsonSpan) -> Range<usize> {
     span.start as usize..span.end as usize
 }
 
-/// Where an object's resourceVersion belongs.
+/// The place in an object's JSON for its resourceVersion.
 struct VersionPlace {
     metadata: Range<usize>,
-    /// The version that is there, with its quotes.
+    /// The current version in the JSON, with its quotes.
     version: Option<Range<usize>>,
-    /// Whether `metadata` has members.
+    /// True if `metadata` has members.
     has_metadata: bool,
 }
 
 impl VersionPlace {
-    /// Puts the version there.
+    /// Inserts the version.
     fn fill(
         self,
         rv: Rv,

@@ -1,6 +1,6 @@
-//! The operations, as encoded objects, at exact versions. Enters: batches of changes
-//! from the one writer. Leaves: lists that are exactly the state at their
-//! resourceVersion, and cursors that deliver exactly what came after.
+//! The index: the operations as encoded objects, at exact versions. Input: batches of changes from
+//! the only writer. Output: lists that are exactly the state at their resourceVersion, and cursors
+//! that deliver exactly the changes after it.
 //!
 //! ```text
 //! Writer::commit ──▶ ring of changes ──▶ map, by namespace ──▶ publish the version
@@ -10,17 +10,16 @@
 //!                   Cursor::next         Reader::list            both of them
 //! ```
 //!
-//! The map is no snapshot: while a reader walks it, it changes. But the writer tells
-//! the ring first, so whatever a reader finds in the map that is newer than the version
-//! it set out with, the ring can take back. And what the writer has not published yet
-//! is newer than any reader's version, so nobody sees half a batch.
+//! **Lists are exact.** The map changes while a reader scans it. The writer adds each change to the
+//! ring before it changes the map. So a reader can undo every newer change with the ring. Changes
+//! that are not published yet are newer than every reader's version, so no reader sees half a
+//! batch.
 //!
-//! A cursor loses nothing as long as it keeps within the ring's [`Bounds`]: those of
-//! bytes give way for some seconds when much is committed at once.
+//! **Cursors miss nothing** as long as the ring has their changes ([`Bounds`]). After a large
+//! commit, the limit of bytes is raised for some seconds.
 //!
-//! The writer waits for no client. It shares two locks with readers, the ring's and that
-//! of the map's part it changes, and readers hold each only for as long as it takes to
-//! copy references.
+//! **The writer waits for no client.** Writer and readers share two locks: one of the ring, and one
+//! of the changed part of the map. A reader holds each lock only while it copies references.
 
 mod cursor;
 mod entry;
@@ -47,95 +46,96 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A resourceVersion: microseconds since 1970, at least the last one plus one.
+/// A resourceVersion: microseconds since 1970, and greater than the previous version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Rv(pub u64);
 
 impl Rv {
-    /// No version reaches this: clients that read numbers as IEEE 754 doubles count
-    /// without gaps up to 2^53. In microseconds it is the year 2255.
+    /// Upper limit of versions. A client that reads numbers as IEEE 754 doubles has exact integers
+    /// up to 2^53. In microseconds, this is the year 2255.
     pub const LIMIT: Rv = Rv(1 << 53);
 
-    /// The version that a clock gives now; 0 when it is set before 1970 or past
-    /// [`Rv::LIMIT`], where it is of no use.
+    /// The version for the current time of the clock. Returns 0 if the clock is before 1970 or
+    /// after [`Rv::LIMIT`].
     pub fn of_clock(clock: Timestamp) -> Rv {
         let micros = u64::try_from(clock.as_microsecond()).ok();
         Rv(micros.filter(|&rv| rv < Self::LIMIT.0).unwrap_or(0))
     }
 }
 
-/// Decimal, as Kubernetes writes it.
+/// Decimal digits, as in Kubernetes.
 impl fmt::Display for Rv {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)
     }
 }
 
-/// Which version a batch gets.
+/// The version of a batch.
 #[derive(Clone, Copy, Debug)]
 pub enum CommitVersion {
-    /// A new one for each write of the batch.
+    /// A new version for each write of the batch.
     Mint,
-    /// Exactly this one, for each write (a mirror of another index). It must be above
-    /// the head. A `Put` of what is there already gets it too, since an object of a
-    /// mirror has the version it has in the original.
+    /// This version for each write, in a mirror of another index. It must be above the head. A
+    /// `Put` of an unchanged object also gets it, because an object of a mirror has the same
+    /// version as in the original.
     Exact(Rv),
 }
 
-/// A change, as cursors deliver it. `before` and `after` are None where there was or is nothing.
-/// A change with neither changes no object: it gives a version that both sides of a watch
-/// can know to the ring, at the begin of a leader's term.
+/// A change as cursors deliver it. `before` is None for a new object, and `after` for a deleted
+/// one. If both are None, the change is a marker: it begins a leader's term with a version that is
+/// in the ring.
 #[derive(Clone, Debug)]
 pub struct IndexChange {
     /// Version of the change.
     pub rv: Rv,
-    /// The object before it.
+    /// The object before the change.
     pub before: Option<Arc<IndexEntry>>,
-    /// The object after it.
+    /// The object after the change.
     pub after: Option<Arc<IndexEntry>>,
 }
 
 impl IndexChange {
-    /// Where the change is; None for an empty one.
+    /// Namespace and name of the changed object. None for a marker.
     pub fn key(&self) -> Option<&Key> {
         let side = self.after.as_ref().or(self.before.as_ref());
         side.map(|entry| entry.key())
     }
 }
 
-/// Which state a reader means.
+/// The state that a reader requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadVersion {
-    /// The newest.
+    /// The newest state.
     Latest,
-    /// Exactly the one of this version.
+    /// The state at this version.
     Exact(Rv),
 }
 
-/// The version asked for is not in the ring any more, or never was a version here, or is
-/// above the head (whoever asks for such a one waits for it first: [`IndexReader::reached`]).
+/// The requested version is unknown: the ring has dropped it, it never was the version of a change,
+/// or it is above the head. To read a version above the head, wait for it with
+/// [`IndexReader::reached`] first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("resourceVersion {asked} is gone; the oldest is {oldest}")]
 pub struct Gone {
-    /// What was asked for.
+    /// The requested version.
     pub asked: Rv,
     /// The ring's lower boundary.
     pub oldest: Rv,
 }
 
-/// Why a batch was not committed. Nothing of it was.
+/// Why a batch was refused. No write of it was made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The JSON of a `Put` is not that of an object with metadata.
+    /// The JSON of a `Put` is not an object with metadata.
     #[error("cannot index {key}: {source}")]
     Malformed {
-        /// Of which object.
+        /// Namespace and name of the object.
         key: Key,
-        /// What is wrong with it.
+        /// The error of the decoder.
         #[source]
         source: serde_json::Error,
     },
-    /// A mirror's version is not above the head.
+    /// The version of a mirror's batch is not above the head.
     #[error("resourceVersion {asked} is not above {head}")]
     NotAbove {
         /// The version of the batch.
@@ -146,12 +146,12 @@ pub enum Error {
     /// The next version is not reserved for this leader.
     #[error("resourceVersion {next} is above {reserved}, up to which versions are reserved")]
     NotReserved {
-        /// The version that the change would get.
+        /// The version that the change needs.
         next: Rv,
-        /// The highest that may be issued.
+        /// The highest reserved version.
         reserved: Rv,
     },
-    /// The next version would not be below [`Rv::LIMIT`].
+    /// The next version would reach [`Rv::LIMIT`].
     #[error("there is no resourceVersion above {head}")]
     Exhausted {
         /// The published version.
@@ -159,50 +159,51 @@ pub enum Error {
     },
 }
 
-/// How much of the past the ring keeps.
+/// Limits of the ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Bytes that only the ring still holds: the objects that were replaced or removed,
-    /// and its own slots. For [`Bounds::YOUNG`] after a change, up to [`Bounds::most`].
+    /// Bytes that only the ring holds: replaced and removed objects, and the ring's own slots. For
+    /// [`Bounds::YOUNG`] after a change, the limit is [`Bounds::most`].
     pub bytes: usize,
-    /// Age of the oldest change, where there are more than [`Bounds::RECENT`].
+    /// Age of the oldest change, if there are more than [`Bounds::RECENT`] changes.
     pub age: Duration,
 }
 
 impl Bounds {
-    /// So long a change stays although the ring has more bytes than it should, since
-    /// whoever reads promptly may be at it still. The ends of 10,000 operations are
-    /// 36 MB of events, which a client that takes 4 MB/s has by then.
+    /// Time for which a change stays even if the ring has too many bytes, so that clients that read
+    /// promptly miss nothing. The ends of 10,000 operations are 36 MB of events. A client that
+    /// reads 4 MB/s needs this time for them.
     pub const YOUNG: Duration = Duration::from_secs(10);
 
-    /// So many of the newest changes stay however old they are: in a quiet cluster, who
-    /// watches from an object's own version finds it still there. As many as upstream's
-    /// watch cache has room for at least (`defaultLowerBoundCapacity`).
+    /// Number of the newest changes that stay at any age. In a quiet cluster, a watch from an
+    /// object's own version then finds that version. The number is the least capacity of the
+    /// kube-apiserver's watch cache (`defaultLowerBoundCapacity`).
     pub const RECENT: usize = 100;
 
-    /// How many times its bytes a ring may have while its changes are young.
+    /// Factor by which a ring may exceed its bytes while its changes are young.
     const TIMES: usize = 12;
 
-    /// And how many bytes at most. When a rule with 10,000 operations is renamed, each of
-    /// them completes and goes: 20,000 changes, whose objects (2.8 KB and 1.7 KB) only the
-    /// ring holds. docs/architecture.md has this in the sum of the memory.
+    /// Largest number of bytes by which a ring may grow while its changes are young. If a rule with
+    /// 10,000 operations is renamed, each of them completes and is deleted. These are 20,000
+    /// changes, whose objects (2.8 KB and 1.7 KB) only the ring holds. docs/architecture.md has the
+    /// sum of the memory.
     const MOST: usize = 48 << 20;
 
-    /// Bytes that the ring holds at the very most, whatever is committed.
+    /// The most bytes that the ring ever holds.
     pub fn most(&self) -> usize {
         let young = self.bytes.saturating_mul(Self::TIMES).min(Self::MOST);
         young.max(self.bytes)
     }
 }
 
-/// Makes an empty index. Its first version is the clock's, so it is above all that a
-/// server before it has issued.
+/// Creates an empty index. Its first version is the time of the clock, which is above the versions
+/// of an earlier server.
 pub fn index(bounds: Bounds) -> (Writer, IndexReader) {
     index_from(bounds, Rv::of_clock(clock::now()))
 }
 
-/// Makes an empty index whose head and lower boundary is `start`: for a mirror, which
-/// begins below the versions that it mirrors.
+/// Creates an empty index with the head and the lower boundary `start`. A mirror uses it, because
+/// it starts below the versions that it mirrors.
 pub fn index_from(bounds: Bounds, start: Rv) -> (Writer, IndexReader) {
     writer::pair(bounds, start)
 }

@@ -1,19 +1,20 @@
-//! JSON in less room, for completed operations, which are kept for their history. Enters: the
-//! JSON of an object. Leaves: LZ4's block format, and the same JSON again. LZ4, because every
-//! list reads every object: it unpacks more than two gigabytes a second.
+//! Compression of the JSON of completed operations, which are retained for their history. Input:
+//! the JSON of an object. Output: a block of LZ4, and the same JSON again.
+//!
+//! LZ4 is used because each list reads every object, and LZ4 unpacks more than 2 GB per second.
 
 use lz4_flex::block;
 
-/// Packed JSON.
+/// Compressed JSON.
 #[derive(Debug)]
 pub(super) struct Packed {
     bytes: Box<[u8]>,
-    /// Bytes of the JSON.
+    /// Length of the uncompressed JSON in bytes.
     length: usize,
 }
 
 impl Packed {
-    /// Packs `text`.
+    /// Compresses `text`.
     pub fn new(text: &[u8]) -> Self {
         Self {
             bytes: block::compress(text).into(),
@@ -21,21 +22,21 @@ impl Packed {
         }
     }
 
-    /// What was packed.
+    /// Unpacks the JSON.
     pub fn open(&self) -> Vec<u8> {
         let mut text = Vec::new();
         self.append_to(&mut text);
         text
     }
 
-    /// Puts it at the end of `out`.
+    /// Unpacks the JSON and appends it to `out`.
     pub fn append_to(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + self.length, 0);
         block::decompress_into(&self.bytes, &mut out[start..]).expect("this process has packed it");
     }
 
-    /// Bytes that it takes.
+    /// Compressed size in bytes.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }

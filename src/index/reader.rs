@@ -1,5 +1,5 @@
-//! Views of the index. Enters: a scope and a version. Leaves: the objects of the one
-//! exactly as of the other, or a cursor that goes on from there.
+//! Views of the index. Input: a scope and a version. Output: the objects of the scope at this
+//! version, or a cursor that continues after it.
 
 use super::ring::Ring;
 use super::{Bounds, Cursor, Gone, IndexEntry, Key, ListScope, ReadVersion, Rv};
@@ -14,17 +14,16 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How often a list of the newest state starts over when the ring has dropped what it
-/// must undo, before it makes the writer wait for it: that takes a writer that fills the
-/// ring within the time of one scan, and a second such time in a row is rare.
+/// Number of attempts to list the newest state without a lock. An attempt fails if the ring drops
+/// changes that the list has to undo. This needs a writer that fills the ring during one scan, so
+/// two failures in a row are rare. The next attempt makes the writer wait.
 const TRIES: usize = 3;
 
-/// The entries of one namespace. In the order of their names, so a list need not sort
-/// them.
+/// The entries of one namespace, sorted by name, so that a list does not sort them.
 pub(super) type Names = BTreeMap<Arc<str>, Arc<IndexEntry>>;
 
-/// What the writer and the readers share: one state and its history. Nobody takes one of the
-/// two locks, the ring's and that of a part of the map, for writing while holding the other.
+/// The state and its history, which the writer and the readers share. No thread locks the ring and
+/// a part of the map for writing at the same time.
 pub(super) struct IndexState {
     pub map: DashMap<Arc<str>, Names>,
     pub len: AtomicUsize,
@@ -34,7 +33,7 @@ pub(super) struct IndexState {
 }
 
 impl fmt::Debug for IndexState {
-    /// Without what is in it, which is much and takes locks.
+    /// Prints no content, because it is large and needs locks.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared")
             .field("len", &self.len)
@@ -57,8 +56,8 @@ impl IndexState {
         *self.head.borrow()
     }
 
-    /// Ends the history: another state has taken the place of this one. Every cursor is
-    /// woken, and gets [`Gone`].
+    /// Ends the history, because another state replaces this one. All cursors wake up and get
+    /// [`Gone`].
     pub(super) fn retire(&self) {
         self.ring_mut().retire();
         self.head.send_modify(|_| {});
@@ -81,15 +80,15 @@ impl IndexState {
         }
     }
 
-    /// What the map has at `key`.
+    /// The entry of the map at `key`.
     pub(super) fn get(&self, key: &Key) -> Option<Arc<IndexEntry>> {
         self.map
             .get(&*key.namespace)
             .and_then(|names| names.get(&*key.name).cloned())
     }
 
-    /// What the map has in `scope`, in order: no state that ever was, if the writer is
-    /// at work.
+    /// The entries of the map in `scope`, sorted by key. If the writer is working, this is not the
+    /// state at any version.
     pub(super) fn scan(&self, scope: &ListScope) -> Vec<Arc<IndexEntry>> {
         let mut found = Vec::new();
         match scope {
@@ -103,7 +102,7 @@ impl IndexState {
                 for namespace in &namespaces {
                     self.scan_namespace(namespace, &mut found);
                 }
-                // Names without a namespace lie between those with one.
+                // Names without a namespace are sorted between names with a namespace.
                 if namespaces.len() > 1 && namespaces.iter().any(|name| name.is_empty()) {
                     found.sort_by(|a, b| a.key().cmp(b.key()));
                 }
@@ -119,8 +118,8 @@ impl IndexState {
     }
 }
 
-/// Turns what a scan has found into the state at `rv`, with what [`Ring::old`] gave
-/// after it. Usually that is little, so it costs no comparison for each entry.
+/// Turns the result of a scan into the state at `rv`, with the objects that [`Ring::old`] returned
+/// after the scan. They are few, so most entries are not compared.
 pub(super) fn undo(
     rv: Rv,
     mut found: Vec<Arc<IndexEntry>>,
@@ -136,7 +135,7 @@ pub(super) fn undo(
     for entry in old {
         let ahead = rest.as_slice();
         let smaller = ahead.partition_point(|other| other.key() < entry.key());
-        // The scan may have come by before the change did.
+        // The scan may have read this key before the change was made.
         let there = ahead
             .get(smaller)
             .is_some_and(|next| Arc::ptr_eq(next, &entry));
@@ -149,10 +148,10 @@ pub(super) fn undo(
     state
 }
 
-/// A shared view. Cheap to clone.
+/// A shared view of the index. Cloning it is cheap.
 #[derive(Clone, Debug)]
 pub struct IndexReader {
-    /// The state that counts now. [`Writer::replace`](super::Writer::replace) replaces it.
+    /// The current state. [`Writer::replace`](super::Writer::replace) replaces it.
     current: watch::Receiver<Arc<IndexState>>,
 }
 
@@ -170,20 +169,20 @@ impl IndexReader {
         self.shared().head()
     }
 
-    /// The ring's lower boundary: a watch may start there, or at any later change.
+    /// The ring's lower boundary. A watch may start here or at any later change.
     pub fn oldest(&self) -> Rv {
         self.shared().ring().floor()
     }
 
-    /// Waits until the published version is at least `rv`; false when `limit` ran out,
-    /// or the writer is gone.
+    /// Waits until the published version is at least `rv`. Returns false after `limit`, or if the
+    /// writer was dropped.
     pub async fn reached(&self, rv: Rv, limit: Duration) -> bool {
         let mut current = self.current.clone();
         let reached = async {
             loop {
                 let mut head = current.borrow_and_update().head.subscribe();
                 tokio::select! {
-                    // The replacement comes first: the head of the old state ends with it.
+                    // The new state is set before the head of the old state ends.
                     biased;
                     replaced = current.changed() => if replaced.is_err() {
                         return false;
@@ -195,14 +194,14 @@ impl IndexReader {
         tokio::time::timeout(limit, reached).await.unwrap_or(false)
     }
 
-    /// The objects of `scope`, in the order of their keys, exactly as of the version
-    /// returned: for [`ReadVersion::Exact`] that very one.
+    /// The objects of `scope` with the version at which they are exact, sorted by key. For
+    /// [`ReadVersion::Exact`], this is the requested version.
     ///
     /// # Errors
     ///
-    /// [`Gone`] for an exact version that the ring does not know: one that it has dropped,
-    /// one that was never the version of a change here, and one above the head (who wants
-    /// that waits for it with [`IndexReader::reached`] first).
+    /// [`Gone`] for an exact version that the ring does not have: it was dropped, it was never the
+    /// version of a change, or it is above the head. To list a version above the head, wait for it
+    /// with [`IndexReader::reached`] first.
     pub fn list(
         &self,
         scope: &ListScope,
@@ -218,14 +217,14 @@ impl IndexReader {
         }
     }
 
-    /// One object, now, with the version as of which that is so.
+    /// One object, and the version at which it was read.
     pub fn get(&self, key: &Key) -> (Rv, Option<Arc<IndexEntry>>) {
         let (rv, mut found) = self.latest(&ListScope::Object(key.clone()));
         (rv, found.pop())
     }
 
-    /// Changes of `scope` after `rv`, which must be a change's version or the lower
-    /// boundary; the head always is one of the two.
+    /// A cursor on the changes of `scope` after `rv`. `rv` must be the version of a change or the
+    /// lower boundary. The head always is one of them.
     ///
     /// # Errors
     ///
@@ -236,12 +235,12 @@ impl IndexReader {
         Ok(Cursor::new(shared, scope, rv))
     }
 
-    /// How many objects there are.
+    /// Number of objects.
     pub fn len(&self) -> usize {
         self.shared().len.load(Relaxed)
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no objects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -251,19 +250,19 @@ impl IndexReader {
         self.shared().ring().bytes()
     }
 
-    /// Age of the oldest change in the ring; zero if there is none.
+    /// Age of the oldest change in the ring. Zero if the ring is empty.
     pub fn ring_age(&self) -> Duration {
         self.shared().ring().age(clock::steady())
     }
 
-    /// The objects whose deletions the ring remembers, as they were before.
+    /// The objects whose deletions the ring still has, as they were before the deletion.
     pub fn deleted(&self) -> Vec<Arc<IndexEntry>> {
         self.shared().ring().deleted()
     }
 
     fn latest(&self, scope: &ListScope) -> (Rv, Vec<Arc<IndexEntry>>) {
         loop {
-            // It fails only if the index was rebuilt meanwhile.
+            // This fails only if the index was replaced in the meantime.
             if let Ok(found) = self.shared().latest(scope) {
                 return found;
             }
@@ -272,18 +271,18 @@ impl IndexReader {
 }
 
 impl IndexState {
-    /// Whether `rv` is a version of this state, now or at some time that the ring remembers.
+    /// Returns true if `rv` is the current version, or an earlier one that the ring still has.
     fn check(&self, rv: Rv) -> Result<(), Gone> {
         let head = self.head();
         let ring = self.ring();
-        // A change above the head is in the ring before it is published.
+        // A change enters the ring before its version is published.
         if rv > head || !ring.knows(rv) {
             return Err(ring.gone(rv));
         }
         Ok(())
     }
 
-    /// The state of `scope` at `rv`, a version from the lower boundary to the head.
+    /// The state of `scope` at `rv`, a version between the lower boundary and the head.
     fn state(&self, scope: &ListScope, rv: Rv) -> Result<Vec<Arc<IndexEntry>>, Gone> {
         let found = self.scan(scope);
         let old = self.ring().old(scope, rv)?;
@@ -302,12 +301,12 @@ impl IndexState {
                 return Ok((head, found));
             }
         }
-        // Nothing enters the ring or leaves it for so long. What the writer does to the
-        // map meanwhile is in the ring already.
+        // The lock keeps the ring unchanged. Changes that the writer now makes in the map are in
+        // the ring already.
         let ring = self.ring();
         let head = self.head();
         let found = self.scan(scope);
-        // The lower boundary is not above the head, and neither moves down.
+        // The lower boundary is not above the head, and neither of them decreases.
         let old = ring.old(scope, head)?;
         drop(ring);
         Ok((head, undo(head, found, old)))

@@ -1,14 +1,13 @@
-//! The newest changes, in order. Enters: each change, before the map knows of it.
-//! Leaves: what has to be undone to see an earlier version, and what came after one.
+//! The ring: the latest changes in their order. Input: each change, before it is made in the map.
+//! Output: the objects that restore an earlier version of the map, and the changes after a version.
 //!
-//! Accounting: an object that was replaced or removed is the `before` of exactly one
-//! change, and every `after` that the map no longer holds is the `before` of a later
-//! change. So the weights of the `before`s are what the ring alone keeps in memory.
+//! **Accounting.** When the map drops an object, exactly one change has this object as its
+//! `before`. So the weights of all `before` objects are the memory that only the ring holds.
 //!
-//! What is dropped: the oldest changes, once they are too old (and not among the newest
-//! [`Bounds::RECENT`]) or all together too many bytes. But a batch of the writer may be larger than the whole ring, and would be gone
-//! before anybody could have read it. So changes younger than [`Bounds::YOUNG`] stay, and
-//! may take up to [`Bounds::most`] bytes: whoever reads at once loses nothing.
+//! **Limits.** The ring drops its oldest changes if they are too old, except the newest
+//! [`Bounds::RECENT`], or if all changes together have too many bytes. A single batch of the writer
+//! can be larger than the whole ring. So changes younger than [`Bounds::YOUNG`] stay, and may have
+//! up to [`Bounds::most`] bytes. A client that reads promptly then misses no change.
 
 use super::{Bounds, Gone, IndexChange, IndexEntry, ListScope, Rv};
 use std::collections::VecDeque;
@@ -18,26 +17,26 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(super) struct Ring {
     slots: VecDeque<Slot>,
-    /// The lower boundary: the version of the last change that was dropped, or the one
-    /// that the index began with.
+    /// The lower boundary: the version of the last dropped change, or the first version of the
+    /// index.
     floor: Rv,
     bytes: usize,
     bounds: Bounds,
-    /// Whether somebody will trim it even if nothing is added.
+    /// True if a timer will trim the ring even if no change is added.
     pub watched: bool,
-    /// Whether another history has taken its place.
+    /// True if the state of the index was replaced, so no cursor can continue.
     retired: bool,
 }
 
 #[derive(Debug)]
 struct Slot {
     change: IndexChange,
-    /// Not taken from the version, which is another machine's time in a mirror.
+    /// The local time of the change. The version is the time of another machine on a follower.
     at: Instant,
 }
 
 impl Slot {
-    /// What dropping it sets free.
+    /// Bytes that are freed when the change is dropped.
     fn weight(&self) -> usize {
         let before = self.change.before.as_ref();
         size_of::<Self>() + before.map_or(0, |entry| entry.weight())
@@ -56,23 +55,23 @@ impl Ring {
         }
     }
 
-    /// Lets go of all changes. From now on every version is gone.
+    /// Drops all changes. From now on every version is unknown.
     pub(super) fn retire(&mut self) {
         self.retired = true;
         self.slots.clear();
         self.bytes = 0;
     }
 
-    /// Adds a change, whose version is not below that of the last.
+    /// Adds a change. Its version is not below that of the last change.
     pub(super) fn push(&mut self, change: IndexChange, at: Instant) {
         let slot = Slot { change, at };
         self.bytes += slot.weight();
         self.slots.push_back(slot);
     }
 
-    /// Drops the oldest changes until the bounds hold, but none after `head`, the
-    /// published version: the lower boundary is never above it. Says whether there is
-    /// more to drop once it is no longer young.
+    /// Drops the oldest changes until the limits hold. A change after `head`, the published
+    /// version, stays, so the lower boundary is never above `head`. Returns true if more changes
+    /// can be dropped when they are no longer young.
     pub(super) fn trim(&mut self, now: Instant, head: Rv) -> bool {
         while let Some(oldest) = self.slots.front() {
             let age = now.saturating_duration_since(oldest.at);
@@ -86,7 +85,7 @@ impl Ring {
             if !over || oldest.change.rv > head {
                 break;
             }
-            // What is left of changes of the same version, nobody sees any more.
+            // No reader can see the remaining changes of the same version.
             self.floor = oldest.change.rv;
             self.bytes -= oldest.weight();
             self.slots.pop_front();
@@ -94,7 +93,7 @@ impl Ring {
         self.bytes > self.bounds.bytes
     }
 
-    /// The changes after `rv`, if the ring still has all of them.
+    /// The changes after `rv`. None if the ring has dropped some of them.
     pub(super) fn after(&self, rv: Rv) -> Result<impl Iterator<Item = &IndexChange>, Gone> {
         if rv < self.floor || self.retired {
             return Err(self.gone(rv));
@@ -103,17 +102,17 @@ impl Ring {
         Ok(self.slots.range(from..).map(|slot| &slot.change))
     }
 
-    /// What a scan that began when `rv` was the head may have missed: the objects of
-    /// `scope` that were current at `rv` and are not any more. Such an object was
-    /// replaced or removed by exactly one change, the earliest of its key after `rv`;
-    /// what later changes replaced is newer than `rv`.
+    /// The objects of `scope` that a scan may have missed if it started when `rv` was the head.
+    ///
+    /// Such an object was current at `rv`, and the earliest later change of its key replaced or
+    /// removed it. Objects that further changes replaced are newer than `rv`.
     pub(super) fn old(&self, scope: &ListScope, rv: Rv) -> Result<Vec<Arc<IndexEntry>>, Gone> {
         let old = self.after(rv)?.filter_map(|change| change.before.as_ref());
         let wanted = |old: &&Arc<IndexEntry>| old.rv() <= rv && scope.contains(old.key());
         Ok(old.filter(wanted).cloned().collect())
     }
 
-    /// The objects that the changes here have deleted.
+    /// The objects that the changes in the ring have deleted.
     pub(super) fn deleted(&self) -> Vec<Arc<IndexEntry>> {
         let changes = self.slots.iter().map(|slot| &slot.change);
         let deletions = changes.filter(|change| change.after.is_none());
@@ -122,7 +121,7 @@ impl Ring {
             .collect()
     }
 
-    /// Whether `rv` is the version of a change, or the lower boundary.
+    /// Returns true if `rv` is the version of a change, or the lower boundary.
     pub(super) fn knows(&self, rv: Rv) -> bool {
         if self.retired {
             return false;
@@ -146,7 +145,7 @@ impl Ring {
         self.bytes
     }
 
-    /// The age of the oldest change; zero if there is none.
+    /// Age of the oldest change. Zero if the ring is empty.
     pub(super) fn age(&self, now: Instant) -> Duration {
         let oldest = self.slots.front();
         oldest.map_or(Duration::ZERO, |slot| {

@@ -1,9 +1,9 @@
-//! Which part of the index a reader means.
+//! The part of the index that a reader requests.
 
 use super::Key;
 use std::sync::Arc;
 
-/// What part of the index a reader means.
+/// The part of the index that a reader requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListScope {
     /// All namespaces.
@@ -15,7 +15,7 @@ pub enum ListScope {
 }
 
 impl ListScope {
-    /// Whether the object at `key` is in it.
+    /// Returns true if the object at `key` is in the scope.
     pub fn contains(&self, key: &Key) -> bool {
         match self {
             Self::All => true,

@@ -1,5 +1,5 @@
-//! The one that changes the index. Enters: batches. Leaves: changes in the ring, then
-//! in the map, then the published version.
+//! The writer of the index. Input: batches of writes. Output: changes in the ring, then in the map,
+//! then a published version.
 
 use super::entry::Encoded;
 use super::reader::IndexState;
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use tokio::sync::watch;
 
-/// The only one that changes the index.
+/// The only writer of the index.
 #[derive(Debug)]
 pub struct Writer {
     shared: Arc<IndexState>,
@@ -21,16 +21,16 @@ pub struct Writer {
     numbering: Numbering,
 }
 
-/// The versions of one term: those of its leader.
+/// The versions that the leader may issue in one term.
 #[derive(Clone, Copy, Debug)]
 struct Numbering {
-    /// The version that the time of day gave when the term began. The first version of the
-    /// term may be ahead of it, and then versions rise by one until the clock is there too.
+    /// The version for the time of day at which the term began. The first version of the term may
+    /// be above it. Then versions increase by one until the clock has reached them.
     clock: Rv,
-    /// When that was. Versions follow the steady clock from there, since the time of day may
-    /// be set back.
+    /// The steady time at which the term began. Versions follow the steady clock from then on,
+    /// because the time of day may be set back.
     since: Instant,
-    /// The highest version that may be issued.
+    /// The highest reserved version.
     reserved: Rv,
 }
 
@@ -43,7 +43,7 @@ impl Numbering {
         }
     }
 
-    /// The version that the steady clock gives now.
+    /// The version for the current steady time.
     fn now(&self) -> Rv {
         let passed = u64::try_from(clock::since(self.since).as_micros()).unwrap_or(u64::MAX);
         Rv(self.clock.0.saturating_add(passed))
@@ -64,15 +64,16 @@ pub(super) fn pair(bounds: Bounds, start: Rv) -> (Writer, IndexReader) {
 }
 
 impl Writer {
-    /// Begins a term: commits an empty change at `start`, its marker, above which all
-    /// versions of the term are. Nothing may be issued before [`Writer::reserve`] says how far.
+    /// Begins a term: commits a marker at `start`. All versions of the term are above it. No
+    /// version may be issued before [`Writer::reserve`].
     ///
     /// # Errors
     ///
-    /// If `start` is not above the head, or versions have run out. Nothing has changed then.
+    /// If `start` is not above the head, or if there are no more versions. The index is unchanged
+    /// then.
     pub fn begin(&mut self, start: Rv) -> Result<(), Error> {
         if self.head() == Rv(0) {
-            // An index that holds nothing has no past that somebody could ask for.
+            // No client can know a version of an empty index, so it needs no marker.
             above(start, Rv(0))?;
             self.replace(self.replacement(start));
         } else {
@@ -85,12 +86,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Allows to issue versions up to `until`. Zero takes back what was allowed before.
+    /// Allows versions up to `until`. Zero revokes the permission.
     pub fn reserve(&mut self, until: Rv) {
         self.numbering.reserved = until;
     }
 
-    /// Commits an empty change, which gives `rv` to the ring and no object.
+    /// Commits a marker with the version `rv`.
     ///
     /// # Errors
     ///
@@ -109,30 +110,30 @@ impl Writer {
         Ok(())
     }
 
-    /// An empty state as of version `at`, to be filled and to take the place of this one.
+    /// Creates an empty state with the version `at`. It can be filled and then replace the current
+    /// state.
     pub fn replacement(&self, at: Rv) -> Replacement {
         Replacement {
             shared: Arc::new(IndexState::new(self.bounds, at)),
         }
     }
 
-    /// Replaces everything. The new version may be below the head. Readers see the old state
-    /// or the new one. Cursors on the old one get [`Gone`](super::Gone), since no change leads
-    /// from it to the new one.
+    /// Replaces the whole state. The new version may be below the head. Readers see the old state
+    /// or the new one. Cursors on the old state get [`Gone`](super::Gone), because no change leads
+    /// from it to the new state.
     pub fn replace(&mut self, replacement: Replacement) {
         let old = std::mem::replace(&mut self.shared, replacement.shared);
         self.current.send_replace(self.shared.clone());
         old.retire();
     }
 
-    /// Applies the batch in order and publishes the last version, which it returns: the
-    /// head as it was, if nothing in the batch changes anything. Readers see all of the
-    /// batch or nothing of it.
+    /// Applies the batch in its order, and publishes and returns the last version. If nothing
+    /// changes, the head stays. Readers see the whole batch or nothing of it.
     ///
     /// # Errors
     ///
-    /// If JSON is malformed, or the stamp is not above the head, or versions have run
-    /// out. Nothing has changed then.
+    /// If the JSON is malformed, if the version is not above the head, or if there are no more
+    /// versions. The index is unchanged then.
     pub fn commit(
         &mut self,
         batch: impl AsRef<[Write]>,
@@ -163,7 +164,7 @@ impl Writer {
         Ok(last)
     }
 
-    /// The entry at `key` now.
+    /// The current entry at `key`.
     pub fn get(&self, key: &Key) -> Option<Arc<IndexEntry>> {
         self.shared.get(key)
     }
@@ -173,14 +174,14 @@ impl Writer {
         self.shared.head()
     }
 
-    /// Drops from the ring what is too old at `now`. Each commit does this too; a timer
-    /// may, so that an index at rest lets go of its past.
+    /// Drops changes from the ring that are too old at `now`. Each commit also does this. A timer
+    /// calls it, so that the ring shrinks without commits.
     pub fn trim(&mut self, now: Instant) {
         self.shared.ring_mut().trim(now, self.head());
     }
 
-    /// Trims, and sees to it that what the ring keeps only while it is young goes even if
-    /// nothing is committed any more. Without a runtime that waits for the next commit.
+    /// Trims the ring, and starts a timer that trims it again when its changes are no longer young.
+    /// Without a runtime, the next commit trims it.
     fn let_go(&self, now: Instant) {
         let mut ring = self.shared.ring_mut();
         let more = ring.trim(now, self.head());
@@ -208,14 +209,14 @@ impl Writer {
         });
     }
 
-    /// Changes the map. The ring has the change already.
+    /// Changes the map. The ring already has the change.
     fn apply(&self, change: IndexChange) {
         let IndexChange { before, after, .. } = change;
         match (before, after) {
             (_, Some(after)) => self.shared.put(after),
             (Some(before), None) => {
                 let Key { namespace, name } = before.key().clone();
-                // Namespaces come and go; an empty one takes no room.
+                // An empty namespace is removed, because namespaces are created and deleted.
                 if let Slot::Occupied(mut names) = self.shared.map.entry(namespace) {
                     if names.get_mut().remove(&name).is_some() {
                         self.shared.len.fetch_sub(1, Relaxed);
@@ -230,14 +231,14 @@ impl Writer {
     }
 }
 
-/// A state that is read object by object, before it takes the place of the writer's.
+/// A state that is filled object by object before it replaces the writer's state.
 #[derive(Debug)]
 pub struct Replacement {
     shared: Arc<IndexState>,
 }
 
 impl Replacement {
-    /// Adds an object, with the version of its last change.
+    /// Adds an object with the version of its last change.
     ///
     /// # Errors
     ///
@@ -258,7 +259,7 @@ impl Replacement {
     }
 }
 
-/// Whether `asked` may be the version of the next change after `head`.
+/// Returns true if `asked` may be the version of the next change after `head`.
 fn above(asked: Rv, head: Rv) -> Result<(), Error> {
     if asked <= head {
         return Err(Error::NotAbove { asked, head });
@@ -269,22 +270,21 @@ fn above(asked: Rv, head: Rv) -> Result<(), Error> {
     Ok(())
 }
 
-/// The entry at a key before a change and after it.
+/// The entries at a key before and after a change.
 type BeforeAfter = (Option<Arc<IndexEntry>>, Option<Arc<IndexEntry>>);
 
-/// A batch while it is worked out: the changes that it will make, and what lies where
-/// after them.
+/// A batch that is being prepared: its changes, and the entries of changed keys after them.
 struct Draft<'a> {
     shared: &'a IndexState,
     stamp: CommitVersion,
     head: Rv,
-    /// The least version that the clock allows, and the highest that is reserved.
+    /// The lowest version that the clock allows, and the highest reserved one.
     clock: Rv,
     reserved: Rv,
     changes: Vec<IndexChange>,
-    /// Where `changes` has the last word on a key.
+    /// For each changed key, the index of its last change in `changes`.
     drafted: HashMap<Key, usize>,
-    /// One Arc for each namespace that is new.
+    /// One `Arc` for each new namespace.
     namespaces: HashSet<Arc<str>>,
 }
 
@@ -334,7 +334,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// The entry at `key` before and after a write of `encoded`. `None` if nothing changes.
+    /// The entries at `key` before and after a write of `encoded`. None if nothing changes.
     fn put(
         &mut self,
         key: &Key,
@@ -382,7 +382,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The key with the Arc of its namespace that others there have.
+    /// The key with the `Arc` of its namespace that other keys share.
     fn shared_namespace(&mut self, key: Key) -> Key {
         let known = self.shared.map.get(&*key.namespace);
         let namespace = known.map(|names| names.key().clone()).or_else(|| {
