@@ -1,41 +1,42 @@
-//! How long to wait before the next attempt.
+//! The wait before the next attempt.
 //!
-//! Exponential with jitter: all feeds lose a restarting API server in the same moment and
-//! must not come back in the same moment.
+//! The wait grows exponentially, with jitter. All feeds lose a restarting API server at the same
+//! moment, and must not all return at the same moment.
 
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The first delay; the next ones double.
+/// The first wait. Each further wait is twice as long.
 const FIRST: Duration = Duration::from_millis(250);
 
-/// An attempt that lasted this long was a success, whatever ended it: one that ends
-/// sooner counts as a failure even if it ended cleanly, so nothing can spin.
+/// An attempt of this length counts as a success. A shorter attempt counts as a failure even if it
+/// ended without an error, so that no feed retries without a wait.
 const STABLE: Duration = Duration::from_secs(10);
 
-/// Counts failed attempts in a row.
+/// Counts consecutive failed attempts.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     failures: u32,
 }
 
 impl Backoff {
-    /// Takes note that an attempt ended which began at `began`.
+    /// Records the end of an attempt that began at `began`.
     pub(super) fn ended(&mut self, began: Instant) {
         if began.elapsed() >= STABLE {
             self.failures = 0;
         }
     }
 
-    /// The delay before the next attempt: half to all of a doubling step, at most `cap`.
+    /// The wait before the next attempt: between half of a doubling step and the whole step, at
+    /// most `cap`.
     pub(super) fn next(&mut self, cap: Duration) -> Duration {
-        // 250 ms · 2^16 is 4.5 h; no cap is longer, and the product cannot overflow.
+        // 250 ms · 2^16 is 4.5 h. No cap is longer, so the product cannot overflow.
         let step = (FIRST * 2_u32.pow(self.failures.min(16))).min(cap);
         self.failures = self.failures.saturating_add(1);
         step.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 
-    /// As [`Backoff::next`], but the first attempt after a stable one is free.
+    /// As [`Backoff::next`], but without a wait after a successful attempt.
     pub(super) fn next_after_clean_end(&mut self, cap: Duration) -> Duration {
         if self.failures == 0 {
             self.failures = 1;

@@ -1,8 +1,8 @@
-//! A connector and a service with deadlines.
+//! A connector and a service with time limits.
 //!
-//! A call that has a limit ends within it, its body included, whatever the server does.
-//! A watch has none: it may last for minutes, and whoever reads it looks after its
-//! silences.
+//! A request with a limit ends within the limit, with its body, whatever the server does. A watch
+//! has no limit, because it may last for minutes. Its reader notices when the server is silent for
+//! too long.
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -17,7 +17,7 @@ use std::{
 use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
 use tower::{BoxError, Service};
 
-/// A connection (TCP, proxy, TLS) is made within a time, or not at all.
+/// Limits the time to set up a connection (TCP, proxy and TLS).
 #[derive(Clone, Debug)]
 pub(super) struct ConnectWithin<C> {
     pub(super) connector: C,
@@ -50,7 +50,7 @@ where
     }
 }
 
-/// Every call but a watch is answered in full within a time. Also says who is calling.
+/// Limits the time of each request except watches, with its answer. It also sets the user agent.
 #[derive(Clone, Debug)]
 pub(super) struct Bounded<S> {
     pub(super) service: S,
@@ -102,8 +102,8 @@ fn late(limit: Duration) -> BoxError {
     format!("no complete answer within {limit:?}").into()
 }
 
-/// Whether the request is a watch. The API server takes any value but `0` and `false`
-/// for true; clients write one of these.
+/// Returns true if the request is a watch. The API server takes any value but `0` and `false` for
+/// true. Our clients write one of the values that are checked here.
 fn is_watch(uri: &Uri) -> bool {
     uri.query().is_some_and(|query| {
         query
@@ -112,7 +112,7 @@ fn is_watch(uri: &Uri) -> bool {
     })
 }
 
-/// A body that fails when it is not complete in time.
+/// A body that fails if it is not complete in time.
 #[derive(Debug)]
 pub(super) struct Deadline<B> {
     body: B,

@@ -1,13 +1,13 @@
-//! The connection to a cluster: a kubeconfig in, clients out.
+//! The connection to a cluster. Input: a kubeconfig. Output: clients.
 //!
-//! The clients have kube's layers (server address, credentials that refresh themselves,
-//! headers) on a hyper client of our own. kube's default one speaks HTTP/1.1 and keeps up
-//! to 417 KB of buffer for each watch; this one offers HTTP/2 and small windows.
+//! The clients have kube's layers (address of the server, credentials that are refreshed, headers)
+//! on a hyper client of our own. kube's default client uses HTTP/1.1 and up to 417 KB of buffer for
+//! each watch. This client offers HTTP/2 with small windows.
 //!
-//! hyper keeps one HTTP/2 connection for a host and lets requests beyond the server's
-//! limit of concurrent streams (100 in Kubernetes) wait in silence until another one
-//! ends, which for a watch is minutes. So watches are spread over lanes, each with a
-//! connection of its own, and calls have one to themselves.
+//! hyper has one HTTP/2 connection for a host. If the server's limit of concurrent streams is
+//! reached (100 in Kubernetes), further requests wait until a stream ends. For a watch, this takes
+//! minutes. So watches are spread over several connections ("lanes"), and other requests have a
+//! connection of their own.
 
 use super::bounded::{Bounded, ConnectWithin};
 use super::buffered::BufferedConnector;
@@ -41,51 +41,51 @@ use std::{
 };
 use tower::{BoxError, Service, ServiceBuilder, retry::RetryLayer};
 
-/// Watches on one connection: below the 100 concurrent streams that a kube-apiserver
-/// allows, with room for those that are just ending.
+/// Watches on one connection. A kube-apiserver allows 100 concurrent streams. The rest is for
+/// streams that are ending.
 const WATCHES_PER_LANE: usize = 80;
 
-/// HTTP/2 window of one stream, in bytes: what the server may send ahead of a reader
-/// that is busy. At a round trip of 1 ms that still is 64 MB/s.
+/// HTTP/2 window of one stream in bytes: the data that the server may send before the reader has
+/// read it. At a round trip of 1 ms, it allows 64 MB/s.
 const STREAM_WINDOW: u32 = 64 << 10;
 
-/// HTTP/2 window of a connection: room for every stream's, so that one busy reader does
-/// not hold up the others.
+/// HTTP/2 window of a connection. It is large enough for the windows of all streams, so one slow
+/// reader does not block the others.
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * 80;
 
-/// Read buffer of an HTTP/1.1 connection (plain `kubectl proxy`, odd load balancers).
+/// Read buffer of an HTTP/1.1 connection, as with `kubectl proxy` or some load balancers.
 const HTTP1_BUFFER: usize = 64 << 10;
 
-/// How often to ask a silent HTTP/2 peer whether it is still there, and how long to wait
-/// for the answer. A peer that is gone without a word is noticed after the sum of both.
+/// Interval of HTTP/2 pings on a silent connection, and the time to wait for the answer. A lost
+/// peer is noticed after the sum of both.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_WAIT: Duration = Duration::from_secs(15);
 
-/// The longest time for TCP, proxy and TLS to be set up, as in client-go.
+/// Time limit for TCP, proxy and TLS, as in client-go.
 const CONNECT: Duration = Duration::from_secs(30);
 
-/// Where the cluster is, and how long to wait for it.
+/// The address of the cluster and the time limit of requests.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// The kubeconfig to use. None: `KUBECONFIG` or `~/.kube/config` if there is one,
-    /// else the Pod's service account.
+    /// The kubeconfig. If None: `KUBECONFIG` or `~/.kube/config` if one exists, otherwise the Pod's
+    /// service account.
     pub kubeconfig: Option<PathBuf>,
-    /// Bound of each call, answer included (`K8S_API_TIMEOUT`). Watches have none.
+    /// Time limit of each request with its answer (`K8S_API_TIMEOUT`). Watches have no limit.
     pub api_timeout: Duration,
 }
 
-/// Why there is no client. One line, which names the kubeconfig.
+/// Why no client could be created: one line, which names the kubeconfig.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The kubeconfig cannot be read or used.
     #[error("kubeconfig {path}: {reason}")]
     Kubeconfig {
-        /// Its path, or where it was looked for.
+        /// The path of the kubeconfig, or the places that were searched.
         path: String,
-        /// What is wrong, with the causes.
+        /// The error with its causes.
         reason: String,
     },
-    /// There is neither a kubeconfig nor a Pod's service account.
+    /// There is no kubeconfig and no service account of a Pod.
     #[error("no cluster: kubeconfig {path}: {kubeconfig}; in-cluster: {in_cluster}")]
     NoCluster {
         /// Where the kubeconfig was looked for.

@@ -11,7 +11,7 @@ use futures::stream::BoxStream;
 use ifo_api::{Gvr, Source};
 use std::{sync::Arc, time::Duration};
 
-/// Follows resources of a cluster.
+/// Follows the resources of a cluster.
 #[derive(Debug)]
 pub struct ClusterFeed {
     connection: Connection,
@@ -21,7 +21,7 @@ pub struct ClusterFeed {
 }
 
 impl ClusterFeed {
-    /// A feed through `connection`, which tries again what was refused at least every
+    /// Creates a feed that uses `connection` and retries refused requests at least every
     /// `retry_interval` (`REQUEUE_INTERVAL`).
     pub fn new(connection: Connection, retry_interval: Duration, metrics: Arc<Metrics>) -> Self {
         Self {

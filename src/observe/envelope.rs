@@ -1,9 +1,9 @@
-//! A line of a watch in, what it says out, without decoding the object in it.
+//! Decodes a line of a watch without decoding its object. Input: a line. Output: the type of the
+//! event and the JSON of the object.
 //!
-//! Go's encoder writes `{"type":"ADDED","object":{…}}`, always in this order and without
-//! spaces, so the object is what stands between a known beginning and the last brace: a
-//! slice of the line. Anything else goes through a JSON parser, which also only finds
-//! where the object begins and ends.
+//! Go's encoder writes `{"type":"ADDED","object":{…}}`, always in this order and without spaces. So
+//! the object is a slice between a known beginning and the last brace. Lines of another form go
+//! through a JSON parser, which only finds the beginning and the end of the object.
 
 use super::Garbled;
 use bytes::Bytes;
@@ -17,33 +17,32 @@ use std::{collections::HashMap, fmt};
 /// The annotation of the bookmark that ends the initial state of a `WatchList` (KEP-3157).
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// What a line of a watch says.
+/// A decoded line of a watch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum WatchLine {
     /// ADDED or MODIFIED, with the object.
     Applied(Bytes),
     /// DELETED, with the object's last state.
     Deleted(Bytes),
-    /// ADDED or MODIFIED, of an object that is too large to be read: only what tells it
-    /// from others, as the JSON of an object.
+    /// ADDED or MODIFIED for an object that is too large to be read. Only the identity is known.
     TooLarge {
-        /// Its identity and resourceVersion.
+        /// The identity and the resourceVersion as the JSON of an object.
         object: Bytes,
-        /// Bytes of the line.
+        /// Length of the line in bytes.
         length: u64,
     },
-    /// BOOKMARK: everything up to `version` has been sent.
+    /// BOOKMARK: all changes up to `version` have been sent.
     Bookmark {
         /// The resourceVersion to continue from.
         version: String,
-        /// Whether the initial state ends here.
+        /// True if the initial state ends here.
         initial_end: bool,
     },
-    /// ERROR: the watch cannot go on.
+    /// ERROR: the watch cannot continue.
     Error(WatchStatus),
 }
 
-/// The parts of `meta/v1.Status` that matter here.
+/// The fields of `meta/v1.Status` that are used.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct WatchStatus {
@@ -51,12 +50,12 @@ pub(super) struct WatchStatus {
     pub(super) code: u16,
     /// CamelCase reason.
     pub(super) reason: String,
-    /// For people.
+    /// Message for people.
     pub(super) message: String,
 }
 
 impl WatchStatus {
-    /// Whether the resourceVersion or continue token that was asked for is too old.
+    /// Returns true if the requested resourceVersion or continue token is too old.
     pub(super) fn is_expired(&self) -> bool {
         self.code == 410 || self.reason == "Expired" || self.reason == "Gone"
     }
@@ -82,7 +81,7 @@ struct BookmarkMetadata {
     annotations: Option<HashMap<String, String>>,
 }
 
-/// Reads a line. `Err` says what is wrong with it.
+/// Decodes a line.
 pub(super) fn read(line: &Bytes) -> Result<WatchLine, Garbled> {
     for (kind, begin) in [
         ("MODIFIED", r#"{"type":"MODIFIED","object":{"#),
@@ -124,8 +123,8 @@ pub(super) fn read(line: &Bytes) -> Result<WatchLine, Garbled> {
     }
 }
 
-/// Reads what is left of a line of `length` bytes that was too long; none if it does not
-/// say which object it is about.
+/// Decodes the beginning of a line of `length` bytes that was too long. None if the beginning does
+/// not contain the object's identity.
 pub(super) fn read_head(head: &[u8], length: u64) -> Option<WatchLine> {
     let (kind, object) = beginning(head, Within::Line);
     let object = object?;
@@ -136,17 +135,17 @@ pub(super) fn read_head(head: &[u8], length: u64) -> Option<WatchLine> {
     }
 }
 
-/// What tells an object from others, as the JSON of an object, as far as it stands before
-/// a fault or the end in the text of this one; none without a name and a uid.
+/// The identity of an object as the JSON of an object, as far as the text contains it. None without
+/// a name and a UID.
 pub(super) fn identity(object: &[u8]) -> Option<Bytes> {
     beginning(object, Within::Object).1
 }
 
-/// The type of an event, if it comes before its object, and the object's identity.
+/// The type of an event if it precedes the object, and the object's identity.
 fn beginning(text: &[u8], within: Within) -> (Option<String>, Option<Bytes>) {
     let mut kind = None;
     let mut metadata = Map::new();
-    // That the text ends too early is expected; what was found until then counts.
+    // The text ends too early, as expected. Fields before the end count.
     let _ = Beginning {
         within,
         kind: &mut kind,
@@ -164,7 +163,7 @@ fn beginning(text: &[u8], within: Within) -> (Option<String>, Option<Bytes>) {
     (kind, object)
 }
 
-/// Where in a line the parser is.
+/// The position of the parser in a line.
 #[derive(Clone, Copy)]
 enum Within {
     Line,
@@ -172,7 +171,7 @@ enum Within {
     Metadata,
 }
 
-/// Collects what tells an object from others from the beginning of a text.
+/// Collects the identity of an object from the beginning of a text.
 struct Beginning<'a> {
     within: Within,
     kind: &'a mut Option<String>,
@@ -223,11 +222,11 @@ impl<'de> Visitor<'de> for Beginning<'_> {
     }
 }
 
-/// `metadata.resourceVersion` of an object. Reading stops where it is found, which is
-/// near the beginning of what a Kubernetes API server writes.
+/// `metadata.resourceVersion` of an object. Reading stops at this field, which is near the
+/// beginning in the output of a Kubernetes API server.
 pub(super) fn resource_version(object: &[u8]) -> Option<String> {
     let mut found = None;
-    // The error that stops the parser early is expected; `found` tells what came of it.
+    // The parser stops early with an error. `found` has the result.
     let _ = Path {
         rest: &["metadata", "resourceVersion"],
         found: &mut found,
@@ -236,7 +235,7 @@ pub(super) fn resource_version(object: &[u8]) -> Option<String> {
     found
 }
 
-/// Looks for the string at a path of keys.
+/// Searches for the string at a path of keys.
 struct Path<'a> {
     rest: &'a [&'static str],
     found: &'a mut Option<String>,

@@ -1,4 +1,5 @@
-//! The state machine of one source in a cluster: requests out, [`Raw`] out.
+//! The state machine of one feed in a cluster. Input: answers of the kube-apiserver. Output:
+//! [`Raw`] events.
 //!
 //! ```text
 //!   no version ──WatchList──▶ initial events ──bookmark──▶ Synced ─▶ events, bookmarks
@@ -8,9 +9,9 @@
 //!                                                └──▶ no version
 //! ```
 //!
-//! kube's own watcher is not used: it decodes whole objects, starts a `WatchList` at
-//! resourceVersion 0, which may be an older state than the last one seen, and has no way
-//! out where `WatchList` is refused.
+//! kube's own watcher is not used for three reasons. It decodes whole objects. It starts a
+//! `WatchList` at resourceVersion 0, which may be an older state than the last known one. It has no
+//! alternative if the server refuses `WatchList`.
 
 use super::{
     Connection, Garbled, Lost, Raw,
@@ -31,30 +32,29 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
-/// The longest silence of a watch. Bookmarks come every 60 s; two may get lost.
+/// The longest silence of a watch. Bookmarks arrive every 60 s, and two of them may be lost.
 const IDLE: Duration = Duration::from_secs(150);
 
-/// The longest silence before a `WatchList`'s initial state is complete. A server that
-/// does not know `sendInitialEvents` sends the state, and then never says that it ended.
+/// The longest silence before the initial state of a `WatchList` is complete. A server that does
+/// not support `sendInitialEvents` sends the state, but never the bookmark at its end.
 const INITIAL_IDLE: Duration = Duration::from_secs(30);
 
-/// How long a watch that was resumed after a gap must not be refused for the gap to be
-/// over. "Too old" comes as the first line, at once; a good watch may say nothing for
-/// the 60 s until its first bookmark.
+/// A gap is over if a resumed watch has not been refused for this time. The server sends "too old"
+/// at once, as the first line. A working watch may be silent for 60 s until its first bookmark.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How long a watch may take to open before that counts as a gap.
+/// A watch that takes longer to open counts as a gap.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Unintelligible lines in one watch before the state is read again.
+/// Number of lines that cannot be decoded before the state is read again.
 const MAX_GARBAGE: u64 = 10;
 
-/// The largest object kept until its resourceVersion is needed, in bytes; that of a
-/// larger one is read at once.
+/// Objects up to this size in bytes are kept until their resourceVersion is needed. The
+/// resourceVersion of a larger object is read at once.
 const KEEP: usize = 16 << 10;
 
-/// The longest wait for a server that is away. It is asked more often than one that
-/// answers but refuses, because its coming back is awaited.
+/// The longest wait for a server that cannot be reached. It is shorter than the wait after a
+/// refusal, because the server is expected to return.
 const AWAY: Duration = Duration::from_secs(5);
 
 mod list;
@@ -63,11 +63,11 @@ mod watch_end;
 
 use watch_end::WatchEnd;
 
-/// Follows one source, forever.
+/// Follows one source until it is dropped.
 pub(super) struct WatchTask {
     connection: Connection,
     source: Source,
-    /// The label selector that is sent along.
+    /// The label selector of the requests.
     selection: Option<String>,
     target: String,
     retry_interval: Duration,
@@ -75,15 +75,15 @@ pub(super) struct WatchTask {
     budget: ReadBudget,
     out: mpsc::Sender<Raw>,
     backoff: Backoff,
-    /// Whether to ask for a `WatchList`: until the server says that it knows none.
+    /// True until the server refuses a `WatchList`.
     watch_list: bool,
-    /// Whether the reader was told that it is up to date, and nothing else since.
+    /// True if the last reported state was `Synced`.
     synced: bool,
-    /// The resourceVersion to continue from; none: the whole state must be read.
+    /// The resourceVersion to continue from. None if the whole state must be read.
     version: Option<String>,
-    /// The object of the last event since `version` was set.
+    /// The object of the latest event since `version` was set.
     last: Option<Bytes>,
-    /// How many objects to ask for in one page.
+    /// Number of objects to request in one page.
     page: u32,
 }
 
@@ -158,7 +158,7 @@ impl WatchTask {
         }
     }
 
-    /// The state if it is needed, then its changes, until the watch ends.
+    /// Reads the state if it is needed, and then its changes until the watch ends.
     async fn attempt(&mut self, client: &kube::Client) -> WatchEnd {
         if let Some(last) = self.last.take() {
             self.version = envelope::resource_version(&last);
@@ -182,7 +182,7 @@ impl WatchTask {
         self.resume(client).await
     }
 
-    /// The state and its changes in one watch (KEP-3157).
+    /// Reads the state and its changes with one watch (KEP-3157).
     async fn watch_state(&mut self, client: &kube::Client) -> WatchEnd {
         match self
             .open(
@@ -202,7 +202,7 @@ impl WatchTask {
         }
     }
 
-    /// The changes after the version that is known.
+    /// Reads the changes after the known version.
     async fn resume(&mut self, client: &kube::Client) -> WatchEnd {
         let Some(version) = self.version.clone() else {
             return WatchEnd::Expired;
@@ -222,7 +222,7 @@ impl WatchTask {
         }
     }
 
-    /// Sends a request; says that there is a gap if the answer takes its time.
+    /// Sends a request. If the answer takes too long, reports a gap.
     async fn open(&mut self, client: &kube::Client, ask: WatchOrPage<'_>) -> Result<Body, Refusal> {
         let request = request::build(&self.source, self.selection.as_deref(), ask)?;
         let answer = request::send(client, request);
@@ -242,7 +242,7 @@ impl WatchTask {
         }
     }
 
-    /// Reads a watch to its end. `initial`: the state comes first.
+    /// Reads a watch to its end. If `initial` is true, the watch begins with the state.
     async fn read(&mut self, body: Body, mut initial: bool) -> WatchEnd {
         let mut lines = LineReader::new(body.into_data_stream(), MAX_OBJECT, self.budget.clone());
         let (mut heard, mut garbage) = (false, 0_u64);
@@ -256,8 +256,8 @@ impl WatchTask {
             let problem = match lines.next(idle).await {
                 Ok(line) => {
                     let said = understood(&line);
-                    // Its object may hold the place of a large one, and must be the last to
-                    // do so when it is passed on.
+                    // The object may hold the place of a large object. It must be dropped when the
+                    // event is passed on.
                     drop(line);
                     match said {
                         Ok(event) => {
@@ -267,7 +267,7 @@ impl WatchTask {
                             }
                             continue;
                         }
-                        // Whatever it is, the state would lack it; a list may tell more.
+                        // The state would miss this object. A list may return it.
                         Err(line) if line.too_long && initial => {
                             return WatchEnd::NoWatchList { for_good: false };
                         }
@@ -281,14 +281,15 @@ impl WatchTask {
                 Err(input::BodyEnd::Idle) if initial => {
                     return WatchEnd::NoWatchList { for_good: false };
                 }
-                // Not even a bookmark: a version from the future, as after etcd was
-                // restored from a backup, is served in silence until it is reached.
+                // There was not even a bookmark. After a restore of etcd from a backup, the version
+                // can be in the future, and the server is silent until it reaches that version.
                 Err(input::BodyEnd::Idle) if !heard => return WatchEnd::Expired,
                 Err(input::BodyEnd::Closed) if initial => {
                     let why = "the watch ended before its initial state was complete";
                     return WatchEnd::Failed(Lost::Unreachable(why.into()), None);
                 }
-                // What an unintelligible line said is not known, so neither is the state.
+                // The content of a line that cannot be decoded is unknown, so the state is unknown,
+                // too.
                 Err(input::BodyEnd::Idle | input::BodyEnd::Closed) if garbage > 0 => {
                     return WatchEnd::Expired;
                 }
@@ -306,7 +307,7 @@ impl WatchTask {
         }
     }
 
-    /// Passes an event on. `Err` when the watch cannot go on.
+    /// Passes an event on. Returns an error if the watch cannot continue.
     async fn event(&mut self, event: WatchLine, initial: &mut bool) -> Result<(), WatchEnd> {
         match event {
             WatchLine::Error(status) if status.is_expired() => return Err(WatchEnd::Expired),
@@ -316,8 +317,8 @@ impl WatchTask {
             WatchLine::Error(status) => {
                 return Err(request::refusal(status.code, &status, None).into());
             }
-            // A periodic bookmark cannot come before the end of the state: the server
-            // does not know `sendInitialEvents`.
+            // A periodic bookmark before the end of the state shows that the server does not
+            // support `sendInitialEvents`.
             WatchLine::Bookmark {
                 initial_end: false, ..
             } if *initial => {
@@ -353,8 +354,8 @@ impl WatchTask {
         Ok(())
     }
 
-    /// Remembers where to continue. Objects of the initial state have their own versions,
-    /// in no order.
+    /// Remembers where to continue. Objects of the initial state do not count, because their
+    /// versions have no order.
     fn keep(&mut self, object: &Bytes, initial: bool) {
         if initial {
             return;
@@ -373,13 +374,13 @@ impl WatchTask {
     }
 }
 
-/// A line of a watch that says nothing.
+/// A line of a watch that cannot be decoded.
 struct Unintelligible {
     too_long: bool,
     why: Garbled,
 }
 
-/// What a line says.
+/// Decodes a line.
 fn understood(line: &BodyPart) -> Result<WatchLine, Unintelligible> {
     let (event, too_long) = match line {
         BodyPart::TooLong { length, head } => (
@@ -391,8 +392,8 @@ fn understood(line: &BodyPart) -> Result<WatchLine, Unintelligible> {
     event.map_err(|why| Unintelligible { too_long, why })
 }
 
-/// A watch's length: long enough to be cheap, and random, so that feeds which started
-/// together do not all reconnect together.
+/// The length of a watch in seconds: long enough to be cheap, and random, so that feeds that
+/// started together do not reconnect together.
 fn watch_seconds() -> u64 {
     fastrand::u64(300..=600)
 }

@@ -1,10 +1,10 @@
-//! A body's frames in, and out of them parts (lines of a watch, objects of a list) whose
-//! ends the reader finds.
+//! Splits a body into parts: the lines of a watch, or the objects of a list. Input: the frames of
+//! the body. Output: the parts, whose ends the caller finds.
 //!
-//! A part that lies within one frame is a slice of it; one that spans several is copied
-//! once. A part is at most [`MAX_OBJECT`] long: of a longer one only the beginning is
-//! kept. A part of more than [`SMALL`] bytes waits for a place in the [`Budget`], and the
-//! server waits with it.
+//! A part within one frame is a slice of the frame. A part that spans several frames is copied
+//! once. A part has at most [`MAX_OBJECT`] bytes. Only the beginning of a longer part is kept. A
+//! part of more than [`SMALL`] bytes waits for a place in the [`Budget`], and the server has to
+//! wait, too.
 
 use super::budget::{LargeObjectPermit, ReadBudget, SMALL};
 use bytes::{Buf as _, Bytes, BytesMut};
@@ -16,47 +16,47 @@ use tokio::time::{Instant, timeout_at};
 /// kube-apiserver those above 3 MiB. As JSON, an object may be some three times as large.
 pub(super) const MAX_OBJECT: usize = 8 << 20;
 
-/// How many times [`MAX_OBJECT`] a part may have before it is one that never ends.
+/// A part of more than this many times [`MAX_OBJECT`] ends the reading.
 const ENDLESS: u64 = 4;
 
 /// A part of the body.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BodyPart {
-    /// All of it.
+    /// The whole part.
     Whole(Bytes),
-    /// It was longer than the cap, and is gone but for its beginning.
+    /// The part was too long. Only its beginning was kept.
     TooLong {
-        /// The number of its bytes.
+        /// Length of the part in bytes.
         length: u64,
-        /// As much of it as the cap allows.
+        /// The beginning of the part.
         head: Bytes,
     },
 }
 
-/// Why no more parts come.
+/// Why there are no further parts.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BodyEnd {
     /// The body ended cleanly.
     Closed,
-    /// Nothing came for as long as was allowed.
+    /// No data arrived within the allowed time.
     Idle,
-    /// The body broke, or a part did not end.
+    /// The connection broke, or a part had no end.
     Broken(String),
 }
 
-/// The frames of a body, and the part that has begun.
+/// The frames of a body, and the part that is being read.
 #[derive(Debug)]
 pub(super) struct BodyReader<S> {
     frames: S,
     max: usize,
-    /// What is left of the frame that came last.
+    /// The unread rest of the latest frame.
     frame: Bytes,
-    /// The beginning of a part whose end has not come yet.
+    /// The beginning of a part whose end has not arrived.
     begun: BytesMut,
-    /// The bytes so far of the over-long part whose beginning is in `begun`.
+    /// Bytes that have arrived of the too long part whose beginning is in `begun`.
     skipped: Option<u64>,
     budget: ReadBudget,
-    /// Held while the part is a large one.
+    /// The place in the budget, held while the part is large.
     place: Option<LargeObjectPermit>,
 }
 
@@ -78,14 +78,13 @@ where
         }
     }
 
-    /// What is left of the current frame.
+    /// The unread rest of the current frame.
     pub(super) fn frame(&self) -> &[u8] {
         &self.frame
     }
 
-    /// Reads the next frame when the current one is used up. `until` moves by the time
-    /// that the part waits for a place: during that time the server cannot be heard.
-    /// Dropping the future loses nothing.
+    /// Reads the next frame when the current frame is used up. `until` is extended by the time for
+    /// which the part waits for a place, because the server cannot send in that time. Cancel-safe.
     pub(super) async fn read(&mut self, until: &mut Instant) -> Result<(), BodyEnd> {
         if let Some(length) = self.skipped
             && length > ENDLESS * self.max as u64
@@ -100,7 +99,7 @@ where
             *until += began.elapsed();
         }
         let rest = self.place.as_ref().map(|place| place.until);
-        // Of a frame that is always there the timeout would say nothing.
+        // A frame that is ready at once needs no timeout.
         let now = Instant::now();
         let due = rest.map_or(*until, |rest| rest.min(*until));
         let frame = if now < due {
@@ -122,18 +121,17 @@ where
         }
     }
 
-    /// Whether a part has begun and not ended.
+    /// Returns true if a part has begun and has not ended.
     pub(super) fn has_begun(&self) -> bool {
         !self.begun.is_empty() || self.skipped.is_some()
     }
 
-    /// Drops `length` bytes of the current frame, which belong to no part.
+    /// Skips `length` bytes of the current frame that belong to no part.
     pub(super) fn skip(&mut self, length: usize) {
         self.frame.advance(length);
     }
 
-    /// Adds the rest of the current frame to the part that has begun, as far as the cap
-    /// allows.
+    /// Adds the rest of the current frame to the current part, up to the largest length.
     pub(super) fn keep(&mut self) {
         let part = std::mem::take(&mut self.frame);
         self.add(&part);
@@ -152,7 +150,7 @@ where
         self.begun.extend_from_slice(kept);
     }
 
-    /// The part that ends with the next `length` bytes of the current frame.
+    /// Returns the part that ends after the next `length` bytes of the current frame.
     pub(super) fn finish(&mut self, length: usize) -> BodyPart {
         let part = self.frame.split_to(length);
         if !self.has_begun() && part.len() <= self.max {

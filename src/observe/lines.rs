@@ -1,8 +1,8 @@
-//! A body's frames in, complete lines out.
+//! Splits a body into lines. Input: frames of the body. Output: complete lines.
 //!
-//! A line is at most [`MAX_OBJECT`](super::input::MAX_OBJECT) long: of a longer one only
-//! the beginning is kept, so a hostile or broken server costs no more memory than that;
-//! nor more time, since a line that does not end is given up.
+//! A line has at most [`MAX_OBJECT`](super::input::MAX_OBJECT) bytes, and only the beginning of a
+//! longer line is kept. So a hostile or broken server cannot use more memory. A line without an end
+//! is given up after a time.
 
 use super::{
     budget::ReadBudget,
@@ -22,14 +22,13 @@ where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: std::error::Error,
 {
-    /// Lines of at most `max` bytes from `frames`.
+    /// Reads lines of at most `max` bytes from `frames`.
     pub(super) fn new(frames: S, max: usize, budget: ReadBudget) -> Self {
         Self(BodyReader::new(frames, max, budget))
     }
 
-    /// The next line, without its end and never empty, or why there is none. Waits at most
-    /// `idle` for all of it, however much of it comes, or how many empty ones. Dropping the
-    /// future loses nothing.
+    /// Returns the next line without its end, or why there is none. Empty lines are skipped. Waits
+    /// at most `idle` for the whole line. Cancel-safe.
     pub(super) async fn next(&mut self, idle: Duration) -> Result<BodyPart, BodyEnd> {
         let mut until = Instant::now() + idle;
         loop {
@@ -45,7 +44,8 @@ where
         }
     }
 
-    /// Takes the next line from the frame at hand, or all of the frame if it has none.
+    /// Takes the next line from the current frame, or the whole frame if it contains no end of
+    /// line.
     fn split(&mut self) -> Option<BodyPart> {
         while !self.0.frame().is_empty() {
             let Some(end) = memchr::memchr(b'\n', self.0.frame()) else {
@@ -56,7 +56,7 @@ where
             self.0.skip(1);
             match line {
                 BodyPart::Whole(line) => {
-                    // Keep-alives are empty.
+                    // Keep-alives are empty lines.
                     let trimmed = line.trim_ascii();
                     if !trimmed.is_empty() {
                         return Some(BodyPart::Whole(line.slice_ref(trimmed)));

@@ -1,10 +1,9 @@
-//! The body of a page of a list in, its objects out, one by one as they arrive: no page is
-//! ever held as a whole.
+//! Reads a page of a list object by object, without holding the whole page. Input: the body of the
+//! page. Output: its objects as they arrive.
 //!
-//! Only brackets and quotes are followed here, to find where an object ends. Then the
-//! object's syntax is checked. The order of the list's fields does not matter:
-//! kube-apiserver writes `metadata` before the items of built-in resources, and after
-//! those of custom resources.
+//! To find the end of an object, the reader only follows brackets and quotes. Then it checks the
+//! syntax of the object. The order of the list's fields does not matter: the kube-apiserver writes
+//! `metadata` before the items of built-in resources, and after the items of custom resources.
 
 use super::{
     Garbled,
@@ -18,35 +17,35 @@ use serde_json::value::RawValue;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What a page says, in the order in which it comes.
+/// One part of a page, in the order of the page.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PagePart {
     /// The JSON of an object.
     Object(Bytes),
-    /// An object that is longer than the cap.
+    /// An object that is too long.
     TooLong {
-        /// The number of its bytes.
+        /// Length of the object in bytes.
         length: u64,
-        /// As much of it as the cap allows.
+        /// The beginning of the object.
         head: Bytes,
     },
     /// An item that is not an object.
     Garbage,
     /// The end of the page.
     End {
-        /// The resourceVersion that the whole list is at; all pages have the same.
+        /// The resourceVersion of the whole list. It is the same on all pages.
         version: String,
-        /// The token for the next page, if there is one.
+        /// The token for the next page. None on the last page.
         next: Option<String>,
     },
 }
 
-/// Why a page cannot be read to its end.
+/// Why the page cannot be read to its end.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PageFault {
-    /// It is not the JSON of a list.
+    /// The body is not the JSON of a list.
     Garbled(Garbled),
-    /// The connection broke, or nothing came for too long.
+    /// The connection broke, or no data arrived for too long.
     Broken(String),
 }
 
@@ -59,11 +58,11 @@ struct PageMeta {
     r#continue: String,
 }
 
-/// Where in the page the reader is.
+/// The position of the reader in the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PagePosition {
     Start,
-    /// At a key or the end of the list.
+    /// At a key, or at the end of the list.
     Key,
     InKey,
     Colon,
@@ -71,14 +70,14 @@ enum PagePosition {
     InMetadata,
     InOther,
     AfterValue,
-    /// At an item or the end of the items.
+    /// At an item, or at the end of the items.
     Item,
     InItem,
     AfterItem,
     Done,
 }
 
-/// Which value comes next.
+/// The kind of the next value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PageField {
     Metadata,
@@ -101,7 +100,7 @@ where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: std::error::Error,
 {
-    /// A page whose objects have at most `max` bytes.
+    /// Reads a page whose objects have at most `max` bytes.
     pub(super) fn new(frames: S, max: usize, budget: ReadBudget) -> Self {
         Self {
             input: BodyReader::new(frames, max, budget),
@@ -112,7 +111,7 @@ where
         }
     }
 
-    /// What comes next; waits at most `idle` for it.
+    /// Returns the next part. Waits at most `idle` for it.
     pub(super) async fn next(&mut self, idle: Duration) -> Result<PagePart, PageFault> {
         let mut until = Instant::now() + idle;
         loop {
@@ -145,7 +144,7 @@ where
         }
     }
 
-    /// Goes on by one token or value, or to the end of the frame.
+    /// Advances by one token or value, or to the end of the frame.
     fn step(&mut self) -> Result<Option<PagePart>, PageFault> {
         match self.at {
             PagePosition::InKey | PagePosition::InMetadata | PagePosition::InItem => self.gather(),
@@ -162,7 +161,7 @@ where
         }
     }
 
-    /// Takes the next byte between values.
+    /// Reads the next byte between values.
     fn token(&mut self) -> Result<Option<PagePart>, PageFault> {
         let Some(&byte) = self.input.frame().first() else {
             return Ok(None);
@@ -171,7 +170,7 @@ where
             self.input.skip(1);
             return Ok(None);
         }
-        // A value is read from its first byte on, anything else is done with.
+        // A value is read from its first byte. Other bytes are consumed here.
         let (at, is_token) = match (self.at, byte) {
             (PagePosition::Start, b'{') | (PagePosition::AfterValue, b',') => {
                 (PagePosition::Key, true)
@@ -182,7 +181,7 @@ where
             (PagePosition::Value, b'[') if self.field == PageField::Items => {
                 (PagePosition::Item, true)
             }
-            // Go writes an empty list as null when it was never made.
+            // Go writes a nil list as null.
             (PagePosition::Value, b'n') if self.field == PageField::Items => {
                 (PagePosition::InOther, false)
             }
@@ -208,7 +207,7 @@ where
         Ok(None)
     }
 
-    /// Takes a key, the metadata or an item, if its end is in the frame, or else the frame.
+    /// Reads a key, the metadata or an item if it ends in this frame. Otherwise keeps the frame.
     fn gather(&mut self) -> Result<Option<PagePart>, PageFault> {
         let Some(length) = self.span.end(self.input.frame()) else {
             self.input.keep();
@@ -246,7 +245,7 @@ fn item(part: input::BodyPart) -> Result<PagePart, PageFault> {
     match part {
         BodyPart::TooLong { length, head } => Ok(PagePart::TooLong { length, head }),
         BodyPart::Whole(object) if object.starts_with(b"{") => {
-            // The object would be taken for one that is gone if it could not be read.
+            // An object that cannot be read would be taken for a deleted one.
             serde_json::from_slice::<&RawValue>(&object)
                 .map_err(|error| PageFault::Garbled(Garbled::json(&error)))?;
             Ok(PagePart::Object(object))
@@ -262,24 +261,24 @@ fn garbled(why: &'static str) -> PageFault {
 /// Finds the end of one value.
 #[derive(Debug, Default)]
 struct ValueScanner {
-    /// Brackets that are open.
+    /// Number of open brackets.
     depth: u32,
-    /// Within quotes.
+    /// True inside a string.
     quoted: bool,
-    /// After a backslash.
+    /// True after a backslash.
     escaped: bool,
 }
 
 impl ValueScanner {
-    /// How many of these bytes still belong to the value; none if all do, and perhaps
-    /// more. A number, `true`, `false` or `null` ends before what follows it.
+    /// Returns how many of these bytes belong to the value. None if all bytes belong to it and more
+    /// may follow. A number, `true`, `false` or `null` ends before the next character.
     fn end(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
             if self.escaped {
                 self.escaped = false;
             } else if self.quoted {
-                // Most of an object's bytes are within quotes.
+                // Most bytes of an object are inside strings.
                 at += memchr::memchr2(b'"', b'\\', bytes.get(at..)?)?;
                 self.escaped = bytes.get(at) == Some(&b'\\');
                 self.quoted = self.escaped;

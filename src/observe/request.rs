@@ -1,4 +1,4 @@
-//! The requests of a feed and of discovery, and what an answer other than 200 means.
+//! The requests of feeds and of discovery, and the meaning of answers other than 200.
 
 use super::{Lost, ObjectNames, envelope::WatchStatus};
 use bytes::Bytes;
@@ -11,29 +11,29 @@ use kube::core::PartialObjectMeta;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::time::Duration;
 
-/// What stands for itself in a path segment or query value (RFC 3986, unreserved).
+/// Characters that need no escape in a path segment or query value (RFC 3986, unreserved).
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
-/// Bytes of an error's body that are read; a Status is far smaller.
+/// Number of bytes of an error's body that are read. A Status is far smaller.
 const MAX_ERROR: usize = 64 << 10;
 
-/// Bytes of an object's metadata that are read; annotations may have 256 KiB.
+/// Number of bytes of an object's metadata that are read. Annotations may have 256 KiB.
 const MAX_METADATA: usize = 1 << 20;
 
-/// Characters of an error's message that are kept: it ends in conditions and logs.
+/// Number of characters of an error's message that are kept for conditions and logs.
 const MAX_MESSAGE: usize = 512;
 
-/// The longest that a server's `Retry-After` is honoured.
+/// Longest wait that is accepted from `Retry-After`.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 
-/// What to ask for.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WatchOrPage<'a> {
-    /// The state, its end marked by a bookmark, then its changes.
+    /// The state with a bookmark at its end, followed by its changes.
     WatchList { seconds: u64 },
     /// A page of the state.
     Page { limit: u32, token: Option<&'a str> },
@@ -41,14 +41,14 @@ pub(super) enum WatchOrPage<'a> {
     Watch { version: &'a str, seconds: u64 },
 }
 
-/// An answer that is not the one asked for.
+/// An answer other than the requested data.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// 410: the resourceVersion or continue token is too old.
     Expired,
-    /// 400, 422: the server does not understand the question.
+    /// 400 or 422: the server does not understand the request.
     Invalid(String),
-    /// Anything else, with the time the server wants to be left alone.
+    /// Any other failure, with the wait that the server asks for.
     Lost(Lost, Option<Duration>),
 }
 
@@ -63,14 +63,14 @@ pub(super) fn group_version_path(gvr: &Gvr) -> Result<String, String> {
 }
 
 fn segment(text: &str) -> Result<String, String> {
-    // A dot segment would be resolved, and name something else.
+    // A dot segment would be resolved, and the path would name another resource.
     if text.is_empty() || text == "." || text == ".." {
         return Err(format!("{text:?} cannot be part of a resource's path"));
     }
     Ok(utf8_percent_encode(text, ESCAPED).to_string())
 }
 
-/// The request for `ask` on `source`, only of objects whose labels match `selection`.
+/// The request for `ask` on `source`. Only objects whose labels match `selection` are requested.
 pub(super) fn build(
     source: &Source,
     selection: Option<&str>,
@@ -103,7 +103,7 @@ pub(super) fn build(
         .map_err(|message| Refusal::Lost(Lost::NotFound { message }, None))
 }
 
-/// The UID of the object that is where `object` was; its other fields are not asked for.
+/// The UID of the object that now has the name of `object`. Other fields are not requested.
 pub(super) async fn uid(
     client: &kube::Client,
     target: &Gvr,
@@ -146,7 +146,7 @@ fn path(source: &Source) -> Result<String, String> {
     Ok(path)
 }
 
-/// A GET that wants plain, uncompressed JSON.
+/// A GET for plain, uncompressed JSON.
 pub(super) fn get(uri: &str) -> Result<Request<Body>, String> {
     Request::get(uri)
         .header(header::ACCEPT, "application/json")
@@ -155,14 +155,14 @@ pub(super) fn get(uri: &str) -> Result<Request<Body>, String> {
         .map_err(|e| e.to_string())
 }
 
-/// Sends it; only a 200 is `Ok`.
+/// Sends the request. Only a 200 is `Ok`.
 pub(super) async fn send(
     client: &kube::Client,
     request: Request<Body>,
 ) -> Result<Response<Body>, Refusal> {
     let response = client.send(request).await.map_err(|error| {
         let why = match error {
-            // What the connection says, without kube's "ServiceError: " before it.
+            // The error of the connection without kube's prefix "ServiceError: ".
             kube::Error::Service(error) => chain(error.as_ref()),
             error => chain(&error),
         };
@@ -187,10 +187,12 @@ pub(super) async fn send(
     Err(refusal(code.as_u16(), &status, retry_after))
 }
 
-/// What an HTTP status, or the Status of an ERROR event, means. The messages of some codes are
-/// repeated, because they are decided before an object is read. Other messages may quote an
-/// object: that of a conversion webhook, or of a key in etcd that cannot be decrypted. Of these
-/// the reason is repeated, and the message is in the log for those who debug.
+/// The meaning of an HTTP status, or of the Status in an ERROR event.
+///
+/// The messages of some codes are repeated, because the server decides them before it reads an
+/// object. Other messages may quote an object, for example from a conversion webhook or from a key
+/// in etcd that cannot be decrypted. Of these, only the reason is repeated, and the message is
+/// logged at the debug level.
 pub(super) fn refusal(code: u16, status: &WatchStatus, retry_after: Option<Duration>) -> Refusal {
     let canonical = || {
         let code = StatusCode::from_u16(code).ok();
@@ -218,8 +220,7 @@ pub(super) fn refusal(code: u16, status: &WatchStatus, retry_after: Option<Durat
     Refusal::Lost(lost, retry_after)
 }
 
-/// Whether `reason` is one of the reasons that an apiserver gives on its own
-/// (`metav1.StatusReason`).
+/// Returns true if `reason` is one of the reasons of Kubernetes (`metav1.StatusReason`).
 fn is_reason(reason: &str) -> bool {
     [
         "BadRequest",
@@ -240,7 +241,7 @@ fn is_reason(reason: &str) -> bool {
     .contains(&reason)
 }
 
-/// All of a body, if it has at most `max` bytes.
+/// Reads a whole body of at most `max` bytes.
 pub(super) async fn read(body: Body, max: usize) -> Result<Bytes, ReadError> {
     match Limited::new(body, max).collect().await {
         Ok(body) => Ok(body.to_bytes()),
@@ -252,7 +253,7 @@ pub(super) async fn read(body: Body, max: usize) -> Result<Bytes, ReadError> {
 /// Why a body could not be read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ReadError {
-    /// It is longer than allowed.
+    /// The body is too long.
     TooLarge,
     /// The connection broke.
     Broken(String),

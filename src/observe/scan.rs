@@ -1,8 +1,8 @@
-//! A folder in, what its manifests say out.
+//! Reads a folder of manifests. Input: a folder. Output: the objects in its files.
 //!
-//! A file is read again when its time or size changes. One that cannot be read is
-//! reported once with the place of the fault, and what it said last stays: an editor that
-//! is halfway through saving must not end operations.
+//! A file is read again when its time or its size changes. A file that cannot be read is reported
+//! once, with the position of the error. Its previous objects stay, because an editor may be in the
+//! middle of saving, and operations must not end then.
 
 use bytes::Bytes;
 use ifo_api::Gvr;
@@ -19,20 +19,20 @@ use std::{
 use tracing::warn;
 use uuid::Uuid;
 
-/// Files in a folder. A folder with more is hardly one of manifests; a mistaken `/` must
-/// not be read for minutes.
+/// Largest number of files. A folder of manifests has fewer. The limit keeps a mistaken `/` from
+/// being read for minutes.
 const MAX_FILES: usize = 10_000;
 
-/// Folders within folders; no layout of manifests is deeper.
+/// Largest depth of nested folders.
 const MAX_DEPTH: usize = 16;
 
-/// Bytes of one file: a dump of some ten thousand objects.
+/// Largest size of one file in bytes: a dump of some ten thousand objects.
 const MAX_FILE: u64 = 16 << 20;
 
-/// Bytes of all files, since what they say is held in memory.
+/// Largest size of all files in bytes, because their objects are kept in memory.
 const MAX_TOTAL: u64 = 256 << 20;
 
-/// What tells two objects apart.
+/// The identity of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ManifestKey {
     pub(super) api_version: String,
@@ -42,18 +42,18 @@ pub(super) struct ManifestKey {
     uid: String,
 }
 
-/// What the folder says at one moment.
+/// The content of the folder at one time.
 #[derive(Debug, Default)]
 pub(super) struct Content {
     objects: BTreeMap<ManifestKey, Bytes>,
-    /// `apiVersion` and kind of all that have objects or a `CustomResourceDefinition`, and
-    /// whether they are namespaced.
+    /// All kinds (`apiVersion` and kind) with objects or a `CustomResourceDefinition`, and whether
+    /// they are namespaced.
     kinds: BTreeMap<(String, String), bool>,
     known: KnownKinds,
 }
 
 impl Content {
-    /// The kind of `gvr`, if it is known, and whether it is namespaced.
+    /// The kind of `gvr` if it is known, and whether it is namespaced.
     pub(super) fn kind(&self, gvr: &Gvr) -> Option<(&str, bool)> {
         let api_version = gvr.api_version();
         self.kinds
@@ -63,7 +63,7 @@ impl Content {
             .map(|((_, kind), namespaced)| (kind.as_str(), *namespaced))
     }
 
-    /// Whether the same kinds are known of the other content.
+    /// Returns true if the other content has the same kinds.
     pub(super) fn has_same_kinds(&self, other: &Self) -> bool {
         self.kinds == other.kinds && self.known == other.known
     }
@@ -121,14 +121,15 @@ impl Content {
     }
 }
 
-/// The object as a server would have it: with a namespace, if its kind has one, and a uid.
+/// The object as an API server would return it: with a UID, and with a namespace if its kind is
+/// namespaced.
 fn completed(object: &Object, namespaced: bool) -> (ManifestKey, Bytes) {
     let mut json = object.json.clone();
     let mut namespace = object.namespace.clone();
     let mut uid = String::new();
     if let Some(metadata) = json.get_mut("metadata").and_then(Value::as_object_mut) {
         if namespaced && namespace.is_none() {
-            // As kubectl does where the context names no other.
+            // The default of kubectl.
             namespace = Some("default".into());
             metadata.insert("namespace".into(), "default".into());
         }
@@ -153,7 +154,7 @@ fn completed(object: &Object, namespaced: bool) -> (ManifestKey, Bytes) {
     (key, Bytes::from(json.to_string()))
 }
 
-/// The same uid for the same object, however often it is read.
+/// Derives the UID from the object's identity, so that it stays the same.
 fn derived_uid(object: &Object, namespace: Option<&str>) -> String {
     let space = Uuid::new_v5(&Uuid::NAMESPACE_DNS, b"manifests.ifo.kubevirt.io");
     let name = [
@@ -166,11 +167,11 @@ fn derived_uid(object: &Object, namespace: Option<&str>) -> String {
     Uuid::new_v5(&space, name.as_bytes()).to_string()
 }
 
-/// Reads a folder, again and again.
+/// Reads a folder repeatedly.
 #[derive(Debug)]
 pub(super) struct Scanner {
     dir: PathBuf,
-    /// By path, so that the order in which files count is theirs.
+    /// The files by path, so that their order is stable.
     files: BTreeMap<PathBuf, File>,
 }
 
@@ -190,11 +191,11 @@ impl Scanner {
         }
     }
 
-    /// What the folder says now; none if nothing changed since the last time.
+    /// Returns the current content of the folder. None if it has not changed since the last call.
     ///
     /// # Errors
     ///
-    /// The folder cannot be read, or holds too much. What was known of it stays.
+    /// The folder cannot be read or has too many files. The previous content stays valid.
     pub(super) fn scan(&mut self) -> Result<Option<Content>, String> {
         let mut found = BTreeMap::new();
         walk(&self.dir, 0, &mut found).map_err(|e| format!("{}: {e}", self.dir.display()))?;
@@ -246,7 +247,7 @@ impl Scanner {
 fn walk(dir: &Path, depth: usize, found: &mut BTreeMap<PathBuf, FileStamp>) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
-        // Also keeps out the `..data` of a mounted ConfigMap, whose files are linked to.
+        // This also skips the `..data` of a mounted ConfigMap, whose files are links.
         if entry.file_name().as_encoded_bytes().starts_with(b".") {
             continue;
         }
@@ -263,7 +264,7 @@ fn walk(dir: &Path, depth: usize, found: &mut BTreeMap<PathBuf, FileStamp>) -> i
         if !is_manifest(&path) {
             continue;
         }
-        // Follows links to files; a link to a folder is not followed, so there is no loop.
+        // Links to files are followed. Links to folders are not, so there is no loop.
         match fs::metadata(&path) {
             Ok(metadata) if metadata.is_file() => {
                 if found.len() >= MAX_FILES {
