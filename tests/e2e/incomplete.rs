@@ -79,7 +79,7 @@ fn rule_that_fails_on_an_object_is_not_taken_for_quiet() {
         // Everything is known in the other namespace.
         let there = run(
             world,
-            &["wait", "-c", namespace, "-n", elsewhere, "--timeout=0"],
+            &["wait", "-c", namespace, "-n", elsewhere, "--timeout=3m"],
         )
         .await;
         assert_eq!(there.code, 0, "{}", there.err);

@@ -153,12 +153,12 @@ impl<'a> Cluster<'a> {
         (answer.code != 404).then(|| answer.ok())
     }
 
-    /// Errors and warnings in the server's log, but for those of targets that it cannot watch.
+    /// Errors and warnings in the server's log, except those about gaps of feeds.
     fn complaints(&self) -> Vec<String> {
         let log = self.control_plane.state.dir.join("ifo-apiserver.log");
         let log = std::fs::read_to_string(log).expect("the server has a log");
         let bad = |line: &&str| {
-            (line.contains("ERROR") || line.contains("WARN")) && !line.contains("follow: gap")
+            (line.contains("ERROR") || line.contains("WARN")) && !line.contains(": gap source=")
         };
         log.lines().filter(bad).map(str::to_owned).collect()
     }
