@@ -1,11 +1,11 @@
-//! What the feeds of a cluster share, so that their memory is bounded together.
+//! The memory and the lists that all feeds of a cluster share.
 //!
-//! * At most [`LISTS`] lists run at once. The others wait in the order in which they came.
-//! * A feed holds at most [`SMALL`] bytes of an object by itself. Before it holds more, it
-//!   takes the place for a large object, of which there is one. It keeps the place until
-//!   the object has been evaluated. The other feeds wait in order.
+//! - At most [`LISTS`] lists run at the same time. Other feeds wait in their order.
+//! - A feed may hold [`SMALL`] bytes of an object by itself. For a larger object, it needs the only
+//! place for large objects, and keeps it until the object has been evaluated. Other feeds wait in
+//! their order.
 //!
-//! The place has room for the largest object from the beginning. So the feed that has it
+//! The place is large enough for the largest object from the beginning. So the feed that has it
 //! waits for no other feed, and feeds cannot block each other.
 
 use bytes::Bytes;
@@ -16,30 +16,29 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// Lists at once. kube-apiserver holds a whole page of each in memory; this server holds
-/// one object.
+/// Number of concurrent lists. The kube-apiserver holds a whole page of each list in memory. This
+/// server holds one object.
 const LISTS: usize = 8;
 
-/// How long a list counts towards [`LISTS`]. A list that takes longer goes on, and the
-/// next one starts, so that lists that hang keep no other list out. Most lists take less
-/// than a second.
+/// Time for which a list counts towards [`LISTS`]. A slower list continues, and the next list
+/// starts, so a hanging list does not block other lists. Most lists take less than a second.
 const TURN: Duration = Duration::from_mins(1);
 
-/// Bytes of one object that a feed may hold without a place. Few objects are larger.
+/// Bytes of an object that a feed may hold without a place. Few objects are larger.
 pub(super) const SMALL: usize = 64 << 10;
 
-/// Objects of more than [`SMALL`] bytes that are in memory at once: one may take 30 MB
-/// with its decoded values.
+/// Number of objects of more than [`SMALL`] bytes in memory. One object may need 30 MB with its
+/// decoded values.
 const LARGE_OBJECTS: usize = 1;
 
-/// How long the rest of an object may take once its feed has a place. Then the feed fails
-/// and the next one gets the place.
+/// Time in which a feed with a place must read the rest of its object. After that, the feed fails,
+/// and the next feed gets the place.
 const LARGE_WITHIN: Duration = Duration::from_secs(30);
 
-/// The budget; cheap to clone.
+/// The budget. Cloning it is cheap.
 #[derive(Clone, Debug)]
 pub(super) struct ReadBudget {
-    // tokio's semaphores are fair, and a waiter that is dropped gives up its turn.
+    // tokio's semaphores are fair. A waiter that is dropped gives up its turn.
     lists: Arc<Semaphore>,
     large: Arc<Semaphore>,
 }
@@ -54,7 +53,7 @@ impl Default for ReadBudget {
 }
 
 impl ReadBudget {
-    /// Waits until one more list may run.
+    /// Waits until another list may run.
     pub(super) async fn turn(&self) -> Turn {
         let permit = acquire(&self.lists).await;
         let held = tokio::spawn(async move {
@@ -64,7 +63,7 @@ impl ReadBudget {
         Turn(held.abort_handle())
     }
 
-    /// Waits until one more large object may be read.
+    /// Waits until another large object may be read.
     pub(super) async fn place(&self) -> LargeObjectPermit {
         LargeObjectPermit {
             _permit: acquire(&self.large).await,
@@ -78,7 +77,7 @@ async fn acquire(semaphore: &Arc<Semaphore>) -> OwnedSemaphorePermit {
     permit.expect("the semaphores of a budget are never closed")
 }
 
-/// The right to list; it ends when this is dropped, or after [`TURN`].
+/// The right to list. It ends when this is dropped, or after [`TURN`].
 #[derive(Debug)]
 pub(super) struct Turn(AbortHandle);
 
@@ -88,16 +87,16 @@ impl Drop for Turn {
     }
 }
 
-/// Room for one large object.
+/// The place for a large object.
 #[derive(Debug)]
 pub(super) struct LargeObjectPermit {
     _permit: OwnedSemaphorePermit,
-    /// When all of the object must have been read.
+    /// The time by which the object must have been read.
     pub(super) until: Instant,
 }
 
 impl LargeObjectPermit {
-    /// The same bytes. The place is free once they and all their slices are dropped.
+    /// The same bytes. The place is free when they and all their slices have been dropped.
     pub(super) fn hold(self, bytes: Bytes) -> Bytes {
         Bytes::from_owner(Large {
             bytes,
@@ -106,7 +105,7 @@ impl LargeObjectPermit {
     }
 }
 
-/// A large object and its place.
+/// A large object with its place.
 struct Large {
     bytes: Bytes,
     _place: LargeObjectPermit,
@@ -136,7 +135,7 @@ mod tests {
             assert!(turn.now_or_never().is_none());
         }
         drop(waiting.remove(1));
-        // The aborted task gives the turn back when it is polled.
+        // The aborted task returns the turn when it is polled.
         running.pop();
         yield_now().await;
         let first = (&mut waiting[0]).now_or_never().expect("the first in line");

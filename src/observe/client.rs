@@ -90,33 +90,33 @@ pub enum ConnectError {
     NoCluster {
         /// Where the kubeconfig was looked for.
         path: String,
-        /// Why there is none.
+        /// Why the kubeconfig cannot be used.
         kubeconfig: String,
         /// Why there is no in-cluster configuration.
         in_cluster: String,
     },
 }
 
-/// A cluster: clients that share its address and credentials. Cheap to clone.
+/// A connection to a cluster: clients with the same address and credentials. Cloning it is cheap.
 #[derive(Clone)]
 pub struct Connection {
-    /// For everything but the feeds' watches. Each call is bounded by
-    /// [`ConnectOptions::api_timeout`]; a watch through it is not.
+    /// The client for all requests except the feeds' watches. Each request is limited by
+    /// [`ConnectOptions::api_timeout`]. A watch is not.
     pub client: Client,
-    /// The address and credentials, for a client to somebody else who knows them; None if
-    /// it is [`Connection::through`] a client.
+    /// The address and credentials, for a client of another server that knows them. None if the
+    /// connection was made [`Connection::through`] a client.
     pub config: Option<Config>,
     lanes: Arc<Lanes>,
 }
 
-/// Clients for watches, each with a connection of its own.
+/// The clients for watches. Each has a connection of its own.
 struct Lanes {
     make: Box<dyn Fn() -> Client + Send + Sync>,
-    /// A client and its seat; each [`Lane`] given out holds a clone of the seat.
+    /// A client and its seat. Each [`Lane`] has a clone of the seat.
     open: Mutex<Vec<(Client, Arc<()>)>>,
 }
 
-/// A place for one watch at a time, given back when it is dropped.
+/// A place for one watch. It is free again when it is dropped.
 pub(super) struct Lane {
     pub(super) client: Client,
     _seat: Arc<()>,
@@ -129,8 +129,8 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// A connection on which everything goes through `client`, for servers that are not
-    /// reached by a kubeconfig.
+    /// A connection that uses `client` for everything, for servers that are not reached by a
+    /// kubeconfig.
     pub fn through(client: Client) -> Self {
         let every = client.clone();
         Self::new(client, Box::new(move || every.clone()))
@@ -147,13 +147,13 @@ impl Connection {
         }
     }
 
-    /// A client with a connection of its own that tries nothing again, for those who do
-    /// that themselves. Each call is bounded by [`ConnectOptions::api_timeout`].
+    /// A client with a connection of its own and without retries, for callers that retry
+    /// themselves. Each request is limited by [`ConnectOptions::api_timeout`].
     pub fn without_retries(&self) -> Client {
         (self.lanes.make)()
     }
 
-    /// A client with room for one more watch.
+    /// A client for one more watch.
     pub(super) fn lane(&self) -> Lane {
         let mut open = self
             .lanes
@@ -177,14 +177,12 @@ impl Connection {
     }
 }
 
-/// Reads the configuration and builds the clients. Does not talk to the cluster: that it
-/// is away must not keep the server from starting.
-///
-/// Must be called within a Tokio runtime.
+/// Reads the configuration and creates the clients. It sends no request, so the server starts even
+/// if the cluster cannot be reached. It must be called within a Tokio runtime.
 ///
 /// # Errors
 ///
-/// No kubeconfig, or one that cannot be used.
+/// There is no kubeconfig, or it cannot be used.
 pub async fn connect(options: &ConnectOptions) -> Result<Connection, ConnectError> {
     let path = options.kubeconfig.as_ref().map_or_else(
         || std::env::var("KUBECONFIG").unwrap_or_else(|_| "~/.kube/config".into()),
@@ -240,7 +238,7 @@ pub async fn connect(options: &ConnectOptions) -> Result<Connection, ConnectErro
     }
 }
 
-/// The proxy for `server`, and how to identify to it; or why there is none.
+/// The proxy for `server` with its credentials, or why it cannot be used.
 fn intercept(kubeconfig: &Kubeconfig, server: &Uri) -> Result<Option<Intercept>, String> {
     let proxy_url = || {
         let current = kubeconfig.current_context.as_deref()?;
@@ -255,7 +253,7 @@ fn intercept(kubeconfig: &Kubeconfig, server: &Uri) -> Result<Option<Intercept>,
         return Ok(None);
     };
     let found = Matcher::builder().all(proxy).build().intercept(server);
-    // It may have a password in it, so it is not repeated.
+    // The address is not repeated, because it may contain a password.
     let found = found.ok_or("the address of the proxy is no URL of one")?;
     if found.uri().scheme_str() == Some("http") {
         return Ok(Some(found));
@@ -266,12 +264,12 @@ fn intercept(kubeconfig: &Kubeconfig, server: &Uri) -> Result<Option<Intercept>,
     ))
 }
 
-/// What all clients of a connection have in common.
+/// The layers that all clients of a connection share.
 struct ClientLayers {
     config: Config,
     tls: rustls::ClientConfig,
     server_name: Option<rustls::pki_types::ServerName<'static>>,
-    /// One layer for all clients, so a token is refreshed once for all of them.
+    /// One layer for all clients, so a token is refreshed once.
     auth: Option<AuthLayer>,
     headers: ExtraHeadersLayer,
     limit: Duration,
@@ -318,9 +316,8 @@ impl ClientLayers {
         }
     }
 
-    /// A client with a connection pool of its own. With `retry`, calls that the server
-    /// answers with 429, 503 or 504 are tried again, within the limit; feeds have their
-    /// own way to do that.
+    /// A client with a connection pool of its own. With `retry`, it retries answers with 429, 503
+    /// or 504 within the time limit. Feeds retry by themselves.
     fn client<C>(&self, connector: C, retry: bool) -> Client
     where
         C: Service<Uri> + Clone + Send + Sync + 'static,
@@ -373,7 +370,7 @@ impl ClientLayers {
     }
 }
 
-/// A layer by reference: kube's cannot be cloned.
+/// Refers to a layer, because kube's layer cannot be cloned.
 struct ByRef<'a, L>(&'a L);
 
 impl<S, L: tower::Layer<S>> tower::Layer<S> for ByRef<'_, L> {

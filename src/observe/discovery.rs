@@ -1,7 +1,7 @@
-//! What a cluster serves: a GVR in, whether it can be watched out.
+//! Discovery of a cluster. Input: a GVR. Output: whether the resource can be watched.
 //!
-//! Operations end when their resource is gone for certain, so only a clean answer of a
-//! server that is ready counts as that.
+//! Operations end when their resource is no longer served. So only an unambiguous answer of a
+//! server that is ready counts as "not served".
 
 use super::{
     Connection, Lost, Resolve,
@@ -32,16 +32,19 @@ use std::{fmt, time::Duration};
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::debug;
 
-/// Bytes of a group version's resource list; the largest groups have some 100 KiB.
+/// Largest size of the resource list of a group version in bytes. The largest groups have some 100
+/// KiB.
 const MAX_DISCOVERY: usize = 4 << 20;
 
-/// Changes within this time count as one: installing an operator brings dozens of CRDs.
+/// Changes within this time are reported once. The installation of an operator creates dozens of
+/// CRDs.
 const COALESCE: Duration = Duration::from_millis(300);
 
-/// Discovery lags behind the CRD that it is made from, so a change is announced again.
+/// Discovery is updated some time after a CRD. So each change is reported a second time after this
+/// delay.
 const ECHO: Duration = Duration::from_secs(3);
 
-/// Looks resources up in a cluster's discovery.
+/// Looks up resources in the discovery of a cluster.
 pub struct Discovery {
     client: Client,
     lane: Lane,
@@ -71,13 +74,13 @@ struct DiscoveredResource {
 }
 
 impl Discovery {
-    /// Discovery through `connection`. Where CRDs and `APIServices` may not be watched,
-    /// [`Resolve::changes`] fires every `retry_interval` instead.
+    /// Discovery through `connection`. If CRDs and `APIServices` may not be watched,
+    /// [`Resolve::changes`] fires every `retry_interval`.
     pub fn new(connection: &Connection, retry_interval: Duration) -> Self {
         Self {
             client: connection.client.clone(),
-            // Not the client for calls: that one tries again for as long as it may when a
-            // server is away, and the answer sought here is that it is away.
+            // The client for requests is not used, because it retries. Here the answer must say
+            // that the server cannot be reached.
             lane: connection.lane(),
             retry_interval,
         }
@@ -97,8 +100,8 @@ impl Discovery {
         if !matches!(first, Resolution::NotServed { .. }) {
             return first;
         }
-        // A kube-apiserver that is starting answers before it knows all its CRDs. When
-        // it is ready, and then gives the same answer, that is one.
+        // A starting kube-apiserver answers before it has read all CRDs. The same answer counts if
+        // the server is ready and gives it again.
         match self.fetch("/readyz").await {
             Err(Refusal::Lost(Lost::Refused { code, .. }, _)) => Resolution::Unknown {
                 message: format!("the API server is not ready (/readyz: {code})"),
@@ -155,10 +158,10 @@ impl Discovery {
         }
     }
 
-    /// The cluster does not serve the target's group and version: asks whether it serves
-    /// the group in another version.
+    /// The cluster does not serve the group and version of the target. This asks whether it serves
+    /// another version of the group.
     async fn ask_group(&self, gvr: &Gvr) -> Resolution {
-        // The core group has no document of its own, and every cluster serves it.
+        // The core group has no document of its own. Every cluster serves it.
         let group_served = gvr.group.is_empty()
             || match self.fetch(&format!("/apis/{}", gvr.group)).await {
                 Ok(_) => true,
@@ -191,7 +194,7 @@ impl Discovery {
     }
 }
 
-/// Discovery gave no clean answer.
+/// The error if discovery gave no unambiguous answer.
 fn unknown(refusal: Refusal) -> Resolution {
     let message = match refusal {
         Refusal::Lost(lost, _) => lost.to_string(),
@@ -213,7 +216,7 @@ impl Resolve for Discovery {
     }
 }
 
-/// Fires when an object of kind `K` changes, and every `poll` while that cannot be seen.
+/// Fires when an object of kind `K` changes. While changes cannot be watched, fires every `poll`.
 fn changes_of<K>(client: &Client, poll: Duration) -> impl Stream<Item = ()> + Send + use<K>
 where
     K: kube::Resource<DynamicType = ()>
@@ -224,7 +227,7 @@ where
         + Sync
         + 'static,
 {
-    // Metadata only: the schemas in CRDs are large, and of no interest here.
+    // Only metadata is read, because the schemas in CRDs are large and not needed.
     let api: Api<PartialObjectMeta<K>> = Api::all(client.clone());
     let events = watcher::watcher(api, watcher::Config::default())
         .default_backoff()
@@ -233,7 +236,7 @@ where
         (events, None::<Instant>),
         move |(mut events, mut blind)| async move {
             loop {
-                // While blind, wait no longer than to the next poll.
+                // While changes cannot be watched, this waits until the next poll at most.
                 let next = match blind {
                     Some(until) => match timeout_at(until, events.next()).await {
                         Ok(next) => next,
@@ -243,7 +246,8 @@ where
                 };
                 match next {
                     Some(Ok(Event::Init | Event::InitApply(_))) => {}
-                    // The end of a list counts: there may have been changes before it.
+                    // The end of a list counts as a change, because there may have been changes
+                    // before it.
                     Some(Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_))) => {
                         return Some(((), (events, None)));
                     }
@@ -251,7 +255,7 @@ where
                         debug!(kind = %K::kind(&()), %error, "changes cannot be watched; polling");
                         blind = blind.or_else(|| Some(Instant::now() + poll));
                     }
-                    // watcher() does not end; should it, polling goes on without it.
+                    // watcher() does not end. If it ended, polling would continue without it.
                     None => future::pending().await,
                 }
             }
@@ -259,7 +263,7 @@ where
     )
 }
 
-/// One for many that come close together, and a second one later.
+/// Merges changes that arrive close together into one, and repeats it later.
 fn coalesce(changes: impl Stream<Item = ()> + Send + 'static) -> impl Stream<Item = ()> + Send {
     stream::unfold(
         (changes.boxed(), None::<Instant>),

@@ -1,7 +1,7 @@
-//! The feed of a folder of manifests: no cluster needed.
+//! The feed of a folder of manifests, without a cluster.
 //!
-//! The folder stands for the cluster's state: an object that appears in a file is added,
-//! one that changes is modified, one that is gone from all files is deleted.
+//! The folder stands for the state of a cluster. A new object in a file is added, a changed object
+//! is modified, and an object that no file contains any more is deleted.
 
 use super::{
     Feed, Raw, Resolve, inline,
@@ -29,15 +29,15 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
-/// How long to wait after a change for the others that belong to it.
+/// Wait after a change for further changes that belong to it.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
-/// How often to look without having been told of a change: network file systems and
-/// some container mounts tell nothing. Costs one stat for each file.
+/// Interval of scans without a notification. Network file systems and some container mounts send no
+/// notifications. A scan costs one stat for each file.
 const POLL: Duration = Duration::from_secs(5);
 
-/// A folder of manifests, followed as its files change. Cheap to clone; followed until
-/// the last clone and the last stream are dropped.
+/// A folder of manifests that is followed as its files change. Cloning it is cheap. It is followed
+/// until the last clone and the last stream are dropped.
 #[derive(Clone, Debug)]
 pub struct Folder {
     inner: Arc<FolderState>,
@@ -54,21 +54,21 @@ struct FolderState {
 /// Why a folder cannot be followed.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// It cannot be read, or holds too much.
+    /// The folder cannot be read or has too many files.
     #[error("{0}")]
     Unreadable(String),
 }
 
 impl Folder {
-    /// Reads the manifests (`.yaml`, `.yml`, `.json`) in `dir` and the folders in it, and
-    /// follows their changes. A file that cannot be understood is logged and skipped.
+    /// Reads the manifests (`.yaml`, `.yml`, `.json`) in `dir` and in the folders below it, and
+    /// follows their changes. A file that cannot be decoded is logged and skipped.
     ///
     /// # Errors
     ///
-    /// The folder itself cannot be read, or holds more than is meant for this.
+    /// The folder cannot be read or has too many files.
     pub async fn open(dir: &Path, metrics: Arc<Metrics>) -> Result<Self, FolderError> {
         let dirty = Arc::new(Notify::new());
-        // Before the first look, so that no change falls between the two.
+        // The notifications start before the first scan, so that no change is missed.
         let watcher = watcher(dir, Arc::clone(&dirty));
         let (scanner, first) = scan(Scanner::new(dir)).await;
         let content = first.map_err(FolderError::Unreadable)?.unwrap_or_default();
@@ -88,10 +88,10 @@ impl Folder {
     }
 }
 
-/// Tells `dirty` of changes in `dir`; none if the system cannot.
+/// Sends changes in `dir` to `dirty`. None if the system does not support notifications.
 fn watcher(dir: &Path, dirty: Arc<Notify>) -> Option<notify::RecommendedWatcher> {
     let tell = move |event: notify::Result<notify::Event>| {
-        // Reading is an event, too: looking because of it would never end.
+        // Reading is an event, too. A scan because of it would cause the next scan.
         let relevant = event.map_or(true, |event| match event.kind {
             EventKind::Access(access) => access == AccessKind::Close(AccessMode::Write),
             _ => true,
@@ -112,7 +112,7 @@ fn watcher(dir: &Path, dirty: Arc<Notify>) -> Option<notify::RecommendedWatcher>
         .ok()
 }
 
-/// Scans on a thread on which that may take its time.
+/// Scans on a thread for blocking work.
 async fn scan(mut scanner: Scanner) -> (Scanner, Result<Option<Content>, String>) {
     tokio::task::spawn_blocking(move || {
         let result = scanner.scan();
@@ -139,7 +139,7 @@ async fn follow_changes(
                 publish.send_replace(Arc::new(content));
             }
             Ok(None) => {}
-            // Said once, not every few seconds.
+            // Logged once, not at every scan.
             Err(why) if !failed => {
                 warn!("{why}; its objects stay as they were");
                 failed = true;
@@ -158,13 +158,13 @@ impl Feed for Folder {
     }
 }
 
-/// Tells what is there, and then what changed, forever.
+/// Sends the state and then all changes. Never ends.
 async fn tell(inner: Arc<FolderState>, source: Source, mut out: mpsc::Sender<Raw>) {
     let target = source.target.to_string();
     let mut content = inner.content.clone();
     let mut told = BTreeMap::new();
     inner.metrics.feed_relist(&target);
-    // The reader being gone is no error: this future goes with it.
+    // If the reader was dropped, this future is dropped with it.
     let _ = out.send(Raw::Reset).await;
     let mut synced = false;
     loop {
@@ -199,7 +199,7 @@ impl Resolve for Folder {
             },
             None => Resolution::NotServed {
                 message: format!("{} holds no object of {gvr}", self.inner.dir.display()),
-                // A dump does not tell a resource without objects from a typo.
+                // In a dump, a resource without objects and a typing error look the same.
                 group_served: false,
             },
         };

@@ -1,14 +1,12 @@
-//! What goes on in a cluster, or in a folder of manifests, as a stream of raw JSON.
+//! Feeds: the objects of a cluster or of a folder of manifests as streams of JSON. Input: a
+//! [`Source`], which names a resource and sometimes a namespace. Output: a stream of [`Raw`]
+//! events, with the JSON of one object each. The stream also reports when the whole state has been
+//! read, and when there is a gap and why. The objects are not decoded here, and only the
+//! resourceVersion is stored.
 //!
-//! In: a [`Source`], which names a resource and perhaps one namespace. Out: a stream of
-//! [`Raw`], which carries the JSON of one object at a time and says when the whole state
-//! has been read, when there is a gap, and why. Nothing is decoded here beyond the
-//! envelope, and nothing is stored but the resourceVersion to continue from.
-//!
-//! Promises: a feed never ends by itself, never loses a change without saying so
-//! ([`Raw::Lost`]), never panics on what a server or a file says, and holds a bounded
-//! amount of memory however slow its reader is (the reader's pace is the connection's).
-//! All feeds of a cluster together hold no more than a budget of large objects.
+//! A feed never ends by itself. It reports every possible loss of a change ([`Raw::Lost`]). It does
+//! not panic on any input. Its memory is limited, because the connection waits for the reader. All
+//! feeds of a cluster share a budget for large objects.
 
 mod client;
 mod cluster;
@@ -43,7 +41,7 @@ use ifo_api::{Gvr, Resolution, Source};
 use ifo_cel::JsonFault;
 use std::fmt;
 
-/// One message of a feed. The order in which they come:
+/// One event of a feed. Events have this order:
 ///
 /// ```text
 /// Reset (Applied | Deleted)* Synced (Applied | Deleted)*      the state, then its changes
@@ -51,54 +49,54 @@ use std::fmt;
 ///   … Lost Reset … Synced …    … Reset … Synced …             what happened is not known: state again
 /// ```
 ///
-/// `TooLarge` comes where `Applied` would.
+/// `TooLarge` has the place of `Applied`.
 ///
-/// A `Reset` or `Lost` before `Synced` makes what came since the `Reset` before it void:
-/// a new `Reset` follows. Several `Lost` may follow each other as the reason changes.
+/// A `Reset` or `Lost` before `Synced` discards the events since the previous `Reset`, and a new
+/// `Reset` follows. Several `Lost` may follow each other if the reason changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Raw {
-    /// The whole state comes now, up to [`Raw::Synced`]. What is not in it was deleted.
+    /// The whole state follows, up to [`Raw::Synced`]. Objects that are not in it were deleted.
     Reset,
-    /// The JSON of an object that is there now: it was listed, added or modified.
-    /// It may lack `apiVersion` and `kind`, and may be anything if the server is broken:
-    /// only the envelope around it was looked at.
+    /// The JSON of an object that was listed, added or modified. It may lack `apiVersion` and
+    /// `kind`. It may have any content if the server is broken, because only its envelope was
+    /// checked.
     Applied(Bytes),
-    /// An object is there, as with [`Raw::Applied`], but is too large to be read.
+    /// As [`Raw::Applied`], but the object is too large to be read.
     TooLarge {
-        /// The JSON of an object with what tells it from others in its `metadata`.
+        /// The identity of the object as the JSON of an object.
         object: Bytes,
-        /// How many bytes there were.
+        /// Size of the object in bytes.
         length: u64,
     },
-    /// The last known JSON of an object that was deleted; perhaps only its identity.
+    /// The last known JSON of a deleted object, or only its identity.
     Deleted(Bytes),
-    /// After [`Raw::Reset`]: the state is complete. Alone, after [`Raw::Lost`]: the gap is
-    /// over and nothing was missed; every change made during it follows.
+    /// After [`Raw::Reset`]: the state is complete. After [`Raw::Lost`] without a `Reset`: the gap
+    /// is over, nothing was missed, and all changes during the gap follow.
     Synced,
-    /// From here on the state may be out of date, until the next [`Raw::Synced`].
-    /// The feed goes on trying.
+    /// From now on the state may be out of date, until the next [`Raw::Synced`]. The feed keeps
+    /// trying.
     Lost(Lost),
 }
 
-/// Why a feed has a gap.
+/// The reason of a gap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// 401: the server does not know who we are.
+    /// 401: the server does not accept the credentials.
     Unauthorized {
         /// The server's message.
         message: String,
     },
-    /// 403: list or watch is not allowed.
+    /// 403: the user may not list or watch the resource.
     Forbidden {
         /// The server's message, which names the user, verb and resource.
         message: String,
     },
-    /// 404: the resource is not served (or no longer, or not yet).
+    /// 404: the resource is not served.
     NotFound {
         /// The server's message.
         message: String,
     },
-    /// 429, 5xx or another answer that means: not now.
+    /// 429, 5xx or another temporary failure.
     Refused {
         /// The HTTP status, or the code of the Status object in an ERROR event.
         code: u16,
@@ -107,17 +105,17 @@ pub enum Lost {
     },
     /// There was no answer, or the connection broke.
     Unreachable(String),
-    /// The whole state must be read again, and as many lists run already as may at once.
+    /// The whole state must be read again, and the largest number of lists is already running.
     Queued,
-    /// The server sent what is not a watch event, a list or an object, again and again.
+    /// The server repeatedly sent data that is no watch event, list or object.
     Garbled(Garbled),
 }
 
-/// What is wrong with what a server sent, without any of it: a feed's failure is shown in the
-/// cluster-scoped status of rule sets.
+/// The error of data that a server sent. It does not contain the data, because the failure of a
+/// feed is shown in the status of rule sets, which is cluster-scoped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Garbled {
-    /// What should be JSON of some form is not.
+    /// The data is not JSON of the expected form.
     #[error(transparent)]
     Json(JsonFault),
     /// A line of a watch is too long to be read.
@@ -126,13 +124,13 @@ pub enum Garbled {
     /// An event without an object.
     #[error("an event whose object is not an object")]
     NoObject,
-    /// An event of no type that there is.
+    /// An event of an unknown type.
     #[error("an event of an unknown type")]
     UnknownEvent,
-    /// An item of a list is too large, and does not say which object it is.
+    /// An item of a list is too large, and its beginning does not contain its identity.
     #[error("an item of {0} bytes without name and uid")]
     Nameless(u64),
-    /// A page of a list has another form than it should have.
+    /// A page of a list does not have the expected form.
     #[error("a list: {0}")]
     List(&'static str),
     /// A list cannot be read to its end.
@@ -160,55 +158,55 @@ impl fmt::Display for Lost {
     }
 }
 
-/// Where subjects come from: a cluster, a folder of manifests, the demo.
+/// A source of subjects: a cluster, a folder of manifests, or the demo.
 pub trait Feed: Send + Sync + 'static {
-    /// Follows `source` from its whole state on. The stream never ends by itself; it
-    /// works only while it is polled and stops when it is dropped.
+    /// Follows `source`, beginning with its whole state. The stream never ends by itself. It works
+    /// only while it is polled, and stops when it is dropped.
     fn follow(&self, source: Source) -> BoxStream<'static, Raw>;
 
-    /// As [`Feed::follow`], for a reader that only wants objects whose labels match
-    /// `selection` (a label selector as in a request). A feed that cannot leave the
-    /// others out shows them too. One that can shows an object that leaves the selection
-    /// as deleted, as kube-apiserver does.
+    /// As [`Feed::follow`], but only for objects whose labels match `selection`, a label selector
+    /// as in a request. A feed that does not support selectors also sends the other objects. A feed
+    /// that supports them sends a deletion for an object that leaves the selection, as the
+    /// kube-apiserver does.
     fn follow_selected(&self, source: Source, _selection: &str) -> BoxStream<'static, Raw> {
         self.follow(source)
     }
 
-    /// Whether an object that [`Feed::follow_selected`] showed as deleted is still there,
+    /// Returns true if an object that [`Feed::follow_selected`] reported as deleted still exists
     /// and only left the selection.
     fn is_there<'a>(&'a self, _target: &'a Gvr, _object: ObjectNames<'a>) -> BoxFuture<'a, bool> {
         future::ready(false).boxed()
     }
 }
 
-/// What tells an object of a resource from others.
+/// The identity of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectNames<'a> {
-    /// Its namespace; None for a cluster-scoped object.
+    /// The namespace. None for a cluster-scoped object.
     pub namespace: Option<&'a str>,
-    /// Its name.
+    /// The name.
     pub name: &'a str,
-    /// Its UID; objects from files may lack one.
+    /// The UID. Objects from files may lack one.
     pub uid: Option<&'a str>,
 }
 
-/// Finds out whether targets are served. Goes with the [`Feed`] that reads their objects.
+/// Finds out whether targets are served. It belongs to the [`Feed`] that reads their objects.
 pub trait Resolve: Send + Sync + 'static {
-    /// Asks discovery. Takes as long as a few unary calls may take.
+    /// Reads discovery. It takes as long as a few requests.
     fn resolve<'a>(&'a self, target: &'a Gvr) -> BoxFuture<'a, Resolution>;
 
-    /// Fires when an earlier answer may have changed. It works only while it is polled,
-    /// never ends, and sums up changes that come close together.
+    /// Fires when an earlier answer may have changed. It works only while it is polled, never ends,
+    /// and merges changes that are close together.
     fn changes(&self) -> BoxStream<'static, ()>;
 }
 
-/// A stream of what a future, which never ends, sends: the future runs inside the stream
-/// and not as a task, so it works only while it is polled and is gone when it is dropped.
+/// A stream of the values that a future sends. The future runs inside the stream and not as a task,
+/// so it works only while the stream is polled, and is dropped with the stream.
 fn inline<F: Future<Output = ()> + Send + 'static>(
     run: impl FnOnce(mpsc::Sender<Raw>) -> F,
 ) -> BoxStream<'static, Raw> {
-    // No slots but the sender's own: what waits here is one message, everything else
-    // waits where it comes from.
+    // The channel has only the sender's own slot. One value waits here, and all others wait at
+    // their origin.
     let (out, messages) = mpsc::channel(0);
     let running = run(out).into_stream().filter_map(|()| future::ready(None));
     stream::select(messages, running).boxed()
