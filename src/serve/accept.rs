@@ -1,12 +1,12 @@
-//! The header `Accept`. Enters: a request's headers. Leaves: the clauses, the preferred
-//! ones first, and whether there is what a clause asks for.
+//! The header `Accept`. Input: the headers of a request. Output: the clauses of `Accept` in their
+//! order of preference, and the forms that each clause allows.
 
 use http::{HeaderMap, header};
 
-/// The clauses of `Accept`, the first of several, in the order of preference: by weight,
-/// and types before wildcards. Who accepts nothing in particular takes plain JSON.
-/// Upstream's comparison (of the library goautoneg) is not transitive, so the order
-/// depends on how it is sorted: by insertion, as Go sorts short slices.
+/// The clauses of the first `Accept` header in the order of preference: by weight, and types before
+/// wildcards. Without the header, plain JSON is preferred. Upstream's comparison (in the library
+/// goautoneg) is not transitive, so the result depends on the sorting algorithm. Clauses are sorted
+/// by insertion, as Go sorts short slices.
 pub fn clauses(headers: &HeaderMap) -> Vec<AcceptClause<'_>> {
     let accept = headers
         .get(header::ACCEPT)
@@ -29,8 +29,8 @@ pub fn clauses(headers: &HeaderMap) -> Vec<AcceptClause<'_>> {
     clauses
 }
 
-/// Clauses of `Accept` that are looked at: sorting by insertion is quadratic. Browsers
-/// send fewer than ten.
+/// Number of clauses that are read, because sorting by insertion is quadratic. Browsers send fewer
+/// than ten.
 pub const MAX_CLAUSES: usize = 64;
 
 /// One clause of `Accept`.
@@ -38,14 +38,14 @@ pub const MAX_CLAUSES: usize = 64;
 pub struct AcceptClause<'a> {
     media_type: &'a str,
     subtype: &'a str,
-    /// `q`; 1 if absent.
+    /// `q`. The default is 1.
     weight: f32,
-    /// `as`, the form; empty if absent, as are the others.
+    /// `as`: the form. This and the following parameters are empty if they are absent.
     pub target: &'a str,
     group: &'a str,
     version: &'a str,
     stream: &'a str,
-    /// Whether `pretty=1` is there.
+    /// True if `pretty=1` is present.
     pub pretty: bool,
 }
 
@@ -65,7 +65,7 @@ impl Default for AcceptClause<'_> {
 }
 
 impl<'a> AcceptClause<'a> {
-    /// None for what is no media type.
+    /// Parses a clause. None if it is not a media type.
     fn parse(text: &'a str) -> Option<Self> {
         let mut parts = text.split(';').map(str::trim);
         let media_type = parts.next().unwrap_or_default();
@@ -85,7 +85,7 @@ impl<'a> AcceptClause<'a> {
         for (name, value) in parts.filter_map(|part| part.split_once('=')) {
             let value = value.trim();
             match name.trim() {
-                // What is no number weighs nothing.
+                // A weight that is not a number counts as 0.
                 "q" => clause.weight = value.parse().unwrap_or(0.0),
                 "as" => clause.target = value,
                 "g" => clause.group = value,
@@ -104,12 +104,12 @@ impl<'a> AcceptClause<'a> {
             || (self.subtype != "*" && other.subtype == "*")
     }
 
-    /// Whether YAML is meant.
+    /// Returns true if the clause asks for YAML.
     pub fn yaml(&self) -> bool {
         self.subtype == "yaml"
     }
 
-    /// Whether JSON is in the range of media types.
+    /// Returns true if the clause allows JSON.
     pub fn takes_json(&self) -> bool {
         matches!(
             (self.media_type, self.subtype),
@@ -117,23 +117,23 @@ impl<'a> AcceptClause<'a> {
         )
     }
 
-    /// Whether objects can be written so; YAML is never streamed.
+    /// Returns true if objects can be written in this syntax. Watches are never written as YAML.
     pub fn can_be_written(&self) -> bool {
         let yaml = self.media_type == "application" && self.yaml() && self.stream.is_empty();
         yaml || (self.takes_json() && matches!(self.stream, "" | "watch"))
     }
 
-    /// Whether objects are wanted as they are: no part of another form's name is there.
+    /// Returns true if objects are requested in their own form: no parameter names another form.
     pub fn is_plain(&self) -> bool {
         self.target.is_empty() && self.group.is_empty() && self.version.is_empty()
     }
 
-    /// The version of the form, if it is that `target` of `group`.
+    /// The version of the form, if the clause asks for the kind `target` of `group`.
     pub fn version_of(&self, group: &str, target: &str) -> Option<&'a str> {
         (self.group == group && self.target == target).then_some(self.version)
     }
 
-    /// Whether an object or a list can be had so.
+    /// Returns true if an object or a list can be written in this form.
     pub fn can_be_had(&self) -> bool {
         let transformed = self.group == "meta.k8s.io"
             && self.meta_version().is_some()
@@ -144,7 +144,7 @@ impl<'a> AcceptClause<'a> {
         self.can_be_written() && (self.is_plain() || transformed)
     }
 
-    /// The version of `meta.k8s.io` that the form is of.
+    /// The version of `meta.k8s.io` that the form belongs to.
     pub fn meta_version(&self) -> Option<&'static str> {
         match self.version {
             "v1" => Some("v1"),

@@ -1,5 +1,5 @@
-//! The way in: who asks, what, and may they. Everything passes here once, before any
-//! other file of this room, and is counted on the way out.
+//! The middleware around all routes. It authenticates, limits and authorizes each request before
+//! its handler runs, and counts the request when its answer ends.
 
 mod entry;
 
@@ -29,24 +29,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 
-/// A watch's place, held for as long as the watch lasts.
+/// The place of a watch, held while the watch lasts.
 pub type Seat = Arc<dyn Any + Send + Sync>;
 
-/// What was asked, for the handler behind.
+/// The request as its handler sees it.
 #[derive(Clone, Debug)]
 pub struct Admitted {
-    /// What was asked.
+    /// The requested resource, verb and name.
     pub asked: Asked,
-    /// Its options.
+    /// The options of the request.
     pub query: Arc<Query>,
-    /// Taken by the watch that the request may become.
+    /// The place for a watch. The handler takes it if the request is a watch.
     pub seat: Option<Seat>,
-    /// Who asks. None for paths that are open to everybody.
+    /// The user. None for public paths.
     pub user: Option<User>,
 }
 
-/// How long a client may take for an answer whose request has no place. It has some KB, but
-/// for the documents, which are shared and take up nothing while they wait.
+/// Time in which a client must read an answer whose request has no place. Such an answer has some
+/// KB. Documents are larger, but they are shared.
 const SMALL: Duration = Duration::from_secs(10);
 
 /// The middleware around all routes.
@@ -56,11 +56,12 @@ pub async fn admit(
     next: Next,
 ) -> Response {
     let begun = clock::steady();
-    // What is read-only has no use for a body: it is dropped unread.
+    // A read-only API needs no request bodies, so the body is dropped unread.
     let (parts, _) = request.into_parts();
     let head = parts.method == Method::HEAD;
     let method = method_name(&parts.method);
-    // The kube-apiserver adds its own to what it passes on, and the client would see two.
+    // The kube-apiserver adds its own header to the answer. Otherwise the client would see it
+    // twice.
     let proxied = parts.headers.contains_key("x-remote-user");
     let audit_id = audit_id(&parts.headers);
     let compressed = gzip::accepted(&parts.headers);
@@ -108,20 +109,19 @@ pub async fn admit(
     })
 }
 
-/// What an answer keeps until its client has taken it: each counts as long as it is there.
-/// A watch's own stream holds its place.
+/// The permits that an answer holds until its client has read it. The stream of a watch holds the
+/// place of the watch.
 #[derive(Default)]
 struct Kept {
-    /// The place of its request.
+    /// The place of the request.
     _place: Option<RunningRequest>,
-    /// One of the few that answers without a place have.
+    /// A permit for an answer without a place.
     _small: Option<OwnedSemaphorePermit>,
 }
 
-/// A bound for an answer whose request has no place: it is open to everybody, or was
-/// refused. Above the bound, of a refusal only the code is told, and who asks for what is
-/// open is turned away, also by the code alone: headers are not subject to flow control, so
-/// they are gone at once, whatever the client does.
+/// Limits the number of answers to requests without a place: requests for public paths, and refused
+/// requests. Above the limit, the answer has only a status code. A status code is sent at once,
+/// because HTTP/2 flow control does not apply to headers.
 fn small(shared: &ServerState, response: &mut Response, running: Option<RunningRequest>) -> Kept {
     let refused = !response.status().is_success() && !response.status().is_redirection();
     let bound = if refused {
@@ -146,15 +146,15 @@ fn small(shared: &ServerState, response: &mut Response, running: Option<RunningR
     Kept::default()
 }
 
-/// A refusal as the client accepts it.
+/// A refusal in the syntax that the client accepts.
 fn refusal(failure: ErrorStatus, headers: &HeaderMap, query: &Query) -> Response {
     failure.response(negotiate_error(headers, query))
 }
 
-/// What the body would have been is told by the headers alone.
+/// An answer with headers and without a body.
 fn without_body(response: &mut Response) {
     let size = response.body().size_hint().exact();
-    // Of unknown length like the one it replaces, so that no length of 0 is made up.
+    // The length stays unknown, as in the original answer, so that no length of 0 is sent.
     let nothing = futures::stream::empty::<Result<bytes::Bytes, Infallible>>();
     *response.body_mut() = Body::from_stream(nothing);
     if let Some(size) = size {
@@ -168,7 +168,7 @@ fn without_body(response: &mut Response) {
 fn audit_id(headers: &HeaderMap) -> HeaderValue {
     headers
         .get("audit-id")
-        // As long as upstream takes them.
+        // The same time limit as upstream.
         .filter(|value| !value.is_empty() && value.len() <= 64)
         .cloned()
         .unwrap_or_else(|| {
@@ -190,8 +190,8 @@ fn method_name(method: &Method) -> &'static str {
     }
 }
 
-/// Lets the request through, if it may and there is a place; the place comes with the
-/// answer, which needs it until it is sent.
+/// Passes the request to its handler if it is allowed and if there is a place. The answer holds the
+/// place until it is sent.
 async fn pass(
     shared: &Arc<ServerState>,
     (asked, query): (Asked, Arc<Query>),
@@ -242,15 +242,15 @@ async fn pass(
     (response, Some(running))
 }
 
-/// A request that runs or whose answer is being sent. It ends also when its client goes away
-/// before the end.
+/// A request that is running, or whose answer is being sent. It also ends when its client
+/// disconnects.
 struct RunningRequest {
     _counted: CountedInGauge,
     _place: Option<RequestPlace>,
     open: bool,
 }
 
-/// What a request is counted under: labels that a client cannot make up.
+/// The labels under which a request is counted. A client cannot invent new ones.
 fn labels(
     shared: &ServerState,
     asked: Option<&Asked>,

@@ -1,9 +1,9 @@
-//! The `Warning` header on lists and watches of operations. Enters: a request, and which
-//! rule sets may miss operations. Leaves: the header, if one of these rule sets could have
-//! contributed to the answer.
+//! The `Warning` header on lists and watches of operations. Input: a request, and the rule sets
+//! that may miss operations. Output: the header, if one of these rule sets could contribute to the
+//! answer.
 //!
-//! kubectl prints the text of the header, and client-go logs it once. So a list that is
-//! empty because a rule does not work is not taken for a quiet cluster.
+//! kubectl prints the text of the header, and client-go logs it once. So users do not take a list
+//! that is empty because of a broken rule for a quiet cluster.
 
 use super::ServerState;
 use super::request::{Query, Request};
@@ -15,8 +15,8 @@ use http::{HeaderName, HeaderValue};
 use ifo_api::completeness::{COMPLETE_HEADER, Gap, Gaps, Incomplete, Named, NotWorking};
 use ifo_api::{GROUP, VERSION, labels, live, ruleset};
 
-/// Adds the header to the answer of a list or watch of operations, or states that the answer
-/// is complete.
+/// Adds the `Warning` header to the answer to a list or a watch of operations, or the header that
+/// the answer is complete.
 pub async fn warn(
     shared: &ServerState,
     request: &Request,
@@ -78,15 +78,15 @@ fn named(gap: Gap) -> Named {
     }
 }
 
-/// `299 - "text"`: 299 is a persistent warning of any kind, and `-` stands for the agent, as
-/// kube-apiserver writes it (RFC 7234, section 5.5).
+/// `299 - "text"`, as the kube-apiserver writes it (RFC 7234, section 5.5). 299 is a persistent
+/// warning of any kind, and `-` stands for the agent.
 fn header_value(incomplete: &Incomplete) -> Option<HeaderValue> {
     let text = incomplete.to_string();
     let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
     HeaderValue::from_str(&format!("299 - \"{quoted}\"")).ok()
 }
 
-/// The names of rule sets are shown to those who may list them.
+/// Adds the names of rule sets if the user may list rule sets.
 async fn may_list_rule_sets(shared: &ServerState, user: Option<&User>) -> bool {
     let Some(user) = user else {
         return false;
@@ -106,9 +106,9 @@ async fn may_list_rule_sets(shared: &ServerState, user: Option<&User>) -> bool {
     matches!(decision, Ok(AccessDecision::Allow))
 }
 
-/// Whether an operation of the rule set could match the selectors. Requirements on labels
-/// and fields that only an operation has are taken as met. Case is ignored, because a
-/// needless warning does less harm than a missing one: `kubectl ifo` ignores case, too.
+/// Returns true if an operation of the rule set could match the selectors. Requirements on labels
+/// and fields that depend on the operation count as met. Upper and lower case are equal, as in
+/// `kubectl ifo`, because an unnecessary warning does less harm than a missing one.
 fn may_match(gap: &Gap, selectors: &Reviewed) -> bool {
     let fits = |requirement: &SelectorRequirement, known: Option<PossibleValues<'_>>| match known {
         Some(PossibleValues::One(value)) => admits(requirement, value),
@@ -134,7 +134,7 @@ fn may_match(gap: &Gap, selectors: &Reviewed) -> bool {
         && selectors.fields.iter().all(|it| fits(it, field(&it.key)))
 }
 
-/// What is known of a label or field of the operations of a rule set.
+/// The values that a label or a field of a rule set's operations can have.
 #[derive(Clone, Copy)]
 enum PossibleValues<'a> {
     One(&'a str),
@@ -198,7 +198,7 @@ mod tests {
             ),
             ("labelSelector", "ifo.kubevirt.io/operation=Stopping", false),
             ("labelSelector", "ifo.kubevirt.io/subject-kind=Pod", false),
-            // Every operation has its own.
+            // The value differs for each operation.
             ("labelSelector", "ifo.kubevirt.io/subject-name=x", true),
             ("labelSelector", "team=x", true),
             ("fieldSelector", "spec.component=tekton", false),

@@ -1,11 +1,11 @@
-//! Admission and eviction of connections. Enters: the address of a new connection, and
-//! later the user of its requests. Leaves: a place for the connection, or a refusal.
+//! Admission and eviction of connections. Input: the address of a new connection, and later the
+//! user of its requests. Output: a place for the connection, or a refusal.
 //!
-//! A new connection is a newcomer. It always gets a place: if there is none, an older
-//! newcomer is evicted. The first request for anything but health moves the connection to
-//! the class of its user or of the front proxy ([`Class`]). If that class has no place, the
-//! request is answered with a 429 and the connection is closed. `access` finds out the
-//! user, and [`eviction`] has the rules.
+//! A new connection is a newcomer and always gets a place. If there is no free place, an older
+//! newcomer is evicted. The first request other than health moves the connection to the class of
+//! its user or of the front proxy ([`Class`]). If that class has no place, the request is answered
+//! with 429, and the connection is closed. The module `access` determines the user, and
+//! [`eviction`] contains the rules.
 
 mod activity;
 mod class;
@@ -26,8 +26,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Sockets of evicted connections that may still be open. The runtime closes them as soon
-/// as it runs their tasks. Clients cannot delay that.
+/// Number of sockets of evicted connections that may still be open. The runtime closes them as soon
+/// as it runs their tasks. Clients cannot delay this.
 const CLOSING: usize = 64;
 
 /// All open connections.
@@ -42,7 +42,8 @@ pub struct Connections {
 struct OpenConnections {
     /// The number of the next connection. No number is used twice.
     next: u64,
-    /// By their numbers, so in the order in which they came. Evicted ones are gone.
+    /// The connections by their numbers, which is the order of their arrival. Evicted connections
+    /// are removed.
     open: BTreeMap<u64, OpenConnection>,
 }
 
@@ -52,7 +53,7 @@ struct OpenConnection {
 }
 
 impl Connections {
-    /// With this number of places.
+    /// Creates the admission with this number of places.
     pub fn new(places: usize) -> Arc<Self> {
         let sockets = places.saturating_add(CLOSING).min(Semaphore::MAX_PERMITS);
         Arc::new(Self {
@@ -62,8 +63,8 @@ impl Connections {
         })
     }
 
-    /// Waits until one more socket may be open. It waits only for evicted connections that
-    /// are being closed, so no client can delay it.
+    /// Waits until another socket may be open. It waits only for evicted connections that are being
+    /// closed, so no client can delay it.
     pub async fn socket(&self) -> Socket {
         // The semaphore is never closed.
         Socket {
@@ -89,7 +90,7 @@ impl Connections {
             connection: Arc::clone(&connection),
         };
         let room = registry.room(self.places, &entry.record());
-        // It is never full: without a free place, there is a newcomer to evict.
+        // There is always a place: if none is free, a newcomer can be evicted.
         if let Room::After(evicted) = room {
             registry.evict(evicted);
         }
@@ -100,8 +101,8 @@ impl Connections {
         }
     }
 
-    /// Asks all clients to go, but for probes: each connection takes no further requests, and
-    /// ends when its requests have, or after ten seconds. New connections are accepted.
+    /// Asks all clients except probes to reconnect elsewhere. Each connection accepts no further
+    /// requests, and ends with its last request or after ten seconds. New connections are accepted.
     pub fn turn_away(&self) {
         let registry = self.registry();
         let clients = registry.open.values();
@@ -116,8 +117,8 @@ impl Connections {
 }
 
 impl OpenConnections {
-    /// Whether there is room for a connection with this record. If the connection has a
-    /// place already, that one counts as free.
+    /// Returns whether there is a place for a connection with this record. The current place of the
+    /// connection counts as free.
     fn room(&self, places: usize, entering: &ConnectionRecord) -> Room {
         let others = self.open.values().map(OpenConnection::record);
         let others: Vec<_> = others.filter(|it| it.number != entering.number).collect();
@@ -148,14 +149,14 @@ impl OpenConnection {
     }
 }
 
-/// One of the sockets that may be open at once, given back when it is dropped.
+/// A permit for an open socket. It is returned when it is dropped.
 pub struct Socket {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// The place of a connection, given back when it is dropped.
+/// The place of a connection. It is free again when it is dropped.
 pub struct OpenSlot {
-    /// What is known of the connection.
+    /// The record of the connection.
     pub connection: Arc<ClientConnection>,
     _socket: Socket,
 }
@@ -167,7 +168,7 @@ impl Drop for OpenSlot {
     }
 }
 
-/// One connection, as far as it is known.
+/// A connection with its requests and its class.
 pub struct ClientConnection {
     number: u64,
     network: IpAddr,
@@ -178,38 +179,38 @@ pub struct ClientConnection {
 }
 
 impl ClientConnection {
-    /// Ends when the connection has lost its place to another one.
+    /// Completes when the connection has been evicted.
     pub async fn evicted(&self) {
         self.evicted.cancelled().await;
     }
 
-    /// Ends when the connection has been refused a place, or its client was turned away. It
-    /// is to be closed once the answers to its requests are sent.
+    /// Completes when the connection was refused a place or asked to reconnect. It is closed when
+    /// the answers to its requests have been sent.
     pub async fn refused(&self) {
         self.refused.cancelled().await;
     }
 
-    /// Whether a request ever came.
+    /// Returns true if the connection has had a request.
     pub fn asked(&self) -> bool {
         self.activity.asked()
     }
 
-    /// Since when there is no request in flight.
+    /// The time since which there is no request in flight.
     pub fn idle_since(&self) -> Option<Instant> {
         self.activity.idle_since()
     }
 
-    /// Whether it has asked for nothing but health.
+    /// Returns true if all requests were for health.
     pub fn is_newcomer(&self) -> bool {
         let registry = self.connections.registry();
         let entry = registry.open.get(&self.number);
         entry.is_none_or(|entry| entry.class == Class::Newcomer)
     }
 
-    /// Counts the connection as `class`, unless it counts as a higher one already.
+    /// Moves the connection to `class`, unless it has a higher class.
     fn admit(&self, class: Class) -> Result<(), ConnectionRefused> {
         let mut registry = self.connections.registry();
-        // An evicted connection is about to be closed.
+        // An evicted connection is being closed.
         let Some(entry) = registry.open.get(&self.number) else {
             return Err(ConnectionRefused);
         };
@@ -235,19 +236,19 @@ impl ClientConnection {
     }
 }
 
-/// There is no place for a connection, and it is to be closed.
+/// There is no place for the connection, and it is to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionRefused;
 
-/// Counts the connection of a request as `class`. In tests there are routers without a
-/// listener, whose requests have no connection.
+/// Moves the connection of a request to `class`. Requests of tests have no connection, because
+/// their routers have no listener.
 pub fn admit(request: &Parts, class: Class) -> Result<(), ConnectionRefused> {
     let connection = request.extensions.get::<Arc<ClientConnection>>();
     connection.map_or(Ok(()), |connection| connection.admit(class))
 }
 
-/// What counts as one address: an IPv4 address, or an IPv6 network of 64 bits, since one
-/// host may have all addresses of it. An IPv6 socket shows IPv4 addresses as mapped ones.
+/// The unit by which connections are counted: an IPv4 address, or an IPv6 network of 64 bits,
+/// because one host may have all its addresses. An IPv6 socket shows IPv4 addresses as mapped ones.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),

@@ -1,5 +1,5 @@
-//! Objects, lists and events in the form that was negotiated, made from the JSON and the facts
-//! that the index has. Nothing is decoded here.
+//! Encodes objects, lists and events in the negotiated form. Input: the JSON and the facts of the
+//! index. Output: the bytes of the answer. No object is decoded.
 
 use super::negotiate::{Form, Include};
 use super::resource::Resource;
@@ -8,7 +8,7 @@ use crate::index::{IndexEntry, OpenEntry, Rv};
 use jiff::Timestamp;
 use std::io::Write as _;
 
-/// An object as it is shown: at its own version, or at that of its deletion.
+/// An object with the version to show: its own version, or the version of its deletion.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'a> {
     /// The object.
@@ -18,7 +18,7 @@ pub struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    /// At its own version.
+    /// The object at its own version.
     pub fn own(entry: &'a IndexEntry) -> Self {
         Self {
             entry,
@@ -58,7 +58,7 @@ pub struct Encoder<'a> {
     pub resource: &'a Resource,
     /// The form.
     pub form: Form,
-    /// What ages are counted to.
+    /// The time to which ages are computed.
     pub now: Timestamp,
 }
 
@@ -144,14 +144,14 @@ impl Encoder<'_> {
         out.push(b'\n');
     }
 
-    /// Writes the line of one event. A table's columns come with the first one only.
+    /// Writes the line of one event. Only the first event of a table has the column definitions.
     pub fn event(&self, kind: &str, shown: Shown<'_>, columns: bool, out: &mut Vec<u8>) {
         write!(out, "{{\"type\":\"{kind}\",\"object\":").expect("writing to a Vec cannot fail");
         self.object(shown, columns, out);
         out.extend_from_slice(b"}\n");
     }
 
-    /// Writes the line of a bookmark; `initial_end` marks the one after the initial events.
+    /// Writes the line of a bookmark. `initial_end` marks the bookmark after the initial events.
     pub fn bookmark(&self, rv: Rv, initial_end: bool, columns: bool, out: &mut Vec<u8>) {
         let annotations = if initial_end {
             "\"annotations\":{\"k8s.io/initial-events-end\":\"true\"},"
@@ -174,8 +174,8 @@ impl Encoder<'_> {
             ),
             Form::Table { version, include } => {
                 self.table(version, rv, columns, out);
-                // The end of the initial events is told by an annotation, so that one has
-                // an object even where rows are to come without.
+                // An annotation marks the end of the initial events. So this bookmark has an object
+                // even if rows are requested without objects.
                 let object = if include == Include::None && !initial_end {
                     "null".to_owned()
                 } else {

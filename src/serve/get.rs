@@ -1,4 +1,4 @@
-//! Get: one object, now.
+//! Get: the current state of one object.
 
 use super::encode::{Encoder, Shown};
 use super::list::FRESH_WAIT;
@@ -13,8 +13,8 @@ use axum::response::Response;
 use http::HeaderMap;
 use std::sync::Arc;
 
-/// Answers a get. Of the options only `resourceVersion` (at least that one) and those of
-/// the form count.
+/// Answers a get. The options of the form and `resourceVersion` (at least this version) are used,
+/// and all other options are ignored.
 pub async fn get(
     resource: &Resource,
     request: &Request,

@@ -1,10 +1,9 @@
-//! Compression. Enters: a request's `Accept-Encoding` and the answer to it. Leaves: the
-//! same answer, gzipped if it is a large one and the client takes that. A streamed body
-//! stays streamed: 64 KiB enter, some 8 KiB leave.
+//! Compression. Input: the header `Accept-Encoding` of a request, and its answer. Output: the
+//! answer, compressed with gzip if it is large and the client accepts gzip. A streamed body stays
+//! streamed: 64 KiB become some 8 KiB.
 //!
-//! The chunks of a body are compressed independently of each other, and what is kept
-//! between two of them is a checksum. A client that reads slowly then costs no
-//! compressor (270 KB each), for 5 % more bytes.
+//! Chunks of a body are compressed independently, and only a checksum is kept between two chunks.
+//! So a client that reads slowly does not hold a compressor of 270 KB. This costs 5 % more bytes.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -18,31 +17,30 @@ use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
-/// Only answers above this many bytes are compressed
-/// (kube-apiserver's `defaultGzipThresholdBytes`).
+/// Answers above this size in bytes are compressed (`defaultGzipThresholdBytes` of the
+/// kube-apiserver).
 const THRESHOLD: usize = 128 << 10;
 
-/// What of a body is compressed at a time, in bytes, at most: a chunk of a list and the
-/// item that reaches beyond it. Starting anew with each costs little, since that is twice
-/// what a match can reach back.
+/// Largest number of bytes that are compressed together: a chunk of a list and the item that
+/// exceeds it. Independent chunks cost little, because this is twice the distance of a match.
 const PIECE: usize = 128 << 10;
 
-/// The quickest, as kube-apiserver's `defaultGzipContentEncodingLevel`. 10,000
-/// operations take 20 ms and 2.5 of 17.3 MB; a level higher 28 ms and 2.0 MB, which only
-/// pays on lines below 600 Mbit/s, and the kube-apiserver is seldom behind such.
+/// The fastest level (`defaultGzipContentEncodingLevel` of the kube-apiserver). 10,000 operations
+/// take 20 ms, and 17.3 MB become 2.5 MB. The next level takes 28 ms for 2.0 MB. It is only faster
+/// on connections below 600 Mbit/s.
 const QUICK: Compression = Compression::new(1);
 
-/// For what is compressed once and sent many times.
+/// Level for documents that are compressed once and sent often.
 const THOROUGH: Compression = Compression::new(9);
 
-/// The header of a member: deflate, no name, no time, unknown system (RFC 1952, 2.3).
+/// The header of a member: deflate, without a name or a time, unknown system (RFC 1952, 2.3).
 const HEAD: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
 
-/// An empty last block with fixed codes (RFC 1951, 3.2.3). The pieces before it end at
-/// whole bytes.
+/// An empty last block with fixed codes (RFC 1951, 3.2.3). The blocks before it end at byte
+/// boundaries.
 const LAST_BLOCK: [u8; 2] = [3, 0];
 
-/// Whether the client takes gzip: by that name, as upstream, and with a weight above 0.
+/// Returns true if the client accepts gzip by this name and with a weight above 0, as upstream.
 pub fn accepted(request: &HeaderMap) -> bool {
     request
         .get_all(header::ACCEPT_ENCODING)
@@ -63,8 +61,8 @@ pub fn accepted(request: &HeaderMap) -> bool {
         })
 }
 
-/// The answer, compressed if it turns out to be above the threshold. Not for watches,
-/// whose events must not wait for one another.
+/// Compresses the answer if it is larger than the threshold. Watches are not compressed, because
+/// their events must not wait for each other.
 pub async fn compress(response: Response) -> Response {
     let size = response.body().size_hint();
     let small = size.upper().is_some_and(|most| most <= THRESHOLD as u64);
@@ -83,7 +81,7 @@ pub async fn compress(response: Response) -> Response {
                 }
             }
             Some(Err(error)) => {
-                // It breaks where it would have broken.
+                // The compressed body fails where the original body fails.
                 let broken = futures::stream::once(std::future::ready(Err(error)));
                 let stream = futures::stream::iter(ready.into_iter().map(Ok));
                 let stream = futures::StreamExt::chain(stream, broken);
@@ -101,7 +99,7 @@ pub async fn compress(response: Response) -> Response {
         rest: Some(body),
         member: Member::begin(),
     };
-    // What waits to be sent waits compressed.
+    // Data that waits to be sent is compressed.
     for data in ready {
         let mut out = Vec::new();
         for piece in data.chunks(PIECE) {
@@ -120,7 +118,7 @@ pub fn mark(headers: &mut HeaderMap) {
     headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
 }
 
-/// All of `data` at once, as small as it gets.
+/// Compresses `data` at once, with the best level.
 pub fn whole(data: &[u8]) -> Bytes {
     let mut member = Member::begin();
     let mut out = Vec::new();
@@ -131,11 +129,11 @@ pub fn whole(data: &[u8]) -> Bytes {
 
 /// A body that is compressed as it is read.
 struct Gzip {
-    /// Compressed already.
+    /// Compressed data.
     ready: VecDeque<Bytes>,
-    /// What has come and is not compressed yet.
+    /// Data that has arrived and is not compressed yet.
     left: Bytes,
-    /// What has not come yet; None at its end.
+    /// The rest of the body. None at its end.
     rest: Option<Body>,
     member: Member,
 }
@@ -177,7 +175,7 @@ impl hyper::body::Body for Gzip {
     }
 }
 
-/// A gzip member as far as it is written: its pieces are deflate blocks of their own.
+/// A gzip member that is being written. Each piece consists of its own deflate blocks.
 struct Member {
     begun: bool,
     crc: Crc,
@@ -201,22 +199,21 @@ impl Member {
         deflate(data, level, out);
     }
 
-    /// Writes the end: last block, checksum, length.
+    /// Writes the end: the last block, the checksum and the length.
     fn end(&mut self, out: &mut Vec<u8>) {
         out.extend_from_slice(&LAST_BLOCK);
         out.extend_from_slice(&self.crc.sum().to_le_bytes());
-        // Modulo 2^32, as the format has it.
+        // Modulo 2^32, as the format demands.
         out.extend_from_slice(&self.crc.amount().to_le_bytes());
     }
 }
 
-/// Compressors that are not at work, each of 270 KB. One piece is compressed without a
-/// pause, so there are never more than threads; those of one burst need not all stay.
+/// Idle compressors of 270 KB each. A piece is compressed without a pause, so there are not more
+/// than threads. After a burst, some of them are dropped.
 static IDLE: Mutex<Vec<Compress>> = Mutex::new(Vec::new());
 const MAX_IDLE: usize = 4;
 
-/// Writes `data` as deflate blocks that refer to nothing before them and end at a whole
-/// byte.
+/// Writes `data` as deflate blocks that do not refer to earlier data and end at a byte boundary.
 fn deflate(data: &[u8], level: Compression, out: &mut Vec<u8>) {
     let idle = || IDLE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut compress = if level == QUICK { idle().pop() } else { None }
@@ -228,7 +225,7 @@ fn deflate(data: &[u8], level: Compression, out: &mut Vec<u8>) {
         compress
             .compress_vec(left, out, FlushCompress::Sync)
             .expect("a compressor that was neither finished nor misused takes any bytes");
-        // Room left means that nothing is held back.
+        // If there is room left, the compressor holds nothing back.
         if compress.total_in() >= data.len() as u64 && out.len() < out.capacity() {
             break;
         }

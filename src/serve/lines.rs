@@ -1,9 +1,8 @@
-//! The newest lines of watches. Enters: a change as it is to be shown, and how to encode
-//! it. Leaves: the line's bytes, which all watchers share that show it in the same form:
-//! a change is encoded once for each form, however many watch.
+//! A cache of the latest lines of watches. Input: a change in a form, and a function that encodes
+//! it. Output: the bytes of the line. All watchers with the same form share them, so a change is
+//! encoded once for each form.
 //!
-//! Nothing depends on a line being here. A watcher that is far behind finds its slots
-//! taken and encodes for itself.
+//! A line that is not in the cache is encoded again. This happens to watchers that are far behind.
 
 use super::encode::Shown;
 use super::negotiate::Form;
@@ -14,46 +13,46 @@ use jiff::Timestamp;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Lines that are kept: those of some ten milliseconds of a very busy cluster, in a few
-/// forms. With 2 KB each they take 256 KB at most where operations are of the usual size.
+/// Number of cached lines: the lines of some ten milliseconds in a very busy cluster, in several
+/// forms. With 2 KB each, they take 256 KB.
 const SLOTS: usize = 128;
 
-/// The newest lines of one resource.
+/// The latest lines of one resource.
 pub struct LineCache {
-    /// Each key has one place, so finding a line costs the same however many there are,
-    /// and watchers of different changes do not wait for each other.
+    /// Each key has one slot. So a lookup has a constant cost, and watchers of different changes do
+    /// not wait for each other.
     slots: [Mutex<Option<EncodedLine>>; SLOTS],
 }
 
 struct EncodedLine {
     key: LineKey,
-    /// Tells changes of the same version apart, as a mirror has them. Weak keeps the
-    /// address from being used again, without keeping the object.
+    /// Distinguishes changes with the same version, which a mirror can have. The weak reference
+    /// keeps the address from being used again without keeping the object.
     entry: Weak<IndexEntry>,
     bytes: Bytes,
 }
 
-/// All that a line depends on, besides the object.
+/// Everything except the object that a line depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct LineKey {
     kind: &'static str,
     rv: Rv,
     form: Form,
     columns: bool,
-    /// Tables show ages, which count in seconds.
+    /// The current second, because tables show ages.
     second: Option<i64>,
 }
 
 impl LineCache {
-    /// None yet.
+    /// An empty cache.
     pub fn new() -> Self {
         Self {
             slots: [const { Mutex::new(None) }; SLOTS],
         }
     }
 
-    /// The line of `entry`'s event of this kind, at the version `at` or its own. `encode`
-    /// makes it, unless another watcher has done so.
+    /// The line of `entry`'s event of this kind, at the version `at` or its own version. `encode`
+    /// is called if the line is not in the cache.
     pub fn line(
         &self,
         kind: &'static str,
@@ -71,7 +70,7 @@ impl LineCache {
             columns,
             second: matches!(form, Form::Table { .. }).then(|| now.as_second()),
         };
-        // Held while encoding, so that of the watchers that wake together one encodes.
+        // The lock is held while encoding, so that only one of several watchers encodes the line.
         let mut slot = self.slots[key.slot()]
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
@@ -108,7 +107,7 @@ mod tests {
     use std::cell::Cell;
     use std::time::Duration;
 
-    /// Two objects, which a mirror has at the same version.
+    /// Two objects with the same version, as a mirror can have them.
     fn entries() -> Vec<Arc<IndexEntry>> {
         let bounds = Bounds {
             bytes: 1 << 20,

@@ -1,7 +1,7 @@
-//! List: the state at one version, whole or in pages. Bodies are written in chunks as
-//! the client reads them, from entries shared with the index, so a slow client holds
-//! references and no copy. What is not selected is left out before that, in turns with
-//! all other requests.
+//! List: the state at one version, whole or in pages. Bodies are written in chunks as the client
+//! reads them. The chunks are made from entries that are shared with the index, so a slow client
+//! holds references and no copies. Objects that the selectors exclude are removed first, in turns
+//! with other requests.
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
@@ -38,31 +38,30 @@ pub use self::pace::ListPace;
 #[cfg(any(fuzzing, test))]
 pub use self::fuzzing::{check as check_token, options as check_options};
 
-/// How long a request for a version that is yet to come waits (upstream's
-/// `blockTimeout` of the watch cache).
+/// Time for which a request waits for a future version (`blockTimeout` of upstream's watch cache).
 pub const FRESH_WAIT: Duration = Duration::from_secs(3);
 
-/// Bytes of a chunk: a few HTTP/2 frames, and no more than one TLS connection buffers.
+/// Size of a chunk in bytes: several HTTP/2 frames, and not more than the buffer of a TLS
+/// connection.
 const CHUNK: usize = 64 << 10;
 
-/// A continue token, as upstream writes it, so that tools which look into one can.
+/// A continue token in upstream's format, so that other tools can decode it.
 #[derive(Debug, Serialize, Deserialize)]
 struct ContinueToken {
     #[serde(default)]
     v: String,
-    /// Version of the first page, or -1 to go on at the newest.
+    /// The version of the first page, or -1 to continue at the newest version.
     #[serde(default)]
     rv: i64,
-    /// The first key that may come, see [`relative`], after a slash and with a zero byte
-    /// at its end.
+    /// The first key of the next page (see [`relative`]) after a slash, with a zero byte at its
+    /// end.
     #[serde(default)]
     start: String,
 }
 
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
-/// What a token tells of an entry's place: `namespace/name`, and `name` alone in a list of
-/// one namespace.
+/// The key of an entry in a token: `namespace/name`, or `name` in a list of one namespace.
 fn relative(entry: &IndexEntry, of_namespace: bool) -> [&[u8]; 4] {
     let key = entry.key();
     let name = key.name.as_bytes();
@@ -129,7 +128,7 @@ impl ContinueToken {
         Ok(token)
     }
 
-    /// Whether the entry belongs to an earlier page.
+    /// Returns true if the entry belongs to an earlier page.
     fn is_past(&self, entry: &IndexEntry, of_namespace: bool) -> bool {
         let bytes = relative(entry, of_namespace);
         bytes.into_iter().flatten().lt(self.start.as_bytes().iter())
@@ -142,25 +141,25 @@ fn go_base64_error(error: &base64::DecodeError) -> String {
         InvalidByte(at, _) | InvalidLength(at) => {
             format!("illegal base64 data at input byte {at}")
         }
-        // Of which Go makes nothing.
+        // Go ignores this value.
         InvalidLastSymbol(..) | InvalidPadding => "illegal base64 data".to_owned(),
     }
 }
 
-/// What state is asked for, from which key on, and how much of it.
+/// The requested state, the first key, and the number of objects.
 struct ListRange {
     at: ReadVersion,
-    /// At least this version must have been reached.
+    /// The version that must be reached first.
     fresh: Option<u64>,
     token: Option<ContinueToken>,
     limit: Option<usize>,
 }
 
 impl ListRange {
-    /// `single`: there can be no more than one object.
+    /// Parses the options. `single` is true if the list can have only one object.
     fn of(query: &Query, options: &Options<'_>, single: bool) -> Result<Self, ErrorStatus> {
-        // This very value, unlike others that are zero, asks for what is at hand, and all
-        // of it. Of a list of one object there are no pages.
+        // Only the literal "0" asks for any state, and for all of it. Other spellings of zero do
+        // not. A list of one object has no pages.
         let anything = options.version == "0";
         let limit = options.limit.filter(|_| !anything && !single);
         if !options.resume.is_empty() {
@@ -173,7 +172,7 @@ impl ListRange {
             let rv = u64::try_from(token.rv).ok();
             return Ok(Self {
                 at: rv.map_or(ReadVersion::Latest, |rv| ReadVersion::Exact(Rv(rv))),
-                // Another server may have reached it.
+                // Another replica may have reached the version.
                 fresh: rv,
                 token: Some(token),
                 limit,
@@ -206,7 +205,7 @@ pub async fn list(
     let scope = options
         .selector
         .scope(&request.namespace, resource.namespaced);
-    // As upstream, a field selector for the namespace does not count here.
+    // As upstream, a field selector for the namespace has no effect here.
     let one_place = !request.namespace.is_empty() || !resource.namespaced;
     let single = one_place && matches!(scope, ListScope::Object(_));
     let page = ListRange::of(query, &options, single)?;
@@ -263,7 +262,7 @@ pub async fn list(
     Ok(respond::data(Body::from_stream(stream), wanted.syntax))
 }
 
-/// Those that are meant; of a page, no more than tell that it is not the last.
+/// The selected entries. For a page, one more than the limit is enough.
 async fn selected(
     entries: Vec<Arc<IndexEntry>>,
     selector: &Selector,
@@ -284,7 +283,7 @@ async fn selected(
     selected
 }
 
-/// A list's body, chunk by chunk, in any syntax: what is large is never there as a whole.
+/// The body of a list, chunk by chunk, in any syntax. It is never in memory as a whole.
 struct Chunks {
     resource: Arc<Resource>,
     form: Form,
@@ -294,14 +293,14 @@ struct Chunks {
     entries: std::vec::IntoIter<Arc<IndexEntry>>,
     state: ListState,
     indenter: Indenter,
-    /// Of YAML, what comes after the items.
+    /// In YAML, the text after the items.
     tail: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ListState {
     Head,
-    /// The first item has no comma before it.
+    /// True before the first item, which has no comma before it.
     First,
     Rest,
     Done,
@@ -369,14 +368,14 @@ impl Iterator for Chunks {
         if self.state == ListState::Done {
             return None;
         }
-        // The last item reaches beyond the chunk; it rarely has to grow for that.
+        // The last item exceeds the chunk. The buffer rarely grows for it.
         let mut out = Vec::with_capacity(CHUNK + CHUNK / 8);
         match self.syntax {
             Syntax::Compact => self.compact(&mut out),
             Syntax::Indented => {
                 let mut json = std::mem::replace(&mut out, Vec::with_capacity(2 * CHUNK));
                 self.compact(&mut json);
-                // Upstream ends compact JSON with a line feed, and indented JSON without.
+                // Upstream ends compact JSON with a line feed, and indented JSON without one.
                 self.indenter.write(json.trim_ascii_end(), &mut out);
             }
             Syntax::Yaml => self.yaml(&mut out),

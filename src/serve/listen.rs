@@ -1,7 +1,7 @@
-//! The TLS listener. Enters: connections. Leaves: requests with the certificates of
-//! their peer, over HTTP/2 or HTTP/1.1. Nothing a client does at this level costs the
-//! others more than one of the bounded places for connections. The server accepts every
-//! connection at once, and evicts another one if it must (`connections` has the rules).
+//! The TLS listener. Input: connections. Output: requests over HTTP/2 or HTTP/1.1, with the
+//! certificates of the peer. At this level, a client can only take one of the limited places for
+//! connections from other clients. The server accepts each connection at once, and evicts another
+//! one if necessary (`connections` has the rules).
 
 use super::connections::{ClientConnection, Connections, OpenSlot, RequestInFlight};
 use super::delivery::{Exchange, STALLED};
@@ -27,48 +27,48 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-/// Time for a TLS handshake (what Go's client gives it as well).
+/// Time limit of a TLS handshake, as in Go's client.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Time without a request after which the server closes a newcomer; so also the time for
-/// the first request. Clients connect when they have a request, and each probe of a kubelet
-/// opens a connection.
+/// A newcomer without a request is closed after this time. It is also the time limit of the first
+/// request. Clients connect when they have a request, and a kubelet opens a connection for each
+/// probe.
 const NEWCOMER_IDLE: Duration = Duration::from_secs(10);
-/// The same for any other HTTP/2 connection (kube-apiserver's idle timeout).
+/// Idle time of other HTTP/2 connections, as in the kube-apiserver.
 const IDLE: Duration = Duration::from_secs(90);
-/// Time for a connection that was told so to end.
+/// Time in which a connection must end after it was asked to.
 const FAREWELL: Duration = Duration::from_secs(10);
-/// Headers of one request: the front proxy sends one for each group and extra value of
-/// the user, and users with hundreds of groups exist.
+/// Number of headers of one request. The front proxy sends a header for each group and each extra
+/// value of a user, and some users have hundreds of groups.
 const MAX_HEADERS: usize = 1000;
-/// Bytes of all headers of one request, as HTTP/2 counts them (32 more for each): 750
-/// groups with names of 80 bytes, 200 with names of 400. Not Go's 1 MiB, since every
-/// connection may hold that much before anybody knows whose it is.
+/// Size of all headers of one request in bytes, as HTTP/2 counts them (32 more for each): 750
+/// groups with names of 80 bytes, or 200 groups with names of 400. Go's limit is 1 MiB. It would be
+/// too much here, because each connection may hold it before it is authenticated.
 const MAX_HEADER_BYTES: u32 = 96 << 10;
-/// Bytes of request bodies that a connection may have sent and nobody has looked at: the
-/// least that HTTP/2 has, since there is nothing here to send a body to.
+/// Bytes of request bodies that a connection may send ahead. It is the smallest value that HTTP/2
+/// allows, because bodies are not used.
 const WINDOW: u32 = 65_535;
-/// Streams of one connection: the aggregator puts all its clients' watches on one.
+/// Concurrent streams of a connection. The aggregator uses one connection for the watches of all
+/// clients.
 const MAX_STREAMS: u32 = 1000;
-/// Bytes that one stream may have waiting to be sent before its body is asked for more:
-/// one frame.
+/// Bytes of a stream that may wait to be sent before its body is polled again: one frame.
 const SEND_BUFFER: usize = 16 << 10;
-/// How long an HTTP/1.1 client may take to send headers, idle time before them
-/// included (kube-apiserver's idle timeout).
+/// Time in which an HTTP/1.1 client must send the headers, with the idle time before them (idle
+/// timeout of the kube-apiserver).
 const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
-/// A silent TCP peer is asked this often whether it is still there (Go's default is 15 s).
+/// Interval of TCP keep-alive probes (15 s in Go).
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// An HTTP/2 peer that was silent this long is asked whether it is still there.
+/// After this silence, an HTTP/2 peer gets a ping.
 const PING_EVERY: Duration = Duration::from_secs(30);
-/// How long such a peer has to answer.
+/// Time in which the peer must answer the ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time for open requests to finish when the server stops.
 const DRAIN: Duration = Duration::from_secs(10);
-/// Pause after a failed accept, such as one without file descriptors left.
+/// Pause after a failed accept, for example if there are no free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until `shutdown` is cancelled, then accepts no more, tells clients to finish,
-/// and returns when they have or after ten seconds. `connections` has the places; for further
-/// ones others are evicted. By ALPN, `tls` offers HTTP/2 and HTTP/1.1.
+/// Serves until `shutdown` is cancelled. Then it accepts no more connections, asks clients to end,
+/// and returns when they have ended or after ten seconds. `connections` limits the connections. By
+/// ALPN, `tls` offers HTTP/2 and HTTP/1.1.
 pub async fn serve(
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
@@ -79,7 +79,7 @@ pub async fn serve(
     let tls = TlsAcceptor::from(tls);
     let mut connections = JoinSet::new();
     loop {
-        // Finished tasks are taken out, or they would pile up.
+        // Finished tasks are removed here, so that they do not accumulate.
         while connections.try_join_next().is_some() {}
         let accepted = tokio::select! {
             biased;
@@ -116,7 +116,7 @@ pub async fn serve(
     }
 }
 
-/// The next connection, with its place.
+/// Waits for the next connection and its place.
 async fn accept(
     listener: &TcpListener,
     admission: &Arc<Connections>,
@@ -128,8 +128,7 @@ async fn accept(
     Ok((stream, peer, slot))
 }
 
-/// How to serve the protocol that the TLS handshake has settled, so that nothing waits
-/// for a first byte to find out.
+/// Serves the protocol that the TLS handshake negotiated, without waiting for the first byte.
 fn protocol(http2: bool) -> auto::Builder<Streams> {
     let mut builder = auto::Builder::new(Streams);
     if http2 {
@@ -156,7 +155,7 @@ fn protocol(http2: bool) -> auto::Builder<Streams> {
     builder
 }
 
-/// Runs the streams of HTTP/2 connections, each of which can be cut off alone.
+/// Runs the streams of HTTP/2 connections. Each stream can be cut off separately.
 #[derive(Clone)]
 struct Streams;
 
@@ -168,11 +167,11 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
 
 /// Sets what the kernel does for us.
 fn tune(stream: &TcpStream) -> io::Result<()> {
-    // Events are small and must not wait for one another.
+    // Events are small and must not wait for each other.
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
-    // A peer that vanished, and one that stopped reading, would otherwise slot for ever:
-    // nothing above is asked to run while there is nowhere to write to.
+    // Detects a lost peer, and a peer that stopped reading. HTTP/2 would wait for both forever,
+    // because it is not polled while the socket cannot be written.
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(STALLED))?;
@@ -198,8 +197,7 @@ enum Closed {
     Http(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// The address as the client knows it: a dual-stack socket shows IPv4 clients as
-/// `::ffff:a.b.c.d`.
+/// The address of the client. A dual-stack socket shows IPv4 clients as `::ffff:a.b.c.d`.
 fn canonical(peer: SocketAddr) -> SocketAddr {
     SocketAddr::new(peer.ip().to_canonical(), peer.port())
 }
@@ -245,8 +243,8 @@ async fn connection(
         let stopped = tokio::select! {
             ended = connection.as_mut() => return ended.map_err(Closed::Http),
             () = shutdown.cancelled() => {
-                // A client that has sent no request has nothing to finish. If it has not
-                // sent the preface of HTTP/2 either, a graceful end would wait for that.
+                // A client without a request has nothing to finish. If the client has not sent the
+                // preface of HTTP/2, a graceful end would wait for it.
                 if !client.asked() {
                     return Ok(());
                 }
@@ -264,7 +262,7 @@ async fn connection(
         if stopped {
             return connection.await.map_err(Closed::Http);
         }
-        // A client that does not go is left behind.
+        // A client that does not end is disconnected.
         tokio::time::timeout(FAREWELL, connection)
             .await
             .unwrap_or(Ok(()))
@@ -282,7 +280,7 @@ async fn connection(
     }
 }
 
-/// Waits until a connection has had no request in flight for as long as its class may.
+/// Waits until a connection has been idle for as long as its class may be.
 async fn until_idle(client: &ClientConnection, http2: bool) {
     let begun = Instant::now();
     loop {
@@ -292,7 +290,7 @@ async fn until_idle(client: &ClientConnection, http2: bool) {
         } else if http2 {
             IDLE
         } else {
-            // HTTP/1.1 has its own limit, which is that for headers.
+            // HTTP/1.1 has its own limit: the one for headers.
             return std::future::pending().await;
         };
         let due = client.idle_since().unwrap_or(now).max(begun) + limit;

@@ -1,4 +1,4 @@
-//! Who is let in. Enters: a request. Leaves: its user and its place, or the refusal.
+//! Admission of requests. Input: a request. Output: its user and its place, or the refusal.
 
 use super::{Seat, method_name, refusal};
 use crate::auth::{AccessDecision, Attributes, Unauthenticated, User};
@@ -17,19 +17,19 @@ use http::request::Parts;
 use http::{Method, StatusCode, header};
 use std::sync::Arc;
 
-/// Longest path that is repeated, in bytes.
+/// Longest path that a message repeats, in bytes.
 const MAX_PATH: usize = 512;
 
-/// Who is let in.
+/// The result of the admission.
 #[derive(Default)]
 pub(super) struct Entered {
-    /// Of a watch.
+    /// The place of a watch.
     pub(super) seat: Option<Seat>,
-    /// Of any other request, but those of administrators.
+    /// The place of another request. Requests of administrators have none.
     pub(super) place: Option<RequestPlace>,
-    /// Whether it asks for what is open to everybody, and has no place.
+    /// True if the request is for a public path and has no place.
     pub(super) open: bool,
-    /// Who asks, unless that is open to everybody.
+    /// The user. None for public paths.
     pub(super) user: Option<User>,
 }
 
@@ -42,7 +42,7 @@ impl Entered {
     }
 }
 
-/// Authenticates, finds a place and authorizes.
+/// Authenticates the request, finds a place for it and authorizes it.
 pub(super) async fn enter(
     shared: &Arc<ServerState>,
     (asked, query): (&Asked, &Query),
@@ -53,16 +53,16 @@ pub(super) async fn enter(
     let probe = matches!(asked, Asked::Path(path) if is_probe(path));
     let token = parts.headers.contains_key(header::AUTHORIZATION);
     let certificates = parts.extensions.get().cloned().unwrap_or_default();
-    // A kube-apiserver has connections for nothing but discovery.
+    // A kube-apiserver has connections that are used for discovery only.
     let holder = Class::of_holder(&shared.server.authenticate.certificate_holder(&certificates));
     if holder == Class::FrontProxy || (open && !token) {
         connections::admit(parts, holder).map_err(|ConnectionRefused| overload())?;
     }
-    // A bad token is a 401 everywhere; without one the open paths ask nobody.
+    // A bad token is a 401 on every path. Public paths need no token.
     if open && !token {
         return Ok(Entered::open());
     }
-    // Whoever holds a token has yet to be asked about, which takes time and memory.
+    // The verification of a token takes time and memory, so its number is limited.
     let arriving = if token {
         Some(shared.arriving.try_acquire().map_err(|_| overload())?)
     } else {
@@ -71,7 +71,7 @@ pub(super) async fn enter(
     let authenticate = &shared.server.authenticate;
     let user = authenticate.authenticate(&certificates, &parts.headers);
     let user = user.await.map_err(|Unauthenticated| {
-        // It must not keep a place that is reserved for newcomers.
+        // From here on, the connection may not use a place that is reserved for newcomers.
         let _ = connections::admit(parts, Class::anonymous());
         refusal(ErrorStatus::unauthorized(), &parts.headers, query)
     })?;
@@ -79,7 +79,7 @@ pub(super) async fn enter(
     drop(arriving);
     let replica = peer::is_from_replica(&parts.headers);
     if replica {
-        // Not before it may have a place that is reserved for replicas.
+        // This check precedes the use of a place that is reserved for replicas.
         authorize(shared, &user, &peer::attributes(), (parts, query)).await?;
     }
     if !probe {
@@ -99,9 +99,9 @@ pub(super) async fn enter(
         (false, true) => &shared.watches,
         (false, false) => &shared.requests,
     };
-    // Administrators are never turned away for load, and have no share of watches: they get in
-    // when other users take all places. All watches together are bounded for them, too, since
-    // memory is.
+    // Administrators are not refused because of load, and have no share of watches, so that other
+    // users cannot lock them out. The total number of watches is limited for them, too, because
+    // memory is limited.
     let master = user.is_administrator();
     let place = places.take((!master).then_some(&user.name));
     let (seat, place) = match place {
@@ -122,7 +122,7 @@ pub(super) async fn enter(
     })
 }
 
-/// Asks whether the user may do that; the refusal if not.
+/// Authorizes the request. Returns the refusal if it is not allowed.
 async fn authorize(
     shared: &ServerState,
     user: &User,
@@ -144,9 +144,9 @@ async fn authorize(
     }
 }
 
-/// Whether a path answers to everybody. Discovery, `OpenAPI` and the version must be had
-/// before authentication works at all, or they hold up every namespace deletion in the
-/// cluster, and they tell the same to all.
+/// Returns true if a path is public. Discovery, `OpenAPI` and the version must be readable before
+/// authentication works. Otherwise they would block the deletion of every namespace in the cluster.
+/// Their content does not depend on the user.
 fn is_open(path: &str) -> bool {
     path == "/version"
         || ["/api", "/apis", "/openapi"].iter().any(|root| {
@@ -170,7 +170,7 @@ fn attributes(asked: &Asked, query: &Query, method: &Method) -> Attributes {
 }
 
 fn resource_attributes(asked: &ResourceRequest, query: &Query) -> Attributes {
-    // The old watch paths are authorized by their path alone.
+    // The old watch paths are authorized by their path.
     let selectors = matches!(asked.verb, "list" | "watch" | "deletecollection");
     let reviewed = if selectors && !asked.legacy_watch {
         Reviewed::of(query)

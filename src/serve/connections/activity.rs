@@ -1,5 +1,5 @@
-//! The requests in flight of a connection. Enters: requests and their answers. Leaves:
-//! since when a connection is idle. A request is in flight until the body of its answer is
+//! The requests in flight of a connection. Input: requests and their answers. Output: the time
+//! since which a connection is idle. A request is in flight until the body of its answer is
 //! dropped.
 
 use super::ClientConnection;
@@ -17,14 +17,14 @@ pub struct RequestActivity(Mutex<OpenRequests>);
 
 struct OpenRequests {
     asked: bool,
-    /// Until their answers are sent.
+    /// Number of requests whose answers have not been sent.
     in_flight: usize,
-    /// When there were none any more.
+    /// The time of the last answer.
     since: Instant,
 }
 
 impl RequestActivity {
-    /// Before the first request.
+    /// The state before the first request.
     pub fn new() -> Self {
         Self(Mutex::new(OpenRequests {
             asked: false,
@@ -33,12 +33,12 @@ impl RequestActivity {
         }))
     }
 
-    /// Whether a request ever came.
+    /// Returns true if there was a request.
     pub fn asked(&self) -> bool {
         self.requests().asked
     }
 
-    /// Since when there is no request in flight.
+    /// The time since which no request is in flight.
     pub fn idle_since(&self) -> Option<Instant> {
         let requests = self.requests();
         (requests.in_flight == 0).then_some(requests.since)
@@ -53,7 +53,7 @@ impl RequestActivity {
 pub struct RequestInFlight(Arc<ClientConnection>);
 
 impl RequestInFlight {
-    /// One more request of this connection.
+    /// Counts another request of this connection.
     pub fn of(connection: &Arc<ClientConnection>) -> Self {
         let mut requests = connection.activity.requests();
         requests.asked = true;
@@ -62,7 +62,7 @@ impl RequestInFlight {
         Self(Arc::clone(connection))
     }
 
-    /// Counts it until the body of its answer is dropped.
+    /// Counts the request until the body of its answer is dropped.
     pub fn until_sent(self, answer: Response) -> http::Response<CountedBody> {
         answer.map(|body| CountedBody {
             body,
@@ -79,7 +79,7 @@ impl Drop for RequestInFlight {
     }
 }
 
-/// The body of an answer, with its request in flight.
+/// The body of an answer that keeps its request in flight.
 pub struct CountedBody {
     body: Body,
     _in_flight: RequestInFlight,

@@ -1,32 +1,31 @@
-//! What a connection counts as, and how many places are reserved for that.
+//! Classes of connections, and the number of places that are reserved for each class.
 
 use crate::auth::{ANONYMOUS, CertificateHolder, User};
 
-/// What a connection counts as. A connection only changes to a class of a higher
+/// The class of a connection. It only changes to a class with a higher
 /// [precedence](Class::precedence).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// It has asked for nothing but health, so its user is not known yet. Probes stay in
-    /// this class.
+    /// All requests were for health, so the user is not known yet. Probes stay in this class.
     Newcomer,
-    /// Its requests are those of one user.
+    /// The requests are those of one user.
     User(Owner),
-    /// It has shown the certificate of the front proxy, as a kube-apiserver does.
+    /// The peer has the certificate of the front proxy, as a kube-apiserver has.
     FrontProxy,
 }
 
 /// The user of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// Without credentials, or with bad ones.
+    /// A user without valid credentials.
     Anonymous,
-    /// By name.
+    /// A user by name.
     Known(String),
     /// A member of `system:masters`, by name.
     Administrator(String),
 }
 
-/// A class without what is in it: what places are reserved for.
+/// A class without its data, for which places are reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClassKind {
     /// See [`Class::Newcomer`].
@@ -38,18 +37,18 @@ pub enum ClassKind {
 }
 
 impl ClassKind {
-    /// All of them. For a new class, such as other replicas, add a variant here and to
-    /// [`Class`], its reserve, and what recognizes it in `access`.
+    /// All classes. A new class needs a variant here and in [`Class`], its reserved places, and its
+    /// detection in `access`.
     pub const ALL: [Self; 3] = [Self::Newcomer, Self::User, Self::FrontProxy];
 
-    /// How many of `places` are for this class only. Users have what is left.
+    /// Number of the `places` that only this class may use. Users have the rest.
     pub fn reserve(self, places: usize) -> usize {
         match self {
-            // Of the default of 256, 64: a newcomer is evicted only if 64 others come, from
-            // as many addresses, before its TLS handshake and its first request are done.
+            // 64 of 256 by default. A newcomer is evicted only if 64 others arrive from as many
+            // addresses before its TLS handshake and its first request are done.
             Self::Newcomer => (places / 4).max(1),
-            // Of the default of 256, 32: six for each of five kube-apiservers, which have
-            // one or two each while nothing is wrong.
+            // 32 of 256 by default: six for each of five kube-apiservers. A kube-apiserver normally
+            // has one or two connections.
             Self::FrontProxy => (places / 8).max(1),
             Self::User => 0,
         }
@@ -69,12 +68,12 @@ impl Class {
         })
     }
 
-    /// Whoever has no credentials, or bad ones.
+    /// A user without valid credentials.
     pub fn anonymous() -> Self {
         Self::User(Owner::Anonymous)
     }
 
-    /// The holder of a certificate, if nothing else is known.
+    /// The owner of a client certificate, if no other user is known.
     pub fn of_holder(holder: &CertificateHolder) -> Self {
         match holder {
             CertificateHolder::FrontProxy => Self::FrontProxy,
@@ -83,7 +82,7 @@ impl Class {
         }
     }
 
-    /// What places are reserved for.
+    /// The class for which places are reserved.
     pub fn kind(&self) -> ClassKind {
         match self {
             Self::Newcomer => ClassKind::Newcomer,
@@ -92,8 +91,8 @@ impl Class {
         }
     }
 
-    /// If requests of one connection are of several classes, the highest counts. Of several
-    /// users the first counts.
+    /// If the requests of one connection have several classes, the highest class counts. If they
+    /// have several users, the first user counts.
     pub fn precedence(&self) -> u8 {
         match self {
             Self::Newcomer => 0,
@@ -103,7 +102,7 @@ impl Class {
         }
     }
 
-    /// Its user, in the class of users.
+    /// The user of a connection in the class of users.
     pub fn owner(&self) -> Option<&Owner> {
         match self {
             Self::User(owner) => Some(owner),

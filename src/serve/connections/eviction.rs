@@ -1,10 +1,10 @@
-//! Which connection is evicted for another one. Enters: a record of each connection, and
-//! of the one that needs a place. Leaves: whether there is room, and which connection is
-//! to be evicted.
+//! The choice of a connection to evict. Input: a record of each connection, and the record of the
+//! connection that needs a place. Output: whether there is a place, and which connection is evicted
+//! for it.
 //!
-//! Each class needs as many places as it uses or as it has reserved, whichever is more. The
-//! sum over all classes never exceeds the number of places. So a reserved place is free for
-//! its class whatever the other classes do.
+//! A class needs the places that it uses or those that are reserved for it, whichever is more. The
+//! sum over all classes never exceeds the number of places. So other classes cannot take a reserved
+//! place.
 
 use super::class::{Class, ClassKind, Owner};
 use std::cmp::Reverse;
@@ -12,37 +12,38 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::IpAddr;
 
-/// What is known of a connection.
+/// The record of a connection.
 #[derive(Clone, Debug)]
 pub struct ConnectionRecord {
-    /// In the order in which connections came.
+    /// The number of the connection, in the order of arrival.
     pub number: u64,
-    /// What it counts as.
+    /// The class.
     pub class: Class,
-    /// Where it comes from.
+    /// The address of the peer.
     pub network: IpAddr,
-    /// Whether it has had an answer and has no request in flight.
+    /// True if the connection has had an answer and has no request in flight.
     pub idle: bool,
 }
 
-/// Whether there is room for a connection, which is the answer of [`room`].
+/// The result of [`room`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// There is.
+    /// There is a free place.
     Free,
-    /// There is once the connection with this number is evicted.
+    /// The connection with this number must be evicted first.
     After(u64),
-    /// There is none, and no other connection may be evicted for it.
+    /// There is no place, and no other connection may be evicted.
     Full,
 }
 
-/// How many connections one user may have from one address: half of what users may have.
+/// Number of connections of one user from one address: half of the users' places.
 fn share(places: usize) -> usize {
     let reserved: usize = ClassKind::ALL.iter().map(|kind| kind.reserve(places)).sum();
     places.saturating_sub(reserved).div_ceil(2).max(1)
 }
 
-/// Whether `entering` has room among `others`, which are in the order of their numbers.
+/// Returns whether there is a place for `entering` among `others`, which are sorted by their
+/// numbers.
 pub fn room(places: usize, others: &[ConnectionRecord], entering: &ConnectionRecord) -> Room {
     if exceeds_share(places, others, entering) {
         let of_pair = |it: &&ConnectionRecord| same_pair(it, entering);

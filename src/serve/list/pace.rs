@@ -1,20 +1,20 @@
-//! Turns: whoever looks through all operations lets others run in between. Selectors
-//! cost a look at each object, and anybody may ask with hundreds of requests at once;
-//! without this, probes would wait until all of them are through.
+//! Turns of requests that read all operations. A selector is compared with each object, and clients
+//! can send hundreds of such requests at once. Each request pauses after its turn, so that probes
+//! do not wait for all of them.
 
-/// Objects that are looked at in one turn. With a hundred requirements, the most that a
-/// selector may have, that takes a fraction of a millisecond.
+/// Number of objects in one turn. With a hundred requirements, the largest number in a selector, a
+/// turn takes a fraction of a millisecond.
 pub const TURN: usize = 256;
 
-/// What is left of a turn.
+/// The rest of the current turn.
 #[derive(Debug, Default)]
 pub struct ListPace {
     looked: usize,
 }
 
 impl ListPace {
-    /// Counts `objects` that were looked at; lets others run if the turn is over, which it
-    /// tells.
+    /// Counts `objects` that were compared. At the end of the turn, other requests run. Returns
+    /// true in this case.
     pub async fn looked(&mut self, objects: usize) -> bool {
         self.looked += objects;
         let over = self.looked >= TURN;

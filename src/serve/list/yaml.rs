@@ -1,26 +1,26 @@
-//! A list in YAML, item by item. Enters: the list's JSON without its items, then each
-//! item's. Leaves: what the list as a whole would look like, in parts. What stands above
-//! and below the items is small, and one item does not change how another is written.
+//! A list in YAML, item by item. Input: the JSON of the list without its items, and then the JSON
+//! of each item. Output: the YAML of the whole list in parts. The text around the items is small,
+//! and items do not depend on each other.
 
 use super::super::respond;
 use serde_json::{Map, Value};
 
-/// What surrounds the items.
+/// The text around the items.
 pub struct Frame {
-    /// Comes before them, the key that they are under included.
+    /// The text before the items, with their key.
     pub head: Vec<u8>,
-    /// Comes after them.
+    /// The text after the items.
     pub tail: Vec<u8>,
 }
 
-/// The keys that items are under: of a list, and of a table.
+/// The keys of the items of a list and of a table.
 const ITEMS: [&str; 2] = ["items", "rows"];
 
 impl Frame {
-    /// From a list without items; `filled` if there will be some.
+    /// Splits the YAML of a list without items. `filled` is true if items will follow.
     pub fn of(list: &[u8], filled: bool) -> Self {
-        // It was written here: it is an object with one of the two keys. Its keys are in
-        // their order, as in everything that is converted to YAML.
+        // The list was written by this server: it is an object with one of the two keys, and its
+        // keys are sorted, as in all YAML here.
         let mut members: Map<String, Value> = serde_json::from_slice(list).unwrap_or_default();
         let key = ITEMS.into_iter().find(|key| members.contains_key(*key));
         let key = key.unwrap_or(ITEMS[0]);
@@ -40,7 +40,7 @@ impl Frame {
     }
 }
 
-/// The lines of a mapping, of which there may be none.
+/// The lines of a mapping, which may be empty.
 fn mapping(members: Map<String, Value>) -> Vec<u8> {
     if members.is_empty() {
         return Vec::new();
@@ -48,7 +48,7 @@ fn mapping(members: Map<String, Value>) -> Vec<u8> {
     respond::yaml(Value::Object(members).to_string().as_bytes())
 }
 
-/// Writes the lines of one item, which is in JSON, as they stand in a list.
+/// Writes the lines of one item, given in JSON.
 pub fn item(json: &[u8], out: &mut Vec<u8>) {
     let list = [br#"{"items":["#, json, b"]}"].concat();
     let yaml = respond::yaml(&list);
