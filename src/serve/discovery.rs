@@ -1,7 +1,7 @@
-//! Discovery: which groups, versions and resources there are. Enters: the descriptions
-//! of the resources, once. Leaves: `/api`, `/apis`, `/apis/G` and `/apis/G/V`, computed
-//! once and answered at any time, before anything is synced: an aggregated API whose
-//! discovery fails holds up the deletion of every namespace in the cluster.
+//! Discovery: the groups, versions and resources. Input: the descriptions of the resources. Output:
+//! `/api`, `/apis`, `/apis/G` and `/apis/G/V`. They are computed once and served at any time, also
+//! before the targets have been read. If the discovery of an aggregated API failed, no namespace in
+//! the cluster could be deleted.
 
 use super::accept::{AcceptClause, clauses};
 use super::document::Document;
@@ -17,9 +17,9 @@ use serde_json::{Value, json};
 
 /// Media type of aggregated discovery since Kubernetes 1.30.
 const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-/// The same before that, from 1.26.
+/// The same media type in Kubernetes 1.26 to 1.29.
 const V2_BETA1: &str = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
-/// Media type of everything else here.
+/// Media type of all other answers of this module.
 const JSON: &str = "application/json";
 
 /// A resource as discovery describes it.
@@ -39,7 +39,7 @@ pub struct AdvertisedResource {
     pub short_names: &'static [&'static str],
     /// Categories, such as `all`, that kubectl lists it under.
     pub categories: &'static [&'static str],
-    /// What clients can do with it.
+    /// Verbs that clients can use.
     pub verbs: &'static [&'static str],
 }
 
@@ -58,12 +58,12 @@ impl From<&Resource> for AdvertisedResource {
     }
 }
 
-/// The routes of discovery for `resources`, and for the resources of a server that clients
-/// talk to directly and not through a kube-apiserver (`direct`). Such a server has a core
-/// group, which may be empty. An aggregated server has none: the kube-apiserver serves it.
+/// The routes of discovery for `resources`, and for the resources of a server that clients talk to
+/// without a kube-apiserver (`direct`). Such a server has a core group, which may be empty. An
+/// aggregated server has none, because the kube-apiserver serves it.
 ///
-/// Several resources may share a group or a version. The version that comes first in a group
-/// is its preferred one.
+/// Several resources may share a group or a version. The first version of a group is its preferred
+/// version.
 pub fn routes(resources: &[Resource], direct: Option<&[AdvertisedResource]>) -> Router {
     let all: Vec<AdvertisedResource> = resources
         .iter()
@@ -121,7 +121,8 @@ fn serve_core(router: Router, core: Option<&DiscoveryGroup<'_>>) -> Router {
     router
 }
 
-/// Adds `path`, which answers `plain` or, to those who ask, the aggregated `items`.
+/// Adds `path`. It answers with `plain`, or with the aggregated `items` if the client asks for
+/// them.
 fn serve_root(router: Router, path: &str, plain: &Value, items: &[Value]) -> Router {
     let aggregated = |version: &str, content_type| {
         let list = json!({
@@ -142,7 +143,7 @@ fn serve_root(router: Router, path: &str, plain: &Value, items: &[Value]) -> Rou
     })
 }
 
-/// Adds `path`, which answers `value`.
+/// Adds `path`, which answers with `value`.
 fn serve(router: Router, path: &str, value: &Value) -> Router {
     let document = Document::json(value, JSON);
     add(router, path, move |query, headers| {
@@ -151,8 +152,8 @@ fn serve(router: Router, path: &str, value: &Value) -> Router {
     })
 }
 
-/// Adds `path`, which `answer` answers from the request's options and headers; None is
-/// what the client does not accept.
+/// Adds `path`. `answer` gets the options and headers of the request, and returns None if the
+/// client accepts none of the forms.
 fn add<F>(router: Router, path: &str, answer: F) -> Router
 where
     F: Fn(&Query, &HeaderMap) -> Option<Response> + Clone + Send + Sync + 'static,
@@ -164,7 +165,7 @@ where
     router.route(path, get(answer))
 }
 
-/// `/apis` or `/api` in its three forms.
+/// `/apis` or `/api` in three forms.
 #[derive(Clone, Debug)]
 struct Root {
     plain: Document,
@@ -173,8 +174,8 @@ struct Root {
 }
 
 impl Root {
-    /// The form that the request prefers. Parameters that we do not know, such as
-    /// `profile`, are ignored as upstream ignores them.
+    /// The form that the request prefers. Unknown parameters, such as `profile`, are ignored as
+    /// upstream ignores them.
     fn answer(&self, query: &Query, request: &HeaderMap) -> Option<Response> {
         let (clause, document) = clauses(request)
             .into_iter()
@@ -188,7 +189,7 @@ impl Root {
         Some(response)
     }
 
-    /// What the clause asks for.
+    /// The form that a clause asks for.
     fn document(&self, clause: &AcceptClause<'_>) -> Option<&Document> {
         if !clause.can_be_written() {
             return None;
@@ -204,7 +205,7 @@ impl Root {
     }
 }
 
-/// A group with its versions, in the order in which the resources name them.
+/// A group with its versions in the order of the resources.
 struct DiscoveryGroup<'a> {
     name: &'static str,
     versions: Vec<Version<'a>>,
@@ -241,7 +242,7 @@ fn groups(resources: &[AdvertisedResource]) -> Vec<DiscoveryGroup<'_>> {
 }
 
 impl DiscoveryGroup<'_> {
-    /// `APIGroup`, without kind and apiVersion.
+    /// `APIGroup`, without `kind` and `apiVersion`.
     fn describe(&self) -> Value {
         let versions: Vec<Value> = self
             .versions
@@ -316,7 +317,7 @@ impl Version<'_> {
     }
 }
 
-/// `group/version`, or `version` alone in the core group.
+/// `group/version`, or `version` in the core group.
 fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() {
         version.to_owned()
@@ -325,7 +326,7 @@ fn group_version(group: &str, version: &str) -> String {
     }
 }
 
-/// Adds the other names of a resource, which are left out where there are none.
+/// Adds the short names and categories of a resource, if it has any.
 fn add_aliases(description: &mut Value, resource: &AdvertisedResource) {
     if !resource.short_names.is_empty() {
         description["shortNames"] = json!(resource.short_names);

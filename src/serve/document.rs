@@ -1,6 +1,6 @@
-//! Bodies that are computed once and never change while the server runs: discovery and
-//! `OpenAPI`. What enters is a request's `If-None-Match` and `Accept-Encoding`; what leaves
-//! is the body, or 304 for a client that has it already.
+//! Bodies that never change while the server runs: discovery and `OpenAPI`. Input: the headers
+//! `If-None-Match` and `Accept-Encoding` of a request. Output: the body, or 304 if the client
+//! already has it.
 
 use super::negotiate::Syntax;
 use super::{gzip, respond};
@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 #[derive(Clone, Debug)]
 pub(super) struct Document {
     body: Bytes,
-    /// The body compressed, where that is offered.
+    /// The compressed body, if compression is offered.
     compressed: Option<Bytes>,
     content_type: &'static str,
     hash: String,
@@ -37,18 +37,18 @@ impl Document {
         }
     }
 
-    /// The same, compressed for whoever takes that, whatever its size.
+    /// The same document with a compressed form, at any size.
     pub(super) fn with_gzip(mut self) -> Self {
         self.compressed = Some(gzip::whole(&self.body));
         self
     }
 
-    /// The SHA-512 of the body in upper-case hexadecimal; in quotes it is the entity tag.
+    /// The SHA-512 of the body in upper-case hexadecimal digits. In quotes, it is the entity tag.
     pub(super) fn hash(&self) -> &str {
         &self.hash
     }
 
-    /// The body, or 304 if the request names its entity tag. Both carry the tag.
+    /// The body, or 304 if the request has its entity tag. Both contain the tag.
     pub(super) fn answer(&self, request: &HeaderMap) -> Response {
         self.tagged(request, || {
             let compressed = self.compressed.as_ref().filter(|_| gzip::accepted(request));
@@ -62,8 +62,8 @@ impl Document {
         })
     }
 
-    /// The same in another syntax. As upstream, the tag is of the content, not of how it
-    /// is written.
+    /// The same document in another syntax. As upstream, the tag is that of the content and does
+    /// not depend on the syntax.
     pub(super) fn answer_as(&self, syntax: Syntax, request: &HeaderMap) -> Response {
         if syntax == Syntax::Compact {
             return self.answer(request);
@@ -93,7 +93,8 @@ impl Document {
         response
     }
 
-    /// Whether `If-None-Match` names this body (RFC 9110, 13.1.2: weak comparison).
+    /// Returns true if `If-None-Match` has the tag of this body (RFC 9110, 13.1.2: weak
+    /// comparison).
     fn is_known(&self, request: &HeaderMap) -> bool {
         request
             .get_all(IF_NONE_MATCH)

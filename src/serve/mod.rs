@@ -1,6 +1,6 @@
-//! HTTP: the operations as Kubernetes objects. Enters: requests, and a reader of the
-//! index for each resource. Leaves: discovery, `OpenAPI`, get, list and watch, as
-//! kube-apiserver answers them for a CRD, read-only.
+//! The HTTP API: operations as Kubernetes objects. Input: requests, and a reader of the index for
+//! each resource. Output: discovery, `OpenAPI`, get, list and watch, with the answers that the
+//! kube-apiserver gives for a CRD. The API is read-only.
 //!
 //! ```text
 //! listen ─▶ access (authenticate, authorize, limits) ─▶ probes │ discovery │ openapi
@@ -11,10 +11,13 @@
 //! connections: who is connected      places: who may have how much
 //! ```
 //!
-//! Promises: discovery answers from the first moment and to everybody; a list is exactly
-//! the state at its version; a watch delivers exactly what came after; a slow client
-//! costs nobody else anything; nothing a client sends makes a handler panic, or the server
-//! take memory without bound.
+//! Guarantees:
+//!
+//! - Discovery is public and answers from the start.
+//! - A list is exactly the state at its version. A watch delivers exactly the changes after its
+//! version.
+//! - A slow client does not affect other clients.
+//! - No input of a client makes a handler panic, or makes the memory grow without a limit.
 
 mod accept;
 mod access;
@@ -77,101 +80,103 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower::util::MapRequest;
 
-/// Longest time until a request is answered (kube-apiserver's `--request-timeout`).
+/// Time limit of a request (`--request-timeout` of the kube-apiserver).
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// All that the router needs.
+/// The parameters of the router.
 pub struct Server {
-    /// What is served.
+    /// The served resources.
     pub resources: Vec<Resource>,
-    /// Finds out who asks.
+    /// Authenticates requests.
     pub authenticate: Arc<dyn Authenticate>,
-    /// Decides whether they may.
+    /// Authorizes requests.
     pub authorize: Arc<dyn Authorize>,
-    /// Says which rule sets may miss operations.
+    /// Reports the rule sets that may miss operations.
     pub completeness: Arc<dyn Completeness>,
-    /// This replica, and how current it is.
+    /// The state of this replica: its role, and how current its index is.
     pub view: View,
-    /// What other replicas are told of the rule sets.
+    /// The state of the rule sets, for other replicas.
     pub coverage: Arc<dyn Fn() -> Coverage + Send + Sync>,
-    /// Whether there is anything to serve yet, or still.
+    /// Readiness of this replica.
     pub health: Arc<Health>,
-    /// Where requests are counted, and what `/metrics` shows.
+    /// Counts requests. `/metrics` serves it.
     pub metrics: Arc<Metrics>,
-    /// What `/version` shows.
+    /// The content of `/version`.
     pub version: VersionInfo,
-    /// Resources that another router answers for, and that discovery lists, in a server that
-    /// clients talk to directly. None for an aggregated server.
+    /// Resources that another router serves and that discovery lists, in a server that clients talk
+    /// to directly. None for an aggregated server.
     pub direct: Option<&'static [AdvertisedResource]>,
-    /// Ends all watches when cancelled; the same as [`listen::serve`] gets.
+    /// Ends all watches when it is cancelled. [`listen::serve`] gets the same token.
     pub shutdown: CancellationToken,
-    /// How much at once.
+    /// Limits of concurrent requests and connections.
     pub limits: Limits,
 }
 
-/// How much is answered at once. What is more gets a 429, and connections may be evicted
-/// for others.
+/// Limits of concurrent requests and connections. A request above a limit gets a 429. A connection
+/// may also be evicted for another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests other than watches, until their answers are sent. One user may have half
-    /// of them, `system:masters` any number.
+    /// Requests other than watches, until their answers have been sent. One user may have half of
+    /// them. `system:masters` has no limit.
     pub requests: usize,
-    /// Watches of all users together.
+    /// Watches of all users.
     pub watches: usize,
-    /// Watches of one user. `system:masters` may have as many as there are.
+    /// Watches of one user. For `system:masters` only the limit of all watches applies.
     pub watches_per_user: usize,
-    /// Connections. A quarter is reserved for newcomers, an eighth for the front proxy.
-    /// One user may have half of the rest from one address.
+    /// Connections. A quarter is reserved for newcomers and an eighth for the front proxy. One user
+    /// may have half of the rest from one address.
     pub connections: usize,
 }
 
 impl Limits {
-    /// The fewest connections: with fewer, what is reserved would leave no places for users.
+    /// The smallest number of connections. With fewer, the reserved places would leave none for
+    /// users.
     pub const LEAST_CONNECTIONS: usize = 8;
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            // A request takes some milliseconds, so that more than these are in flight only
-            // while clients are slow to take their answers. Each may have some 150 KB of
-            // its answer in memory: 15 MB together. docs/architecture.md has the sum.
+            // A request takes some milliseconds. More than 100 are in flight only if clients read
+            // their answers slowly. Each may have 150 KB of its answer in memory: 15 MB in total.
+            // docs/architecture.md has the sum.
             requests: 100,
-            // Each may have some 50 KB that its client is slow to take: 25 MB together.
+            // Each may have 50 KB that its client has not read: 25 MB in total.
             watches: 500,
-            // More than a dashboard or a controller with many informers opens, so that
-            // no three users can take all places.
+            // A dashboard or a controller with many informers opens fewer. Three users cannot take
+            // all places.
             watches_per_user: 125,
-            // The aggregator needs a few, each with up to a thousand streams. Each may hold
-            // 200 KB of a request that nobody has seen yet: 50 MB together.
+            // The aggregator needs a few connections, each with up to a thousand streams. Each
+            // connection may have 200 KB of a request that has not been authenticated: 50 MB in
+            // total.
             connections: 256,
         }
     }
 }
 
-/// Requests whose bearer token is being looked at: strangers, who may be many. Tokens
-/// that were seen before take no time, and the front proxy's users have none.
+/// Requests whose bearer token is being verified. Their users are not known yet, and may be many.
+/// Known tokens take no time, and users of the front proxy have no token.
 const ARRIVING: usize = 200;
 
-/// Refusals on their way at once. Each has some 5 KB, or 20 KB of what JSON escapes.
+/// Refusals that are being sent. Each has some 5 KB, or 20 KB if JSON escapes all of it.
 const REFUSALS: usize = 300;
 
-/// Answers on their way at once to what everybody may ask for. Their bodies are shared, or
-/// short; a stream takes some 5 KB.
+/// Answers to public paths that are being sent. Their bodies are shared or short. A stream takes
+/// some 5 KB.
 const OPEN: usize = 1000;
 
-/// What `/version` shows.
+/// The content of `/version`.
 #[derive(Clone, Debug, Default)]
 pub struct VersionInfo {
     /// Semantic version, with or without a leading `v`.
     pub version: String,
-    /// Commit it was built from, or empty.
+    /// The commit of the build, or empty.
     pub commit: String,
-    /// When it was built, RFC 3339, or empty.
+    /// The time of the build in RFC 3339, or empty.
     pub built: String,
 }
 
-/// The server, and what its requests share.
+/// The state that all requests share.
 struct ServerState {
     server: Server,
     resources: Vec<Arc<Resource>>,
@@ -194,7 +199,7 @@ impl ServerState {
     }
 }
 
-/// All routes, with the way in before them.
+/// All routes behind the middleware `access`.
 pub fn router(server: Server) -> Router {
     let discovery = discovery::routes(&server.resources, server.direct).with_state(());
     let openapi = openapi::routes(&server.resources).with_state(());
@@ -217,11 +222,11 @@ pub fn router(server: Server) -> Router {
         .method_not_allowed_fallback(async || ErrorStatus::method_not_allowed().into_response())
         .with_state(Arc::clone(&shared))
         .layer(from_fn_with_state(shared, access::admit));
-    // Around the routes and not a layer of theirs, which would run after the choice.
+    // This is outside of the router, because a layer would run after the route was chosen.
     Router::new().fallback_service(MapRequest::new(routes, without_slash))
 }
 
-/// The request without slashes at the end of its path, which upstream tolerates too.
+/// Removes slashes at the end of the path, which upstream also accepts.
 fn without_slash(mut request: http::Request<Body>) -> http::Request<Body> {
     let path = request.uri().path();
     let trimmed = path.trim_end_matches('/');
@@ -237,7 +242,7 @@ fn without_slash(mut request: http::Request<Body>) -> http::Request<Body> {
     request
 }
 
-/// Answers what is not a fixed path.
+/// Answers requests for paths that are not fixed.
 async fn answer(
     State(shared): State<Arc<ServerState>>,
     Extension(admitted): Extension<Admitted>,
@@ -265,7 +270,7 @@ async fn resource(
         .filter(|resource| fits(resource, request))
         .ok_or_else(ErrorStatus::no_resource)?;
     if !request.subresource.is_empty() {
-        // As a custom resource without that subresource answers, to all verbs.
+        // A custom resource without this subresource answers the same to all verbs.
         return Err(resource.no_object(&request.name));
     }
     let term = peer::term_of(shared, headers)?;
@@ -304,25 +309,25 @@ async fn resource(
     answered
 }
 
-/// Whether the newest state is asked for: a replica that follows finds out first which that
-/// is. Version 0 asks for any state, and a continue token for that of its first page.
+/// Returns true if the newest state is requested. A follower then first asks the leader for its
+/// version. Version 0 requests any state, and a continue token the state of its first page.
 fn reads_newest(request: &Request, query: &Query) -> bool {
     matches!(request.verb, "get" | "list" | "watch")
         && query.text("resourceVersion").is_empty()
         && query.text("continue").is_empty()
 }
 
-/// Whether the path has the form that the resource's scope asks for.
+/// Returns true if the path has a namespace exactly if the resource is namespaced.
 fn fits(resource: &Resource, request: &Request) -> bool {
     if resource.namespaced {
-        // The old paths watch a name in all namespaces, too.
+        // The old paths can also watch a name in all namespaces.
         request.name.is_empty() || !request.namespace.is_empty() || request.legacy_watch
     } else {
         request.namespace.is_empty()
     }
 }
 
-/// 404 with the paths that there are.
+/// 404 with a list of the existing paths.
 fn unknown_path(shared: &ServerState) -> Response {
     let mut paths = vec!["/apis".to_owned()];
     for resource in &shared.resources {

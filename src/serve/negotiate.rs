@@ -1,5 +1,5 @@
-//! Which form of the answer the client wants. Enters: `Accept`, `User-Agent` and the
-//! options `pretty` and `includeObject`. Leaves: the form, or a 406.
+//! Content negotiation. Input: `Accept`, `User-Agent`, and the options `pretty` and
+//! `includeObject`. Output: the form of the answer, or a 406.
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
@@ -13,7 +13,7 @@ use http::{HeaderMap, header};
 #[cfg(any(fuzzing, test))]
 pub use self::fuzzing::{check, takes};
 
-/// What kind of answer there will be.
+/// The kind of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// One object.
@@ -24,16 +24,16 @@ pub enum Shape {
     Watch,
 }
 
-/// How objects are shown.
+/// The form of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// As they are.
+    /// The objects themselves.
     Whole,
     /// As rows of a `Table`.
     Table {
         /// `v1` or `v1beta1` of `meta.k8s.io`.
         version: &'static str,
-        /// What comes with each row.
+        /// The object of each row.
         include: Include,
     },
     /// As `PartialObjectMetadata`.
@@ -43,7 +43,7 @@ pub enum Form {
     },
 }
 
-/// What comes with each row of a table.
+/// The object of each row of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Include {
     /// The object's metadata.
@@ -54,7 +54,7 @@ pub enum Include {
     None,
 }
 
-/// How the answer is written.
+/// The syntax of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syntax {
     /// Compact JSON.
@@ -65,18 +65,17 @@ pub enum Syntax {
     Yaml,
 }
 
-/// What the client wants.
+/// The negotiated form and syntax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WantedForm {
-    /// How objects are shown.
+    /// The form of objects.
     pub form: Form,
-    /// How the answer is written.
+    /// The syntax of the answer.
     pub syntax: Syntax,
 }
 
-/// The clause of `Accept` that an answer follows. As upstream, mistakes in the options and
-/// an object that is not there are told of before it turns out whether the answer has the
-/// form: hence the two steps.
+/// The clause of `Accept` that an answer follows. There are two steps, because upstream reports
+/// errors in the options and missing objects before it checks whether the form is possible.
 #[derive(Debug)]
 pub struct Chosen<'a> {
     headers: &'a HeaderMap,
@@ -85,7 +84,7 @@ pub struct Chosen<'a> {
 }
 
 impl<'a> Chosen<'a> {
-    /// The first that can be had, in the order of [`clauses`]; else a 406.
+    /// The first possible clause in the order of [`clauses`]. Otherwise a 406.
     pub fn of(headers: &'a HeaderMap, query: &'a Query) -> Result<Self, ErrorStatus> {
         let mut clauses = clauses(headers).into_iter();
         let clause = clauses.find(AcceptClause::can_be_had);
@@ -96,13 +95,13 @@ impl<'a> Chosen<'a> {
         })
     }
 
-    /// The form of an answer of this shape; else a 406, or a 400 for `includeObject`.
+    /// The form of an answer of this kind. Otherwise a 406, or a 400 for `includeObject`.
     pub fn form(&self, shape: Shape, list_kind: &str) -> Result<WantedForm, ErrorStatus> {
         finish(self.headers, self.query, shape, list_kind, &self.clause)
     }
 }
 
-/// Both steps.
+/// Both steps at once.
 #[cfg(any(fuzzing, test))]
 pub fn negotiate(
     headers: &HeaderMap,
@@ -113,21 +112,21 @@ pub fn negotiate(
     Chosen::of(headers, query)?.form(shape, list_kind)
 }
 
-/// How a `Status` is written: as the client accepts it, whatever else it asked for; if it
-/// accepts nothing that there is, then a person may read it.
+/// The syntax of a `Status`: one that the client accepts, or indented JSON if the client accepts
+/// none.
 pub fn negotiate_error(headers: &HeaderMap, query: &Query) -> Syntax {
     negotiate_plain(headers, query).unwrap_or(Syntax::Indented)
 }
 
-/// How something is written that has none of the forms: clauses with those do not count.
-/// None if nothing that the client accepts can be had.
+/// The syntax of a document without forms. Clauses with a form do not count. None if the client
+/// accepts no syntax.
 pub fn negotiate_plain(headers: &HeaderMap, query: &Query) -> Option<Syntax> {
     let mut clauses = clauses(headers).into_iter();
     let clause = clauses.find(|clause| clause.can_be_written() && clause.is_plain())?;
     Some(syntax(headers, query, &clause))
 }
 
-/// How an answer to the clause is written that is no stream.
+/// The syntax of an answer that is not a stream.
 pub fn syntax(headers: &HeaderMap, query: &Query, clause: &AcceptClause<'_>) -> Syntax {
     if clause.yaml() {
         Syntax::Yaml
@@ -138,7 +137,7 @@ pub fn syntax(headers: &HeaderMap, query: &Query, clause: &AcceptClause<'_>) -> 
     }
 }
 
-/// 406 with what there is.
+/// 406 with the media types that are possible.
 pub fn unacceptable(shape: Shape) -> ErrorStatus {
     ErrorStatus::not_acceptable(format!(
         "only the following media types are accepted: {}",
@@ -157,7 +156,7 @@ fn finish(
     list_kind: &str,
     clause: &AcceptClause<'_>,
 ) -> Result<WantedForm, ErrorStatus> {
-    // YAML is accepted, and then there is no way to stream it.
+    // YAML is accepted, but a watch cannot be written as YAML.
     if shape == Shape::Watch && clause.yaml() {
         return Err(unacceptable(shape));
     }
@@ -201,7 +200,7 @@ fn include(query: &Query) -> Result<Include, ErrorStatus> {
     }
 }
 
-/// People who ask with a browser or curl get something they can read.
+/// Returns true for browsers and curl, which get indented JSON.
 fn pretty(headers: &HeaderMap, query: &Query, clause: &AcceptClause<'_>) -> bool {
     clause.pretty
         || match query.text("pretty") {
@@ -213,7 +212,7 @@ fn pretty(headers: &HeaderMap, query: &Query, clause: &AcceptClause<'_>) -> bool
                         .iter()
                         .any(|person| agent.starts_with(person))
                 }),
-            // Here, unlike in other options, only what Go takes for true is.
+            // Unlike other options, only the values that Go parses as true count.
             given => matches!(given, "1" | "t" | "T" | "true" | "TRUE" | "True"),
         }
 }

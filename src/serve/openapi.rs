@@ -1,7 +1,7 @@
-//! `OpenAPI`: what the objects look like, for `kubectl explain` and for clients that
-//! validate or generate code. Enters: the descriptions of the resources, once; their
-//! schemas come from the Rust types. Leaves: `/openapi/v2` and `/openapi/v3`, computed
-//! once. Paths and schemas are written in the form of version 3; version 2 is derived.
+//! `OpenAPI`, for `kubectl explain` and for clients that validate or generate code. Input: the
+//! descriptions of the resources, with schemas from the Rust types. Output: `/openapi/v2` and
+//! `/openapi/v3`, computed once. Paths and schemas are written for version 3, and version 2 is
+//! derived from them.
 
 mod paths;
 mod schemas;
@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 
 const JSON: &str = "application/json";
 
-/// Where schemas stand in a document of version 3.
+/// The place of schemas in a document of version 3.
 const SCHEMAS_V3: &str = "#/components/schemas/";
 
 /// The routes of both versions of `OpenAPI` for `resources`.
@@ -72,7 +72,7 @@ pub fn routes(resources: &[Resource]) -> Router {
         )
 }
 
-/// Each `group/version`, once.
+/// Each `group/version` once.
 fn group_versions(resources: &[Resource]) -> Vec<String> {
     let mut all: Vec<String> = resources.iter().map(Resource::api_version).collect();
     all.sort();
@@ -84,8 +84,8 @@ fn info() -> Value {
     json!({"title": "ifo", "version": concat!("v", env!("CARGO_PKG_VERSION"))})
 }
 
-/// The document, 304, or 406 without a body, which is what upstream answers to those who
-/// do not take JSON (kube-aggregator and kubectl do). It, too, ignores parameters.
+/// The document, 304, or 406 without a body. Upstream answers with 406 if the client does not
+/// accept JSON, as kube-aggregator and kubectl do. Both ignore parameters.
 fn document(document: &Document, request: &HeaderMap) -> Response {
     if !clauses(request).iter().any(AcceptClause::takes_json) {
         return StatusCode::NOT_ACCEPTABLE.into_response();
@@ -97,9 +97,9 @@ fn document(document: &Document, request: &HeaderMap) -> Response {
     response
 }
 
-/// A document of one group-version. Under the hash that the index names it never
-/// changes. Upstream redirects from a wrong hash to the right one; the aggregator turns
-/// redirects into 502, so the document is answered here, too, but not for ever.
+/// A document of one group-version. Its hash is in the URL that the index names, so a client may
+/// cache it for a year. Upstream redirects from a wrong hash to the right one. The aggregator turns
+/// redirects into 502, so this server sends the document, without a time for the cache.
 fn group_version_document(this: &Document, query: Option<&str>, request: &HeaderMap) -> Response {
     let mut response = document(this, request);
     let hash = form_urlencoded::parse(query.unwrap_or_default().as_bytes())
@@ -107,7 +107,7 @@ fn group_version_document(this: &Document, query: Option<&str>, request: &Header
     if response.status() != StatusCode::NOT_ACCEPTABLE
         && hash.is_some_and(|hash| hash == this.hash())
     {
-        // One year, as upstream's Expires has it.
+        // One year, as in upstream's Expires.
         response.headers_mut().insert(
             CACHE_CONTROL,
             HeaderValue::from_static("public, immutable, max-age=31536000"),

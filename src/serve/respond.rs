@@ -1,22 +1,22 @@
-//! Responses: their bodies in the syntax that is wanted, and the headers that go with it.
+//! Responses: bodies in the negotiated syntax, with their headers.
 
 use super::negotiate::Syntax;
 use axum::body::Body;
 use axum::response::Response;
 use http::{HeaderValue, StatusCode, header};
 
-/// A response whose body is at hand, in the syntax that is wanted.
+/// A response with this body, in the negotiated syntax.
 pub fn whole(json: Vec<u8>, syntax: Syntax) -> Response {
     let body = match syntax {
         Syntax::Compact => json,
-        // Upstream, too, ends the last line only of what is compact.
+        // As upstream, only compact JSON ends with a line feed.
         Syntax::Indented => indent(json.trim_ascii_end()),
         Syntax::Yaml => yaml(&json),
     };
     data(Body::from(body), syntax)
 }
 
-/// The same value as YAML. JSON is YAML as well, should that ever not work out.
+/// Converts JSON to YAML. If this fails, the JSON is sent, which is also YAML.
 pub fn yaml(json: &[u8]) -> Vec<u8> {
     serde_json::from_slice::<serde_json::Value>(json)
         .ok()
@@ -24,7 +24,7 @@ pub fn yaml(json: &[u8]) -> Vec<u8> {
         .map_or_else(|| json.to_vec(), String::into_bytes)
 }
 
-/// A response with the headers that data has.
+/// A response with the headers of data.
 pub fn data(body: Body, syntax: Syntax) -> Response {
     let mut response = Response::new(body);
     let content_type = if syntax == Syntax::Yaml {
@@ -38,7 +38,7 @@ pub fn data(body: Body, syntax: Syntax) -> Response {
     response
 }
 
-/// A plain text answer, as Kubernetes' filters give before any resource is looked at.
+/// A plain text answer, as Kubernetes' filters send before a resource is known.
 pub fn plain(code: StatusCode, text: impl Into<String>) -> Response {
     let mut text = text.into();
     text.push('\n');
@@ -56,7 +56,7 @@ pub fn plain(code: StatusCode, text: impl Into<String>) -> Response {
     response
 }
 
-/// 429 for more requests at once than are served.
+/// 429 if too many requests are in flight.
 pub fn overload() -> Response {
     let mut response = plain(
         StatusCode::TOO_MANY_REQUESTS,
@@ -69,25 +69,25 @@ pub fn overload() -> Response {
     response
 }
 
-/// Marks an answer that the server gave to protect itself.
+/// Marks an answer with which the server protects itself.
 #[derive(Clone, Copy, Debug)]
 pub struct SelfDefence;
 
-/// `json` with two spaces for each level, as Go's `json.Indent` writes it.
+/// Indents `json` with two spaces for each level, as Go's `json.Indent` does.
 pub fn indent(json: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len() * 2);
     Indenter::default().write(json, &mut out);
     out
 }
 
-/// Indents JSON that comes in parts, wherever these are cut.
+/// Indents JSON that arrives in parts of any length.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Indenter {
     depth: usize,
-    /// Inside a string; and there, after a backslash.
+    /// True inside a string. `escaped` is true after a backslash in it.
     string: bool,
     escaped: bool,
-    /// After an opening bracket, which may yet turn out to be closed at once.
+    /// True after an opening bracket, which may be closed next.
     opened: bool,
 }
 

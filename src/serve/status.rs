@@ -1,6 +1,5 @@
-//! The one exit for errors. Enters: what went wrong. Leaves: a `v1` `Status` (or the
-//! plain text that Kubernetes' servers use in a few places) with the key order,
-//! reasons and details that clients compare.
+//! Errors. Input: the failure. Output: a `v1` `Status` with the key order, reasons and details that
+//! clients compare, or the plain text that Kubernetes' servers send in a few places.
 
 mod body;
 
@@ -12,16 +11,14 @@ use crate::auth::{Attributes, User};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 
-/// Longest message, in bytes: as much as says what is wrong, and room for the longest name
-/// of an object several times.
+/// Longest message in bytes. It has room for the longest name of an object several times.
 const MAX_MESSAGE: usize = 2 << 10;
 
-/// Longest name, group or kind in the details: twice that of any object.
+/// Longest name, group or kind in the details: twice the longest one of any object.
 const MAX_DETAIL: usize = 512;
 
-/// A request that is answered with an error, which has some 5 KB at most, or 20 KB where
-/// JSON escapes all of it.
-/// Boxed, so that a `Result` with it stays small.
+/// An error answer. It has at most 5 KB, or 20 KB if JSON escapes all of it. It is boxed, so that a
+/// `Result` with it stays small.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{}", .0.message)]
 pub struct ErrorStatus(Box<ErrorParts>);
@@ -32,16 +29,16 @@ struct ErrorParts {
     code: StatusCode,
     message: String,
     details: Option<StatusDetails>,
-    /// Token with which an expired paged list can go on.
+    /// Token with which a paged list can continue after it has expired.
     resume: Option<String>,
 }
 
-/// What is wrong with one of the list options.
+/// An error in one of the list options.
 #[derive(Debug, Clone)]
 pub struct OptionProblem(StatusCause);
 
 impl OptionProblem {
-    /// `field` does not go with the others.
+    /// `field` cannot be combined with the other options.
     pub fn forbidden(field: &'static str, why: &str) -> Self {
         Self(StatusCause {
             reason: "FieldValueForbidden",
@@ -50,7 +47,7 @@ impl OptionProblem {
         })
     }
 
-    /// `value` is none of those that `field` takes.
+    /// `value` is not supported for `field`.
     pub fn unsupported(field: &'static str, value: &str, supported: &str) -> Self {
         Self(StatusCause {
             reason: "FieldValueNotSupported",
@@ -63,7 +60,7 @@ impl OptionProblem {
     }
 }
 
-/// `plural.group`, or the plural alone in the core group, as messages name a resource.
+/// `plural.group`, or the plural in the core group, as messages name a resource.
 fn qualified(plural: &str, group: &str) -> String {
     if group.is_empty() {
         plural.to_owned()
@@ -72,8 +69,8 @@ fn qualified(plural: &str, group: &str) -> String {
     }
 }
 
-/// The machine-readable reason of a code, one of `metav1.StatusReason`; empty for none. The
-/// codes 410 and 504 have other reasons in other servers, and here these only.
+/// The machine-readable reason of a code, one of `metav1.StatusReason`. Empty if there is none.
+/// Other servers have several reasons for 410 and 504. This server has one for each.
 fn reason(code: StatusCode) -> &'static str {
     match code {
         StatusCode::BAD_REQUEST => "BadRequest",
@@ -116,17 +113,17 @@ impl ErrorStatus {
         self
     }
 
-    /// 400: what was asked makes no sense.
+    /// 400: the request is not valid.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 
-    /// 401: credentials were presented and are not valid.
+    /// 401: the credentials are not valid.
     pub fn unauthorized() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized")
     }
 
-    /// 403: `user` may not; `reason` is the authorizer's, or empty.
+    /// 403: `user` is not allowed to do this. `reason` is that of the authorizer, or empty.
     pub fn forbidden(user: &User, asked: &Attributes, reason: &str) -> Self {
         let (mut message, details) = match asked {
             Attributes::NonResource { path, verb } => (
@@ -176,7 +173,7 @@ impl ErrorStatus {
         Self::new(StatusCode::FORBIDDEN, message).with(details)
     }
 
-    /// 404: no such object.
+    /// 404: the object does not exist.
     pub fn no_object(group: &str, plural: &str, name: &str) -> Self {
         Self::new(
             StatusCode::NOT_FOUND,
@@ -185,7 +182,7 @@ impl ErrorStatus {
         .with(StatusDetails::of(group, plural, name))
     }
 
-    /// 404: no such resource, subresource or version.
+    /// 404: the resource, subresource or version does not exist.
     pub fn no_resource() -> Self {
         Self::new(
             StatusCode::NOT_FOUND,
@@ -206,7 +203,7 @@ impl ErrorStatus {
         .with(StatusDetails::of(group, plural, ""))
     }
 
-    /// 405 for a method that is no verb at all.
+    /// 405 for an HTTP method that is not a verb.
     pub fn method_not_allowed() -> Self {
         Self::new(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -215,12 +212,12 @@ impl ErrorStatus {
         .with(StatusDetails::default())
     }
 
-    /// 406: nothing that the client accepts can be had.
+    /// 406: no accepted form is possible.
     pub fn not_acceptable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_ACCEPTABLE, message)
     }
 
-    /// 410 for a list at a version that is gone.
+    /// 410 for a list at a version that is no longer known.
     pub fn list_too_old() -> Self {
         Self::new(
             StatusCode::GONE,
@@ -228,7 +225,8 @@ impl ErrorStatus {
         )
     }
 
-    /// 410 for a continue token whose version is gone; `resume` goes on at the newest.
+    /// 410 for a continue token whose version is no longer known. `resume` continues at the newest
+    /// version.
     pub fn continue_too_old(resume: String) -> Self {
         let mut failure = Self::new(
             StatusCode::GONE,
@@ -243,9 +241,9 @@ impl ErrorStatus {
         failure
     }
 
-    /// 410 in a watch: `asked` is older than all that is kept.
+    /// 410 in a watch: `asked` is older than the oldest known version.
     pub fn watch_too_old(asked: u64, oldest: u64) -> Self {
-        // Upstream names the last version that is gone, one before the oldest kept.
+        // Upstream reports the last unknown version, one before the oldest known.
         let gone = oldest.saturating_sub(1);
         Self::new(
             StatusCode::GONE,
@@ -253,7 +251,7 @@ impl ErrorStatus {
         )
     }
 
-    /// 422: the list options, with all that is wrong with them.
+    /// 422: the list options, with all errors in them.
     pub fn options(problems: Vec<OptionProblem>) -> Self {
         let causes: Vec<StatusCause> = problems
             .into_iter()
@@ -274,7 +272,7 @@ impl ErrorStatus {
         })
     }
 
-    /// 429: nothing is known yet; ask again in a second.
+    /// 429: no target has been read yet. Retry after a second.
     pub fn initializing() -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, "storage is (re)initializing").with(
             StatusDetails {
@@ -284,7 +282,7 @@ impl ErrorStatus {
         )
     }
 
-    /// 421: another replica leads in the term that the request names.
+    /// 421: another replica leads in the term of the request.
     pub fn another_term() -> Self {
         Self::new(
             StatusCode::MISDIRECTED_REQUEST,
@@ -309,7 +307,7 @@ impl ErrorStatus {
         })
     }
 
-    /// 504: the request took longer than it may.
+    /// 504: the time limit of the request is over.
     pub fn timeout() -> Self {
         Self::new(
             StatusCode::GATEWAY_TIMEOUT,
@@ -318,7 +316,7 @@ impl ErrorStatus {
         .with(StatusDetails::default())
     }
 
-    /// The `Status` object as compact JSON, without an end of line.
+    /// The `Status` as compact JSON, without an end of line.
     pub fn json(&self) -> Vec<u8> {
         let inner = &*self.0;
         let status = StatusBody {
@@ -345,7 +343,7 @@ impl IntoResponse for ErrorStatus {
 }
 
 impl ErrorStatus {
-    /// The answer, written in this syntax.
+    /// The answer in this syntax.
     pub fn response(self, syntax: Syntax) -> Response {
         let mut json = self.json();
         json.push(b'\n');

@@ -1,6 +1,6 @@
-//! Tables, made from the facts that the index keeps of each object. Enters: a
-//! resource's columns and an entry. Leaves: the JSON of `columnDefinitions` and of rows;
-//! ages are computed when asked.
+//! Tables. Input: the columns of a resource and an entry. Output: the JSON of `columnDefinitions`
+//! and of rows. Cells are made from the facts and the JSON of the entry. Ages are computed for each
+//! request.
 
 use super::encode::{Shown, partial};
 use super::negotiate::Include;
@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-/// Writes the array of column definitions. All five keys always, as clients expect.
+/// Writes the array of column definitions. Clients expect all five keys.
 pub fn definitions(columns: &[Column], out: &mut Vec<u8>) {
     #[derive(Serialize)]
     struct Definition<'a> {
@@ -60,7 +60,7 @@ pub fn row(
     out.push(b'}');
 }
 
-/// Writes the row of a bookmark, which has no cells but the object given.
+/// Writes the row of a bookmark: no cells, and the given object.
 pub fn empty_row(columns: &[Column], object: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"cells\":[");
     for number in 0..columns.len() {

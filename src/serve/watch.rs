@@ -1,7 +1,6 @@
-//! Watch: a cursor on the index, turned into a streamed body. No channel leads to a
-//! client, so none can fill up: a slow client only falls behind, and one that falls off
-//! the ring is told so and can start again. Only the state that a watch begins with is
-//! kept for it, and only for as long as a list may take.
+//! Watch: a cursor on the index as a streamed body. There is no queue for each client that could
+//! fill up. A slow client falls behind, and gets an error when the ring no longer has its next
+//! change. Only the initial state is kept for a watch, and only for as long as a list may take.
 
 mod course;
 #[cfg(any(fuzzing, test))]
@@ -36,18 +35,18 @@ use tokio_util::sync::CancellationToken;
 #[cfg(any(fuzzing, test))]
 pub use self::fuzzing::options as check_options;
 
-/// Time between bookmarks (upstream: about a minute).
+/// Time between bookmarks. In upstream, it is about a minute.
 const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
-/// The last bookmark comes this long before the end, so that a client can go on from it.
+/// The last bookmark is sent this long before the end, so that a client can continue from it.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
-/// Bytes of initial events that are written at a time: one HTTP/2 frame. There may be
-/// many watches, and each may have this much that its client is slow to take.
+/// Bytes of initial events that are written at once: one HTTP/2 frame. There may be many watches,
+/// and each may have this many unread bytes.
 const CHUNK: usize = 16 << 10;
-/// How often the start is tried again when the ring moves on between list and follow.
+/// Number of attempts to start if the ring drops changes between the list and the cursor.
 const START_TRIES: usize = 5;
 
-/// Answers a watch. `seat` is held as long as the watch lasts; `stop` ends it cleanly. That of
-/// another replica begins with a bookmark, which says that its version is known here.
+/// Answers a watch. `seat` is held while the watch lasts. `stop` ends the watch cleanly. A watch of
+/// another replica begins with a bookmark, which confirms that this server knows its version.
 pub fn watch(
     resource: &Arc<Resource>,
     request: &Request,
@@ -57,8 +56,8 @@ pub fn watch(
     seat: Option<Seat>,
 ) -> Result<Response, ErrorStatus> {
     let chosen = Chosen::of(headers, query)?;
-    // Upstream takes the options of the old paths for those of a list, unless they say
-    // themselves that it is a watch.
+    // Upstream treats the options of the old paths as those of a list, unless they contain `watch`
+    // themselves.
     let by_path = request.legacy_watch && !query.flag("watch");
     let options = if by_path {
         Options::of_list(query, resource)?
@@ -82,7 +81,7 @@ pub fn watch(
         bookmark_at: None,
         columns_sent: false,
         pace: ListPace::default(),
-        // Of less than no time: a timer would fire a moment too late.
+        // A timer with no time left would fire a moment too late.
         step: if course.lasts.is_zero() {
             WatchStep::Over
         } else {
@@ -115,7 +114,7 @@ struct Watcher {
     step: WatchStep,
     is_replica: bool,
     stop: CancellationToken,
-    /// Counts the watch for as long as it lasts.
+    /// Counts the watch while it lasts.
     _seat: Option<Seat>,
 }
 
@@ -126,25 +125,25 @@ enum WatchStep {
     Over,
 }
 
-/// The state as of the cursor's version.
+/// The state at the version of the cursor.
 struct Initial {
     entries: std::vec::IntoIter<Arc<IndexEntry>>,
     cursor: Cursor,
-    /// Until when it is kept: the client has as long for it as for a list. One that is
-    /// slower would keep for itself what everybody else has long forgotten.
+    /// The state is kept until then, which is as long as a client may take for a list. A slower
+    /// watch would keep entries that everything else has dropped.
     until: Instant,
 }
 
 impl Watcher {
-    /// The next bytes, or None at the end.
+    /// The next bytes. None at the end.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             let chunk = match std::mem::replace(&mut self.step, WatchStep::Over) {
                 WatchStep::Over => return None,
                 WatchStep::Start(start) => {
                     let ending = self.stop.clone();
-                    // Takes no longer than the wait for a version, even if the watch is
-                    // to be shorter: as upstream, the client is told.
+                    // The wait for a version has its own limit, even if the watch is shorter. As
+                    // upstream, the client gets an error.
                     let opened = tokio::select! {
                         biased;
                         () = ending.cancelled() => return None,
@@ -166,8 +165,8 @@ impl Watcher {
                 }
                 WatchStep::Initial(initial) => {
                     let late = Instant::now() >= initial.until.min(self.deadline);
-                    // As upstream. Without the bookmark at their end, whoever asked for
-                    // initial events knows that these are not all, and asks again.
+                    // As upstream, the watch ends. There is no bookmark at the end of these initial
+                    // events, so the client knows that they are not complete, and asks again.
                     if late || self.stop.is_cancelled() {
                         return None;
                     }
@@ -187,7 +186,8 @@ impl Watcher {
             |gone: crate::index::Gone| ErrorStatus::watch_too_old(gone.asked.0, gone.oldest.0);
         match start {
             WatchStart::After(rv) => {
-                // A version from the future may be one of another lineage: no use waiting.
+                // A future version may come from another history, so the watch does not wait for
+                // it.
                 if !reader.reached(rv, FRESH_WAIT).await {
                     return Err(ErrorStatus::watch_too_old(rv.0, reader.oldest().0));
                 }
@@ -220,7 +220,7 @@ impl Watcher {
         }
     }
 
-    /// The newest version is gone only if the whole ring was overwritten meanwhile.
+    /// The newest version is unknown only if the whole ring was replaced in the meantime.
     fn retry(
         &self,
         open: impl Fn() -> Result<WatchStep, crate::index::Gone>,
@@ -230,8 +230,8 @@ impl Watcher {
                 return Ok(step);
             }
         }
-        // A client that asked for initial events takes a 410 as a reason to ask again at
-        // once and for ever, so it gets the retriable error instead.
+        // A client with `sendInitialEvents` would repeat its request at once after a 410, forever.
+        // So it gets an error that is retried with a wait.
         Err(if self.course.explicit {
             ErrorStatus::initializing()
         } else {
@@ -240,8 +240,8 @@ impl Watcher {
         })
     }
 
-    /// The next of the initial events: as many as fit into a chunk, or as there are among
-    /// the objects of one turn.
+    /// The next initial events: as many as fit into a chunk, or as there are among the objects of
+    /// one turn.
     async fn initial(&mut self, mut initial: Initial) -> Vec<u8> {
         let mut out = Vec::new();
         while out.len() < CHUNK {
@@ -293,7 +293,7 @@ impl Watcher {
         Some(out)
     }
 
-    /// The lines of all changes. Usually there is one, whose bytes all watchers share.
+    /// The lines of all changes. Usually there is one change, whose bytes all watchers share.
     fn changes(&mut self, changes: &[IndexChange]) -> Bytes {
         if let [change] = changes {
             return self.change(change).unwrap_or_default();
@@ -305,9 +305,10 @@ impl Watcher {
         out.into()
     }
 
-    /// One change as this watch's selector sees it: what comes to fit was added, what no
-    /// longer fits was deleted, with its last fitting content at the change's version. An
-    /// empty change is a bookmark: from its version on, a client can go on at every replica.
+    /// A change as the selector of this watch sees it. An object that starts to match is added. An
+    /// object that no longer matches is deleted, with its last matching content at the version of
+    /// the change. A marker becomes a bookmark: from its version on, a client can continue at every
+    /// replica.
     fn change(&mut self, change: &IndexChange) -> Option<Bytes> {
         if change.key().is_none() {
             let mut line = Vec::new();
@@ -328,7 +329,7 @@ impl Watcher {
         }
     }
 
-    /// The line of a change, encoded by whichever watcher of this form comes first.
+    /// The line of a change. The first watcher of this form encodes it.
     fn line(&mut self, kind: &'static str, entry: &Arc<IndexEntry>, at: Option<Rv>) -> Bytes {
         let columns = !std::mem::replace(&mut self.columns_sent, true);
         let (resource, form) = (&*self.resource, self.form);
@@ -345,7 +346,7 @@ impl Watcher {
         })
     }
 
-    /// The line of an initial event, which only this watch needs.
+    /// The line of an initial event. Only this watch needs it.
     fn event(&mut self, kind: &str, shown: Shown<'_>, out: &mut Vec<u8>) {
         let columns = !std::mem::replace(&mut self.columns_sent, true);
         self.encoder().event(kind, shown, columns, out);
@@ -364,7 +365,7 @@ impl Watcher {
         }
     }
 
-    /// When the next bookmark is due: in a minute, or shortly before the end.
+    /// The time of the next bookmark: in a minute, or shortly before the end.
     fn bookmark_after(&self, now: Instant) -> Option<Instant> {
         if !self.course.bookmarks {
             return None;

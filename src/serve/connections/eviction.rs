@@ -70,8 +70,8 @@ fn after(evicted: Option<&ConnectionRecord>) -> Room {
     evicted.map_or(Room::Full, |it| Room::After(it.number))
 }
 
-/// Whether it would be one more than its user may have from its address. Administrators
-/// may have any number.
+/// Returns true if the user would exceed its number of connections from its address. Administrators
+/// have no limit.
 fn exceeds_share(places: usize, others: &[ConnectionRecord], entering: &ConnectionRecord) -> bool {
     let limited = matches!(
         entering.class,
@@ -81,22 +81,22 @@ fn exceeds_share(places: usize, others: &[ConnectionRecord], entering: &Connecti
     limited && pair.count() >= share(places)
 }
 
-/// Whether two connections are of the same user and address.
+/// Returns true if two connections have the same user and address.
 fn same_pair(one: &ConnectionRecord, other: &ConnectionRecord) -> bool {
     one.network == other.network && one.class == other.class
 }
 
-/// The newcomer to evict for another: of the address that has most of them, the oldest
-/// that has had an answer, else the oldest.
+/// The newcomer to evict for another newcomer. It comes from the address with most newcomers. The
+/// oldest newcomer with an answer is evicted, otherwise the oldest newcomer.
 fn newcomer(others: &[ConnectionRecord]) -> Option<&ConnectionRecord> {
     let newcomers = || others.iter().filter(|it| it.class == Class::Newcomer);
     let networks = counts(newcomers().map(|it| it.network));
     newcomers().min_by_key(|it| (Reverse(networks[&it.network]), !it.idle))
 }
 
-/// The user's connection to evict for `entering`. Any connection of a lower rank may be
-/// evicted. One of the same rank may be evicted if its load is greater than that of
-/// `entering` would be, or if it is as great and the connection is idle.
+/// The user's connection to evict for `entering`. Any connection of a lower rank may be evicted. A
+/// connection of the same rank may be evicted if its load is greater than the load that `entering`
+/// would have, or if both are equal and the connection is idle.
 fn user<'a>(
     others: &'a [ConnectionRecord],
     entering: &ConnectionRecord,
@@ -113,8 +113,8 @@ fn user<'a>(
     })
 }
 
-/// Of the users' connections that may be evicted: the lowest rank, in it the greatest load,
-/// in it an idle one before others, and of these the oldest.
+/// The connection to evict among the users' connections: the lowest rank, then the greatest load,
+/// then idle connections first, then the oldest.
 fn least<'a>(
     others: &'a [ConnectionRecord],
     loads: &Loads<'_>,
@@ -131,7 +131,7 @@ fn least<'a>(
         .map(|(it, _, _)| it)
 }
 
-/// Owners of a lower rank make room for those of a higher one.
+/// The rank of an owner. Connections of a lower rank are evicted for connections of a higher rank.
 fn rank(owner: &Owner) -> u8 {
     match owner {
         Owner::Anonymous => 0,
@@ -140,12 +140,12 @@ fn rank(owner: &Owner) -> u8 {
     }
 }
 
-/// How many connections there are like one: of its user or of its address, whichever is
-/// more; then of its user; then of its address. So one user at many addresses has a great
-/// load, and so have many users at one address.
+/// The load of a connection: the number of connections of its user or of its address, whichever is
+/// more. Further fields compare the user first and then the address. So a user with many addresses
+/// has a high load, and so have many users at one address.
 type Load = (usize, usize, usize);
 
-/// The users' connections, counted.
+/// The numbers of the users' connections.
 struct Loads<'a> {
     owners: HashMap<&'a Owner, usize>,
     networks: HashMap<IpAddr, usize>,

@@ -1,5 +1,5 @@
-//! The paths of `OpenAPI`: get, list and watch of each resource. Enters: descriptions of
-//! resources. Leaves: path items in the form of version 3.
+//! The paths of `OpenAPI`: get, list and watch of each resource. Input: the descriptions of the
+//! resources. Output: path items for version 3.
 
 use super::schemas::{group_version_kind, list_name, object_name, reference};
 use crate::serve::resource::Resource;
@@ -30,7 +30,7 @@ pub(super) fn describe(resources: &[&Resource]) -> Map<String, Value> {
     paths
 }
 
-/// List and watch, in one namespace or across all of them.
+/// List and watch, in one namespace or in all namespaces.
 fn list(resource: &Resource, across: bool) -> Value {
     let kind = resource.kind;
     let (id, text) = if across {
@@ -88,7 +88,7 @@ fn operation(resource: &Resource, action: &str, id: &str, text: &str, answer: &s
         "tags": [tag(resource)],
         "description": text,
         "operationId": id,
-        // The others are left to the API conventions, as upstream does.
+        // Other codes are those of the API conventions, as upstream has it.
         "responses": {
             "200": {"description": "OK", "content": content},
             "401": {"description": "Unauthorized"},
@@ -98,7 +98,7 @@ fn operation(resource: &Resource, action: &str, id: &str, text: &str, answer: &s
     })
 }
 
-/// `listLiveIfoKubevirtIoV1alpha1NamespacedInFlightOperation`, as upstream forms it.
+/// `listLiveIfoKubevirtIoV1alpha1NamespacedInFlightOperation`, as upstream names it.
 fn operation_id(verb: &str, resource: &Resource) -> String {
     let scope = if resource.namespaced {
         "Namespaced"
@@ -119,7 +119,7 @@ fn group_version(resource: &Resource) -> String {
     word
 }
 
-/// What its operations are listed under: `liveIfoKubevirtIo_v1alpha1`, as upstream forms it.
+/// The tag of the operations: `liveIfoKubevirtIo_v1alpha1`, as upstream names it.
 fn tag(resource: &Resource) -> String {
     let whole = group_version(resource);
     let group = &whole[..whole.len() - resource.version.len()];
@@ -145,8 +145,7 @@ fn pretty() -> Value {
     )
 }
 
-/// What can be asked of a list or a watch, in the words of Kubernetes where the meaning
-/// is the same.
+/// The parameters of a list and of a watch, in the words of Kubernetes if the meaning is the same.
 fn list_parameters() -> Vec<Value> {
     [
         ("allowWatchBookmarks", "boolean", "Requests watch events with type \"BOOKMARK\": one every minute, and one before the watch ends."),
@@ -165,7 +164,7 @@ fn list_parameters() -> Vec<Value> {
     .collect()
 }
 
-/// One parameter. What is in a path is required.
+/// One parameter. A parameter in the path is required.
 fn parameter(name: &str, place: &str, kind: &str, description: &str) -> Value {
     let mut parameter = json!({
         "name": name,

@@ -12,18 +12,18 @@ use std::mem::discriminant;
 #[cfg(any(fuzzing, test))]
 pub use self::fuzzing::check;
 
-/// One requirement as written.
+/// One requirement in the selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldRequirement {
     /// Path of the field.
     pub field: String,
-    /// `=` or `==`, not `!=`.
+    /// True for `=` and `==`, false for `!=`.
     pub equal: bool,
-    /// The value, escapes undone.
+    /// The value without escapes.
     pub value: String,
 }
 
-/// Where the value of a field is found.
+/// The place of a field's value.
 #[derive(Clone, Copy, Debug)]
 pub enum Which {
     /// `metadata.name`.
@@ -42,22 +42,22 @@ pub struct Resolved {
     value: String,
 }
 
-/// Reads a selector; 400 if it cannot be.
+/// Parses a selector. Returns a 400 if it is not valid.
 pub fn parse(text: &str) -> Result<Vec<FieldRequirement>, ErrorStatus> {
     let mut terms: Vec<&str> = terms(text).filter(|term| !term.is_empty()).collect();
-    // As upstream: the first of them in this order that is wrong is the one that is told.
+    // As upstream, the first wrong requirement in this order is reported.
     terms.sort_unstable();
     let read: Result<Vec<_>, _> = terms
         .into_iter()
         .map(|term| requirement(term, text))
         .collect();
-    // Upstream takes `=` for a requirement that all fit.
+    // In upstream, `=` matches everything.
     let mut read = read?;
     read.retain(|it| !it.field.is_empty() || !it.value.is_empty());
     Ok(read)
 }
 
-/// The parts between commas that are not escaped.
+/// Splits the selector at commas that are not escaped.
 fn terms(text: &str) -> impl Iterator<Item = &str> {
     let mut escaped = false;
     text.split(move |c| {
@@ -73,7 +73,7 @@ fn requirement(term: &str, selector: &str) -> Result<FieldRequirement, ErrorStat
             "invalid selector: '{selector}'; can't understand '{term}'"
         ))
     };
-    // A `!` by itself is a part of the field's name.
+    // A `!` without `=` is a part of the field's name.
     let (field, value) = term.split_once('=').ok_or_else(bad)?;
     let (field, equal, value) = match (field.strip_suffix('!'), value.strip_prefix('=')) {
         (Some(field), _) => (field, false, value),
@@ -101,8 +101,8 @@ fn unescape(value: &str) -> Result<String, ErrorStatus> {
                     )));
                 }
             },
-            // It ends a name, so it may not stand in a value as it is. Upstream shows the
-            // number of the character.
+            // An `=` ends a name, so a value must escape it. Upstream reports the number of the
+            // character.
             '=' => {
                 return Err(ErrorStatus::bad_request(format!(
                     "invalid field selector: unescaped character in value: {}",
@@ -116,7 +116,7 @@ fn unescape(value: &str) -> Result<String, ErrorStatus> {
 }
 
 impl FieldRequirement {
-    /// As a `SubjectAccessReview` has it.
+    /// The requirement as in a `SubjectAccessReview`.
     pub fn reviewed(&self) -> auth::SelectorRequirement {
         auth::SelectorRequirement {
             key: self.field.clone(),
@@ -125,7 +125,7 @@ impl FieldRequirement {
         }
     }
 
-    /// Finds the field; 400 if the resource has no such selectable field.
+    /// Looks up the field. Returns a 400 if the resource has no such selectable field.
     pub fn resolve(self, resource: &Resource) -> Result<Resolved, ErrorStatus> {
         let which = match self.field.as_str() {
             "metadata.name" => Which::Name,
@@ -157,7 +157,7 @@ impl Resolved {
         }
     }
 
-    /// Whether the object's field has, or has not, the value. An absent field is empty.
+    /// Returns true if the object fulfils the requirement. An absent field has an empty value.
     pub fn matches(&self, key: &Key, texts: &ObjectTexts<'_>) -> bool {
         let same = match self.which {
             Which::Name => *key.name == *self.value,
@@ -167,8 +167,8 @@ impl Resolved {
         same == self.equal
     }
 
-    /// The value that `wanted` must have, if this requirement is about it. An empty value
-    /// names nothing that the index could look up.
+    /// The required value, if this requirement is about `wanted`. An empty value cannot be looked
+    /// up in the index.
     pub fn exactly(&self, wanted: Which) -> Option<&str> {
         let is_wanted = discriminant(&self.which) == discriminant(&wanted);
         (is_wanted && self.equal && !self.value.is_empty()).then_some(&self.value)

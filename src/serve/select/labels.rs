@@ -22,7 +22,7 @@ pub struct LabelRequirement {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Test {
     In(BTreeSet<String>),
-    /// Also fits where the label is absent.
+    /// Also fulfilled if the label is absent.
     NotIn(BTreeSet<String>),
     Exists,
     DoesNotExist,
@@ -31,7 +31,8 @@ enum Test {
 }
 
 impl Test {
-    /// Whether an object fits that has this value of the label, or does not have the label.
+    /// Returns true if an object with this value of the label, or without the label, fulfils the
+    /// requirement.
     fn fits(&self, value: Option<&str>) -> bool {
         let number = || value?.parse::<i64>().ok();
         match self {
@@ -45,7 +46,7 @@ impl Test {
     }
 }
 
-/// Whether an object, whose labels `value` looks up, fits all of `requirements`.
+/// Returns true if an object fulfils all `requirements`. `value` looks up its labels.
 pub fn all_fit<'a>(
     requirements: &[LabelRequirement],
     value: impl Fn(&str) -> Option<Cow<'a, str>>,
@@ -55,7 +56,8 @@ pub fn all_fit<'a>(
 }
 
 impl LabelRequirement {
-    /// As a `SubjectAccessReview` has it; None for the comparisons, which it has not.
+    /// The requirement as in a `SubjectAccessReview`. None for comparisons, which a review does not
+    /// support.
     pub fn reviewed(&self) -> Option<auth::SelectorRequirement> {
         let (operator, values) = match &self.test {
             Test::In(values) => ("In", values.iter().cloned().collect()),
@@ -72,7 +74,7 @@ impl LabelRequirement {
     }
 }
 
-/// How many values there are in all sets together.
+/// Number of values in all sets.
 pub fn values(requirements: &[LabelRequirement]) -> usize {
     let values = requirements.iter().map(|it| match &it.test {
         Test::In(values) | Test::NotIn(values) => values.len(),
@@ -81,8 +83,8 @@ pub fn values(requirements: &[LabelRequirement]) -> usize {
     values.sum()
 }
 
-/// Reads a selector; 400 if it cannot be. The requirements are in the order of their
-/// keys, as upstream.
+/// Parses a selector. Returns a 400 if it is not valid. As upstream, the requirements are sorted by
+/// their keys.
 pub fn parse(text: &str) -> Result<Vec<LabelRequirement>, ErrorStatus> {
     let read = parser::Parser::new(text).selector();
     let mut requirements = read.map_err(ErrorStatus::bad_request)?;

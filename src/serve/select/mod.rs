@@ -1,6 +1,6 @@
-//! Label and field selectors. Enters: the options `labelSelector` and `fieldSelector`.
-//! Leaves: a [`Selector`] that says of an index entry whether it is meant by
-//! its facts, and the requirements as a `SubjectAccessReview` has them.
+//! Label and field selectors. Input: the options `labelSelector` and `fieldSelector`. Output: a
+//! [`Selector`] that matches entries of the index, and the requirements as in a
+//! `SubjectAccessReview`.
 
 mod fields;
 #[cfg(any(fuzzing, test))]
@@ -19,23 +19,23 @@ use crate::auth;
 use crate::index::{IndexEntry, Key, ListScope};
 use std::sync::Arc;
 
-/// Most requirements of one selector. Each costs a look at every object, so thousands
-/// of them would keep a processor busy for seconds; nobody writes more than a few.
+/// Most requirements of one selector. Each is compared with every object, so thousands of them
+/// would occupy a processor for seconds.
 const MAX_REQUIREMENTS: usize = 100;
 
-/// Longest selector, in bytes, and most values in all of its sets together: a watch keeps
-/// them, some 45 KB at most, for as long as it lasts.
+/// Longest selector in bytes, and most values in all of its sets. A watch keeps them, at most some
+/// 45 KB.
 const MAX_LENGTH: usize = 16 << 10;
 const MAX_VALUES: usize = 500;
 
-/// Which objects are meant: those that all requirements fit.
+/// Selects objects that fulfil all requirements.
 #[derive(Clone, Debug, Default)]
 pub struct Selector {
     labels: Vec<labels::LabelRequirement>,
     fields: Vec<fields::Resolved>,
 }
 
-/// Selectors that have been read, before it is known whether the resource has the fields.
+/// Parsed selectors, before it is known whether the resource has the fields.
 #[derive(Debug)]
 pub struct Unresolved {
     labels: Vec<labels::LabelRequirement>,
@@ -43,7 +43,7 @@ pub struct Unresolved {
 }
 
 impl Unresolved {
-    /// Finds the fields; 400 for those that `resource` does not have.
+    /// Looks up the fields. Returns a 400 if `resource` does not have one.
     pub fn resolve(self, resource: &Resource) -> Result<Selector, ErrorStatus> {
         let fields = self.fields.into_iter();
         let fields = fields.map(|requirement| requirement.resolve(resource));
@@ -55,7 +55,7 @@ impl Unresolved {
 }
 
 impl Selector {
-    /// Reads both selectors; 400 for what cannot be parsed.
+    /// Parses both selectors. Returns a 400 if one of them is not valid.
     pub fn parse(query: &Query) -> Result<Unresolved, ErrorStatus> {
         Ok(Unresolved {
             labels: bounded("labelSelector", query, labels::parse, labels::values)?,
@@ -63,8 +63,8 @@ impl Selector {
         })
     }
 
-    /// Also requires a name, as the old watch paths do. A field selector beside it must
-    /// ask for the same.
+    /// Also requires a name, as the old watch paths do. A field selector must require the same
+    /// name.
     pub fn require_name(&mut self, name: &str) -> Result<(), ErrorStatus> {
         let asked = |field: &fields::Resolved| field.exactly(fields::Which::Name) == Some(name);
         if !self.fields.is_empty() && !self.fields.iter().any(asked) {
@@ -76,12 +76,12 @@ impl Selector {
         Ok(())
     }
 
-    /// Whether everything is meant.
+    /// Returns true if all objects are selected.
     pub fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Whether `entry` is meant.
+    /// Returns true if `entry` is selected.
     pub fn matches(&self, entry: &IndexEntry) -> bool {
         if self.is_everything() {
             return true;
@@ -92,8 +92,8 @@ impl Selector {
             && labels::all_fit(&self.labels, |key| texts.label(key))
     }
 
-    /// The smallest part of the index that holds all that is meant. `namespace` is the
-    /// path's, or empty.
+    /// The smallest part of the index that contains all selected objects. `namespace` is that of
+    /// the path, or empty.
     pub fn scope(&self, namespace: &str, namespaced: bool) -> ListScope {
         let field = |wanted| {
             self.fields
@@ -116,21 +116,20 @@ impl Selector {
     }
 }
 
-/// What an authorizer is told of the selectors, and the name that `metadata.name=` asks
-/// for. What cannot be parsed, or is too much, is left out: it will be refused after
-/// authorization.
+/// The selectors for an authorizer, and the name that `metadata.name=` requires. Invalid or too
+/// long selectors are left out, because they are refused after the authorization.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reviewed {
     /// Requirements of the field selector.
     pub fields: Vec<auth::SelectorRequirement>,
-    /// Requirements of the label selector that a review can express.
+    /// Requirements of the label selector that a review supports.
     pub labels: Vec<auth::SelectorRequirement>,
-    /// The one name that is asked for, or empty.
+    /// The required name, or empty.
     pub name: String,
 }
 
 impl Reviewed {
-    /// Reads both selectors.
+    /// Parses both selectors.
     pub fn of(query: &Query) -> Self {
         let fields = bounded("fieldSelector", query, fields::parse, <[_]>::len);
         let fields = fields.unwrap_or_default();
@@ -155,7 +154,7 @@ impl Reviewed {
     }
 }
 
-/// The requirements of a selector, if they can be read and are not too many.
+/// The requirements of a selector, if they are valid and not too many.
 fn bounded<T>(
     option: &str,
     query: &Query,
@@ -186,18 +185,18 @@ mod tests {
     use serde::Deserialize;
     use std::collections::BTreeMap;
 
-    /// What Kubernetes' parser makes of a selector.
+    /// The result of Kubernetes' parser for a selector.
     #[derive(Deserialize)]
     struct Case {
         text: String,
-        /// Its requirements, sorted.
+        /// The requirements, sorted.
         #[serde(default)]
         read: Vec<String>,
-        /// Why there are none.
+        /// The error, if there are none.
         refused: Option<String>,
     }
 
-    /// Compares with what `k8s.io/apimachinery` makes of selectors of a sort.
+    /// Compares with the results of `k8s.io/apimachinery` for selectors of one kind.
     pub fn compare(sort: &str, read: impl Fn(&str) -> Result<Vec<String>, String>) {
         let golden = include_str!("../../../tests/golden/selectors.json");
         let golden: BTreeMap<String, serde_json::Value> = serde_json::from_str(golden).unwrap();

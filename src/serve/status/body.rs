@@ -1,4 +1,4 @@
-//! The body of a `Status`, with its keys in the order in which upstream writes them.
+//! The body of a `Status`. Its keys have the same order as in upstream.
 
 use serde::Serialize;
 
@@ -19,7 +19,8 @@ pub(super) struct StatusDetails {
 }
 
 impl StatusDetails {
-    /// Of an object with this name, or of all objects of a resource if the name is empty.
+    /// The details of an object with this name, or of all objects of a resource if the name is
+    /// empty.
     pub(super) fn of(group: &str, plural: &str, name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -70,13 +71,13 @@ pub(super) struct StatusMeta<'a> {
     pub(super) resume: Option<&'a str>,
 }
 
-/// A string as Go's `json.Marshal` writes it.
+/// Encodes a string as Go's `json.Marshal` does.
 pub(super) fn go_json(text: &str) -> String {
     let json = serde_json::to_vec(text).expect("a string is JSON");
     String::from_utf8_lossy(&escape_html(&json)).into_owned()
 }
 
-/// Go's encoder writes these three as escapes, and they occur in JSON only inside strings.
+/// Escapes `<`, `>` and `&`, as Go's encoder does. In JSON they occur only in strings.
 pub(super) fn escape_html(json: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len());
     for byte in json {

@@ -1,5 +1,4 @@
-//! How a watch goes. Enters: its options. Leaves: where it starts, which bookmarks it gets, and
-//! how long it lasts.
+//! The course of a watch. Input: its options. Output: its start, its bookmarks and its length.
 
 use crate::index::Rv;
 use crate::serve::options::Options;
@@ -7,37 +6,37 @@ use crate::serve::request::Query;
 use crate::serve::status::ErrorStatus;
 use std::time::Duration;
 
-/// A watch without `timeoutSeconds` ends after this long, and up to twice as long: spread,
-/// so that the watches that started together do not come back together.
+/// A watch without `timeoutSeconds` ends after this time, or after up to twice this time. The end
+/// is random, so that watches that started together do not return together.
 pub(super) const SHORTEST_DEFAULT: u64 = 1800;
-/// Upper bound of `timeoutSeconds`, which only keeps the clock from overflowing.
+/// Upper limit of `timeoutSeconds`. It keeps the clock from overflowing.
 pub(super) const LONGEST: u64 = 365 * 24 * 3600;
 
-/// Where a watch starts.
+/// The start of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WatchStart {
-    /// With what comes after this version.
+    /// After this version.
     After(Rv),
-    /// With what comes from now on.
+    /// After the current version.
     Now,
-    /// With the present state, which must be at least of this version.
+    /// With the current state, which must have at least this version.
     State(Option<Rv>),
 }
 
-/// How a watch goes.
+/// The course of a watch.
 #[derive(Debug)]
 pub(super) struct Course {
     pub(super) start: WatchStart,
     pub(super) bookmarks: bool,
-    /// Whether a bookmark tells the end of the initial events.
+    /// True if a bookmark marks the end of the initial events.
     pub(super) marked: bool,
-    /// Whether `sendInitialEvents` was asked for: such a watch never gets a 410.
+    /// True if `sendInitialEvents` was requested. Such a watch never gets a 410.
     pub(super) explicit: bool,
     pub(super) lasts: Duration,
 }
 
 impl Course {
-    /// Reads the options. `by_path`: of the old paths, and not by option as well.
+    /// Parses the options. `by_path` is true for the old paths without the option `watch`.
     pub(super) fn of(
         query: &Query,
         options: &Options<'_>,
@@ -57,8 +56,8 @@ impl Course {
                 (_, Some(rv)) => WatchStart::After(rv),
             },
             bookmarks: query.flag("allowWatchBookmarks"),
-            // Upstream's default of `sendInitialEvents` is for these very versions, and
-            // for what it knows from the options to be a watch.
+            // In upstream, `sendInitialEvents` is the default only for these versions, and only for
+            // requests whose options contain `watch`.
             marked: initial.unwrap_or(!by_path && matches!(options.version, "" | "0")),
             explicit: initial == Some(true),
             lasts,
@@ -66,7 +65,7 @@ impl Course {
     }
 }
 
-/// A number below `bound`, other for each call.
+/// A random number below `bound`.
 fn spread(bound: u64) -> u64 {
     uuid::Uuid::new_v4().as_u64_pair().0 % bound
 }

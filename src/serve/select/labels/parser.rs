@@ -1,13 +1,13 @@
-//! Reading a label selector. Enters: its text. Leaves: requirements, or what is wrong in
-//! the words of Kubernetes' own parser, which clients show to people as they are.
+//! The parser of label selectors. Input: the text. Output: the requirements, or an error in the
+//! words of Kubernetes' own parser, because clients show it to users.
 
 use super::{LabelRequirement, Test};
 use crate::serve::quoted::{Quoted, together};
 use ifo_api::labels::{MAX_VALUE, is_key, is_value};
 use std::collections::BTreeSet;
 
-/// How many things that are wrong with one requirement are told: each takes some 300
-/// bytes, and a set of values may hold thousands.
+/// Number of errors that are reported for one requirement. Each takes some 300 bytes, and a set may
+/// have thousands of values.
 const MOST_COMPLAINTS: usize = 10;
 
 const NAME: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and \
@@ -33,7 +33,7 @@ impl<'a> SelectorToken<'a> {
     }
 }
 
-/// Reads a selector from its start.
+/// Creates a parser for a selector.
 pub struct Parser<'a> {
     rest: &'a str,
 }
@@ -136,7 +136,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The value after `=`; none at all is the empty value.
+    /// The value after `=`. It may be empty.
     fn value(&mut self) -> Result<&'a str, String> {
         match self.peek() {
             SelectorToken::End | SelectorToken::Sign(",") => Ok(""),
@@ -148,7 +148,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `(a,b)`; an empty place between commas is the empty value.
+    /// `(a,b)`. A value between commas may be empty.
     fn values(&mut self) -> Result<BTreeSet<&'a str>, String> {
         let token = self.next();
         if token != SelectorToken::Sign("(") {
@@ -184,7 +184,7 @@ fn unexpected(found: SelectorToken<'_>, expected: &str) -> String {
     format!("found '{}', expected: {expected}", found.text())
 }
 
-/// The values, if all of them can be those of a label.
+/// Returns the values if all of them are valid label values.
 fn checked(key: &str, values: BTreeSet<&str>) -> Result<BTreeSet<String>, String> {
     let wrong = values
         .iter()
@@ -201,7 +201,7 @@ fn checked(key: &str, values: BTreeSet<&str>) -> Result<BTreeSet<String>, String
     }
 }
 
-/// What a label is compared with, which must be a label's value itself, so not negative.
+/// The number of a comparison. It must be a valid label value, so it is not negative.
 fn number(key: &str, value: &str) -> Result<i64, String> {
     let mut complaints = Vec::new();
     let number = value.parse();
@@ -288,7 +288,7 @@ fn key_complaints(key: &str) -> Vec<String> {
 /// Longest prefix of a key, in bytes (RFC 1123).
 const MAX_PREFIX: usize = 253;
 
-/// Whether it could be a part of a subdomain, of whatever length.
+/// Returns true if it could be a part of a subdomain, of any length.
 fn is_subdomain_label(label: &str) -> bool {
     let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     label.starts_with(letters)
@@ -300,7 +300,7 @@ fn is_name_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 }
 
-/// Whether the first and last characters, if there are any, are letters or digits.
+/// Returns true if the first and the last character are letters or digits, or if it is empty.
 fn ends_well(text: &str) -> bool {
     text.is_empty()
         || (text.starts_with(|c: char| c.is_ascii_alphanumeric())
