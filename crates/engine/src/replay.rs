@@ -1,10 +1,10 @@
-//! Recorded events through the engine, in virtual time. Enters: rule books, then objects in
-//! the order in which they changed. Leaves, through a [`ReplayObserver`]: each evaluation, and
-//! each change of an operation.
+//! Plays recorded events through the engine in virtual time. Input: rule books, and objects in the
+//! order in which they changed. Output, through a [`ReplayObserver`]: each evaluation, and each
+//! change of an operation.
 //!
-//! It stands for the server's feed tasks and the task of its tracker: it gives the same events
-//! to the same [`Detector`] and [`Tracker`], and lets timers run out in between. A test of the
-//! server plays recordings through both and compares every change.
+//! The replay takes the place of the server's feed tasks and of the task of its tracker. It gives
+//! the same events to the same [`Detector`] and [`Tracker`], and lets timers expire in between. A
+//! test of the server plays recordings through both and compares every change.
 
 use crate::ClockReading;
 use crate::detect::{Detector, EvaluatedObject, Evaluation, FeedEvent, Subject, labels_of_json};
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Receives what happens in a [`Replay`].
+/// Receives the events of a [`Replay`].
 pub trait ReplayObserver {
     /// An object was evaluated, because of an event or because time has passed.
     fn evaluated(&mut self, evaluation: &Evaluation);
@@ -31,7 +31,7 @@ pub trait ReplayObserver {
 pub struct ReplayedObject<'a> {
     /// The resource.
     pub target: &'a Gvr,
-    /// Its namespace; None for a cluster-scoped object.
+    /// Its namespace. None for a cluster-scoped object.
     pub namespace: Option<&'a str>,
     /// Its name.
     pub name: &'a str,
@@ -39,10 +39,10 @@ pub struct ReplayedObject<'a> {
     pub json: &'a [u8],
 }
 
-/// The engine, at a moment of a recording.
+/// The engine at one time of a recording.
 #[derive(Debug)]
 pub struct Replay<O> {
-    /// Receives what happens.
+    /// Receives evaluations and changes.
     pub observer: O,
     begin: ClockReading,
     now: ClockReading,
@@ -52,7 +52,7 @@ pub struct Replay<O> {
     next_resync: Instant,
 }
 
-/// One watch of the server.
+/// One feed of the server.
 #[derive(Debug)]
 struct ReplayedFeed {
     source: Source,
@@ -64,13 +64,13 @@ struct ReplayedFeed {
 #[derive(Debug)]
 struct ExistingObject {
     json: Vec<u8>,
-    /// Whether the watch shows it: its labels match the selector that all rule sets share.
+    /// True if the watch shows the object: its labels match the selector that all rule sets share.
     is_shown: bool,
 }
 
 impl<O: ReplayObserver> Replay<O> {
-    /// A replay without rules, whose clocks show `begin`. Objects whose rules read `now` are
-    /// evaluated again at the interval `resync`.
+    /// Creates a replay without rules. Its clocks start at `begin`. Objects whose rules read `now`
+    /// are evaluated again at the interval `resync`.
     pub fn new(
         settings: TrackerSettings,
         resync: Duration,
@@ -107,7 +107,7 @@ impl<O: ReplayObserver> Replay<O> {
         }
     }
 
-    /// Lets time pass up to `now`. Timers that expire until then take effect in order.
+    /// Advances the time to `now`. Timers that expire until then take effect in their order.
     pub fn advance_to(&mut self, now: ClockReading) {
         loop {
             let can_change = self.feeds.iter().any(|it| it.detector.needs_resync());
@@ -129,7 +129,7 @@ impl<O: ReplayObserver> Replay<O> {
         self.now = now;
     }
 
-    /// Lets the next timer of an operation run out, and evaluates nothing on the way. False if
+    /// Advances the time to the next timer of an operation, without evaluations. Returns false if
     /// no operation has a timer.
     pub fn expire_next(&mut self) -> bool {
         let Some(due) = self.tracker.next_deadline() else {
@@ -140,7 +140,7 @@ impl<O: ReplayObserver> Replay<O> {
         true
     }
 
-    /// An object is there, or has changed. An object that no rule set covers has no effect.
+    /// Adds or changes an object. An object that no rule set covers has no effect.
     pub fn applied(&mut self, object: ReplayedObject<'_>) {
         let Some(at) = self.feed_of(object) else {
             return;
@@ -158,8 +158,8 @@ impl<O: ReplayObserver> Replay<O> {
         }
     }
 
-    /// A `DELETED` event. If the object still `exists`, it no longer matches the label selector
-    /// that the recording was made with.
+    /// Applies a `DELETED` event. If `exists` is true, the object still exists, and no longer
+    /// matches the label selector of the recording.
     pub fn deleted(&mut self, object: ReplayedObject<'_>, exists: bool) {
         let Some(at) = self.feed_of(object) else {
             return;
@@ -170,7 +170,7 @@ impl<O: ReplayObserver> Replay<O> {
         }
     }
 
-    /// The watch does not show an object any more.
+    /// Removes an object from the watch.
     fn vanished(&mut self, at: usize, json: &[u8], exists: bool) {
         let detector = &mut self.feeds[at].detector;
         if let Some(vanished) = detector.deleted(json) {
@@ -245,7 +245,7 @@ impl<O: ReplayObserver> Replay<O> {
         }
     }
 
-    /// What the clocks show when the steady clock shows `steady`.
+    /// The time of both clocks when the steady clock shows `steady`.
     fn reading(&self, steady: Instant) -> ClockReading {
         let passed = steady.saturating_duration_since(self.begin.steady);
         let passed = SignedDuration::try_from(passed).unwrap_or(SignedDuration::MAX);
@@ -258,7 +258,7 @@ impl<O: ReplayObserver> Replay<O> {
 }
 
 impl ReplayedFeed {
-    /// Whether the object exists.
+    /// Returns true if the object exists.
     fn has(&self, subject: &Subject) -> bool {
         let key = (subject.namespace.clone(), subject.name.clone());
         let object = self.objects.get(&key);
@@ -266,7 +266,7 @@ impl ReplayedFeed {
         there.is_some_and(|there| there.uid == subject.uid)
     }
 
-    /// Whether a watch with the selector that all rule sets share shows the object.
+    /// Returns true if a watch with the selector that all rule sets share shows the object.
     fn selects(&self, json: &[u8]) -> bool {
         let selector = self.detector.book().selector();
         selector.is_none_or(|selector| selector.matches(&labels_of_json(json)))

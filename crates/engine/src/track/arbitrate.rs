@@ -1,64 +1,66 @@
-//! Which operations of one subject give way to which.
+//! Supersession: which operations of a subject end or wait because of other operations of the
+//! subject.
 //!
-//! A rule may say that its operation supersedes others of the same subject. What is
-//! superseded is over, and does not start while its successor is active.
+//! A rule can declare that its operation supersedes others of the same subject. A superseded
+//! operation ends, and does not start while the other operation is active.
 
 use crate::rules::Supersedes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Which operation of a subject.
+/// The identity of an operation within its subject.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct What {
-    /// Its name, as rules have it.
+    /// The name of the operation.
     pub operation: Arc<str>,
-    /// The element of the subject that it happens to, for rules with `forEach`.
+    /// The element of the subject that it is about, for rules with `forEach`.
     pub item: Option<Arc<str>>,
 }
 
-/// An operation that is active, or could start.
+/// An operation that is active or could start.
 #[derive(Clone, Copy, Debug)]
 pub struct Contender<'a> {
-    /// Which.
+    /// Its identity.
     pub what: &'a What,
-    /// Whether a rule detects it now; if not, it settles.
+    /// True if a rule currently detects it. False if it is settling.
     pub detected: bool,
-    /// The rule set that speaks for it, and the place of the rule there.
+    /// The rule set that describes the operation, and the index of its rule.
     pub order: (&'a str, usize),
-    /// What its rule says that it ends.
+    /// The operations that its rule supersedes.
     pub supersedes: &'a Supersedes,
 }
 
 impl Contender<'_> {
-    /// Whether its rule names the other. One about the whole subject means those about
-    /// its elements too; one about an element means no other element.
+    /// Returns true if its rule names the other operation. An operation on the whole subject also
+    /// supersedes operations on its elements. An operation on an element supersedes none on another
+    /// element.
     fn names(&self, other: &Self) -> bool {
         self.what.operation != other.what.operation
             && (self.what.item.is_none() || self.what.item == other.what.item)
             && self.supersedes.names(&other.what.operation)
     }
 
-    /// Whether the other gives way to this one. If each names the other, as phases of one
-    /// state machine do, the one that is detected stays; of two that are, the first in
-    /// the list of rules.
+    /// Returns true if the other operation ends or waits because of this one. If each names the
+    /// other one, as phases of one state machine do, the detected operation wins. If both are
+    /// detected, the first one in the list of rules wins.
     fn beats(&self, other: &Self) -> bool {
         let stays = self.detected && (!other.detected || self.order < other.order);
         self.names(other) && (stays || !other.names(self))
     }
 }
 
-/// For each contender that gives way, the place of the one that it gives way to.
+/// Returns, for each superseded contender, the index of the contender that supersedes it.
 ///
-/// One that gives way itself ends no other: of three in a row, the first and the last
-/// stay. In a circle, the first in the list of rules stays.
+/// A superseded contender supersedes no other one. In a chain of three, the first and the last one
+/// stay. In a cycle, the first one in the list of rules stays.
 pub fn losers(contenders: &[Contender<'_>]) -> Vec<Option<usize>> {
     let mut lost = vec![None; contenders.len()];
     let nothing = |contender: &Contender<'_>| *contender.supersedes == Supersedes::Nothing;
     if contenders.iter().all(nothing) {
         return lost;
     }
-    // Those about the whole subject first: nothing about an element ends them. Elements
-    // have nothing to do with each other, so that many of them stay cheap.
+    // Operations on the whole subject come first, because an operation on an element never
+    // supersedes them. Elements are independent of each other, so many elements stay cheap.
     let mut groups: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
     for (place, contender) in contenders.iter().enumerate() {
         let item = contender.what.item.as_deref();

@@ -1,26 +1,26 @@
-//! Why operations end, and what is said of it.
+//! The reasons for which operations end, with their states and messages.
 
 use ifo_api::live::State;
 use std::sync::Arc;
 
-/// Why an operation ended: the `reason` of a completed one.
+/// Why an operation ended. It is the `reason` of the completed operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// No rule detected it for the debounce.
+    /// No rule detected it during the debounce period.
     NotDetected,
-    /// The same, since its subject's labels left the selection.
+    /// The same, because its subject's labels no longer match the selector.
     SelectorLeft,
-    /// The rule's `outcome` told how it ended, with the message then.
+    /// The rule's `outcome` yielded a value. Contains the last message.
     Outcome(State, Arc<str>),
-    /// Another operation of the subject, of this name, took over.
+    /// The operation with this name superseded it.
     Superseded(Arc<str>),
-    /// Another run of the same operation took over.
+    /// Another run of the operation replaced it.
     Replaced,
-    /// The subject is gone.
+    /// The subject was deleted.
     SubjectDeleted,
-    /// No rule is about it any more.
+    /// No rule detects this operation any more.
     RuleRemoved,
-    /// The target's resource is not served any more.
+    /// The target is no longer served.
     TargetRemoved,
 }
 
@@ -40,7 +40,7 @@ impl End {
         }
     }
 
-    /// The state it leaves the operation in.
+    /// The state of the completed operation.
     pub fn state(&self) -> State {
         match self {
             Self::Outcome(state, ..) => *state,
@@ -49,7 +49,7 @@ impl End {
         }
     }
 
-    /// What a person reads.
+    /// The message for people.
     pub fn message(&self) -> String {
         let fixed = match self {
             Self::NotDetected => "No rule detects the operation any more.",

@@ -1,14 +1,14 @@
-//! A map whose entries each have a time until which they are kept.
+//! A map whose entries expire.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::time::Instant;
 
-/// The place of an entry in the order in which entries expire: its time, and for equal times
-/// a number that rises with each entry.
+/// The position of an entry in the order of expiry: its time, and a rising number for entries with
+/// the same time.
 type ExpiryOrder = (Instant, u64);
 
-/// Entries by key, and in the order in which they expire.
+/// Entries by key and by their time of expiry.
 #[derive(Debug)]
 pub(super) struct Expiring<K, V> {
     entries: HashMap<K, (ExpiryOrder, V)>,
@@ -25,7 +25,7 @@ impl<K: Eq + Hash + Clone, V> Expiring<K, V> {
         }
     }
 
-    /// Keeps `value` until then. It replaces the value that `key` had.
+    /// Keeps `value` until this time. It replaces the previous value of `key`.
     pub(super) fn keep(&mut self, key: K, value: V, until: Instant) {
         self.next += 1;
         let place = (until, self.next);
@@ -35,7 +35,7 @@ impl<K: Eq + Hash + Clone, V> Expiring<K, V> {
         }
     }
 
-    /// Removes an entry, and returns until when it would have been kept.
+    /// Removes an entry. Returns its time of expiry.
     pub(super) fn remove(&mut self, key: &K) -> Option<(Instant, V)> {
         let (place, value) = self.entries.remove(key)?;
         self.order.remove(&place);
@@ -47,24 +47,24 @@ impl<K: Eq + Hash + Clone, V> Expiring<K, V> {
         self.entries.get(key).map(|(_, value)| value)
     }
 
-    /// All entries, in the order in which they expire.
+    /// All entries in the order of their expiry.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         let keys = self.order.values();
         keys.filter_map(|key| Some((key, self.get(key)?)))
     }
 
-    /// Until when the entry is kept.
+    /// The time at which the entry of `key` expires.
     pub(super) fn until(&self, key: &K) -> Option<Instant> {
         self.entries.get(key).map(|(place, _)| place.0)
     }
 
-    /// When the first entry expires.
+    /// The time at which the first entry expires.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.order.keys().next().map(|(until, _)| *until)
     }
 
-    /// Removes the entry that expires first, if its time is over or there are more than
-    /// `most` entries.
+    /// Removes the first entry to expire, if it has expired or if there are more than `most`
+    /// entries.
     pub(super) fn pop(&mut self, most: usize, now: Instant) -> Option<(K, V)> {
         if self.next_deadline()? > now && self.order.len() <= most {
             return None;

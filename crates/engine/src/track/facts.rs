@@ -1,9 +1,9 @@
-//! What selectors, tables, metrics and persistence read of an object. The texts stay in the
-//! object's JSON, and the facts say where they are: an index of 10,000 operations would
-//! otherwise hold each text twice, and a list would visit memory in ten places for each row.
+//! The facts of an object that selectors, tables, metrics and persistence use. The texts stay in
+//! the object's JSON, and the facts contain their places. Otherwise an index of 10,000 operations
+//! would hold each text twice, and a list would read memory in ten places for each row.
 //!
-//! The tracker notes the places while it encodes an operation. A follower finds them when it
-//! decodes the JSON that its leader has encoded, once for each change.
+//! The tracker records the places while it encodes an operation. A follower finds them once for
+//! each change, when it decodes the leader's JSON.
 
 use ifo_api::live::{Phase, State};
 use jiff::Timestamp;
@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
-/// A text of an object. All but the name and the start are texts of operations.
+/// A text of an object. All texts except the name and the start belong to operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextField {
     /// `metadata.name`.
@@ -46,7 +46,7 @@ pub enum TextField {
     State,
     /// `status.reason`.
     Reason,
-    /// `status.message`. The JSON of an operation without a message does not have the field.
+    /// `status.message`. The JSON has no such field if the operation has no message.
     Message,
     /// `status.completed`.
     Completed,
@@ -55,16 +55,15 @@ pub enum TextField {
 /// Number of text fields.
 pub const TEXTS: usize = TextField::Completed as usize + 1;
 
-/// Where a text is in the JSON, its quotes included. The default stands for an absent text.
+/// The place of a text in the JSON, with its quotes. The default stands for an absent text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextSpan {
     start: u32,
     length: u32,
 }
 
-/// What readers need of an object apart from its JSON. A fact is absent if the object lacks
-/// it, or if this release does not know its value. Other kinds than operations have labels
-/// and a creation time at most.
+/// The facts of an object. A fact is absent if the object does not have it, or if this release does
+/// not know its value. Objects other than operations have only labels and a creation time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectFacts {
     /// Keys and values of `metadata.labels`.
@@ -87,38 +86,38 @@ pub struct ObjectFacts {
 pub struct EncodedOperation {
     /// The object, without a resourceVersion.
     pub json: Vec<u8>,
-    /// Where the JSON of `metadata` is. It has at least one member.
+    /// The place of the JSON of `metadata`, which has at least one member.
     pub metadata: Range<usize>,
-    /// What readers need of it.
+    /// The facts of the object.
     pub facts: ObjectFacts,
 }
 
-/// An object as it was decoded, before its version is set.
+/// A decoded object, before its version is set.
 #[derive(Debug)]
 pub struct DecodedObject {
-    /// Where the JSON of `metadata` is.
+    /// The place of the JSON of `metadata`.
     pub metadata: Range<usize>,
-    /// Where the JSON of `metadata.resourceVersion` is, its quotes included.
+    /// The place of the JSON of `metadata.resourceVersion`, with its quotes.
     pub version: Option<Range<usize>>,
-    /// Whether `metadata` has members.
+    /// True if `metadata` has members.
     pub has_metadata: bool,
-    /// What readers need of it.
+    /// The facts of the object.
     pub facts: ObjectFacts,
 }
 
 impl DecodedObject {
-    /// Decodes an object. Facts of an unknown type or value are left out, because a leader of
-    /// a neighbouring release may write other values.
+    /// Decodes an object. Facts with an unknown type or value are left out, because a leader of a
+    /// neighbouring release may write other values.
     ///
     /// # Errors
     ///
-    /// The JSON is no object with `metadata`, or has a `resourceVersion` that is no string.
+    /// The JSON is not an object with `metadata`, or `resourceVersion` is not a string.
     pub fn decode(json: &[u8]) -> Result<Self, serde_json::Error> {
         let text = std::str::from_utf8(json).map_err(serde_json::Error::custom)?;
         u32::try_from(text.len()).map_err(|_| serde_json::Error::custom("4 GiB or more"))?;
         let object: WireObject<'_> = serde_json::from_str(text)?;
         let metadata = object.metadata.get();
-        // Serde takes an array for a struct, too.
+        // Serde also accepts an array for a struct.
         if !text.trim_start().starts_with('{') || !metadata.starts_with('{') {
             return Err(serde_json::Error::custom("an object has metadata"));
         }
@@ -176,7 +175,7 @@ impl ObjectFacts {
         }
     }
 
-    /// Moves all places behind `from` by `by` bytes, as the JSON there was moved.
+    /// Moves all places after `from` by `by` bytes, because the JSON was moved.
     pub fn shift(&mut self, from: usize, by: isize) {
         let labels = self.labels.iter_mut();
         let labels = labels.flat_map(|(key, value)| [key, value]);
@@ -189,14 +188,14 @@ impl ObjectFacts {
         }
     }
 
-    /// About how many bytes of memory they take up.
+    /// The approximate size in memory, in bytes.
     pub fn weight(&self) -> usize {
         size_of::<Self>() + size_of_val(&*self.labels)
     }
 }
 
 impl TextSpan {
-    /// The place from `start` to `end`. Longer JSON than 4 GiB does not occur.
+    /// The place from `start` to `end`. JSON of 4 GiB does not occur.
     pub fn new(start: usize, end: usize) -> Self {
         match (u32::try_from(start), u32::try_from(end - start)) {
             (Ok(start), Ok(length)) => Self { start, length },
@@ -204,7 +203,7 @@ impl TextSpan {
         }
     }
 
-    /// Where a literal of `text` is. A value of another type than a string is absent.
+    /// The place of a literal in `text`. A value that is not a string counts as absent.
     fn of(literal: &RawValue, text: &str) -> Self {
         let literal = literal.get();
         if !literal.starts_with('"') {
@@ -214,7 +213,7 @@ impl TextSpan {
         Self::new(range.start, range.end)
     }
 
-    /// The literal with its quotes; None if the text is absent.
+    /// The literal with its quotes. None if the text is absent.
     fn literal(self, json: &[u8]) -> Option<&[u8]> {
         let start = self.start as usize;
         let literal = json.get(start..start + self.length as usize)?;
@@ -225,30 +224,30 @@ impl TextSpan {
 /// The texts of an object, read from its JSON.
 #[derive(Debug)]
 pub struct ObjectTexts<'a> {
-    /// The whole object, as it is where the facts belong to.
+    /// The JSON of the whole object that the facts belong to.
     pub json: Cow<'a, [u8]>,
-    /// Where the texts are.
+    /// The facts with the places of the texts.
     pub facts: &'a ObjectFacts,
 }
 
 impl ObjectTexts<'_> {
-    /// A text; None if it is absent.
+    /// The text. None if it is absent.
     pub fn text(&self, field: TextField) -> Option<Cow<'_, str>> {
         unescaped(self.literal(field)?)
     }
 
-    /// A text as the JSON string that it is in the object, its quotes included.
+    /// The text as a JSON string with its quotes, as it is in the object.
     pub fn literal(&self, field: TextField) -> Option<&[u8]> {
         self.facts.texts[field as usize].literal(&self.json)
     }
 
-    /// The value of a label; None if the object does not have the label.
+    /// The value of a label. None if the object does not have the label.
     pub fn label(&self, wanted: &str) -> Option<Cow<'_, str>> {
         let mut labels = self.labels();
         labels.find_map(|(key, value)| (key == wanted).then_some(value))
     }
 
-    /// Keys and values of the labels, in the order of the JSON.
+    /// Keys and values of the labels in the order of the JSON.
     pub fn labels(&self) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
         let text = |span: TextSpan| unescaped(span.literal(&self.json)?);
         let labels = self.facts.labels.iter();
@@ -256,7 +255,7 @@ impl ObjectTexts<'_> {
     }
 }
 
-/// The text of a JSON string. Most texts have no escape, and are borrowed.
+/// Decodes a JSON string. Most strings have no escapes and are borrowed.
 fn unescaped(literal: &[u8]) -> Option<Cow<'_, str>> {
     let text = std::str::from_utf8(literal).ok()?;
     if !text.contains('\\') {
@@ -265,7 +264,7 @@ fn unescaped(literal: &[u8]) -> Option<Cow<'_, str>> {
     serde_json::from_str(text).ok().map(Cow::Owned)
 }
 
-/// Where `part`, which was borrowed from `whole`, is in it.
+/// The place of `part` in `whole`. `part` must be borrowed from `whole`.
 fn place(part: &str, whole: &str) -> Range<usize> {
     let start = part.as_ptr().addr() - whole.as_ptr().addr();
     start..start + part.len()
@@ -340,7 +339,7 @@ struct WireStatus<'a> {
     completed: Option<&'a RawValue>,
 }
 
-/// The JSON strings of labels. There are none if a value is no string.
+/// The JSON strings of labels. Empty if a value is not a string.
 #[derive(Default)]
 struct LabelLiterals<'a>(Vec<(&'a RawValue, &'a RawValue)>);
 
@@ -369,18 +368,18 @@ impl<'de: 'a, 'a> Deserialize<'de> for LabelLiterals<'a> {
     }
 }
 
-/// A value that borrows from the JSON. The default stands for one of another type.
+/// Decodes a value that borrows from the JSON. Returns the default for another type.
 fn borrowed<'a, T: Deserialize<'a> + Default>(json: Option<&'a RawValue>) -> T {
     json.and_then(|json| serde_json::from_str(json.get()).ok())
         .unwrap_or_default()
 }
 
-/// A value; None if it has another type, or one that this release does not know.
+/// Decodes a value. None if it has another type or an unknown value.
 fn value<T: DeserializeOwned>(json: Option<&RawValue>) -> Option<T> {
     serde_json::from_str(json?.get()).ok()
 }
 
-/// Reads a member that may be null: `Option` alone takes null for an absent member.
+/// Reads a member that may be null. `Option` alone would treat null as an absent member.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
 }

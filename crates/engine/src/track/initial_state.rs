@@ -1,8 +1,9 @@
-//! What a new leader starts from. Enters: the objects of its own index and the custom
-//! resources of persistence mode. Leaves: operations in the tracker, and the writes
-//! after which the index holds exactly the objects that the tracker knows.
+//! The state with which a new leader starts. Input: the objects of its own index, and the custom
+//! resources of persistence mode. Output: operations in the tracker, and writes after which the
+//! index has exactly the objects that the tracker knows.
 //!
-//! Nothing here completes because it is not detected: subjects and rules are read later.
+//! No operation completes here because it is not detected, because subjects and rules are read
+//! later.
 
 use super::end::End;
 use super::ledger::OperationId;
@@ -18,25 +19,26 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Custom resources that are restored. The operations of any others are detected anew. This
-/// many operations need about 100 MB of the 256 MiB that the Deployment allows.
+/// Largest number of restored custom resources. Other operations are detected again. This many
+/// operations need about 100 MB.
 pub const MAX_RESTORED: usize = 50_000;
 
-/// The operations that a new leader starts from. If two sources have the same operation, the
-/// first one counts, except that a custom resource that is `Completed` replaces an
-/// operation in flight: the previous leader wrote the end, and was lost before followers
-/// received it.
+/// The operations with which a new leader starts.
+///
+/// If two sources have the same operation, the first source wins, with one exception: a `Completed`
+/// custom resource replaces an operation in flight. The previous leader wrote this end, and crashed
+/// before its followers received it.
 #[derive(Debug)]
 pub struct InitialState {
     cluster_namespace: Arc<str>,
-    /// When each existing namespace was created; `None` if they could not be read.
+    /// The creation time of each existing namespace. None if the namespaces could not be read.
     namespaces: Option<HashMap<String, Timestamp>>,
-    /// By what they are and by the second in which they started, from which name and UID
-    /// follow.
+    /// The operations by their identity and by the second of their start. Name and UID follow from
+    /// both.
     operations: BTreeMap<(OperationId, i64), FoundOperation>,
     /// Objects of the index that the tracker deletes.
     rejected: Vec<Key>,
-    /// How many operations are of custom resources only.
+    /// Number of operations that only a custom resource describes.
     pub(super) custom_resources: usize,
 }
 
@@ -46,20 +48,20 @@ struct FoundOperation {
     source: FoundIn,
 }
 
-/// Where an operation was found.
+/// The source of an operation.
 #[derive(Debug, PartialEq)]
 enum FoundIn {
     /// The index has an object at its key.
     Index,
-    /// The index had an object, and deleted it.
+    /// The index had an object and deleted it.
     Deleted,
     /// Only a custom resource describes it.
     CustomResource,
 }
 
 impl InitialState {
-    /// A state without operations. `namespaces` holds when each existing namespace was
-    /// created; `None` means that they could not be read.
+    /// Creates a state without operations. `namespaces` contains the creation time of each existing
+    /// namespace. None means that the namespaces could not be read.
     pub fn new(
         cluster_namespace: Arc<str>,
         namespaces: Option<HashMap<String, Timestamp>>,
@@ -73,8 +75,8 @@ impl InitialState {
         }
     }
 
-    /// Adds an object of the index. The tracker takes it over without a write, or deletes
-    /// it if it cannot be decoded or was retained in a namespace that is gone.
+    /// Adds an object of the index. The tracker takes it over without a write. It deletes the
+    /// object if it cannot be decoded, or if it was retained in a deleted namespace.
     pub fn add_index_object(&mut self, key: &Key, json: &[u8], now: ClockReading) {
         match Restored::from_index(json, now.steady) {
             Some(mut restored) if restored.ended.is_none() || !self.is_outlived(&restored) => {
@@ -89,9 +91,9 @@ impl InitialState {
         }
     }
 
-    /// Adds a completed object that the index has deleted. The tracker only remembers its
-    /// start, so that a successor which starts in the same second gets another name. And the
-    /// object does not come back with a custom resource that is still to be deleted.
+    /// Adds a completed object that the index has deleted. The tracker remembers only its start, so
+    /// that another run that starts in the same second gets another name. It also keeps a custom
+    /// resource that was not deleted yet from restoring the object.
     pub fn add_deleted_object(&mut self, json: &[u8], now: ClockReading) {
         let restored = Restored::from_index(json, now.steady);
         if let Some(restored) = restored.filter(|it| it.ended.is_some()) {
@@ -99,9 +101,9 @@ impl InitialState {
         }
     }
 
-    /// Adds the operation of a custom resource, after all objects of the index. One that the
-    /// server would not have written is left out, with a line in the log. Returns false if
-    /// there are [`MAX_RESTORED`] already.
+    /// Adds the operation of a custom resource. All objects of the index must have been added. A
+    /// custom resource that the server would not have written is left out and logged. Returns false
+    /// if there are already [`MAX_RESTORED`].
     pub fn add_custom_resource(&mut self, object: InFlightOperation, now: ClockReading) -> bool {
         if self.custom_resources >= MAX_RESTORED {
             return false;
@@ -143,21 +145,21 @@ impl InitialState {
         }
     }
 
-    /// How many operations there are.
+    /// Number of operations.
     pub fn count(&self) -> usize {
         self.operations.len()
     }
 
-    /// When the namespace of the subject was created, if it exists and that is known.
+    /// The creation time of the subject's namespace, if it exists and the time is known.
     fn created(&self, restored: &Restored) -> Option<Timestamp> {
         let name = restored.view.subject.namespace.as_ref()?;
         self.namespaces.as_ref()?.get(&**name).copied()
     }
 
-    /// Whether the namespace of the subject was deleted after the operation was last known
-    /// to be in it; there may be another namespace of that name. If namespaces could not
-    /// be read, that is assumed of completed custom resources only: the subjects of
-    /// operations in flight are read anyway.
+    /// Returns true if the namespace of the subject was deleted after the operation was last known
+    /// to be in it. Another namespace may have the same name. If the namespaces could not be read,
+    /// this is assumed only for completed custom resources, because the subjects of operations in
+    /// flight are read anyway.
     fn is_outlived(&self, restored: &Restored) -> bool {
         if restored.view.subject.namespace.is_none() {
             return false;
@@ -175,13 +177,12 @@ impl InitialState {
 }
 
 impl Tracker {
-    /// Takes over `state`. Comes before all rules. Of several runs of one operation, each
-    /// but the last is over: a run without a known end completes with `Replaced` at the
-    /// start of the next run. Custom resources are not written in the order of the changes
-    /// that they describe.
+    /// Takes over `state`, before any rules arrive. Of several runs of one operation, all except
+    /// the last one are over. A run without a known end completes with `Replaced` at the start of
+    /// the next run. This happens because custom resources are not written in the order of the
+    /// changes.
     pub(super) fn resume(&mut self, state: InitialState, now: ClockReading) {
-        // A running leader knows that these namespaces were deleted, and retains nothing that
-        // ends in them.
+        // A running leader knows the deleted namespaces, and retains nothing that ends in them.
         for found in state.operations.values() {
             if let Some(name) = &found.restored.view.subject.namespace
                 && state.is_outlived(&found.restored)
@@ -203,8 +204,8 @@ impl Tracker {
                 None => self.resume_in_flight(found),
             }
         }
-        // The oldest first, as the ledger keeps them. Objects that the index does not list
-        // are not among the newest that are retained.
+        // The oldest come first, as in the ledger. Objects that the index does not list are not
+        // among the newest ones that are retained.
         over.sort_by_key(|(end, found)| (found.source != FoundIn::Deleted, *end));
         let most = self.ledger.settings.retain.map_or(0, |it| it.most);
         let surplus = over.len().saturating_sub(most);
@@ -230,7 +231,7 @@ impl Tracker {
         tracked.restore(operation);
     }
 
-    /// Takes over an operation that was over at `end`. It is retained only if it `may_stay`.
+    /// Takes over an operation that ended at `end`. It is retained only if `may_stay` is true.
     fn resume_completed(
         &mut self,
         found: FoundOperation,
@@ -259,7 +260,7 @@ impl Tracker {
         let is_indexed = found.source == FoundIn::Index;
         let is_retained = may_stay && self.ledger.retain(&operation, end, now);
         if let Some(encoded) = completed.filter(|_| is_indexed || is_retained) {
-            // A watcher that saw the operation in flight sees its end before it goes.
+            // Watchers that saw the operation in flight receive its end before its deletion.
             self.ledger.put(key.clone(), encoded);
         }
         if is_indexed && !is_retained {
@@ -267,7 +268,7 @@ impl Tracker {
         }
     }
 
-    /// All rule sets have been read: operations complete that no rule is about any more.
+    /// Called when all rule sets have been read. Operations without a rule complete.
     pub(super) fn all_booked(&mut self, bookless: &Bookless, now: ClockReading) {
         let unclaimed = |it: &Tracked| it.unclaimed;
         self.each(now, unclaimed, |it, step| it.all_booked(bookless, step));

@@ -1,4 +1,4 @@
-//! What all subjects share: what is to be written, what is due when, and what has ended.
+//! State that all subjects share: pending writes, timers, and completed operations.
 
 use super::Write;
 use super::arbitrate::What;
@@ -14,50 +14,50 @@ use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What tells a subject from all others.
+/// The identity of a subject.
 pub(super) type Identity = Arc<str>;
-/// What tells an operation from all others that are in flight.
+/// The identity of an operation among all operations in flight.
 pub(super) type OperationId = (Identity, What);
 
-/// Operations of which the last start is remembered, so that a successor which started
-/// within the same second, or says so, gets another name: this many, or as many as are
-/// retained, …
+/// Number of operations whose last start is remembered, or the number of retained operations if it
+/// is higher. A later run that starts within the same second then gets another name.
 const ENDED: usize = 10_000;
-/// … and for this long, or as long as they are retained.
+/// Time for which a start is remembered, or the retention if it is longer.
 const ENDED_FOR: Duration = Duration::from_hours(1);
 
-/// How long a deleted namespace is remembered at least: longer than watches are apart from
-/// each other, unless one has a gap. It is remembered for longer while something is in
-/// flight in it.
+/// Shortest time for which a deleted namespace is remembered. It is longer than the differences
+/// between watches, unless one has a gap. A namespace is remembered for longer while an operation
+/// is in flight in it.
 pub(super) const GONE_FOR: Duration = Duration::from_hours(1);
 
-/// How many deleted namespaces are remembered, the latest: some 2 MB of names.
+/// Largest number of remembered deleted namespaces: some 2 MB of names.
 pub(super) const GONE: usize = 10_000;
 
-/// See above.
+/// The shared state, see above.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) settings: TrackerSettings,
     meter: Arc<dyn Meter>,
-    /// When the next debounce of a subject ends, or its next operation or state may appear.
+    /// The next time of each subject at which a debounce period ends, or an operation or a state
+    /// may appear.
     pub(super) deadlines: Expiring<Identity, ()>,
-    /// Operations that ended.
+    /// Starts and ends of operations that have ended.
     ended: Expiring<OperationId, Ended>,
     /// Completed operations that are still shown, with their start.
     retained: Expiring<Key, Timestamp>,
-    /// Deleted namespaces, and when another one of the name was created. An operation in a
-    /// namespace may end after the namespace is gone, because another watch reports that. It
-    /// is not retained then.
+    /// Deleted namespaces, with the creation time of a new namespace with the same name. An
+    /// operation may end after the deletion of its namespace, because another watch reports its
+    /// end. It is not retained then.
     pub(super) gone: Expiring<Arc<str>, Option<Timestamp>>,
     writes: Vec<Write>,
 }
 
-/// What is remembered of all runs of one operation.
+/// The last run of an operation.
 #[derive(Debug)]
 struct Ended {
-    /// The second in which the last one started.
+    /// The second in which the last run started.
     start: i64,
-    /// The second in which the last one was over.
+    /// The second in which the last run ended.
     over: i64,
 }
 
@@ -74,7 +74,7 @@ impl Ledger {
         }
     }
 
-    /// When there is something to do.
+    /// The next time at which there is something to do.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let (due, retained) = (
             self.deadlines.next_deadline(),
@@ -83,7 +83,7 @@ impl Ledger {
         due.into_iter().chain(retained).min()
     }
 
-    /// Shows an operation that is in flight.
+    /// Writes an operation in flight.
     pub(super) fn show(&mut self, operation: &Operation, view: &SubjectView) {
         self.put(operation.key.clone(), operation.active(view));
     }
@@ -98,20 +98,20 @@ impl Ledger {
         self.writes.push(Write::Delete { key });
     }
 
-    /// Shows one that has just started.
+    /// Writes an operation that has just started.
     pub(super) fn start(&mut self, operation: &Operation, view: &SubjectView) {
         let name = &operation.what.operation;
         self.meter.operation_started(operation.component(), name);
         tracing::info!(subject = %view.kind, namespace = %operation.key.namespace,
             name = %operation.key.name, operation = %name, "operation started");
-        // None has its name, as long as starts are remembered; but what is in flight must
-        // never go with what is over.
+        // While starts are remembered, no other operation has its name. An operation in flight must
+        // never be deleted together with a completed one.
         self.retained.remove(&operation.key);
         self.show(operation, view);
     }
 
-    /// Shows the end of one, and takes it away unless it is retained: never in a namespace
-    /// that was made since, or is gone.
+    /// Writes the end of an operation. Deletes it, unless it is retained. An operation of a deleted
+    /// namespace is never retained, even if there is a new namespace of the same name.
     pub(super) fn complete(
         &mut self,
         identity: &Identity,
@@ -140,7 +140,7 @@ impl Ledger {
             operation = %name, reason = end.reason(), "operation completed");
     }
 
-    /// Remembers the start of an operation that completed at `end` for the rest of its time.
+    /// Remembers the start of an operation that completed at `end`.
     pub(super) fn remember_end(
         &mut self,
         identity: &Identity,
@@ -167,8 +167,8 @@ impl Ledger {
         self.ended.keep(id, ended, until);
     }
 
-    /// Retains the object of an operation that completed at `end` for the rest of its time.
-    /// False if its time is over, or if completed operations are not retained.
+    /// Retains an operation that completed at `end` for the rest of its retention. Returns false if
+    /// the retention is over or turned off.
     pub(super) fn retain(
         &mut self,
         operation: &Operation,
@@ -185,10 +185,10 @@ impl Ledger {
         left.is_some()
     }
 
-    /// `start`, or a second after the predecessor's start if it is not after that: the
-    /// name of an operation is made of the second in which it started. Nor does it start
-    /// before the predecessor was over, whose end may have been told late, unless the rule
-    /// says when.
+    /// Returns `start`, or one second after the start of the previous run if that is later, because
+    /// the name of an operation contains the second of its start. A run also does not start before
+    /// the end of the previous run, which may have been reported late, unless the rule sets the
+    /// start.
     pub(super) fn after_predecessor(
         &self,
         id: &OperationId,
@@ -208,7 +208,7 @@ impl Ledger {
         OperationStart { at, ..start }
     }
 
-    /// Drops what was kept long enough.
+    /// Drops expired entries.
     pub(super) fn expire(&mut self, now: Instant) {
         let most = self.settings.retain.map_or(0, |retention| retention.most);
         while let Some((key, _)) = self.retained.pop(most, now) {
@@ -217,8 +217,8 @@ impl Ledger {
         while self.ended.pop(most.max(ENDED), now).is_some() {}
     }
 
-    /// Drops what is retained in a namespace that is gone, and retains nothing more of
-    /// what was in it. There may be another one of its name, made at `again`.
+    /// Drops retained operations of a deleted namespace, and retains no further ones. `again` is
+    /// the creation time of a new namespace with the same name.
     pub(super) fn namespace_gone(
         &mut self,
         name: Arc<str>,
@@ -239,20 +239,20 @@ impl Ledger {
         self.gone.keep(name, again, now + GONE_FOR);
     }
 
-    /// There is a namespace of this name, made at `created`.
+    /// Records a namespace that was created at `created`.
     pub(super) fn namespace_made(&mut self, name: &Arc<str>, created: Timestamp) {
         if let Some((until, _)) = self.gone.remove(name) {
             self.gone.keep(name.clone(), Some(created), until);
         }
     }
 
-    /// As if everything had ended longer ago than starts are remembered.
+    /// Forgets all remembered starts.
     #[cfg(test)]
     pub(super) fn forget_starts(&mut self) {
         self.ended = Expiring::new();
     }
 
-    /// What has changed since the last call.
+    /// Returns the changes since the last call.
     pub(super) fn take_writes(&mut self) -> Vec<Write> {
         std::mem::take(&mut self.writes)
     }

@@ -1,7 +1,7 @@
-//! The tracker: turns evaluations into operations that start, change and complete. Enters:
-//! evaluations in order for each subject, rules, the operations that a new leader starts
-//! from, and what happens to namespaces. Each call states the time. Leaves: a [`Write`] for each change of
-//! an operation. The methods take `&mut self`, so two events of one subject cannot race.
+//! The tracker: it turns evaluations into operations that start, change and complete. Input:
+//! evaluations in the order of each subject, rules, the initial state of a new leader, and changes
+//! of namespaces. Each call has the time as an argument. Output: a [`Write`] for each change of an
+//! operation. The methods take `&mut self`, so two events of one subject cannot race.
 
 mod arbitrate;
 mod end;
@@ -34,7 +34,7 @@ use tokio::sync::oneshot;
 )]
 pub enum Write {
     /// Adds or replaces an operation that this process has encoded. The index sets its
-    /// resourceVersion. If nothing else differs from the stored object, the write is no change.
+    /// resourceVersion. If only the resourceVersion would change, the index stays as it is.
     Show {
         /// Namespace and name.
         key: Key,
@@ -48,53 +48,53 @@ pub enum Write {
         /// The object.
         json: Vec<u8>,
     },
-    /// Removes an object. If there is none, the write has no effect.
+    /// Removes an object. If there is none, the index stays as it is.
     Delete {
         /// Namespace and name.
         key: Key,
     },
 }
 
-/// What happened.
+/// An event for the tracker.
 #[derive(Debug)]
 pub enum Message {
-    /// The rules of a target changed, or (None) there are none any more. Comes before
-    /// anything that was evaluated with them.
+    /// The rules of a target changed. None means that the target has no rules any more. It is sent
+    /// before evaluations with these rules.
     Rules {
         /// The resource.
         target: Arc<Gvr>,
-        /// Its rules.
+        /// The new rules.
         book: Option<Arc<RuleBook>>,
-        /// Whether it is because the resource is not served any more.
+        /// True if the target is no longer served.
         removed: bool,
     },
-    /// From a feed that works with rules of `generation`.
+    /// An event of a feed that uses the rules of `generation`.
     Feed {
-        /// Which feed.
+        /// The feed.
         source: Source,
-        /// Generation of the rules that it evaluates with.
+        /// Generation of its rules.
         generation: u64,
-        /// What it tells.
+        /// The event.
         event: FeedEvent,
     },
-    /// What a new leader starts from. Comes before any rules.
+    /// The initial state of a new leader. It is sent before all rules.
     Resume(Box<InitialState>),
-    /// The rule books of all rule sets have arrived, except for those of these rule sets.
+    /// The rule books of all rule sets have been sent, except those of these rule sets.
     Booked(Arc<Bookless>),
-    /// A namespace is gone, and what is retained in it goes too.
+    /// A namespace was deleted. Its retained operations are deleted, too.
     NamespaceGone {
         /// Its name.
         name: Arc<str>,
-        /// When another one of its name was made, if that is known already.
+        /// The creation time of a new namespace with the same name, if it is known.
         again: Option<Timestamp>,
     },
-    /// A namespace was made. There may have been one of its name before.
+    /// A namespace was created. An earlier namespace may have had the same name.
     NamespaceMade {
         /// Its name.
         name: Arc<str>,
         /// `metadata.creationTimestamp`.
         created: Timestamp,
     },
-    /// Asks to be told when all messages before this one can be read from the index.
+    /// Asks for an answer when all earlier messages can be read from the index.
     Flush(oneshot::Sender<()>),
 }

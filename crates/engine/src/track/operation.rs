@@ -1,4 +1,4 @@
-//! One operation while it is in flight: what it is called, who detects it, since when.
+//! One operation in flight: its identity, its detections and its times.
 
 mod json;
 mod object;
@@ -25,11 +25,11 @@ use uuid::Uuid;
 /// Longest name of an object (RFC 1123 subdomain, validation.DNS1123SubdomainMaxLength).
 const MAX_NAME: usize = 253;
 
-/// Namespace of the UUIDv5 of operations. Fixed for ever: UIDs come out the same on
-/// every replica and after every restart.
+/// Namespace of the UUIDv5 of operations. It never changes, so UIDs are the same on every replica
+/// and after every restart.
 const UID_NAMESPACE: Uuid = Uuid::from_u128(0x6f1d_3b8e_52c4_5f0a_9c61_2a7e_84d0_b35f);
 
-/// A subject as operations show it, and what its target's objects are called.
+/// A subject with the names of its target, as operations show them.
 #[derive(Clone, Debug)]
 pub struct SubjectView {
     /// The object.
@@ -40,28 +40,28 @@ pub struct SubjectView {
     pub kind: Arc<str>,
 }
 
-/// One detection: a rule set that sees the operation now, and what it says.
+/// A detection: a rule set that currently detects the operation, and the values of its rule.
 #[derive(Clone, Debug)]
 pub struct Detection {
-    /// The resource through whose feed it is seen.
+    /// The target of the feed.
     pub target: Arc<Gvr>,
     /// The rule set.
     pub rule_set: Arc<RuleSet>,
-    /// What its rule says.
+    /// The values of its rule.
     pub says: Says,
 }
 
-/// Rule sets that detect an operation, by name. Nearly always there is one.
+/// The rule sets that detect an operation, by name. There is nearly always one.
 pub type Detections = LiteMap<Arc<str>, Arc<Detection>>;
 
 impl Detection {
-    /// The rule that detects it.
+    /// The rule that detects the operation.
     pub fn rule(&self) -> Option<&CompiledRule> {
         self.rule_set.rules.get(self.says.order)
     }
 
-    /// Whether an operation shows the same for both, except for the state, which may have
-    /// to wait for the rule's `stateAfter`.
+    /// Returns true if both yield the same operation, apart from the state. The state may have to
+    /// wait for the rule's `stateAfter`.
     fn shows_the_same(&self, other: &Self) -> bool {
         let (own, its) = (&self.says, &other.says);
         self.rule_set.name == other.rule_set.name
@@ -76,36 +76,36 @@ impl Detection {
 /// An operation in flight.
 #[derive(Debug)]
 pub struct Operation {
-    /// Which of its subject's operations it is.
+    /// Its identity within the subject.
     pub what: What,
-    /// Where its object is.
+    /// Namespace and name of its object.
     pub key: Key,
-    /// Identifies it among all operations that ever were.
+    /// The UID of its object.
     pub uid: Uuid,
-    /// When it started. The second is a part of its name and UID.
+    /// Its start. The second is a part of the name and the UID.
     pub start: Timestamp,
     start_source: StartTimeSource,
-    /// Rule sets that detect it now, by name. Empty while it settles.
+    /// The rule sets that currently detect it, by name. Empty while it settles.
     pub detections: Detections,
-    /// When its debounce ends, while no rule set detects it.
+    /// The end of the debounce period, while no rule set detects it.
     pub settling: Option<Instant>,
-    /// It is not detected because the subject left the selection.
+    /// True if it is not detected because the subject no longer matches the selector.
     pub left: bool,
-    /// The rule set that speaks for it, and its rule there.
+    /// The rule set that describes the operation, with its rule.
     pub speaker: Arc<Detection>,
-    /// The state that it shows while it is detected.
+    /// The state that is shown while it is detected.
     state: State,
-    /// The state that its rule yields. It is shown once it has lasted for the rule's
-    /// `stateAfter`. While the operation settles, it is the state that was shown last: the
-    /// rule's state has to last anew when the operation is detected again.
+    /// The state that its rule yields. It is shown when it has lasted for the rule's `stateAfter`.
+    /// While the operation settles, this is the state that was shown last, because the time starts
+    /// again when the operation is detected again.
     pub yielded: Yielded,
-    /// The run that it is, once a rule has told.
+    /// The `instance` of the run, if the rule has yielded one.
     instance: Option<Arc<str>>,
-    /// Names for `detectedBy`: who detects it, or last did.
+    /// The names for `detectedBy`: the rule sets that detect it, or detected it last.
     detected_by: Vec<Arc<str>>,
-    /// When it was last detected.
+    /// The time of the last detection.
     pub last_detected: Timestamp,
-    /// Since when it is (not) detected, and whether that is known.
+    /// The time since which the status of `Detected` has been the same.
     detected: Detected,
     detected_since: Timestamp,
 }
@@ -118,17 +118,17 @@ enum Detected {
     Unknown,
 }
 
-/// Where the start of a new operation is.
+/// The start of a new operation.
 #[derive(Clone, Copy, Debug)]
 pub struct OperationStart {
     /// The time.
     pub at: Timestamp,
-    /// Where the time comes from.
+    /// The source of the time.
     pub source: StartTimeSource,
 }
 
 impl OperationStart {
-    /// Seen then, for the first time.
+    /// A start at the time of the first detection.
     pub fn detected(at: Timestamp) -> Self {
         Self {
             at,
@@ -138,8 +138,8 @@ impl OperationStart {
 }
 
 impl Operation {
-    /// An operation that `detections` (at least one) see for the first time. It shows
-    /// `Progressing` until [`Operation::update_state`] is called.
+    /// Creates an operation that `detections` (at least one) report for the first time. It has the
+    /// state `Progressing` until [`Operation::update_state`] is called.
     pub fn start(
         identity: &str,
         view: &SubjectView,
@@ -174,7 +174,7 @@ impl Operation {
         Some(started)
     }
 
-    /// Where the object of an operation is that started in this second, and its UID.
+    /// Namespace and name of an operation with this start, and its UID.
     fn names(
         identity: &str,
         view: &SubjectView,
@@ -200,32 +200,32 @@ impl Operation {
         (key, Uuid::new_v5(&UID_NAMESPACE, id.as_bytes()))
     }
 
-    /// The component that the operation is counted under.
+    /// The component under which the operation is counted.
     pub fn component(&self) -> &str {
         &self.speaker.rule_set.component
     }
 
-    /// Whether it is the rule of `rule_set` that speaks for it.
+    /// Returns true if the rule of `rule_set` describes the operation.
     pub fn is_spoken_for_by(&self, rule_set: &str) -> bool {
         *self.speaker.rule_set.name == *rule_set
     }
 
-    /// Whether what is detected now is another run of the operation.
+    /// Returns true if the current detection is another run of the operation.
     pub fn is_another_run(&self) -> bool {
         let next = self.next_speaker().says.instance.as_ref();
         let mut runs = next.zip(self.instance.as_ref()).into_iter();
         !self.detections.is_empty() && runs.any(|(next, own)| next != own)
     }
 
-    /// Starts its debounce, for the rest of its time: no rule has detected it since then.
-    /// `debounce` is that of the server.
+    /// Starts the debounce period. No rule has detected the operation since then. `debounce` is the
+    /// server's period.
     pub fn settle(&mut self, since: Timestamp, debounce: Duration, now: ClockReading) {
         let own = self.speaker.rule().and_then(|rule| rule.debounce);
         let debounce = own.unwrap_or(debounce);
         self.settling = Some(now.steady + debounce.saturating_sub(now.since(since)));
     }
 
-    /// Why it ends when its debounce is over.
+    /// The reason with which it ends after the debounce period.
     pub fn end(&self) -> End {
         if self.left {
             End::SelectorLeft
@@ -234,7 +234,7 @@ impl Operation {
         }
     }
 
-    /// Takes over what `detections` holds now. True if anything visible changed.
+    /// Applies the current `detections`. Returns true if anything visible changed.
     pub fn redetected(&mut self, now: Timestamp, gap: bool, observed: Observed) -> bool {
         let before = self.speaker.clone();
         let names = self.detected_by.clone();
@@ -261,12 +261,12 @@ impl Operation {
         changed
     }
 
-    /// The first by name speaks, until it does not detect the operation any more.
+    /// The first rule set by name describes the operation, until it no longer detects it.
     fn settle_speaker(&mut self) {
         if self.detections.is_empty() {
             return;
         }
-        // Collected it would have room for four.
+        // Collecting would allocate room for four.
         let mut names = Vec::with_capacity(self.detections.len());
         names.extend(self.detections.keys().cloned());
         self.detected_by = names;
@@ -276,7 +276,7 @@ impl Operation {
         }
     }
 
-    /// The rule set that speaks for it from now on.
+    /// The rule set that describes the operation from now on.
     pub fn next_speaker(&self) -> &Arc<Detection> {
         let same = self.detections.get(&self.speaker.rule_set.name);
         let next = same.or_else(|| self.detections.values().next());
@@ -284,18 +284,18 @@ impl Operation {
     }
 }
 
-/// `<subject>-<operation>-<hash>`, a valid DNS subdomain whatever the parts hold.
+/// `<subject>-<operation>-<hash>`, which is always a valid DNS subdomain.
 fn object_name(subject: &str, operation: &str, hash: &str) -> String {
     let clean = |text: &str| {
         let is_other = |c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.');
         text.to_ascii_lowercase().replace(is_other, "-")
     };
-    // An operation is a label value, at most 63 bytes, and may hold dots: as part of
-    // a name they would need a letter or digit on both sides.
+    // An operation is a label value of at most 63 bytes and may contain dots. In a name, a dot
+    // needs a letter or a digit on both sides.
     let operation = clean(operation).replace('.', "-");
     let rest = operation.len() + hash.len() + 2;
     let mut subject: String = clean(subject).chars().take(MAX_NAME - rest).collect();
-    // Both sides of a dot, and both ends, must be letters or digits.
+    // Both sides of a dot and both ends must be letters or digits.
     subject = subject.trim_matches(|c| c == '-' || c == '.').to_owned();
     if !labels::is_subdomain(&subject) {
         subject = subject.replace('.', "-");

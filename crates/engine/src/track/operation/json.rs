@@ -1,6 +1,6 @@
-//! The JSON of an operation. Enters: its texts, borrowed. Leaves: the bytes of the
-//! `InFlightOperation` that a client reads. The tests of the tracker compare them with those
-//! of that type, which owns its texts and takes twice the time.
+//! The JSON of an operation. Input: borrowed texts. Output: the bytes of the `InFlightOperation`
+//! that clients read. The tests of the tracker compare the bytes with those of the type
+//! `InFlightOperation`, which owns its texts and takes twice the time.
 
 use crate::rules::Labels;
 use crate::track::facts::{TEXTS, TextField, TextSpan};
@@ -13,10 +13,10 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of room for the JSON of one operation. Most operations are smaller.
+/// Initial capacity in bytes. The JSON of most operations is smaller.
 const TYPICAL_SIZE: usize = 2048;
 
-/// The JSON of an operation while it is written, and where its texts are so far.
+/// The JSON of an operation that is being written, with the places of its texts.
 #[derive(Default)]
 pub struct JsonRecorder(RefCell<Recording>);
 
@@ -24,13 +24,13 @@ pub struct JsonRecorder(RefCell<Recording>);
 #[derive(Default)]
 pub struct Recording {
     pub json: Vec<u8>,
-    /// Where the JSON of `metadata` is.
+    /// The place of the JSON of `metadata`.
     pub metadata: Range<usize>,
     pub texts: [TextSpan; TEXTS],
     pub labels: Vec<(TextSpan, TextSpan)>,
 }
 
-/// What a recorded text is.
+/// The meaning of a recorded text.
 #[derive(Clone, Copy)]
 enum RecordedPart {
     Text(TextField),
@@ -38,8 +38,8 @@ enum RecordedPart {
     LabelValue,
 }
 
-/// A text whose place in the JSON is noted. serde_json writes the comma and the key of a member
-/// before it serializes the value, so the value starts where the JSON ends at that moment.
+/// A text whose place in the JSON is recorded. serde_json writes the comma and the key of a member
+/// before it serializes the value. So the value starts at the current end of the JSON.
 pub struct RecordedText<'a, T = &'a str> {
     recorder: &'a JsonRecorder,
     part: RecordedPart,
@@ -47,7 +47,7 @@ pub struct RecordedText<'a, T = &'a str> {
 }
 
 impl JsonRecorder {
-    /// A text, or what is written as one, that is to be the value of `field`.
+    /// A value of `field` that is written as a JSON string.
     pub fn text<T>(&self, field: TextField, text: T) -> RecordedText<'_, T> {
         self.recorded(RecordedPart::Text(field), text)
     }
@@ -60,7 +60,7 @@ impl JsonRecorder {
         }
     }
 
-    /// What was written.
+    /// Returns the JSON and the places.
     pub fn finish(self) -> Recording {
         self.0.into_inner()
     }
@@ -105,7 +105,7 @@ impl<T: Serialize> Serialize for RecordedText<'_, T> {
     }
 }
 
-/// Labels, whose places are noted.
+/// Labels whose places are recorded.
 pub struct RecordedLabels<'a> {
     pub recorder: &'a JsonRecorder,
     pub labels: &'a Labels,
@@ -121,7 +121,7 @@ impl Serialize for RecordedLabels<'_> {
     }
 }
 
-/// `metadata`, with its members in the order in which Kubernetes' types have them.
+/// `metadata`. Its members have the order of Kubernetes' types.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MetadataJson<'a> {
@@ -213,7 +213,7 @@ pub struct ConditionJson<'a> {
     pub r#type: &'a str,
 }
 
-/// Writes the whole object. The texts of the parts belong to `recorder`.
+/// Writes the whole object. `recorder` must have created the texts of the parts.
 pub fn encode(
     recorder: &JsonRecorder,
     metadata: &MetadataJson<'_>,

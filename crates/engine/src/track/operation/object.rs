@@ -1,4 +1,4 @@
-//! An operation as the object that it is shown as.
+//! Builds the object of an operation.
 
 use super::json::{
     self, ConditionJson, JsonRecorder, MetadataJson, OwnerJson, RecordedLabels, Recording,
@@ -16,7 +16,7 @@ use std::sync::{Arc, LazyLock};
 use uuid::Uuid;
 
 impl Operation {
-    /// The object while it is in flight.
+    /// The object of the operation in flight.
     pub fn active(&self, view: &SubjectView) -> EncodedOperation {
         let says = &self.speaker.says;
         let state = if self.detections.is_empty() {
@@ -36,10 +36,10 @@ impl Operation {
         self.encode(view, state, texts, says.progress, None)
     }
 
-    /// The object at its end.
+    /// The object of the completed operation.
     pub fn completed(&self, view: &SubjectView, end: &End, now: Timestamp) -> EncodedOperation {
         let (state, last) = (end.state(), self.speaker.says.progress);
-        // An operation that succeeded is done. Any other end keeps the last known progress.
+        // A succeeded operation has 100 %. Any other end keeps the last known progress.
         let progress = match state {
             State::Succeeded => last.map(|_| 100),
             _ => last,
@@ -48,7 +48,7 @@ impl Operation {
         self.encode(view, state, texts, progress, Some(now))
     }
 
-    /// The object with its reason and its message. `completed`: when it ended.
+    /// The object with its reason and message. `completed` is the time of its end.
     pub(super) fn encode(
         &self,
         view: &SubjectView,
@@ -143,9 +143,9 @@ impl Operation {
         }
     }
 
-    /// When it stopped being detected: the start of the settling, else the end itself. Not
-    /// before its start, which is a second late if the one before started in the same; and
-    /// not after its end, which another run of it tells of that was seen by somebody else.
+    /// The time at which it stopped being detected: the start of the settling, or the end. It is
+    /// not before the start, which is one second late if the previous run started in the same
+    /// second. It is not after the end, which another watch may have reported.
     pub fn detected_until(&self, completed: Option<Timestamp>) -> Timestamp {
         let until = match (self.detected, completed) {
             (Detected::False, Some(completed)) => self.detected_since.min(completed),
