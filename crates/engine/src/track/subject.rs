@@ -1,4 +1,4 @@
-//! One subject: its operations in flight, and those that wait to appear.
+//! One subject with its operations in flight, and its operations that wait to appear.
 
 mod answers;
 mod first_start;
@@ -22,19 +22,20 @@ use std::sync::Arc;
 use std::time::Instant;
 pub(super) use step::SubjectStep;
 
-/// A subject on which something is detected, or was a moment ago.
+/// A subject with a current or recent detection.
 #[derive(Debug)]
 pub(super) struct Tracked {
     pub(super) identity: Identity,
     pub(super) view: SubjectView,
     pub(super) target: Arc<Gvr>,
-    // Most subjects have one operation; a vector grows by four, so boxed.
+    // Most subjects have one operation. The map is a vector that grows by four, so values are
+    // boxed.
     operations: LiteMap<What, Box<Operation>>,
     waiting: LiteMap<What, WaitingOperation>,
-    /// True until the first evaluation of the subject after a restart or a takeover. Until
-    /// then, an operation that no known rule detects may still be going on.
+    /// True until the first evaluation of the subject after a restart or a takeover. Until then, an
+    /// operation without a known rule may still be in flight.
     unseen: bool,
-    /// Rule sets are known by name only, and their book may still arrive.
+    /// True if its rule sets are known only by name, and their book may still arrive.
     pub(super) unclaimed: bool,
 }
 
@@ -42,10 +43,10 @@ pub(super) struct Tracked {
 #[derive(Debug)]
 struct WaitingOperation {
     detections: Detections,
-    /// The state that its rule yields, which lasts from before it appears.
+    /// The state that its rule yields. Its time counts from before the operation appears.
     yielded: Yielded,
     start: OperationStart,
-    /// When it has been detected for long enough, if its rule asks for that.
+    /// The time at which it has been detected for `appearAfter`, if the rule has one.
     ready: Option<Instant>,
 }
 
@@ -62,25 +63,25 @@ impl Tracked {
         }
     }
 
-    /// Whether nothing is in flight and nothing waits.
+    /// Returns true if there is no operation in flight and none that waits.
     pub(super) fn is_over(&self) -> bool {
         self.operations.is_empty() && self.waiting.is_empty()
     }
 
-    /// When time alone changes something after this step.
+    /// The next time at which a timer of the subject expires after this step.
     pub(super) fn deadline(&self, step: &SubjectStep<'_>) -> Option<Instant> {
         let settles = !step.gap && !self.unseen;
         let operations = self.operations.values();
         let settled = operations.filter_map(|it| it.settling.filter(|_| settles));
         let states = self.operations.values().filter_map(|it| it.state_due());
         let ready = self.waiting.values().filter_map(|waiting| waiting.ready);
-        // What is still not shown when it is due waits for something else.
+        // An operation whose time is over and that is still not shown waits for another operation.
         let later = states.chain(ready).filter(|at| *at > step.now.steady);
         settled.chain(later).min()
     }
 
-    /// Compares what is detected with what is in flight. `initial`: it was so before its
-    /// feed was there.
+    /// Compares the detections with the operations in flight. `initial` is true for an object of
+    /// the feed's first list.
     pub(super) fn evaluated(
         &mut self,
         book: &RuleBook,
@@ -92,7 +93,8 @@ impl Tracked {
         let changed = evaluation.subject.managed;
         let start = first_start(&evaluation.subject, initial, step.now.wall);
         if !initial {
-            // What starts anew or ends does so with the change, too, for all who saw it.
+            // New starts and ends get the time of the change, so that all replicas derive the same
+            // time.
             step.again = start;
         } else if let Some(changed) = changed {
             step.observed = restored::observed_since(changed, step.now);
@@ -113,7 +115,7 @@ impl Tracked {
             answers.apply(book, what, &mut operation.detections);
         }
         self.drop_undetected();
-        // One run is over when the next one starts, whenever that is seen.
+        // A run ends when the next run starts, even if this is noticed later.
         let another = |it: &mut Operation| it.is_another_run().then_some(End::Replaced);
         for ended in self.complete_each(another, start.at, step) {
             self.wait(ended.what, ended.detections, start, step);
@@ -129,10 +131,10 @@ impl Tracked {
             self.settle_since(changed, step);
         }
         for (what, found) in answers.found {
-            // Collected it would have room for four.
+            // Collecting would allocate room for four.
             let mut detections = Detections::with_capacity(found.len());
             let detecting = found.into_iter();
-            // What only continues an operation does not start one.
+            // `continueWhile` does not start an operation.
             detections.extend(detecting.filter_map(|(name, detection)| {
                 let detection = detection.filter(|detection| !detection.says.continues)?;
                 Some((name, detection))
@@ -142,14 +144,14 @@ impl Tracked {
         self.update(step);
     }
 
-    /// Ends what has settled, and brings the rest up to date.
+    /// Completes operations whose debounce period is over, and updates the others.
     pub(super) fn refresh(&mut self, step: &mut SubjectStep<'_>) {
         self.complete_settled(step);
         self.update(step);
     }
 
-    /// Ends what has settled. A debounce does not end in a gap, nor before the subject is
-    /// seen.
+    /// Completes operations whose debounce period is over. None completes during a gap, or before
+    /// the subject has been evaluated.
     fn complete_settled(&mut self, step: &mut SubjectStep<'_>) {
         let now = step.now;
         let settled = |it: &mut Operation| {
@@ -161,10 +163,9 @@ impl Tracked {
         }
     }
 
-    /// Brings all operations of the subject up to date. An operation that is not detected any
-    /// more begins to settle, and one that is detected again stops settling. An operation that
-    /// waits starts if it may. Visible changes are written. Until the subject has been
-    /// evaluated, only a gap is shown.
+    /// Updates all operations of the subject. An operation that is no longer detected begins to
+    /// settle. An operation that is detected again stops settling. A waiting operation starts if it
+    /// may. Visible changes are written. Until the subject has been evaluated, only a gap is shown.
     fn update(&mut self, step: &mut SubjectStep<'_>) {
         if !self.unseen {
             for (_, operation) in &mut self.operations {
@@ -174,7 +175,7 @@ impl Tracked {
                     operation.settle(step.now.wall, step.ledger.settings.debounce, step.now);
                 }
             }
-            // Before anything is shown: what gives way is not seen to settle first.
+            // This comes first, so that a superseded operation is not shown as settling.
             self.arbitrate(step);
         } else if !step.gap {
             return;
@@ -186,9 +187,8 @@ impl Tracked {
         }
     }
 
-    /// The rules of `target` changed. Keeps only detections by rules that are still there,
-    /// and ends what no rule is about any more. Then who detects an operation may have
-    /// changed, and with it who speaks.
+    /// Applies new rules of `target`. Detections by removed rules are dropped, and operations
+    /// without a rule complete. Another rule set may then describe an operation.
     pub(super) fn rules_changed(
         &mut self,
         target: &Arc<Gvr>,
@@ -222,13 +222,13 @@ impl Tracked {
         }
     }
 
-    /// Ends everything.
+    /// Completes all operations.
     pub(super) fn complete_all(&mut self, end: &End, step: &mut SubjectStep<'_>) {
         self.waiting.clear();
         self.complete_each(|_| Some(end.clone()), step.now.wall, step);
     }
 
-    /// Ends the operations for which `over` has a reason, at `at`.
+    /// Completes the operations for which `over` returns a reason, at the time `at`.
     fn complete_each(
         &mut self,
         mut over: impl FnMut(&mut Operation) -> Option<End>,
@@ -243,7 +243,7 @@ impl Tracked {
             .collect()
     }
 
-    /// Ends one operation at `at`.
+    /// Completes one operation at the time `at`.
     fn complete(
         &mut self,
         what: &What,
@@ -261,7 +261,7 @@ impl Tracked {
         Some(operation)
     }
 
-    /// Ends what is not detected any more and of which the object tells how it ended.
+    /// Completes operations that are no longer detected and whose rule yields an outcome.
     fn end_with_outcome(&mut self, outcomes: &[DetectedOutcome], step: &mut SubjectStep<'_>) {
         let told = |it: &mut Operation| {
             let outcome = outcomes.iter().find(|outcome| {
@@ -274,7 +274,7 @@ impl Tracked {
         self.complete_each(told, step.again.at, step);
     }
 
-    /// Takes up an operation that is detected and not in flight.
+    /// Adds an operation that is detected and not in flight.
     fn wait(
         &mut self,
         what: What,
@@ -288,7 +288,7 @@ impl Tracked {
         let delayed = first.rule().filter(|rule| !rule.appear_after.is_zero());
         let waiting = WaitingOperation {
             yielded: Yielded::first(first, step.observed),
-            // An object that is listed has shown the operation since its last change.
+            // A listed object has been in this state since its last change.
             ready: delayed.map(|rule| {
                 let reads_now = rule.detection_reads_now();
                 step.observed.since(reads_now) + rule.appear_after
@@ -299,13 +299,13 @@ impl Tracked {
         self.waiting.insert(what, waiting);
     }
 
-    /// Forgets what waits and is not detected any more.
+    /// Removes waiting operations that are no longer detected.
     fn drop_undetected(&mut self) {
         self.waiting
             .retain(|_, waiting| !waiting.detections.is_empty());
     }
 
-    /// Ends what another operation supersedes, and starts what may start.
+    /// Completes superseded operations, and starts waiting operations that may start.
     fn arbitrate(&mut self, step: &mut SubjectStep<'_>) {
         if self.operations.len() < 2 && self.waiting.is_empty() {
             return;
@@ -315,8 +315,8 @@ impl Tracked {
             let detected = !operation.detections.is_empty();
             contender(what, detected, operation.next_speaker())
         });
-        // What waits for its time must have been detected all the while, which in a gap
-        // is not known.
+        // A waiting operation must have been detected without a break. During a gap, this is not
+        // known.
         let ready = self.waiting.iter();
         let ready = ready.filter(|(_, it)| it.ready.is_none_or(|at| at <= now && !gap));
         let ready = ready.filter_map(|(what, waiting)| {
@@ -341,7 +341,7 @@ impl Tracked {
         }
     }
 
-    /// Ends an operation for another; if it is detected still, it waits.
+    /// Completes an operation because another one supersedes it. If it is still detected, it waits.
     fn supersede(&mut self, what: What, by: Arc<str>, step: &mut SubjectStep<'_>) {
         let ended = self.complete(&what, &End::Superseded(by), step.again.at, step);
         if let Some(ended) = ended.filter(|ended| !ended.detections.is_empty()) {
@@ -355,7 +355,7 @@ impl Tracked {
         }
     }
 
-    /// Starts an operation that waits.
+    /// Starts a waiting operation.
     fn start(&mut self, what: What, step: &mut SubjectStep<'_>) {
         let Some(waiting) = self.waiting.remove(&what) else {
             return;

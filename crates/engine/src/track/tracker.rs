@@ -1,5 +1,4 @@
-//! What the tracker knows, and how it moves on. Time comes in with each call, so the
-//! whole life of an operation can be tested without waiting.
+//! The tracker with its subjects. Each call has the time as an argument, so tests need no waits.
 
 use super::end::End;
 use super::ledger::{GONE, GONE_FOR, Identity, Ledger};
@@ -16,51 +15,51 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// What the tracker is told at the start.
+/// Settings of the tracker.
 #[derive(Clone, Debug)]
 pub struct TrackerSettings {
-    /// How long an operation must not be detected before it is over.
+    /// The debounce period.
     pub debounce: Duration,
-    /// How completed operations stay; None: not at all.
+    /// Retention of completed operations. None if they are not retained.
     pub retain: Option<Retention>,
-    /// Where operations on cluster-scoped subjects are shown.
+    /// Namespace of operations on cluster-scoped subjects.
     pub cluster_namespace: Arc<str>,
 }
 
-/// How long completed operations stay, oldest out first.
+/// The retention of completed operations. The oldest are dropped first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// After their end.
+    /// Time after their end.
     pub age: Duration,
-    /// How many at once.
+    /// Largest number.
     pub most: usize,
 }
 
 /// The rules of each target.
 pub(super) type Books = HashMap<Arc<Gvr>, Arc<RuleBook>>;
 
-/// All operations in flight, and the feeds that tell of them.
+/// All subjects with operations, and the feeds that report them.
 #[derive(Debug)]
 pub struct Tracker {
     books: Books,
     feeds: HashMap<Source, FeedState>,
-    // In order, so that the same messages give the same versions. Boxed, because up to half
-    // of the places of a map are empty.
+    // Sorted, so that the same messages give the same versions. Boxed, because up to half of the
+    // slots of a map are empty.
     pub(super) subjects: BTreeMap<Identity, Box<Tracked>>,
     pub(super) ledger: Ledger,
 }
 
 #[derive(Debug, Default)]
 struct FeedState {
-    /// Identities told of since the last reset, of subjects that are tracked.
+    /// The tracked subjects that the feed has reported since its last reset.
     seen: Option<HashSet<Identity>>,
-    /// Has synced at least once: what shows up later was not there before.
+    /// True after the first sync. Objects that appear later are new.
     synced: bool,
     gap: bool,
 }
 
 impl Tracker {
-    /// Knows nothing yet.
+    /// Creates a tracker without rules and operations.
     pub fn new(settings: TrackerSettings, meter: Arc<dyn Meter>) -> Self {
         Self {
             ledger: Ledger::new(settings, meter),
@@ -70,7 +69,7 @@ impl Tracker {
         }
     }
 
-    /// Takes in one message. What it changes waits for [`Tracker::take_changes`].
+    /// Applies one message. [`Tracker::take_changes`] returns the changes.
     pub fn advance(&mut self, message: Message, now: ClockReading) {
         match message {
             Message::Rules {
@@ -86,7 +85,7 @@ impl Tracker {
             }
             Message::Resume(state) => self.resume(*state, now),
             Message::Booked(bookless) => self.all_booked(&bookless, now),
-            // Answered by whoever commits.
+            // The caller answers it after the commit.
             Message::Flush(_) => {}
             Message::Feed {
                 source,
@@ -112,12 +111,12 @@ impl Tracker {
         }
     }
 
-    /// When [`Tracker::expire`] has something to do.
+    /// The next time at which [`Tracker::expire`] has something to do.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.ledger.next_deadline()
     }
 
-    /// Ends what has settled long enough, and shows what has waited long enough.
+    /// Completes and shows operations whose waiting time is over.
     pub fn expire(&mut self, now: ClockReading) {
         let due = |ledger: &mut Ledger| ledger.deadlines.pop(usize::MAX, now.steady);
         while let Some((identity, ())) = due(&mut self.ledger) {
@@ -127,7 +126,7 @@ impl Tracker {
         self.forget_gone(now.steady);
     }
 
-    /// Forgets namespaces that are gone for long, if nothing in flight is in them.
+    /// Forgets old deleted namespaces without operations in flight.
     fn forget_gone(&mut self, now: Instant) {
         let gone = &mut self.ledger.gone;
         let mut over: HashMap<_, _> = iter::from_fn(|| gone.pop(GONE, now)).collect();
@@ -143,7 +142,7 @@ impl Tracker {
         }
     }
 
-    /// What has changed since the last call, in order.
+    /// Returns the changes since the last call, in their order.
     pub fn take_changes(&mut self) -> Vec<Write> {
         self.ledger.take_writes()
     }
@@ -152,7 +151,7 @@ impl Tracker {
         self.feeds.entry(source.clone()).or_default()
     }
 
-    /// Runs one step of a subject, and forgets the subject if it is over then.
+    /// Runs one step of a subject, and removes the subject if it has no operations after it.
     fn step(
         &mut self,
         identity: &Identity,
@@ -197,7 +196,7 @@ impl Tracker {
         tracked.map(|tracked| tracked.identity.clone()).collect()
     }
 
-    /// One object was evaluated.
+    /// Applies the evaluation of one object.
     fn evaluated(
         &mut self,
         source: &Source,
@@ -227,13 +226,13 @@ impl Tracker {
             Box::new(Tracked::new(identity.clone(), view, source.target.clone()))
         });
         if tracked.is_unclaimed() {
-            // The target's version may be another one than before the restart.
+            // The target's version may differ from the one before the restart.
             tracked.claim(&source.target, book, self.ledger.settings.debounce, now);
         }
         self.step(&identity, now, |tracked, step| {
             tracked.evaluated(book, evaluation, initial, step);
         });
-        // Without a debounce, what is not detected ends before the next event is taken.
+        // Without a debounce period, an undetected operation ends before the next event.
         let deadline = self.next_deadline();
         if deadline.is_some_and(|deadline| deadline <= now.steady) {
             self.expire(now);
@@ -246,7 +245,7 @@ impl Tracker {
         });
     }
 
-    /// The feed is up to date.
+    /// Called when a feed is up to date.
     fn synced(
         &mut self,
         source: &Source,
@@ -260,7 +259,7 @@ impl Tracker {
             let gone = self.identities(|it| is_told_by(it, source) && !seen.contains(&it.identity));
             if let Some(missing) = missing {
                 let subject = |identity| Some(self.subjects.get(identity)?.view.subject.clone());
-                // A feed that does not listen any more starts anew, and asks again.
+                // A feed that has stopped listening starts again, and asks again.
                 let _ = missing.send(gone.iter().filter_map(subject).collect());
             } else {
                 for identity in gone {
@@ -268,8 +267,8 @@ impl Tracker {
                 }
             }
         }
-        // Not only after a gap: a debounce may have run out in one that ended with the
-        // feed's own restart.
+        // This is needed not only after a gap. A debounce period may have ended during a gap that
+        // ended with a restart of the feed.
         self.gap_changed(source, now);
     }
 
@@ -281,13 +280,13 @@ impl Tracker {
         }
     }
 
-    /// Shows `Detected=Unknown`, or what is known again, on all that `source` tells of;
-    /// ends and starts what only waited for it.
+    /// Sets or clears `Detected=Unknown` on all subjects of `source`. Then completes and starts
+    /// operations that were only waiting for it.
     fn gap_changed(&mut self, source: &Source, now: ClockReading) {
         self.each(now, |it| is_told_by(it, source), Tracked::refresh);
     }
 
-    /// The rules of a target changed: operations that no rule is about any more end.
+    /// Applies new rules of a target. Operations without a rule complete.
     fn rules(
         &mut self,
         target: &Arc<Gvr>,
@@ -295,8 +294,8 @@ impl Tracker {
         removed: bool,
         now: ClockReading,
     ) {
-        // The feeds start anew, but what was in flight before has its start already,
-        // and what they show first was under way before they came.
+        // The feeds start again. Operations in flight keep their start, and objects of the first
+        // lists are not new.
         self.feeds.retain(|source, _| source.target != *target);
         if let Some(book) = &book {
             let debounce = self.ledger.settings.debounce;
@@ -314,7 +313,7 @@ impl Tracker {
         } else {
             End::RuleRemoved
         };
-        // Whether there are rules for unclaimed subjects is not known yet.
+        // It is not known yet whether there are rules for subjects without a book.
         let is_claimed = |it: &Tracked| !it.is_unclaimed();
         self.each(now, is_claimed, |it, step| {
             it.rules_changed(target, &end, step);

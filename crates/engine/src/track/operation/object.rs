@@ -200,7 +200,7 @@ impl Operation {
         ]
     }
 
-    /// Computed labels, under the fixed ones, under those that the server sets.
+    /// The labels: computed labels, then fixed labels, then those of the server. Later ones win.
     fn labels(&self, view: &SubjectView) -> Labels {
         let (subject, rule_set) = (&view.subject, &self.speaker.rule_set);
         // A vector that grows by doubling would keep up to twice the memory.
@@ -242,16 +242,16 @@ impl Operation {
     }
 }
 
-/// How many of the server's labels name the owner of the subject.
+/// Number of the server's labels that name the owner of the subject.
 const OWNER_LABELS: usize = 5;
 
-/// A time as JSON has it, without a fraction of a second.
+/// A time as JSON has it: in whole seconds.
 fn whole_second(time: Timestamp) -> Timestamp {
     let before = i64::from(time.subsec_nanosecond() < 0);
     Timestamp::from_second(time.as_second() - before).unwrap_or(time)
 }
 
-/// The texts that all operations have as keys of labels, once for all.
+/// The keys of the server's labels, allocated once.
 static LABEL_KEYS: LazyLock<[Arc<str>; labels::SERVER_SUFFIXES.len()]> = LazyLock::new(|| {
     labels::SERVER_SUFFIXES.map(|suffix| [labels::PREFIX, suffix].concat().into())
 });
@@ -263,7 +263,7 @@ fn label_key(suffix: &str) -> Arc<str> {
     LABEL_KEYS[place.expect("the server sets no other labels")].clone()
 }
 
-/// A text as the value of a label. Most texts are valid values, and share their memory.
+/// A text as the value of a label. Most texts are valid values and are shared.
 fn label_value(text: &Arc<str>) -> Arc<str> {
     if labels::is_value(text) {
         return text.clone();
@@ -271,8 +271,7 @@ fn label_value(text: &Arc<str>) -> Arc<str> {
     labels::to_value(text).into()
 }
 
-/// The operation's name as a condition reason, which has fewer characters to choose from
-/// than a label value.
+/// The operation's name as a condition reason, which allows fewer characters than a label value.
 pub(super) fn operation_reason(operation: &str) -> String {
     let mut reason: String = operation
         .chars()

@@ -1,6 +1,6 @@
-//! Operations from before a restart or a takeover. Enters: an object of the index, which
-//! a server of ours encoded, or a custom resource, which any user may have edited. Leaves:
-//! the operation. Its rule sets are known by name only, until their book arrives.
+//! Restored operations: those from before a restart or a takeover. Input: an object of the index,
+//! which a server encoded, or a custom resource, which a user may have edited. Output: the
+//! operation. Until the rule book arrives, only the names of its rule sets are known.
 
 use super::object::operation_reason;
 use super::{Detected, Detection, Observed, Operation, SubjectView, Yielded};
@@ -18,12 +18,12 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// How far the clock that wrote a custom resource may be ahead of ours. A later time is
-/// refused. A time that is ahead by less counts as now.
+/// Largest difference by which the time in a custom resource may be ahead of the clock. Such a time
+/// counts as now. A later time is refused.
 const SKEW: Duration = Duration::from_mins(1);
 
-/// Longest name in a custom resource, in bytes: that of any Kubernetes object, and of a
-/// rule's `itemKey` and `instance`.
+/// Longest name in a custom resource in bytes: that of a Kubernetes object, of `itemKey` and of
+/// `instance`.
 const MAX_NAME: usize = 253;
 
 /// Longest message in a custom resource, in characters. Rules have the same limit.
@@ -35,8 +35,8 @@ const MAX_MEMBERS: usize = 128;
 /// Owners of one subject. The server reads as many of a subject that it watches.
 const MAX_OWNERS: usize = 16;
 
-/// Stands for the target of subjects and detections that no book has claimed yet. No
-/// resource has an empty name, so no watched target is equal to it.
+/// Target of subjects and detections whose rule book has not arrived. No resource has an empty
+/// name, so it equals no watched target.
 pub static UNCLAIMED: LazyLock<Arc<Gvr>> = LazyLock::new(Arc::default);
 
 /// Why a custom resource is not restored.
@@ -45,7 +45,7 @@ pub enum NotRestored {
     /// A field has a value that the server never writes.
     #[error("{0} is not what the server writes")]
     Field(&'static str),
-    /// Name and UID are not those of an operation of this subject with this start.
+    /// Name and UID do not follow from the subject and the start.
     #[error("its name and UID are not those of an operation on this subject since this time")]
     Identity,
 }
@@ -53,29 +53,28 @@ pub enum NotRestored {
 /// An operation from before a restart or a takeover.
 #[derive(Debug)]
 pub struct Restored {
-    /// Identifies its subject.
+    /// The identity of its subject.
     pub identity: Arc<str>,
     /// The subject, as it was.
     pub view: SubjectView,
     /// The operation.
     pub operation: Operation,
-    /// When it completed; `None` while it is in flight.
+    /// The time of its end. None while it is in flight.
     pub ended: Option<Timestamp>,
-    /// The completed object, with nothing in it but what the server writes. Only of a
-    /// completed custom resource.
+    /// The object of a completed custom resource, with only the fields that the server writes.
     pub completed: Option<EncodedOperation>,
 }
 
 impl Restored {
-    /// Reads an object of the index. A server of this release or of a neighbouring
-    /// one encoded it, so the values of fields are not checked, and unknown fields are
-    /// ignored. `None` if it is no operation, or its subject has no UID.
+    /// Reads an object of the index. A server of this release or of a neighbouring release encoded
+    /// it. So the values of fields are not checked, and unknown fields are ignored. None if it is
+    /// not an operation, or if its subject has no UID.
     pub fn from_index(json: &[u8], now: Instant) -> Option<Self> {
         Self::build(serde_json::from_slice(json).ok()?, now)
     }
 
-    /// Reads a custom resource. Each field is checked. Name and UID have to be those that
-    /// the server computes from the subject, the operation and its start.
+    /// Reads a custom resource. Each field is checked. Name and UID must be those that the server
+    /// computes from the subject, the operation and its start.
     pub fn from_custom_resource(
         mut object: InFlightOperation,
         cluster_namespace: &Arc<str>,
@@ -104,8 +103,7 @@ impl Restored {
         Ok(restored)
     }
 
-    /// The operation that `object` describes; `None` if a field is missing that every
-    /// operation has.
+    /// The operation of `object`. None if a required field is missing.
     fn build(object: InFlightOperation, now: Instant) -> Option<Self> {
         let start = object.metadata.creation_timestamp.as_ref()?.0;
         let uid = Uuid::parse_str(object.metadata.uid.as_deref()?).ok()?;
@@ -118,7 +116,7 @@ impl Restored {
             (Phase::Active, _) => None,
             (Phase::Completed, Some(completed)) => {
                 (detected, detected_since) = (Detected::False, completed.0);
-                // Detection stopped before the end, by the debounce.
+                // The detection stopped before the end, by the debounce period.
                 let end = condition(status, "Completed");
                 let end = end.map_or(completed.0, |own| own.last_transition_time.0);
                 Some(end.max(completed.0))
@@ -151,7 +149,7 @@ impl Restored {
             settling: None,
             left: false,
             instance: speaker.says.instance.clone(),
-            // The state that was shown. The first evaluation tells what the rule yields now.
+            // The state that was shown. The first evaluation replaces it.
             state: speaker.state(),
             yielded: Yielded::first(&speaker, Observed::now(now)),
             speaker,
@@ -171,7 +169,7 @@ impl Restored {
     }
 }
 
-/// Whether the server could have written this custom resource, as far as its fields tell.
+/// Returns true if the server could have written this custom resource, according to its fields.
 fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> {
     let (metadata, spec, status) = (&object.metadata, &object.spec, &object.status);
     let subject = &spec.subject;
@@ -241,8 +239,8 @@ fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> 
     wrong.map_or(Ok(()), |(field, _)| Err(NotRestored::Field(field)))
 }
 
-/// Moves times of a custom resource that are ahead of our clock to now, and drops what the
-/// server does not restore.
+/// Replaces times that are ahead of the clock by the current time, and removes fields that are not
+/// restored.
 fn correct(object: &mut InFlightOperation, now: Timestamp) {
     let start = object.metadata.creation_timestamp.as_ref();
     let earliest = start.map_or(now, |start| start.0.min(now));
@@ -267,14 +265,14 @@ fn correct(object: &mut InFlightOperation, now: Timestamp) {
 }
 
 impl Detection {
-    /// Whether it is from before a restart or a takeover, and no book has its rule set yet.
+    /// Returns true if it was restored and its rule set is not known yet.
     pub fn is_unclaimed(&self) -> bool {
         self.target.resource.is_empty()
     }
 }
 
 impl Operation {
-    /// Replaces rule sets that are known by name only with those of `book` that have a rule
+    /// Replaces rule sets that are known only by name with the rule sets of `book` that have a rule
     /// for the operation.
     pub fn claim(&mut self, book: &RuleBook, target: &Arc<Gvr>, namespace: Option<&str>) {
         let operation = self.what.operation.clone();
@@ -294,9 +292,9 @@ impl Operation {
         claim(&mut self.speaker, speaks);
     }
 
-    /// Forgets detections by rule sets that are known by name only, except those whose book
-    /// may still arrive (`undecided`). True if there are none of these, and none of them
-    /// spoke for the operation.
+    /// Removes detections by rule sets that are known only by name, except those whose book may
+    /// still arrive (`undecided`). Returns true if no such detection is left, and none of them
+    /// described the operation.
     pub fn drop_unclaimed(&mut self, undecided: impl Fn(&str) -> bool) -> bool {
         self.detections
             .retain(|name, detection| !detection.is_unclaimed() || undecided(name));
@@ -304,14 +302,14 @@ impl Operation {
         known.all(|it| !it.is_unclaimed() || !undecided(&it.rule_set.name))
     }
 
-    /// Records that it has not been detected since then.
+    /// Records the time since which it has not been detected.
     pub fn undetected(&mut self, since: Timestamp) {
         (self.detected, self.detected_since) = (Detected::False, since);
         self.last_detected = since;
     }
 }
 
-/// A rule set of which only the name is known, and so no rule.
+/// A rule set of which only the name is known.
 fn known_by_name(name: &str, component: &Arc<str>) -> Arc<RuleSet> {
     Arc::new(RuleSet {
         name: name.into(),
@@ -336,7 +334,7 @@ fn view(object: InFlightOperation) -> SubjectView {
     }
 }
 
-/// The rule set that spoke for the operation, and what its rule said.
+/// The rule set that described the operation, with the values of its rule.
 fn speaker(object: &InFlightOperation) -> Detection {
     let (spec, status) = (&object.spec, &object.status);
     let reason = Some(status.reason.as_str());
@@ -365,7 +363,7 @@ fn speaker(object: &InFlightOperation) -> Detection {
     }
 }
 
-/// The labels that the rule set gave it: all except those that the server sets itself.
+/// The labels of the rule set: all labels except those of the server.
 fn authors_labels(object: &InFlightOperation) -> impl Iterator<Item = (&String, &String)> {
     let all = object.metadata.labels.iter().flatten();
     all.filter(|(key, _)| {
@@ -374,7 +372,7 @@ fn authors_labels(object: &InFlightOperation) -> impl Iterator<Item = (&String, 
     })
 }
 
-/// Whether it was detected, and since when.
+/// The status of `Detected`, and the time since which it has been the same.
 fn detected(status: &Status, start: Timestamp) -> (Detected, Timestamp) {
     let condition = condition(status, "Detected");
     let detected = match condition.map(|condition| condition.status.as_str()) {

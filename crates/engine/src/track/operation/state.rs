@@ -1,22 +1,22 @@
-//! The state that an operation shows. Enters: what its rule yields at each evaluation.
-//! Leaves: that state, once it has lasted for the rule's `stateAfter`.
+//! The state of an operation. Input: the state that its rule yields at each evaluation. Output: the
+//! shown state, which changes when the new state has lasted for the rule's `stateAfter`.
 
 use super::{Detection, Operation};
 use crate::rules::CompiledRule;
 use ifo_api::live::State;
 use std::time::{Duration, Instant};
 
-/// When an object is evaluated, by the steady clock.
+/// The time of an evaluation on the steady clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Observed {
     /// The time of the evaluation.
     pub now: Instant,
-    /// When the object last changed. If the object does not show that, this is `now`.
+    /// The time of the object's last change. If it is not known, this is `now`.
     pub unchanged: Instant,
 }
 
 impl Observed {
-    /// An evaluation of an object that does not show when it last changed.
+    /// An evaluation of an object whose last change is not known.
     pub fn now(now: Instant) -> Self {
         Self {
             now,
@@ -24,14 +24,14 @@ impl Observed {
         }
     }
 
-    /// Since when a rule has yielded the same. Time alone can change what a rule yields that
-    /// reads the time.
+    /// The time since which the rule has yielded the same value. If the rule reads the time, it can
+    /// change without a change of the object.
     pub fn since(self, reads_now: bool) -> Instant {
         if reads_now { self.now } else { self.unchanged }
     }
 }
 
-/// A state that a rule yields, and since when it has yielded it without a break.
+/// A state that a rule yields, and the time since which it has yielded it without a break.
 #[derive(Clone, Copy, Debug)]
 pub struct Yielded {
     state: State,
@@ -39,8 +39,8 @@ pub struct Yielded {
 }
 
 impl Yielded {
-    /// The state that the rule of `speaker` yields for the first time. The speaker is the
-    /// detection whose state and message the operation shows.
+    /// The first state that the rule of `speaker` yields. The speaker is the detection that
+    /// describes the operation.
     pub fn first(speaker: &Detection, observed: Observed) -> Self {
         Self {
             state: speaker.state(),
@@ -48,7 +48,7 @@ impl Yielded {
         }
     }
 
-    /// Records the state that the rule of `speaker` yields now.
+    /// Records the state that the rule of `speaker` yields.
     pub fn update(&mut self, speaker: &Detection, observed: Observed) {
         if speaker.state() != self.state {
             *self = Self::first(speaker, observed);
@@ -64,7 +64,8 @@ impl Detection {
 }
 
 impl Operation {
-    /// When the state that its rule yields has lasted for `stateAfter`, if it is not shown.
+    /// The time at which the yielded state will have lasted for `stateAfter`, if it is not shown
+    /// yet.
     pub fn state_due(&self) -> Option<Instant> {
         (self.state != self.yielded.state).then(|| self.yielded.since + self.state_after())
     }
@@ -75,8 +76,8 @@ impl Operation {
             .map_or(Duration::ZERO, |rule| rule.state_after)
     }
 
-    /// Shows the state that its rule yields, if that has lasted for long enough. During a
-    /// gap of the feed the server cannot tell whether the state lasted, so the operation keeps its state.
+    /// Shows the yielded state if it has lasted for long enough. During a gap of the feed, the
+    /// shown state stays, because the server cannot know whether the state lasted.
     pub fn update_state(&mut self, now: Instant, gap: bool) {
         let state = self.yielded.state;
         let after = self.state_after();
@@ -86,8 +87,8 @@ impl Operation {
         }
     }
 
-    /// Records the state that its rule yields now. While no rule detects the operation, the
-    /// shown state stays, and a state that waits for its `stateAfter` is dropped.
+    /// Records the yielded state. While no rule detects the operation, the shown state stays, and a
+    /// state that waits for its `stateAfter` is dropped.
     pub(super) fn settle_state(&mut self, gap: bool, observed: Observed) {
         if self.detections.is_empty() {
             self.yielded.state = self.state;

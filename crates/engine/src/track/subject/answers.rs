@@ -1,4 +1,4 @@
-//! What an evaluation says of the operations of a subject.
+//! The results of an evaluation for each operation of a subject.
 
 use crate::detect::Finding;
 use crate::rules::RuleBook;
@@ -8,12 +8,11 @@ use ifo_api::Gvr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What an evaluation says of each operation: the rule sets that have an answer, and
-/// None for one whose rule failed.
+/// The detections of each operation by rule set. The detection is None if the rule failed.
 #[derive(Default)]
 pub(super) struct Answers {
     pub(super) found: BTreeMap<What, BTreeMap<Arc<str>, Option<Arc<Detection>>>>,
-    /// Operation and rule set of rules whose list of elements failed.
+    /// Operation and rule set of rules whose `forEach` failed.
     failed_lists: BTreeSet<(Arc<str>, Arc<str>)>,
 }
 
@@ -49,9 +48,9 @@ impl Answers {
         answers
     }
 
-    /// Brings what is known of one operation up to date. No answer from a rule of this
-    /// book is "not detected"; a failed one keeps what was; other targets' rules were
-    /// not asked.
+    /// Updates the detections of one operation. A rule of this book without a detection means "not
+    /// detected". A failed rule keeps its previous detection. Rules of other targets were not
+    /// evaluated.
     pub(super) fn apply(&mut self, book: &RuleBook, what: &What, detections: &mut Detections) {
         let answers = self.found.remove(what).unwrap_or_default();
         detections.retain(|rule_set, detection| {

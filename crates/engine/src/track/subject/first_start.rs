@@ -1,5 +1,5 @@
-//! The start of an operation that is detected for the first time. Enters: the times that the
-//! subject's managed fields have, and the time of day. Leaves: the start and its source.
+//! The start of an operation that is detected for the first time. Input: the time of the subject's
+//! managed fields, and the time of day. Output: the start and its source.
 
 use crate::detect::Subject;
 use crate::track::operation::OperationStart;

@@ -1,5 +1,4 @@
-//! A subject whose operations are from before a restart or a takeover, until it is read
-//! again and the rules arrive that detected them.
+//! A subject with restored operations, until it is evaluated and its rule books arrive.
 
 use super::{SubjectStep, Tracked};
 use crate::ClockReading;
@@ -11,13 +10,12 @@ use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What times of managedFields are exact to.
+/// Precision of the times in managedFields.
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
-/// An evaluation of a listed object whose managedFields say that it last changed at
-/// `changed`.
+/// An evaluation of a listed object that last changed at `changed`, according to its managedFields.
 pub(super) fn observed_since(changed: Timestamp, now: ClockReading) -> Observed {
-    // Kubernetes cuts off what is less than a second.
+    // Kubernetes removes fractions of a second.
     let changed = changed.saturating_add(SECOND).unwrap_or(now.wall);
     Observed {
         now: now.steady,
@@ -35,19 +33,19 @@ impl Tracked {
         }
     }
 
-    /// Takes over an operation in flight.
+    /// Restores an operation in flight.
     pub(in crate::track) fn restore(&mut self, operation: Operation) {
         let what = operation.what.clone();
         self.operations.insert(what, Box::new(operation));
     }
 
-    /// Whether the rules for this subject are not known yet. Then no feed reports it.
+    /// Returns true if the rules for this subject are not known yet. Then no feed reports it.
     pub(in crate::track) fn is_unclaimed(&self) -> bool {
         self.target.resource.is_empty()
     }
 
-    /// Whether `book`, of `target`, is about it, and it has rule sets that are known by name
-    /// only.
+    /// Returns true if `book`, of `target`, has rules for the subject, and the subject has rule
+    /// sets that are known only by name.
     pub(in crate::track) fn may_be_claimed(&self, target: &Arc<Gvr>, book: &RuleBook) -> bool {
         let is_kind = || {
             *self.view.kind == *book.kind && *self.view.api_version == *book.target.api_version()
@@ -55,8 +53,8 @@ impl Tracked {
         self.unclaimed && (self.target == *target || self.is_unclaimed() && is_kind())
     }
 
-    /// Puts the rule sets of `book` in the place of those that are known by name only. The
-    /// first claim also continues debounces, each for the rest of its time.
+    /// Replaces rule sets that are known only by name with those of `book`. The first book also
+    /// continues the debounce periods, each for the rest of its time.
     pub(in crate::track) fn claim(
         &mut self,
         target: &Arc<Gvr>,
@@ -74,8 +72,8 @@ impl Tracked {
         }
     }
 
-    /// All books have arrived, except those of undecided rule sets. Operations complete that
-    /// no rule is about any more, unless an undecided rule set may be about them.
+    /// Called when all books have arrived, except those of undecided rule sets. Operations without
+    /// a rule complete, unless an undecided rule set may have a rule for them.
     pub(in crate::track) fn all_booked(&mut self, bookless: &Bookless, step: &mut SubjectStep<'_>) {
         let namespace = self.view.subject.namespace.clone();
         let book = step.books.get(&self.target);
@@ -99,13 +97,12 @@ impl Tracked {
         self.refresh(step);
     }
 
-    /// The subject is read for the first time since a restart or a takeover, and last changed
-    /// at `changed`. Operations that are not detected any more have not been detected since
-    /// then at the latest, so their debounce counts from then. That does not hold for rules
-    /// that read the time.
+    /// Called at the first evaluation after a restart or a takeover. The subject last changed at
+    /// `changed`. An operation that is not detected has not been detected since then at the latest,
+    /// so its debounce period counts from then. This does not apply to rules that read the time.
     pub(super) fn settle_since(&mut self, changed: Timestamp, step: &mut SubjectStep<'_>) {
         let now = step.now;
-        // Kubernetes cuts off what is less than a second.
+        // Kubernetes removes fractions of a second.
         let changed = changed.saturating_add(SECOND).unwrap_or(now.wall);
         for (_, operation) in &mut self.operations {
             let rule = operation.speaker.rule();

@@ -1,13 +1,12 @@
-//! One step of a subject. Enters: the ledger, the rules and the time. Leaves: what each change
-//! of an operation in this step needs.
+//! One step of a subject. Input: the ledger, the rules and the time. Output: the data that each
+//! change of an operation in this step needs.
 
 use crate::ClockReading;
 use crate::track::ledger::Ledger;
 use crate::track::operation::{Observed, OperationStart};
 use crate::track::tracker::Books;
 
-/// What a subject goes through at one moment: an evaluation, a deadline, new rules, or a
-/// change of its feeds.
+/// One step of a subject: an evaluation, a timer, new rules, or a change of its feeds.
 pub struct SubjectStep<'a> {
     pub ledger: &'a mut Ledger,
     pub books: &'a Books,
@@ -15,8 +14,8 @@ pub struct SubjectStep<'a> {
     /// True if a feed that watches the subject has a gap.
     pub gap: bool,
     pub(super) observed: Observed,
-    /// When an operation stops being detected or is superseded in this step, and when a
-    /// superseded one starts anew.
+    /// The time for operations that stop being detected or are superseded in this step, and for
+    /// superseded operations that start again.
     pub(super) again: OperationStart,
 }
 
