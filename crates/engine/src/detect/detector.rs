@@ -1,4 +1,4 @@
-//! The detector of one feed. Enters: its raw events, each with the time. Leaves: messages for
+//! The detector of one feed. Input: the feed's raw events with their times. Output: messages for
 //! the tracker.
 
 use super::evaluate::{self, Allowances};
@@ -14,16 +14,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Objects of one feed whose rules read `now` and that are therefore kept for evaluating
-/// them again. Further objects are evaluated on their changes alone.
+/// Largest number of objects of one feed that are kept because their rules read `now`. Further
+/// objects are evaluated only when they change.
 pub(super) const MAX_TIMED: usize = 1_000;
 
-/// Bytes of the fields of such an object. An object with more is evaluated on its changes
-/// alone. Rules read some hundred bytes.
+/// Largest size of the kept fields of one object in bytes. A larger object is evaluated only when
+/// it changes. Rules read some hundred bytes.
 pub(super) const MAX_TIMED_BYTES: usize = 16 << 10;
 
-/// How long evaluations of an object go to the tracker after the last finding. An operation
-/// that is not detected any more settles meanwhile, and a later event may tell how it ended.
+/// Time after the last detection for which evaluations of an object are sent to the tracker. An
+/// operation may settle in this time, and a later event may contain its outcome.
 const FADING: Duration = Duration::from_mins(5);
 
 /// Detects operations on the objects of one feed, with the rules of one book.
@@ -32,42 +32,42 @@ pub struct Detector {
     book: Arc<RuleBook>,
     meter: Arc<dyn Meter>,
     asks_for_outcomes: bool,
-    /// Between [`Detector::reset`] and [`Detector::synced`], and before the first list.
+    /// True between [`Detector::reset`] and [`Detector::synced`], and before the first list.
     listing: bool,
-    /// Objects on which something is found, and those on which something was found less than
-    /// [`FADING`] ago. If nothing is found on another object, the tracker needs no message.
+    /// Objects with a detection now or within [`FADING`]. Evaluations of other objects without a
+    /// detection are not sent to the tracker.
     interesting: HashMap<Arc<str>, Interest>,
-    /// The fields, as JSON, of objects whose evaluation read `now`. In order, so that the same
-    /// events give the same messages.
+    /// The fields, as JSON, of objects whose evaluation read `now`. Sorted, so that the same events
+    /// give the same messages.
     timed: BTreeMap<Arc<str>, Arc<[u8]>>,
-    /// What the rule sets of the book may spend.
+    /// The evaluation budgets of the rule sets.
     allowances: Allowances,
     /// Objects on which the detection of an operation is unknown.
     unknown: UnknownObjects,
 }
 
-/// What was found on an object.
+/// The detections of one object.
 #[derive(Clone, Copy, Debug)]
 struct Interest {
-    /// Since when nothing is found any more.
+    /// The time since which there is no detection.
     fading: Option<Instant>,
-    /// Which runs of which operations are detected or continued, as a hash. Only while it stays
-    /// the same, the start of an operation is not read from the object.
+    /// A hash of the detected and continued runs. While it stays the same, no operation starts, and
+    /// the start is not read from the object.
     detected: u64,
 }
 
-/// What the rules find on one object.
+/// The result of the rules for one object.
 #[derive(Debug)]
 pub struct EvaluatedObject {
-    /// What they find.
+    /// The evaluation.
     pub evaluation: Evaluation,
-    /// Whether it can change an operation.
+    /// True if the evaluation can change an operation.
     is_news: bool,
     read: Instant,
 }
 
 impl EvaluatedObject {
-    /// The message for the tracker; None if the evaluation cannot change an operation.
+    /// The message for the tracker. None if the evaluation cannot change an operation.
     pub fn into_event(self) -> Option<FeedEvent> {
         self.is_news.then(|| FeedEvent::Evaluated {
             evaluation: Box::new(self.evaluation),
@@ -76,19 +76,19 @@ impl EvaluatedObject {
     }
 }
 
-/// An object that a feed does not show any more.
+/// An object that a feed no longer shows.
 #[derive(Debug)]
 pub struct VanishedObject {
-    /// Which.
+    /// The object.
     pub subject: Subject,
-    /// Whether it may still exist: the feed shows a selection of the objects, and cannot tell
-    /// an object that left it from a deleted one. The caller finds out whether the object
-    /// exists, and calls [`Detector::vanished`].
+    /// True if the object may still exist: the feed has a label selector, and cannot distinguish an
+    /// object that no longer matches from a deleted object. The caller reads the object and calls
+    /// [`Detector::vanished`].
     pub may_exist: bool,
 }
 
 impl Detector {
-    /// A detector that has seen no object yet. A list of all objects comes first.
+    /// Creates a detector. A list of all objects must come first.
     pub fn new(book: Arc<RuleBook>, meter: Arc<dyn Meter>) -> Self {
         Self {
             asks_for_outcomes: book.asks_for_outcomes(),
@@ -102,17 +102,17 @@ impl Detector {
         }
     }
 
-    /// The rules.
+    /// The rule book.
     pub fn book(&self) -> &Arc<RuleBook> {
         &self.book
     }
 
-    /// Whether a list of all objects is under way, or is still to begin.
+    /// Returns true while a list of all objects is running or has not begun.
     pub fn is_listing(&self) -> bool {
         self.listing
     }
 
-    /// A list of all objects begins.
+    /// Called when a list of all objects begins.
     pub fn reset(&mut self) -> FeedEvent {
         self.listing = true;
         self.interesting.clear();
@@ -121,9 +121,9 @@ impl Detector {
         FeedEvent::Reset
     }
 
-    /// The list is complete, or a gap is over in which nothing was missed. If the feed shows a
-    /// selection, the tracker answers with the subjects that the list lacks. The caller finds
-    /// out whether each of them exists, and calls [`Detector::vanished`].
+    /// Called when the list is complete, or when a gap without missed changes is over. If the feed
+    /// has a label selector, the tracker answers with the subjects that are not in the list. The
+    /// caller reads each of them and calls [`Detector::vanished`].
     pub fn synced(&mut self) -> (FeedEvent, Option<oneshot::Receiver<Vec<Subject>>>) {
         self.listing = false;
         self.unknown.synced();
@@ -137,20 +137,20 @@ impl Detector {
         (FeedEvent::Synced { missing }, asked)
     }
 
-    /// The feed has a gap.
+    /// Called when the feed has a gap.
     pub fn lost(&mut self) -> FeedEvent {
         FeedEvent::Lost
     }
 
-    /// An object is listed, was added or has changed: this is its JSON. None if it is not known
-    /// which object it is.
+    /// Called with the JSON of an object that was listed, added or modified. None if its identity
+    /// is unknown.
     pub fn applied(&mut self, json: &[u8], now: ClockReading) -> Option<EvaluatedObject> {
         let change = (!self.listing).then_some(json);
         self.evaluate(json, change, now)
     }
 
-    /// An object of `length` bytes is listed, was added or has changed, and is too large to be
-    /// read. `json` is the JSON of an object with its identity.
+    /// Called for an object of `length` bytes that was listed, added or modified and is too large
+    /// to be read. `json` contains its identity.
     pub fn too_large(
         &mut self,
         json: &[u8],
@@ -160,8 +160,8 @@ impl Detector {
         self.undecided(json, &EvaluationError::TooLarge(length), now)
     }
 
-    /// An object was deleted, or left the selection. `json` is its last JSON, or only its
-    /// identity. None if it is not known which object it is.
+    /// Called for an object that was deleted or no longer matches the selector. `json` is its last
+    /// JSON, or only its identity. None if the identity is unknown.
     pub fn deleted(&mut self, json: &[u8]) -> Option<VanishedObject> {
         let Some(subject) = Subject::identify(json) else {
             tracing::warn!(gvr = %self.book.target, "a deleted object could not be decoded");
@@ -173,12 +173,13 @@ impl Detector {
         self.unknown.removed(&identity);
         Some(VanishedObject {
             subject,
-            // Of all others, the tracker follows no operation.
+            // The tracker has no operations on other objects.
             may_exist: was_interesting && self.book.selector().is_some(),
         })
     }
 
-    /// An object is not shown any more. If it `exists`, it left the selection.
+    /// Called for an object that is no longer shown. If `exists` is true, it no longer matches the
+    /// selector.
     pub fn vanished(&self, subject: Subject, exists: bool, now: ClockReading) -> FeedEvent {
         let read = now.steady;
         if exists {
@@ -189,8 +190,8 @@ impl Detector {
         }
     }
 
-    /// The objects to evaluate again because time has passed, for [`Detector::again`]. It is
-    /// called at a fixed interval, and not during a list.
+    /// The objects to evaluate again because time has passed. Pass each to [`Detector::again`].
+    /// Call this at a fixed interval, but not during a list.
     pub fn resync(&mut self, now: ClockReading) -> Vec<Arc<[u8]>> {
         let is_recent = |since| now.steady.duration_since(since) < FADING;
         self.interesting
@@ -198,12 +199,12 @@ impl Detector {
         self.timed.values().cloned().collect()
     }
 
-    /// Evaluates an object of [`Detector::resync`]. Nothing has changed but the time.
+    /// Evaluates an object of [`Detector::resync`]. Only the time has changed.
     pub fn again(&mut self, fields: &[u8], now: ClockReading) -> Option<EvaluatedObject> {
         self.evaluate(fields, None, now)
     }
 
-    /// Whether [`Detector::resync`] and what follows it can have an effect.
+    /// Returns true if [`Detector::resync`] can have an effect.
     pub fn needs_resync(&self) -> bool {
         let mut interests = self.interesting.values();
         !self.timed.is_empty()
@@ -211,13 +212,13 @@ impl Detector {
             || interests.any(|interest| interest.fading.is_some())
     }
 
-    /// Whether the feed has to list all objects again, because objects whose detection is
-    /// unknown are not stored. It is asked after each [`Detector::resync`].
+    /// Returns true if the feed has to list all objects again, because objects with an unknown
+    /// detection are not stored. Call this after each [`Detector::resync`].
     pub fn wants_list(&mut self, now: ClockReading) -> bool {
         self.unknown.wants_list(now.steady)
     }
 
-    /// `change` is the object if this is its change.
+    /// Evaluates an object. `change` is its JSON if the object has changed.
     fn evaluate(
         &mut self,
         json: &[u8],
@@ -248,8 +249,8 @@ impl Detector {
         }
     }
 
-    /// The rules cannot be asked, but the object is there: operations on it stay as they
-    /// were, and a list does not take it for gone.
+    /// The object exists, but cannot be evaluated. Its operations stay as they were, and a list
+    /// does not count it as deleted.
     fn undecided(
         &mut self,
         json: &[u8],
@@ -264,13 +265,13 @@ impl Detector {
         let namespace = subject.namespace.as_deref().unwrap_or_default();
         tracing::warn!(%gvr, namespace, name = &*subject.name, %error,
             "an object could not be decoded");
-        // The object has changed since its fields were read.
+        // The object has changed since its fields were stored.
         self.timed.remove(&subject.identity(gvr));
         let evaluation = evaluate::undecided(&self.book, subject, error, now.wall, &*self.meter);
         Some(self.evaluated(evaluation, None, now))
     }
 
-    /// Keeps the fields of an object whose evaluation read `now`, and of no other.
+    /// Stores the fields of an object whose evaluation read `now`. Removes those of other objects.
     fn keep(&mut self, evaluation: &Evaluation, doc: &Doc<'_>) {
         if !evaluation.read_now && self.timed.is_empty() {
             return;
@@ -296,7 +297,7 @@ impl Detector {
         if shows_nothing && !self.remembers(&evaluation.subject) {
             return EvaluatedObject {
                 evaluation,
-                // The tracker has to know which objects are listed.
+                // The tracker must know which objects were listed.
                 is_news: self.listing,
                 read,
             };
@@ -322,7 +323,7 @@ impl Detector {
             }
         }
         if let Some(object) = change.filter(|_| differs) {
-            // What starts or ends now does so with this change.
+            // Operations that start or end now do so with this change.
             evaluation.subject.managed = PartialMetadata::read(object).newest_managed;
         }
         EvaluatedObject {
@@ -332,7 +333,7 @@ impl Detector {
         }
     }
 
-    /// Whether an operation on the object may be in flight, or its detection is unknown.
+    /// Returns true if an operation on the object may be in flight, or if a detection is unknown.
     fn remembers(&self, subject: &Subject) -> bool {
         if self.interesting.is_empty() && self.unknown.is_empty() {
             return false;
@@ -347,8 +348,7 @@ impl Detector {
     }
 }
 
-/// Which operations, and which runs of them, are detected or continued; the same for the same
-/// ones.
+/// A hash of the detected and continued operations and their runs.
 fn hash_of_detected(evaluation: &Evaluation) -> u64 {
     let mut hasher = DefaultHasher::new();
     for finding in &evaluation.findings {

@@ -25,7 +25,7 @@ impl PartialMetadata {
     /// kube-apiserver writes `metadata` near the beginning of an object.
     pub(super) fn read(object: &[u8]) -> Self {
         let mut found = Self::default();
-        // The error that stops the parser early is expected; what was found until then counts.
+        // The parser stops early with an error, as expected. Fields before it count.
         let _ = MetadataReader {
             level: Level::Object,
             found: &mut found,
@@ -34,7 +34,7 @@ impl PartialMetadata {
         found
     }
 
-    /// The object; None without a name and a UID.
+    /// The identity. None without a name and a UID.
     pub(super) fn into_subject(self) -> Option<Subject> {
         let given = |text: Option<String>| text.filter(|text| !text.is_empty());
         Some(Subject {
@@ -46,7 +46,7 @@ impl PartialMetadata {
     }
 }
 
-/// Where in an object the parser is.
+/// The position of the parser in an object.
 #[derive(Clone, Copy)]
 enum Level {
     Object,
@@ -149,7 +149,7 @@ mod tests {
             {"manager":"b"},
             {"time":"2026-11-21T10:00:05Z","manager":"c"}],"name":"x"},"status":"#;
         assert_eq!(newest(two.as_bytes()), at("2026-11-21T10:00:07Z"));
-        // A time that is none is passed over; a fault ends it.
+        // An invalid time is skipped. A syntax error ends the parsing.
         let odd = r#"{"metadata":{"managedFields":[{"time":"today"},{"time":"2026-11-21T10:00:05Z"},7,{"time":"2026-11-21T10:00:06Z"}]}}"#;
         assert_eq!(newest(odd.as_bytes()), at("2026-11-21T10:00:05Z"));
         for none in [

@@ -1,16 +1,16 @@
-//! Turns the raw events of a feed into messages for the tracker. Enters: a
-//! [`RuleBook`](crate::rules::RuleBook), then the JSON of each object that is listed, changes
-//! or is deleted, with the time. Leaves: a [`FeedEvent`] for each event that can change an
-//! operation. Everything is synchronous.
+//! Detection: turns the raw events of a feed into messages for the tracker. Input: a
+//! [`RuleBook`](crate::rules::RuleBook), and the JSON of each object that is listed, changed or
+//! deleted, with the time. Output: a [`FeedEvent`] for each event that can change an operation. All
+//! functions are synchronous.
 //!
-//! There is one [`Detector`] for each feed: in the server's feed task, in the module `replay`
-//! and in the simulation of replicas. The detector
+//! There is one [`Detector`] for each feed: in the server's feed task, in the module `replay` and
+//! in the simulation of replicas. The detector
 //!
 //! - decodes the fields that rules read,
 //! - evaluates the rules within their budgets,
 //! - keeps objects whose rules read `now`, and evaluates them again,
-//! - reads from `managedFields` when an operation started,
-//! - finds out which objects may have left the selection and not been deleted.
+//! - reads the start of an operation from `managedFields`,
+//! - finds objects that may have left the selection and not been deleted.
 //!
 //! [`evaluate()`] evaluates one object without a detector.
 
@@ -38,24 +38,24 @@ use tokio::sync::oneshot;
 pub enum FeedEvent {
     /// The whole state follows.
     Reset,
-    /// An object was read at `read`, and evaluated.
+    /// An object was read at `read` and evaluated.
     Evaluated {
-        /// What was found.
+        /// The result.
         evaluation: Box<Evaluation>,
-        /// When the event was read.
+        /// The time at which the event was read.
         read: Instant,
     },
-    /// An object is gone.
+    /// An object was deleted.
     Deleted {
-        /// Which.
+        /// The object.
         subject: Subject,
-        /// When the event was read.
+        /// The time at which the event was read.
         read: Instant,
     },
     /// The feed is up to date. Objects that it has not reported since `Reset` were deleted.
     Synced {
-        /// Where to send the subjects that the list lacks although they may exist, because the
-        /// feed shows a selection of the objects. What happened to each of them comes next.
+        /// Channel for the subjects that are not in the list and may still exist, because the feed
+        /// has a label selector. Events for each of them follow.
         missing: Option<oneshot::Sender<Vec<Subject>>>,
     },
     /// The feed has a gap.

@@ -1,4 +1,4 @@
-//! Which object an evaluation is about. Enters: an object. Leaves: a [`Subject`].
+//! The subject of an evaluation. Input: an object. Output: a [`Subject`].
 
 use super::metadata::PartialMetadata;
 use crate::rules::IDENTITY_PATHS;
@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use std::sync::{Arc, LazyLock};
 
-/// Owner references of one subject that are kept; real objects have one or two.
+/// Number of owner references that are kept. Real objects have one or two.
 const MAX_OWNERS: usize = 16;
 
-/// What is read of an object that cannot be evaluated.
+/// The fields that are read of an object that cannot be evaluated.
 static IDENTITY: LazyLock<Projection> = LazyLock::new(|| {
     let mut projection = Projection::default();
     for path in IDENTITY_PATHS {
@@ -20,14 +20,14 @@ static IDENTITY: LazyLock<Projection> = LazyLock::new(|| {
     projection
 });
 
-/// Which object, and what an operation shows of it.
+/// The identity of an object, and the fields that its operations show.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Subject {
-    /// UID; objects from files may lack one.
+    /// UID. Objects from files may lack one.
     pub uid: Option<Arc<str>>,
     /// Name.
     pub name: Arc<str>,
-    /// Namespace; None for a cluster-scoped object.
+    /// Namespace. None for a cluster-scoped object.
     pub namespace: Option<Arc<str>>,
     /// metadata.generation.
     pub generation: Option<i64>,
@@ -37,7 +37,7 @@ pub struct Subject {
     pub managed: Option<Timestamp>,
 }
 
-/// An object without a name, which cannot be told from others.
+/// The object has no name, so it has no identity.
 #[derive(Debug, thiserror::Error)]
 #[error("the object has no metadata.name")]
 pub struct Nameless;
@@ -73,15 +73,15 @@ impl Subject {
         })
     }
 
-    /// Reads nothing of `json` but what tells the object from others; from its beginning, if
-    /// all of it is not JSON.
+    /// Reads only the identity from `json`. If `json` is not valid, reads it from the beginning of
+    /// the text.
     pub(crate) fn identify(json: &[u8]) -> Option<Self> {
         let doc = Doc::parse(json, &IDENTITY).ok();
         let whole = doc.and_then(|doc| Self::read(&doc).ok());
         whole.or_else(|| PartialMetadata::read(json).into_subject())
     }
 
-    /// What tells this object from all others: its UID, or where it is if it has none.
+    /// The identity among all objects: the UID, or namespace and name without one.
     pub fn identity(&self, target: &Gvr) -> Arc<str> {
         self.uid.clone().unwrap_or_else(|| {
             let namespace = self.namespace.as_deref().unwrap_or_default();
@@ -89,7 +89,7 @@ impl Subject {
         })
     }
 
-    /// `namespace/name`, or the name alone.
+    /// `namespace/name`, or the name.
     pub fn path(&self) -> String {
         match &self.namespace {
             Some(namespace) => format!("{namespace}/{}", self.name),

@@ -1,7 +1,6 @@
-//! The objects of one feed on which the detection of an operation is unknown. Enters: each
-//! evaluation, and the begin and end of each list. Leaves: the counts in the
-//! [`Activity`](crate::rules::Activity) of the rule sets, which their status and the
-//! warning on lists are made from.
+//! The objects of one feed with an unknown detection. Input: each evaluation, and the beginning and
+//! end of each list. Output: the counts in the [`Activity`](crate::rules::Activity) of the rule
+//! sets, which are used for their status and for the warning on lists.
 
 use super::Evaluation;
 use super::evaluate::Allowances;
@@ -10,45 +9,44 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Objects that are remembered one by one, some 200 bytes each. Of further objects, only
-/// their namespace and the operations are remembered, until the next list of all objects.
+/// Number of objects that are remembered, some 200 bytes each. Of further objects, only namespace
+/// and operation are remembered, until the next list.
 const MAX_OBJECTS: usize = 250;
 
-/// The least time between two lists that this room asks for. A list costs the
-/// kube-apiserver as much as the first one.
+/// Shortest time between two lists that are requested here. A list costs the kube-apiserver as much
+/// as the first list.
 const RELIST_EVERY: Duration = Duration::from_mins(5);
 
-/// The bookkeeping of one feed. Dropping it takes its counts back.
+/// The unknown detections of one feed. Dropping it removes them from the counts.
 #[derive(Debug)]
 pub(super) struct UnknownObjects {
     book: Arc<RuleBook>,
-    /// By the identity of the object.
+    /// The objects by their identity.
     objects: HashMap<Arc<str>, UnknownObject>,
-    /// Objects beyond [`MAX_OBJECTS`]: one entry for each rule set, operation and namespace,
-    /// however many objects there are.
+    /// Objects beyond [`MAX_OBJECTS`]: one entry for each rule set, operation and namespace.
     beyond: BTreeMap<Many, u64>,
-    /// Rises with each list, so that objects that a list does not bring are found.
+    /// Increases with each list. Objects with an older number were not in the list.
     list: u64,
     listing: bool,
-    /// For each rule set of the book, whether this feed throttles it.
+    /// For each rule set of the book, true if this feed throttles it.
     throttled: Vec<bool>,
-    /// Whether a list was asked for, and when the last one was.
+    /// True if a list was requested, and the time of the last list.
     relisted: Option<Instant>,
 }
 
-/// The objects of one namespace (None: cluster-scoped objects) on which the detection of one
-/// operation is unknown: the place of the rule set in the book, the namespace, the operation.
+/// The objects of one namespace (None for cluster-scoped objects) with one unknown operation: the
+/// index of the rule set in the book, the namespace and the operation.
 type Many = (usize, Option<Arc<str>>, Arc<str>);
 
 /// One object.
 #[derive(Debug)]
 struct UnknownObject {
     namespace: Option<Arc<str>>,
-    /// By the place of the rule set in the book.
+    /// The unknown operations by the index of the rule set in the book.
     operations: Vec<(usize, Vec<Arc<str>>)>,
-    /// Whether a rule set was not evaluated because it is throttled.
+    /// True if a rule set was not evaluated because it is throttled.
     skipped: bool,
-    /// The list during or after which the object was evaluated last.
+    /// The list during or after which the object was last evaluated.
     list: u64,
 }
 
@@ -65,14 +63,14 @@ impl UnknownObjects {
         }
     }
 
-    /// A list of all objects begins. What was unknown stays so until the object is
-    /// evaluated again, or the list ends without it.
+    /// Called when a list of all objects begins. Unknown detections stay until the object is
+    /// evaluated again, or until the list ends without the object.
     pub(super) fn reset(&mut self) {
         self.list += 1;
         self.listing = true;
     }
 
-    /// The list is complete: objects that it did not bring do not exist any more.
+    /// Called when the list is complete. Objects that were not in it no longer exist.
     pub(super) fn synced(&mut self) {
         if !std::mem::take(&mut self.listing) {
             return;
@@ -100,17 +98,17 @@ impl UnknownObjects {
         });
     }
 
-    /// Whether the detection is known on all objects.
+    /// Returns true if the detection is known on all objects.
     pub(super) fn is_empty(&self) -> bool {
         self.objects.is_empty() && self.beyond.is_empty()
     }
 
-    /// Whether the object is remembered on its own.
+    /// Returns true if the object is remembered.
     pub(super) fn contains(&self, identity: &str) -> bool {
         self.objects.contains_key(identity)
     }
 
-    /// An object was evaluated.
+    /// Records the evaluation of an object.
     pub(super) fn evaluated(&mut self, identity: &Arc<str>, evaluation: &Evaluation) {
         if evaluation.unknown.is_empty() {
             self.removed(identity);
@@ -148,7 +146,7 @@ impl UnknownObjects {
         self.objects.insert(identity.clone(), remembered);
     }
 
-    /// An object does not exist any more, or everything is known of it.
+    /// Removes an object that no longer exists or has no unknown detection.
     pub(super) fn removed(&mut self, identity: &Arc<str>) {
         let Some(object) = self.objects.remove(identity) else {
             return;
@@ -162,7 +160,7 @@ impl UnknownObjects {
         }
     }
 
-    /// Takes over which rule sets are throttled.
+    /// Updates which rule sets are throttled.
     pub(super) fn throttling(&mut self, allowances: &Allowances) {
         for (place, rule_set) in self.book.rule_sets.iter().enumerate() {
             let now = allowances.is_throttled(place);
@@ -175,10 +173,9 @@ impl UnknownObjects {
         }
     }
 
-    /// Whether only a new list can tell what is unknown still. Objects are not stored, so
-    /// those that a throttled rule set skipped, and those that are not remembered one by
-    /// one, cannot be evaluated again without it. It is true at most once in
-    /// [`RELIST_EVERY`].
+    /// Returns true if a new list is needed. Objects are not stored. So objects that a throttled
+    /// rule set skipped, and objects that are not remembered, cannot be evaluated again without a
+    /// list. Returns true at most once in [`RELIST_EVERY`].
     pub(super) fn wants_list(&mut self, now: Instant) -> bool {
         let skipped =
             self.objects.values().any(|object| object.skipped) && !self.throttled.contains(&true);

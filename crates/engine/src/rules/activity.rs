@@ -1,5 +1,5 @@
-//! What has happened to one compiled rule set. The feeds write it; the controller reads it
-//! for the rule set's status, and the HTTP server for the warning on its lists.
+//! The activity of one compiled rule set. The feeds write it. The controller reads it for the rule
+//! set's status, and the HTTP server for the warning on lists.
 
 use super::EvaluationError;
 use jiff::Timestamp;
@@ -7,38 +7,38 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Seconds between two log lines about failures of one rule set: a rule that fails on every
-/// object fails thousands of times in a list.
+/// Seconds between two log lines about failures of one rule set. A rule that fails on every object
+/// fails thousands of times in a list.
 const LOG_EVERY: i64 = 60;
 
-/// The record of one rule set, from its compilation on.
+/// The activity of one rule set since it was compiled.
 #[derive(Debug, Default)]
 pub struct Activity {
     /// Time of the last evaluation, in seconds since 1970; 0 before the first.
     evaluated: AtomicI64,
-    /// Time of the last line in the log about a failure; as above.
+    /// Time of the last log line about a failure, in seconds since 1970. 0 before the first.
     logged: AtomicI64,
     failure: Mutex<Option<EvaluationFailure>>,
     /// The last failure of an expression that decides whether an operation is in flight.
     detection_failure: Mutex<Option<EvaluationFailure>>,
     /// Number of feeds that throttle the rule set.
     throttling: AtomicUsize,
-    /// By the namespace of the objects; None for cluster-scoped objects.
+    /// Objects by their namespace. None for cluster-scoped objects.
     unknown: Mutex<BTreeMap<Option<Arc<str>>, UnknownDetections>>,
 }
 
-/// The last time that a rule failed, for its author.
+/// The last failure of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvaluationFailure {
-    /// When.
+    /// The time of the failure.
     pub at: Timestamp,
     /// The field, such as `rules[Migrating].expression`.
     pub what: String,
-    /// What went wrong.
+    /// The error.
     pub error: EvaluationError,
 }
 
-/// Objects on which the server cannot tell whether an operation is in flight.
+/// Objects on which it is unknown whether an operation is in flight.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnknownDetections {
     /// Number of objects.
@@ -56,12 +56,12 @@ impl UnknownDetections {
     }
 }
 
-/// Which objects a question is about.
+/// The objects that a request is about.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectScope<'a> {
-    /// The namespace of the objects; None for all namespaces.
+    /// The namespace of the objects. None for all namespaces.
     pub namespace: Option<&'a str>,
-    /// Whether cluster-scoped objects count too.
+    /// True if cluster-scoped objects are included.
     pub cluster_scoped: bool,
 }
 
@@ -72,7 +72,7 @@ impl ObjectScope<'_> {
         cluster_scoped: true,
     };
 
-    /// Whether objects in `namespace` (None: cluster-scoped objects) are included.
+    /// Returns true if objects in `namespace` are included. None stands for cluster-scoped objects.
     pub fn include(&self, namespace: Option<&str>) -> bool {
         match namespace {
             Some(namespace) => self.namespace.is_none_or(|wanted| wanted == namespace),
@@ -82,12 +82,12 @@ impl ObjectScope<'_> {
 }
 
 impl Activity {
-    /// The rules were evaluated at `now`.
+    /// Records an evaluation at `now`.
     pub fn evaluated(&self, now: Timestamp) {
         self.evaluated.store(now.as_second(), Ordering::Relaxed);
     }
 
-    /// When the rules were last evaluated, in whole seconds.
+    /// The time of the last evaluation, in whole seconds.
     pub fn last_evaluation(&self) -> Option<Timestamp> {
         match self.evaluated.load(Ordering::Relaxed) {
             0 => None,
@@ -95,7 +95,7 @@ impl Activity {
         }
     }
 
-    /// Whether a failure at `now` is to be logged: at most one in a minute is.
+    /// Returns true if a failure at `now` should be logged, which is once a minute.
     pub fn may_log(&self, now: Timestamp) -> bool {
         let now = now.as_second();
         let due = |logged: i64| (logged == 0 || now - logged >= LOG_EVERY).then_some(now);
@@ -105,24 +105,24 @@ impl Activity {
         updated.is_ok()
     }
 
-    /// An expression failed that decides whether an operation is in flight.
+    /// Records a failure of an expression that decides whether an operation is in flight.
     pub fn detection_failed(&self, failure: EvaluationFailure) {
         let last = self.detection_failure.lock();
         *last.unwrap_or_else(PoisonError::into_inner) = Some(failure);
     }
 
-    /// The last failure that [`Activity::detection_failed`] was told.
+    /// The last failure of such an expression.
     pub fn last_detection_failure(&self) -> Option<EvaluationFailure> {
         let last = self.detection_failure.lock();
         last.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A rule failed.
+    /// Records a failure of a rule.
     pub fn failed(&self, failure: EvaluationFailure) {
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
     }
 
-    /// The last failure, if there was one.
+    /// The last failure, if there is one.
     pub fn last_failure(&self) -> Option<EvaluationFailure> {
         self.failure
             .lock()
@@ -130,23 +130,23 @@ impl Activity {
             .clone()
     }
 
-    /// A feed begins to throttle the rule set, because it exhausts its budget on one
-    /// object after the other.
+    /// Called when a feed begins to throttle the rule set, because it exhausts its budget on
+    /// consecutive objects.
     pub fn throttle(&self) {
         self.throttling.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A feed that throttled the rule set evaluates it on every object again, or ends.
+    /// Called when a feed stops throttling the rule set, or ends.
     pub fn release(&self) {
         self.throttling.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether a feed throttles the rule set.
+    /// Returns true if a feed throttles the rule set.
     pub fn is_throttled(&self) -> bool {
         self.throttling.load(Ordering::Relaxed) > 0
     }
 
-    /// On one more object in `namespace`, the detection of `operations` is unknown.
+    /// Adds an object in `namespace` on which the detection of `operations` is unknown.
     pub fn add_unknown(&self, namespace: Option<&Arc<str>>, operations: &[Arc<str>]) {
         let mut unknown = self.unknown();
         let counts = unknown.entry(namespace.cloned()).or_default();
@@ -156,7 +156,7 @@ impl Activity {
         }
     }
 
-    /// Takes back what [`Activity::add_unknown`] was told with the same arguments.
+    /// Reverts a call of [`Activity::add_unknown`] with the same arguments.
     pub fn remove_unknown(&self, namespace: Option<&Arc<str>>, operations: &[Arc<str>]) {
         let mut unknown = self.unknown();
         let namespace = namespace.cloned();
@@ -186,8 +186,7 @@ impl Activity {
         sum
     }
 
-    /// The namespaces of the objects on which a detection is unknown. None stands for
-    /// cluster-scoped objects.
+    /// The namespaces with unknown detections. None stands for cluster-scoped objects.
     pub fn unknown_in(&self) -> Vec<Option<Arc<str>>> {
         self.unknown().keys().cloned().collect()
     }

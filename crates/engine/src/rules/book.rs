@@ -1,4 +1,4 @@
-//! The compiled rule sets of one target. Enters: the rule sets. Leaves: the feeds that they need,
+//! The compiled rule sets of one target. Input: the rule sets. Output: the feeds that they need,
 //! and the fields that a feed reads of each object.
 
 use super::{IDENTITY_PATHS, LABELS_PATH, RuleSet};
@@ -26,7 +26,7 @@ pub struct RuleBook {
     pub namespaced: bool,
     /// The rule sets, by name.
     pub rule_sets: Vec<Arc<RuleSet>>,
-    /// Whether each rule set names its namespaces, so that each of these has a feed.
+    /// True if each rule set names its namespaces, so that each namespace has its own feed.
     pub by_namespace: bool,
     /// The fields that rules read, and those that identify a subject.
     pub projection: Projection,

@@ -1,4 +1,4 @@
-//! From an OperationRuleSet to compiled rules.
+//! Compiles an OperationRuleSet.
 
 use super::validate::validate;
 use super::{Activity, CompiledRule, ForEach, RuleDetails, RuleSet, Supersedes};
@@ -8,27 +8,27 @@ use ifo_cel::{CompileError, Environment, Program, ResultKind};
 use kube::core::Selector;
 use std::sync::Arc;
 
-/// Longest label selector as text, in bytes: it goes into the request's URL, of which
-/// proxies commonly take 8 KiB.
+/// Longest label selector as text, in bytes. It is part of the request's URL, and proxies commonly
+/// accept 8 KiB.
 const MAX_SELECTOR: usize = 4096;
 
-/// Why a rule set cannot be used, worded for its author.
+/// Why a rule set cannot be used, in words for its author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
     /// An expression that does not compile.
     #[error("{field}: {error}")]
     Expression {
-        /// Which one, such as `rules[Migrating].expression`.
+        /// The expression, such as `rules[Migrating].expression`.
         field: String,
         /// The compiler's message with line and column.
         error: CompileError,
     },
-    /// Something that the schema refuses too, for rule sets that did not pass it.
+    /// An error that the schema also refuses, for rule sets that were not checked by the schema.
     #[error("{0}")]
     Spec(String),
 }
 
-/// Compiles a rule set. All that is wrong is reported, not only the first.
+/// Compiles a rule set. Reports all errors and not only the first one.
 pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<Invalid>> {
     let mut compiler = Compiler {
         invalid: validate(spec),
@@ -52,7 +52,7 @@ pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<I
     if !compiler.invalid.is_empty() {
         return Err(compiler.invalid);
     }
-    // Validated before, so that this does not fail.
+    // This was validated before and does not fail.
     let selector = spec.label_selector.clone().map(Selector::try_from);
     let selector = selector.transpose().map_err(|error| {
         let message = format!("labelSelector: {error}");
@@ -71,7 +71,7 @@ pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<I
         component: Arc::from(spec.component.as_str()),
         namespaces: (!spec.namespaces.is_empty())
             .then(|| spec.namespaces.iter().cloned().collect()),
-        // One without a requirement selects everything.
+        // A selector without requirements selects everything.
         selector: selector.filter(|selector| !selector.selects_all()),
         labels: Arc::new(labels.collect()),
         label_expressions,
@@ -81,7 +81,7 @@ pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<I
     })
 }
 
-/// Compiles expressions, and keeps what is wrong.
+/// Compiles expressions and collects errors.
 struct Compiler {
     invalid: Vec<Invalid>,
 }
@@ -107,7 +107,7 @@ impl Compiler {
         }
     }
 
-    /// Each variable sees those before it.
+    /// Each variable may use the variables before it.
     fn variables(&mut self, variables: &[ruleset::Variable]) -> Environment {
         let mut environment = Environment::default();
         for variable in variables.iter().take(MAX_VARIABLES) {
@@ -173,7 +173,7 @@ impl Compiler {
             ResultKind::List,
             environment,
         );
-        // An element that is a string or an int is its own identity.
+        // A string or an int identifies itself.
         let own = Some("item".to_owned());
         let key = rule.for_each.as_ref().and_then(|_| {
             optional(
@@ -193,7 +193,7 @@ impl Compiler {
             for_each: list.zip(key).map(|(list, key)| ForEach { list, key }),
             details,
             supersedes: Supersedes::new(&rule.supersedes),
-            // Validated before; what is wrong has been told.
+            // This was validated before. Errors have been reported.
             debounce: rule.debounce.as_deref().and_then(duration::parse),
             appear_after: rule
                 .appear_after
@@ -208,7 +208,7 @@ impl Compiler {
         })
     }
 
-    /// What is fixed in the text can be checked before any object comes.
+    /// Literals can be checked before any object is evaluated.
     fn literals(&mut self, rule: &ruleset::Rule, details: &RuleDetails) {
         let operation = &rule.operation;
         let mut check = |field: &str,
@@ -244,7 +244,7 @@ impl Compiler {
     }
 }
 
-/// Line and column at which an expression starts, behind white space and comments.
+/// Line and column at which an expression starts, after white space and comments.
 fn start(source: &str) -> (usize, usize) {
     let mut rest = source.trim_start();
     while let Some(comment) = rest.strip_prefix("//") {

@@ -1,5 +1,5 @@
-//! Why a rule has no answer on an object. Enters: what was expected and what was found.
-//! Leaves: an [`EvaluationError`], which is shown in the cluster-scoped status of the rule set.
+//! Errors of evaluations. Input: the expected and the actual kind of a value. Output: an
+//! [`EvaluationError`], which the cluster-scoped status of the rule set shows.
 
 use ifo_cel::{DocError, EvaluationFault};
 

@@ -1,52 +1,51 @@
-//! What each rule set of a book may spend on one object. Enters: what each spent on the
-//! objects before. Leaves: its budget, so that one that costs too much costs itself an
-//! answer, and not the others.
+//! The evaluation budgets of rule sets. Input: the steps that each rule set used on earlier
+//! objects. Output: the budget of each rule set for the next object. So an expensive rule set is
+//! not evaluated completely, and does not affect other rule sets.
 //!
-//! All rule sets of a target share the steps of one object. Whoever is asked first may
-//! use nearly all, but leaves each of those that follow a share. A rule set that spends
-//! all it may on one object after the other is strained: from then on it is asked only
-//! now and then, to see whether it still costs that much.
+//! All rule sets of a target share the steps of one object. The first rule set may use nearly all
+//! of them, except a share for each later rule set. A rule set that exhausts its budget on
+//! consecutive objects is throttled: it is evaluated only from time to time.
 
 use ifo_cel::STEPS_PER_OBJECT;
 use jiff::Timestamp;
 
-/// What a rule set may count on, if the rule sets are few: a rule takes some ten steps,
-/// and one for each element that it looks at.
+/// The share of a rule set if there are few rule sets. A rule takes some ten steps, and one for
+/// each element that it reads.
 const SHARE: u64 = 2_000;
 
-/// Objects in a row on which a rule set spends all it may before it is strained: some
-/// may be unusually large.
+/// Number of consecutive objects on which a rule set exhausts its budget before it is throttled.
+/// Some objects may be unusually large.
 const STRIKES: u8 = 10;
 
-/// Seconds between two objects on which a strained rule set is asked. All rule sets
-/// together cost an object 30 ms at most, and one of a hundred a hundredth of that.
+/// Seconds between two evaluations of a throttled rule set. All rule sets together use at most 30
+/// ms for an object, and one of a hundred rule sets a hundredth of this.
 const RETRY: i64 = 10;
 
-/// The standing of the rule sets of one book, by their place in it.
+/// The budgets of the rule sets of one book, by their index in the book.
 #[derive(Clone, Debug, Default)]
 pub struct Allowances(Vec<RuleSetStanding>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct RuleSetStanding {
-    /// Objects in a row that were too much.
+    /// Number of consecutive objects on which the budget was exhausted.
     strikes: u8,
-    /// In seconds since 1970.
+    /// The time of the last evaluation, in seconds since 1970.
     retry: i64,
 }
 
-/// What is left for one object.
+/// The remaining steps for one object.
 pub(super) struct ObjectBudget<'a> {
     allowances: &'a mut Allowances,
     now: i64,
     left: u64,
     share: u64,
-    /// Rule sets that are still to be asked.
+    /// Number of rule sets that have not been evaluated.
     to_come: u64,
 }
 
 impl Allowances {
-    /// For the next object. `rule_sets` is how many there are in the book, `asked` how
-    /// many of them will be.
+    /// Begins the next object. `rule_sets` is the number of rule sets in the book, and `asked` the
+    /// number of those that cover the object.
     pub(super) fn open(
         &mut self,
         rule_sets: usize,
@@ -66,8 +65,8 @@ impl Allowances {
 }
 
 impl Allowances {
-    /// Whether the rule set at `place` of the book is evaluated on some objects only,
-    /// because it exhausted its budget on ten objects in a row.
+    /// Returns true if the rule set at `place` is throttled, because it exhausted its budget on ten
+    /// consecutive objects.
     pub fn is_throttled(&self, place: usize) -> bool {
         self.0
             .get(place)
@@ -76,7 +75,7 @@ impl Allowances {
 }
 
 impl ObjectBudget<'_> {
-    /// What the rule set at this place of the book may spend; None: it is not to be asked.
+    /// The budget of the rule set at `place`. None if it must not be evaluated.
     pub(super) fn take(&mut self, place: usize) -> Option<u64> {
         self.to_come = self.to_come.saturating_sub(1);
         let others = self.to_come.saturating_mul(self.share);
@@ -92,7 +91,7 @@ impl ObjectBudget<'_> {
         Some(may)
     }
 
-    /// Takes back what the rule set did not spend of `taken`.
+    /// Returns the steps of `taken` that the rule set did not use.
     pub(super) fn settle(&mut self, place: usize, taken: u64, rest: u64) {
         self.left = self.left.saturating_sub(taken.saturating_sub(rest));
         let Some(standing) = self.allowances.0.get_mut(place) else {
@@ -117,8 +116,8 @@ mod tests {
         Timestamp::from_second(second).expect("it is in range")
     }
 
-    /// What each of the rule sets gets, when those named spend all they may; 0 for what
-    /// is not asked.
+    /// The budget of each rule set if the named ones exhaust theirs. 0 for a rule set that is not
+    /// evaluated.
     fn round(allowances: &mut Allowances, sets: usize, second: i64, greedy: &[usize]) -> Vec<u64> {
         let mut budget = allowances.open(sets, sets, at(second));
         let ask = |place| {
@@ -164,10 +163,10 @@ mod tests {
             let taken = round(&mut allowances, 2, second, &[0]);
             assert_eq!(taken, [0, STEPS_PER_OBJECT], "{second}");
         }
-        // No better yet.
+        // Still too expensive.
         assert_eq!(round(&mut allowances, 2, RETRY, &[0])[0], full);
         assert_eq!(round(&mut allowances, 2, RETRY, &[0])[0], 0);
-        // Better.
+        // Cheap enough again.
         assert_eq!(round(&mut allowances, 2, 2 * RETRY, &[])[0], full);
         assert_eq!(round(&mut allowances, 2, 2 * RETRY, &[])[0], full);
     }

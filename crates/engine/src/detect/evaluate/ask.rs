@@ -1,4 +1,4 @@
-//! Asks one rule set after the other about one object.
+//! Evaluates the rule sets of a book on one object.
 
 use super::{DetectedOutcome, Evaluation, FieldFailure, Finding, Says};
 use crate::Meter;
@@ -10,31 +10,31 @@ use ifo_cel::{EvaluationFault, EvaluationScope, ListElement, Program};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Longest message of an operation, in characters: it is in every watch event, and a
+/// Longest message of an operation in characters. Every watch event contains the message, and a
 /// table shows a line of it.
 const MAX_MESSAGE: usize = 1024;
 
-/// Longest identity of a run or of an element, in bytes. A UID has 36; what is longer is
-/// some other text, and is no good as an identity.
+/// Longest `instance` and `itemKey` in bytes. A UID has 36. A longer text does not identify
+/// anything.
 const MAX_IDENTITY: usize = 253;
 
-/// Elements of one object that one rule has operations for.
+/// Largest number of elements for which one rule has operations.
 const MAX_ITEMS: usize = 1_000;
 
-/// Failures on one object that are told one by one; all are counted.
+/// Number of failures on one object that are reported in detail. All failures are counted.
 const MAX_FAILURES: usize = 100;
 
-/// One evaluation under way.
+/// The evaluation of one object.
 pub(super) struct Asking<'a, 's> {
     pub(super) scope: EvaluationScope<'s>,
     pub(super) evaluation: Evaluation,
     pub(super) meter: &'a dyn Meter,
 }
 
-/// The labels of one rule set on one object: computed for the first rule that matches.
+/// The labels of one rule set on one object. They are computed for the first rule that matches.
 type RuleSetLabels = Option<Arc<Labels>>;
 
-/// Where an answer belongs.
+/// The rule and the element of a result.
 #[derive(Clone, Copy)]
 struct RulePlace<'r> {
     rule_set: &'r Arc<RuleSet>,
@@ -44,7 +44,7 @@ struct RulePlace<'r> {
 }
 
 impl<'s> Asking<'_, 's> {
-    /// Asks all rules of `rule_set`.
+    /// Evaluates all rules of `rule_set`.
     pub(super) fn rule_set(&mut self, rule_set: &'s Arc<RuleSet>) {
         self.scope.set_variables(&rule_set.environment);
         let mut labels = None;
@@ -62,7 +62,7 @@ impl<'s> Asking<'_, 's> {
         }
     }
 
-    /// Leaves the operations of `rule_set` as they are. Its status says why already.
+    /// Leaves the operations of `rule_set` as they are. Its status already contains the reason.
     pub(super) fn pass_over(&mut self, rule_set: &'s Arc<RuleSet>) {
         for rule in &rule_set.rules {
             self.meter
@@ -77,7 +77,7 @@ impl<'s> Asking<'_, 's> {
         }
     }
 
-    /// Asks a rule about each element.
+    /// Evaluates a rule on each element.
     fn items(&mut self, place: RulePlace<'_>, each: &'s ForEach, labels: &mut RuleSetLabels) {
         let items: Vec<ListElement<'s>> = match each.list.items(&mut self.scope) {
             Ok(items) => items,
@@ -114,7 +114,7 @@ impl<'s> Asking<'_, 's> {
         self.scope.set_item(None);
     }
 
-    /// Asks a rule about the object, or about the element that is bound.
+    /// Evaluates a rule on the object, or on the current element.
     fn rule(&mut self, place: RulePlace<'_>, labels: &mut RuleSetLabels) {
         let continue_while = place.rule.continue_while.as_ref();
         let starts = self.is_true(place, "expression", Some(&place.rule.expression));
@@ -136,8 +136,8 @@ impl<'s> Asking<'_, 's> {
         }
     }
 
-    /// Whether one of the expressions that decide whether the operation is in flight is there
-    /// and true. None if it failed.
+    /// Returns whether one of the expressions that decide whether the operation is in flight is
+    /// true. None if it failed.
     fn is_true(
         &mut self,
         place: RulePlace<'_>,
@@ -166,7 +166,7 @@ impl<'s> Asking<'_, 's> {
         });
     }
 
-    /// What the rule says of an operation that it detects.
+    /// The values of the rule for an operation that it detects.
     fn says(&mut self, place: RulePlace<'_>, labels: Arc<Labels>) -> Says {
         let details = &place.rule.details;
         let state = self
@@ -208,7 +208,7 @@ impl<'s> Asking<'_, 's> {
         }
     }
 
-    /// How the operation ended, should it have been under way.
+    /// The outcome of the operation, if the rule yields one.
     fn outcome(&mut self, place: RulePlace<'_>) {
         let Some(text) = self
             .text(place, "outcome", place.rule.details.outcome.as_ref())
@@ -266,11 +266,11 @@ impl<'s> Asking<'_, 's> {
         field: &str,
         program: Option<&Program>,
     ) -> Option<String> {
-        // Most are written as literals, and a literal costs nothing.
+        // Most of them are literals, which cost no steps.
         self.ask(place, field, program, Program::text)
     }
 
-    /// The answer of one of the details: None if it is not given or failed.
+    /// The value of a descriptive field. None if it is not set or failed.
     fn ask<T>(
         &mut self,
         place: RulePlace<'_>,
@@ -288,13 +288,13 @@ impl<'s> Asking<'_, 's> {
         }
     }
 
-    /// The rule set's own labels: fixed ones, then computed ones where no fixed one
-    /// stands. A computed one that fails is left out and counted.
+    /// The labels of the rule set: fixed labels, then computed labels with other keys. A computed
+    /// label that fails is left out, and the failure is counted.
     fn labels(&mut self, place: RulePlace<'_>) -> Arc<Labels> {
         if place.rule_set.label_expressions.is_empty() {
             return place.rule_set.labels.clone();
         }
-        // They are of the rule set, and not of any element.
+        // They belong to the rule set and not to an element.
         let item = self.scope.set_item(None);
         let fixed = &place.rule_set.labels;
         let most = fixed.len() + place.rule_set.label_expressions.len();
@@ -322,8 +322,8 @@ impl<'s> Asking<'_, 's> {
         Arc::new(all)
     }
 
-    /// An expression fails that decides whether the operation is in flight, on the object or
-    /// on one of its elements: that is unknown now.
+    /// Records that an expression failed that decides whether the operation is in flight. The
+    /// detection on the object or the element is unknown now.
     fn fail_detection(&mut self, place: RulePlace<'_>, field: &str, error: EvaluationError) {
         self.evaluation
             .add_unknown(place.rule_set, &place.rule.operation);
@@ -342,8 +342,8 @@ impl<'s> Asking<'_, 's> {
         self.note(place.rule_set, operation, operation, field, error);
     }
 
-    /// Counts a failure, keeps it for the status, logs it and adds it to the evaluation. The
-    /// log alone names the subject.
+    /// Counts a failure, stores it for the status, logs it and adds it to the evaluation. Only the
+    /// log names the subject.
     fn note(
         &mut self,
         rule_set: &RuleSet,

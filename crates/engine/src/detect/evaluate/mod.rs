@@ -1,6 +1,6 @@
-//! Which operations an object shows. Enters: a [`RuleBook`] and the projected fields of
-//! one object. Leaves: an [`Evaluation`]: what matched, with what the rule says of it,
-//! and what failed. Pure, but for the counters of what failed.
+//! The evaluation of one object. Input: a [`RuleBook`] and the fields of the object. Output: an
+//! [`Evaluation`] with the detected operations, their values, and the failures. It has no side
+//! effects except counters of failures.
 
 mod allowance;
 mod ask;
@@ -20,34 +20,33 @@ use kube::core::SelectorExt as _;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What the rules of one book find on one object.
+/// The result of all rules of one book for one object.
 #[derive(Debug)]
 pub struct Evaluation {
-    /// The object.
+    /// The identity of the object.
     pub subject: Subject,
-    /// Matched and failed rules; whatever is not here did not match.
+    /// Rules that matched or failed. All other rules did not match.
     pub findings: Vec<Finding>,
-    /// How operations that are not detected have ended, if they were ever under way.
+    /// Outcomes of operations that are not detected.
     pub outcomes: Vec<DetectedOutcome>,
-    /// Rule sets that do not look at the object because of its labels.
+    /// Rule sets whose label selector does not match the object.
     pub unselected: Vec<Arc<RuleSet>>,
-    /// What went wrong.
+    /// Failures.
     pub failures: Vec<FieldFailure>,
-    /// Operations of which it is not known whether the object shows them, each with the
-    /// rule set that could not be evaluated.
+    /// Operations whose detection is unknown, with the rule set that could not be evaluated.
     pub unknown: Vec<(Arc<RuleSet>, Arc<str>)>,
-    /// Whether an expression read `now`, so that time alone can change the answer.
+    /// True if an expression read `now`, so that time alone can change the result.
     pub read_now: bool,
 }
 
 impl Evaluation {
-    /// Whether a rule detects an operation, so that it starts unless it is in flight.
+    /// Returns true if a rule detects an operation. The operation starts if it is not in flight.
     pub fn detects(&self) -> bool {
         let mut says = self.findings.iter().filter_map(|it| it.says.as_ref());
         says.any(|says| !says.continues)
     }
 
-    /// Adds an operation to [`Evaluation::unknown`], unless it is there.
+    /// Adds an operation to [`Evaluation::unknown`], if it is not there.
     fn add_unknown(&mut self, rule_set: &Arc<RuleSet>, operation: &Arc<str>) {
         let there = self
             .unknown
@@ -59,76 +58,76 @@ impl Evaluation {
     }
 }
 
-/// One rule's answer, on the object or on one of its elements.
+/// The result of one rule for the object or for one element.
 #[derive(Debug)]
 pub struct Finding {
-    /// The rule set that the rule is of.
+    /// The rule set of the rule.
     pub rule_set: Arc<RuleSet>,
-    /// The operation that the rule is about.
+    /// The operation of the rule.
     pub operation: Arc<str>,
-    /// Which element, for a rule with `forEach`. None when its list failed: then it is
-    /// about all of them.
+    /// The element, for a rule with `forEach`. None if `forEach` failed. Then the result is about
+    /// all elements.
     pub item: Option<Arc<str>>,
-    /// What the rule says of it; None when the rule failed.
+    /// The values of the operation. None if the rule failed.
     pub says: Option<Says>,
 }
 
-/// What a rule says of an operation that it detects.
+/// The values that a rule yields for a detected operation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Says {
-    /// Place of the rule in its list.
+    /// Index of the rule in its list.
     pub order: usize,
-    /// Only the rule's `continueWhile` is true: this keeps an operation in flight and does
-    /// not start one.
+    /// True if only the rule's `continueWhile` is true. This continues an operation, and does not
+    /// start one.
     pub continues: bool,
     /// Labels of the rule set, with the values computed from the subject.
     pub labels: Arc<Labels>,
-    /// How it goes; None is `Progressing`.
+    /// The state. None stands for `Progressing`.
     pub state: Option<State>,
-    /// CamelCase; None is the operation's name.
+    /// The reason in CamelCase. None stands for the operation's name.
     pub reason: Option<Arc<str>>,
-    /// For a person; may be empty.
+    /// The message. It may be empty.
     pub message: Arc<str>,
-    /// In percent.
+    /// The progress in percent.
     pub progress: Option<u8>,
-    /// When it started.
+    /// The start.
     pub started: Option<Timestamp>,
-    /// Which run it is.
+    /// The `instance` of the run.
     pub instance: Option<Arc<str>>,
 }
 
-/// How an operation has ended, as the rule that is about it reads it from the object.
+/// The outcome of an operation that a rule reads from the object.
 #[derive(Debug)]
 pub struct DetectedOutcome {
-    /// The rule set that the rule is of.
+    /// The rule set of the rule.
     pub rule_set: Arc<RuleSet>,
-    /// The operation that the rule is about.
+    /// The operation of the rule.
     pub operation: Arc<str>,
-    /// Which element, for a rule with `forEach`.
+    /// The element, for a rule with `forEach`.
     pub item: Option<Arc<str>>,
     /// `Succeeded`, `Failed` or `Superseded`.
     pub state: State,
-    /// For a person, of the object as it is now; may be empty.
+    /// The message for the current object. It may be empty.
     pub message: Arc<str>,
 }
 
-/// One expression that failed on one object.
+/// An expression that failed on one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldFailure {
-    /// The rule set that the expression is of.
+    /// The rule set of the expression.
     pub rule_set: Arc<str>,
-    /// The operation of its rule; empty for a label.
+    /// The operation of the rule. Empty for a label.
     pub operation: Arc<str>,
-    /// Where it stands, such as `rules[Migrating].message` or `labelExpressions[tier]`.
+    /// The field, such as `rules[Migrating].message` or `labelExpressions[tier]`.
     pub field: String,
-    /// What went wrong.
+    /// The error.
     pub error: EvaluationError,
 }
 
-/// Evaluates all rules of `book` that cover the object, whatever was evaluated before.
+/// Evaluates all rules of `book` that cover the object, without regard to earlier evaluations.
 ///
-/// A missing field means that the rule does not match. Any other failure is counted,
-/// kept for the rule set's status, and reported as a finding without an answer.
+/// If a field is missing, the rule does not match. Any other failure is counted, stored for the
+/// status of the rule set, and reported as a finding without values.
 pub fn evaluate(
     book: &RuleBook,
     doc: &Doc<'_>,
@@ -138,8 +137,8 @@ pub fn evaluate(
     evaluate_within(book, doc, now, meter, &mut Allowances::default())
 }
 
-/// As [`evaluate`], as one of many objects: of a rule set that was too much on those
-/// before, nothing is known. `allowances` are of this book.
+/// As [`evaluate`], but with the budgets of earlier evaluations. A throttled rule set has no
+/// result. `allowances` belong to this book.
 pub(super) fn evaluate_within(
     book: &RuleBook,
     doc: &Doc<'_>,
@@ -192,7 +191,7 @@ pub(super) fn evaluate_within(
     Ok(asking.evaluation)
 }
 
-/// The labels of an object, as far as they are strings.
+/// The labels of an object. Values that are not strings are left out.
 fn labels_of(metadata: Node<'_>) -> BTreeMap<String, String> {
     metadata
         .get("labels")
@@ -202,7 +201,7 @@ fn labels_of(metadata: Node<'_>) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The labels of the object in `json`; none if it cannot be read.
+/// The labels of the object in `json`. Empty if they cannot be read.
 pub(crate) fn labels_of_json(json: &[u8]) -> BTreeMap<String, String> {
     let mut projection = Projection::default();
     projection.add(LABELS_PATH);
@@ -211,7 +210,7 @@ pub(crate) fn labels_of_json(json: &[u8]) -> BTreeMap<String, String> {
     metadata.map(labels_of).unwrap_or_default()
 }
 
-/// The evaluation of an object that is there but cannot be decoded: every rule failed.
+/// The evaluation of an object that cannot be decoded: every rule failed.
 pub(super) fn undecided(
     book: &RuleBook,
     subject: Subject,
@@ -261,8 +260,8 @@ pub(super) fn undecided(
     }
 }
 
-/// The evaluation of an object whose labels are no longer those that all rule sets of
-/// `book` select.
+/// The evaluation of an object that no longer matches the common selector of all rule sets of
+/// `book`.
 pub(crate) fn unselected(book: &RuleBook, subject: Subject) -> Evaluation {
     Evaluation {
         subject,
