@@ -1,6 +1,6 @@
 //! A connector and a service with time limits.
 //!
-//! A request with a limit ends within the limit, with its body, whatever the server does. A watch
+//! A request with a limit ends within the limit, with its body, even if the server hangs. A watch
 //! has no limit, because it may last for minutes. Its reader notices when the server is silent for
 //! too long.
 

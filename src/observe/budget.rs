@@ -2,8 +2,8 @@
 //!
 //! - At most [`LISTS`] lists run at the same time. Other feeds wait in their order.
 //! - A feed may hold [`SMALL`] bytes of an object by itself. For a larger object, it needs the only
-//! place for large objects, and keeps it until the object has been evaluated. Other feeds wait in
-//! their order.
+//!   place for large objects, and keeps it until the object has been evaluated. Other feeds wait in
+//!   their order.
 //!
 //! The place is large enough for the largest object from the beginning. So the feed that has it
 //! waits for no other feed, and feeds cannot block each other.

@@ -1,15 +1,15 @@
-//! The way of a body to its client. Enters: an answer. Leaves: its bytes, counted until
-//! the connection has sent them. What the answer holds (its place, the entries it is
-//! written from) it holds for no longer than the client may take:
+//! Delivery of bodies to clients. Input: an answer. Output: its bytes, which are counted until the
+//! connection has sent them. The answer holds a place and entries of the index. The client has a
+//! limited time to read it:
 //!
-//! * an answer must have been taken within a minute, as upstream, or within 10 s if its
-//!   request never had a place;
-//! * of a watch, something must be taken every two minutes, if there is anything.
+//! - A list or a single object must be read within a minute, as in upstream, or within 10 s if the
+//!   request had no place.
+//! - A watch with unread data must be read at least every two minutes.
 //!
-//! Past that the exchange is cut off: an HTTP/2 stream is reset and its connection goes
-//! on, an HTTP/1.1 connection is closed. Nothing but this notices a client that keeps its
-//! connection alive and opens no flow-control window: the body is not even asked for
-//! more, and the last bytes would wait in the connection's buffers for ever.
+//! After that, the answer is cut off. An HTTP/2 stream is reset, and its connection stays open. An
+//! HTTP/1.1 connection is closed. Other mechanisms do not notice a client that keeps its connection
+//! alive and opens no flow-control window: its body is not polled, and the last bytes would stay in
+//! the connection's buffers forever.
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -22,17 +22,15 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// How long a client may take nothing of a watch that has something for it; also what
-/// TCP is told to wait for.
+/// Time for which a client may leave the data of a watch unread. TCP gets the same timeout.
 pub const STALLED: Duration = Duration::from_mins(2);
 
 tokio::task_local! {
-    /// The exchange that the task at work belongs to.
+    /// The exchange of the current task.
     static EXCHANGE: Arc<Exchange>;
 }
 
-/// What can be cut off: an HTTP/2 stream, or an HTTP/1.1 connection with one answer after
-/// the other.
+/// A unit that can be cut off: an HTTP/2 stream, or an HTTP/1.1 connection with its answers.
 #[derive(Debug, Default)]
 pub struct Exchange(Mutex<DeliveryState>);
 
@@ -42,26 +40,26 @@ struct DeliveryState {
     cut: bool,
 }
 
-/// How long there is patience.
+/// The time limits of an answer.
 #[derive(Clone, Debug)]
 enum Patience {
     Until(Instant),
-    /// For [`STALLED`] after the last of these bytes that was sent.
+    /// [`STALLED`] after the last sent byte.
     WhileMoving(Arc<BytesInFlight>),
 }
 
 impl Exchange {
-    /// The one that the running task belongs to; none in a router without a listener.
+    /// The exchange of the running task. None in a router without a listener.
     fn current() -> Option<Arc<Self>> {
         EXCHANGE.try_with(Arc::clone).ok()
     }
 
-    /// Runs what the exchange consists of, until it ends; none if it was cut off.
+    /// Runs the exchange to its end. None if it was cut off.
     pub async fn run<F: Future>(self: Arc<Self>, exchange: F) -> Option<F::Output> {
         let of = Arc::clone(&self);
         let bounded = async {
             tokio::select! {
-                // The order matters: what the exchange does moves the time of the cut.
+                // The exchange is polled first, because it moves the time of the cut.
                 biased;
                 end = exchange => Some(end),
                 () = of.cut() => None,
@@ -70,7 +68,8 @@ impl Exchange {
         EXCHANGE.scope(self, bounded).await
     }
 
-    /// Ends when the exchange is to be cut off. To be polled in the same task after it.
+    /// Completes when the exchange must be cut off. It must be polled in the same task, after the
+    /// exchange.
     async fn cut(&self) {
         let mut timer: Option<Pin<Box<Sleep>>> = None;
         poll_fn(|context| {
@@ -83,7 +82,7 @@ impl Exchange {
                     return Poll::Ready(());
                 }
                 let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
-                // One that is early is cheaper than one that is set anew for each event.
+                // A timer that fires too early is cheaper than a timer that is set for each event.
                 if timer.is_elapsed() || timer.deadline() > due {
                     timer.as_mut().reset(due);
                 }
@@ -113,18 +112,18 @@ impl Exchange {
     }
 }
 
-/// The bytes of one body that are on their way.
+/// The bytes of one body that have not been sent.
 #[derive(Debug)]
 struct BytesInFlight {
     tally: Mutex<Tally>,
-    /// Of the body, which waits for its last bytes to be sent.
+    /// The waker of the body, which waits until its last bytes have been sent.
     waker: AtomicWaker,
 }
 
 #[derive(Debug)]
 struct Tally {
     chunks: usize,
-    /// When the last one was sent, or the first one came.
+    /// The time at which the last byte was sent, or the first one arrived.
     moved: Instant,
 }
 
@@ -133,14 +132,14 @@ impl BytesInFlight {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Since when nothing was sent although there is something to send.
+    /// The time since which nothing was sent although there is data.
     fn moved(&self) -> Option<Instant> {
         let tally = self.tally();
         (tally.chunks > 0).then_some(tally.moved)
     }
 }
 
-/// A part of a body; dropped once it is sent, or never will be.
+/// A part of a body. It is dropped when it was sent, or when it cannot be sent.
 struct Chunk {
     bytes: Bytes,
     ledger: Arc<BytesInFlight>,
@@ -178,10 +177,10 @@ impl Drop for Chunk {
     }
 }
 
-/// A body that ends when its last byte is sent, and what is kept until then.
+/// A body that ends when its last byte has been sent, with the values that it keeps until then.
 pub struct Delivery<K> {
     body: Body,
-    /// Whether the body has come to its end.
+    /// True if the body has ended.
     over: bool,
     exchange: Option<Arc<Exchange>>,
     ledger: Arc<BytesInFlight>,
@@ -191,8 +190,8 @@ pub struct Delivery<K> {
 }
 
 impl<K: Send + Unpin + 'static> Delivery<K> {
-    /// The body of an answer that its client has to take `within` this time, or of a watch,
-    /// which holds `kept` until it is sent.
+    /// The body of an answer that the client must read `within` this time, or of a watch. It holds
+    /// `kept` until it has been sent.
     pub fn body(
         body: Body,
         within: Option<Duration>,
@@ -236,7 +235,7 @@ impl<K: Unpin> hyper::body::Body for Delivery<K> {
         if !this.over {
             let frame = ready!(Pin::new(&mut this.body).poll_frame(context));
             if let Some(frame) = frame {
-                // Without a listener nobody tells what has been sent.
+                // Without a listener, it is not known what has been sent.
                 let counted = this.exchange.is_some();
                 return Poll::Ready(Some(frame.map(|frame| {
                     frame.map_data(|bytes| {
@@ -276,7 +275,7 @@ impl<K> Drop for Delivery<K> {
         {
             on_cut();
         }
-        // HTTP/1.1 lets go of a body of known length when it has all of it, sent or not.
+        // For a body of known length, HTTP/1.1 drops the body when it has all bytes, sent or not.
         exchange.set(Patience::WhileMoving(Arc::clone(&self.ledger)));
     }
 }

@@ -15,7 +15,7 @@
 //!
 //! - Discovery is public and answers from the start.
 //! - A list is exactly the state at its version. A watch delivers exactly the changes after its
-//! version.
+//!   version.
 //! - A slow client does not affect other clients.
 //! - No input of a client makes a handler panic, or makes the memory grow without a limit.
 

@@ -1,10 +1,9 @@
-//! What other replicas ask. Enters: requests that name a term. Leaves: the state of this
-//! replica, and whether it serves mirrors in that term.
+//! Requests of other replicas. Input: requests that name a term. Output: the state of this replica,
+//! and whether it serves mirrors in that term.
 //!
-//! Mirrors list and watch operations like any client, by the same paths and with the same
-//! bytes. The header with the term makes three differences: the request is refused if this
-//! replica serves another term, it takes none of the places for users, and its stream ends
-//! with the term.
+//! Mirrors list and watch operations like other clients, with the same paths and the same bytes.
+//! The header with the term makes three differences. The request is refused if this replica serves
+//! another term. It takes no place of users. Its stream ends with the term.
 
 use super::negotiate::Syntax;
 use super::status::ErrorStatus;
@@ -19,21 +18,21 @@ use http::HeaderMap;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// Requests of replicas at once, streams included: each of two others has a stream, a
-/// question and a page of a list, and their predecessors may still be there.
+/// Concurrent requests of replicas, with their streams. Each of two other replicas has a stream, a
+/// question and a page of a list. The requests of their predecessors may still be open.
 pub const PLACES: usize = 16;
 
-/// The routes of this file.
+/// The routes of this module.
 pub fn routes() -> Router<Arc<ServerState>> {
     Router::new().route(PATH, get(answer))
 }
 
-/// Whether a request is that of a replica, if it may say so.
+/// Returns true if a request is that of a replica with the necessary right.
 pub fn is_from_replica(headers: &HeaderMap) -> bool {
     headers.contains_key(TERM_HEADER)
 }
 
-/// What a replica must be allowed to do.
+/// The right that a replica needs.
 pub fn attributes() -> Attributes {
     Attributes::NonResource {
         path: PATH.to_owned(),
@@ -41,8 +40,8 @@ pub fn attributes() -> Attributes {
     }
 }
 
-/// What ends the answer to a request: None for one that names no term, and else the end of
-/// that term.
+/// The event that ends the answer to a request: the end of the term that it names. None if it names
+/// no term.
 pub fn term_of(
     shared: &ServerState,
     headers: &HeaderMap,

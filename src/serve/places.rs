@@ -1,19 +1,19 @@
-//! Places: how much may go on at once, in all and for each who asks. Enters: a name.
-//! Leaves: a place, which is given back when it is dropped, or none.
+//! Places: limits of concurrent work, in total and for each name. Input: a name. Output: a place
+//! that is free again when it is dropped, or none.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// So many for each name, without a bound on all names together.
+/// A limit for each name, without a limit for all names together.
 #[derive(Debug)]
 pub struct Shares {
     each: usize,
-    /// Names that have any; those without are not kept.
+    /// The number of places of each name that has any.
     taken: Mutex<HashMap<String, usize>>,
 }
 
-/// One of a name's share.
+/// A place in a name's share.
 #[derive(Debug)]
 pub struct Share {
     shares: Arc<Shares>,
@@ -21,7 +21,7 @@ pub struct Share {
 }
 
 impl Shares {
-    /// `each` for each name.
+    /// Allows `each` places for each name.
     pub fn new(each: usize) -> Arc<Self> {
         Arc::new(Self {
             each,
@@ -29,7 +29,7 @@ impl Shares {
         })
     }
 
-    /// One for `name`, unless it has all of its share.
+    /// A place for `name`, unless its share is used up.
     pub fn take(self: &Arc<Self>, name: &str) -> Option<Share> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         match taken.get_mut(name) {
@@ -63,14 +63,14 @@ impl Drop for Share {
     }
 }
 
-/// So many in all, and so many for each name.
+/// A limit for all names together, and a limit for each name.
 #[derive(Debug)]
 pub struct Places {
     all: Arc<Semaphore>,
     shares: Arc<Shares>,
 }
 
-/// One of them.
+/// A place of [`Places`].
 #[derive(Debug)]
 pub struct RequestPlace {
     _of_all: OwnedSemaphorePermit,
@@ -78,7 +78,7 @@ pub struct RequestPlace {
 }
 
 impl Places {
-    /// `all` places, of which each name may have `each`.
+    /// Allows `all` places, of which each name may have `each`.
     pub fn new(all: usize, each: usize) -> Self {
         Self {
             all: Arc::new(Semaphore::new(all.min(Semaphore::MAX_PERMITS))),
@@ -86,8 +86,8 @@ impl Places {
         }
     }
 
-    /// A place for `name`, if there is one and its share is not used up; without a name,
-    /// one that counts for no share.
+    /// A place for `name`, if there is one and its share is not used up. Without a name, no share
+    /// is used.
     pub fn take(&self, name: Option<&str>) -> Option<RequestPlace> {
         let of_share = match name {
             Some(name) => Some(self.shares.take(name)?),
@@ -111,7 +111,7 @@ mod tests {
         let second = places.take(Some("a")).unwrap();
         assert!(places.take(Some("a")).is_none());
         let other = places.take(Some("b")).unwrap();
-        // All are taken now, whoever asks.
+        // All places are taken now, for every name.
         assert!(places.take(Some("c")).is_none());
         assert!(places.take(None).is_none());
         drop(first);

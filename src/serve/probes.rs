@@ -1,4 +1,4 @@
-//! Health, version and metrics: what probes and people ask before anything else.
+//! Health, version and metrics.
 
 use super::negotiate::Syntax;
 use super::quoted::clip;
@@ -13,14 +13,14 @@ use http::{HeaderValue, StatusCode, Uri, header};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// A health check: its name, and whether all is well.
+/// A health check: its name and its result.
 type HealthCheck = (&'static str, fn(&Health) -> bool);
 
 /// Longest list of names that is repeated, in bytes.
 const MAX_NAMES: usize = 512;
 
-/// Alive means only that requests are answered: a restart would not heal what else
-/// could be wrong.
+/// `/livez` only checks that requests are answered, because a restart would not repair other
+/// failures.
 const LIVE: &[HealthCheck] = &[("ping", |_| true)];
 const READY: &[HealthCheck] = &[
     ("ping", |_| true),
@@ -29,7 +29,7 @@ const READY: &[HealthCheck] = &[
     ("shutdown", |health| !health.draining()),
 ];
 
-/// The routes of this file.
+/// The routes of this module.
 pub fn routes() -> Router<Arc<ServerState>> {
     let mut router = Router::new();
     for (name, checks) in [("healthz", LIVE), ("livez", LIVE), ("readyz", READY)] {
@@ -64,7 +64,7 @@ fn one(check: HealthCheck) -> MethodRouter<Arc<ServerState>> {
     })
 }
 
-/// Runs all checks that `exclude` does not name; 500 if one fails.
+/// Runs all checks that `exclude` does not name. Returns a 500 if one fails.
 fn answer(name: &str, checks: &[HealthCheck], health: &Health, uri: &Uri) -> Response {
     let mut excluded: Vec<String> = Vec::new();
     let mut verbose = false;
@@ -91,7 +91,7 @@ fn answer(name: &str, checks: &[HealthCheck], health: &Health, uri: &Uri) -> Res
         writeln!(report, "[{sign}]{check} {result}").expect("writing to a String cannot fail");
     }
     if !excluded.is_empty() {
-        // Names are only repeated as debug text, whatever they hold.
+        // Names are repeated as debug text, so they may have any content.
         let mut names = format!("{excluded:?}");
         clip(&mut names, MAX_NAMES);
         writeln!(
@@ -121,10 +121,9 @@ fn ok(text: String) -> Response {
     response
 }
 
-/// This server's own version, as other aggregated servers tell theirs: kube-apiserver
-/// never asks for it. Spoken to directly, `kubectl version` warns that it is far from its
-/// own, and nothing else compares them; a made-up Kubernetes version would claim APIs that
-/// are not there.
+/// The version of this server, as in other aggregated servers. The kube-apiserver never requests
+/// it. If `kubectl version` asks this server directly, it warns that the versions differ. A version
+/// of Kubernetes would be wrong, because this server does not have the APIs of that version.
 async fn version(State(shared): State<Arc<ServerState>>) -> Response {
     let VersionInfo {
         version,
@@ -136,7 +135,7 @@ async fn version(State(shared): State<Arc<ServerState>>) -> Response {
     let info = serde_json::json!({
         "major": number(),
         "minor": number(),
-        // Clients parse this one, and require the letter.
+        // Clients parse this field, and require the letter.
         "gitVersion": format!("v{}", version.trim_start_matches('v')),
         "gitCommit": commit,
         "gitTreeState": "",
@@ -148,7 +147,7 @@ async fn version(State(shared): State<Arc<ServerState>>) -> Response {
     whole_json(info.to_string().into_bytes(), Syntax::Indented)
 }
 
-/// An operating system and an architecture in Go's words, which clients expect.
+/// The operating system and the architecture in Go's words, which clients expect.
 fn platform(os: &str, arch: &str) -> String {
     let os = if os == "macos" { "darwin" } else { os };
     let arch = match arch {

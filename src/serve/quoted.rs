@@ -1,12 +1,12 @@
-//! Text of a client as messages repeat it: in the quotes of Go, which Kubernetes' own
-//! messages have, so that no character of it is taken for one of the message.
+//! Quotes text of a client in messages. Kubernetes' own messages use Go's quotes, so that no
+//! character of the text is taken for a part of the message.
 
 use regex::Regex;
 use std::fmt;
 use std::sync::LazyLock;
 
-/// Cuts off what is longer than `most` bytes. A client's text may be a whole URL, and an
-/// answer repeat it more than once, six bytes for one where JSON escapes it.
+/// Shortens the text to `most` bytes. The text of a client may be a whole URL. An answer may repeat
+/// it several times, with six bytes for one that JSON escapes.
 pub fn clip(text: &mut String, most: usize) {
     if text.len() > most {
         text.truncate(text.floor_char_boundary(most));
@@ -14,7 +14,7 @@ pub fn clip(text: &mut String, most: usize) {
     }
 }
 
-/// As Go shows several errors: in brackets, if there is more than one.
+/// Joins several errors as Go does: in brackets if there is more than one.
 pub fn together(complaints: &[String]) -> String {
     match complaints {
         [one] => one.clone(),
@@ -22,7 +22,7 @@ pub fn together(complaints: &[String]) -> String {
     }
 }
 
-/// Shows a text as Go's `strconv.Quote` does.
+/// Prints a text as Go's `strconv.Quote` does.
 #[derive(Clone, Copy, Debug)]
 pub struct Quoted<'a>(pub &'a str);
 
@@ -51,7 +51,8 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// As Go's `unicode.IsPrint` has it: letters, marks, numbers, punctuation and symbols.
+/// Returns true for letters, marks, numbers, punctuation and symbols, as Go's `unicode.IsPrint`
+/// does.
 fn is_printable(c: char) -> bool {
     static PRINTABLE: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"^[\p{L}\p{M}\p{N}\p{P}\p{S}]$").expect("it is a regular expression")

@@ -1,6 +1,5 @@
-//! What is asked. Enters: method and URI. Leaves: verb, resource, namespace, name and
-//! options, read as Kubernetes' `RequestInfo` reads them; nothing here decides whether
-//! such a resource exists.
+//! The parser of requests. Input: method and URI. Output: verb, resource, namespace, name and
+//! options, as in Kubernetes' `RequestInfo`. The parser does not check whether the resource exists.
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
@@ -14,16 +13,16 @@ use std::time::Duration;
 #[cfg(any(fuzzing, test))]
 pub use self::fuzzing::{check, check_options};
 
-/// What is asked for.
+/// The target of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// Something below `/apis/GROUP/VERSION/`.
+    /// A path below `/apis/GROUP/VERSION/`.
     Resource(Request),
     /// Any other path, decoded.
     Path(String),
 }
 
-/// What is asked of a resource.
+/// A request for a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// Kubernetes verb.
@@ -34,18 +33,17 @@ pub struct Request {
     pub version: String,
     /// Plural.
     pub resource: String,
-    /// Subresource, with whatever follows it, or empty.
+    /// Subresource with the rest of the path, or empty.
     pub subresource: String,
     /// Namespace, or empty.
     pub namespace: String,
     /// Name, or empty.
     pub name: String,
-    /// Whether the path was one of the old `/watch/` ones.
+    /// True for the old paths with `/watch/`.
     pub legacy_watch: bool,
 }
 
-/// The options that something is made of. Others are not kept: a URL has room for
-/// thousands.
+/// The supported options. Others are not kept, because a URL may contain thousands.
 pub const OPTIONS: [&str; 14] = [
     "allowWatchBookmarks",
     "continue",
@@ -63,12 +61,12 @@ pub const OPTIONS: [&str; 14] = [
     "watch",
 ];
 
-/// The options of a request: the first of several values counts, unknown ones do not.
+/// The options of a request. The first of several values is used.
 #[derive(Clone, Debug, Default)]
 pub struct Query([Option<String>; OPTIONS.len()]);
 
 impl Query {
-    /// Reads the query of a URI.
+    /// Parses the query of a URI.
     pub fn of(uri: &Uri) -> Self {
         let mut first = Self::default();
         for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
@@ -79,30 +77,31 @@ impl Query {
         first
     }
 
-    /// The value of an option; empty if absent.
+    /// The value of an option. Empty if the option is absent.
     pub fn text(&self, name: &str) -> &str {
         self.given(name).unwrap_or_default()
     }
 
-    /// The value of an option, one of [`OPTIONS`], if it is there at all.
+    /// The value of an option in [`OPTIONS`]. None if the option is absent.
     pub fn given(&self, name: &str) -> Option<&str> {
         let option = OPTIONS.iter().position(|option| *option == name);
         debug_assert!(option.is_some(), "{name} is not kept");
         self.0[option?].as_deref()
     }
 
-    /// A boolean by Kubernetes' rule: absent, `0` and `false` are false, all else is true.
+    /// A boolean as Kubernetes parses it: absent, `0` and `false` are false, and all other values
+    /// are true.
     pub fn flag(&self, name: &str) -> bool {
         self.truth(name).unwrap_or_default()
     }
 
-    /// The same, None if absent.
+    /// The same. None if the option is absent.
     pub fn truth(&self, name: &str) -> Option<bool> {
         self.given(name)
             .map(|value| !(value == "0" || value.eq_ignore_ascii_case("false")))
     }
 
-    /// A number; 400 in Go's words if it is none.
+    /// A number. Returns a 400 in Go's words if it is not valid.
     pub fn number(&self, name: &str) -> Result<Option<i64>, ErrorStatus> {
         let Some(value) = self.given(name) else {
             return Ok(None);
@@ -116,13 +115,13 @@ impl Query {
         })
     }
 
-    /// The option `resourceVersion`: None if empty or absent.
+    /// The option `resourceVersion`. None if it is empty or absent.
     pub fn resource_version(&self) -> Result<Option<u64>, ErrorStatus> {
         let value = self.text("resourceVersion");
         if value.is_empty() {
             return Ok(None);
         }
-        // Go's ParseUint takes no sign.
+        // Go's ParseUint accepts no sign.
         let parsed = if value.starts_with('+') {
             Err("invalid syntax")
         } else {
@@ -137,8 +136,8 @@ impl Query {
         })
     }
 
-    /// The option `timeout`, a Go duration: how long the request may take. Less than no
-    /// time is as good as none given.
+    /// The option `timeout`, a Go duration: the time limit of the request. A negative value counts
+    /// as absent.
     pub fn timeout(&self) -> Result<Option<Duration>, ErrorStatus> {
         let value = self.text("timeout");
         if value.is_empty() {
@@ -161,8 +160,8 @@ fn go_number_error(error: &std::num::ParseIntError) -> &'static str {
     }
 }
 
-/// A duration as Go writes it, such as `1m30s` or `500ms`, and zero for a negative one;
-/// None for anything else.
+/// Parses a duration in Go's format, such as `1m30s` or `500ms`. A negative one is zero. None for
+/// other text.
 fn go_duration(text: &str) -> Option<Duration> {
     if let Some(positive) = text.strip_prefix('-') {
         let negative = !positive.starts_with(['-', '+']);
@@ -199,13 +198,13 @@ fn go_duration(text: &str) -> Option<Duration> {
     Some(total)
 }
 
-/// Reads method, path and the option `watch`.
+/// Parses method, path and the option `watch`.
 pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<Asked, ErrorStatus> {
     let path = percent_decode_str(uri.path())
         .decode_utf8()
         .map_err(|_| ErrorStatus::bad_request("the path is not valid UTF-8"))?;
-    // Slashes at both ends are tolerated, as upstream does, and an empty namespace is none;
-    // it is never answered by a redirect, which the aggregator would turn into a 502.
+    // As in upstream, slashes at both ends are accepted, and an empty namespace counts as none. A
+    // redirect is not possible, because the aggregator would turn it into a 502.
     let mut parts = path.trim_matches('/').split('/');
     let (Some("apis"), Some(group), Some(version), Some(first)) =
         (parts.next(), parts.next(), parts.next(), parts.next())
@@ -259,7 +258,7 @@ fn verb(method: &Method, request: &Request, query: &Query) -> &'static str {
     let one = !request.name.is_empty();
     match *method {
         Method::GET | Method::HEAD if request.legacy_watch => "watch",
-        // With a name, the option `watch` means nothing: it is a plain get.
+        // With a name, the option `watch` has no effect: the request is a get.
         Method::GET | Method::HEAD if one => "get",
         Method::GET | Method::HEAD if query.flag("watch") => "watch",
         Method::GET | Method::HEAD => "list",

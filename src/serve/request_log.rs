@@ -1,10 +1,10 @@
-//! The log of requests, as kube-apiserver's `httplog` has it. Enters: what is known of a
-//! request, bit by bit. Leaves: one line at its end, which is when the client has taken the
-//! answer, also for a watch. Nothing is collected unless the log wants it (`-v=1`).
+//! The log of requests, as in the kube-apiserver's `httplog`. Input: the fields of a request as
+//! they become known. Output: one line when the client has read the whole answer, also for a watch.
+//! Nothing is collected unless the line will be logged (`-v=1`).
 //!
-//! A line has the path of the URL but not its query, and no header except the audit ID: no
-//! credential can be in it. What a client has written is cut and has no control characters,
-//! so it can neither forge a line nor control a terminal.
+//! A line has the path of the URL without its query, and no header except the audit ID. So it
+//! contains no credentials. Text of a client is shortened and has no control characters, so it can
+//! neither forge a line nor control a terminal.
 
 use super::quoted::clip;
 use super::request::Asked;
@@ -17,19 +17,18 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-/// Longest name of a user, a resource or a namespace that is logged, in bytes: as long as
-/// Kubernetes' names may be.
+/// Longest logged name of a user, a resource or a namespace, in bytes. Names in Kubernetes are not
+/// longer.
 const MAX_NAME: usize = 253;
 
-/// Longest path that is logged, in bytes.
+/// Longest logged path, in bytes.
 const MAX_PATH: usize = 512;
 
-/// The other end of the connection that a request came by. Set as a request extension.
+/// The peer of the connection of a request. It is an extension of the request.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientAddress(pub SocketAddr);
 
-/// The line of one request, which is logged when this is dropped; none if the log does not
-/// want it.
+/// The line of one request. It is logged when this is dropped. None if it would not be logged.
 pub struct RequestLogLine(Option<Box<LoggedFields>>);
 
 struct LoggedFields {
@@ -46,8 +45,7 @@ struct LoggedFields {
 }
 
 impl RequestLogLine {
-    /// The line of a request that has just arrived. `method` is its verb if it is about no
-    /// resource.
+    /// Begins the line of a request. `method` is used as the verb of a request without a resource.
     pub fn begin(
         parts: &Parts,
         method: &'static str,
@@ -71,7 +69,7 @@ impl RequestLogLine {
         })))
     }
 
-    /// What the request asks for.
+    /// Adds the requested verb, resource and namespace.
     pub fn asks(&mut self, asked: &Asked) {
         if let Some(line) = &mut self.0
             && let Asked::Resource(request) = asked
@@ -84,14 +82,14 @@ impl RequestLogLine {
         }
     }
 
-    /// Who sent the request.
+    /// Adds the user.
     pub fn sent_by(&mut self, user: &User) {
         if let Some(line) = &mut self.0 {
             line.user = printable(&user.name, MAX_NAME);
         }
     }
 
-    /// What the answer is.
+    /// Adds the status code of the answer.
     pub fn answered(&mut self, code: StatusCode) {
         if let Some(line) = &mut self.0 {
             line.code = code.as_u16();
@@ -120,8 +118,9 @@ impl Drop for RequestLogLine {
     }
 }
 
-/// A client's text with escapes for all but letters, digits and what ASCII prints: control
-/// characters, also those beyond ASCII, and what changes the direction of a line.
+/// Escapes the text of a client, except letters, digits and printable ASCII characters. Control
+/// characters, also those outside of ASCII, and characters that change the direction of the text
+/// are escaped.
 fn printable(text: &str, most: usize) -> String {
     let mut printable = String::with_capacity(text.len().min(most));
     for c in text.chars() {

@@ -1,6 +1,6 @@
-//! What a served resource is: its names, its table columns, its selectable fields and
-//! the index that holds its objects. Everything else in this room works on any such
-//! description; the two that exist stand at the end.
+//! Descriptions of the served resources: names, table columns, selectable fields, and the index of
+//! the objects. The other modules work with any such description. The two existing descriptions are
+//! at the end of this file.
 
 use super::lines::LineCache;
 use super::status::ErrorStatus;
@@ -30,14 +30,14 @@ pub struct Resource {
     pub categories: &'static [&'static str],
     /// Table columns, in order.
     pub columns: &'static [Column],
-    /// Selectable fields; `metadata.name` and `metadata.namespace` come in addition to them.
+    /// Selectable fields, in addition to `metadata.name` and `metadata.namespace`.
     pub fields: &'static [(&'static str, TextField)],
-    /// The JSON schema of the kind, definitions under `$defs`, as `OpenAPI` and
-    /// `kubectl explain` show it.
+    /// The JSON schema of the kind, with definitions under `$defs`, for `OpenAPI` and `kubectl
+    /// explain`.
     pub schema: fn() -> schemars::Schema,
-    /// Where the objects are.
+    /// The index of the objects.
     pub reader: IndexReader,
-    /// What its watchers share.
+    /// The lines that watchers share.
     pub lines: Arc<LineCache>,
 }
 
@@ -47,7 +47,7 @@ impl Resource {
         format!("{}/{}", self.group, self.version)
     }
 
-    /// The answer for an object that is not there.
+    /// The answer for an object that does not exist.
     pub(super) fn no_object(&self, name: &str) -> ErrorStatus {
         ErrorStatus::no_object(self.group, self.plural, name)
     }
@@ -67,23 +67,23 @@ pub struct Column {
     pub kind: &'static str,
     /// `OpenAPI` format of the cells, such as `name`, or empty.
     pub format: &'static str,
-    /// What the column shows.
+    /// The meaning of the column.
     pub description: &'static str,
-    /// 0 is always shown, 1 with `-o wide`.
+    /// 0 for columns that are always shown, 1 for `-o wide`.
     pub priority: i32,
-    /// Where the cells come from.
+    /// The source of the cells.
     pub cell: Cell,
 }
 
-/// Where a cell comes from.
+/// The source of a cell.
 #[derive(Clone, Copy, Debug)]
 pub enum Cell {
-    /// A text; null if absent.
+    /// A text. Null if it is absent.
     Text(TextField),
-    /// How long the start is ago, as kubectl prints ages; `<unknown>` if absent.
+    /// The age in kubectl's format. `<unknown>` if the start is absent.
     Age,
-    /// The value at a JSON pointer into the object; null if absent. Reading it decodes the
-    /// whole object.
+    /// The value at a JSON pointer. Null if it is absent. It needs the decoding of the whole
+    /// object.
     Pointer(&'static str),
     /// Writes one JSON value.
     Function(fn(&ObjectTexts<'_>, &mut Vec<u8>)),
@@ -215,7 +215,7 @@ fn progress(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     write_text(progress.map(|it| format!("{it}%")).as_deref(), out);
 }
 
-/// Writes a JSON string as it stands in an object, or null.
+/// Writes a JSON string of an object, or null.
 pub(super) fn write_literal(literal: Option<&[u8]>, out: &mut Vec<u8>) {
     out.extend_from_slice(literal.unwrap_or(b"null"));
 }
@@ -225,7 +225,7 @@ pub(super) fn write_text(text: Option<&str>, out: &mut Vec<u8>) {
     serde_json::to_writer(out, &text).expect("writing to a Vec cannot fail");
 }
 
-/// `InFlightOperation` in `live.ifo.kubevirt.io`: what this server is for.
+/// `InFlightOperation` in `live.ifo.kubevirt.io`.
 pub fn inflight_operations(reader: IndexReader) -> Resource {
     Resource {
         group: LIVE_GROUP,
@@ -268,7 +268,7 @@ static RULE_SET_COLUMNS: &[Column] = &[
         Cell::Pointer("/spec/component"),
         "Component that owns the rules.",
     ),
-    // The plural alone: all that the CRD's printer column, a single JSONPath, can show.
+    // Only the plural, because a printer column of a CRD is a single JSONPath.
     text(
         "Target",
         0,
@@ -337,7 +337,7 @@ fn of_ready<T: Into<serde_json::Value>>(
     out.extend_from_slice(told.unwrap_or_default().to_string().as_bytes());
 }
 
-/// `OperationRuleSet`, for a server without a cluster whose CRD would serve it.
+/// `OperationRuleSet`, for a server without a cluster. In a cluster, the CRD serves it.
 pub fn operation_rule_sets(reader: IndexReader) -> Resource {
     Resource {
         group: GROUP,

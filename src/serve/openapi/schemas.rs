@@ -1,6 +1,5 @@
-//! From the JSON schemas that `schemars` makes of Rust types to definitions as
-//! Kubernetes publishes them: names with a package, no null, no `oneOf`, references
-//! that carry a description wrapped in `allOf`.
+//! Converts JSON schemas of Rust types (`schemars`) to definitions as Kubernetes publishes them:
+//! names with a package, no null, no `oneOf`, and references with a description inside `allOf`.
 
 use super::SCHEMAS_V3;
 use crate::serve::resource::Resource;
@@ -10,7 +9,7 @@ use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 
-/// With these words Kubernetes begins the list of an enum's values in its description.
+/// The words with which Kubernetes begins the list of an enum's values in its description.
 const ENUM_VALUES: &str = "\n\nPossible enum values:";
 
 const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources";
@@ -18,7 +17,7 @@ const KIND: &str = "Kind is a string value representing the REST resource this o
 const METADATA: &str = "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 const LIST_METADATA: &str = "Standard list metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
 
-/// The definitions that the objects and lists of `resources` need, by name.
+/// The definitions for the objects and lists of `resources`, by name.
 pub(super) fn describe(resources: &[&Resource]) -> Map<String, Value> {
     let mut definitions = Map::new();
     add::<v1::ObjectMeta>(&mut definitions);
@@ -45,20 +44,20 @@ pub(super) fn reference(name: &str) -> Value {
     json!({"$ref": format!("{SCHEMAS_V3}{name}")})
 }
 
-/// The extension that ties a definition or an operation to a kind. kubectl finds the
-/// schema of a resource by it.
+/// The extension that connects a definition or a path to a kind. kubectl uses it to find the schema
+/// of a resource.
 pub(super) fn group_version_kind(resource: &Resource, kind: &str) -> Value {
     json!({"group": resource.group, "version": resource.version, "kind": kind})
 }
 
-/// The group's domain backwards and the version: `io.kubevirt.ifo.live.v1alpha1.`.
+/// The domain of the group in reverse order, and the version: `io.kubevirt.ifo.live.v1alpha1.`.
 fn package(resource: &Resource) -> String {
     let mut parts: Vec<&str> = resource.group.rsplit('.').collect();
     parts.push(resource.version);
     parts.join(".") + "."
 }
 
-/// Adds a type of Kubernetes' own and what it refers to; such types are named in full.
+/// Adds a type of Kubernetes with the types that it refers to. Their names are complete.
 fn add<T: JsonSchema>(definitions: &mut Map<String, Value>) {
     let mut generator = SchemaGenerator::new(SchemaSettings::draft2020_12());
     generator.subschema_for::<T>();
@@ -68,7 +67,7 @@ fn add<T: JsonSchema>(definitions: &mut Map<String, Value>) {
     }
 }
 
-/// Adds the kind of a resource and what it refers to.
+/// Adds the kind of a resource with the types that it refers to.
 fn add_kind(definitions: &mut Map<String, Value>, resource: &Resource) {
     let package = package(resource);
     let mut root = (resource.schema)().to_value();
@@ -97,13 +96,13 @@ fn add_kind(definitions: &mut Map<String, Value>, resource: &Resource) {
             described(&v1::ObjectMeta::schema_name(), METADATA),
         ),
     ] {
-        // A kind for which kube derives the outer type leaves these out.
+        // If kube derives the outer type, its schema does not have these fields.
         if properties[name].is_null() {
             properties[name] = schema;
         }
     }
     for name in ["spec", "status"] {
-        // The same kinds have bare references here: the type's description goes along.
+        // The references of these kinds have no description, so the type's description is added.
         if let Some(target) = properties[name]["$ref"].as_str() {
             let name_of_type = target.trim_start_matches(SCHEMAS_V3);
             if let Some(Value::String(description)) = definitions
@@ -147,12 +146,12 @@ fn list(resource: &Resource) -> Value {
     })
 }
 
-/// A reference with a description of its own, which `$ref` allows only inside `allOf`.
+/// A reference with its own description, which `$ref` allows only inside `allOf`.
 fn described(name: &str, description: &str) -> Value {
     json!({"description": description, "allOf": [reference(name)]})
 }
 
-/// Definitions of Kubernetes come with their package, ours without.
+/// Definitions of Kubernetes have a package in their names, and ours get one here.
 fn qualify(name: &str, package: &str) -> String {
     if name.contains('.') {
         name.to_owned()
@@ -161,7 +160,7 @@ fn qualify(name: &str, package: &str) -> String {
     }
 }
 
-/// Brings one schema and all inside it into Kubernetes' form.
+/// Converts one schema and all schemas inside it.
 fn convert(schema: &mut Value, package: &str) {
     let Value::Object(object) = schema else {
         return;
@@ -193,8 +192,8 @@ fn convert(schema: &mut Value, package: &str) {
     }
 }
 
-/// Moves enums from definitions of their own into the fields that refer to them, where
-/// Kubernetes has them and `kubectl explain` lists their values.
+/// Moves enums from their own definitions into the fields that refer to them, as in Kubernetes.
+/// `kubectl explain` then lists their values.
 fn inline_enums(definitions: &mut Map<String, Value>) {
     let mut enums = Map::new();
     definitions.retain(|name, schema| {
@@ -229,7 +228,7 @@ fn inline_enums(definitions: &mut Map<String, Value>) {
     }
 }
 
-/// `Option<T>` is `T` or null in Rust; Kubernetes' objects leave the field out.
+/// `Option<T>` is `T` or null in Rust. Objects of Kubernetes leave the field out.
 fn drop_null(object: &mut Map<String, Value>) {
     if let Some(Value::Array(types)) = object.get_mut("type") {
         types.retain(|name| name != "null");
@@ -248,15 +247,15 @@ fn drop_null(object: &mut Map<String, Value>) {
             let only = only.clone();
             object.remove("anyOf");
             for (key, value) in only {
-                // The field's own description says more than its type's.
+                // The description of the field is more precise than that of its type.
                 object.entry(key).or_insert(value);
             }
         }
     }
 }
 
-/// An enum whose variants are described is a `oneOf` of constants. Its descriptions go
-/// into the text, in the words that Kubernetes uses for enums.
+/// An enum with descriptions of its variants is a `oneOf` of constants. The descriptions become
+/// part of the text, in Kubernetes' words for enums.
 fn merge_enum(object: &mut Map<String, Value>) {
     let Some(Value::Array(variants)) = object.get("oneOf") else {
         return;
@@ -283,7 +282,7 @@ fn merge_enum(object: &mut Map<String, Value>) {
     object.insert("description".to_owned(), json!(description));
 }
 
-/// `OpenAPI` knows int32 and int64. The bounds of a Rust type are no facts about a field.
+/// `OpenAPI` has int32 and int64. The limits of a Rust type are not those of the field.
 fn simplify_integer(object: &mut Map<String, Value>) {
     let format = match object.get("format").and_then(Value::as_str) {
         Some("uint8" | "uint16" | "int8" | "int16") => "int32",

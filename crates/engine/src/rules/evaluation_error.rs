@@ -3,31 +3,31 @@
 
 use ifo_cel::{DocError, EvaluationFault};
 
-/// Why a rule, or one of its fields, has no answer on an object. It holds kinds, lengths and
-/// positions, and never a value of the object: whoever may read rule sets reads it, whatever
-/// they may read of the object.
+/// Why a rule or one of its fields has no value for an object. It contains kinds, lengths and
+/// positions, and never a value of the object, because users who may read rule sets may not be
+/// allowed to read the object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
     /// The expression failed.
     #[error(transparent)]
     Expression(#[from] EvaluationFault),
-    /// A `state` that is none.
+    /// An invalid `state`.
     #[error("expected Progressing, Blocked or Failing, found another string of {0} characters")]
     State(usize),
-    /// A `reason` that is none.
+    /// An invalid `reason`.
     #[error(
         "expected at most 128 letters and digits in CamelCase, found another string of {0} characters"
     )]
     Reason(usize),
-    /// An `outcome` that is none.
+    /// An invalid `outcome`.
     #[error(
         "expected Succeeded, Failed, Superseded or an empty string, found another string of {0} characters"
     )]
     Outcome(usize),
-    /// An `itemKey` that is no identity.
+    /// An `itemKey` of the wrong type.
     #[error("expected a string of 1 to 253 bytes, found one of {0} bytes")]
     KeyLength(usize),
-    /// An `itemKey` that is that of an element before it. It says which element.
+    /// An `itemKey` that an earlier element already has, with the index of that element.
     #[error("expected another key for each element, found the key of element {0} twice")]
     KeyTwice(usize),
     /// A `forEach` with too many elements.
@@ -36,7 +36,7 @@ pub enum EvaluationError {
     /// An `instance` that is too long.
     #[error("expected a string of at most 253 bytes, found one of {0} bytes")]
     InstanceLength(usize),
-    /// The object is too large to be read. It says how many bytes it has.
+    /// The object is too large to be read. Contains its size in bytes.
     #[error("the object has {0} bytes, which are more than are read of one object")]
     TooLarge(u64),
     /// The object cannot be read.

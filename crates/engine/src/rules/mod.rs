@@ -1,6 +1,5 @@
-//! Rule sets, compiled. Enters: the spec of an OperationRuleSet. Leaves: a [`RuleSet`], or
-//! what is wrong with it; and for each target a [`RuleBook`] of its rule sets, with the
-//! fields that they read.
+//! Compiled rule sets. Input: the spec of an OperationRuleSet. Output: a [`RuleSet`] or its errors,
+//! and for each target a [`RuleBook`] of its rule sets with the fields that they read.
 
 mod activity;
 mod book;
@@ -22,7 +21,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is read of every object, whatever the rules ask for.
+/// The fields that are read of every object.
 pub const IDENTITY_PATHS: [&[&str]; 6] = [
     &["metadata", "name"],
     &["metadata", "namespace"],
@@ -32,56 +31,56 @@ pub const IDENTITY_PATHS: [&[&str]; 6] = [
     &["metadata", "deletionTimestamp"],
 ];
 
-/// What is read where a rule set selects by labels.
+/// The field that is read if a rule set selects by labels.
 pub(crate) const LABELS_PATH: &[&str] = &["metadata", "labels"];
 
-/// Labels that a rule set gives to operations: two or three, and each operation in flight
-/// has its own, so that the keys are shared.
+/// Labels that a rule set gives to operations. There are two or three of them. Each operation in
+/// flight has its own map, so the keys are shared.
 pub type Labels = LiteMap<Arc<str>, Arc<str>>;
 
-/// One OperationRuleSet, compiled.
+/// A compiled OperationRuleSet.
 #[derive(Debug, Default)]
 pub struct RuleSet {
     /// Its name.
     pub name: Arc<str>,
-    /// The component it belongs to.
+    /// The component of its operations.
     pub component: Arc<str>,
-    /// The namespaces it looks at; None is all of them.
+    /// The namespaces of its objects. None for all namespaces.
     pub namespaces: Option<BTreeSet<String>>,
-    /// Which objects it looks at, by their labels; None is all of them.
+    /// The label selector of its objects. None for all objects.
     pub selector: Option<Selector>,
     /// Labels with fixed values.
     pub labels: Arc<Labels>,
     /// Labels whose values are computed.
     pub label_expressions: Vec<(Arc<str>, Program)>,
-    /// What its expressions may use beside the object.
+    /// The variables that its expressions may use.
     pub environment: Environment,
     /// The rules, in the order of the list.
     pub rules: Vec<CompiledRule>,
-    /// What has happened to it.
+    /// Its activity.
     pub activity: Activity,
 }
 
-/// One rule, compiled.
+/// A compiled rule.
 #[derive(Debug, PartialEq)]
 pub struct CompiledRule {
     /// The operation it detects.
     pub operation: Arc<str>,
-    /// True while the operation is under way.
+    /// True while the operation is in flight.
     pub expression: Program,
-    /// True while an operation that is already in flight continues.
+    /// True while an operation in flight continues.
     pub continue_while: Option<Program>,
-    /// The elements that it is about, each on its own; None: about the object.
+    /// The elements with an operation each. None if the operation is on the object.
     pub for_each: Option<ForEach>,
-    /// What else is said of the operation.
+    /// The descriptive values of the operation.
     pub details: RuleDetails,
-    /// Which other operations of the subject it ends.
+    /// The operations that it supersedes.
     pub supersedes: Supersedes,
-    /// How long it must not be detected before it is over; None: the server's debounce.
+    /// The debounce period. None for the server's.
     pub debounce: Option<Duration>,
-    /// How long it must be detected before it is shown.
+    /// The operation is shown after it has been detected for this time.
     pub appear_after: Duration,
-    /// How long `Blocked` or `Failing` must be yielded before the operation shows it.
+    /// `Blocked` and `Failing` are shown after they have been yielded for this time.
     pub state_after: Duration,
 }
 
@@ -91,15 +90,15 @@ impl CompiledRule {
         std::iter::once(&self.expression).chain(&self.continue_while)
     }
 
-    /// Whether time alone can change what the rule detects: the object may have been
-    /// unchanged for longer than the rule has detected the operation.
+    /// Returns true if time alone can change the detection. The object may then have been unchanged
+    /// for longer than the operation has been detected.
     pub fn detection_reads_now(&self) -> bool {
         let list = self.for_each.as_ref().map(|each| &each.list);
         self.predicates().chain(list).any(Program::reads_now)
     }
 
-    /// Whether time alone can change the state that the rule yields: the object may have
-    /// been unchanged for longer than the rule has yielded this state.
+    /// Returns true if time alone can change the state. The object may then have been unchanged for
+    /// longer than the state has been yielded.
     pub fn state_reads_now(&self) -> bool {
         self.detection_reads_now() || self.details.state.iter().any(Program::reads_now)
     }
@@ -108,28 +107,28 @@ impl CompiledRule {
 /// The elements of an object that a rule is about.
 #[derive(Debug, PartialEq)]
 pub struct ForEach {
-    /// Yields them.
+    /// Yields the elements.
     pub list: Program,
-    /// Yields the identity of one.
+    /// Yields the identity of an element.
     pub key: Program,
 }
 
-/// What a rule says of an operation beside that it is there.
+/// The descriptive values of an operation.
 #[derive(Debug, Default, PartialEq)]
 pub struct RuleDetails {
-    /// What to tell a person.
+    /// The message for people.
     pub message: Option<Program>,
-    /// What a script may compare.
+    /// The reason for scripts.
     pub reason: Option<Program>,
     /// `Progressing`, `Blocked` or `Failing`.
     pub state: Option<Program>,
-    /// How far it is.
+    /// The progress.
     pub progress: Option<Program>,
-    /// When it started.
+    /// The start.
     pub started_at: Option<Program>,
-    /// Which run it is.
+    /// The run.
     pub instance: Option<Program>,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Option<Program>,
 }
 
@@ -149,20 +148,20 @@ impl RuleDetails {
     }
 }
 
-/// The operations of the same subject that one ends.
+/// The operations of the same subject that an operation supersedes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Supersedes {
     /// None.
     #[default]
     Nothing,
-    /// Those.
+    /// These operations.
     These(BTreeSet<String>),
-    /// All others.
+    /// All other operations.
     Others,
 }
 
 impl Supersedes {
-    /// From the names in a rule, of which `*` is all.
+    /// Parses the names in a rule. `*` stands for all operations.
     pub(crate) fn new(names: &[String]) -> Self {
         if names.iter().any(|name| name == "*") {
             Self::Others
@@ -173,7 +172,7 @@ impl Supersedes {
         }
     }
 
-    /// Whether it names `operation`, which is another one than its own.
+    /// Returns true if it includes `operation`, which must not be its own.
     pub fn names(&self, operation: &str) -> bool {
         match self {
             Self::Nothing => false,
@@ -183,7 +182,7 @@ impl Supersedes {
     }
 }
 
-/// The state that a rule calls `text`: one of an active operation that is detected.
+/// The state with this name, for an operation that is detected.
 pub fn state(text: &str) -> Option<State> {
     match text {
         "Progressing" => Some(State::Progressing),
@@ -193,7 +192,7 @@ pub fn state(text: &str) -> Option<State> {
     }
 }
 
-/// The state that a rule's outcome `text` leads to.
+/// The state of the outcome with this name.
 pub fn outcome(text: &str) -> Option<State> {
     match text {
         "Succeeded" => Some(State::Succeeded),
@@ -203,21 +202,21 @@ pub fn outcome(text: &str) -> Option<State> {
     }
 }
 
-/// Whether `text` may be a rule's reason: CamelCase, as API conventions want it.
+/// Returns true if `text` is a valid reason: CamelCase, as in the API conventions.
 pub fn is_reason(text: &str) -> bool {
     text.len() <= MAX_REASON
         && text.starts_with(|c: char| c.is_ascii_uppercase())
         && text.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
-/// Longest reason, in bytes; those in use have some 40.
+/// Longest reason in bytes. Usual ones have some 40.
 const MAX_REASON: usize = 128;
 
 impl PartialEq for RuleSet {
-    /// Whether they find and say the same on every object. What has happened to them since they
-    /// were compiled makes no difference.
+    /// Returns true if both rule sets give the same results on every object. Their activity is not
+    /// compared.
     fn eq(&self, other: &Self) -> bool {
-        // All fields are named, so that none that is added is forgotten here.
+        // All fields are named, so that the compiler reports a new one here.
         let Self {
             name,
             component,
@@ -241,7 +240,7 @@ impl PartialEq for RuleSet {
 }
 
 impl RuleSet {
-    /// Whether it looks at subjects in `namespace` (None: cluster-scoped ones).
+    /// Returns true if it covers subjects in `namespace`. None stands for cluster-scoped subjects.
     pub fn covers(&self, namespace: Option<&str>) -> bool {
         match (&self.namespaces, namespace) {
             (None, _) => true,

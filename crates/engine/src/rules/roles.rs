@@ -5,18 +5,18 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the server does with a target.
+/// The verbs that the server needs on a target.
 const VERBS: [&str; 3] = ["get", "list", "watch"];
 
-/// The name of the role of the rule pack for a component. A component may have upper case and
-/// underscores, which the names of objects may not.
+/// The name of the ClusterRole of a component's rule pack. A component may contain upper-case
+/// letters and underscores, which names of objects may not.
 pub fn role_name(component: &str) -> String {
     let component = component.to_lowercase().replace('_', "-");
     format!("ifo-rules-{component}")
 }
 
-/// The role that lets the server watch `targets`, in an order that depends on nothing
-/// else.
+/// The ClusterRole that lets the server watch `targets`. The order of its rules depends only on the
+/// targets.
 pub fn cluster_role<'a>(name: &str, targets: impl IntoIterator<Item = &'a Target>) -> ClusterRole {
     let mut groups: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for target in targets {

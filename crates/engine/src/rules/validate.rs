@@ -1,5 +1,5 @@
-//! What the CRD's schema checks, for rule sets that did not pass it: those of a folder of
-//! manifests, and those that were stored before the schema had a rule.
+//! The checks of the CRD's schema, for rule sets that the schema has not checked: those of a folder
+//! of manifests, and those that were stored before the schema had a rule.
 
 use super::Invalid;
 use ifo_api::ruleset::{
@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// All that is wrong with `spec`, but for its expressions.
+/// All errors in `spec` except those of its expressions.
 pub(super) fn validate(spec: &OperationRuleSetSpec) -> Vec<Invalid> {
     let mut check = RuleSetCheck(Vec::new());
     check.value("component", &spec.component);
@@ -93,7 +93,7 @@ impl RuleSetCheck {
         }
     }
 
-    /// What kube-apiserver checks of a selector in a request (apimachinery's
+    /// The kube-apiserver's check of a selector in a request (apimachinery's
     /// `labels.NewRequirement`).
     fn selector(&mut self, selector: &LabelSelector) {
         let requirements = selector.match_expressions.as_deref().unwrap_or_default();
@@ -220,7 +220,8 @@ impl RuleSetCheck {
     }
 }
 
-/// RFC 1123: a namespace's name, and, but for a first digit, a version or resource.
+/// RFC 1123: the name of a namespace. Also a version or a resource, if it does not begin with a
+/// digit.
 fn is_dns_label(text: &str) -> bool {
     labels::is_subdomain(text) && !text.contains('.') && text.len() <= 63
 }
