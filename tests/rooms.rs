@@ -1,6 +1,9 @@
-//! Rooms depend on each other in one direction, as docs/architecture.md says.
+//! Modules depend on each other in one direction, as docs/architecture.md says, and each type has
+//! a name of its own.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use syn::{Attribute, Item};
 
 /// The Rust files in a folder, and in the folders in it.
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -59,4 +62,82 @@ fn modules_of_the_engine_depend_on_those_before_them_only() {
         assert_eq!(lines_with(&folder, &later), [""; 0]);
     }
     assert!(!lines_with("crates/engine/src/track", &["crate::detect"]).is_empty());
+}
+
+/// True for `#[cfg(test)]` and similar attributes of code that is not part of a program.
+fn is_for_tests(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        let condition = attribute
+            .meta
+            .require_list()
+            .map(|list| list.tokens.to_string());
+        let is_cfg = attribute.path().is_ident("cfg");
+        is_cfg && condition.is_ok_and(|it| it.contains("test") || it.contains("fuzzing"))
+    })
+}
+
+/// The names of the types that are defined outside of functions and tests.
+fn type_names(items: &[Item]) -> Vec<String> {
+    let mut names = Vec::new();
+    for item in items {
+        let (name, attributes) = match item {
+            Item::Struct(it) => (&it.ident, &it.attrs),
+            Item::Enum(it) => (&it.ident, &it.attrs),
+            Item::Trait(it) => (&it.ident, &it.attrs),
+            Item::Type(it) => (&it.ident, &it.attrs),
+            Item::Mod(it) => {
+                let inner = it.content.iter().flat_map(|(_, items)| type_names(items));
+                if !is_for_tests(&it.attrs) {
+                    names.extend(inner);
+                }
+                continue;
+            }
+            _ => continue,
+        };
+        if !is_for_tests(attributes) {
+            names.push(name.to_string());
+        }
+    }
+    names
+}
+
+/// A reader who searches for a type finds one definition. A type may only share the name `Error`.
+#[test]
+fn type_names_are_unique_in_the_workspace() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut defined: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let sources = ["src", "crates"].map(|folder| files(&root.join(folder)));
+    for file in sources.concat() {
+        let path = file.strip_prefix(root).expect("it is in the repository");
+        let mut parts = path.iter().filter_map(|part| part.to_str());
+        let is_program = parts.all(|part| {
+            let name = part.strip_suffix(".rs").unwrap_or(part);
+            let others = [
+                "tests",
+                "testing",
+                "fuzzing",
+                "simulation",
+                "benches",
+                "examples",
+                "target",
+            ];
+            !others.contains(&name) && !name.ends_with("_tests")
+        });
+        if is_program {
+            let text = std::fs::read_to_string(&file).expect("it can be read");
+            let parsed = syn::parse_file(&text).expect("it compiles");
+            for name in type_names(&parsed.items) {
+                defined
+                    .entry(name)
+                    .or_default()
+                    .push(path.display().to_string());
+            }
+        }
+    }
+    assert!(
+        defined.contains_key("InFlightOperationStatus"),
+        "the types are found"
+    );
+    defined.retain(|name, files| files.len() > 1 && name != "Error");
+    assert_eq!(defined, BTreeMap::new());
 }
