@@ -1,11 +1,9 @@
-//! Finds out who asks, in a cluster. Enters: what the peer presented in the handshake,
-//! and the request's headers. Leaves: a user, with `system:authenticated` among the
-//! groups, or `system:anonymous`, or a refusal.
+//! Authentication in a cluster. Input: the client certificate of the TLS handshake, and the headers
+//! of a request. Output: a user in `system:authenticated`, or `system:anonymous`, or a refusal.
 //!
-//! The order, and what counts as no credential and what as a bad one, is that of
-//! Kubernetes' delegated authentication: front proxy, client certificate, bearer token;
-//! the first that knows the user decides, and a bad credential refuses the request
-//! only if none does.
+//! The methods are those of Kubernetes' delegated authentication, in the same order: front proxy,
+//! client certificate, bearer token. The first method that knows the user decides. A bad credential
+//! refuses the request only if no method knows the user.
 
 use super::reviews::{Reviews, digest};
 use super::{Authenticate, CertificateHolder, PeerCertificates, Trust, Unauthenticated, User};
@@ -19,32 +17,31 @@ use kube::{Api, Client};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The user of requests without credentials.
+/// The user of a request without credentials.
 pub const ANONYMOUS: &str = "system:anonymous";
 const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 
-/// How long a token's user is kept; upstream's `CacheTTL` of delegated authentication.
-/// A revoked token is good for so much longer at most.
+/// Time for which the user of a token is cached (`CacheTTL` of upstream's delegated
+/// authentication). A revoked token is accepted for at most this time.
 const KEEP_TOKEN: Duration = Duration::from_secs(10);
 
-/// How many tokens are kept, bad ones included. Nearly all requests come through the
-/// front proxy and have none; the few clients with tokens (metrics scrapers) are tens.
-/// What made-up tokens can push out costs one review each.
+/// Number of cached tokens, bad ones included. Most requests come through the front proxy without a
+/// token. The clients with tokens, such as metrics scrapers, are few. If invented tokens replace a
+/// cached token, it costs one review.
 const MAX_TOKENS: usize = 1024;
 
-/// Asks the cluster who a client is.
+/// Asks the cluster for the user of a request.
 #[derive(Debug)]
 pub struct ClusterAuthenticator {
     trust: Arc<ArcSwap<Trust>>,
     tokens: Arc<Api<TokenReview>>,
-    /// `None`: the token is not valid.
+    /// None if the token is not valid.
     reviews: Reviews<Option<User>>,
 }
 
 impl ClusterAuthenticator {
-    /// Verifies certificates against what `trust` holds when a request comes, and
-    /// tokens with `client`.
+    /// Verifies certificates with the current content of `trust`, and tokens with `client`.
     pub fn new(client: Client, trust: Arc<ArcSwap<Trust>>) -> Self {
         Self {
             trust,
@@ -74,7 +71,7 @@ impl ClusterAuthenticator {
             bad_certificate = true;
         }
         match bearer_token(headers) {
-            // Replicas know each other by tokens that are good for nothing else.
+            // Replicas authenticate with tokens that are valid only for this server.
             Some(token) if headers.contains_key(TERM_HEADER) => {
                 self.review(token, Some(AUDIENCE)).await.map(Some)
             }
@@ -84,9 +81,9 @@ impl ClusterAuthenticator {
         }
     }
 
-    /// The user of a token for `audience`; None stands for the kube-apiserver's own.
+    /// The user of a token for `audience`. None stands for the audience of the kube-apiserver.
     async fn review(&self, token: &[u8], audience: Option<&str>) -> Result<User, Unauthenticated> {
-        // A token goes into JSON, so it must be text; no real one is not.
+        // A token becomes a part of JSON, so it must be text. All real tokens are.
         let token = str::from_utf8(token).map_err(|_| Unauthenticated)?;
         let question = TokenReview {
             spec: TokenReviewSpec {
@@ -152,8 +149,8 @@ pub(super) fn anonymous() -> User {
     }
 }
 
-/// Adds the group of all who are known. The front proxy sends it for users, but not for
-/// itself; and it hands the anonymous on as such, who stay so.
+/// Adds the group of authenticated users. The front proxy sends this group for its users, but not
+/// for itself. Anonymous users stay anonymous.
 fn in_authenticated(mut user: User) -> User {
     let said = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
     if user.name != ANONYMOUS && !user.groups.iter().any(said) {
@@ -162,8 +159,8 @@ fn in_authenticated(mut user: User) -> User {
     user
 }
 
-/// The token of an `Authorization: Bearer` header. Another scheme is no credential, nor
-/// is a token after two spaces; that is how Kubernetes' `bearertoken` reads it.
+/// The token of an `Authorization: Bearer` header. Another scheme is not a credential, and neither
+/// is a token after two spaces, as in Kubernetes' `bearertoken`.
 pub(super) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     let value = headers.get(header::AUTHORIZATION)?.as_bytes().trim_ascii();
     let mut parts = value.splitn(3, |&byte| byte == b' ');
@@ -172,8 +169,8 @@ pub(super) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     (scheme.eq_ignore_ascii_case(b"bearer") && !token.is_empty()).then_some(token)
 }
 
-/// The user in an answer, unless the token is not valid, or not for one of `audiences`. A
-/// kube-apiserver that does not know audiences does not repeat them.
+/// The user of an answer. None if the token is not valid for one of `audiences`. A kube-apiserver
+/// that does not support audiences does not return them.
 fn user_of(answer: TokenReview, audiences: Option<&[String]>) -> Option<User> {
     let status = answer.status?;
     if status.authenticated != Some(true) {

@@ -1,5 +1,5 @@
-//! Asks the cluster whether a user may. Enters: a user, and what is asked for. Leaves:
-//! the decision of a `SubjectAccessReview`, kept for some seconds.
+//! Authorization in a cluster. Input: a user and the attributes of a request. Output: the decision
+//! of a `SubjectAccessReview`, which is cached for some seconds.
 
 use super::reviews::{Reviews, digest};
 use super::{AccessDecision, Attributes, Authorize, SelectorRequirement, Undecided, User};
@@ -16,20 +16,19 @@ use kube::{Api, Client};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Paths everybody may read: kubelets probe without credentials. Exactly these, not
-/// what is below them, as upstream's `AlwaysAllowPaths` of extension servers.
+/// Public paths, because kubelets probe without credentials. Paths below them are not public, as in
+/// upstream's `AlwaysAllowPaths` of extension servers.
 const PROBES: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 
-/// How long a decision is kept, allowed or denied; upstream's numbers for delegated
-/// authorization. A right that was taken away works for so much longer at most.
+/// Time for which a decision is cached, as in upstream's delegated authorization. A revoked right
+/// is accepted for at most this time.
 const KEEP: Duration = Duration::from_secs(10);
 
-/// How many decisions are kept: one for each user, verb, namespace and selector within
-/// 10 s. Each is some 400 bytes whatever was asked, so 4,096 are 1.6 MB; a burst of
-/// more different questions costs reviews, not memory.
+/// Number of cached decisions: one for each user, verb, namespace and selector within 10 s. Each
+/// takes some 400 bytes, so 4,096 take 1.6 MB. More different requests cost reviews and no memory.
 const MAX_DECISIONS: usize = 4096;
 
-/// Longest reason that is kept and shown, in bytes; a webhook may give any.
+/// Longest reason that is cached and shown, in bytes. A webhook may return any text.
 const MAX_REASON: usize = 1024;
 
 /// Authorizes with `SubjectAccessReview`.
@@ -40,7 +39,7 @@ pub struct ClusterAuthorizer {
 }
 
 impl ClusterAuthorizer {
-    /// Asks with `client`, whose user needs the `ClusterRole` `system:auth-delegator`.
+    /// Sends reviews with `client`, whose user needs the `ClusterRole` `system:auth-delegator`.
     pub fn new(client: Client) -> Self {
         Self {
             api: Arc::new(Api::all(client)),
@@ -53,8 +52,8 @@ impl ClusterAuthorizer {
         user: &User,
         attributes: &Attributes,
     ) -> Result<AccessDecision, Undecided> {
-        // Upstream's extension servers let them pass, too, so that an administrator gets in
-        // while the webhook is down.
+        // Upstream's extension servers also let administrators pass, so that they get in while the
+        // webhook is down.
         if user.is_administrator() {
             return Ok(AccessDecision::Allow);
         }
@@ -156,7 +155,7 @@ fn some(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// `None` for no requirements: an empty selector is not valid in a review.
+/// None for no requirements, because an empty selector is not valid in a review.
 fn each<T>(
     requirements: &[SelectorRequirement],
     one: impl Fn(&SelectorRequirement) -> T,
@@ -168,7 +167,7 @@ fn values(requirement: &SelectorRequirement) -> Option<Vec<String>> {
     (!requirement.values.is_empty()).then(|| requirement.values.clone())
 }
 
-/// What an answer means. Denied wins over allowed; no opinion is a no.
+/// Interprets an answer. Denied wins over allowed. No opinion means no.
 fn decision(answer: SubjectAccessReview) -> AccessDecision {
     let status = answer.status.unwrap_or_default();
     if status.allowed && status.denied != Some(true) {

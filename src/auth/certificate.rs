@@ -1,6 +1,5 @@
-//! Certificates of clients and of the CAs that vouch for them. Enters: PEM bundles and
-//! the chain a peer presented. Leaves: whether a CA of the bundle vouches for it now,
-//! and who it names.
+//! Client certificates and the CAs that issue them. Input: PEM bundles, and the certificate chain
+//! of a peer. Output: whether a CA of the bundle has issued the chain, and the user that it names.
 
 use super::User;
 use openssl::asn1::{Asn1StringRef, Asn1Time};
@@ -16,18 +15,18 @@ use std::cmp::Ordering;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// Under this key a user's extra names the certificate, as kube-apiserver does it.
+/// Key of the user's extra that identifies the certificate, as in the kube-apiserver.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// The subject attribute that holds a user's UID (Kubernetes' own OID; read by
-/// kube-apiserver since 1.33, feature `AllowParsingUserUIDFromCertAuth`).
+/// The subject attribute with a user's UID (an OID of Kubernetes). The kube-apiserver reads it
+/// since 1.33 (feature `AllowParsingUserUIDFromCertAuth`).
 const UID: &str = "1.3.6.1.4.1.57683.2";
 
-/// At most so many CAs in a bundle. Clusters have one or two, in a rotation a few more;
-/// each costs a signature check when a certificate is verified.
+/// Most CAs in a bundle. Clusters have one or two, and a few more during a rotation. Each costs a
+/// signature check for each verification.
 const MAX_AUTHORITIES: usize = 256;
 
-/// CAs that may vouch for clients.
+/// CAs that issue client certificates.
 #[derive(Clone)]
 pub(super) struct Authorities {
     known: Vec<(CertificateDer<'static>, X509)>,
@@ -41,8 +40,7 @@ impl std::fmt::Debug for Authorities {
 }
 
 impl Authorities {
-    /// Reads a bundle. `Err` says what is wrong with it: every certificate must be
-    /// readable, and there must be one.
+    /// Parses a bundle. It must have at least one certificate, and each must be readable.
     pub(super) fn from_pem(bundle: &str) -> Result<Self, String> {
         let mut known = Vec::new();
         for der in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
@@ -67,16 +65,17 @@ impl Authorities {
         })
     }
 
-    /// Whether one of the authorities vouches for `chain` (leaf first) as a client, now.
+    /// Returns true if one of the CAs has issued `chain` (leaf first) for a client, and all
+    /// certificates are currently valid.
     pub(super) fn vouch_for(&self, chain: &[CertificateDer<'static>]) -> bool {
         let Some((leaf, intermediates)) = chain.split_first() else {
             return false;
         };
         let mut roots = RootCertStore::empty();
         for (der, parsed) in &self.known {
-            // webpki does not look at the life of a trust anchor; Go does.
+            // webpki does not check the validity period of a trust anchor. Go does.
             if in_force(parsed) {
-                // It was added once before, when the bundle was read.
+                // It was added before, when the bundle was parsed.
                 let _ = roots.add(der.clone());
             }
         }
@@ -91,8 +90,8 @@ impl Authorities {
 }
 
 impl Authorities {
-    /// The names of those of `others` whose certificates these authorities vouch for as
-    /// well: they are among these, by name and key, or were issued by one of these.
+    /// The names of those CAs of `others` that these CAs also trust: they have the same name and
+    /// key, or one of these CAs has issued them.
     pub(super) fn covering(&self, others: &Self) -> Vec<String> {
         let covered = |other: &X509| self.known.iter().any(|(_, own)| covers(own, other));
         let others = others.known.iter().map(|(_, other)| other);
@@ -101,8 +100,8 @@ impl Authorities {
     }
 }
 
-/// Whether whoever trusts `authority` also trusts what `other` has issued: a client may
-/// present `other`, which is public, as an intermediate certificate.
+/// Returns true if a server that trusts `authority` also trusts the certificates of `other`. A
+/// client may send `other`, which is public, as an intermediate certificate.
 fn covers(authority: &X509, other: &X509) -> bool {
     let is_named = |name: &X509NameRef| {
         let equal = name.try_cmp(authority.subject_name());
@@ -130,7 +129,7 @@ fn in_force(certificate: &X509) -> bool {
     })
 }
 
-/// What the subject of a leaf certificate says.
+/// The subject of a leaf certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CertificateSubject {
     pub(super) common_name: String,
@@ -140,13 +139,13 @@ pub(super) struct CertificateSubject {
 }
 
 impl CertificateSubject {
-    /// Reads `leaf`; `None` if it is no certificate, or a name in it is no plain text.
+    /// Parses `leaf`. None if it is not a certificate, or if a name in it is not text.
     pub(super) fn of(leaf: &CertificateDer<'_>) -> Option<Self> {
         let certificate = X509::from_der(leaf).ok()?;
         let name = certificate.subject_name();
         let mut subject = Self::default();
-        // Of several common names the last counts, as in Go's crypto/x509: what
-        // kube-apiserver and this server make of a certificate must be the same user.
+        // If there are several common names, the last one counts, as in Go's crypto/x509, so that
+        // the kube-apiserver and this server derive the same user.
         if let Some(entry) = name.entries_by_nid(Nid::COMMONNAME).last() {
             subject.common_name = text(entry.data())?;
         }
@@ -167,7 +166,7 @@ impl CertificateSubject {
         Some(subject)
     }
 
-    /// The user it names, or `None` without a common name.
+    /// The user that the subject names. None without a common name.
     pub(super) fn user(&self) -> Option<User> {
         (!self.common_name.is_empty()).then(|| User {
             name: self.common_name.clone(),
@@ -182,8 +181,8 @@ impl CertificateSubject {
     }
 }
 
-/// The text of a name, whatever its string type. None with a NUL in it: that has cut
-/// names short in more than one library.
+/// The text of a name of any string type. None if it contains NUL, because some libraries end a
+/// name there.
 fn text(value: &Asn1StringRef) -> Option<String> {
     value.to_string().ok().filter(|text| !text.contains('\0'))
 }

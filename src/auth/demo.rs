@@ -1,7 +1,7 @@
-//! Authentication and authorization where there is no cluster to ask: a fixed list of users,
-//! each with a token. An administrator may do everything. A viewer may read one namespace.
-//! The server listens on loopback, which every user of the machine can reach, so a request
-//! without a token may read nothing.
+//! Authentication and authorization without a cluster: a fixed list of users with tokens. An
+//! administrator may do everything. A viewer may read one namespace. The server listens on
+//! loopback, which every user of the machine can reach, so a request without a token may read
+//! nothing.
 
 use super::authenticate::{anonymous, bearer_token};
 use super::{
@@ -15,19 +15,19 @@ use sha2::{Digest, Sha256};
 /// A user of the demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DemoUser {
-    /// Name, as messages show it.
+    /// The name in messages.
     pub name: &'static str,
     /// The one namespace that the user may read. None for an administrator.
     pub namespace: Option<&'static str>,
 }
 
-/// The users of the demo, each with the hash of a token. Comparing hashes takes the same
-/// time whatever is sent.
+/// The users of the demo by the hash of their token. The comparison of hashes takes the same time
+/// for every token.
 #[derive(Clone)]
 pub struct DemoUsers(Vec<([u8; 32], DemoUser)>);
 
 impl DemoUsers {
-    /// Knows these users by their tokens.
+    /// Creates the list of users with their tokens.
     pub fn new<'a>(users: impl IntoIterator<Item = (&'a str, DemoUser)>) -> Self {
         let users = users.into_iter();
         Self(users.map(|(token, user)| (hash(token), user)).collect())
@@ -38,7 +38,7 @@ fn hash(token: impl AsRef<[u8]>) -> [u8; 32] {
     Sha256::digest(token).into()
 }
 
-/// Shows the users, and nothing of their tokens.
+/// Prints the users without their tokens.
 impl std::fmt::Debug for DemoUsers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list()
@@ -133,7 +133,7 @@ mod tests {
 
     async fn user(token: Option<&str>) -> Result<User, Unauthenticated> {
         let mut headers = HeaderMap::new();
-        // A header of a front proxy names a user, but there is no front proxy.
+        // The header of a front proxy names a user, but there is no front proxy.
         headers.insert("x-remote-user", HeaderValue::from_static("ifo-demo"));
         if let Some(token) = token {
             let value = HeaderValue::from_str(&format!("Bearer {token}")).unwrap();

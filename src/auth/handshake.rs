@@ -1,10 +1,9 @@
-//! What the TLS handshake asks of clients. Enters: the certificate a client presents.
-//! Leaves: proof that the client holds its key, and nothing else.
+//! Client certificates in the TLS handshake. Input: the certificate of a client. Output: proof that
+//! the client has its key.
 //!
-//! Whether a CA vouches for it is left to each request (see [`super::Trust`]). A
-//! verifier that failed here would answer an unknown CA with a broken connection, where
-//! Kubernetes answers 401, and one that succeeded would go on trusting an open
-//! connection after its CA was taken away.
+//! Each request verifies whether a CA has issued the certificate (see [`super::Trust`]). If the
+//! handshake verified it, an unknown CA would break the connection, and Kubernetes answers with 401
+//! instead. It would also trust an open connection after its CA was removed.
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
@@ -13,15 +12,14 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use std::sync::Arc;
 
-/// Asks every client for a certificate, requires none, and accepts any whose key the
-/// client holds.
+/// Asks every client for a certificate, requires none, and accepts any certificate whose key the
+/// client has.
 ///
-/// It advertises no CA. Upstream's extension servers advertise the subjects of both
-/// CAs, so that clients with several certificates can choose; but the list would be
-/// frozen into the verifier, and a client whose CA came later would then send nothing.
-/// With an empty list a Go client (kube-apiserver's proxy, kubectl) does send its
-/// certificate: `CertificateRequestInfo.SupportsCertificate` in crypto/tls accepts any
-/// when `AcceptableCAs` is empty, as RFC 5246, 7.4.4 and RFC 8446, 4.2.4 have it.
+/// It advertises no CA. Upstream's extension servers advertise both CAs, so that clients with
+/// several certificates can choose. But the list could not change later, and a client with a new CA
+/// would then send no certificate. With an empty list, Go clients (kube-apiserver's proxy, kubectl)
+/// send their certificate: `CertificateRequestInfo.SupportsCertificate` in crypto/tls accepts any
+/// certificate if `AcceptableCAs` is empty, as in RFC 5246, 7.4.4 and RFC 8446, 4.2.4.
 pub fn client_certificate_verifier() -> Arc<dyn ClientCertVerifier> {
     Arc::new(ProofOfKey {
         algorithms: rustls::crypto::ring::default_provider().signature_verification_algorithms,

@@ -1,26 +1,26 @@
-//! The user that a front proxy names in request headers. Enters: header names from the
-//! cluster's configuration, and a request's headers. Leaves: a user, not yet in
-//! `system:authenticated`. Whether the sender is the front proxy is checked elsewhere.
+//! The user that a front proxy names in headers. Input: the names of the headers from the cluster's
+//! configuration, and the headers of a request. Output: a user without the group
+//! `system:authenticated`. Other modules verify that the sender is the front proxy.
 
 use super::{Unauthenticated, User};
 use http::{HeaderMap, HeaderName};
 use percent_encoding::percent_decode_str;
 
-/// Which headers carry what.
+/// The names of the headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct UserHeaders {
     pub(super) name: Vec<HeaderName>,
     pub(super) uid: Vec<HeaderName>,
     pub(super) groups: Vec<HeaderName>,
-    /// In lower case, as header names are here; none empty.
+    /// Not empty, and in lower case as all header names here.
     pub(super) extra_prefixes: Vec<String>,
 }
 
 impl UserHeaders {
-    /// The user in `headers`, or `None` when no header names one.
+    /// The user in `headers`. None if no header names one.
     ///
-    /// Values are UTF-8 (a name like `jané` comes as raw bytes). One that is not is
-    /// refused: replaced characters could make one user into another.
+    /// Values are UTF-8, and a name such as `jané` is sent as raw bytes. Other values are refused,
+    /// because replaced characters could name another user.
     pub(super) fn user(&self, headers: &HeaderMap) -> Result<Option<User>, Unauthenticated> {
         let Some(name) = first(headers, &self.name)? else {
             return Ok(None);
@@ -52,7 +52,7 @@ impl UserHeaders {
     }
 }
 
-/// The first header of `names` whose (first) value is not empty.
+/// The first header of `names` whose first value is not empty.
 fn first<'h>(
     headers: &'h HeaderMap,
     names: &[HeaderName],
@@ -72,9 +72,9 @@ fn text(value: &http::HeaderValue) -> Result<&str, Unauthenticated> {
     str::from_utf8(value.as_bytes()).map_err(|_| Unauthenticated)
 }
 
-/// An extra's key, percent-decoded. The header's name is in lower case already, and is
-/// decoded after that, so an escape is the only way to an upper-case letter. A key that
-/// is not an escaped string is taken as it is, as `headerrequest` in Kubernetes does.
+/// The key of an extra, percent-decoded. The name of the header is already in lower case, so only
+/// an escape can stand for an upper-case letter. A key with an invalid escape is used without
+/// decoding, as in Kubernetes' `headerrequest`.
 fn unescaped(key: &str) -> String {
     let mut rest = key.as_bytes();
     while let Some(at) = rest.iter().position(|&byte| byte == b'%') {

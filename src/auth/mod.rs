@@ -1,14 +1,13 @@
-//! Who asks, and whether they may. Enters: the peer's certificates, request headers,
-//! what is asked. Leaves: a user and a decision.
+//! Authentication and authorization. Input: the certificates of the peer, and the headers and the
+//! attributes of a request. Output: a user and a decision.
 //!
-//! Two traits, [`Authenticate`] and [`Authorize`], are all that serving knows. In a
-//! cluster they are [`ClusterAuthenticator`] and [`ClusterAuthorizer`], which delegate
-//! to the kube-apiserver as its own extension servers do; the demo, which has no
-//! cluster, uses [`DemoUsers`] for both.
+//! The HTTP API uses only two traits, [`Authenticate`] and [`Authorize`]. In a cluster they are
+//! [`ClusterAuthenticator`] and [`ClusterAuthorizer`], which delegate to the kube-apiserver as its
+//! own extension servers do. The demo uses [`DemoUsers`] for both.
 //!
-//! Promises: a header names a user only if it came with the front proxy's
-//! certificate; certificates are checked against the CAs of now, not those at the
-//! time of the handshake; what is not understood is refused.
+//! Guarantees: a header names a user only if it arrived with the certificate of the front proxy.
+//! Certificates are verified with the current CAs, and not with those at the time of the handshake.
+//! Unknown input is refused.
 
 mod authenticate;
 mod authorize;
@@ -36,66 +35,66 @@ use rustls::pki_types::CertificateDer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The certificates that the TLS peer presented and proved to hold the key of, leaf
-/// first; empty for none. Not verified against any CA. Set as a request extension.
+/// The certificates of the TLS peer, leaf first. The peer has proved that it has the key. Empty if
+/// there are none. No CA has been checked. It is an extension of the request.
 #[derive(Clone, Debug, Default)]
 pub struct PeerCertificates(pub Arc<[CertificateDer<'static>]>);
 
-/// Who asks.
+/// A user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct User {
     /// Name, such as `jane` or `system:serviceaccount:ns:name`.
     pub name: String,
     /// UID, if known.
     pub uid: Option<String>,
-    /// Groups, `system:authenticated` or `system:unauthenticated` included.
+    /// Groups, with `system:authenticated` or `system:unauthenticated`.
     pub groups: Vec<String>,
     /// Extra attributes.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl User {
-    /// Whether the user is a member of `system:masters`, and so may do everything.
+    /// Returns true if the user is a member of `system:masters`, and so may do everything.
     pub fn is_administrator(&self) -> bool {
         self.groups.iter().any(|group| group == "system:masters")
     }
 }
 
-/// Finds out who asks.
+/// Authenticates requests.
 pub trait Authenticate: Send + Sync + 'static {
-    /// `Err` is a 401: credentials were presented and are not valid.
+    /// An error is a 401: the credentials are not valid.
     fn authenticate<'a>(
         &'a self,
         peer: &'a PeerCertificates,
         headers: &'a HeaderMap,
     ) -> BoxFuture<'a, Result<User, Unauthenticated>>;
 
-    /// Whose certificate it is, by the CAs of now. No cluster is asked.
+    /// The owner of a certificate, according to the current CAs. No request is sent to the cluster.
     fn certificate_holder(&self, _peer: &PeerCertificates) -> CertificateHolder {
         CertificateHolder::Unknown
     }
 }
 
-/// Whose certificate a peer has presented.
+/// The owner of a peer's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateHolder {
-    /// The front proxy, which speaks for its users.
+    /// The front proxy, which names its users in headers.
     FrontProxy,
     /// This user.
     User(User),
-    /// Nobody's that a CA vouches for, or there is none.
+    /// There is no certificate, or no CA has issued it.
     Unknown,
 }
 
-/// Credentials were presented and are not valid.
+/// The credentials are not valid.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("Unauthorized")]
 pub struct Unauthenticated;
 
-/// What is asked for, as a `SubjectAccessReview` says it.
+/// The attributes of a request, as in a `SubjectAccessReview`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Attributes {
-    /// Something of a resource.
+    /// A request for a resource.
     Resource {
         /// `get`, `list`, `watch`, `create` …
         verb: String,
@@ -116,7 +115,7 @@ pub enum Attributes {
         /// Requirements of the label selector, for list and watch.
         labels: Vec<SelectorRequirement>,
     },
-    /// A path outside the resources.
+    /// A request for another path.
     NonResource {
         /// The path.
         path: String,
@@ -125,7 +124,7 @@ pub enum Attributes {
     },
 }
 
-/// One requirement of a selector, as `authorization.k8s.io/v1` has them.
+/// One requirement of a selector, as in `authorization.k8s.io/v1`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SelectorRequirement {
     /// Label key or field path.
@@ -136,21 +135,21 @@ pub struct SelectorRequirement {
     pub values: Vec<String>,
 }
 
-/// The answer.
+/// The decision of an authorizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessDecision {
-    /// Yes.
+    /// Allowed.
     Allow,
-    /// No, and why, if that is known.
+    /// Denied, with the reason if it is known.
     Deny {
         /// The authorizer's reason, or empty.
         reason: String,
     },
 }
 
-/// Decides whether a user may.
+/// Authorizes requests.
 pub trait Authorize: Send + Sync + 'static {
-    /// `Err` when no decision could be had (a 500).
+    /// An error means that no decision was possible (a 500).
     fn authorize<'a>(
         &'a self,
         user: &'a User,
@@ -158,7 +157,7 @@ pub trait Authorize: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<AccessDecision, Undecided>>;
 }
 
-/// No decision could be had.
+/// No decision was possible.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Undecided(pub String);

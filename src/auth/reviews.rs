@@ -1,8 +1,8 @@
-//! Answers of the kube-apiserver that are kept for some seconds. Enters: a digest of
-//! the question, and how to ask it. Leaves: the answer, asked at most once at a time.
+//! A cache of the kube-apiserver's answers. Input: the digest of a question, and a function that
+//! asks it. Output: the answer. Concurrent requests for the same question share one review.
 //!
-//! Promises: an answer is never older than its keep time; the number of entries is
-//! bounded; failures are told to all who wait and then forgotten.
+//! An answer is never older than its time in the cache. The number of entries is limited. A failure
+//! is returned to all waiting requests, and is not cached.
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, WeakShared};
@@ -12,11 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// SHA-256 of a question. Entries are as small as that, however long the question, so a
-/// client cannot fill memory with long ones; and no token lies about in memory.
+/// SHA-256 of a question. Long questions do not take more memory, and the cache contains no tokens.
 pub(super) type Digest = [u8; 32];
 
-/// The digest of `parts`, in which no part can run into the next.
+/// The digest of `parts`. Different parts never have the same digest as a whole.
 pub(super) fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Digest {
     let mut hash = Sha256::new();
     for part in parts {
@@ -26,8 +25,8 @@ pub(super) fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Digest {
     hash.finalize().into()
 }
 
-/// A map that forgets: by age, and the oldest first when it is full. All entries live
-/// equally long, so the order of insertion is the order of expiry.
+/// A map that drops old entries, and the oldest entry when it is full. All entries have the same
+/// lifetime, so the order of insertion is the order of expiry.
 #[derive(Debug)]
 pub(super) struct Recent<V> {
     keep: Duration,
@@ -38,12 +37,12 @@ pub(super) struct Recent<V> {
 #[derive(Debug)]
 struct ReviewCache<V> {
     entries: HashMap<Digest, (Made, V)>,
-    /// One for each insertion; never longer than `at_most`.
+    /// The insertions in their order, at most `at_most`.
     order: VecDeque<(Made, Digest)>,
     insertions: u64,
 }
 
-/// When an entry was made, and which insertion it was: two can have the same moment.
+/// The time and the number of an insertion. Two insertions may have the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Made {
     at: Instant,
@@ -51,7 +50,7 @@ struct Made {
 }
 
 impl<V: Clone> Recent<V> {
-    /// An empty map of at most `at_most` entries, each kept for `keep`.
+    /// Creates an empty map for at most `at_most` entries, each with the lifetime `keep`.
     pub(super) fn new(keep: Duration, at_most: usize) -> Self {
         Self {
             keep,
@@ -64,18 +63,18 @@ impl<V: Clone> Recent<V> {
         }
     }
 
-    /// The value of `key`, if it is there and not too old.
+    /// The value of `key`, if it has not expired.
     pub(super) fn get(&self, key: &Digest) -> Option<V> {
         self.lock().get(key, self.keep).cloned()
     }
 
-    /// Keeps `value`, in place of an older one.
+    /// Inserts or replaces `value`.
     pub(super) fn insert(&self, key: Digest, value: V) {
         self.lock().insert(key, value, self.keep, self.at_most);
     }
 
-    /// What `choose` makes of the value of `key`, if it is there and not too old, and what
-    /// it wants in its place, if anything. It runs under the lock: it must be cheap.
+    /// Calls `choose` with the value of `key`, if it has not expired. `choose` returns the result,
+    /// and a new value if it wants to replace it. It runs under the lock and must be fast.
     fn resolve<R>(&self, key: Digest, choose: impl FnOnce(Option<&V>) -> (R, Option<V>)) -> R {
         let mut inner = self.lock();
         let (chosen, instead) = choose(inner.get(&key, self.keep));
@@ -86,11 +85,11 @@ impl<V: Clone> Recent<V> {
     }
 
     fn lock(&self) -> MutexGuard<'_, ReviewCache<V>> {
-        // A panic under this lock leaves a map that is still a map.
+        // After a panic under this lock, the map is still consistent.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of entries.
+    /// Number of entries.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         let inner = self.lock();
@@ -118,7 +117,7 @@ impl<V> ReviewCache<V> {
                 break;
             }
             self.order.pop_front();
-            // An entry that was replaced meanwhile has a younger place in the order.
+            // A replaced entry has a later insertion in the order.
             if self
                 .entries
                 .get(&oldest)
@@ -130,30 +129,29 @@ impl<V> ReviewCache<V> {
     }
 }
 
-/// Why there is no answer. Shared by all who waited for it.
+/// Why there is no answer. All waiting requests share it.
 #[derive(Clone, Debug)]
 pub(super) struct NoAnswer(pub(super) Arc<str>);
 
-/// A review that somebody waits for, or has.
+/// A review that is in flight or answered.
 type Review<T> = Shared<BoxFuture<'static, Result<T, NoAnswer>>>;
 
-/// Of one question.
+/// A review in flight.
 #[derive(Clone, Debug)]
 pub(super) enum CachedReview<T> {
-    /// Those who ask keep it alive. When they are all gone, so is the question, which may
-    /// be long: a client that goes away leaves nothing but its digest.
+    /// The requests that wait keep the review alive. When all of them have been dropped, the review
+    /// and its question are dropped, too, and only the digest stays.
     Asked(WeakShared<BoxFuture<'static, Result<T, NoAnswer>>>),
     /// The answer.
     Answered(T),
 }
 
-/// Reviews under way and answered.
+/// Reviews in flight, and cached answers.
 pub(super) type Reviews<T> = Recent<CachedReview<T>>;
 
 impl<T: Clone + Send + Sync + 'static> Reviews<T> {
-    /// The answer to `key`. `ask` is called if nobody asked within the keep time, and
-    /// called again, with pauses, when the kube-apiserver could not be reached or was
-    /// busy.
+    /// The answer for `key`. Calls `ask` if there is no cached answer. Retries with pauses if the
+    /// kube-apiserver could not be reached or was busy.
     pub(super) async fn ask<F>(
         &self,
         key: Digest,
@@ -181,7 +179,7 @@ impl<T: Clone + Send + Sync + 'static> Reviews<T> {
             Way::Answer(answer) => return Ok(answer),
             Way::Wait(review) => review.await?,
         };
-        // The first of those who waited writes it down.
+        // The first waiting request stores the answer.
         self.resolve(key, |known| match known {
             Some(CachedReview::Answered(_)) => ((), None),
             _ => ((), Some(CachedReview::Answered(answer.clone()))),
@@ -190,20 +188,20 @@ impl<T: Clone + Send + Sync + 'static> Reviews<T> {
     }
 }
 
-/// How to come by an answer.
+/// The way to an answer.
 enum Way<T> {
-    /// This is it.
+    /// The cached answer.
     Answer(T),
-    /// It is under way.
+    /// A review in flight.
     Wait(Review<T>),
 }
 
-/// How long a review may take, its retries included: what extension servers of
-/// Kubernetes allow (`WebhookRetryBackoff`, `TokenRequestTimeout`).
+/// Time limit of a review with its retries, as in the extension servers of Kubernetes
+/// (`WebhookRetryBackoff`, `TokenRequestTimeout`).
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// The number of tries and the first pause; each next pause is half as long again.
-/// Kubernetes' own numbers (`genericoptions.DefaultAuthWebhookRetryBackoff`).
+/// The number of attempts and the first pause. Each further pause is half as long again
+/// (`genericoptions.DefaultAuthWebhookRetryBackoff` in Kubernetes).
 const TRIES: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
@@ -232,7 +230,7 @@ where
     }
 }
 
-/// Whether the next try may succeed.
+/// Returns true if a retry may succeed.
 fn passing(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 429 || status.code >= 500,

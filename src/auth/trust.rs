@@ -1,9 +1,9 @@
-//! Whom the cluster trusts to say who a client is. Enters: the `ConfigMap`
-//! `kube-system/extension-apiserver-authentication`, which every kube-apiserver
-//! publishes. Leaves: a [`Trust`], replaced as a whole when the `ConfigMap` changes.
+//! The CAs and headers by which the cluster authenticates clients. Input: the `ConfigMap`
+//! `kube-system/extension-apiserver-authentication`, which every kube-apiserver publishes. Output:
+//! a [`Trust`], which is replaced as a whole when the `ConfigMap` changes.
 //!
-//! Promises: a value that cannot be read never replaces one that could; a certificate's
-//! verdict is forgotten with the CAs that gave it.
+//! A value that cannot be read never replaces a valid one. Results for certificates are dropped
+//! together with the CAs that they depend on.
 
 use super::certificate::{Authorities, CertificateSubject};
 use super::headers::UserHeaders;
@@ -31,39 +31,38 @@ const GROUP_HEADERS: &str = "requestheader-group-headers";
 const EXTRA_PREFIXES: &str = "requestheader-extra-headers-prefix";
 const ALLOWED_NAMES: &str = "requestheader-allowed-names";
 
-/// How long a certificate's verdict is kept: so much later at most is it noticed that
-/// it, or a CA over it, has expired.
+/// Time for which the result for a certificate is cached. An expired certificate or CA is accepted
+/// for at most this time.
 const KEEP_VERDICT: Duration = Duration::from_mins(1);
 
-/// How many verdicts are kept. Clients are the kube-apiservers, each with a handful of
-/// connections but one certificate, and a few people: 256 is plenty, and 150 KB at most
-/// unless certificates name hundreds of organizations.
+/// Number of cached results. The clients are the kube-apiservers, with one certificate each, and a
+/// few people. 256 results take at most 150 KB, unless certificates name hundreds of organizations.
 const MAX_VERDICTS: usize = 256;
 
-/// What is wrong with the cluster's authentication configuration.
+/// An error in the authentication configuration of the cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// The `ConfigMap` cannot be read.
     #[error("cannot read ConfigMap {NAMESPACE}/{NAME}: {0}")]
     Read(#[source] kube::Error),
-    /// A value in it is bad.
+    /// A value in it is not valid.
     #[error("ConfigMap {NAMESPACE}/{NAME}, key {key}: {why}")]
     Value {
         /// The key.
         key: &'static str,
-        /// What is wrong with its value.
+        /// The error in its value.
         why: String,
     },
 }
 
-/// The CAs and header names of the cluster, as of one moment.
+/// The CAs and header names of the cluster at one time.
 #[derive(Debug)]
 pub struct Trust {
-    /// The data it was read from.
+    /// The data of the `ConfigMap`.
     data: BTreeMap<String, String>,
     client: Option<Authorities>,
     proxy: Option<Proxy>,
-    /// The client CAs whose every certificate is one of the front proxy as well.
+    /// The client CAs whose certificates are all accepted as certificates of the front proxy.
     pub(super) shared: Vec<String>,
     verdicts: Recent<Arc<TrustVerdict>>,
 }
@@ -71,29 +70,29 @@ pub struct Trust {
 #[derive(Debug)]
 struct Proxy {
     authorities: Authorities,
-    /// Empty allows any.
+    /// The allowed common names. Empty allows all names.
     allowed_names: Vec<String>,
     headers: UserHeaders,
 }
 
 impl Proxy {
-    /// Whether any certificate of its CAs may name users.
+    /// Returns true if every certificate of its CAs may name users.
     fn takes_any_name(&self) -> bool {
         self.allowed_names.is_empty() && !self.headers.name.is_empty()
     }
 }
 
-/// What the CAs say of a certificate.
+/// The result for a certificate.
 #[derive(Debug)]
 pub(super) struct TrustVerdict {
-    /// It is the front proxy's.
+    /// The certificate belongs to the front proxy.
     pub(super) is_proxy: bool,
-    /// The user it names, if a client CA vouches for it.
+    /// The user of the certificate, if a client CA has issued it.
     pub(super) user: Option<User>,
 }
 
 impl Default for Trust {
-    /// Trust in nobody: no certificate verifies.
+    /// Trusts no CA, so no certificate is accepted.
     fn default() -> Self {
         Self::with(BTreeMap::new(), None, None)
     }
@@ -120,9 +119,9 @@ impl Trust {
         }
     }
 
-    /// Reads the data of the `ConfigMap`. A key that is missing means that there is no
-    /// such CA or header (`requestheader-uid-headers` is written only if the flag is
-    /// set); a key that is there must be right.
+    /// Parses the data of the `ConfigMap`. A missing key means that there is no such CA or header.
+    /// For example, `requestheader-uid-headers` exists only if the flag is set. An existing key
+    /// must be valid.
     pub fn parse(data: BTreeMap<String, String>) -> Result<Self, TrustError> {
         let authorities = |key| {
             data.get(key)
@@ -150,8 +149,8 @@ impl Trust {
         Ok(Self::with(data, client, proxy))
     }
 
-    /// Reads it from the cluster; tries again, with pauses of 0.5 s to 5 s, until
-    /// `within` has passed, then gives the last error.
+    /// Reads the configuration from the cluster. Retries with pauses of 0.5 s to 5 s for `within`,
+    /// and then returns the last error.
     pub async fn load(client: &Client, within: Duration) -> Result<Self, TrustError> {
         let api = Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE);
         let end = tokio::time::Instant::now() + within;
@@ -174,8 +173,8 @@ impl Trust {
         }
     }
 
-    /// Keeps `trust` as the cluster's `ConfigMap` is, for as long as it runs; never
-    /// ends by itself. Whatever fails, the last good one stays.
+    /// Updates `trust` when the `ConfigMap` changes. Never ends. After a failure, the last valid
+    /// configuration stays.
     pub async fn follow(client: Client, trust: Arc<ArcSwap<Self>>, metrics: Arc<Metrics>) {
         let api = Api::<ConfigMap>::namespaced(client, NAMESPACE);
         let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
@@ -205,9 +204,9 @@ impl Trust {
         }
     }
 
-    /// Warns, in the log and by a metric, if every client certificate of a CA can claim any
-    /// user and group. Requests are answered all the same, as every Kubernetes API server
-    /// does: whether that is wanted is for the cluster's administrator to decide.
+    /// Warns in the log and by a metric if every client certificate of a CA can claim any user and
+    /// group. Requests are still answered, as by every Kubernetes API server, because the
+    /// administrator of the cluster decides about this.
     pub fn report(&self, metrics: &Metrics) {
         metrics.front_proxy_trust_shared(!self.shared.is_empty());
         if !self.shared.is_empty() {
@@ -222,13 +221,13 @@ impl Trust {
         }
     }
 
-    /// What the CAs say of the chain that a peer presented.
+    /// The result for the certificate chain of a peer.
     pub(super) fn verdict(&self, peer: &PeerCertificates) -> Arc<TrustVerdict> {
         let key = digest(peer.0.iter().map(|certificate| &**certificate));
         if let Some(verdict) = self.verdicts.get(&key) {
             return verdict;
         }
-        // Not under the lock: this checks signatures. Two may do it at once.
+        // Signatures are verified without the lock. Two threads may do it at the same time.
         let verdict = Arc::new(self.judge(peer));
         self.verdicts.insert(key, Arc::clone(&verdict));
         verdict
@@ -260,9 +259,9 @@ impl Trust {
     }
 }
 
-/// Takes `data` over if it is new and good.
+/// Applies `data` if it is new and valid.
 fn adopt(trust: &ArcSwap<Trust>, data: BTreeMap<String, String>, metrics: &Metrics) {
-    // A relist brings the same again; the verdicts would be lost for nothing.
+    // A relist returns the same data. Applying it again would drop the cached results.
     if trust.load().data == data {
         return;
     }
@@ -280,7 +279,7 @@ fn adopt(trust: &ArcSwap<Trust>, data: BTreeMap<String, String>, metrics: &Metri
     }
 }
 
-/// A value that is a JSON array of strings; empty when the key is missing.
+/// A value that is a JSON array of strings. Empty if the key is missing.
 fn strings(data: &BTreeMap<String, String>, key: &'static str) -> Result<Vec<String>, TrustError> {
     data.get(key).map_or(Ok(Vec::new()), |value| {
         serde_json::from_str(value).map_err(|error| TrustError::Value {

@@ -36,7 +36,7 @@ impl Backoff {
         step.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 
-    /// As [`Backoff::next`], but without a wait after a successful attempt.
+    /// As [`Backoff::next`], but zero if no failure has been counted.
     pub(super) fn next_after_clean_end(&mut self, cap: Duration) -> Duration {
         if self.failures == 0 {
             self.failures = 1;

@@ -1,12 +1,16 @@
-//! Which rule sets may miss operations, at any replica. Enters: the report of this replica,
-//! and what the leader said. Leaves: the answers from which the warning on lists is made.
+//! Reports, on any replica, the rule sets that may miss operations.
+//!
+//! Input: the report of this replica, and the report that the leader sent.
+//! Output: the gaps from which the server makes the warning on lists.
 
 use super::View;
 use crate::rules::{Coverage, Reporter};
 use ifo_api::completeness::{Completeness, Gaps};
 
-/// Answers about completeness at any replica: those of its own rule sets where it leads and
-/// has read them, else those of the leader.
+/// Reports gaps in completeness on any replica.
+///
+/// If this replica leads and has read its own rule sets, it uses their report.
+/// Otherwise it uses the leader's report.
 #[derive(Clone, Debug)]
 pub struct Covered {
     own: Reporter,
@@ -14,12 +18,12 @@ pub struct Covered {
 }
 
 impl Covered {
-    /// `own`: the report of this replica, which counts while it leads.
+    /// Joins `own`, the report of this replica, with the leader's report in `view`.
     pub fn new(own: Reporter, view: View) -> Self {
         Self { own, view }
     }
 
-    /// What this replica tells the others.
+    /// Returns the report that this replica sends to the other replicas.
     pub fn coverage(&self) -> Coverage {
         self.own.coverage()
     }

@@ -1,10 +1,13 @@
-//! Several replicas: one leads, the others mirror its index. Enters: the Lease of the
-//! replicas, and the leader's list and watch. Leaves: the [`Standing`] of this replica, the
-//! versions that it may issue, and on a follower the leader's objects in its own index.
+//! Elects a leader among the replicas and mirrors the leader's index on the followers.
 //!
-//! At most one replica leads. The leader detects operations and numbers the changes. A
-//! clock alone cannot guarantee that, because a process can be paused between a check and
-//! the action after it. So the leader also reserves the versions that it issues: see
+//! Input: the Lease of the replicas, and the leader's list and watch.
+//! Output: the [`Standing`] of this replica and the versions that it may issue. On a follower,
+//! also the leader's objects in the follower's own index.
+//!
+//! At most one replica leads. The leader detects operations and numbers the changes.
+//!
+//! A clock alone cannot guarantee a single leader, because a process can be paused between a
+//! check and the action after it. So the leader also reserves the versions that it issues. See
 //! [`Leadership::reserved`].
 
 mod covered;
