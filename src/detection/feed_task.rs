@@ -1,5 +1,5 @@
-//! The task of one feed. Enters: its raw events. Leaves: what the engine's detector says of
-//! them, and whether the feed is up to date.
+//! The task of one feed. Input: the raw events of the feed. Output: the messages of the engine's
+//! detector, and whether the feed is up to date.
 
 use crate::clock;
 use crate::observe::{Feed, Lost, ObjectNames, Raw};
@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
-/// One feed, and what detects operations on its objects.
+/// One feed and its detector.
 pub(super) struct FeedTask {
     pub(super) feed: Arc<dyn Feed>,
     pub(super) source: Source,
@@ -29,7 +29,7 @@ pub(super) struct FeedTask {
 }
 
 impl FeedTask {
-    /// Runs until the tracker or the controller has ended. What depends on the time is
+    /// Runs until the tracker or the controller has ended. Rules that depend on the time are
     /// evaluated again at the interval `resync`.
     pub(super) async fn run(mut self, resync: Duration) {
         let mut events = self.events();
@@ -56,7 +56,7 @@ impl FeedTask {
         }
     }
 
-    /// A new stream of the source, which begins with a list of all objects.
+    /// Starts a new stream of the source, which begins with a list of all objects.
     fn events(&self) -> BoxStream<'static, Raw> {
         let source = self.source.clone();
         match self.detector.book().selector() {
@@ -69,7 +69,8 @@ impl FeedTask {
     /// messages have ended.
     async fn event(&mut self, event: Raw) -> bool {
         let now = clock::reading();
-        // An object is dropped before this waits: other feeds need the room of a large one.
+        // The object is dropped before this waits, because other feeds may need the place of a
+        // large one.
         match event {
             Raw::Reset => {
                 let reset = self.detector.reset();
@@ -104,7 +105,7 @@ impl FeedTask {
         }
     }
 
-    /// Time has passed.
+    /// Evaluates objects again because time has passed.
     async fn evaluate_again(&mut self, now: ClockReading) -> bool {
         for fields in self.detector.resync(now) {
             let found = self.detector.again(&fields, clock::reading());
@@ -122,8 +123,9 @@ impl FeedTask {
         }
     }
 
-    /// The feed is up to date. If it shows a selection, the tracker answers with the subjects that
-    /// the list lacked, and the cluster is asked whether each of them still exists.
+    /// Handles the end of a list or of a gap. If the feed has a label selector, the tracker answers
+    /// with the subjects that are not in the list. The cluster is asked whether each of them still
+    /// exists.
     async fn synced(&mut self, now: ClockReading) -> bool {
         let (event, missing) = self.detector.synced();
         if !self.tell(event).await {
@@ -132,7 +134,7 @@ impl FeedTask {
         let Some(missing) = missing else {
             return true;
         };
-        // There is no answer if nothing was listed anew.
+        // There is no answer if nothing was listed.
         for subject in missing.await.unwrap_or_default() {
             if !self.vanished(subject, true, now).await {
                 return false;
@@ -141,8 +143,8 @@ impl FeedTask {
         true
     }
 
-    /// The feed does not show an object any more. If the object may still exist, the cluster is
-    /// asked whether it does.
+    /// Handles an object that the feed no longer shows. If the object may still exist, the cluster
+    /// is asked.
     async fn vanished(&self, subject: Subject, may_exist: bool, now: ClockReading) -> bool {
         let names = ObjectNames {
             namespace: subject.namespace.as_deref(),
@@ -173,8 +175,8 @@ impl FeedTask {
     }
 }
 
-/// Why a target is not watched, for the status of its rule sets: with the commands that
-/// grant the right, if the server has none.
+/// Why a target is not watched, for the status of its rule sets. If the server lacks a right, it
+/// contains the commands that grant it.
 fn explained(lost: &Lost, target: &Gvr) -> String {
     if !matches!(lost, Lost::Forbidden { .. }) {
         return lost.to_string();
@@ -184,7 +186,7 @@ fn explained(lost: &Lost, target: &Gvr) -> String {
     } else {
         format!("{}.{}", target.resource, target.group)
     };
-    // Discovery has found the resource, so its name has no characters of a shell.
+    // Discovery has found the resource, so its name has no special characters of a shell.
     let role = format!("ifo-target-{resource}");
     format!(
         "{lost}; apply the ClusterRole that `kubectl ifo rules roles` prints for this rule set, \

@@ -1,10 +1,10 @@
-//! Joins the feeds with the rules. Enters: the rule books that the controller publishes, and
-//! the raw events of the feeds. Leaves: messages to the tracker, and reports on the feeds for
-//! the status of rule sets.
+//! Connects feeds and rules. Input: the rule books that the controller publishes, and the raw
+//! events of the feeds. Output: messages to the tracker, and reports on the feeds for the status of
+//! rule sets.
 //!
-//! [`Supervisor`] starts and stops feeds as books are published: one feed for each target or,
-//! where all of its rule sets name namespaces, for each of those. Each feed has a task, which
-//! gives its events to a [`Detector`] of the engine.
+//! [`Supervisor`] starts and stops feeds when books are published. A target has one feed, or one
+//! for each namespace if all of its rule sets name namespaces. Each feed has a task, which passes
+//! its events to a [`Detector`] of the engine.
 
 mod feed_task;
 
@@ -27,17 +27,17 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Starts and stops feeds as books are published.
+/// Starts and stops feeds when books are published.
 pub struct Supervisor {
-    /// Where objects come from.
+    /// The source of objects.
     pub feed: Arc<dyn Feed>,
-    /// Where evaluations go.
+    /// The receiver of evaluations.
     pub tracker: mpsc::Sender<Message>,
-    /// Where the state of the feeds goes.
+    /// The receiver of the feeds' states.
     pub feedback: mpsc::Sender<Feedback>,
     /// Counters.
     pub metrics: Arc<Metrics>,
-    /// How often what depends on the time is evaluated again.
+    /// Interval at which rules that depend on the time are evaluated again.
     pub resync: Duration,
 }
 
@@ -51,8 +51,8 @@ impl Supervisor {
             removed,
         }) = publications.recv().await
         {
-            // The old feeds are gone for sure before the tracker hears of new rules, so
-            // that nothing they sent comes after it.
+            // The old feeds have ended before the tracker receives new rules, so that their
+            // messages arrive before the rules.
             for mut feed in running.remove(&target).unwrap_or_default() {
                 feed.0.abort();
                 let _ = (&mut feed.0).await;
@@ -89,7 +89,7 @@ impl Supervisor {
     }
 }
 
-/// A task that ends when this is dropped.
+/// A task that is aborted when this is dropped.
 struct RunningFeed(JoinHandle<()>);
 
 impl Drop for RunningFeed {

@@ -1,6 +1,6 @@
-//! The lists that a new leader reads: custom resources and namespaces. Enters: a
-//! [`Store`]. Leaves: restored operations, and the creation times of the namespaces. A list
-//! that fails is retried as long as that may be of use.
+//! The lists that a new leader reads: custom resources and namespaces. Input: a [`Store`]. Output:
+//! restored operations, and the creation times of the namespaces. A failed list is retried while
+//! this can help.
 
 use crate::clock;
 use crate::persist::{self, Store, StoreFailure};
@@ -10,19 +10,19 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Pause before the next attempt.
+/// Wait before the next attempt.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How long refusals in a row are retried: a kube-apiserver that has just started refuses
+/// Time for which consecutive refusals are retried. A kube-apiserver that has just started refuses
 /// every client until it has read the RBAC objects.
 const REFUSED: Duration = Duration::from_secs(10);
 
-/// Lists that are read one after the other: those in flight come first, so that they are
-/// restored however much history there is. An operation that ends between the two is in
-/// both, and its end counts.
+/// Lists that are read one after the other. Operations in flight come first, so that they are
+/// restored even if there is a long history. An operation that ends between the two lists is in
+/// both of them, and its end counts.
 const BY_PHASE: &[&str] = &["status.phase=Active", "status.phase=Completed"];
 
-/// The only list of a kube-apiserver that cannot select phases (before Kubernetes 1.31).
+/// The only list if the kube-apiserver cannot select phases (before Kubernetes 1.31).
 const ALL: &[&str] = &[""];
 
 /// Adds all custom resources to `state`.
@@ -63,7 +63,7 @@ pub(super) async fn custom_resources(
     Ok(())
 }
 
-/// When each namespace was created.
+/// The creation time of each namespace.
 pub(super) async fn namespaces(
     store: &impl Store,
 ) -> Result<HashMap<String, Timestamp>, StoreFailure> {
@@ -79,12 +79,12 @@ pub(super) async fn namespaces(
 /// The retries of one list.
 #[derive(Debug, Default)]
 struct Retry {
-    /// Since when all answers were refusals.
+    /// The time since which all answers were refusals.
     refused: Option<Instant>,
 }
 
 impl Retry {
-    /// Waits until the next attempt. Returns the failure if there is to be none.
+    /// Waits until the next attempt. Returns the failure if there is none.
     async fn wait(&mut self, failure: StoreFailure) -> Result<(), StoreFailure> {
         let is_final = match &failure {
             StoreFailure::Missing | StoreFailure::Invalid(_) => true,

@@ -1,9 +1,9 @@
-//! What a new leader starts from. Enters: the entries of its own index, the namespaces and,
-//! in persistence mode, the custom resources. Leaves: the [`InitialState`] of the tracker.
+//! The initial state of a new leader. Input: the entries of its own index, the namespaces and, in
+//! persistence mode, the custom resources. Output: the [`InitialState`] of the tracker.
 //!
-//! Promises: it ends within two minutes, also if the kube-apiserver does not answer. Of
-//! custom resources that have not become operations, it holds one page. It writes nothing,
-//! so it can be cancelled at any time.
+//! It ends within two minutes, even if the kube-apiserver does not answer. It holds at most one
+//! page of custom resources that have not become operations. It writes nothing, so it can be
+//! cancelled at any time.
 
 mod lists;
 #[cfg(test)]
@@ -19,38 +19,37 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The namespaces that existed at a takeover, and when each was created, if that is known.
+/// The namespaces that existed at a takeover, with their creation times if they are known.
 pub type KnownNamespaces = HashMap<String, Option<Timestamp>>;
 
-/// How long the namespaces are waited for if nothing is read from custom resources: the
-/// takeover waits.
+/// Time limit for the namespaces if no custom resources are read. The takeover waits for them.
 const NAMESPACES_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long the custom resources are waited for, and the namespaces of their subjects: as
-/// long as the server waits at its start for what it cannot run without. While the
-/// kube-apiserver does not answer, there are no rules to detect operations by either.
+/// Time limit for the custom resources and the namespaces of their subjects. The server waits for
+/// the same time at its start. While the kube-apiserver does not answer, there are no rules to
+/// detect operations with.
 const CUSTOM_RESOURCES_WITHIN: Duration = Duration::from_mins(1);
 
-/// Entries that are decoded before other tasks get a turn: about 5 ms.
+/// Number of entries that are decoded before other tasks run: about 5 ms.
 const BATCH: usize = 256;
 
-/// Where a new leader finds the operations that it starts from.
+/// The sources of operations for a new leader.
 #[derive(Debug)]
 pub struct TakeoverSources {
     /// All entries of its index.
     pub listed: Vec<Arc<IndexEntry>>,
-    /// Completed entries that the index deleted lately.
+    /// Completed entries that the index has deleted recently.
     pub deleted: Vec<Arc<IndexEntry>>,
-    /// Whether there are custom resources.
+    /// True if there are custom resources.
     pub persistence: bool,
-    /// Whether completed operations are retained.
+    /// The retention of completed operations.
     pub retain: bool,
-    /// Where operations on cluster-scoped subjects are shown.
+    /// Namespace of operations on cluster-scoped subjects.
     pub cluster_namespace: Arc<str>,
 }
 
-/// Reads what a new leader starts from, and the namespaces at that time. Custom resources
-/// that cannot be read are left out: their operations are detected anew.
+/// Reads the initial state, and the namespaces at that time. Custom resources that cannot be read
+/// are left out, and their operations are detected again.
 pub async fn initial_state(
     client: Client,
     sources: TakeoverSources,
@@ -104,7 +103,7 @@ pub async fn initial_state(
             .into_iter()
             .map(|(name, created)| (name, Some(created)))
             .collect(),
-        // Those of the index are known to have existed.
+        // The namespaces of the index's operations are known to have existed.
         None => sources
             .listed
             .iter()
@@ -114,7 +113,7 @@ pub async fn initial_state(
     (state, namespaces)
 }
 
-/// The result of `reading`, or that it took too long.
+/// The result of `reading`. None if it took too long.
 async fn within_time<T>(
     limit: Duration,
     reading: impl Future<Output = Result<T, StoreFailure>>,

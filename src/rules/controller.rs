@@ -1,5 +1,5 @@
-//! Runs the registry: takes in rule sets, discovery and feedback, and gives out books
-//! and statuses.
+//! Runs the registry. Input: rule sets, discovery and reports of feeds. Output: rule books and
+//! statuses.
 
 use super::Report;
 use super::lookups::Lookups;
@@ -18,52 +18,52 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-/// Changes within this time are told together: each publication makes the target's feeds
-/// list anew, and each status is a write.
+/// Changes within this time are published together. Each publication makes the target's feeds list
+/// again, and each status is a write.
 const GATHER: Duration = Duration::from_millis(500);
 
-/// Feeds that report that they are up to date are reported together. Everything else is
-/// reported at once, since operations may be missing from then on.
+/// Reports that feeds are up to date are collected for this time. All other reports are sent at
+/// once, because operations may be missing from then on.
 const REPORT: Duration = Duration::from_millis(50);
 
-/// How often statuses are compared with what the feeds leave in
-/// [`Activity`](ifo_engine::rules::Activity) without a word: an author who tries a rule out waits no
-/// longer than this, or the requeue interval, for its failure.
+/// Interval at which statuses are compared with [`Activity`](ifo_engine::rules::Activity), which
+/// feeds change without a message. An author who tries a rule waits at most this long, or the
+/// requeue interval, for its failure.
 const REVIEW: Duration = Duration::from_secs(5);
 
 /// A change of the rule sets.
 #[derive(Debug)]
 pub enum RuleSetEvent {
-    /// The whole state follows.
+    /// All rule sets follow.
     Reset,
-    /// A rule set appeared or changed.
+    /// A rule set was created or changed.
     Applied(Box<OperationRuleSet>),
-    /// One is there, but does not have the form of a rule set. It has no rules.
+    /// The object cannot be decoded as a rule set. It has no rules.
     Unreadable(String),
-    /// One is gone.
+    /// A rule set was deleted.
     Deleted(String),
-    /// The whole state has been told; what was not told since `Reset` is gone.
+    /// All rule sets have been sent. Those that were not sent since `Reset` were deleted.
     Synced,
 }
 
-/// What the controller reads.
+/// The inputs of the controller.
 pub struct Inputs {
-    /// The rule sets. Never ends.
+    /// The rule sets. The stream never ends.
     pub rule_sets: BoxStream<'static, RuleSetEvent>,
-    /// What feeds report.
+    /// Reports of feeds.
     pub feedback: mpsc::Receiver<Feedback>,
 }
 
-/// What the controller writes to.
+/// The outputs of the controller.
 pub struct Outputs {
-    /// Books.
+    /// Rule books.
     pub publications: mpsc::Sender<Publication>,
-    /// Set once every feed of the first rule sets has reported: that it is up to date,
-    /// or why it is not; and then to the rule sets that have no feed, as they change.
+    /// Set when every feed of the first rule sets has reported that it is up to date, or why it is
+    /// not. The value has the rule sets without a feed, and changes with them.
     pub caught_up: watch::Sender<Option<Arc<Bookless>>>,
-    /// Names of the rule sets whose operations may be missing, as they change.
+    /// Names of the rule sets whose operations may be missing.
     pub unread: watch::Sender<Arc<BTreeSet<String>>>,
-    /// Which rule sets work, as it changes.
+    /// The state of all rule sets.
     pub report: watch::Sender<Arc<Report>>,
     /// Statuses.
     pub status: Arc<dyn StatusSink>,
@@ -74,29 +74,29 @@ pub struct Controller {
     registry: Registry,
     resolve: Arc<dyn Resolve>,
     requeue: Duration,
-    /// Rule sets told of since the last `Reset`.
+    /// Rule sets that were sent since the last `Reset`.
     told: Option<HashSet<String>>,
     first: First,
-    /// When to publish next, and write statuses.
+    /// The next time to publish books and to write statuses.
     publish: Alarm,
-    /// When to write statuses next.
+    /// The next time to write statuses.
     review: Alarm,
-    /// When to report next which rule sets work.
+    /// The next time to report the state of the rule sets.
     report: Alarm,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum First {
-    /// The rule sets have not been read to the end yet.
+    /// The rule sets have not been read completely.
     Reading,
-    /// They have, and their targets are being looked up.
+    /// The rule sets have been read, and their targets are being looked up.
     Resolving,
-    /// Every target has been looked up, and the books of those that are served are out.
+    /// Every target has been looked up, and the books of served targets have been published.
     Done,
 }
 
 impl Controller {
-    /// A controller that looks failed targets up again every `requeue`.
+    /// Creates a controller that looks up failed targets again every `requeue`.
     pub fn new(resolve: Arc<dyn Resolve>, requeue: Duration, allow_secrets: bool) -> Self {
         Self {
             registry: Registry::new(allow_secrets, requeue),
@@ -110,7 +110,7 @@ impl Controller {
         }
     }
 
-    /// Runs until the publications are not wanted any more.
+    /// Runs until the receiver of publications is dropped.
     pub async fn run(mut self, mut inputs: Inputs, outputs: Outputs) {
         let mut changes = self.resolve.changes();
         let mut lookups = Lookups::new(self.resolve.clone());
@@ -139,7 +139,7 @@ impl Controller {
                 () = self.report.rings() => self.report.within(Duration::ZERO),
             }
             if self.first == First::Resolving && lookups.is_idle() {
-                // The first picture does not wait for a gathering.
+                // The first state is sent without a delay.
                 if !self.publish(&outputs).await {
                     return;
                 }
@@ -156,7 +156,7 @@ impl Controller {
                 }
             }
             send_change(&outputs.unread, Arc::new(self.registry.unread()));
-            // Only then have the books that are out reached those who take operations.
+            // Before this, the published books have not reached the tracker.
             if self.first == First::Done && self.registry.caught_up() {
                 let bookless = Arc::new(self.registry.bookless());
                 send_change(&outputs.caught_up, Some(bookless));
@@ -222,7 +222,7 @@ impl Controller {
         self.report
             .within(if failed { Duration::ZERO } else { REPORT });
         if failed {
-            // It may be that the resource is gone.
+            // The resource may no longer be served.
             lookups.ask(vec![target], true);
         }
     }
@@ -234,16 +234,16 @@ impl Controller {
         }
     }
 
-    /// A write ended (None: it failed).
+    /// Handles the end of a write. None means that it failed.
     fn written(&mut self, write: Option<(StatusWrite, Option<String>)>) {
         if let Some((write, version)) = write {
             self.registry.written(write, version);
         }
-        // A newer status may have been held back.
+        // A newer status may have been waiting for this write.
         self.review.within(GATHER);
     }
 
-    /// False when nobody wants publications any more.
+    /// Publishes books. Returns false if the receiver of publications was dropped.
     async fn publish(&mut self, outputs: &Outputs) -> bool {
         if self.first == First::Reading {
             return true; // Books of half of the rule sets would be replaced at once.
@@ -269,14 +269,14 @@ impl Controller {
     }
 }
 
-/// Compiles on a thread that may block: a hostile rule set takes seconds.
+/// Compiles on a thread for blocking work, because a hostile rule set takes seconds.
 async fn compiled(object: &OperationRuleSet) -> Result<RuleSet, Vec<Invalid>> {
     let name = object.metadata.name.clone().unwrap_or_default();
     let spec = object.spec.clone();
     tokio::task::spawn_blocking(move || compile(&name, &spec))
         .await
         .unwrap_or_else(|error| {
-            // Cancelled is what it is when the process ends.
+            // It is cancelled only when the process ends.
             if error.is_panic() {
                 tracing::error!(%error, "a rule set could not be compiled");
             }
@@ -299,7 +299,7 @@ fn every(period: Duration) -> tokio::time::Interval {
     every
 }
 
-/// A point in time to wait for; of several, the earliest.
+/// The earliest of several times to wait for.
 #[derive(Debug, Default)]
 struct Alarm(Option<Instant>);
 
@@ -320,7 +320,7 @@ impl Alarm {
         self.0.is_some_and(|at| at <= Instant::now())
     }
 
-    /// Never while it is not set, and once for each time it is set.
+    /// Completes once for each time that is set. Pending while none is set.
     async fn rings(&mut self) {
         match self.0 {
             Some(at) => tokio::time::sleep_until(at).await,

@@ -1,20 +1,20 @@
-//! Which rule sets may miss operations, as one replica tells the others. Enters: the report
-//! of the leader. Leaves: the same answers about completeness at every replica.
+//! The rule sets that may miss operations, as one replica sends them to the others. Input: the
+//! report of the leader. Output: the same answers about completeness at every replica.
 
 use ifo_api::completeness::{Gap, Gaps};
 use ifo_engine::rules::ObjectScope;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// The rule sets that may miss operations, at one moment.
+/// The rule sets that may miss operations, at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Coverage {
-    /// Whether the rule sets of the cluster are known.
+    /// True if the rule sets of the cluster have been read.
     pub read: bool,
-    /// How many rule sets there are.
+    /// Number of rule sets.
     pub total: usize,
-    /// Those that may miss operations.
+    /// The rule sets that may miss operations.
     pub(super) rule_sets: Vec<Uncovered>,
 }
 
@@ -27,9 +27,9 @@ pub(super) struct Uncovered {
     pub(super) component: String,
     pub(super) kind: Option<String>,
     pub(super) operations: Vec<String>,
-    /// Where operations may be missing; None for all namespaces.
+    /// The namespaces in which operations may be missing. None for all namespaces.
     pub(super) namespaces: Option<BTreeSet<String>>,
-    /// Whether operations on cluster-scoped objects may be missing.
+    /// True if operations on cluster-scoped objects may be missing.
     pub(super) cluster_scoped: bool,
 }
 

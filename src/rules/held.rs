@@ -1,10 +1,10 @@
-//! The status of a rule set in the API server. Enters: watch events, and the answers to our own
-//! writes, in any order. Leaves: the newest status, and whether another client has edited it.
+//! The status of a rule set in the API server. Input: watch events and the answers to our own
+//! writes, in any order. Output: the newest status, and whether another client has edited it.
 
 use ifo_api::ruleset::OperationRuleSetStatus;
 
-/// What the API server is known to hold of a rule set, from the newest watch event or from
-/// the answer to our own last write, whichever has the newer version.
+/// The status of a rule set in the API server, from the newest watch event or from the answer to
+/// our last write. The one with the newer version counts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HeldStatus {
     /// The resourceVersion. Rule sets from files have none.
@@ -15,8 +15,8 @@ pub(super) struct HeldStatus {
 }
 
 impl HeldStatus {
-    /// A watch event shows this. True if it is newer than what is known. The event of our own
-    /// write can come before the answer to it, or after it.
+    /// Records the status of a watch event. Returns true if it is newer than the known one. The
+    /// event of our own write may arrive before or after the answer to the write.
     pub(super) fn observe(
         &mut self,
         version: Option<String>,
@@ -32,7 +32,7 @@ impl HeldStatus {
         true
     }
 
-    /// Our own write of this status made this version.
+    /// Records the status and the version of our own write.
     pub(super) fn answered(&mut self, version: Option<String>, status: OperationRuleSetStatus) {
         if version.is_some() && version != self.version {
             let is_newer = version.as_deref().is_some_and(|it| self.is_older_than(it));
@@ -45,8 +45,8 @@ impl HeldStatus {
         self.edited = false;
     }
 
-    /// Whether `other` is newer than the known version. Kubernetes compares versions of one
-    /// resource as numbers (KEP-5504). If a server has others, each change is taken for newer.
+    /// Returns true if `other` is newer than the known version. Kubernetes compares versions of one
+    /// resource as numbers (KEP-5504). If a server has other versions, each change counts as newer.
     fn is_older_than(&self, other: &str) -> bool {
         let Some(known) = &self.version else {
             return true;

@@ -1,5 +1,5 @@
-//! Questions to discovery. Enters: targets. Leaves: one answer for each question, from
-//! at most a few at once, one at a time for each target.
+//! Look-ups of targets in discovery. Input: targets. Output: one answer for each question. Few
+//! look-ups run at the same time, and only one for each target.
 
 use crate::observe::Resolve;
 use futures::future::BoxFuture;
@@ -9,8 +9,8 @@ use ifo_api::{Gvr, Resolution};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Look-ups under way at once: enough that one dead group does not hold up the rest,
-/// and no burst for the API server.
+/// Number of concurrent look-ups. A group that does not answer must not delay all others, and the
+/// API server must not get a burst.
 const CONCURRENCY: usize = 8;
 
 type LookupAnswer = (Arc<Gvr>, Resolution);
@@ -19,8 +19,8 @@ pub(super) struct Lookups {
     resolve: Arc<dyn Resolve>,
     under_way: FuturesUnordered<BoxFuture<'static, LookupAnswer>>,
     waiting: VecDeque<Arc<Gvr>>,
-    /// All that are waiting or under way; true if the answer will be too old, and the
-    /// question has to be put again after it.
+    /// The targets that are waiting or being looked up. True if the answer will be too old, so that
+    /// the target must be looked up again.
     asked: HashMap<Arc<Gvr>, bool>,
 }
 
@@ -34,7 +34,7 @@ impl Lookups {
         }
     }
 
-    /// Looks `targets` up. `anew`: an answer that is already under way would be too old.
+    /// Looks up `targets`. `anew` is true if the answer of a running look-up would be too old.
     pub(super) fn ask(&mut self, targets: Vec<Arc<Gvr>>, anew: bool) {
         for target in targets {
             if let Some(again) = self.asked.get_mut(&target) {
@@ -51,7 +51,7 @@ impl Lookups {
         while self.under_way.len() < CONCURRENCY
             && let Some(target) = self.waiting.pop_front()
         {
-            // What is asked from now on is answered by this question.
+            // This look-up answers all questions from now on.
             self.asked.insert(target.clone(), false);
             let resolve = self.resolve.clone();
             let answer = async move {
@@ -62,7 +62,7 @@ impl Lookups {
         }
     }
 
-    /// The next answer; None while nothing is asked. Loses nothing when dropped.
+    /// The next answer. Pending while no look-up runs. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<LookupAnswer> {
         let (target, resolution) = self.under_way.next().await?;
         if self.asked.remove(&target) == Some(true) {
@@ -73,7 +73,7 @@ impl Lookups {
         Some((target, resolution))
     }
 
-    /// Whether every question has its answer.
+    /// Returns true if there is no open question.
     pub(super) fn is_idle(&self) -> bool {
         self.asked.is_empty()
     }

@@ -1,6 +1,6 @@
-//! Rule sets of a cluster. Enters: OperationRuleSets, what discovery says of their targets,
-//! what the feeds report. Leaves: one [`RuleBook`](ifo_engine::rules::RuleBook) per target,
-//! compiled and numbered, and the status that each rule set's author reads.
+//! The controller of rule sets. Input: OperationRuleSets, the results of discovery for their
+//! targets, and the reports of feeds. Output: one compiled and numbered
+//! [`RuleBook`](ifo_engine::rules::RuleBook) for each target, and the status of each rule set.
 
 mod controller;
 mod coverage;

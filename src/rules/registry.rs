@@ -1,5 +1,5 @@
-//! What is known of every rule set and every target, and what follows from it: the
-//! books to publish and the statuses to write. No I/O and no clock of its own.
+//! The state of all rule sets and targets. Output: the books to publish and the statuses to write.
+//! The registry has no I/O and no clock.
 
 use super::StatusWrite;
 use super::held::HeldStatus;
@@ -14,47 +14,47 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a feed reports of itself.
+/// The report of a feed.
 #[derive(Clone, Debug)]
 pub struct Feedback {
-    /// Which feed.
+    /// The feed.
     pub source: Source,
-    /// Generation of the rules it works with.
+    /// Generation of its rules.
     pub generation: u64,
-    /// None once it is up to date; else why it is not.
+    /// None if it is up to date. Otherwise the reason.
     pub failure: Option<String>,
 }
 
-/// The rules of one target, for whoever runs its feeds.
+/// The rules of one target for its feeds.
 #[derive(Clone, Debug)]
 pub struct Publication {
     /// The target.
     pub target: Arc<Gvr>,
-    /// Its rules; None ends its feeds.
+    /// The rules. None ends the feeds.
     pub book: Option<Arc<RuleBook>>,
-    /// Whether they end because the resource is not served any more.
+    /// True if the feeds end because the target is no longer served.
     pub removed: bool,
 }
 
-/// Which targets to look up.
+/// The targets to look up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LookupRequest {
-    /// Those that were never looked up.
+    /// Targets that were never looked up.
     New,
-    /// Those without a clean answer, those that were not there, and those whose feeds
+    /// Targets without an unambiguous answer, targets that were not served, and targets whose feeds
     /// fail.
     Doubtful,
     /// All.
     All,
 }
 
-/// Everything known.
+/// The state of all rule sets and targets.
 #[derive(Debug)]
 pub(super) struct Registry {
     allow_secrets: bool,
     requeue: Duration,
     rule_sets: BTreeMap<String, RegisteredRuleSet>,
-    /// Objects that do not have the form of a rule set.
+    /// Objects that cannot be decoded as rule sets.
     unreadable: BTreeSet<String>,
     targets: HashMap<Arc<Gvr>, TrackedTarget>,
     generation: u64,
@@ -84,7 +84,7 @@ impl Registry {
         }
     }
 
-    /// Whether `object` has other rules than those that are known by its name.
+    /// Returns true if the rules of `object` differ from the known ones.
     pub(super) fn is_news(&self, object: &OperationRuleSet) -> bool {
         let name = object.metadata.name.as_deref().unwrap_or_default();
         self.rule_sets
@@ -92,7 +92,7 @@ impl Registry {
             .is_none_or(|known| known.uid != object.metadata.uid || known.spec != object.spec)
     }
 
-    /// A rule set told of itself, and nothing about its rules is new. True if its version is
+    /// Records an event of a rule set whose rules have not changed. Returns true if its version is
     /// newer than the known one.
     pub(super) fn seen(&mut self, object: &OperationRuleSet) -> bool {
         let name = object.metadata.name.as_deref().unwrap_or_default();
@@ -104,7 +104,7 @@ impl Registry {
         known.held.observe(version, object.status.as_ref())
     }
 
-    /// A rule set appeared or changed; `compiled` is what its rules are.
+    /// Records a rule set that was created or changed. `compiled` contains its rules.
     pub(super) fn apply(
         &mut self,
         object: OperationRuleSet,
@@ -120,7 +120,7 @@ impl Registry {
             && before.target == target
             && before.compiled.as_deref() == Ok(rules)
         {
-            // Its text has changed, and its rules have not: its feeds need not list anew.
+            // The text has changed and the rules have not, so the feeds do not list again.
             if let Some(known) = self.rule_sets.get_mut(&name) {
                 known.generation = generation;
                 known.spec = object.spec;
@@ -156,13 +156,13 @@ impl Registry {
         self.touch(&target);
     }
 
-    /// A rule set does not have the form of one: it has no rules, and is reported.
+    /// Records an object that cannot be decoded as a rule set. It has no rules, and is reported.
     pub(super) fn unreadable(&mut self, name: String) {
         self.remove(&name);
         self.unreadable.insert(name);
     }
 
-    /// A rule set is gone. True if it was there.
+    /// Removes a rule set. Returns true if it existed.
     pub(super) fn remove(&mut self, name: &str) -> bool {
         self.unreadable.remove(name);
         let Some(known) = self.rule_sets.remove(name) else {
@@ -172,7 +172,7 @@ impl Registry {
         true
     }
 
-    /// The names of all rule sets that are known.
+    /// The names of all rule sets.
     pub(super) fn names(&self) -> impl Iterator<Item = &String> {
         self.rule_sets.keys().chain(&self.unreadable)
     }
@@ -181,7 +181,7 @@ impl Registry {
         self.targets.entry(target.clone()).or_default().touch();
     }
 
-    /// Targets to look up.
+    /// The targets to look up.
     pub(super) fn to_resolve(&self, which: LookupRequest) -> Vec<Arc<Gvr>> {
         self.targets
             .iter()
@@ -190,14 +190,14 @@ impl Registry {
             .collect()
     }
 
-    /// Discovery answered. True if that changes what is known.
+    /// Records an answer of discovery. Returns true if it changes the state.
     pub(super) fn resolved(&mut self, gvr: &Arc<Gvr>, resolution: Resolution) -> bool {
         self.targets
             .get_mut(gvr)
             .is_some_and(|target| target.resolved(resolution))
     }
 
-    /// A feed reported. True if that changes what is known.
+    /// Records the report of a feed. Returns true if it changes the state.
     pub(super) fn feedback(&mut self, feedback: Feedback) -> bool {
         self.targets
             .get_mut(&feedback.source.target)
@@ -227,14 +227,14 @@ impl Registry {
         publications
     }
 
-    /// Whether every feed that should run has reported.
+    /// Returns true if every feed that should run has reported.
     pub(super) fn caught_up(&self) -> bool {
         self.targets
             .iter()
             .all(|(gvr, target)| target.caught_up(gvr))
     }
 
-    /// The rule sets whose target has no book since nobody could find it.
+    /// The rule sets without a book, because discovery has not found their target.
     pub(super) fn bookless(&self) -> Bookless {
         let mut bookless = Bookless::default();
         for (name, known) in &self.rule_sets {
@@ -253,8 +253,8 @@ impl Registry {
         bookless
     }
 
-    /// The rule sets whose operations may be missing, since what they are about has not been
-    /// read to the end, or has a gap. One that is not valid has none.
+    /// The rule sets whose operations may be missing, because their target has not been read
+    /// completely or has a gap. Invalid rule sets are not included.
     pub(super) fn unread(&self) -> BTreeSet<String> {
         let mut unread = BTreeSet::new();
         for (name, known) in &self.rule_sets {
@@ -266,7 +266,7 @@ impl Registry {
         unread
     }
 
-    /// Which rule sets work.
+    /// The state of all rule sets.
     pub(super) fn report(&self) -> Report {
         let rule_sets = self.rule_sets.iter().map(|(name, known)| {
             let target = self.targets.get(&known.target);
@@ -287,7 +287,7 @@ impl Registry {
         }
     }
 
-    /// The statuses that differ from what the API server holds.
+    /// The statuses that differ from those in the API server.
     pub(super) fn statuses(&self, now: Timestamp) -> Vec<StatusWrite> {
         let mut writes = Vec::new();
         for (name, known) in &self.rule_sets {
@@ -321,9 +321,9 @@ impl Registry {
         writes
     }
 
-    /// A status was written, and the rule set has had this version since then.
+    /// Records that a status was written, and the version of the rule set since then.
     pub(super) fn written(&mut self, write: StatusWrite, version: Option<String>) {
-        // One of the same name may have come in the place of the one it was written to.
+        // A rule set with the same name may have replaced the one that was written.
         if let Some(known) = self.rule_sets.get_mut(&write.name)
             && known.uid == write.uid
         {
@@ -333,7 +333,7 @@ impl Registry {
 }
 
 impl RegisteredRuleSet {
-    /// Whether the rule set works.
+    /// Returns whether the rule set works.
     fn state(&self, name: &str, target: Option<&TrackedTarget>) -> RuleSetState {
         let Ok(rule_set) = &self.compiled else {
             return RuleSetState::Idle(report::NOT_COMPILED);
@@ -366,18 +366,18 @@ impl RegisteredRuleSet {
         match target.watch(name) {
             Watch::Pending => RuleSetState::Idle(report::NOT_SYNCED),
             Watch::Failed(_) => RuleSetState::Idle(report::WATCH_FAILED),
-            // The status shows the state of the feeds before, until the new ones report.
+            // The status shows the state of the previous feeds until the new feeds report.
             Watch::Active if target.is_unread(name) => RuleSetState::Idle(report::NOT_SYNCED),
             Watch::Active => RuleSetState::Watching(rule_set.clone()),
         }
     }
 
-    /// Whether its status is about its rules as they are.
+    /// Returns true if its status belongs to its current rules.
     fn is_told(&self) -> bool {
         self.generation.is_some() && self.held.status.observed_generation == self.generation
     }
 
-    /// Whether its status says that these rules are being watched.
+    /// Returns true if its status says that these rules are being watched.
     fn stands_as_watched(&self) -> bool {
         self.is_told() && self.held.status.watch_active
     }

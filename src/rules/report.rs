@@ -1,6 +1,5 @@
-//! Which rule sets may miss operations. Enters: the state of each rule set, as the registry
-//! knows it. Leaves: the answers that the warning on lists is made from, at any time and
-//! for any namespace.
+//! Rule sets that may miss operations. Input: the state of each rule set. Output: the answers for
+//! the warning on lists, at any time and for any namespace.
 
 use super::coverage::{Coverage, Uncovered};
 use ifo_api::completeness::{Completeness, Gap, Gaps};
@@ -10,12 +9,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// All rule sets at one moment.
+/// The state of all rule sets at one time.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Whether the rule sets of the cluster have been read.
+    /// True if the rule sets of the cluster have been read.
     pub(super) read: bool,
-    /// By name.
+    /// The rule sets by name.
     pub(super) rule_sets: Vec<Reported>,
 }
 
@@ -23,24 +22,23 @@ pub struct Report {
 #[derive(Debug)]
 pub(super) struct Reported {
     pub(super) facts: Arc<Facts>,
-    /// Kind of the target's objects and whether they live in namespaces, if the target is
-    /// served.
+    /// Kind of the target's objects, and whether they are namespaced, if the target is served.
     pub(super) kind: Option<(Arc<str>, bool)>,
     pub(super) state: RuleSetState,
 }
 
-/// What a rule set itself says.
+/// The relevant fields of a rule set.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) name: Arc<str>,
     pub(super) component: Arc<str>,
     pub(super) operations: Vec<Arc<str>>,
-    /// None: all namespaces.
+    /// None for all namespaces.
     pub(super) namespaces: Option<BTreeSet<String>>,
 }
 
 impl Facts {
-    /// What this rule set says.
+    /// The fields of this rule set.
     pub(super) fn new(name: &str, spec: &OperationRuleSetSpec) -> Self {
         let operations = spec.rules.iter().map(|rule| rule.operation.as_str().into());
         Self {
@@ -52,7 +50,7 @@ impl Facts {
         }
     }
 
-    /// Of a rule set that cannot be read, nothing but the name is known.
+    /// A rule set that cannot be decoded. Only its name is known.
     pub(super) fn unknown(name: &str) -> Self {
         Self {
             name: name.into(),
@@ -63,19 +61,18 @@ impl Facts {
     }
 }
 
-/// Whether a rule set works.
+/// The state of a rule set.
 #[derive(Clone, Debug)]
 pub(super) enum RuleSetState {
-    /// The cluster does not serve the API group of its target, so there can be no
-    /// operation.
+    /// The cluster does not serve the API group of its target, so there are no operations.
     NotInstalled,
     /// No operation is detected, for this reason.
     Idle(&'static str),
-    /// Its target is being watched. What is unknown is in the activity.
+    /// Its target is being watched. Its activity contains unknown detections.
     Watching(Arc<RuleSet>),
 }
 
-// The reasons, as the warning shows them.
+// The reasons as the warning contains them.
 pub(super) const NOT_READABLE: &str = "is not a valid object";
 pub(super) const NOT_COMPILED: &str = "does not compile";
 pub(super) const TARGET_REFUSED: &str = "target is refused";
@@ -89,12 +86,12 @@ const THROTTLED: &str = "throttled";
 #[derive(Clone, Debug)]
 pub struct Reporter {
     newest: watch::Receiver<Arc<Report>>,
-    /// Where operations on cluster-scoped subjects are shown.
+    /// Namespace of operations on cluster-scoped subjects.
     cluster_namespace: Arc<str>,
 }
 
 impl Reporter {
-    /// `cluster_namespace`: where operations on cluster-scoped subjects are shown.
+    /// `cluster_namespace` is the namespace of operations on cluster-scoped subjects.
     pub fn new(newest: watch::Receiver<Arc<Report>>, cluster_namespace: Arc<str>) -> Self {
         Self {
             newest,
@@ -104,7 +101,7 @@ impl Reporter {
 }
 
 impl Reporter {
-    /// The objects whose operations are listed in `namespace`; empty for all namespaces.
+    /// The objects whose operations are listed in `namespace`. Empty for all namespaces.
     pub fn wanted<'a>(&self, namespace: &'a str) -> ObjectScope<'a> {
         ObjectScope {
             namespace: (!namespace.is_empty()).then_some(namespace),
@@ -112,7 +109,7 @@ impl Reporter {
         }
     }
 
-    /// The same as [`Completeness::gaps`] gives for all namespaces, with where they are.
+    /// The result of [`Completeness::gaps`] for all namespaces, with the namespaces.
     pub fn coverage(&self) -> Coverage {
         let newest = self.newest.borrow().clone();
         let uncovered = newest.rule_sets.iter().filter_map(Reported::uncovered);
@@ -168,7 +165,7 @@ impl Reported {
         })
     }
 
-    /// All operations that may be missing, and where.
+    /// All operations that may be missing, with their namespaces.
     fn uncovered(&self) -> Option<Uncovered> {
         let gap = self.gap(ObjectScope::ALL)?;
         let is_namespaced = self.kind.as_ref().map(|(_, is_namespaced)| *is_namespaced);
@@ -196,7 +193,7 @@ impl Reported {
         })
     }
 
-    /// Whether the rule set watches some of the `wanted` objects.
+    /// Returns true if the rule set watches some of the `wanted` objects.
     fn covers(&self, wanted: ObjectScope<'_>) -> bool {
         if let Some((_, false)) = self.kind {
             return wanted.cluster_scoped;
@@ -235,7 +232,7 @@ mod tests {
         }
     }
 
-    /// Whether a list of `namespace` may miss operations of a rule set.
+    /// Returns true if a list of `namespace` may miss operations of a rule set.
     fn affects(rule_set: Reported, namespace: &str) -> bool {
         let report = Report {
             read: true,
@@ -261,7 +258,7 @@ mod tests {
             (reported(node, None, idle()), "shop", false),
             (reported(node, None, idle()), "ifo-system", true),
             (reported(node, None, idle()), "", true),
-            // Nobody knows yet where its objects are.
+            // It is not known yet in which namespaces its objects are.
             (reported(None, None, idle()), "shop", true),
             (reported(pod, None, RuleSetState::NotInstalled), "", false),
         ] {

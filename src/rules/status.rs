@@ -1,4 +1,4 @@
-//! The status of a rule set: what its author reads.
+//! The status of a rule set.
 
 use super::report;
 use ifo_api::ruleset::{EVALUATION_FAILED, GROUP_NOT_SERVED, NOT_SERVED, OperationRuleSetStatus};
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Longest message of a condition, in characters (metav1.Condition allows 32,768).
 const MAX_MESSAGE: usize = 1_024;
 
-/// Reason and message of `Ready` while a feed evaluates the rule set on some objects only.
+/// Reason and message of `Ready` while a feed throttles the rule set.
 const THROTTLED: (&str, &str) = (
     "Throttled",
     "The rules exhausted their budget of evaluation steps on ten objects in a row. Until one \
@@ -20,7 +20,7 @@ const THROTTLED: (&str, &str) = (
      the section on cost in docs/rules.md.",
 );
 
-/// All that the status follows from.
+/// The inputs of the status.
 #[derive(Debug)]
 pub(super) struct RuleSetHealth<'a> {
     pub(super) generation: Option<i64>,
@@ -40,12 +40,12 @@ pub(super) enum Watch {
     Pending,
     /// Up to date.
     Active,
-    /// Failing, and why.
+    /// Failing, with the reason.
     Failed(String),
 }
 
-/// The status as it should be. `lastEvaluationTime` moves only with another change, or
-/// once per `requeue`, so that evaluations alone do not cause a write each.
+/// Builds the status. `lastEvaluationTime` changes only with another change or once in each
+/// `requeue`, so that evaluations alone do not cause a write each.
 pub(super) fn of(
     health: &RuleSetHealth<'_>,
     written: &OperationRuleSetStatus,
@@ -134,8 +134,8 @@ pub(super) fn of(
     status
 }
 
-/// The message of `EvaluationFailed`, if a rule failed lately or its detection is unknown on
-/// an object now, and whether the latter is so.
+/// The message of `EvaluationFailed`, if a rule failed recently or a detection is unknown, and
+/// whether a detection is unknown.
 fn failed(
     rule_set: &RuleSet,
     written: &OperationRuleSetStatus,
@@ -176,7 +176,7 @@ fn failed(
     Some((message, objects > 0))
 }
 
-/// Whether `lastEvaluationTime` has to be refreshed.
+/// Returns true if `lastEvaluationTime` has to be refreshed.
 fn is_due(written: &OperationRuleSetStatus, activity: &Activity, requeue: Duration) -> bool {
     let Some(evaluated) = activity.last_evaluation() else {
         return false;
@@ -187,8 +187,8 @@ fn is_due(written: &OperationRuleSetStatus, activity: &Activity, requeue: Durati
     }
 }
 
-/// Whether a message of `EvaluationFailed` names no subject. Version 0.1.0 wrote
-/// `<field> on <subject>: <text that may quote a value>`, which must not stay.
+/// Returns true if a message of `EvaluationFailed` names no subject. Version 0.1.0 wrote `<field>
+/// on <subject>: <text that may quote a value>`, which must be replaced.
 fn names_no_subject(message: &str) -> bool {
     !message
         .split(": ")
@@ -223,7 +223,7 @@ fn invalid_target(health: &RuleSetHealth<'_>) -> Option<(&'static str, String)> 
     }
 }
 
-/// As a time is written, so that it compares equal when it is read back.
+/// A time in the precision of the API, so that it is equal when it is read back.
 fn whole_seconds(at: Timestamp) -> Time {
     Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
 }

@@ -1,5 +1,5 @@
-//! What is known of one target: what discovery says of it, the book that is in force,
-//! and how its feeds are.
+//! The state of one target: the answer of discovery, the published book, and the states of its
+//! feeds.
 
 use super::registry::{Feedback, LookupRequest, Publication};
 use super::status::Watch;
@@ -10,22 +10,23 @@ use std::sync::Arc;
 
 #[derive(Debug, Default)]
 pub(super) struct TrackedTarget {
-    /// The last clean answer of discovery; an unclean one only while there is no other.
+    /// The last unambiguous answer of discovery. An ambiguous one counts only while there is no
+    /// other.
     resolution: Option<Resolution>,
-    /// Why the last look-up had no clean answer, while `resolution` still holds.
+    /// Why the last look-up had no unambiguous answer, while `resolution` still counts.
     unknown: Option<String>,
     published: Option<Arc<RuleBook>>,
-    /// Whether the book may have to be another one.
+    /// True if the book may have to change.
     stale: bool,
-    /// What each feed last reported under the published generation.
+    /// The last report of each feed for the published generation.
     feeds: HashMap<Source, Option<String>>,
-    /// How rule sets were watched that the last publication left as they are. It counts
-    /// until the new feeds report, so that nobody's status tells of others' changes.
+    /// The state of rule sets that the last publication did not change. It counts until the new
+    /// feeds report, so that changes of other rule sets do not affect their status.
     carried: HashMap<Arc<str>, Watch>,
 }
 
 impl TrackedTarget {
-    /// Its rule sets changed.
+    /// Records that its rule sets changed.
     pub(super) fn touch(&mut self) {
         self.stale = true;
     }
@@ -42,7 +43,7 @@ impl TrackedTarget {
         }
     }
 
-    /// Discovery answered. True if that changes what is known.
+    /// Records an answer of discovery. Returns true if it changes the state.
     pub(super) fn resolved(&mut self, resolution: Resolution) -> bool {
         if let Resolution::Unknown { message } = resolution {
             if self.resolution.is_none() {
@@ -61,7 +62,7 @@ impl TrackedTarget {
         true
     }
 
-    /// A feed reported. True if that changes what is known.
+    /// Records the report of a feed. Returns true if it changes the state.
     pub(super) fn reported(&mut self, feedback: Feedback) -> bool {
         if self.published.as_ref().map(|book| book.generation) != Some(feedback.generation) {
             return false;
@@ -70,9 +71,8 @@ impl TrackedTarget {
         before != Some(feedback.failure)
     }
 
-    /// The book of `usable` (sorted by name), if it has to be another one than the one
-    /// in force. `stood` names rule sets whose status said that they are watched, from
-    /// before this process.
+    /// The book of `usable` (sorted by name), if it differs from the published one. `stood`
+    /// contains rule sets whose status said that they are watched, from before this process.
     pub(super) fn publish(
         &mut self,
         gvr: &Arc<Gvr>,
@@ -101,7 +101,7 @@ impl TrackedTarget {
                 (book, false)
             }
             Some(Resolution::NotServed { .. }) => (None, true),
-            // Once it was served, it stays so until a clean answer.
+            // Once it was served, it counts as served until an unambiguous answer.
             Some(Resolution::Unknown { .. }) | None => return None,
         };
         if book.is_none() && self.published.is_none() {
@@ -117,8 +117,8 @@ impl TrackedTarget {
         })
     }
 
-    /// Whether a book of these rule sets would be the one that is published: publishing
-    /// it again would make the feeds list anew for nothing.
+    /// Returns true if a book of these rule sets would equal the published one. Publishing it again
+    /// would make the feeds list without need.
     fn is_in_force(&self, kind: &str, namespaced: bool, usable: &[Arc<RuleSet>]) -> bool {
         self.published.as_ref().is_some_and(|book| {
             book.kind == kind
@@ -160,12 +160,12 @@ impl TrackedTarget {
         self.published.is_some()
     }
 
-    /// Whether its first book is still to be published.
+    /// Returns true if its first book has not been published.
     pub(super) fn awaits_book(&self) -> bool {
         self.stale && self.published.is_none()
     }
 
-    /// Whether every feed that should run has reported.
+    /// Returns true if every feed that should run has reported.
     pub(super) fn caught_up(&self, gvr: &Arc<Gvr>) -> bool {
         self.published.as_ref().is_none_or(|book| {
             book.sources(gvr)
@@ -174,8 +174,8 @@ impl TrackedTarget {
         })
     }
 
-    /// Whether operations of the rule set `name` may be missing, since what it is about has
-    /// not been read to the end, or has a gap.
+    /// Returns true if operations of the rule set `name` may be missing, because its target has not
+    /// been read completely or has a gap.
     pub(super) fn is_unread(&self, name: &str) -> bool {
         match (&self.resolution, &self.published) {
             (Some(Resolution::NotServed { .. }), _) => false,
@@ -189,7 +189,7 @@ impl TrackedTarget {
         }
     }
 
-    /// Whether every feed that serves this rule set is well.
+    /// Returns true if every feed of this rule set is up to date.
     fn is_read(&self, book: &RuleBook, rule_set: &RuleSet) -> bool {
         wanted(book, rule_set).into_iter().all(|namespace| {
             let mut feeds = self.feeds.iter();
@@ -207,7 +207,7 @@ impl TrackedTarget {
         self.unknown.as_deref()
     }
 
-    /// Kind of the target's objects and whether they live in namespaces, if it is served.
+    /// Kind of the target's objects, and whether they are namespaced, if it is served.
     pub(super) fn kind(&self) -> Option<(Arc<str>, bool)> {
         match &self.resolution {
             Some(Resolution::Served { kind, namespaced }) => {
@@ -227,7 +227,7 @@ impl TrackedTarget {
         )
     }
 
-    /// The state of the feeds that serve the rule set `name`.
+    /// The state of the feeds of the rule set `name`.
     pub(super) fn watch(&self, name: &str) -> Watch {
         let Some(book) = &self.published else {
             return Watch::Pending;
@@ -256,7 +256,7 @@ impl TrackedTarget {
     }
 }
 
-/// The namespaces whose feeds serve a rule set of a book; None is the feed of all of them.
+/// The namespaces of the feeds of a rule set. None is the feed of all namespaces.
 fn wanted<'a>(book: &RuleBook, rule_set: &'a RuleSet) -> Vec<Option<&'a str>> {
     match (book.by_namespace, &rule_set.namespaces) {
         (true, Some(own)) => own.iter().map(|own| Some(own.as_str())).collect(),

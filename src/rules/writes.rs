@@ -1,6 +1,6 @@
-//! Writes statuses. Enters: the statuses as they should be. Leaves: one write at a time
-//! for each rule set, a few in all, and a failed one again after a while. In a cluster, each
-//! write is conditional on the version of the rule set that the status was made for.
+//! Writes statuses. Input: the statuses to write. Output: few writes at the same time, and only one
+//! for each rule set. A failed write is retried with a wait. In a cluster, each write is
+//! conditional on the version of the rule set for which the status was made.
 
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -11,15 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Writes under way at once: a start with many rule sets is no burst for the API server.
+/// Number of concurrent writes, so that a start with many rule sets causes no burst.
 const CONCURRENCY: usize = 8;
 
-/// A write that failed is tried again after this, then twice this and so on …
+/// Wait after the first failed write. It doubles with each failure …
 const RETRY: Duration = Duration::from_secs(5);
-/// … up to this: who may not write statuses is told in the log once in a while.
+/// … up to this wait, so that a server without the right to write statuses logs it rarely.
 ///
-/// The same two waits limit how often a status that another client has edited is written
-/// again.
+/// The same waits limit how often a status that another client has edited is written again.
 const MAX_RETRY: Duration = Duration::from_mins(5);
 
 /// A status to write.
@@ -27,52 +26,52 @@ const MAX_RETRY: Duration = Duration::from_mins(5);
 pub struct StatusWrite {
     /// Name of the rule set.
     pub name: String,
-    /// UID of the rule set; those from files may lack one.
+    /// UID of the rule set. Rule sets from files may have none.
     pub uid: Option<String>,
     /// The resourceVersion that the rule set must still have. Rule sets from files have none.
     pub version: Option<String>,
-    /// Whether another client has edited the status that this one replaces.
+    /// True if another client has edited the status that this one replaces.
     pub repairs: bool,
     /// Its status.
     pub status: OperationRuleSetStatus,
 }
 
-/// How a write of a status ended.
+/// The result of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatusAnswer {
-    /// It was written. The rule set has this resourceVersion since then, if it has any.
+    /// It was written. Contains the new resourceVersion of the rule set, if it has any.
     Written(Option<String>),
-    /// The rule set has another UID or resourceVersion than the write is for.
+    /// The rule set has another UID or resourceVersion.
     Conflict,
-    /// It has to be tried again.
+    /// It has to be retried.
     Failed,
 }
 
-/// Where statuses go.
+/// The receiver of statuses.
 pub trait StatusSink: Send + Sync + 'static {
-    /// Writes one, if the rule set still has the UID and the version of the write.
+    /// Writes a status, if the rule set still has the UID and the version of the write.
     fn write<'a>(&'a self, write: &'a StatusWrite) -> BoxFuture<'a, StatusAnswer>;
 }
 
 pub(super) struct StatusWrites {
     sink: Arc<dyn StatusSink>,
     under_way: FuturesUnordered<BoxFuture<'static, (StatusWrite, StatusAnswer)>>,
-    /// Names of those under way.
+    /// The rule sets with a write in flight.
     writing: HashSet<String>,
     waiting: VecDeque<StatusWrite>,
-    /// The writes that failed, by the name of the rule set.
+    /// The failed writes by the name of the rule set.
     failed: HashMap<String, FailedWrite>,
-    /// By the name of a rule set whose status another client has edited: when it may be
-    /// repaired again, and the wait after that.
+    /// By the name of a rule set whose status another client has edited: the time of the next
+    /// repair, and the wait after it.
     repaired: HashMap<String, (Instant, Duration)>,
 }
 
 struct FailedWrite {
-    /// When it may be tried again.
+    /// The time of the next attempt.
     at: Instant,
-    /// The wait after that.
+    /// The wait after that attempt.
     next: Duration,
-    /// After a conflict: a write for another version than this one may start at once.
+    /// After a conflict: a write for another version may start at once.
     conflict: Option<String>,
 }
 
@@ -88,9 +87,8 @@ impl StatusWrites {
         }
     }
 
-    /// Takes in all that has to be written as of now, in place of what was still waiting.
-    /// What cannot be written yet has to be brought again: when the write of the same
-    /// rule set has ended, or at the time that is returned.
+    /// Replaces all waiting writes. A write that cannot start yet must be passed again: when the
+    /// write of the same rule set has ended, or at the time that is returned.
     pub(super) fn take(&mut self, writes: Vec<StatusWrite>) -> Option<Instant> {
         let now = Instant::now();
         let wanted: HashSet<&str> = writes.iter().map(|write| write.name.as_str()).collect();
@@ -112,7 +110,7 @@ impl StatusWrites {
         again
     }
 
-    /// The time before which this write must not start.
+    /// The earliest time of this write.
     fn held_until(&self, write: &StatusWrite) -> Option<Instant> {
         let failed = self.failed.get(&write.name).filter(|failed| {
             failed.conflict.is_none() || failed.conflict.as_ref() == write.version.as_ref()
@@ -144,8 +142,8 @@ impl StatusWrites {
         }
     }
 
-    /// The next write that ended, with the version of the rule set since then. None if it
-    /// failed. Pending while there is none to wait for. Loses nothing when dropped.
+    /// Waits for the end of the next write, and returns the version of the rule set since then.
+    /// None if it failed. Pending while no write is in flight. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<(StatusWrite, Option<String>)> {
         let Some((write, answer)) = self.under_way.next().await else {
             return std::future::pending().await;
@@ -158,7 +156,7 @@ impl StatusWrites {
         }
         let before = self.failed.get(&write.name);
         let wait = before.map_or(RETRY, |failed| failed.next);
-        // Of two failures in a row, the second one always waits. So a client that changes the
+        // Of two consecutive failures, the second one always waits. So a client that changes the
         // rule set all the time cannot cause a conflict for each of its changes.
         let conflict = (answer == StatusAnswer::Conflict && before.is_none())
             .then(|| write.version.clone())
