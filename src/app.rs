@@ -1,8 +1,9 @@
-//! Joins the rooms. The only place that knows all of them: what enters is a
-//! [`Config`], what leaves is a running server.
+//! Connects the modules of the server. No other module knows all of them.
 //!
-//! Every long-lived task sits in one [`JoinSet`]; one that ends early ends the process,
-//! since what it kept true would silently stop being so.
+//! Input: a [`Config`]. Output: a running server.
+//!
+//! Every long-lived task is in one [`JoinSet`]. If such a task ends early, the process ends too.
+//! Otherwise the data that the task maintains would become stale unnoticed.
 
 mod cluster;
 mod demo;
@@ -38,18 +39,19 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// How much of the past the ring keeps: enough to resume a watch after a restart of the
-/// kube-apiserver, which takes well under five minutes. 12 MiB are some 5,000 changes.
+/// Size limit of the ring that holds past changes, in bytes. 12 MiB hold about 5,000 changes. That
+/// is enough to resume watches after a restart of the kube-apiserver, which takes well under five
+/// minutes.
 const RING: Bounds = Bounds {
     bytes: 12 << 20,
     age: Duration::from_mins(5),
 };
 
-/// Time between becoming unready and refusing connections, if a Service may lead clients
-/// here: the aggregator and kube-proxy need some seconds to learn that this endpoint is gone.
+/// Time between becoming unready and refusing connections, if a Service may route clients here. The
+/// aggregator and kube-proxy need some seconds to remove this endpoint.
 const UNREADY: Duration = Duration::from_secs(5);
 
-/// Runs until a signal stops it, also while it starts.
+/// Runs until a signal stops the server. A signal is also handled during the start.
 pub async fn run(config: Config, signals: Signals) -> anyhow::Result<()> {
     match config.mode {
         Mode::Serve(serve) => cluster::run(config.common, serve, signals).await,
@@ -64,15 +66,15 @@ struct Started {
     listening: BoxFuture<'static, ()>,
 }
 
-/// What every way of running has.
+/// The parts that both modes have: in a cluster, and the demo.
 struct App {
     tasks: JoinSet<&'static str>,
-    /// Those that end by themselves once the shutdown has begun, and are waited for.
+    /// Tasks that end by themselves after the shutdown has begun. The process waits for them.
     last: JoinSet<&'static str>,
     metrics: Arc<Metrics>,
     health: Arc<Health>,
     shutdown: CancellationToken,
-    /// Whether it may be an endpoint of a Service.
+    /// True if this server may be an endpoint of a Service.
     behind_service: bool,
     version: String,
     limits: Limits,
@@ -80,22 +82,22 @@ struct App {
     operations: IndexReader,
     /// Runs the replica: detection while it leads, the mirror while it follows.
     pipeline: PipelineThread,
-    /// The rest of this is taken when the replica begins.
+    /// Taken out when the replica is started.
     replica: Option<(Writer, Contact)>,
     standing: watch::Sender<Standing>,
     view: View,
-    /// Cancelled when this replica is to lead no more.
+    /// Cancelled when this replica must not lead any more.
     retire: CancellationToken,
-    /// Which rule sets work.
+    /// Reports which rule sets work.
     report: watch::Sender<Arc<Report>>,
     cluster_namespace: Arc<str>,
 }
 
 impl App {
-    /// An index that holds nothing yet.
+    /// Creates the parts with an empty index.
     fn start(common: &Common, behind_service: bool) -> anyhow::Result<Self> {
         let metrics = Arc::new(Metrics::of_version(&common.version));
-        // No leader issues version 0, so no mirror goes on from it.
+        // No leader issues version 0, so a mirror cannot continue from it.
         let (writer, operations) = index::index_from(RING, Rv(0));
         let standing = watch::Sender::new(Standing::Unknown);
         let (view, contact) = replicate::view(operations.clone(), standing.subscribe());
@@ -137,7 +139,7 @@ impl App {
         }
     }
 
-    /// Follows or leads from now on, as its standing says.
+    /// Follows or leads from now on, depending on its standing in the election.
     fn begin(
         &mut self,
         common: &Common,
@@ -174,7 +176,7 @@ impl App {
         self.last.spawn_on(run, self.pipeline.handle());
     }
 
-    /// The HTTP side, without its listener.
+    /// Creates the HTTP server, without its listener.
     fn server(
         &self,
         access: Access,
@@ -205,7 +207,7 @@ impl App {
         }
     }
 
-    /// Waits for a signal or for a task that ends early; then drains and stops.
+    /// Waits for a signal or for a task that ends early. Then drains and stops.
     async fn until_stopped(
         mut self,
         listening: impl Future<Output = ()> + Send + 'static,
@@ -215,9 +217,10 @@ impl App {
         let early = tokio::select! {
             signal = signals.next() => {
                 self.health.drain();
-                // Another replica leads from now on, and this one follows until it ends.
+                // Another replica takes over the leadership. This replica follows until it ends.
                 self.retire.cancel();
-                // A person at a terminal sends SIGINT, and does not want to wait.
+                // SIGINT comes from a person at a terminal, so it stops the server without this
+                // delay.
                 if signal == Signal::Terminate && self.may_be_routed_to() {
                     unready(&mut signals).await?;
                 }
@@ -252,14 +255,14 @@ impl App {
         }
     }
 
-    /// Whether a Service may lead clients here: its readiness probe has succeeded, or data
-    /// is served. Before that a stop interrupts no client.
+    /// Returns true if a Service may route clients here: the readiness probe has succeeded, or data
+    /// is served. Before that, a shutdown interrupts no client.
     fn may_be_routed_to(&self) -> bool {
         self.behind_service && (self.health.was_ready() || self.health.synced())
     }
 }
 
-/// Gives the Service time to lead clients elsewhere. A second signal does not wait.
+/// Gives the Service time to route clients to other replicas. A second signal ends the delay.
 async fn unready(signals: &mut Signals) -> anyhow::Result<()> {
     tracing::info!(
         "SIGTERM: not ready any more, stopping in {} s",
@@ -271,7 +274,7 @@ async fn unready(signals: &mut Signals) -> anyhow::Result<()> {
     }
 }
 
-/// Who asks, and whether they may.
+/// Authentication and authorization of requests.
 struct Access {
     authenticate: Arc<dyn crate::auth::Authenticate>,
     authorize: Arc<dyn crate::auth::Authorize>,
@@ -288,7 +291,7 @@ fn spawn(
     });
 }
 
-/// What the metrics show of the index.
+/// The sample of the index that the metrics show.
 fn sample(reader: &IndexReader, view: &View) -> IndexSample {
     let now = clock::now();
     let entries = reader
@@ -306,7 +309,7 @@ fn sample(reader: &IndexReader, view: &View) -> IndexSample {
     }
 }
 
-/// Where rule sets come from, as a feed's source.
+/// The source of rule sets, as the source of a feed.
 fn rule_set_source() -> Source {
     Source {
         target: Arc::new(ifo_api::Gvr {

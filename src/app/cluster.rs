@@ -1,4 +1,4 @@
-//! Running in or for a cluster.
+//! The server mode: in a cluster, or for a cluster.
 
 mod certificate;
 mod namespaces;
@@ -38,13 +38,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
-/// The APIService that points at this server.
+/// The `APIService` that points to this server.
 const API_SERVICE: &str = "v1alpha1.live.ifo.kubevirt.io";
 
-/// The Lease by which the replicas elect their leader.
+/// The Lease with which the replicas elect their leader.
 const LEASE: &str = "ifo-apiserver";
 
-/// How long the start waits for what it cannot serve without.
+/// Time limit for the parts of the start without which nothing can be served.
 const START: Duration = Duration::from_mins(1);
 
 pub(super) async fn run(common: Common, serve: Serve, mut signals: Signals) -> anyhow::Result<()> {
@@ -55,7 +55,7 @@ pub(super) async fn run(common: Common, serve: Serve, mut signals: Signals) -> a
     }
 }
 
-/// Everything until requests are served.
+/// The start, until requests are served.
 async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
     let options = ConnectOptions {
         kubeconfig: serve.kubeconfig.clone(),
@@ -106,7 +106,7 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
 }
 
 impl App {
-    /// Takes part in the election of a leader.
+    /// Takes part in the leader election.
     fn elect(
         &mut self,
         common: &Common,
@@ -176,7 +176,7 @@ impl App {
     }
 }
 
-/// What a leader needs, in every term.
+/// The settings of a leader, the same in every term.
 struct LeaderSetup {
     metrics: Arc<Metrics>,
     common: Common,
@@ -185,7 +185,7 @@ struct LeaderSetup {
 }
 
 impl LeaderSetup {
-    /// Starts what only a leader does.
+    /// Starts the tasks that only a leader runs.
     fn begin(&self, term: &mut LeaderTerm) -> PipelineInput {
         let Self {
             common,
@@ -229,7 +229,7 @@ impl LeaderSetup {
     }
 }
 
-/// Tells the tracker what it starts from, and `namespaces` which ones existed then.
+/// Sends the initial state to the tracker, and the namespaces that existed then to `namespaces`.
 fn restored(
     term: &LeaderTerm,
     common: &Common,
@@ -237,7 +237,7 @@ fn restored(
     client: Client,
     namespaces: oneshot::Sender<KnownNamespaces>,
 ) -> BoxFuture<'static, ()> {
-    // Nothing but the tracker changes the index in this term.
+    // Only the tracker changes the index in this term.
     let listed = term.operations.list(&ListScope::All, ReadVersion::Latest);
     let listed = listed.map(|(_, entries)| entries).unwrap_or_default();
     let sources = restore::TakeoverSources {
@@ -250,8 +250,8 @@ fn restored(
     let tracker = term.tracker.clone();
     async move {
         let (state, known) = restore::initial_state(client, sources).await;
-        // The receivers are gone if the process is stopping; that of the namespaces also if
-        // nothing is retained.
+        // A receiver is closed if the process is stopping. The receiver of the namespaces is also
+        // closed if completed operations are not retained.
         let _ = tracker.send(Message::Resume(Box::new(state))).await;
         let _ = namespaces.send(known);
     }
@@ -274,23 +274,24 @@ async fn access(app: &mut App, client: &Client) -> anyhow::Result<Access> {
 }
 
 fn write_port(file: &Path, port: u16) -> anyhow::Result<()> {
-    // Whole or not at all: whoever waits for the file reads it as soon as it is there.
+    // The file appears complete or not at all, because a waiting process reads it immediately.
     let temporary = file.with_extension("tmp");
     std::fs::write(&temporary, format!("{port}\n"))
         .and_then(|()| std::fs::rename(&temporary, file))
         .with_context(|| format!("cannot write the port to {}", file.display()))
 }
 
-/// Tells the tracker which namespaces were deleted, so that retained operations in them are
-/// deleted, too. `first` are those that existed when the tracker got its initial state.
+/// Reports deleted namespaces to the tracker, so that retained operations in them are deleted, too.
 /// Never ends.
+///
+/// `first` are the namespaces that existed when the tracker got its initial state.
 async fn gone_namespaces(
     client: Client,
     first: oneshot::Receiver<KnownNamespaces>,
     tracker: mpsc::Sender<Message>,
 ) {
     let api: Api<PartialObjectMeta<Namespace>> = Api::all(client);
-    // They always come, except when the process is stopping.
+    // The sender is dropped only if the process is stopping.
     let mut seen = SeenNamespaces::new(first.await.unwrap_or_default());
     let mut events = watcher(api, watcher::Config::default())
         .default_backoff()

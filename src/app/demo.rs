@@ -1,5 +1,5 @@
-//! Running without a cluster: scenes or a folder in place of one, and everything else as it
-//! is.
+//! The demo mode: recorded scenes or a folder of manifests replace the cluster. All other parts are
+//! the same as in a cluster.
 
 use super::detection::PipelineInput;
 use super::listener::bind;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-/// The users of the demo. The name of each is that of its context in the kubeconfig, too.
+/// The users of the demo. In the kubeconfig, the context of a user has the same name.
 const ADMINISTRATOR: DemoUser = DemoUser {
     name: "ifo-demo",
     namespace: None,
@@ -51,22 +51,22 @@ pub(super) async fn run(common: Common, config: Demo, mut signals: Signals) -> a
             path.display()
         );
     }
-    // Not before the start is complete: a signal during the start leaves no file behind.
-    // The file is removed when this function returns, however it does.
+    // The file is written after the start, so a signal during the start leaves no file behind.
+    // The file is removed when this function returns for any reason.
     let _file = kubeconfig::write(&path, &cluster.server, &cluster.ca, &cluster.users)?;
     let viewer = (VIEWER.name, VIEWED);
     println!("{}", demo::commands(&path, viewer, objects.as_deref()));
     app.until_stopped(listening, signals).await
 }
 
-/// What the kubeconfig says about the demo.
+/// The facts about the demo that the kubeconfig contains.
 struct DemoAccess {
     server: String,
     ca: String,
     users: [KubeconfigUser; 2],
 }
 
-/// Everything until requests are served.
+/// The start, until requests are served.
 async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAccess)> {
     let mut app = App::start(&common, false)?;
     let (listener, address) = bind(Some(Ipv4Addr::LOCALHOST.into()), config.secure_port)?;
@@ -106,7 +106,7 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
 
     let rule_sets = rule_sets_of(&app, &config).await?;
     let mut input = Some(source.detect(&mut app, rule_sets, stored));
-    // There is one term, which lasts until the end.
+    // The demo has one term, which lasts until the process ends.
     let begin = move |_: &mut LeaderTerm| {
         input
             .take()
@@ -129,7 +129,7 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
     Ok((started, cluster))
 }
 
-/// Where the objects come from.
+/// The source of the objects.
 enum Subjects {
     Scenes(Scenes),
     Folder(Folder),
@@ -151,7 +151,7 @@ impl Subjects {
         }
     }
 
-    /// What the pipeline works on.
+    /// The input of the pipeline.
     fn detect(
         self,
         app: &mut App,
@@ -177,7 +177,7 @@ fn pipeline_input<S: Feed + Resolve>(
     let source = Arc::new(source);
     let status = Arc::new(stored.clone());
     PipelineInput {
-        // A demo starts anew.
+        // The demo has no state of an earlier run.
         restored: std::future::ready(()).boxed(),
         feed: source.clone(),
         resolve: source,
@@ -193,7 +193,7 @@ async fn rule_sets_of(
     config: &Demo,
 ) -> anyhow::Result<BoxStream<'static, RuleSetEvent>> {
     match &config.rules {
-        // A folder of objects may hold anything. The scenes have some kinds.
+        // A folder can have objects of any kind. The scenes have a fixed list of kinds.
         None => Ok(shipped(|target| {
             config.objects.is_some() || kinds::of_resource(target).is_some()
         })),
@@ -216,13 +216,13 @@ fn shipped(wanted: impl Fn(&Gvr) -> bool) -> BoxStream<'static, RuleSetEvent> {
         .chain(applied)
         .chain(std::iter::once(RuleSetEvent::Synced))
         .collect::<Vec<_>>();
-    // Rule sets never end: a stream that did would end the controller.
+    // The stream of rule sets must never end, because its end would stop the controller.
     stream::iter(events)
         .chain(std::future::pending::<RuleSetEvent>().into_stream())
         .boxed()
 }
 
-/// The rule sets of a folder, followed as its files change.
+/// Reads the rule sets of a folder and follows changes of its files.
 async fn from_folder(app: &App, folder: &Path) -> anyhow::Result<BoxStream<'static, RuleSetEvent>> {
     let opened = open(app, folder).await?;
     let events = opened.follow(rule_set_source()).filter_map(|raw| {
@@ -236,7 +236,8 @@ async fn from_folder(app: &App, folder: &Path) -> anyhow::Result<BoxStream<'stat
             Raw::Applied(json) => match serde_json::from_slice::<OperationRuleSet>(&json) {
                 Ok(rule_set) => Some(RuleSetEvent::Applied(Box::new(rule_set))),
                 Err(error) => {
-                    // What it said before stays in force, as with any file of a folder.
+                    // The last valid content of the file stays in force, as for any file of a
+                    // folder.
                     let name = name(&json).unwrap_or_default();
                     tracing::warn!(name, %error, "a rule set could not be decoded");
                     None
@@ -250,7 +251,7 @@ async fn from_folder(app: &App, folder: &Path) -> anyhow::Result<BoxStream<'stat
         };
         std::future::ready(event)
     });
-    // The folder watches its files for as long as it is there.
+    // The folder watches its files until it is dropped.
     Ok(events
         .map(move |event| {
             let _ = &opened;
@@ -259,7 +260,7 @@ async fn from_folder(app: &App, folder: &Path) -> anyhow::Result<BoxStream<'stat
         .boxed())
 }
 
-/// The name of an object, whatever else it holds.
+/// The name of an object. The rest of the object is not read.
 fn name(json: &[u8]) -> Option<String> {
     serde_json::from_slice::<kube::core::PartialObjectMeta>(json)
         .ok()

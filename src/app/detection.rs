@@ -1,6 +1,8 @@
-//! The pipeline of a leader: rule sets to books, books to feeds, feeds to the tracker. Enters:
-//! where rule sets and objects come from. Leaves: messages to the tracker, and the moment from
-//! which on data is served.
+//! The pipeline of a leader: rule sets become rule books, rule books become feeds, and feeds send
+//! changes to the tracker.
+//!
+//! Input: the sources of rule sets and of objects. Output: messages to the tracker, and the signal
+//! that data can be served.
 
 use super::replica::LeaderTerm;
 use crate::config::Common;
@@ -19,31 +21,33 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// Reports of feeds that may wait for the controller; when it is full, feeds wait.
+/// Capacity of the queue of reports from feeds to the controller. When it is full, feeds wait.
 const FEEDBACK: usize = 256;
 
-/// Books that may wait for the supervisor; when it is full, the controller waits.
+/// Capacity of the queue of rule books to the supervisor. When it is full, the controller waits.
 const PUBLICATIONS: usize = 64;
 
-/// Where the pipeline's input comes from.
+/// The sources that the pipeline reads.
 pub(super) struct PipelineInput {
     pub(super) feed: Arc<dyn Feed>,
     pub(super) resolve: Arc<dyn Resolve>,
     pub(super) rule_sets: BoxStream<'static, RuleSetEvent>,
     pub(super) status: Arc<dyn StatusSink>,
-    /// Ends when the tracker has been told what it continues from.
+    /// Completes when the tracker has its initial state.
     pub(super) restored: BoxFuture<'static, ()>,
-    /// Set once every target has been read since the term began or is known to have a gap,
-    /// however long that took, to the rule sets whose targets have one: what is not in the
-    /// index then, and not theirs, is over.
+    /// Set when every target has been read since the term began or has a known gap, also after the
+    /// time limit of the first sync.
+    ///
+    /// The value contains the rule sets whose targets have a gap. An operation of another rule set
+    /// that is not in the index then has ended.
     pub(super) settled: watch::Sender<Option<Arc<Unread>>>,
 }
 
-/// How operations are detected, in every term.
+/// The settings of detection, the same in every term.
 pub(super) struct DetectionSetup {
     pub(super) metrics: Arc<Metrics>,
     pub(super) health: Arc<Health>,
-    /// Which rule sets work.
+    /// Reports which rule sets work.
     pub(super) report: watch::Sender<Arc<Report>>,
     common: Common,
 }
@@ -63,7 +67,7 @@ impl DetectionSetup {
         }
     }
 
-    /// A tracker that knows nothing yet.
+    /// Creates a tracker without operations.
     pub(super) fn tracker(&self) -> Tracker {
         let common = &self.common;
         let settings = TrackerSettings {
@@ -77,7 +81,7 @@ impl DetectionSetup {
         Tracker::new(settings, self.metrics.clone())
     }
 
-    /// What this replica knew of rule sets is over with its term.
+    /// Clears the report of rule sets, because it was valid only in the term that ended.
     pub(super) fn forget(&self) {
         self.report.send_replace(Arc::default());
     }
@@ -98,9 +102,9 @@ impl DetectionSetup {
         };
         term.keep("supervisor", supervisor.run(published));
         let (restored, may_serve) = oneshot::channel();
-        // Without rule sets there are no feeds: nothing is detected before.
+        // Feeds exist only for rule sets, so nothing is detected before this point.
         let before = origin.restored.map(move |()| {
-            // Nobody waits when the process is stopping.
+            // The receiver is dropped only if the process is stopping.
             let _ = restored.send(());
             origin.rule_sets
         });
@@ -129,9 +133,11 @@ impl DetectionSetup {
     }
 }
 
-/// Data is served once what was there before a restart is there again, every feed of the
-/// first rule sets has reported and what they brought is in the index, or at the latest
-/// `limit` after the first. Never ends.
+/// Decides when data is served. Never ends.
+///
+/// Data is served when the earlier state is restored, every feed of the first rule sets has
+/// reported, and the resulting operations are in the index. If the feeds take longer than `limit`
+/// after the restore, data is served without them.
 async fn first_sync(
     restored: oneshot::Receiver<()>,
     (mut caught_up, mut unread): (
@@ -143,7 +149,7 @@ async fn first_sync(
     settled: watch::Sender<Option<Arc<Unread>>>,
     limit: Duration,
 ) {
-    // It always comes, but when the process is stopping.
+    // The sender is dropped only if the process is stopping.
     let _ = restored.await;
     let complete = async {
         // A closed channel means that the process is stopping.
@@ -160,7 +166,7 @@ async fn first_sync(
     }
     health.set_synced();
     loop {
-        // What is read by now is in the index after that.
+        // The reports that are read here are in the index after the flush.
         let left = unread.borrow_and_update().clone();
         booked(&mut caught_up, &tracker).await;
         if caught_up.borrow().is_some() {
@@ -176,8 +182,8 @@ async fn first_sync(
     }
 }
 
-/// Tells the tracker which rule sets have no book, and waits until it has heard of it and
-/// of all before.
+/// Tells the tracker which rule sets have no rule book. Returns after the tracker has processed
+/// this message and all earlier messages.
 async fn booked(
     caught_up: &mut watch::Receiver<Option<Arc<Bookless>>>,
     tracker: &mpsc::Sender<Message>,

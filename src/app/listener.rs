@@ -1,5 +1,7 @@
-//! The listening socket. Enters: the address to listen on, or none. Leaves: a socket, which
-//! serves IPv4 and IPv6 clients if no address is given.
+//! The listening socket.
+//!
+//! Input: the address to listen on, or none. Output: a socket. Without an address, the socket
+//! serves IPv4 and IPv6 clients.
 
 use anyhow::Context as _;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -7,11 +9,12 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use tokio::net::TcpListener;
 
-/// Connections that the kernel holds until they are accepted (tokio's own number).
+/// Number of connections that the kernel holds until they are accepted. It is tokio's default.
 const BACKLOG: i32 = 1024;
 
-/// Listens on `address`, or on all addresses of the host if there is none. The address that
-/// is returned has the port that the kernel chose if `port` is 0.
+/// Listens on `address`, or on all addresses of the host if it is None.
+///
+/// Also returns the bound address. It has the port that the kernel chose if `port` is 0.
 pub(super) fn bind(
     address: Option<IpAddr>,
     port: u16,
@@ -30,8 +33,9 @@ fn named<L>(address: SocketAddr, open: impl Fn(SocketAddr) -> io::Result<L>) -> 
     open(address).with_context(|| format!("cannot listen on {address}"))
 }
 
-/// Listens on `[::]`, which takes IPv4 connections as well, or on `0.0.0.0` if the host has
-/// no IPv6. A port in use is an error: the other process may serve the IPv6 clients only.
+/// Listens on `[::]`, which also accepts IPv4 connections, or on `0.0.0.0` if the host has no IPv6.
+///
+/// A port that is in use is an error, because the other process may serve only IPv6 clients.
 fn anywhere<L>(port: u16, open: impl Fn(SocketAddr) -> io::Result<L>) -> anyhow::Result<L> {
     let address = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
     match open(address) {
@@ -50,10 +54,10 @@ fn open(address: SocketAddr) -> io::Result<TcpListener> {
         Some(Protocol::TCP),
     )?;
     if address.is_ipv6() {
-        // The host's default (net.ipv6.bindv6only) may be the other one.
+        // The default of the host (net.ipv6.bindv6only) can differ.
         socket.set_only_v6(false)?;
     }
-    // A server that is started again does not wait for the connections of the one before.
+    // A restarted server must not wait for the closed connections of the previous process.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
@@ -67,7 +71,8 @@ mod tests {
     use ifo_client::error::chain;
     use std::cell::RefCell;
 
-    /// What `anywhere` opens in order, if opening IPv6 and IPv4 ends like this.
+    /// Simulates binding with these failures of IPv6 and IPv4. Returns the addresses that
+    /// `anywhere` tried in order, and its result.
     fn opened(v6: Option<io::ErrorKind>, v4: Option<io::ErrorKind>) -> (Vec<String>, String) {
         let tried = RefCell::new(Vec::new());
         let end = anywhere(8443, |address| {

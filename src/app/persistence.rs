@@ -1,4 +1,4 @@
-//! Persistence mode: operations are written as custom resources.
+//! Starts persistence mode, which writes operations as custom resources.
 
 use super::replica::LeaderTerm;
 use crate::config::Common;
@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// An operation that has stopped being detected is written as such only if it is not over
-/// this long after its debounce: usually the next write is its end.
+/// Delay before the state `Completing` is written to a custom resource, counted after the debounce
+/// period. Usually the operation has completed by then, and only its end is written.
 const AFTER_DEBOUNCE: Duration = Duration::from_secs(30);
 
 impl LeaderTerm {
@@ -29,7 +29,8 @@ impl LeaderTerm {
         let (verdict, told) = watch::channel(PersistVerdict::Unknown);
         let persist = Persist {
             reader: self.operations.clone(),
-            // The queue retries by itself. Its own connection does not delay other requests.
+            // The queue retries failed writes. Its separate connection does not delay other
+            // requests.
             store: Arc::new(ClusterStore::new(connection.without_retries())),
             settings: PersistSettings {
                 resync: common.resync,

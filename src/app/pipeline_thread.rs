@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 /// The thread. It ends when this is dropped; tasks that still run on it are dropped then.
 pub(super) struct PipelineThread {
     handle: Handle,
-    /// Never sent: the thread ends when this side of the channel is dropped.
+    /// Nothing is sent here. The thread ends when this side of the channel is dropped.
     _running: oneshot::Sender<()>,
 }
 
@@ -23,7 +23,7 @@ impl PipelineThread {
     ///
     /// # Errors
     ///
-    /// The system has no file descriptor or thread for it.
+    /// The system has no file descriptor or thread left.
     pub(super) fn start() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
@@ -31,10 +31,10 @@ impl PipelineThread {
         std::thread::Builder::new()
             .name("pipeline".to_owned())
             .spawn(move || {
-                // An error is the expected end: the sender was dropped.
+                // The error is the expected result: the sender was dropped.
                 let _ = runtime.block_on(ended);
-                // Dropping the runtime would wait for threads that are blocked, for example by
-                // the lookup of a host name.
+                // Dropping the runtime would wait for blocked threads, for example during the
+                // lookup of a host name.
                 runtime.shutdown_background();
             })?;
         Ok(Self {
@@ -43,7 +43,7 @@ impl PipelineThread {
         })
     }
 
-    /// Where tasks of the pipeline are spawned.
+    /// The runtime on which tasks of the pipeline are spawned.
     pub(super) fn handle(&self) -> &Handle {
         &self.handle
     }

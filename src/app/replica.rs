@@ -1,5 +1,6 @@
-//! The pipeline of a leader, as the replica runs it in each of its terms. Enters: how
-//! operations are detected. Leaves: an index that the tracker writes.
+//! The pipeline of a leader. The replica runs it in each term in which it leads.
+//!
+//! Input: the settings of detection. Output: an index that the tracker writes.
 
 use super::detection::{DetectionSetup, PipelineInput};
 use super::spawn;
@@ -15,23 +16,23 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// How often the readiness of this replica is looked at.
+/// Interval at which the readiness of this replica is checked.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Makes what a leader detects from, anew for each term.
+/// Creates the input of detection, once for each term.
 pub(super) type BeginTerm = Box<dyn FnMut(&mut LeaderTerm) -> PipelineInput + Send>;
 
 /// One term in which this replica leads.
 pub(super) struct LeaderTerm {
-    /// Tasks that end with the term, and never before.
+    /// Tasks that end with the term and must not end earlier.
     pub(super) tasks: JoinSet<&'static str>,
-    /// Tasks that may finish what they have begun when the term ends.
+    /// Tasks that may finish their current work when the term ends.
     pub(super) last: JoinSet<&'static str>,
-    /// Messages to the tracker.
+    /// The queue to the tracker.
     pub(super) tracker: mpsc::Sender<tracking::Message>,
-    /// Cancelled when the term is about to end in order.
+    /// Cancelled when the term is about to end in an orderly way.
     pub(super) ending: CancellationToken,
-    /// The index at the begin of the term.
+    /// The index at the beginning of the term.
     pub(super) operations: IndexReader,
 }
 
@@ -112,7 +113,7 @@ impl Pipeline for ServerPipeline {
     }
 }
 
-/// Keeps the readiness of this replica. Never ends.
+/// Updates the readiness of this replica. Never ends.
 pub(super) async fn keep_readiness(
     view: View,
     health: Arc<Health>,
@@ -125,7 +126,7 @@ pub(super) async fn keep_readiness(
         let is_in_sync = in_sync.borrow_and_update().is_some();
         let succession = *succeeded.borrow();
         if is_in_sync || succession == Succession::Loaded {
-            // Whoever listed these operations has read all targets.
+            // A complete list of operations came from a leader that has read all targets.
             health.set_synced();
         }
         if is_in_sync || view.is_without_leader(succession) {

@@ -1,5 +1,6 @@
-//! The signals that stop the process. Enters: SIGTERM and SIGINT. Leaves: each of them, in
-//! the order of arrival, to whoever asks for the next one.
+//! The signals that stop the process.
+//!
+//! Input: SIGTERM and SIGINT. Output: the received signals, in the order of arrival.
 
 use anyhow::Context as _;
 use std::io;
@@ -7,21 +8,21 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// Signals that may wait to be read: the first one stops the process, the second one ends
-/// the wait for its clients.
+/// Capacity of the queue of signals. The first signal stops the process. The second ends the wait
+/// for its clients.
 const QUEUE: usize = 2;
 
 /// A signal that stops the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// SIGTERM, which the kubelet sends.
+    /// SIGTERM. The kubelet sends it.
     Terminate,
-    /// SIGINT, which a terminal sends for Ctrl-C.
+    /// SIGINT. A terminal sends it for Ctrl-C.
     Interrupt,
 }
 
 impl Signal {
-    /// Its name, such as `SIGTERM`.
+    /// The name of the signal, such as `SIGTERM`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Terminate => "SIGTERM",
@@ -30,20 +31,20 @@ impl Signal {
     }
 }
 
-/// The signals that have arrived.
+/// The queue of received signals.
 #[derive(Debug)]
 pub struct Signals(mpsc::Receiver<Signal>);
 
 impl Signals {
-    /// Installs the handlers. To be called before anything else: the kernel does not deliver
-    /// a signal without a handler to PID 1, which the server is in its container.
+    /// Installs the handlers. It must be called before the rest of the start.
     ///
-    /// A thread of its own waits for the signals. The rest of the process may block every
+    /// The kernel does not deliver a signal without a handler to PID 1, and the server is PID 1 in
+    /// its container. A separate thread waits for the signals, because the process can block every
     /// thread of its runtime, for example with an exec plugin of a kubeconfig.
     ///
     /// # Errors
     ///
-    /// The system has no file descriptor or thread for it.
+    /// The system has no file descriptor or thread left.
     pub fn install() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_io().build()?;
         let within = runtime.enter();
@@ -69,7 +70,7 @@ impl Signals {
         Ok(Self(arrived))
     }
 
-    /// The next signal, as soon as it arrives.
+    /// Returns the next signal when it arrives.
     pub async fn next(&mut self) -> Signal {
         match self.0.recv().await {
             Some(signal) => signal,
@@ -78,8 +79,8 @@ impl Signals {
         }
     }
 
-    /// Runs a part of the start, unless a signal arrives first; None then. The part runs in
-    /// a task of its own, so it may block its thread.
+    /// Runs a part of the start. Returns None if a signal arrives first. The part runs in a
+    /// separate task, so it may block its thread.
     pub(super) async fn unless_stopped<T: Send + 'static>(
         &mut self,
         part: impl Future<Output = anyhow::Result<T>> + Send + 'static,

@@ -1,5 +1,7 @@
-//! Our own CA: makes itself, and serving certificates. Enters: names. Leaves: PEM.
-//! No I/O but OpenSSL's random numbers.
+//! The server's own CA. It creates itself, its successors and serving certificates.
+//!
+//! Input: the names for a certificate. Output: certificates and keys as PEM. The only I/O is
+//! reading OpenSSL's random numbers.
 
 use super::{CertsError, now, unix_time};
 use openssl::asn1::{Asn1Integer, Asn1Time};
@@ -23,31 +25,34 @@ use std::net::IpAddr;
 
 const DAY: i64 = 86_400;
 
-/// Life of a CA, in seconds: ten years, as kubeadm's CAs.
+/// Lifetime of a CA, in seconds: ten years, as for the CAs of kubeadm.
 const CA_LIFE: i64 = 3650 * DAY;
 
-/// Life of a serving certificate, in seconds: a year, as kubeadm's.
+/// Lifetime of a serving certificate, in seconds: one year, as for kubeadm.
 const SERVING_LIFE: i64 = 365 * DAY;
 
-/// A CA with less than this left, in seconds, is replaced: twice the life of a serving
-/// certificate, so that every one it issued has its full life, and the old CA is in the
-/// bundle beside the new one for as long.
+/// A CA is replaced when its remaining lifetime is less than this many seconds.
+///
+/// The value is twice the lifetime of a serving certificate. So every certificate of the old CA can
+/// live its full life, and the old CA stays in the bundle beside the new CA during that time.
 const CA_NEAR_END: i64 = 2 * SERVING_LIFE;
 
-/// Certificates are valid from so many seconds before they are made, for clients whose
-/// clock is late.
+/// A certificate becomes valid this many seconds before it is created, for clients whose clock is
+/// slow.
 const BACKDATED: i64 = 300;
 
-/// At most so many certificates are read from a bundle: one for each CA that has not
-/// expired, which is two with our lives; the rest is for what people put there.
+/// Largest number of certificates that are read from a bundle.
+///
+/// The bundle has one certificate for each CA that has not expired. With the lifetimes above, these
+/// are two. The rest is for certificates that users add.
 const MAX_BUNDLE: usize = 64;
 
-/// A CA that can issue, and the bundle by which what it issues is known.
+/// A CA with its key, and the bundle with which clients verify its certificates.
 #[derive(Clone)]
 pub struct Authority {
     certificate: X509,
     key: PKey<Private>,
-    /// CAs before this one that have not expired.
+    /// The previous CAs that have not expired.
     former: Vec<X509>,
 }
 
@@ -60,27 +65,28 @@ impl std::fmt::Debug for Authority {
     }
 }
 
-/// A serving certificate with its key.
+/// A serving certificate and its key.
 #[derive(Clone)]
 pub struct Certified {
-    /// PEM, leaf first; the CA itself is not in it.
+    /// The certificate as PEM, leaf first. The CA certificate is not included.
     pub chain: Vec<u8>,
-    /// PEM, PKCS #8. Secret.
+    /// The key as PEM (PKCS #8). Secret.
     pub key: Vec<u8>,
-    /// Seconds since 1970 when two thirds of its life are over and it should be renewed.
+    /// The time at which two thirds of the lifetime are over and the certificate should be renewed,
+    /// in seconds since 1970.
     pub renew_at: i64,
 }
 
 impl Authority {
-    /// A new CA with an ECDSA P-256 key, good for ten years.
+    /// Creates a CA with an ECDSA P-256 key that is valid for ten years.
     pub fn create() -> Result<Self, CertsError> {
         Self::create_until(now() + CA_LIFE)
     }
 
-    /// A new CA that ends at `not_after`, in seconds since 1970.
+    /// Creates a CA that expires at `not_after`, in seconds since 1970.
     pub(super) fn create_until(not_after: i64) -> Result<Self, CertsError> {
         let key = new_key()?;
-        // The time tells two CAs apart for whoever reads the bundle.
+        // The name contains the time, so that a reader of the bundle can distinguish two CAs.
         let name = format!("ifo-apiserver-ca@{}", now());
         let (mut builder, name) = builder(&name, &key, not_after)?;
         builder.set_issuer_name(&name)?;
@@ -103,9 +109,11 @@ impl Authority {
         })
     }
 
-    /// Reads a CA from PEM: `certificates` holds its certificate and then those of its
-    /// predecessors. Predecessors that have expired are left out; whether the CA itself
-    /// has is for [`Self::is_near_end`] to say.
+    /// Reads a CA from PEM.
+    ///
+    /// `certificates` has the certificate of the CA, followed by those of the previous CAs.
+    /// Previous CAs that have expired are left out. The expiry of the CA itself is not checked
+    /// here: [`Self::is_near_end`] does that.
     pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, CertsError> {
         let bad = |why: &str| CertsError::BadAuthority(why.to_owned());
         let mut read = X509::stack_from_pem(certificates)
@@ -133,7 +141,7 @@ impl Authority {
         Ok(authority)
     }
 
-    /// Whether what it issues verifies, its life aside.
+    /// Returns true if clients can verify certificates of this CA, apart from its expiry.
     fn can_issue(&self) -> Result<bool, CertsError> {
         let trial = self.sign_leaf(&["trial.invalid".to_owned()], &[])?.0;
         let mut store = X509StoreBuilder::new()?;
@@ -148,7 +156,7 @@ impl Authority {
         )?)
     }
 
-    /// A new CA that keeps this one, and those before it, in its bundle.
+    /// Creates a successor. Its bundle also has this CA and the CAs before it.
     pub(super) fn succeed(&self) -> Result<Self, CertsError> {
         let mut next = Self::create()?;
         let now = now();
@@ -160,17 +168,18 @@ impl Authority {
         Ok(next)
     }
 
-    /// Whether it is time for a successor: less than two years are left.
+    /// Returns true if less than two years are left, so that a successor is needed.
     pub fn is_near_end(&self) -> bool {
         unix_time(self.certificate.not_after()).is_ok_and(|end| end - now() < CA_NEAR_END)
     }
 
-    /// Whether nothing that it issues is valid any more.
+    /// Returns true if the CA has expired, so that no certificate of it is valid any more.
     pub(super) fn has_expired(&self) -> bool {
         unix_time(self.certificate.not_after()).is_ok_and(|end| end <= now())
     }
 
-    /// Its certificate and those of its predecessors that have not expired, as PEM.
+    /// The bundle as PEM: the certificate of this CA and those of the previous CAs that have not
+    /// expired.
     pub fn bundle(&self) -> Result<String, CertsError> {
         let mut bundle = Vec::new();
         for one in std::iter::once(&self.certificate).chain(&self.former) {
@@ -179,8 +188,8 @@ impl Authority {
         String::from_utf8(bundle).map_err(|error| CertsError::BadAuthority(error.to_string()))
     }
 
-    /// The bundle of this CA with `other`'s certificate: while the server still shows
-    /// a certificate of `other`.
+    /// The bundle of this CA, plus the certificate of `other`. It is used while the server still
+    /// presents a certificate that `other` issued.
     pub(super) fn bundle_with(&self, other: &Self) -> Result<String, CertsError> {
         let mut both = self.clone();
         if !self.is(other) && !self.former.contains(&other.certificate) {
@@ -189,17 +198,17 @@ impl Authority {
         both.bundle()
     }
 
-    /// Whether `other` is the same CA.
+    /// Returns true if `other` is the same CA.
     pub(super) fn is(&self, other: &Self) -> bool {
         self.certificate == other.certificate
     }
 
-    /// Its key as PEM, PKCS #8. Secret.
+    /// The key as PEM (PKCS #8). Secret.
     pub fn key_pem(&self) -> Result<Vec<u8>, CertsError> {
         Ok(self.key.private_key_to_pem_pkcs8()?)
     }
 
-    /// A serving certificate for these names, with a new key; good for a year.
+    /// Issues a serving certificate for these names with a new key. It is valid for one year.
     pub fn issue(&self, dns_names: &[String], ips: &[IpAddr]) -> Result<Certified, CertsError> {
         let (leaf, key) = self.sign_leaf(dns_names, ips)?;
         let (start, end) = (unix_time(leaf.not_before())?, unix_time(leaf.not_after())?);
@@ -220,7 +229,7 @@ impl Authority {
         }
         let key = new_key()?;
         let end = unix_time(self.certificate.not_after())?.min(now() + SERVING_LIFE);
-        // Clients read the alternative names; a common name holds but 64 characters.
+        // Clients read the alternative names. A common name is limited to 64 characters.
         let (mut builder, _) = builder("ifo-apiserver", &key, end)?;
         builder.set_issuer_name(self.certificate.subject_name())?;
         let mut names = SubjectAlternativeName::new();
@@ -239,7 +248,7 @@ impl Authority {
                 names.build(&context)?,
                 SubjectKeyIdentifier::new().build(&context)?,
             ];
-            // A CA that somebody else made may have no key identifier to point to.
+            // A CA that was created by other software can be without a key identifier.
             if self.certificate.subject_key_id().is_some() {
                 extensions.push(AuthorityKeyIdentifier::new().keyid(true).build(&context)?);
             }
@@ -258,7 +267,7 @@ fn new_key() -> Result<PKey<Private>, ErrorStack> {
     PKey::from_ec_key(EcKey::generate(&curve)?)
 }
 
-/// What every certificate has: version, serial number, subject, key and life.
+/// The parts that all certificates have: version, serial number, subject, key and lifetime.
 fn builder(
     common_name: &str,
     key: &PKeyRef<Private>,
@@ -268,9 +277,9 @@ fn builder(
     name.append_entry_by_nid(Nid::COMMONNAME, common_name)?;
     let name = name.build();
     let mut builder = X509Builder::new()?;
-    // The field holds the version less one: this is v3.
+    // The field is the version minus one, so 2 means v3.
     builder.set_version(2)?;
-    // Random and positive, at most 20 octets (RFC 5280, 4.1.2.2).
+    // The serial number is random, positive and has at most 20 octets (RFC 5280, 4.1.2.2).
     let mut serial = BigNum::new()?;
     serial.rand(159, MsbOption::MAYBE_ZERO, false)?;
     let serial: Asn1Integer = serial.to_asn1_integer()?;

@@ -1,9 +1,11 @@
-//! Tells the kube-apiserver by which CA it knows us: keeps `spec.caBundle` of our
-//! `APIService` right. Enters: the bundle, and the `APIService` as it changes. Leaves: a
-//! patch of that one field, and only when it differs.
+//! Keeps `spec.caBundle` of our `APIService` up to date, with which the kube-apiserver verifies
+//! this server.
 //!
-//! Several replicas do this. While the CA is renewed, they can have different bundles for a
-//! minute. So a replica leaves a bundle alone that has all its certificates and more.
+//! Input: the CA bundle, and the `APIService` as it changes. Output: a patch of this one field,
+//! sent only if the field differs.
+//!
+//! Each replica does this. While the CA is renewed, replicas can have different bundles for a
+//! minute. Therefore a replica does not change a bundle that has all its certificates and more.
 
 use super::{FIELD_MANAGER, WITHIN};
 use futures::StreamExt;
@@ -18,27 +20,27 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How often the `APIService` is read without being told of a change: it heals what a
-/// watch missed, and works without the right to watch.
+/// Interval at which the `APIService` is read even if no change was reported. It repairs changes
+/// that the watch missed, and it works without the right to watch.
 const CHECK_EVERY: Duration = Duration::from_mins(1);
 
-/// How long to wait after a failed write before a change is tried again, so that two
-/// writers who disagree do not do so at full speed.
+/// Delay after a failed write before a change is tried again. It prevents that two writers with
+/// different bundles overwrite each other at full speed.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Keeps an `APIService`'s `caBundle`.
+/// Updates the `caBundle` of one `APIService`.
 #[derive(Debug)]
 pub struct CaBundle {
     api: Api<APIService>,
     name: String,
     bundle: watch::Receiver<Arc<str>>,
     params: PatchParams,
-    /// By verb, the trouble that was logged last, so that it is logged once.
+    /// By verb: the failure that was logged last, so that a repeated failure is logged once.
     troubles: BTreeMap<&'static str, String>,
 }
 
 impl CaBundle {
-    /// For the `APIService` `name` (`<version>.<group>`), with the PEM in `bundle`.
+    /// Creates the updater for the `APIService` `name` (`<version>.<group>`). `bundle` is PEM.
     pub fn new(client: Client, name: &str, bundle: watch::Receiver<Arc<str>>) -> Self {
         Self {
             api: Api::all(client),
@@ -52,9 +54,9 @@ impl CaBundle {
         }
     }
 
-    /// Keeps the field right: when the `APIService` appears or changes, when the bundle
-    /// does, and every minute; never ends by itself. An `APIService` that is absent is
-    /// waited for, and never made here.
+    /// Checks the field when the `APIService` or the bundle changes, and every minute. Never ends.
+    ///
+    /// If the `APIService` does not exist, the updater waits for it and never creates it.
     pub async fn keep(mut self) {
         let only = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
         let mut events = watcher(self.api.clone(), only).default_backoff().boxed();
@@ -63,7 +65,7 @@ impl CaBundle {
         let mut bundle = self.bundle.clone();
         let mut alive = true;
         loop {
-            // A pending future for a sender that is gone: the last bundle stays right.
+            // Without a sender, the last bundle stays valid and no change can arrive.
             let changed = async {
                 if alive {
                     bundle.changed().await
@@ -74,7 +76,8 @@ impl CaBundle {
             tokio::select! {
                 Some(event) = events.next() => match event {
                     Ok(watcher::Event::Apply(found) | watcher::Event::InitApply(found)) => {
-                        // Read again: what the event shows may be older than our patch.
+                        // The object is read again, because the event can be older than our own
+                        // patch.
                         if !self.is_sufficient(&found) {
                             self.check(Self::is_sufficient).await;
                         }
@@ -90,7 +93,8 @@ impl CaBundle {
                             | watcher::Error::WatchStartFailed(error)
                             | watcher::Error::WatchFailed(error) => error,
                             watcher::Error::WatchError(status) => kube::Error::Api(status),
-                            // No answer of a Kubernetes server; the check goes on.
+                            // A Kubernetes API server never answers without a resourceVersion. The
+                            // periodic check continues.
                             watcher::Error::NoResourceVersion => continue,
                         },
                     ),
@@ -104,12 +108,12 @@ impl CaBundle {
         }
     }
 
-    /// Whether the bundle in the `APIService` is ours.
+    /// Returns true if the bundle in the `APIService` equals our bundle.
     fn is_equal(&self, found: &APIService) -> bool {
         bundle_of(found) == self.bundle.borrow().as_bytes()
     }
 
-    /// Whether it has all certificates of ours, and perhaps more.
+    /// Returns true if the bundle in the `APIService` has all our certificates. It may have more.
     fn is_sufficient(&self, found: &APIService) -> bool {
         let ours = self.bundle.borrow();
         let current = String::from_utf8_lossy(bundle_of(found));
@@ -117,7 +121,8 @@ impl CaBundle {
         certificates(&ours).all(|certificate| known.contains(certificate))
     }
 
-    /// Reads the `APIService` and puts it right, or gives up for now.
+    /// Reads the `APIService` and corrects it if necessary. A failure is logged, and the next check
+    /// tries again.
     async fn check(&mut self, is_right: fn(&Self, &APIService) -> bool) {
         if let Err(late) = tokio::time::timeout(WITHIN, self.put_right(is_right)).await {
             self.say("reach", &kube::Error::Service(late.into()));
@@ -126,10 +131,11 @@ impl CaBundle {
         }
     }
 
-    /// With a JSON merge patch: it says one field, so no other is touched; it fails on
-    /// an `APIService` that is gone, where server-side apply would make one; and needs no
-    /// `force` against whoever applied the manifest. `kubectl apply` of a manifest
-    /// without the field leaves it alone.
+    /// Writes the field with a JSON merge patch.
+    ///
+    /// Such a patch changes no other field. It fails if the `APIService` was deleted, whereas
+    /// server-side apply would create it. It also needs no `force` against the field manager that
+    /// applied the manifest. `kubectl apply` of a manifest without the field does not change it.
     async fn put_right(&mut self, is_right: fn(&Self, &APIService) -> bool) {
         match self.api.get_opt(&self.name).await {
             Ok(found) => {
@@ -148,7 +154,7 @@ impl CaBundle {
                 self.troubles.remove("patch");
                 tracing::info!(name = self.name, "caBundle of the APIService set");
             }
-            // Deleted meanwhile; the watch tells when it is back.
+            // The object was deleted in the meantime. The watch reports when it is created again.
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => {
                 self.say("patch", &error);
@@ -157,7 +163,7 @@ impl CaBundle {
         }
     }
 
-    /// Logs a trouble, once for as long as it lasts.
+    /// Logs a failure once, until it is over.
     fn say(&mut self, verb: &'static str, error: &kube::Error) {
         let trouble = match error {
             kube::Error::Api(status) if status.code == 403 => format!(
@@ -179,7 +185,7 @@ fn bundle_of(found: &APIService) -> &[u8] {
     bundle.map_or(&[], |bundle| &bundle.0)
 }
 
-/// The certificates in a bundle, as text.
+/// The certificates of a bundle as text.
 fn certificates(bundle: &str) -> impl Iterator<Item = &str> {
     let all = bundle.split("-----END CERTIFICATE-----").map(str::trim);
     all.filter(|certificate| !certificate.is_empty())

@@ -1,16 +1,18 @@
-//! The serving certificate. Enters: files, or the cluster's Secret that holds our own
-//! CA. Leaves: the TLS configuration of the server, and the CA bundle by which the
-//! kube-apiserver knows it.
+//! The serving certificate of this server.
 //!
-//! ```text
-//! --tls-cert-file ──poll──────────────▶ ServingCertificate ──▶ server_config
-//! Secret ──▶ Authority ──issue, renew──▶        "
-//!                └── bundle ──▶ CaBundle ──▶ APIService spec.caBundle
-//! ```
+//! Input: certificate files, or the Secret with our own CA. Output: the TLS configuration of the
+//! server, and the CA bundle with which the kube-apiserver verifies this server.
 //!
-//! Promises: the certificate and its key change together, without a restart and
-//! without losing a connection; one that is bad never replaces one that is good; a
-//! Secret that is not ours to understand is not overwritten.
+//! ```text --tls-cert-file ──poll──────────────▶ ServingCertificate ──▶ server_config Secret ──▶
+//! Authority ──issue, renew──▶        "                └── bundle ──▶ CaBundle ──▶ APIService
+//! spec.caBundle ```
+//!
+//! Guarantees:
+//!
+//! - The certificate and its key change together, without a restart and without closing
+//!   connections.
+//! - An invalid certificate never replaces a valid one.
+//! - A Secret whose content this server cannot read as a CA is not overwritten.
 
 mod authority;
 mod bundle;
@@ -30,19 +32,19 @@ pub use serving::{ServingCertificate, server_config};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What can go wrong with certificates.
+/// Errors of this module.
 #[derive(Debug, thiserror::Error)]
 pub enum CertsError {
-    /// OpenSSL refused.
+    /// OpenSSL returned an error.
     #[error("cannot make a certificate: {0}")]
     OpenSsl(#[from] openssl::error::ErrorStack),
-    /// A certificate was asked for that would be for nobody.
+    /// A certificate was requested without any name.
     #[error("a serving certificate needs a DNS name or an IP address")]
     NoName,
-    /// A CA certificate and its key are not usable.
+    /// The certificate and key of a CA are not usable.
     #[error("not a usable CA: {0}")]
     BadAuthority(String),
-    /// The Secret of the CA holds something else.
+    /// The Secret does not contain a CA.
     #[error(
         "Secret {secret} does not hold a CA that can be used ({why}); \
          it is left as it is: delete it to have a new one made"
@@ -50,7 +52,7 @@ pub enum CertsError {
     BadSecret {
         /// `NAMESPACE/NAME` of the Secret.
         secret: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// The Secret of the CA cannot be read or written.
@@ -60,10 +62,10 @@ pub enum CertsError {
         doing: &'static str,
         /// `NAMESPACE/NAME` of the Secret.
         secret: String,
-        /// Why.
+        /// The reason.
         source: Box<kube::Error>,
     },
-    /// There is no place for the Secret of the CA.
+    /// The namespace of the Secret does not exist.
     #[error(
         "cannot create Secret {secret}: there is no namespace {namespace}; \
          create it, or name another one with --namespace"
@@ -71,13 +73,13 @@ pub enum CertsError {
     NoNamespace {
         /// `NAMESPACE/NAME` of the Secret.
         secret: String,
-        /// The namespace that is missing.
+        /// The missing namespace.
         namespace: String,
     },
-    /// The kube-apiserver did not answer.
+    /// The kube-apiserver did not answer in time.
     #[error("the kube-apiserver did not answer within {} s", WITHIN.as_secs())]
     Late,
-    /// Others kept changing the Secret.
+    /// The write failed repeatedly, because other replicas changed the Secret each time.
     #[error("Secret {secret} changed each time it was read")]
     Contended {
         /// `NAMESPACE/NAME` of the Secret.
@@ -86,32 +88,34 @@ pub enum CertsError {
     /// A file cannot be read.
     #[error("cannot read {path}: {source}")]
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
-    /// A serving certificate and its key are not usable.
+    /// The serving certificate and its key are not usable.
     #[error("not a usable serving certificate: {0}")]
     BadServing(String),
 }
 
-/// The name under which our writes stand in an object's `managedFields`.
+/// The field manager of our writes, shown in `managedFields`.
 const FIELD_MANAGER: &str = "ifo-apiserver";
 
-/// How long one round of reading and writing in the cluster may take before it is given
-/// up and tried again later: the default of `K8S_API_TIMEOUT`. The client may have a
-/// longer one, or none, and a loop that hangs keeps nothing right.
+/// Time limit for one cycle of reading and writing in the cluster. After it, the cycle is tried
+/// again later.
+///
+/// The value is the default of `K8S_API_TIMEOUT`. The client itself can have a longer limit or
+/// none, and an update loop that hangs would leave certificates to expire.
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// Seconds since 1970 of an ASN.1 time.
+/// Converts an ASN.1 time to seconds since 1970.
 fn unix_time(time: &openssl::asn1::Asn1TimeRef) -> Result<i64, openssl::error::ErrorStack> {
     let since = openssl::asn1::Asn1Time::from_unix(0)?.diff(time)?;
     Ok(i64::from(since.days) * 86_400 + i64::from(since.secs))
 }
 
-/// Seconds since 1970.
+/// The current time in seconds since 1970.
 fn now() -> i64 {
-    // A clock before 1970: no certificate is valid, and none looks expired.
+    // The clock is before 1970. Then no certificate is valid, and none has expired.
     crate::clock::now().as_second().max(0)
 }

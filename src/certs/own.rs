@@ -1,6 +1,7 @@
-//! A serving certificate from our own CA, for as long as the server runs. Enters: the
-//! CA's Secret, looked at again and again. Leaves: a certificate that has life left,
-//! and the bundle by which clients know it.
+//! Issues and renews a serving certificate of our own CA while the server runs.
+//!
+//! Input: the Secret of the CA, read periodically. Output: a certificate that has not expired, and
+//! the CA bundle with which clients verify it.
 
 use super::{Authority, Certified, CertsError, ServingCertificate, WITHIN, load_or_create, now};
 use kube::Client;
@@ -9,15 +10,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How often the Secret and the certificate's age are looked at. One small request;
-/// soon enough for certificates that live a year.
+/// Interval at which the Secret and the age of the certificate are checked. A check is one small
+/// request. Certificates live a year, so the interval is short enough.
 const LOOK_EVERY: Duration = Duration::from_mins(1);
 
-/// How long a new CA is in the bundle before its first certificate is shown: time for
-/// the bundle to reach the `APIService`, and every kube-apiserver.
+/// Time for which a new CA is in the bundle before the server presents a certificate of it. In this
+/// time the bundle reaches the `APIService` and every kube-apiserver.
 const HAND_OVER: Duration = Duration::from_secs(30);
 
-/// The CA of the server's namespace, and what it issued for this server.
+/// The CA of the server's namespace, and the certificate that it issued for this server.
 pub struct OwnCertificate {
     client: Client,
     namespace: String,
@@ -30,7 +31,7 @@ pub struct OwnCertificate {
 }
 
 impl OwnCertificate {
-    /// Loads the CA from the Secret `secret` of `namespace`, or makes one, and issues a
+    /// Loads the CA from the Secret `secret` of `namespace`, or creates it. Then issues a
     /// certificate for these names.
     pub async fn load(
         client: Client,
@@ -57,19 +58,20 @@ impl OwnCertificate {
         })
     }
 
-    /// What was issued last.
+    /// The certificate that was issued last.
     pub fn certified(&self) -> &Certified {
         &self.certified
     }
 
-    /// The CAs by which clients know the certificate, as PEM, and as they change.
+    /// The CA bundle with which clients verify the certificate, as PEM. It changes on renewal.
     pub fn bundle(&self) -> watch::Receiver<Arc<str>> {
         self.bundle.subscribe()
     }
 
-    /// Keeps `serving` alive: renews it when two thirds of its life are over, and moves
-    /// to the CA that the Secret then holds; never ends by itself. Whatever fails is
-    /// logged and tried again.
+    /// Keeps `serving` up to date. Never ends.
+    ///
+    /// The certificate is renewed when two thirds of its lifetime are over, and when the Secret has
+    /// a new CA. A failure is logged, and the next check tries again.
     pub async fn keep(mut self, serving: Arc<ServingCertificate>) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -85,14 +87,14 @@ impl OwnCertificate {
         let found = tokio::time::timeout(WITHIN, found).await;
         match found.unwrap_or(Err(CertsError::Late)) {
             Ok(found) if !found.is(&self.authority) => {
-                // Both, until the new CA's certificate is shown.
+                // The bundle has both CAs until the server presents a certificate of the new CA.
                 self.publish(found.bundle_with(&self.authority)?);
                 tokio::time::sleep(HAND_OVER).await;
                 self.authority = found;
                 renew = true;
             }
             Ok(found) => self.authority = found,
-            // The certificate can be renewed without the Secret.
+            // The certificate can be renewed without reading the Secret.
             Err(error) => tracing::error!(%error, "keeping the CA as it was"),
         }
         if renew {

@@ -1,9 +1,10 @@
-//! Where our own CA lives between runs: a Secret of type `kubernetes.io/tls` in the
-//! server's namespace. Enters: the Secret, if there is one. Leaves: a CA that has years
-//! left.
+//! Stores our own CA between runs, in a Secret of type `kubernetes.io/tls` in the server's
+//! namespace.
 //!
-//! `tls.crt` holds the CA's certificate and then its predecessors that have not
-//! expired, so the key is the bundle as well; `tls.key` the key of the first.
+//! Input: the Secret, if it exists. Output: a CA that is valid for years.
+//!
+//! `tls.crt` has the certificate of the CA, followed by those of the previous CAs that have not
+//! expired. So `tls.crt` is also the CA bundle. `tls.key` has the key of the first certificate.
 
 use super::{Authority, CertsError, FIELD_MANAGER};
 use k8s_openapi::ByteString;
@@ -12,22 +13,26 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use std::collections::BTreeMap;
 
-/// The Secret that holds the CA, unless configured otherwise.
+/// The default name of the Secret that holds the CA.
 pub const SECRET_NAME: &str = "ifo-apiserver-ca";
 
 const TYPE: &str = "kubernetes.io/tls";
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 
-/// How often a lost race is run again: each loss means that another replica wrote, and
-/// it writes once.
+/// Number of attempts if other replicas write at the same time. Each conflict means that another
+/// replica has written, and each replica writes once.
 const TRIES: usize = 5;
 
-/// The CA in the Secret. Without the Secret one is made and stored; a CA that is near
-/// its end gets a successor, or is used as it is if that cannot be stored and it has not
-/// expired. If others do the same at the same time, theirs is taken.
+/// Returns the CA in the Secret.
 ///
-/// `Err` also when the Secret holds something that is no CA: it is not overwritten.
+/// If the Secret does not exist, a CA is created and stored. A CA that is near its end gets a
+/// successor. If the successor cannot be stored, the CA is used until it expires. If another
+/// replica writes at the same time, its CA is used.
+///
+/// # Errors
+///
+/// The Secret cannot be read, or its content is not a CA. Such a Secret is not overwritten.
 pub async fn load_or_create(
     client: &Client,
     namespace: &str,
@@ -58,14 +63,15 @@ pub async fn load_or_create(
                 return Ok(authority);
             }
             let next = authority.succeed()?;
-            // Its resourceVersion makes the write fail if it changed since.
+            // With the resourceVersion, the write fails if the Secret has changed since.
             let secret = Secret {
                 data: Some(data(&next)?),
                 ..secret
             };
             let written = api.replace(name, &params, &secret).await;
             match written {
-                // It may be immutable, or RBAC lets us read it only: good while it lasts.
+                // The Secret can be immutable, or RBAC allows only reading. The CA is used until it
+                // expires.
                 Err(error) if !is_race(&error) && !authority.has_expired() => {
                     let error = failed("update", error);
                     tracing::warn!(%error, "going on with a CA that is near its end");
@@ -93,7 +99,7 @@ pub async fn load_or_create(
                 tracing::info!(namespace, name, "made a new CA for the serving certificate");
                 return Ok(authority);
             }
-            // What is made cannot be gone: the place for it is.
+            // 404 on create means that the namespace does not exist.
             Err(("create", kube::Error::Api(status))) if status.code == 404 => {
                 return Err(CertsError::NoNamespace {
                     secret: place(),
@@ -107,7 +113,8 @@ pub async fn load_or_create(
     Err(CertsError::Contended { secret: place() })
 }
 
-/// Whether another was faster: the Secret exists or was changed (409), or is gone (404).
+/// Returns true if another writer was faster: the Secret exists or was changed (409), or it was
+/// deleted (404).
 fn is_race(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
 }

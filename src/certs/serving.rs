@@ -1,5 +1,7 @@
-//! What the server shows its clients. Enters: certificate and key, as PEM, again and
-//! again. Leaves: the pair that is current, for each handshake.
+//! The certificate that the server presents to its clients.
+//!
+//! Input: certificate and key as PEM, each time they change. Output: the current pair, for each TLS
+//! handshake.
 
 use super::{CertsError, now, unix_time};
 use crate::telemetry::Metrics;
@@ -17,19 +19,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The TLS configuration of the server: TLS 1.2 and 1.3, HTTP/2 preferred.
+/// Returns the TLS configuration of the server: TLS 1.2 and 1.3, HTTP/2 preferred.
 ///
 /// `resolver` is usually a [`ServingCertificate`], `verifier` that of
 /// [`crate::auth::client_certificate_verifier`].
 ///
 /// # Panics
 ///
-/// Never: the provider that is named here has cipher suites for both versions.
+/// Never. The provider that is set here has cipher suites for both versions.
 pub fn server_config(
     resolver: Arc<dyn ResolvesServerCert>,
     verifier: Arc<dyn ClientCertVerifier>,
 ) -> ServerConfig {
-    // The provider is named here: a process default would be whatever was first.
+    // The provider is set explicitly. The process default would depend on the order of the start.
     let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
         .expect("ring has cipher suites for both versions")
@@ -39,7 +41,7 @@ pub fn server_config(
     config
 }
 
-/// The current certificate with its key; both are swapped at once.
+/// The current certificate and its key. Both are replaced together.
 pub struct ServingCertificate {
     current: ArcSwap<CertifiedKey>,
     metrics: Arc<Metrics>,
@@ -58,8 +60,9 @@ impl ResolvesServerCert for ServingCertificate {
 }
 
 impl ServingCertificate {
-    /// Shows the certificates of `chain` (PEM, leaf first), whose key is `key` (PEM).
-    /// Its end is told to `metrics`, now and with each replacement.
+    /// Creates a resolver for the certificates in `chain` (PEM, leaf first) and their `key` (PEM).
+    ///
+    /// `metrics` gets the expiry of this certificate and of each one that replaces it.
     pub fn new(chain: &[u8], key: &[u8], metrics: Arc<Metrics>) -> Result<Self, CertsError> {
         let (pair, expires) = pair(chain, key)?;
         metrics.certificate_expires(expires);
@@ -69,7 +72,7 @@ impl ServingCertificate {
         })
     }
 
-    /// Shows another pair from the next handshake on; on an error the old one stays.
+    /// Uses another pair from the next handshake on. If it is invalid, the old pair stays.
     pub fn replace(&self, chain: &[u8], key: &[u8]) -> Result<(), CertsError> {
         let (pair, expires) = pair(chain, key)?;
         self.current.store(Arc::new(pair));
@@ -87,18 +90,19 @@ impl ServingCertificate {
         Self::new(&chain, &key, metrics)
     }
 
-    /// Reads the two files again after each `period` and shows what is in them when it
-    /// has changed; never ends by itself.
+    /// Reads the two files after each `period` and uses their content if it has changed. Never
+    /// ends.
     ///
-    /// The content is compared, not watched: that works on every file system, and with
-    /// the links by which the kubelet replaces a mounted Secret. A pair read between
-    /// the writing of its two files does not match and is read again later.
+    /// The content is compared instead of watching the files. Comparing works on every file system,
+    /// and with the symbolic links through which the kubelet replaces a mounted Secret. If the
+    /// files are read while only one of them is replaced, they do not match and are read again
+    /// later.
     pub async fn follow(&self, certificate: PathBuf, key: PathBuf, period: Duration) {
         let mut last = None;
         loop {
             match read(&certificate, &key).await {
                 Ok((chain, key)) => {
-                    // A digest, so that the key is not held twice.
+                    // Only a digest is kept, so that the key is not in memory twice.
                     let digest: [u8; 32] = Sha256::new()
                         .chain_update(&chain)
                         .chain_update([0])
@@ -122,7 +126,7 @@ impl ServingCertificate {
                     }
                 }
                 Err(error) => {
-                    // Said once, not with each try.
+                    // A repeated failure is logged once.
                     let said = Err(error.to_string());
                     if last.as_ref() != Some(&said) {
                         tracing::error!(%error, "keeping the last good serving certificate");
@@ -147,7 +151,7 @@ async fn read(certificate: &Path, key: &Path) -> Result<(Vec<u8>, Vec<u8>), Cert
     Ok((one(certificate).await?, one(key).await?))
 }
 
-/// The pair as rustls wants it, and its end in seconds since 1970.
+/// Parses the pair for rustls. Also returns the expiry in seconds since 1970.
 fn pair(chain: &[u8], key: &[u8]) -> Result<(CertifiedKey, i64), CertsError> {
     let bad =
         |what: &str, why: &dyn std::fmt::Display| CertsError::BadServing(format!("{what}: {why}"));
@@ -160,7 +164,7 @@ fn pair(chain: &[u8], key: &[u8]) -> Result<(CertifiedKey, i64), CertsError> {
     let leaf = X509::from_der(leaf).map_err(|error| bad("certificate", &error))?;
     let expires = unix_time(leaf.not_after())?;
     if expires <= now() {
-        // Shown all the same: a client then says what is wrong with it.
+        // An expired certificate is presented anyway: the client then reports the reason.
         tracing::warn!("the serving certificate has expired");
     }
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| bad("key", &error))?;
