@@ -9,7 +9,7 @@ use ifo_engine::ClockReading;
 use jiff::{SignedDuration, Timestamp};
 use std::time::{Duration, Instant};
 
-/// The time of day. A test can replace it with `simulated::begin`.
+/// Returns the time of day. A test can replace it with `simulated::begin`.
 #[expect(clippy::disallowed_methods, reason = "the server's one reader of it")]
 pub fn now() -> Timestamp {
     #[cfg(test)]
@@ -19,12 +19,12 @@ pub fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// The time on the steady clock.
+/// Returns the time on the steady clock.
 pub fn steady() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// What the time of day and the steady clock show.
+/// Reads the time of day and the steady clock.
 pub fn reading() -> ClockReading {
     ClockReading {
         wall: now(),
@@ -32,7 +32,7 @@ pub fn reading() -> ClockReading {
     }
 }
 
-/// How long ago the steady clock showed `then`; zero if that is yet to come.
+/// Returns the time since the steady clock showed `then`. Zero if `then` is in the future.
 pub fn since(then: Instant) -> Duration {
     steady().saturating_duration_since(then)
 }
@@ -42,10 +42,10 @@ pub fn since(then: Instant) -> Duration {
 pub struct BootTime(Duration);
 
 impl BootTime {
-    /// Later than any other.
+    /// The latest time that the type can hold.
     pub const MAX: Self = Self(Duration::MAX);
 
-    /// The time from `earlier` to this one; zero if `earlier` is later.
+    /// Returns the time from `earlier` to `self`. Zero if `earlier` is later.
     pub fn since(self, earlier: BootTime) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
@@ -59,15 +59,15 @@ impl std::ops::Add<Duration> for BootTime {
     }
 }
 
-/// The time since the machine started. Unlike the steady clock, it also counts the time for
-/// which the machine was suspended or a virtual machine was paused.
+/// Returns the time since the machine started. In contrast to the steady clock, this clock also
+/// runs while the machine is suspended or a virtual machine is paused.
 pub fn boot() -> BootTime {
     #[cfg(test)]
     return simulated::boot();
     #[cfg(not(test))]
     {
         use rustix::time::{ClockId, clock_gettime};
-        // Elsewhere, CLOCK_MONOTONIC is the nearest clock.
+        // On other systems, CLOCK_MONOTONIC is the nearest clock.
         #[cfg(target_os = "linux")]
         let id = ClockId::Boottime;
         #[cfg(not(target_os = "linux"))]
@@ -79,7 +79,7 @@ pub fn boot() -> BootTime {
     }
 }
 
-/// A time of day that is set once, and moves with the steady clock from then on.
+/// A clock that is set once and then moves with the steady clock.
 #[derive(Clone, Copy, Debug)]
 pub struct SteadyTime {
     at: Timestamp,
@@ -87,7 +87,7 @@ pub struct SteadyTime {
 }
 
 impl SteadyTime {
-    /// It is `at` now.
+    /// Creates a clock that shows `at` now.
     pub fn starting(at: Timestamp) -> Self {
         Self {
             at,
@@ -95,15 +95,15 @@ impl SteadyTime {
         }
     }
 
-    /// The time now.
+    /// Returns the time that the clock shows.
     pub fn now(&self) -> Timestamp {
         let passed = SignedDuration::try_from(since(self.since)).unwrap_or(SignedDuration::MAX);
         self.at.checked_add(passed).unwrap_or(Timestamp::MAX)
     }
 }
 
-/// A time of day that a test sets. It moves with tokio's clock, so that hours of it pass
-/// without waiting, and two servers of one test read the same time.
+/// A time of day that a test sets. It moves with tokio's clock. So hours pass without waiting, and
+/// two servers in one test read the same time.
 #[cfg(test)]
 pub mod simulated {
     use super::{BootTime, SteadyTime, steady};
@@ -112,36 +112,36 @@ pub mod simulated {
     use std::sync::LazyLock;
     use std::time::{Duration, Instant};
 
-    /// The boot clock shows [`UPTIME`] then.
+    /// The boot clock shows [`UPTIME`] at this time.
     static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-    /// More than any test takes, since a test can have begun before [`BEGIN`].
+    /// Longer than any test takes, because a test can begin before [`BEGIN`].
     const UPTIME: Duration = Duration::from_hours(24 * 365);
 
     thread_local! {
-        /// The time of day on this thread.
+        /// The simulated time of day of this thread.
         static TIME: Cell<Option<SteadyTime>> = const { Cell::new(None) };
-        /// How far the clocks of the process that runs on this thread are ahead.
+        /// The offset of the clocks of the simulated machine that this thread currently runs.
         static SKEW: Cell<Skew> = const { Cell::new(Skew::NONE) };
     }
 
-    /// How far the clocks of a simulated machine are ahead of those of the simulation.
+    /// The offsets of the clocks of a simulated machine from those of the simulation.
     #[derive(Clone, Copy, Debug)]
     pub struct Skew {
-        /// The time of day.
+        /// The offset of the time of day.
         pub wall: SignedDuration,
-        /// The boot clock.
+        /// The offset of the boot clock.
         pub boot: Duration,
     }
 
     impl Skew {
-        /// The clocks of the simulation.
+        /// A machine with the clocks of the simulation.
         pub const NONE: Self = Self {
             wall: SignedDuration::ZERO,
             boot: Duration::ZERO,
         };
 
-        /// Runs `body` on a machine with these clocks.
+        /// Runs `body` on a machine with these clock offsets.
         pub fn within<T>(self, body: impl FnOnce() -> T) -> T {
             let outer = Restore(SKEW.replace(self));
             let result = body();
@@ -150,7 +150,7 @@ pub mod simulated {
         }
     }
 
-    /// Sets the skew back, also if a test panics.
+    /// Restores the offsets, also if a test panics.
     struct Restore(Skew);
 
     impl Drop for Restore {
@@ -159,11 +159,11 @@ pub mod simulated {
         }
     }
 
-    /// While it exists, [`now`](super::now) gives the simulated time on this thread.
+    /// While this value exists, [`now`](super::now) returns the simulated time on this thread.
     #[derive(Debug)]
     pub struct Simulated(());
 
-    /// It is `at` now.
+    /// Sets the simulated time to `at`.
     pub fn begin(at: Timestamp) -> Simulated {
         TIME.set(Some(SteadyTime::starting(at)));
         Simulated(())

@@ -1,5 +1,5 @@
-//! Flags and environment, flags first, become one checked [`Config`]. The environment
-//! is read nowhere else.
+//! Reads flags and environment variables into one checked [`Config`]. A flag overrides its
+//! variable. No other module reads the environment.
 
 mod flags;
 #[cfg(test)]
@@ -18,130 +18,131 @@ use std::path::PathBuf;
 use std::time::Duration;
 use values::{common, election, namespace, persistence, pod_ip};
 
-/// What the process is to do.
+/// The configuration of the process.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What both ways of running share.
+    /// The settings of both modes.
     pub common: Common,
-    /// In a cluster, or without one.
+    /// The mode: in a cluster, or the demo.
     pub mode: Mode,
 }
 
-/// In a cluster, or without one.
+/// The mode: in a cluster, or the demo.
 #[derive(Clone, Debug)]
 pub enum Mode {
-    /// In or for a cluster.
+    /// In a cluster, or for a cluster.
     Serve(Serve),
-    /// Without one.
+    /// The demo, without a cluster.
     Demo(Demo),
 }
 
-/// What both ways of running share.
+/// The settings of both modes.
 #[derive(Clone, Debug)]
 pub struct Common {
-    /// How long an operation must not be detected before it is over.
+    /// Time for which an operation must not be detected before it ends.
     pub debounce: Duration,
-    /// How long data requests are put off before the first sync.
+    /// Longest time for which data requests are refused before the first sync is complete.
     pub sync_timeout: Duration,
-    /// Time limit of single calls to the kube-apiserver.
+    /// Time limit of one request to the kube-apiserver.
     pub api_timeout: Duration,
-    /// How often what depends on the time is evaluated again.
+    /// Interval at which rules that depend on the time are evaluated again.
     pub resync: Duration,
-    /// How often invalid targets and failed watches are tried again.
+    /// Interval at which invalid targets and failed watches are retried.
     pub requeue: Duration,
-    /// Whether completed operations stay.
+    /// True if completed operations are retained.
     pub retain: bool,
-    /// For how long they stay.
+    /// Time for which completed operations are retained.
     pub retain_for: Duration,
-    /// How many of them stay, the newest.
+    /// Number of completed operations that are retained, the newest ones.
     pub retain_max: usize,
-    /// How much is served at once.
+    /// Limits of concurrent requests, watches and connections.
     pub limits: Limits,
-    /// Where operations on cluster-scoped subjects are shown.
+    /// Namespace in which operations on cluster-scoped subjects are shown.
     pub cluster_operations_namespace: String,
-    /// Whether core secrets may be a target.
+    /// True if rule sets may watch core Secrets.
     pub allow_secrets: bool,
     /// Log format.
     pub log_format: LogFormat,
     /// Log filter from `RUST_LOG`.
     pub log_filter: Option<String>,
-    /// Log verbosity, when there is no filter.
+    /// Log verbosity, used if there is no filter.
     pub verbosity: u8,
-    /// What `/version` and the metrics show.
+    /// The version that `/version` and the metrics show.
     pub version: String,
 }
 
-/// Serving in or for a cluster.
+/// The settings of the server in or for a cluster.
 #[derive(Clone, Debug)]
 pub struct Serve {
     /// Path to a kubeconfig.
     pub kubeconfig: Option<PathBuf>,
-    /// Address to listen on; None is all addresses of the host.
+    /// Address to listen on. None means all addresses of the host.
     pub bind_address: Option<IpAddr>,
     /// Port to listen on.
     pub secure_port: u16,
-    /// Serving certificate and key, when given.
+    /// Paths of the serving certificate and its key. None means that the server issues its own.
     pub tls_files: Option<(PathBuf, PathBuf)>,
     /// Namespace of the server.
     pub namespace: String,
     /// Name of its Service.
     pub service_name: String,
-    /// Where to write the port.
+    /// File to which the port is written.
     pub port_file: Option<PathBuf>,
-    /// The address of the Pod.
+    /// Address of the Pod.
     pub pod_ip: Option<IpAddr>,
-    /// How a leader is elected; None for a server that runs alone.
+    /// Settings of the leader election. None for a server that runs alone.
     pub election: Option<Box<ElectionConfig>>,
-    /// Whether operations are also written as custom resources.
+    /// Persistence mode.
     pub persistence: Persistence,
 }
 
-/// How a leader is elected among several replicas.
+/// Settings of the leader election among several replicas.
 #[derive(Clone, Debug)]
 pub struct ElectionConfig {
-    /// The periods of the election.
+    /// Periods of the election.
     pub timing: Timing,
-    /// `HOST:PORT` where the other replicas reach this one. None: the address of the Pod, and
-    /// the port that is listened on.
+    /// `HOST:PORT` at which the other replicas reach this one. None means the address of the Pod
+    /// and the port of this server.
     pub advertise_address: Option<String>,
-    /// The file with the token by which the other replicas know this one.
+    /// File with the token with which this replica authenticates to the others.
     pub peer_token_file: Option<PathBuf>,
-    /// The UID of the Pod. A restarted container of it may take its own Lease over at once.
+    /// UID of the Pod. With it, a restarted container of the Pod can take over its own Lease at
+    /// once.
     pub pod_uid: Option<String>,
 }
 
-/// Whether operations are also written to the cluster.
+/// Selects if operations are also written to the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Persistence {
     /// Nothing is written.
     #[default]
     Off,
-    /// As custom resources.
+    /// Operations are written as custom resources.
     Crs,
 }
 
-/// Serving without a cluster.
+/// The settings of the demo.
 #[derive(Clone, Debug)]
 pub struct Demo {
-    /// Folder of manifests; None is the built-in scenes.
+    /// Folder of manifests. None means the built-in scenes.
     pub objects: Option<PathBuf>,
-    /// Folder of rule sets; None is the built-in ones.
+    /// Folder of rule sets. None means the built-in ones.
     pub rules: Option<PathBuf>,
     /// Port to listen on.
     pub secure_port: u16,
-    /// Where to write the kubeconfig.
+    /// File to which the kubeconfig is written.
     pub kubeconfig_out: PathBuf,
 }
 
-/// A value that is not accepted.
+/// The value of a flag or variable is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}={value:?} is not valid: {accepted}")]
 pub struct ConfigError {
     /// The variable or flag.
     pub name: String,
-    /// What it holds.
+    /// The invalid value.
     pub value: String,
-    /// What would be accepted.
+    /// The accepted values.
     pub accepted: &'static str,
 }
 
@@ -156,29 +157,30 @@ impl ConfigError {
 }
 
 impl Config {
-    /// From the command line and the environment of the process.
+    /// Reads the command line and the environment of the process.
     pub fn from_process() -> Result<Self, ConfigError> {
         let cli = Cli::try_parse().unwrap_or_else(|error| {
             if !error.use_stderr() {
                 error.exit(); // Help was asked for.
             }
-            // One line, as for every other bad value: what stands before the hints.
+            // The first line is the error. The lines after it are hints, which our other errors do
+            // not have.
             let text = error.to_string();
             let what = text.split("\n\n").next().unwrap_or_default();
             let line = what.split_whitespace().collect::<Vec<_>>().join(" ");
             eprintln!("ifo-apiserver: {}", line.trim_start_matches("error: "));
             std::process::exit(2);
         });
-        // What is no text is not dropped for a default: it is no valid value either.
+        // A value that is not UTF-8 is reported as invalid instead of ignored.
         let env = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
         Self::from(cli, env)
     }
 
-    /// From parsed flags and any environment.
+    /// Checks parsed flags with the environment that is given.
     pub fn from(cli: Cli, env: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         Ok(match cli.command {
             Some(CliCommand::Demo(demo)) => Self {
-                // Shows what it can do: a demo is watched by somebody who does not wait.
+                // The default debounce period is shorter, because a person watches the demo.
                 common: common(demo.common, &env, "5s")?,
                 mode: Mode::Demo(Demo {
                     objects: demo.objects,

@@ -1,10 +1,10 @@
-//! The fuzz targets: each takes bytes as they may come from outside, and panics with the
-//! promise that does not hold for them. `fuzz/` runs them; the tests check its corpus.
+//! The fuzz targets. Each one gets bytes as an external client could send them, and panics if a
+//! guarantee is violated. `fuzz/` runs the targets, and a test checks their corpus.
 
 /// Checks one input.
 pub type Target = fn(&[u8]);
 
-/// Each target, under the name that its binary and its corpus have.
+/// All targets, by the name of their binary and corpus.
 pub const TARGETS: &[(&str, Target)] = &[
     ("accept", crate::serve::fuzzing::accept),
     ("continue_token", crate::serve::fuzzing::continue_token),
@@ -28,7 +28,7 @@ mod tests {
             .join(folder)
     }
 
-    /// Names of what is in a folder, without extension.
+    /// Names of the files in a folder, without extension.
     fn names(folder: &str) -> BTreeSet<String> {
         let entries = fs::read_dir(fuzz(folder)).unwrap();
         let paths = entries.map(|entry| entry.unwrap().path());
@@ -50,7 +50,7 @@ mod tests {
         for (target, check) in TARGETS {
             for file in fs::read_dir(fuzz("corpus").join(target)).unwrap() {
                 let path = file.unwrap().path();
-                // Shown if the check fails.
+                // Printed only if the check fails.
                 println!("{}", path.display());
                 check(&fs::read(&path).unwrap());
             }

@@ -1,4 +1,5 @@
-//! ifo: which operations are in flight in a cluster, and is it safe to touch?
+//! The ifo server. It shows which operations are in flight in a cluster, so that administrators can
+//! decide if the cluster is safe to touch.
 //!
 //! ```text
 //! On the leader:
@@ -23,12 +24,12 @@
 //! requests ──▶ auth ──▶ serve: discovery, OpenAPI, get, list, watch ◀──Reader, Cursor── index
 //! ```
 //!
-//! This is the server. What it shares with the kubectl plugin is in `crates/`:
-//! [`ifo_api`] (wire types), [`ifo_cel`] (CEL), [`ifo_engine`] (rules, detection, the tracker)
-//! and [`ifo_client`] (the way to a cluster, files).
+//! The code that the server shares with the kubectl plugin is in `crates/`: [`ifo_api`] (wire
+//! types), [`ifo_cel`] (CEL), [`ifo_engine`] (rules, detection, the tracker) and [`ifo_client`]
+//! (connections to a cluster, manifests from files).
 //!
-//! The modules below are in the order in which data walks through them. They meet
-//! through [`ifo_api`] and small messages; only [`app`] knows all of them.
+//! The modules below are in the order in which data passes through them. They exchange types of
+//! [`ifo_api`] and messages. Only [`app`] uses all of them.
 
 pub mod rules;
 

@@ -1,4 +1,4 @@
-//! `ifo-apiserver`: catch signals, parse, start the log, run.
+//! `ifo-apiserver`: installs signal handlers, parses flags, starts the log and runs the server.
 
 use ifo::app::Signals;
 use ifo::config::Config;
@@ -6,12 +6,13 @@ use ifo_client::error::chain;
 use std::num::NonZero;
 use std::process::ExitCode;
 
-/// Threads that serve requests, at most, however many processors the node has: each has an arena
-/// of the allocator. The server's load is far below that of one processor.
+/// Largest number of threads that serve requests. Each thread has an arena of the allocator, so the
+/// number does not grow with the processors of the node. The load of the server is far below one
+/// processor.
 const MAX_THREADS: usize = 4;
 
 pub(crate) fn main() -> ExitCode {
-    // Before anything else: PID 1 does not get a signal that it has no handler for.
+    // This must come first: PID 1 does not receive a signal that it has no handler for.
     let signals = match Signals::install() {
         Ok(signals) => signals,
         Err(error) => {
@@ -35,7 +36,7 @@ pub(crate) fn main() -> ExitCode {
         eprintln!("ifo-apiserver: {error}");
         return ExitCode::from(2);
     }
-    // The one TLS provider of the process, also for what brings none of its own.
+    // The TLS provider of the whole process, also for libraries that set none.
     if rustls::crypto::ring::default_provider()
         .install_default()
         .is_err()
@@ -62,8 +63,8 @@ pub(crate) fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     };
-    // Dropping the runtime would wait for threads that are blocked, for example by the
-    // lookup of a host name.
+    // Dropping the runtime would wait for blocked threads, for example during the lookup of a host
+    // name.
     runtime.shutdown_background();
     code
 }

@@ -1,7 +1,7 @@
 //! The metric registry and the log set-up.
 //!
-//! Every metric of the process is recorded through a method here, so that their
-//! names, which are an interface, stand in one place, and label values are bounded.
+//! Every metric is recorded through a method of this module. So the metric names, which are an
+//! interface, are in one place, and the number of label values is bounded.
 
 mod log;
 mod persistence;
@@ -34,25 +34,27 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// Values of one label that get series of their own; the rest share `other`.
-/// They come from rule sets and rule sets come from people, so this is not reached
-/// but by accident or on purpose.
+/// Number of values of one label that get their own series. All further values share the series
+/// `other`.
+///
+/// The label values come from rule sets, which people write. So the limit is reached only by
+/// mistake or on purpose.
 const MAX_VALUES: usize = 1_000;
 
-/// Buckets from 100 µs to 10 s: what a change takes to become visible.
+/// Buckets from 100 µs to 10 s, for the time until a change becomes visible.
 const VISIBLE_BUCKETS: [f64; 12] = [
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 10.0,
 ];
-/// Buckets from a second to a day: what operations take.
+/// Buckets from one second to one day, for the duration of operations.
 const OPERATION_BUCKETS: [f64; 12] = [
     1.0, 5.0, 15.0, 30.0, 60.0, 180.0, 600.0, 1800.0, 3600.0, 14_400.0, 43_200.0, 86_400.0,
 ];
-/// Buckets from 500 µs to a minute, as kube-apiserver has them for its own requests.
+/// Buckets from 500 µs to one minute, as in kube-apiserver.
 const REQUEST_BUCKETS: [f64; 12] = [
     0.0005, 0.001, 0.005, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0,
 ];
 
-/// Labels of one series, in the order in which they are written.
+/// The labels of one series, in the order in which they are written.
 type SeriesLabels = Vec<(&'static str, String)>;
 
 type CounterFamily = Family<SeriesLabels, Counter>;
@@ -61,22 +63,22 @@ type FloatGauge = Gauge<f64, AtomicU64>;
 type FloatGaugeFamily = Family<SeriesLabels, FloatGauge>;
 type Histograms = Family<SeriesLabels, Histogram, fn() -> Histogram>;
 
-/// An operation as the gauges count it.
+/// The facts about an operation that the gauges need.
 #[derive(Clone, Debug)]
 pub struct OperationSample {
     /// Its component.
     pub component: Arc<str>,
-    /// Its name.
+    /// Its operation name.
     pub operation: Arc<str>,
     /// Its state.
     pub state: State,
-    /// How long it has been in flight, in seconds; None if it is completed and retained.
+    /// Seconds since it began. None if the operation is completed and retained.
     pub age: Option<f64>,
 }
 
 impl OperationSample {
-    /// The operation of this entry, at the time `now`. `None` if the object is no operation,
-    /// or is in a state that this release does not know.
+    /// Reads the operation of this entry at the time `now`. Returns `None` if the object is not an
+    /// operation, or has a state that this release does not know.
     pub fn new(entry: &IndexEntry, now: Timestamp) -> Option<Self> {
         let (facts, texts) = (entry.facts(), entry.open().texts);
         let started = facts.started?;
@@ -89,23 +91,23 @@ impl OperationSample {
     }
 }
 
-/// What the index holds, read at scrape time.
+/// The content of the index when the metrics are scraped.
 #[derive(Clone, Debug, Default)]
 pub struct IndexSample {
     /// All operations.
     pub operations: Vec<OperationSample>,
-    /// Bytes that only the ring still holds.
+    /// Bytes that only the ring of past changes holds.
     pub ring_bytes: usize,
-    /// Age of the ring's oldest change.
+    /// Age of the oldest change in the ring.
     pub ring_age: Duration,
-    /// How long ago the index was last known to have all operations.
+    /// Time since the index was last known to have all operations.
     pub lag: Duration,
 }
 
 type ReadIndex = Box<dyn Fn() -> IndexSample + Send + Sync>;
 
 metrics! {
-    /// The metrics of the pipeline and of the requests.
+    /// The metrics of the pipeline and of requests.
     struct ServerMetrics {
         build: GaugeFamily = "ifo_build_info", "Version of this server";
         operations: GaugeFamily = "ifo_operations", "Operations by state";
@@ -155,7 +157,7 @@ metrics! {
     }
 }
 
-/// All metrics of the process. Shared behind an `Arc`.
+/// All metrics of the process.
 pub struct Metrics {
     registry: Registry,
     read_index: OnceLock<ReadIndex>,
@@ -180,12 +182,12 @@ impl fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// A registry with every metric, of this crate's version.
+    /// Creates a registry with every metric and the version of this crate.
     pub fn new() -> Self {
         Self::of_version(env!("CARGO_PKG_VERSION"))
     }
 
-    /// A registry with every metric, and the `version` that `ifo_build_info` shows.
+    /// Creates a registry with every metric. `ifo_build_info` shows `version`.
     pub fn of_version(version: &str) -> Self {
         let mut registry = Registry::default();
         let server = ServerMetrics::register(&mut registry);
@@ -203,13 +205,13 @@ impl Metrics {
         }
     }
 
-    /// Tells where the gauges about operations are read from, at scrape time.
+    /// Sets the function that reads the gauges about operations at each scrape.
     pub fn read_index_with(&self, read: impl Fn() -> IndexSample + Send + Sync + 'static) {
-        // A second call would mean a second index; the first one stays.
+        // There is one index, so a second call is an error of the caller. The first function stays.
         let _ = self.read_index.set(Box::new(read));
     }
 
-    /// `value`, or `other` if this label has too many values already.
+    /// Returns `value`, or `other` if this label already has too many values.
     fn bound(&self, label: &'static str, value: &str) -> (&'static str, String) {
         let mut bounds = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
         let values = bounds.entry(label).or_default();
@@ -229,14 +231,14 @@ impl Metrics {
         ]
     }
 
-    /// Counts the watch events and list items that are read from the feed of `target`. A feed
-    /// keeps the counter, because finding it costs more than counting.
+    /// Returns the counter of the watch events and list items of a `target`. A feed keeps the
+    /// counter, because the lookup costs more than counting.
     pub fn feed_events(&self, target: &str) -> Counter {
         let labels = vec![self.bound("target", target)];
         self.server.feed_events.get_or_create(&labels).clone()
     }
 
-    /// The feed of `target` began to read the whole state.
+    /// Counts that the feed of `target` began to list.
     pub fn feed_relist(&self, target: &str) {
         self.server
             .feed_relists
@@ -244,7 +246,7 @@ impl Metrics {
             .inc();
     }
 
-    /// The feed of `target` is now `state`: `listing`, `watching`, `lost` or `stopped`.
+    /// Sets the state of the feed of `target`: `listing`, `watching`, `lost` or `stopped`.
     pub fn feed_state(&self, target: &str, state: &'static str) {
         let (label, target) = self.bound("target", target);
         let mut states = self
@@ -262,12 +264,12 @@ impl Metrics {
         }
     }
 
-    /// Time from reading a subject's event to the published resourceVersion.
+    /// Records the time from reading an event to publishing its resourceVersion.
     pub fn event_visible(&self, after: Duration) {
         self.server.visible.observe(after.as_secs_f64());
     }
 
-    /// Seconds since 1970 at which the serving certificate expires.
+    /// Sets the expiry of the serving certificate, in seconds since 1970.
     pub fn certificate_expires(&self, at: i64) {
         *self
             .certificate_expires
@@ -275,32 +277,32 @@ impl Metrics {
             .unwrap_or_else(PoisonError::into_inner) = Some(at);
     }
 
-    /// Whether every client certificate of a CA can claim any user and group
-    /// (`ifo_front_proxy_trust_shared`).
+    /// Sets the gauge `ifo_front_proxy_trust_shared`. It is 1 if every client certificate of a CA
+    /// can claim any user and group.
     pub fn front_proxy_trust_shared(&self, shared: bool) {
         self.server.trust_shared.set(shared.into());
     }
 
-    /// Whether this replica leads (`ifo_leader`).
+    /// Sets the gauge `ifo_leader`: true if this replica leads.
     pub fn leader(&self, leads: bool) {
         self.server.leader.set(leads.into());
     }
 
-    /// This replica took over the leadership from another one (`ifo_failovers_total`).
+    /// Counts in `ifo_failovers_total` that this replica took over the leadership.
     pub fn failed_over(&self) {
         self.server.failovers.inc();
     }
 
-    /// The Lease was renewed (`ifo_lease_renew_seconds`).
+    /// Records a renewal of the Lease in `ifo_lease_renew_seconds`.
     pub fn lease_renewed(&self, took: Duration) {
         self.server.lease_renew.observe(took.as_secs_f64());
     }
 
-    /// OpenMetrics text (which Prometheus reads) of everything.
+    /// Encodes all metrics as OpenMetrics text, which Prometheus reads.
     pub fn render(&self) -> String {
         self.read_gauges();
         let mut text = String::new();
-        // Writing to a String cannot fail, and no value of ours refuses to be encoded.
+        // Writing to a String cannot fail, and all our values can be encoded.
         let _ = encode(&mut text, &self.registry);
         text
     }
@@ -315,7 +317,7 @@ impl Metrics {
             if let Some(age) = operation.age {
                 let oldest = self.server.oldest.get_or_create(&labels);
                 oldest.set(oldest.get().max(age));
-                // Its guard locks the family: it must be gone before the next one is taken.
+                // The guard locks the family, so it must be dropped before the next lookup.
                 drop(oldest);
             }
             labels.push(("state", operation.state.name().to_owned()));
@@ -339,7 +341,7 @@ impl Metrics {
         self.process.read();
     }
 
-    /// Those of persistence mode.
+    /// The metrics of persistence mode.
     pub fn persistence(&self) -> Arc<PersistenceMetrics> {
         self.persistence.clone()
     }

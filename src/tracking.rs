@@ -1,6 +1,7 @@
-//! The task that owns the tracker, and writes the index while this replica leads. Enters:
-//! messages of the feeds, of the controller of rule sets, of the takeover, and about
-//! namespaces. Leaves: changes of the index, at versions that are reserved for this term.
+//! The task that owns the tracker. It writes the index while this replica leads.
+//!
+//! Input: messages from feeds, the rule-set controller, the takeover and the watch of namespaces.
+//! Output: changes of the index, at resource versions that are reserved for this term.
 
 use crate::clock;
 use crate::index::{CommitVersion, Error, Rv, Write, Writer};
@@ -12,16 +13,16 @@ use ifo_engine::track::Tracker;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// Messages that may wait for the tracker. When it is full, feeds wait, and so does
-/// the connection they read from: nothing is dropped, memory stays bounded.
+/// Capacity of the tracker's queue. When it is full, the feeds wait, and so do the connections from
+/// which they read. No message is dropped, and memory stays bounded.
 pub const QUEUE: usize = 1024;
 
-/// Messages taken, and committed to the index, at once. Bounds how long a reader
-/// waits for the first of them.
+/// Largest number of messages that are processed and committed together. It limits how long a
+/// reader waits for the first of them.
 const BATCH: usize = 256;
 
-/// Runs until all senders are gone or the leadership is lost, and then leaves the index as it
-/// is. It may be dropped at any time: the index has all changes of a batch or none.
+/// Runs until all senders are dropped or the leadership is lost. The index keeps its content. The
+/// task can be dropped at any time, because a batch is committed completely or not at all.
 pub async fn run(
     mut tracker: Tracker,
     writer: &mut Writer,
@@ -71,16 +72,17 @@ pub async fn run(
             }
         }
         for done in flushed {
-            // The sender of the message may have dropped its receiver.
+            // The receiver of the answer can be dropped already.
             let _ = done.send(());
         }
     }
 }
 
-/// Commits changes once their versions are reserved. False if the leadership is lost before.
+/// Commits changes after their versions are reserved. Returns false if the leadership is lost
+/// first.
 async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write>) -> bool {
     loop {
-        // If the process is paused after this, the versions still are of this term alone.
+        // If the process is paused here, no other leader can use these versions.
         writer.reserve(leadership.reserved());
         match writer.commit(&changes, CommitVersion::Mint) {
             Err(Error::NotReserved { next, .. }) => {
@@ -120,7 +122,7 @@ mod tests {
         RuleBook::new(1, target.clone(), "Machine".into(), true, vec![rule_set])
     }
 
-    /// One subject with one operation.
+    /// A detection of one operation on one subject.
     fn migrating(book: &RuleBook) -> Evaluation {
         Evaluation {
             subject: Subject {
@@ -143,7 +145,7 @@ mod tests {
         }
     }
 
-    /// Runs a tracker with the writer of an index until it has taken these messages.
+    /// Runs a tracker with the writer of an index until it has processed these messages.
     async fn take(writer: Writer, messages: Vec<Message>) {
         let settings = TrackerSettings {
             debounce: Duration::from_secs(30),

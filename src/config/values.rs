@@ -1,5 +1,6 @@
-//! The values of flags and variables. Enters: texts. Leaves: checked values, or the
-//! [`ConfigError`] that says which values are accepted.
+//! Checks the values of flags and variables.
+//!
+//! Input: texts. Output: checked values, or a [`ConfigError`] that names the accepted values.
 
 use super::flags::{CommonFlags, LogFormatFlag, ServeFlags};
 use super::{Common, ConfigError, ElectionConfig, Persistence};
@@ -10,13 +11,13 @@ use ifo_api::duration;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Longest duration that is accepted: a year. Deadlines stay far from overflow.
+/// Longest accepted duration: one year. Deadlines that are computed from it cannot overflow.
 const MAX_DURATION: Duration = Duration::from_hours(8760);
 
-/// Largest number that a limit may be: no machine has so many of anything.
+/// Largest accepted number for a limit. No machine can have more of any of these resources.
 const MAX_NUMBER: usize = 1_000_000;
 
-/// Completed operations that are kept if nothing else is said: some 30 MB of them.
+/// Default number of retained completed operations. They take about 30 MB.
 const RETAIN_MAX: usize = 10_000;
 
 const DURATION: &str =
@@ -32,7 +33,7 @@ const ADVERTISE: &str = "expected HOST:PORT with --leader-elect, since POD_IP, w
 const BOOL: &str = "expected true or false";
 const NAMESPACE: &str = "expected the name of a namespace (lower-case letters, digits and '-')";
 
-/// How a leader is elected.
+/// Reads the settings of the leader election.
 pub(super) fn election(
     flags: &ServeFlags,
     env: &impl Fn(&str) -> Option<String>,
@@ -89,7 +90,7 @@ pub(super) fn election(
     })))
 }
 
-/// Whether operations are written as custom resources.
+/// Reads the persistence mode.
 pub(super) fn persistence(
     flag: Option<String>,
     env: &impl Fn(&str) -> Option<String>,
@@ -102,7 +103,7 @@ pub(super) fn persistence(
     }
 }
 
-/// What both ways of running share.
+/// Reads the settings of both modes.
 pub(super) fn common(
     flags: CommonFlags,
     env: &impl Fn(&str) -> Option<String>,
@@ -194,8 +195,8 @@ pub(super) fn common(
     })
 }
 
-/// The flag, else the variable if it is not empty, else the default; with the name
-/// under which an error speaks of it.
+/// Returns the flag, else the variable if it is not empty, else the default. Also returns the name
+/// of the source for error messages.
 fn setting(
     flag: Option<String>,
     env: &impl Fn(&str) -> Option<String>,
@@ -213,7 +214,7 @@ fn setting(
     }
 }
 
-/// A number from `least` to [`MAX_NUMBER`].
+/// Parses a number from `least` to [`MAX_NUMBER`].
 fn at_least(
     least: usize,
     flag: Option<String>,
@@ -231,7 +232,7 @@ fn at_least(
     }
 }
 
-/// The address of the Pod.
+/// Reads the address of the Pod.
 pub(super) fn pod_ip(env: &impl Fn(&str) -> Option<String>) -> Result<Option<IpAddr>, ConfigError> {
     let given = given(env, "POD_IP");
     let parsed = given.map(|value| {
@@ -241,14 +242,14 @@ pub(super) fn pod_ip(env: &impl Fn(&str) -> Option<String>) -> Result<Option<IpA
     parsed.transpose()
 }
 
-/// The variable, unless it is empty.
+/// Returns the variable, unless it is empty.
 fn given(env: &impl Fn(&str) -> Option<String>, name: &str) -> Option<String> {
     env(name).filter(|value| !value.is_empty())
 }
 
-/// The name of a namespace.
+/// Checks the name of a namespace.
 pub(super) fn namespace(name: &str, value: String) -> Result<String, ConfigError> {
-    // A namespace is a DNS label: a subdomain without dots, of at most 63 characters.
+    // A namespace is a DNS label of at most 63 characters, without dots.
     if ifo_api::labels::is_subdomain(&value) && !value.contains('.') && value.len() <= 63 {
         Ok(value)
     } else {

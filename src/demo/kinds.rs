@@ -23,7 +23,7 @@ const fn kind(
     }
 }
 
-/// All kinds of the scenes.
+/// All kinds that the scenes have.
 #[rustfmt::skip]
 pub static KINDS: &[AdvertisedResource] = &[
     kind("", "v1", "namespaces", "Namespace", false, &["ns"]),
@@ -44,7 +44,7 @@ pub static KINDS: &[AdvertisedResource] = &[
     kind("config.openshift.io", "v1", "clusterversions", "ClusterVersion", false, &[]),
 ];
 
-/// The resource of a kind.
+/// Returns the resource of a kind.
 pub fn gvr(kind: &AdvertisedResource) -> Gvr {
     Gvr {
         group: kind.group.to_owned(),
@@ -53,12 +53,12 @@ pub fn gvr(kind: &AdvertisedResource) -> Gvr {
     }
 }
 
-/// The kind of a resource; None if no scene has objects of it.
+/// Returns the kind of a resource. None if the scenes have no such objects.
 pub fn of_resource(resource: &Gvr) -> Option<&'static AdvertisedResource> {
     KINDS.iter().find(|kind| gvr(kind) == *resource)
 }
 
-/// The kind that an object names in `apiVersion` and `kind`.
+/// Returns the kind that an object names in `apiVersion` and `kind`.
 pub fn of_object(api_version: &str, name: &str) -> Option<&'static AdvertisedResource> {
     let named =
         |kind: &&AdvertisedResource| kind.kind == name && gvr(kind).api_version() == api_version;

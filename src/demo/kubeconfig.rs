@@ -1,8 +1,8 @@
 //! The kubeconfig with which kubectl talks to the demo.
 //!
-//! It holds a credential: the file is created with mode 0600, and appears under its
-//! name complete or not at all. It is removed with the demo, unless somebody has changed
-//! or replaced it, for example another demo with the same path.
+//! The file contains a credential, so its mode is 0600. It appears complete or not at all. The demo
+//! removes it at its end, unless the file was changed or replaced in the meantime, for example by
+//! another demo with the same path.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -15,17 +15,17 @@ use std::path::{Path, PathBuf};
 /// Name of the cluster in the file.
 const CLUSTER: &str = "ifo-demo";
 
-/// A user of the demo, who becomes a user and a context of that name.
+/// A user of the demo, with a context of the same name.
 pub struct KubeconfigUser {
-    /// Name of the context.
+    /// Name of the user and the context.
     pub context: &'static str,
-    /// The namespace that kubectl uses if no other is named.
+    /// Default namespace of the context.
     pub namespace: Option<&'static str>,
-    /// The bearer token that shows who it is.
+    /// Bearer token of the user.
     pub token: String,
 }
 
-/// Does not show the token.
+/// Does not print the token.
 impl fmt::Debug for KubeconfigUser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KubeconfigUser")
@@ -34,18 +34,18 @@ impl fmt::Debug for KubeconfigUser {
     }
 }
 
-/// Why a kubeconfig could not be written.
+/// The kubeconfig could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigError {
-    /// The path names no file.
+    /// The path has no file name.
     #[error("{} names no file", .0.display())]
     NoFileName(PathBuf),
-    /// The folder does not take a new file.
+    /// No file can be created in the folder.
     #[error("cannot create a file in {}: {source}", folder.display())]
     Create {
         /// The folder of the kubeconfig.
         folder: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The content could not be written.
@@ -53,29 +53,28 @@ pub enum KubeconfigError {
     Write {
         /// The temporary file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The finished file could not take its name.
+    /// The complete file could not be renamed to its final name.
     #[error("cannot put the kubeconfig at {}: {source}", path.display())]
     Rename {
-        /// Where it should be.
+        /// The final path.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
-/// A kubeconfig on disk. The file is removed when this is dropped, unless its content is
-/// no longer what was written.
+/// A kubeconfig on disk. Dropping this value removes the file, unless its content has changed.
 pub struct Written {
     path: PathBuf,
     content: String,
-    /// Locked for as long as the demo runs, for [`is_in_use`].
+    /// The file, locked while the demo runs. [`is_in_use`] checks the lock.
     _file: File,
 }
 
-/// Does not show the secret.
+/// Does not print the credential.
 impl fmt::Debug for Written {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Written").field(&self.path).finish()
@@ -83,8 +82,8 @@ impl fmt::Debug for Written {
 }
 
 impl Written {
-    /// Whether the file has the content that was written. Its type and length are compared
-    /// first, so a pipe or a huge file is not read.
+    /// Returns true if the file still has the written content. Its type and length are compared
+    /// first, so that a pipe or a huge file is not read.
     fn is_unchanged(&self) -> bool {
         fs::symlink_metadata(&self.path)
             .is_ok_and(|now| now.is_file() && now.len() == self.content.len() as u64)
@@ -95,23 +94,25 @@ impl Written {
 impl Drop for Written {
     fn drop(&mut self) {
         if self.is_unchanged() {
-            // A file that is left leads nowhere; there is nobody to tell.
+            // A file that remains is harmless, because its server is stopped. The error is ignored.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Whether the file at `path` was written by a demo that is still running. The lock on the
-/// file tells, which the kernel releases when the demo ends, however it ends.
+/// Returns true if a running demo wrote the file at `path`. Such a file is locked, and the kernel
+/// releases the lock when the process ends for any reason.
 pub fn is_in_use(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
         && File::open(path)
             .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
-/// Writes a kubeconfig for `server` (such as `https://127.0.0.1:6443`), which shows a
-/// certificate of the CA `ca_pem`. The first user is that of the current context. What is at `path` is replaced in one step; a
-/// symbolic link there is replaced too, not followed.
+/// Writes a kubeconfig for `server` (such as `https://127.0.0.1:6443`), whose certificate was
+/// issued by the CA `ca_pem`.
+///
+/// The first user is that of the current context. An existing file at `path` is replaced in one
+/// step. A symbolic link is replaced, not followed.
 pub fn write(
     path: &Path,
     server: &str,
@@ -125,8 +126,8 @@ pub fn write(
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    // A name that nobody can foresee, and create_new, so that nothing placed here
-    // beforehand is opened.
+    // The name is random, and create_new fails on an existing file. So a file that another user has
+    // placed here is never opened.
     let mut temporary = std::ffi::OsString::from(".");
     temporary.push(name);
     temporary.push(format!(".{}", uuid::Uuid::new_v4().simple()));
@@ -141,7 +142,7 @@ pub fn write(
             folder: folder.to_owned(),
             source,
         })?;
-    // A file system without locks costs only the hint of `is_in_use`.
+    // On a file system without locks, only the check in `is_in_use` does not work.
     let _ = file.try_lock();
     let content = render(server, ca_pem, users);
     let result = file
@@ -158,7 +159,7 @@ pub fn write(
             })
         });
     if result.is_err() {
-        // The first error is the one to tell; a file that is left has mode 0600.
+        // The first error is reported. A temporary file that remains has mode 0600.
         let _ = fs::remove_file(&temporary);
     }
     result.map(|()| Written {
@@ -168,8 +169,8 @@ pub fn write(
     })
 }
 
-/// YAML with every value in double quotes as JSON writes them, which YAML reads the
-/// same way: no value can be taken for something else.
+/// Writes YAML. Every value is quoted as in JSON, which is valid YAML, so no value can be
+/// misinterpreted.
 fn render(server: &str, ca_pem: &str, users: &[KubeconfigUser]) -> String {
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let of_users =
@@ -260,7 +261,7 @@ mod tests {
     fn the_file_is_for_its_owner_only_and_nothing_else_is_left() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
-        // A file that was open to all before is not written into, but replaced.
+        // A file that was readable for all is replaced instead of overwritten.
         fs::write(&path, "old").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
         let _written = write(&path, SERVER, "authority", &users()).unwrap();
@@ -288,7 +289,8 @@ mod tests {
         let whole = fs::read_to_string(&path).unwrap();
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
-                // All are kept: dropping one would remove the file, whose content is equal.
+                // All values are kept, because dropping one would remove the file with the same
+                // content.
                 let write = |_| write(&path, SERVER, "authority", &users()).unwrap();
                 (0..50).map(write).collect::<Vec<_>>()
             });
@@ -332,7 +334,7 @@ mod tests {
         drop(new);
         assert!(!path.exists());
 
-        // A person has added a cluster of their own.
+        // A user has added another cluster to the file.
         let edited = written("edited");
         let mut text = fs::read_to_string(&path).unwrap();
         text.push_str("# mine\n");

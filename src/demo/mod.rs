@@ -1,10 +1,11 @@
 //! The demo: objects that change as they do in a cluster, without one.
 //!
-//! In: the [`Scenes`], which are recordings of real controllers and a few hand-written files.
-//! Out: a [`Feed`](crate::observe::Feed) and a small API server of their objects
-//! ([`ObjectStore`], [`ObjectServer`]), a kubeconfig, and the commands to try. The pipeline
-//! and the server behind it are the ones that run in a cluster. Nothing here knows what an
-//! operation is.
+//! Input: the [`Scenes`], which are recordings of real controllers and a few hand-written files.
+//! Output: a [`Feed`](crate::observe::Feed), a small API server of the objects ([`ObjectStore`],
+//! [`ObjectServer`]), a kubeconfig and an introduction with commands to try.
+//!
+//! The pipeline and the server are the same as in a cluster. This module does not handle
+//! operations.
 
 pub mod kinds;
 pub mod kubeconfig;
@@ -21,11 +22,12 @@ pub use store::{ObjectId, ObjectStore};
 
 use std::path::Path;
 
-/// The introduction that the demo prints: a text of several lines with the commands to try.
+/// Returns the introduction that the demo prints: a text of several lines with commands to try.
 ///
 /// `kubeconfig` is the file that [`kubeconfig::write`] wrote. `viewer` is the context of the user
-/// who may read one namespace, and that namespace. `objects` is the folder that is read in place
-/// of the scenes. The server then serves no objects, and the introduction lists them nowhere.
+/// who may read one namespace, and that namespace. `objects` is the folder that replaces the
+/// scenes. With such a folder, the server serves no objects, and the introduction does not mention
+/// them.
 #[must_use]
 pub fn commands(kubeconfig: &Path, viewer: (&str, &str), objects: Option<&Path>) -> String {
     let file = shell_word(&kubeconfig.to_string_lossy());
@@ -67,7 +69,7 @@ pub fn commands(kubeconfig: &Path, viewer: (&str, &str), objects: Option<&Path>)
     )
 }
 
-/// A word that a POSIX shell takes as it is: in single quotes where it must be.
+/// Quotes a word for a POSIX shell, if necessary.
 fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@%,".contains(c);
     if !text.is_empty() && text.chars().all(plain) {

@@ -1,5 +1,5 @@
-//! The objects of the demo as a kube-apiserver serves them: get and list, as JSON. With
-//! them, `kubectl get vm -A` works, and the plugin can check a namespace that a user names.
+//! Serves the objects of the demo for get and list as JSON, as a kube-apiserver does. So `kubectl
+//! get vm -A` works, and the plugin can check if a namespace exists.
 
 use super::kinds::{self, KINDS};
 use super::store::{ObjectId, ObjectStore};
@@ -14,14 +14,14 @@ use http::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// What the demo serves objects from, and who may read them.
+/// The objects of the demo, and the access checks for them.
 #[derive(Clone)]
 pub struct ObjectServer {
     /// The objects.
     pub store: ObjectStore,
-    /// Finds out who asks.
+    /// Authenticates a request.
     pub authenticate: Arc<dyn Authenticate>,
-    /// Decides whether they may.
+    /// Authorizes a request.
     pub authorize: Arc<dyn Authorize>,
 }
 
@@ -32,7 +32,7 @@ struct ResourceServer {
     kind: &'static AdvertisedResource,
 }
 
-/// The namespace and name in the path of a request; empty where the path has none.
+/// The namespace and name in the path of a request. Each is empty if the path does not have it.
 #[derive(Default)]
 struct ObjectPath {
     namespace: String,
@@ -40,7 +40,7 @@ struct ObjectPath {
 }
 
 impl ObjectServer {
-    /// The routes of all resources. Other requests go to `router`.
+    /// Adds the routes of all resources to `router`.
     pub fn in_front_of(self, router: Router) -> Router {
         let routes = KINDS.iter().map(|kind| {
             let resource = ResourceServer {
@@ -75,7 +75,7 @@ impl ResourceServer {
         routes.with_state(self)
     }
 
-    /// Whether the user of a request may send it.
+    /// Returns true if the user of a request may send it.
     async fn admit(
         &self,
         verb: &str,
@@ -86,7 +86,7 @@ impl ResourceServer {
         let Ok(user) = self.server.authenticate.authenticate(&peer, headers).await else {
             return Err(ErrorStatus::unauthorized());
         };
-        // As kube-apiserver has it: a namespace is in itself.
+        // As in kube-apiserver, a Namespace object belongs to the namespace of its own name.
         let namespace = match self.kind.kind {
             "Namespace" => &path.name,
             _ => &path.namespace,
@@ -161,7 +161,7 @@ async fn answer(
             Err(missing) => missing.into_response(),
         },
         "list" => json_of(&resource.list(&names.namespace)),
-        // The demo shows operations as they change. Their subjects can only be read.
+        // The objects change only as the scenes say. Requests can only read them.
         _ => ErrorStatus::not_supported(verb, resource.kind.group, resource.kind.plural)
             .into_response(),
     }
@@ -172,7 +172,7 @@ fn json_of(value: &Value) -> Response {
     (content_type, value.to_string()).into_response()
 }
 
-/// Whether the query asks for a watch.
+/// Returns true if the query asks for a watch.
 fn is_watch(query: &str) -> bool {
     form_urlencoded::parse(query.as_bytes())
         .any(|(option, value)| option == "watch" && !matches!(&*value, "0" | "false"))

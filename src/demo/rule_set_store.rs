@@ -1,5 +1,5 @@
-//! The rule sets as the demo serves them: in an index of their own, read-only, with the
-//! statuses that the controller writes.
+//! Stores and serves the rule sets of the demo. They are read-only, in a separate index, with the
+//! status that the controller writes.
 
 use crate::clock;
 use crate::index::{CommitVersion, Key, Write, Writer};
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use uuid::Uuid;
 
-/// Rule sets by name, and the index that shows them. Cheap to clone.
+/// Rule sets by name, and the index that serves them. Clones share the store.
 #[derive(Clone)]
 pub struct RuleSetStore(Arc<Mutex<StoredRuleSets>>);
 
@@ -23,7 +23,7 @@ struct StoredRuleSets {
 }
 
 impl RuleSetStore {
-    /// A store without rule sets. The readers of `writer`'s index show what is in it.
+    /// Creates a store without rule sets. Readers of `writer`'s index see its content.
     pub fn new(writer: Writer) -> Self {
         Self(Arc::new(Mutex::new(StoredRuleSets {
             writer,
@@ -32,8 +32,8 @@ impl RuleSetStore {
         })))
     }
 
-    /// Takes an event in, and gives it on as a cluster would: with a UID, a generation
-    /// that rises when the spec changes, and the status that was written before.
+    /// Processes an event and returns it as a cluster would send it: with a UID, a generation that
+    /// increases when the spec changes, and the status that was written before.
     pub fn take(&self, event: RuleSetEvent) -> RuleSetEvent {
         let mut stored = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
@@ -124,7 +124,7 @@ impl StatusSink for RuleSetStore {
     fn write<'a>(&'a self, write: &'a StatusWrite) -> BoxFuture<'a, StatusAnswer> {
         let mut stored = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         stored.set_status(&write.name, write.status.clone());
-        // These objects have no resourceVersion, and nothing else writes their statuses.
+        // These objects have no resourceVersion, because only this server writes their status.
         Box::pin(ready(StatusAnswer::Written(None)))
     }
 }

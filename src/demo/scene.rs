@@ -1,4 +1,4 @@
-//! The scenes of the demo: what happens to a few objects within a minute or two.
+//! The scenes of the demo. A scene is a short sequence of changes to a few objects.
 //!
 //! A scene is a file of lines `{"t": seconds, "type": …, "object": …}`, as the recordings of
 //! watch streams in `tests/fixtures/recorded` have it. In a scene, the object of an `ADDED`
@@ -7,9 +7,8 @@
 //! are what they were when it begins again. `scenes/README.md` says where each file comes
 //! from.
 //!
-//! A scene is played in rounds. In each round, its timestamps are moved to the time of the
-//! round, and its UIDs are replaced by new ones, except those of the objects that exist
-//! before the round.
+//! A scene is repeated in rounds. In each round, its timestamps are moved to the time of the round.
+//! Its UIDs are replaced by new ones, except for objects that exist before the round.
 
 use super::store::{ObjectId, ObjectStore};
 use crate::clock;
@@ -26,8 +25,8 @@ use uuid::fmt::Hyphenated;
 /// The time of day in the files at 0 s of a scene: 2026-01-01T00:00:00Z.
 const ORIGIN: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
-/// Time between the end of a scene and its next round. The debounce period of the demo is 5 s, so
-/// operations of one round are over before the next one.
+/// Pause between two rounds of a scene. It is longer than the debounce period of the demo (5 s), so
+/// operations of one round end before the next one begins.
 const PAUSE: Duration = Duration::from_secs(20);
 
 /// The scenes, each with the text of its file.
@@ -54,7 +53,7 @@ const FILES: &[(&str, &str)] = scenes![
     "upgrade"
 ];
 
-/// Why a scene cannot be played.
+/// The error in a scene that cannot be played.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line} of the scene {scene}: {problem}")]
 pub struct SceneError {
@@ -99,19 +98,21 @@ struct Scene {
     lasting: BTreeSet<String>,
 }
 
-/// All scenes of the demo, with the objects that they start from.
+/// All scenes of the demo, with their initial objects.
 pub struct Scenes {
     scenes: Vec<Scene>,
     store: ObjectStore,
 }
 
 impl Scenes {
-    /// Reads the scenes. The store holds the objects that exist before they begin, and the
-    /// Namespace `own`, in which operations on cluster-scoped objects are shown.
+    /// Reads the scenes.
+    ///
+    /// The store contains the initial objects of the scenes, and the Namespace `own`, in which
+    /// operations on cluster-scoped objects are shown.
     ///
     /// # Errors
     ///
-    /// A file is malformed. The files are part of the binary, so this is a defect of it.
+    /// A file is malformed. The files are part of the binary, so this is a defect of the binary.
     pub fn open(own: &str) -> Result<Self, SceneError> {
         let scenes: Vec<Scene> = FILES
             .iter()
@@ -125,12 +126,12 @@ impl Scenes {
         Ok(Self { scenes, store })
     }
 
-    /// The objects as they are now.
+    /// Returns the current objects.
     pub fn objects(&self) -> ObjectStore {
         self.store.clone()
     }
 
-    /// Plays all scenes again and again. Never ends.
+    /// Plays all scenes repeatedly. Never ends.
     pub async fn play(self) {
         let store = &self.store;
         let scenes = self.scenes.iter().filter(|scene| scene.has_changes());
@@ -176,7 +177,7 @@ impl Scene {
         })
     }
 
-    /// Whether anything happens after the beginning.
+    /// Returns true if the scene has steps after its beginning.
     fn has_changes(&self) -> bool {
         self.steps.last().is_some_and(|step| !step.at.is_zero())
     }
@@ -197,8 +198,7 @@ impl Scene {
         }
     }
 
-    /// Puts the objects that exist before the round into the state that they have at its
-    /// beginning.
+    /// Resets the initial objects of the scene to their initial state.
     fn set_up(&self, store: &ObjectStore, round: u32) -> MovedTo<'_> {
         let moved = MovedTo {
             begun: whole_second(clock::now()),
@@ -214,7 +214,7 @@ impl Scene {
         moved
     }
 
-    /// Deletes the objects that did not exist before the round.
+    /// Deletes the objects that the last round created.
     fn clear(&self, store: &ObjectStore) {
         let (before, later): (Vec<_>, Vec<_>) =
             self.steps.iter().partition(|step| step.at.is_zero());
@@ -236,11 +236,11 @@ impl Step {
     }
 }
 
-/// Moves the objects of a scene to one round of it.
+/// Adapts the objects of a scene to one round.
 struct MovedTo<'a> {
-    /// The beginning of the round, in whole seconds as Kubernetes writes times.
+    /// The beginning of the round, in whole seconds, as Kubernetes writes times.
     begun: Timestamp,
-    /// The namespace of the round's UIDs.
+    /// The namespace from which the UIDs of the round are derived.
     uids: Uuid,
     lasting: &'a BTreeSet<String>,
 }
@@ -259,7 +259,7 @@ impl MovedTo<'_> {
         }
     }
 
-    /// A text of an object, of which timestamps and UIDs change.
+    /// Returns a text of an object with its timestamps and UIDs replaced.
     fn text(&self, text: &str) -> String {
         if text.len() == Hyphenated::LENGTH
             && let Ok(uid) = Uuid::try_parse(text)
@@ -279,7 +279,7 @@ impl MovedTo<'_> {
     }
 }
 
-/// The second in which `time` is. It is never in the future.
+/// Rounds a time down to whole seconds, so that it is never in the future.
 pub(super) fn whole_second(time: Timestamp) -> Timestamp {
     let floor = TimestampRound::new()
         .smallest(Unit::Second)

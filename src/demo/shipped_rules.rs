@@ -1,15 +1,15 @@
-//! The rule sets that the demo starts with: the ones that are shipped.
+//! The shipped rule sets, with which the demo starts.
 
 use ifo_api::ruleset::OperationRuleSet;
 
-/// Files below `rules/`, each with its text.
+/// The files below `rules/`, each with its text.
 macro_rules! files {
     ($($file:literal)*) => {
         &[$(($file, include_str!(concat!("../../rules/", $file)))),*]
     };
 }
 
-/// What `kubectl apply -k rules` installs.
+/// The kustomizations that `kubectl apply -k rules` installs.
 const SHIPPED: &[(&str, &str)] = files![
     "argocd/applications.yaml"
     "cert-manager/certificates.yaml"
@@ -73,7 +73,7 @@ const SHIPPED: &[(&str, &str)] = files![
     "velero/restores.yaml"
 ];
 
-/// The shipped rule sets. Each is one document; that all can be read is tested.
+/// Returns the shipped rule sets. Each file is one document. A test checks that all are valid.
 pub fn shipped() -> Vec<OperationRuleSet> {
     SHIPPED
         .iter()
@@ -94,7 +94,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
 
-    /// What a kustomization lists.
+    /// Returns the resources of a kustomization.
     fn resources(folder: &Path) -> Vec<String> {
         let text = std::fs::read_to_string(folder.join("kustomization.yaml")).expect("it is there");
         let value: serde_json::Value = serde_saphyr::from_str(&text).expect("it is YAML");

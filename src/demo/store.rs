@@ -1,9 +1,9 @@
-//! The objects of the demo, as an API server keeps them.
+//! Stores the objects of the demo, as an API server does.
 //!
-//! In: whole objects, merge patches and deletions of the scenes. Out: a [`Feed`] for
-//! detection, and the objects themselves for `kubectl get`. A follower of the feed gets the
-//! whole state and then every change in order. A follower that falls behind by more than
-//! [`BACKLOG`] changes gets the whole state again.
+//! Input: whole objects, merge patches and deletions of the scenes. Output: a [`Feed`] for
+//! detection, and the objects themselves for `kubectl get`. A follower of the feed gets the whole
+//! state and then every change in order. A follower that is more than [`BACKLOG`] changes behind
+//! gets the whole state again.
 
 use super::kinds;
 use super::scene::whole_second;
@@ -21,11 +21,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
-/// Number of changes that a follower may be behind. The scenes change some ten objects in
-/// a second, so this is more than a minute. A change has about 4 KB, so 1,024 hold 4 MB.
+/// Number of changes that a follower may be behind. The scenes have about ten changes per second,
+/// so the backlog covers more than a minute. A change has about 4 KB, so the backlog takes at most
+/// 4 MB.
 const BACKLOG: usize = 1024;
 
-/// What identifies an object.
+/// The identity of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectId {
     /// Its resource.
@@ -37,8 +38,8 @@ pub struct ObjectId {
 }
 
 impl ObjectId {
-    /// The identity that an object has in `apiVersion`, `kind` and `metadata`. None if it has
-    /// no name, or a kind that the demo does not know.
+    /// Reads the identity of an object from `apiVersion`, `kind` and `metadata`. None if the object
+    /// has no name, or a kind that the demo does not have.
     pub fn of(object: &Value) -> Option<Self> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let kind = kinds::of_object(object["apiVersion"].as_str()?, object["kind"].as_str()?)?;
@@ -79,8 +80,7 @@ impl ObjectStore {
         }))
     }
 
-    /// Creates an object, or replaces it. An object that keeps its UID keeps its
-    /// `creationTimestamp`, too.
+    /// Creates or replaces an object. If the UID stays the same, so does the `creationTimestamp`.
     pub fn put(&self, id: &ObjectId, mut object: Value) {
         let mut objects = self.lock();
         if let Some(before) = objects.by_id.get(id)
@@ -92,7 +92,7 @@ impl ObjectStore {
         self.write(&mut objects, id, object);
     }
 
-    /// Creates a Namespace, if there is none of this name.
+    /// Creates a Namespace if it does not exist.
     pub fn put_namespace(&self, name: &str) {
         let namespace = json!({
             "apiVersion": "v1",
@@ -111,7 +111,7 @@ impl ObjectStore {
         }
     }
 
-    /// Changes an object by a JSON merge patch (RFC 7386), if it is there.
+    /// Changes an object by a JSON merge patch (RFC 7386), if it exists.
     pub fn patch(&self, id: &ObjectId, patch: &Value) {
         let mut objects = self.lock();
         if let Some(mut object) = objects.by_id.get(id).cloned() {
@@ -120,8 +120,7 @@ impl ObjectStore {
         }
     }
 
-    /// Removes an object, if it is there. The deletion has a resourceVersion of its own, as
-    /// in a cluster.
+    /// Deletes an object, if it exists. As in a cluster, the deletion gets a new resourceVersion.
     pub fn delete(&self, id: &ObjectId) {
         let mut objects = self.lock();
         if let Some(mut object) = objects.by_id.remove(id) {
@@ -130,13 +129,13 @@ impl ObjectStore {
         }
     }
 
-    /// An object as it is now.
+    /// Returns the current state of an object.
     pub fn get(&self, id: &ObjectId) -> Option<Value> {
         self.lock().by_id.get(id).cloned()
     }
 
-    /// The resourceVersion of now, and the objects of a resource by namespace and name.
-    /// An empty `namespace` stands for all.
+    /// Returns the current resourceVersion, and the objects of a resource sorted by namespace and
+    /// name. An empty `namespace` means all namespaces.
     pub fn list(&self, resource: &Gvr, namespace: &str) -> (u64, Vec<Value>) {
         let objects = self.lock();
         let items = objects.by_id.iter().filter(|(id, _)| {
@@ -152,15 +151,15 @@ impl ObjectStore {
         objects.by_id.insert(id.clone(), object);
     }
 
-    /// Tells the followers of a change. Called under the lock, under which followers also
-    /// subscribe and read the state, so that none misses a change or sees it twice.
+    /// Sends a change to the followers. The caller holds the lock. Followers subscribe and read the
+    /// state under the same lock, so they neither miss a change nor get it twice.
     fn publish(&self, id: &ObjectId, raw: Raw) {
         let id = Arc::new(id.clone());
-        // An error says that there are no followers.
+        // An error means that there are no followers.
         let _ = self.0.changes.send(ObjectChange { id, raw });
     }
 
-    /// The whole state of a source, and a receiver of the changes after it.
+    /// The whole state of a source, and a receiver of later changes.
     fn open(&self, source: &Source) -> (VecDeque<Raw>, broadcast::Receiver<ObjectChange>) {
         let objects = self.lock();
         let receiver = self.0.changes.subscribe();
@@ -173,7 +172,7 @@ impl ObjectStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, Objects> {
-        // No code panics between two writes that belong together.
+        // No code panics between two writes that belong together, so the data is consistent.
         self.0
             .objects
             .lock()
@@ -181,7 +180,7 @@ impl ObjectStore {
     }
 }
 
-/// A store without objects.
+/// Creates a store without objects.
 impl Default for ObjectStore {
     fn default() -> Self {
         Self::with_backlog(BACKLOG)
@@ -203,7 +202,7 @@ fn is_in(source: &Source, id: &ObjectId) -> bool {
     id.resource == *source.target && namespace.is_none_or(|wanted| wanted == id.namespace)
 }
 
-/// Answers as discovery does in a cluster. The answers never change.
+/// Discovery of the store's kinds. The answers never change.
 impl Resolve for ObjectStore {
     fn resolve<'a>(&'a self, gvr: &'a Gvr) -> BoxFuture<'a, Resolution> {
         let resolution = match kinds::of_resource(gvr) {
@@ -228,7 +227,8 @@ fn has_group(kind: &AdvertisedResource, gvr: &Gvr) -> bool {
     kind.group == gvr.group
 }
 
-/// Never ends: the stream keeps the store. A resource that the demo does not have is empty.
+/// The stream never ends, because it holds the store. A resource that the demo does not have is
+/// empty.
 impl Feed for ObjectStore {
     fn follow(&self, source: Source) -> BoxStream<'static, Raw> {
         let (messages, changes) = self.open(&source);
@@ -275,7 +275,7 @@ mod tests {
         }
     }
 
-    /// What a message says: its kind, with the name and resourceVersion of its object.
+    /// Formats a message of the feed: its kind, and the name and resourceVersion of its object.
     fn brief(raw: Raw) -> String {
         let object = |json: Bytes| {
             let object: Value = serde_json::from_slice(&json).unwrap();
@@ -309,7 +309,7 @@ mod tests {
         store.patch(&id, &json!({"spec": {"unschedulable": true}}));
         store.delete(&id);
         assert_eq!(next(&mut feed, 2).await, ["applied a@3", "deleted a@4"]);
-        // What is not there can be neither patched nor deleted.
+        // A missing object can be neither patched nor deleted.
         store.patch(&id, &json!({}));
         store.delete(&id);
         put(&store, node("b", &json!({})));

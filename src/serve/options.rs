@@ -1,5 +1,5 @@
-//! The options of lists and watches, `metav1.ListOptions`: read in upstream's order, so
-//! that of several mistakes the same one is told of, and checked against each other.
+//! Parses the query options of lists and watches, `metav1.ListOptions`. They are checked in the
+//! order of kube-apiserver, so that the same one of several errors is reported.
 
 use super::request::Query;
 use super::resource::Resource;
@@ -8,12 +8,12 @@ use super::status::{ErrorStatus, OptionProblem};
 
 const MATCH: &str = "resourceVersionMatch";
 
-/// What was asked for, as it was written; valid together.
+/// The checked options, as the client wrote them.
 #[derive(Debug)]
 pub struct Options<'a> {
-    /// `limit`; zero and less are none.
+    /// `limit`. Zero and negative values mean no limit.
     pub limit: Option<usize>,
-    /// `timeoutSeconds`; None if absent or zero.
+    /// `timeoutSeconds`. None if absent or zero.
     pub seconds: Option<i64>,
     /// `sendInitialEvents`.
     pub initial: Option<bool>,
@@ -28,12 +28,12 @@ pub struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// The options of a list.
+    /// Parses the options of a list.
     pub fn of_list(query: &'a Query, resource: &Resource) -> Result<Self, ErrorStatus> {
         Self::of(query, resource, Self::problems_of_list)
     }
 
-    /// The options of a watch.
+    /// Parses the options of a watch.
     pub fn of_watch(query: &'a Query, resource: &Resource) -> Result<Self, ErrorStatus> {
         Self::of(query, resource, Self::problems_of_watch)
     }
@@ -103,8 +103,8 @@ impl<'a> Options<'a> {
                 "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
             );
         }
-        // These start as if `sendInitialEvents` had been asked for (upstream's
-        // `SetListOptionsDefaults`).
+        // Such a watch starts as if `sendInitialEvents` was true (`SetListOptionsDefaults` in
+        // kube-apiserver).
         let defaulted = self.initial.is_none() && matches!(self.version, "" | "0");
         if self.matching.is_empty() {
             if defaulted {

@@ -1,25 +1,26 @@
-//! The log, on standard error.
+//! Sets up the log on standard error.
 
 use std::io::IsTerminal as _;
 
-/// How log lines look.
+/// Format of the log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// The target of the log of requests, whose lines have the level DEBUG.
+/// Log target of requests. Its lines have the level DEBUG.
 pub const REQUESTS: &str = "access";
 
-/// kube's client logs the whole of an answer that it cannot decode, at level warn. The answer
-/// may be an object. A request that fails is logged by whoever sent it, with what it was for.
+/// Filter for the log of kube's client. At level warn, the client logs the whole answer if it
+/// cannot be decoded. The answer can contain an object, which must not be in the log. Failed
+/// requests are logged by the code that sent them, together with their purpose.
 const QUIET: &str = "kube_client::client=error,kube_client::client::builder=off";
 
-/// What `-v` logs: from 1 on each request, from 2 on the debug messages of this server, from
-/// 5 on everything.
+/// The log filter for `-v`: from 1 on each request, from 2 on the debug messages of this server,
+/// from 5 on everything.
 fn filter_of(verbosity: u8) -> String {
     match verbosity {
         0 => format!("info,{QUIET}"),
@@ -29,7 +30,7 @@ fn filter_of(verbosity: u8) -> String {
     }
 }
 
-/// Sets the log up: `RUST_LOG` if it is given, else what `-v` says.
+/// Starts the log with the filter from `RUST_LOG`, else with the one for `-v`.
 pub fn start_log(format: LogFormat, filter: Option<&str>, verbosity: u8) -> Result<(), String> {
     use tracing_subscriber::EnvFilter;
     let default = filter_of(verbosity);

@@ -1,5 +1,5 @@
-//! Metrics of persistence mode. They have no series while it is off: nothing is written
-//! then, and that is no trouble.
+//! The metrics of persistence mode. They have no series while the mode is off, so an alert on
+//! missing writes does not fire.
 
 use super::table::metrics;
 use super::{CounterFamily, FloatGaugeFamily, GaugeFamily};
@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 metrics! {
-    /// What is exported.
+    /// The registered metrics.
     struct QueueMetrics {
         writes: CounterFamily =
             "ifo_persistence_writes", "Custom resources written (apply) and deleted (delete)";
@@ -22,26 +22,26 @@ metrics! {
     }
 }
 
-/// See above.
+/// The metrics, and the state from which the age is computed.
 pub struct PersistenceMetrics {
     queue: QueueMetrics,
     waiting: Mutex<WaitingSince>,
 }
 
-/// Since when the oldest waits.
+/// Start of the wait of the oldest operation in the queue.
 #[derive(Clone, Copy, Default)]
 enum WaitingSince {
-    /// Persistence is off.
+    /// Persistence mode is off.
     #[default]
     Off,
-    /// None waits.
+    /// The queue is empty.
     Nothing,
-    /// Since then.
+    /// Start of the wait.
     Since(Instant),
 }
 
 impl PersistenceMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     pub(super) fn new(registry: &mut Registry) -> Self {
         Self {
             queue: QueueMetrics::register(registry),
@@ -49,20 +49,20 @@ impl PersistenceMetrics {
         }
     }
 
-    /// A write succeeded: `apply` or `delete`.
+    /// Counts a successful write: `apply` or `delete`.
     pub fn written(&self, verb: &'static str) {
         let labels = vec![("verb", verb.to_owned())];
         self.queue.writes.get_or_create(&labels).inc();
     }
 
-    /// A write or a list failed, for one of the reasons that
-    /// [`StoreFailure`](crate::persist::StoreFailure) has.
+    /// Counts a failed write or list. The reason is one of
+    /// [`StoreFailure`](crate::persist::StoreFailure).
     pub fn failed(&self, reason: &'static str) {
         let labels = vec![("reason", reason.to_owned())];
         self.queue.failures.get_or_create(&labels).inc();
     }
 
-    /// How many wait, and since when the oldest does.
+    /// Sets the length of the queue and the start of the wait of its oldest operation.
     pub fn backlog(&self, length: usize, since: Option<Instant>) {
         let length = i64::try_from(length).unwrap_or(i64::MAX);
         self.queue.length.get_or_create(&Vec::new()).set(length);
@@ -70,7 +70,7 @@ impl PersistenceMetrics {
             since.map_or(WaitingSince::Nothing, WaitingSince::Since);
     }
 
-    /// Its age as of now: the queue may be waiting, too.
+    /// Updates the age of the oldest operation to the current time, because the queue can be idle.
     pub(super) fn read(&self) {
         let waiting = *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let age = match waiting {

@@ -1,4 +1,4 @@
-//! What any process tells of itself.
+//! The standard metrics of a process.
 
 use super::FloatGauge;
 use super::table::metrics;
@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 metrics! {
-    /// The `process_*` metrics that every exporter of Prometheus' own has.
+    /// The `process_*` metrics that Prometheus' own exporters have.
     struct ProcessMetrics {
         cpu: Counter<f64, AtomicU64> = "process_cpu_seconds", "User and system CPU time";
         resident: Gauge = "process_resident_memory_bytes", "Resident memory size";
@@ -18,11 +18,11 @@ metrics! {
     }
 }
 
-/// This process.
+/// Reads the metrics of this process.
 pub(super) struct Process(ProcessMetrics);
 
 impl Process {
-    /// Registers its metrics. It has started now.
+    /// Registers the metrics. The current time is the start time of the process.
     #[allow(clippy::cast_precision_loss)] // seconds since 1970 fit 52 bits
     pub(super) fn new(registry: &mut Registry) -> Self {
         let metrics = ProcessMetrics::register(registry);
@@ -30,13 +30,13 @@ impl Process {
         Self(metrics)
     }
 
-    /// Reads `/proc`; on systems without it the values stay 0.
+    /// Reads `/proc`. On systems without it, the values stay 0.
     #[allow(clippy::cast_precision_loss)] // clock ticks of one process
     pub(super) fn read(&self) {
-        /// Ticks per second of the times in `/proc` (`USER_HZ`, fixed by Linux' ABI).
+        /// Ticks per second of the times in `/proc` (`USER_HZ`, fixed by the Linux ABI).
         const TICKS: f64 = 100.0;
         if let Ok(stat) = std::fs::read_to_string("/proc/self/stat")
-            // The second field, the command, is in parentheses and may hold spaces.
+            // The second field is the command. It is in parentheses and can contain spaces.
             && let Some((_, rest)) = stat.rsplit_once(')')
         {
             let fields: Vec<&str> = rest.split_whitespace().collect();

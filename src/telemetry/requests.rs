@@ -1,23 +1,24 @@
-//! The metrics of requests, with the names and labels of Kubernetes' own servers. Enters: what
-//! a request asks for, and how it was answered. Leaves: the counted series.
+//! The metrics of requests, with the names and labels of Kubernetes' own servers.
+//!
+//! Input: a request and its response code. Output: the counted series.
 
 use super::{Metrics, SeriesLabels};
 use prometheus_client::metrics::gauge::Gauge;
 use std::time::Duration;
 
-/// What a request is counted under, in the words of Kubernetes' own servers. Empty are
-/// those that a request for no resource has none of.
+/// The labels of a request, as in Kubernetes' own servers. Labels that do not apply to the request
+/// are empty.
 #[derive(Clone, Debug, Default)]
 pub struct RequestLabels<'a> {
-    /// Verb in upper case, or the method.
+    /// Kubernetes verb in upper case, or the HTTP method.
     pub verb: String,
     /// API group.
     pub group: &'a str,
     /// API version.
     pub version: &'a str,
-    /// Plural of the resource.
+    /// Plural name of the resource.
     pub resource: &'a str,
-    /// `resource` (one by name), `namespace` or `cluster`.
+    /// `resource` (one object by name), `namespace` or `cluster`.
     pub scope: &'static str,
 }
 
@@ -33,8 +34,8 @@ impl Metrics {
         ]
     }
 
-    /// A request was answered (`apiserver_request_total`, `_duration_seconds`; no
-    /// duration for watches).
+    /// Counts a response in `apiserver_request_total` and, except for watches,
+    /// `apiserver_request_duration_seconds`.
     pub fn request(&self, of: &RequestLabels<'_>, code: u16, duration: Option<Duration>) {
         let mut labels = self.request_labels(of);
         if let Some(duration) = duration {
@@ -47,7 +48,7 @@ impl Metrics {
         self.server.requests.get_or_create(&labels).inc();
     }
 
-    /// A request was refused for load or ended at its time limit
+    /// Counts a request that was refused because of load or ended at its time limit
     /// (`apiserver_request_terminations_total`).
     pub fn request_terminated(&self, of: &RequestLabels<'_>, code: u16) {
         let mut labels = self.request_labels(of);
@@ -55,26 +56,27 @@ impl Metrics {
         self.server.terminations.get_or_create(&labels).inc();
     }
 
-    /// An answer was cut off because its client did not take it
+    /// Counts a response that was aborted because the client did not read it
     /// (`apiserver_request_aborts_total`).
     pub fn request_aborted(&self, of: &RequestLabels<'_>) {
         let labels = self.request_labels(of);
         self.server.aborts.get_or_create(&labels).inc();
     }
 
-    /// One more request is in flight (`apiserver_current_inflight_requests{request_kind}`).
+    /// Counts a request in flight until the guard is dropped
+    /// (`apiserver_current_inflight_requests{request_kind}`).
     pub fn in_flight(&self) -> CountedInGauge {
         let labels = vec![("request_kind", "readOnly".to_owned())];
         CountedInGauge::new(&self.server.in_flight.get_or_create(&labels))
     }
 
-    /// One more watch is being served (`ifo_watchers`).
+    /// Counts a watch in `ifo_watchers` until the guard is dropped.
     pub fn watcher(&self) -> CountedInGauge {
         CountedInGauge::new(&self.server.watchers)
     }
 }
 
-/// Counts one in a gauge until it is dropped.
+/// Increments a gauge, and decrements it when dropped.
 #[derive(Debug)]
 pub struct CountedInGauge(Gauge);
 

@@ -1,11 +1,11 @@
-//! A table of metrics: one row has the field, the type, the name and the help text of a
-//! metric. Enters: the rows. Leaves: a struct whose metrics are registered in their order.
+//! Declares metrics as a table. One row has the field, the type, the name and the help text of one
+//! metric.
 
-/// Declares a struct of metrics and its constructor `register`. A metric is the default of its
-/// type, unless its row ends with how it is made.
+/// Declares a struct of metrics and its constructor `register`, which registers the metrics in the
+/// order of the rows.
 ///
-/// Counters get `_total`, and names get no unit from the library. Apart from `_total`, the names
-/// in the rows are whole.
+/// A row can end with an expression that creates the metric. Otherwise the default of its type is
+/// used. Counters get the suffix `_total`. The library adds no unit, so names contain their unit.
 macro_rules! metrics {
     ($(#[$attribute:meta])* struct $table:ident {
         $($field:ident: $kind:ty = $name:literal, $help:literal $(, $made:expr)?;)+

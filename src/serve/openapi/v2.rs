@@ -1,13 +1,13 @@
-//! Version 2 of `OpenAPI` (Swagger) from the parts of version 3. kube-aggregator asks
-//! for it and merges it with the other servers' documents.
+//! Converts the OpenAPI document of version 3 to version 2 (Swagger). kube-aggregator requests
+//! version 2 and merges it with the documents of other servers.
 
 use super::SCHEMAS_V3;
 use serde_json::{Map, Value, json};
 
-/// Where schemas stand in a document of version 2.
+/// The location of schemas in a document of version 2.
 const SCHEMAS_V2: &str = "#/definitions/";
 
-/// The whole document.
+/// Returns the whole document.
 pub(super) fn document(
     info: &Value,
     paths: &Map<String, Value>,
@@ -33,7 +33,7 @@ pub(super) fn document(
     document
 }
 
-/// Parameters carry their type themselves.
+/// In version 2, a parameter has its type without a schema.
 fn parameters(parameters: &mut Value) {
     for parameter in parameters.as_array_mut().into_iter().flatten() {
         if let Some(parameter) = parameter.as_object_mut()
@@ -44,7 +44,7 @@ fn parameters(parameters: &mut Value) {
     }
 }
 
-/// Media types stand with the operation, schemas with the response.
+/// In version 2, the operation has the media types, and the response has the schema.
 fn operation(operation: &mut Value) {
     let mut produces = Value::Null;
     let responses = operation["responses"].as_object_mut();
@@ -66,8 +66,8 @@ fn operation(operation: &mut Value) {
     operation["schemes"] = json!(["https"]);
 }
 
-/// Points every reference to the place where version 2 has its schemas, and takes those
-/// with a description out of `allOf`, which readers of version 2 do not expect.
+/// Changes every reference to the location of version 2. A reference with a description is moved
+/// out of `allOf`, because readers of version 2 do not support that form.
 fn references(value: &mut Value) {
     match value {
         Value::Object(object) => {
