@@ -3,9 +3,11 @@
 //! Input: certificate files, or the Secret with our own CA. Output: the TLS configuration of the
 //! server, and the CA bundle with which the kube-apiserver verifies this server.
 //!
-//! ```text --tls-cert-file ──poll──────────────▶ ServingCertificate ──▶ server_config Secret ──▶
-//! Authority ──issue, renew──▶        "                └── bundle ──▶ CaBundle ──▶ APIService
-//! spec.caBundle ```
+//! ```text
+//! --tls-cert-file ──poll──────────────▶ ServingCertificate ──▶ server_config
+//! Secret ──▶ Authority ──issue, renew──▶        "
+//!                └── bundle ──▶ CaBundle ──▶ APIService spec.caBundle
+//! ```
 //!
 //! Guarantees:
 //!
