@@ -1,5 +1,7 @@
-//! The serving certificate. Enters: the flags that name its files or the Service. Leaves: the
-//! TLS configuration of the listener, whose certificate is kept valid while the server runs.
+//! Provides the serving certificate and keeps it valid while the server runs.
+//!
+//! Input: the flags with its files or with the Service. Output: the TLS configuration of the
+//! listener.
 
 use super::API_SERVICE;
 use crate::app::App;
@@ -11,11 +13,11 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often given certificate files are looked at.
+/// Interval at which certificate files are read again.
 const FILES_EVERY: Duration = Duration::from_secs(30);
 
-/// The certificate from the files that were given, or from our own CA; in that case
-/// the APIService is kept up to date with it.
+/// Returns the certificate from the given files, or one of our own CA. For our own CA, the
+/// `APIService` is kept up to date.
 pub(super) async fn server_config(
     app: &mut App,
     client: &Client,
@@ -56,7 +58,7 @@ pub(super) async fn server_config(
     Ok(certs::server_config(serving, client_certificate_verifier()))
 }
 
-/// The names under which a Service is reached.
+/// The DNS names of a Service.
 fn service_names(service: &str, namespace: &str) -> Vec<String> {
     vec![
         format!("{service}.{namespace}.svc"),

@@ -1,6 +1,8 @@
-//! Which namespaces were deleted. Enters: those that existed at the takeover, and a watch.
-//! Leaves: messages for the tracker, also about a namespace that was deleted and created
-//! again between the takeover and the first list of the watch.
+//! Detects deleted namespaces.
+//!
+//! Input: the namespaces at the takeover, and a watch. Output: messages for the tracker. A
+//! namespace that was deleted and created again between the takeover and the first list is also
+//! reported.
 
 use crate::restore::KnownNamespaces;
 use ifo_engine::track::Message;
@@ -11,16 +13,16 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::Event;
 use std::collections::HashMap;
 
-/// The namespaces that are there.
+/// The current namespaces.
 #[derive(Debug)]
 pub(super) struct SeenNamespaces {
     known: HashMap<String, NamespaceIdentity>,
-    /// Those of a list that has not ended.
+    /// The namespaces of a list that is still being received.
     listed: HashMap<String, NamespaceIdentity>,
 }
 
-/// What tells a namespace from others of its name. Times are exact to a second, so the
-/// UID counts where it is known.
+/// Distinguishes a namespace from others of the same name. Times have a resolution of one second,
+/// so the UID is compared if it is known.
 #[derive(Debug)]
 struct NamespaceIdentity {
     uid: Option<String>,
@@ -44,7 +46,7 @@ impl NamespaceIdentity {
 }
 
 impl SeenNamespaces {
-    /// `first` existed before the watch.
+    /// Creates the detector. The namespaces in `first` existed before the watch began.
     pub(super) fn new(first: KnownNamespaces) -> Self {
         let mark = |created| NamespaceIdentity { uid: None, created };
         let known = first.into_iter();
@@ -54,7 +56,7 @@ impl SeenNamespaces {
         }
     }
 
-    /// What `event` tells.
+    /// Returns the messages that follow from `event`.
     pub(super) fn take(&mut self, event: Event<PartialObjectMeta<Namespace>>) -> Vec<Message> {
         match event {
             Event::Init => {
@@ -118,7 +120,7 @@ fn gone_for_good(name: &str) -> Message {
 mod tests {
     use super::*;
 
-    /// A namespace made at that second; its UID is made of both.
+    /// A namespace that was created at that second. Its UID is derived from name and second.
     fn namespace(name: &str, second: i64) -> PartialObjectMeta<Namespace> {
         let created = Timestamp::from_second(second).expect("a time");
         let object = serde_json::json!({"metadata": {
@@ -135,7 +137,7 @@ mod tests {
         SeenNamespaces::new(all.collect())
     }
 
-    /// What is told, as `-name`, `-name+second` or `+name+second`, in the order of names.
+    /// The reported messages as `-name`, `-name+second` or `+name+second`, sorted by name.
     fn told(messages: Vec<Message>) -> Vec<String> {
         let mut told: Vec<String> = messages
             .into_iter()
@@ -185,7 +187,7 @@ mod tests {
     fn one_made_again_while_the_watch_was_broken_is_gone() {
         let mut seen = first(&[]);
         lists(&mut seen, &[("a", 1), ("b", 1)]);
-        // A list that did not end is none.
+        // An incomplete list is ignored.
         seen.take(Event::Init);
         seen.take(Event::InitApply(namespace("z", 9)));
         assert_eq!(lists(&mut seen, &[("a", 7), ("b", 1)]), ["-a+7"]);

@@ -1,9 +1,11 @@
-//! Ties the registration of this server to the server's rights. Enters: our `APIService`
-//! as it changes. Leaves: a patch that makes a `ClusterRole` of ours its owner.
+//! Connects the registration of this server with its rights, so that both are deleted together.
 //!
-//! While an `APIService` is registered and no server answers for it, no namespace of the
-//! cluster can be deleted. With an owner, the garbage collector deletes the `APIService`
-//! when an administrator deletes the server with all its manifests and forgets the registration.
+//! Input: our `APIService` as it changes. Output: a patch that sets one of our `ClusterRole`s as
+//! its owner.
+//!
+//! While an `APIService` is registered and no server answers for it, no namespace of the cluster
+//! can be deleted. An administrator may delete all manifests of the server but forget the
+//! registration. With the owner reference, the garbage collector then deletes the `APIService`.
 
 use futures::StreamExt as _;
 use k8s_openapi::api::rbac::v1::ClusterRole;
@@ -14,16 +16,17 @@ use kube::{Api, Client};
 use serde_json::json;
 use std::time::Duration;
 
-/// The owner, from `deploy/rbac/server.yaml`. It is cluster-scoped, as an owner of an
-/// `APIService` must be, and it has no finalizer that could delay its deletion.
+/// The owner, from `deploy/rbac/server.yaml`. The owner of an `APIService` must be cluster-scoped.
+/// This object also has no finalizer that could delay its deletion.
 const OWNER: &str = "ifo-apiserver-registration";
 
-/// How long to wait after a failure before the next attempt. The rights of the server may
-/// be granted at any time, and no event tells of that.
+/// Delay after a failure before the next attempt. The rights of the server can be granted at any
+/// time, and no event reports that.
 const RETRY_AFTER: Duration = Duration::from_mins(1);
 
-/// Makes [`OWNER`] the owner of the `APIService` `name`, whenever it is registered. Never
-/// ends. A failure is logged once, and the server works without an owner.
+/// Sets [`OWNER`] as the owner of the `APIService` `name` each time it is registered. Never ends.
+///
+/// A failure is logged once. The server also works without an owner.
 pub(super) async fn keep_owner(client: Client, name: &str) {
     let registrations: Api<APIService> = Api::all(client.clone());
     let roles: Api<ClusterRole> = Api::all(client);
@@ -33,7 +36,7 @@ pub(super) async fn keep_owner(client: Client, name: &str) {
         .boxed();
     let mut said = false;
     while let Some(event) = events.next().await {
-        // Errors of such a watch are logged where `caBundle` is kept and by discovery.
+        // Errors of this watch are logged by the `caBundle` updater and by discovery.
         let Ok(watcher::Event::Apply(found) | watcher::Event::InitApply(found)) = event else {
             continue;
         };
@@ -59,7 +62,7 @@ fn is_owned(found: &APIService) -> bool {
     owners.any(|owner| owner.kind == "ClusterRole" && owner.name == OWNER)
 }
 
-/// With a strategic merge patch, which leaves other owners alone.
+/// Sends a strategic merge patch, which keeps other owners.
 async fn set_owner(
     registrations: &Api<APIService>,
     roles: &Api<ClusterRole>,
@@ -77,7 +80,7 @@ async fn set_owner(
         .await
     {
         Ok(_) => Ok(()),
-        // Deleted meanwhile. The watch shows when it is registered again.
+        // The object was deleted in the meantime. The watch reports the next registration.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(error),
     }

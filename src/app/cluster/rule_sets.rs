@@ -1,5 +1,6 @@
-//! The rule sets of a cluster. Enters: the watch of `OperationRuleSet`. Leaves: events for the
-//! controller of rule sets.
+//! Watches the rule sets of a cluster.
+//!
+//! Input: the watch of `OperationRuleSet`. Output: events for the rule-set controller.
 
 use crate::rules::RuleSetEvent;
 use futures::StreamExt;
@@ -9,8 +10,8 @@ use kube::core::DeserializeGuard;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 
-/// Follows the rule sets. An object that cannot be decoded is reported by its name, and does
-/// not keep the others from being read.
+/// Follows the rule sets. An object that cannot be decoded is reported under its name. The other
+/// objects are processed as usual.
 pub(super) fn follow(client: Client) -> BoxStream<'static, RuleSetEvent> {
     let api: Api<DeserializeGuard<OperationRuleSet>> = Api::all(client);
     let applied = |object: DeserializeGuard<OperationRuleSet>| match object.0 {
@@ -35,7 +36,7 @@ pub(super) fn follow(client: Client) -> BoxStream<'static, RuleSetEvent> {
                     Some(RuleSetEvent::Deleted(object.name_any()))
                 }
                 Err(error) => {
-                    // The watch is tried again each second. Each cause is logged once.
+                    // The watch is retried each second. Each cause is logged once.
                     let trouble = unwatched(&error);
                     if said.as_ref() != Some(&trouble) {
                         tracing::warn!("rule sets cannot be watched: {trouble}");
@@ -52,7 +53,8 @@ pub(super) fn follow(client: Client) -> BoxStream<'static, RuleSetEvent> {
         .boxed()
 }
 
-/// Why rule sets cannot be watched. The CRD is installed apart from the server.
+/// The reason for which rule sets cannot be watched. The CRD is installed separately from the
+/// server, so it can be missing.
 fn unwatched(error: &watcher::Error) -> String {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404 => {

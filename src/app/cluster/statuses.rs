@@ -1,6 +1,7 @@
-//! Writes the statuses of rule sets to the cluster. Enters: a status, and the version of the
-//! rule set that it was made for. Leaves: a patch that the kube-apiserver accepts only if the
-//! rule set still has that version.
+//! Writes the status of rule sets to the cluster.
+//!
+//! Input: a status, and the resourceVersion of the rule set from which it was computed. Output: a
+//! patch that the kube-apiserver accepts only if the rule set still has this resourceVersion.
 
 use crate::rules::{StatusAnswer, StatusSink, StatusWrite};
 use futures::FutureExt as _;
@@ -10,8 +11,8 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 
-/// Writes statuses to the CRD's status subresource. Each write is conditional on uid and
-/// resourceVersion, so a late write of an old leader cannot replace a newer status.
+/// Writes to the status subresource of the CRD. Each write requires the UID and resourceVersion, so
+/// a late write of a previous leader cannot replace a newer status.
 pub(super) struct StatusWriter(Api<OperationRuleSet>);
 
 impl StatusWriter {
@@ -33,7 +34,7 @@ impl StatusSink for StatusWriter {
                 .await
             {
                 Ok(written) => StatusAnswer::Written(written.metadata.resource_version),
-                // Deleted in the meantime: nothing to tell any more.
+                // The rule set was deleted in the meantime, so it needs no status.
                 Err(kube::Error::Api(status)) if status.code == 404 => StatusAnswer::Written(None),
                 Err(kube::Error::Api(status)) if status.code == 409 => {
                     tracing::debug!(
@@ -61,7 +62,7 @@ mod tests {
 
     const PATH: &str = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets/a/status";
 
-    /// A cluster with the rule set `a`, and the resourceVersion of that.
+    /// A cluster with the rule set `a`, and the resourceVersion of `a`.
     fn cluster() -> (Cluster, Option<String>) {
         let cluster = Cluster::new();
         let rule_set = json!({

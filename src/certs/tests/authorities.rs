@@ -1,4 +1,4 @@
-//! What our CA makes.
+//! Tests of our CA and its certificates.
 
 use super::super::authority::Authority;
 use super::super::{CertsError, now, unix_time};
@@ -15,7 +15,7 @@ fn bundle(authority: &Authority) -> Vec<X509> {
     X509::stack_from_pem(authority.bundle().unwrap().as_bytes()).unwrap()
 }
 
-/// Whether a client that knows `roots` takes `leaf` for the server `name`.
+/// Returns true if a client with the CAs `roots` accepts `leaf` for the server name `name`.
 fn accepts(roots: &[X509], leaf: &X509Ref, name: &str) -> bool {
     let mut store = X509StoreBuilder::new().unwrap();
     for root in roots {

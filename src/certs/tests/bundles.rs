@@ -1,4 +1,4 @@
-//! The `APIService`'s caBundle.
+//! Tests of the `caBundle` of the `APIService`.
 
 use super::super::CaBundle;
 use crate::auth::testing::{Cluster, eventually};
@@ -59,12 +59,12 @@ async fn it_is_set_when_the_apiservice_appears_changes_or_the_bundle_does() {
     cluster.put(PATH, service(None));
     eventually("the bundle of the next one", || is("two")).await;
 
-    // The issuer may go; the last bundle is still right.
+    // After the issuer is dropped, the last bundle is still valid.
     drop(sender);
     cluster.put(PATH, service(None));
     eventually("the bundle without its source", || is("two")).await;
 
-    // Nothing but that one field was ever written.
+    // No other field was written.
     for seen in cluster.seen(&Method::PATCH) {
         assert_eq!(seen.path, PATH);
         let spec = seen.body["spec"].as_object().unwrap();
@@ -96,7 +96,7 @@ async fn what_is_forbidden_is_tried_again_but_seldom() {
         cluster.refuse(Method::PATCH, NAME, 403);
     }
     let (_sender, keeping) = keep(&cluster);
-    // The start makes one or two tries; after that it is one a minute.
+    // There are one or two attempts at the start, and then one each minute.
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(bundle(&cluster), None);
     assert!(cluster.seen(&Method::PATCH).len() <= 2);
@@ -137,13 +137,13 @@ async fn replicas_with_different_bundles_do_not_undo_each_other() {
     let end = "-----END CERTIFICATE-----\n";
     let both = format!("one{end}two{end}");
     let cluster = Cluster::new();
-    // A replica that has renewed its CA earlier.
+    // Another replica has renewed its CA earlier.
     cluster.put(PATH, service(Some(&both)));
     let (sender, receiver) = watch::channel(Arc::from(format!("one{end}")));
     let keeping = tokio::spawn(CaBundle::new(cluster.client(), NAME, receiver).keep());
     tokio::time::sleep(Duration::from_mins(5)).await;
     assert!(cluster.seen(&Method::PATCH).is_empty());
-    // When the bundle of this replica changes, it is written as it is: also if it is shorter.
+    // When the bundle of this replica changes, it is always written, also if it is shorter.
     let two = format!("two{end}");
     sender.send(two.as_str().into()).unwrap();
     eventually("the shorter bundle", || {

@@ -1,4 +1,4 @@
-//! Tests of this room, with real certificates and a fake cluster.
+//! Tests of this module, with real certificates and a fake cluster.
 
 mod authorities;
 mod bundles;

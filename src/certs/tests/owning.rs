@@ -1,4 +1,4 @@
-//! Our own certificate over the server's life.
+//! Tests of our own certificate over the lifetime of the server.
 
 use super::super::{Authority, OwnCertificate, SECRET_NAME, ServingCertificate, now};
 use super::secrets::secret;
@@ -26,7 +26,7 @@ async fn own(cluster: &Cluster) -> (OwnCertificate, Arc<ServingCertificate>) {
     (own, Arc::new(serving))
 }
 
-/// Whether a client with this bundle knows what is shown.
+/// Returns true if a client with this CA bundle accepts the presented certificate.
 fn known(bundle: &str, leaf: &[u8]) -> bool {
     let leaf = X509::from_der(leaf).unwrap();
     let roots = X509::stack_from_pem(bundle.as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! The CA between runs.
+//! Tests of the CA Secret.
 
 use super::super::{Authority, CertsError, SECRET_NAME, load_or_create, now};
 use crate::auth::testing::Cluster;

@@ -1,4 +1,4 @@
-//! The certificate that clients see, from files.
+//! Tests of the certificate that clients get, from files.
 
 use super::super::{Authority, Certified, CertsError, ServingCertificate};
 use crate::auth::testing::{self, eventually};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// The leaf, as DER, that a handshake shows now.
+/// The leaf certificate of a handshake, as DER.
 pub(super) fn shown(serving: &Arc<ServingCertificate>) -> Vec<u8> {
     let verifier = crate::auth::client_certificate_verifier();
     let config = super::super::server_config(Arc::clone(serving) as _, verifier);
@@ -63,7 +63,7 @@ async fn a_changed_pair_is_shown_and_a_bad_one_is_not() {
         }
     });
 
-    // The certificate without its key, nothing, and then the key as well.
+    // First the certificate without its key, then nothing, and then the key as well.
     let second = issue();
     std::fs::write(&certificate, &second.chain).unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;

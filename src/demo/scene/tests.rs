@@ -28,7 +28,7 @@ impl WatchEvent {
     }
 }
 
-/// What a watch of all kinds shows while the scenes are played.
+/// The events of a watch of all kinds while the scenes are played.
 async fn watch(length: Duration) -> Vec<WatchEvent> {
     let scenes = Scenes::open("ifo-system").unwrap();
     let objects = scenes.objects();
@@ -164,7 +164,7 @@ async fn after_a_round_the_objects_are_what_they_were_before_it() {
     }
 }
 
-/// The operations that were shown, as JSON.
+/// The reported operations as JSON.
 #[derive(Default)]
 struct Shown(Vec<Value>);
 
@@ -181,7 +181,7 @@ impl ReplayObserver for Shown {
     }
 }
 
-/// What the shipped rules find in these events.
+/// The operations that the shipped rules detect in these events.
 fn detect(events: &[WatchEvent], begin: ClockReading) -> Vec<Value> {
     let settings = TrackerSettings {
         debounce: Duration::from_secs(5),
