@@ -42,14 +42,14 @@ use tokio_util::sync::CancellationToken;
 /// Size limit of the ring that holds past changes, in bytes. 12 MiB hold about 5,000 changes. That
 /// is enough to resume watches after a restart of the kube-apiserver, which takes well under five
 /// minutes.
-const RING: Bounds = Bounds {
+const RING_BOUNDS: Bounds = Bounds {
     bytes: 12 << 20,
     age: Duration::from_mins(5),
 };
 
 /// Time between becoming unready and refusing connections, if a Service may route clients here. The
 /// aggregator and kube-proxy need some seconds to remove this endpoint.
-const UNREADY: Duration = Duration::from_secs(5);
+const UNREADY_PERIOD: Duration = Duration::from_secs(5);
 
 /// Runs until a signal stops the server. A signal is also handled during the start.
 pub async fn run(config: Config, signals: Signals) -> anyhow::Result<()> {
@@ -98,7 +98,7 @@ impl App {
     fn start(common: &Common, behind_service: bool) -> anyhow::Result<Self> {
         let metrics = Arc::new(Metrics::of_version(&common.version));
         // No leader issues version 0, so a mirror cannot continue from it.
-        let (writer, operations) = index::index_from(RING, Rv(0));
+        let (writer, operations) = index::index_from(RING_BOUNDS, Rv(0));
         let standing = watch::Sender::new(Standing::Unknown);
         let (view, contact) = replicate::view(operations.clone(), standing.subscribe());
         let (sampled, own) = (operations.clone(), view.clone());
@@ -266,10 +266,10 @@ impl App {
 async fn unready(signals: &mut Signals) -> anyhow::Result<()> {
     tracing::info!(
         "SIGTERM: not ready any more, stopping in {} s",
-        UNREADY.as_secs()
+        UNREADY_PERIOD.as_secs()
     );
     tokio::select! {
-        () = tokio::time::sleep(UNREADY) => Ok(()),
+        () = tokio::time::sleep(UNREADY_PERIOD) => Ok(()),
         _ = signals.next() => bail!("stopped at once by a second signal"),
     }
 }

@@ -13,7 +13,7 @@ mod tests;
 
 use crate::clock;
 use crate::index::{IndexEntry, TextField};
-pub use log::{LogFormat, REQUESTS, start_log};
+pub use log::{ACCESS_LOG, LogFormat, start_log};
 pub use persistence::PersistenceMetrics;
 use process::Process;
 pub use requests::{CountedInGauge, RequestLabels};

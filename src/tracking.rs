@@ -15,11 +15,11 @@ use tokio::sync::mpsc;
 
 /// Capacity of the tracker's queue. When it is full, the feeds wait, and so do the connections from
 /// which they read. No message is dropped, and memory stays bounded.
-pub const QUEUE: usize = 1024;
+pub const QUEUE_CAPACITY: usize = 1024;
 
 /// Largest number of messages that are processed and committed together. It limits how long a
 /// reader waits for the first of them.
-const BATCH: usize = 256;
+const MAX_BATCH: usize = 256;
 
 /// Runs until all senders are dropped or the leadership is lost. The index keeps its content. The
 /// task can be dropped at any time, because a batch is committed completely or not at all.
@@ -30,7 +30,7 @@ pub async fn run(
     mut messages: mpsc::Receiver<Message>,
     metrics: Arc<Metrics>,
 ) {
-    let mut batch = Vec::with_capacity(BATCH);
+    let mut batch = Vec::with_capacity(MAX_BATCH);
     loop {
         let deadline = tracker.next_deadline();
         let expired = async {
@@ -41,7 +41,7 @@ pub async fn run(
         };
         tokio::select! {
             biased;
-            received = messages.recv_many(&mut batch, BATCH) => if received == 0 { return },
+            received = messages.recv_many(&mut batch, MAX_BATCH) => if received == 0 { return },
             () = expired => {}
         }
         let now = clock::reading();
@@ -152,7 +152,7 @@ mod tests {
             retain: None,
             cluster_namespace: "ifo-system".into(),
         };
-        let (send, queue) = mpsc::channel(QUEUE);
+        let (send, queue) = mpsc::channel(QUEUE_CAPACITY);
         let metrics = Arc::new(Metrics::new());
         let tracker = Tracker::new(settings, metrics.clone());
         let running = tokio::spawn(async move {

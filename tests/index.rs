@@ -351,7 +351,7 @@ proptest! {
             }
             prop_assert!(reader.ring_bytes() <= bounds.most());
             if old {
-                writer.trim(Instant::now() + Bounds::YOUNG);
+                writer.trim(Instant::now() + Bounds::MIN_AGE);
                 prop_assert!(reader.ring_bytes() <= bytes);
             }
             prop_assert_eq!(reader.len(), model.last().state.len());

@@ -42,10 +42,10 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 const API_SERVICE: &str = "v1alpha1.live.ifo.kubevirt.io";
 
 /// The Lease with which the replicas elect their leader.
-const LEASE: &str = "ifo-apiserver";
+const LEASE_NAME: &str = "ifo-apiserver";
 
 /// Time limit for the parts of the start without which nothing can be served.
-const START: Duration = Duration::from_mins(1);
+const START_TIMEOUT: Duration = Duration::from_mins(1);
 
 pub(super) async fn run(common: Common, serve: Serve, mut signals: Signals) -> anyhow::Result<()> {
     let starting = start(common, serve);
@@ -141,7 +141,7 @@ impl App {
             answers: self.view.answers(),
         };
         let client = connection.without_retries();
-        let leases = ClusterLeases::new(client, &serve.namespace, LEASE);
+        let leases = ClusterLeases::new(client, &serve.namespace, LEASE_NAME);
         let standing = self.standing.clone();
         let (release, released) = oneshot::channel();
         let election_of =
@@ -260,7 +260,7 @@ fn restored(
 
 /// Delegated authentication and authorization.
 async fn access(app: &mut App, client: &Client) -> anyhow::Result<Access> {
-    let trust = Trust::load(client, START)
+    let trust = Trust::load(client, START_TIMEOUT)
         .await
         .context("cannot read whom to trust")?;
     trust.report(&app.metrics);

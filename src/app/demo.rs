@@ -30,10 +30,10 @@ const ADMINISTRATOR: DemoUser = DemoUser {
     name: "ifo-demo",
     namespace: None,
 };
-const VIEWED: &str = "team-a";
+const VIEWER_NAMESPACE: &str = "team-a";
 const VIEWER: DemoUser = DemoUser {
     name: "ifo-demo-team-a",
-    namespace: Some(VIEWED),
+    namespace: Some(VIEWER_NAMESPACE),
 };
 
 pub(super) async fn run(common: Common, config: Demo, mut signals: Signals) -> anyhow::Result<()> {
@@ -54,7 +54,7 @@ pub(super) async fn run(common: Common, config: Demo, mut signals: Signals) -> a
     // The file is written after the start, so a signal during the start leaves no file behind.
     // The file is removed when this function returns for any reason.
     let _file = kubeconfig::write(&path, &cluster.server, &cluster.ca, &cluster.users)?;
-    let viewer = (VIEWER.name, VIEWED);
+    let viewer = (VIEWER.name, VIEWER_NAMESPACE);
     println!("{}", demo::commands(&path, viewer, objects.as_deref()));
     app.until_stopped(listening, signals).await
 }
@@ -83,7 +83,7 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
         authenticate: users.clone(),
         authorize: users.clone(),
     };
-    let (writer, rule_sets) = index::index(super::RING);
+    let (writer, rule_sets) = index::index(super::RING_BOUNDS);
     let stored = RuleSetStore::new(writer);
     let more = Some(resource::operation_rule_sets(rule_sets));
     let source = Subjects::open(&app, &common, &config).await?;

@@ -22,10 +22,10 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// Capacity of the queue of reports from feeds to the controller. When it is full, feeds wait.
-const FEEDBACK: usize = 256;
+const FEEDBACK_CAPACITY: usize = 256;
 
 /// Capacity of the queue of rule books to the supervisor. When it is full, the controller waits.
-const PUBLICATIONS: usize = 64;
+const BOOKS_CAPACITY: usize = 64;
 
 /// The sources that the pipeline reads.
 pub(super) struct PipelineInput {
@@ -89,8 +89,8 @@ impl DetectionSetup {
     /// Starts the pipeline.
     pub(super) fn start(&self, term: &mut LeaderTerm, origin: PipelineInput) {
         let common = &self.common;
-        let (publications, published) = mpsc::channel(PUBLICATIONS);
-        let (feedback, reported) = mpsc::channel(FEEDBACK);
+        let (publications, published) = mpsc::channel(BOOKS_CAPACITY);
+        let (feedback, reported) = mpsc::channel(FEEDBACK_CAPACITY);
         let (caught_up, catching_up) = watch::channel(None);
         let (unread, left) = watch::channel(Arc::default());
         let supervisor = Supervisor {

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 /// Delay before the state `Completing` is written to a custom resource, counted after the debounce
 /// period. Usually the operation has completed by then, and only its end is written.
-const AFTER_DEBOUNCE: Duration = Duration::from_secs(30);
+const SETTLING_PERIOD: Duration = Duration::from_secs(30);
 
 impl LeaderTerm {
     /// Writes operations until the term ends.
@@ -34,7 +34,7 @@ impl LeaderTerm {
             store: Arc::new(ClusterStore::new(connection.without_retries())),
             settings: PersistSettings {
                 resync: common.resync,
-                settling: common.debounce + AFTER_DEBOUNCE,
+                settling: common.debounce + SETTLING_PERIOD,
                 requeue: common.requeue,
                 retain: common.retain,
                 retain_for: common.retain_for,

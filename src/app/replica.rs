@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// Interval at which the readiness of this replica is checked.
-const LOOK: Duration = Duration::from_millis(500);
+const READINESS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Creates the input of detection, once for each term.
 pub(super) type BeginTerm = Box<dyn FnMut(&mut LeaderTerm) -> PipelineInput + Send>;
@@ -69,7 +69,7 @@ impl Pipeline for ServerPipeline {
         writer: &'a mut Writer,
         leadership: &'a Leadership,
     ) -> BoxFuture<'a, Option<&'static str>> {
-        let (tracker, messages) = mpsc::channel(tracking::QUEUE);
+        let (tracker, messages) = mpsc::channel(tracking::QUEUE_CAPACITY);
         let mut term = LeaderTerm {
             tasks: JoinSet::new(),
             last: JoinSet::new(),
@@ -145,9 +145,9 @@ pub(super) async fn keep_readiness(
         health.set_impaired(impairment.is_some());
         tokio::select! {
             changed = in_sync.changed() => if changed.is_err() {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(READINESS_INTERVAL).await;
             },
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(READINESS_INTERVAL) => {}
         }
     }
 }

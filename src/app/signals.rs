@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 /// Capacity of the queue of signals. The first signal stops the process. The second ends the wait
 /// for its clients.
-const QUEUE: usize = 2;
+const QUEUE_CAPACITY: usize = 2;
 
 /// A signal that stops the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Signals {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         drop(within);
-        let (send, arrived) = mpsc::channel(QUEUE);
+        let (send, arrived) = mpsc::channel(QUEUE_CAPACITY);
         let forward = async move {
             loop {
                 let signal = tokio::select! {

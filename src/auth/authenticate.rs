@@ -18,13 +18,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The user of a request without credentials.
-pub const ANONYMOUS: &str = "system:anonymous";
-const AUTHENTICATED: &str = "system:authenticated";
-const UNAUTHENTICATED: &str = "system:unauthenticated";
+pub const ANONYMOUS_USER: &str = "system:anonymous";
+const AUTHENTICATED_GROUP: &str = "system:authenticated";
+const UNAUTHENTICATED_GROUP: &str = "system:unauthenticated";
 
 /// Time for which the user of a token is cached (`CacheTTL` of upstream's delegated
 /// authentication). A revoked token is accepted for at most this time.
-const KEEP_TOKEN: Duration = Duration::from_secs(10);
+const TOKEN_CACHE_TTL: Duration = Duration::from_secs(10);
 
 /// Number of cached tokens, bad ones included. Most requests come through the front proxy without a
 /// token. The clients with tokens, such as metrics scrapers, are few. If invented tokens replace a
@@ -46,7 +46,7 @@ impl ClusterAuthenticator {
         Self {
             trust,
             tokens: Arc::new(Api::all(client)),
-            reviews: Reviews::new(KEEP_TOKEN, MAX_TOKENS),
+            reviews: Reviews::new(TOKEN_CACHE_TTL, MAX_TOKENS),
         }
     }
 
@@ -143,8 +143,8 @@ impl Authenticate for ClusterAuthenticator {
 
 pub(super) fn anonymous() -> User {
     User {
-        name: ANONYMOUS.to_owned(),
-        groups: vec![UNAUTHENTICATED.to_owned()],
+        name: ANONYMOUS_USER.to_owned(),
+        groups: vec![UNAUTHENTICATED_GROUP.to_owned()],
         ..User::default()
     }
 }
@@ -152,9 +152,9 @@ pub(super) fn anonymous() -> User {
 /// Adds the group of authenticated users. The front proxy sends this group for its users, but not
 /// for itself. Anonymous users stay anonymous.
 fn in_authenticated(mut user: User) -> User {
-    let said = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
-    if user.name != ANONYMOUS && !user.groups.iter().any(said) {
-        user.groups.push(AUTHENTICATED.to_owned());
+    let said = |group: &String| group == AUTHENTICATED_GROUP || group == UNAUTHENTICATED_GROUP;
+    if user.name != ANONYMOUS_USER && !user.groups.iter().any(said) {
+        user.groups.push(AUTHENTICATED_GROUP.to_owned());
     }
     user
 }

@@ -18,11 +18,11 @@ use std::time::Duration;
 
 /// Public paths, because kubelets probe without credentials. Paths below them are not public, as in
 /// upstream's `AlwaysAllowPaths` of extension servers.
-const PROBES: [&str; 3] = ["/healthz", "/livez", "/readyz"];
+const PROBE_PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 
 /// Time for which a decision is cached, as in upstream's delegated authorization. A revoked right
 /// is accepted for at most this time.
-const KEEP: Duration = Duration::from_secs(10);
+const DECISION_CACHE_TTL: Duration = Duration::from_secs(10);
 
 /// Number of cached decisions: one for each user, verb, namespace and selector within 10 s. Each
 /// takes some 400 bytes, so 4,096 take 1.6 MB. More different requests cost reviews and no memory.
@@ -43,7 +43,7 @@ impl ClusterAuthorizer {
     pub fn new(client: Client) -> Self {
         Self {
             api: Arc::new(Api::all(client)),
-            reviews: Reviews::new(KEEP, MAX_DECISIONS),
+            reviews: Reviews::new(DECISION_CACHE_TTL, MAX_DECISIONS),
         }
     }
 
@@ -58,7 +58,7 @@ impl ClusterAuthorizer {
             return Ok(AccessDecision::Allow);
         }
         if let Attributes::NonResource { path, .. } = attributes
-            && PROBES.contains(&path.as_str())
+            && PROBE_PATHS.contains(&path.as_str())
         {
             return Ok(AccessDecision::Allow);
         }

@@ -20,7 +20,7 @@ const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// The subject attribute with a user's UID (an OID of Kubernetes). The kube-apiserver reads it
 /// since 1.33 (feature `AllowParsingUserUIDFromCertAuth`).
-const UID: &str = "1.3.6.1.4.1.57683.2";
+const UID_OID: &str = "1.3.6.1.4.1.57683.2";
 
 /// Most CAs in a bundle. Clusters have one or two, and a few more during a rotation. Each costs a
 /// signature check for each verification.
@@ -153,7 +153,7 @@ impl CertificateSubject {
             subject.organizations.push(text(entry.data())?);
         }
         for entry in name.entries() {
-            if entry.object().to_string() == UID {
+            if entry.object().to_string() == UID_OID {
                 let uid = text(entry.data())?;
                 if uid.is_empty() || subject.uid.replace(uid).is_some() {
                     return None;

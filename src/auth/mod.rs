@@ -23,7 +23,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use authenticate::{ANONYMOUS, ClusterAuthenticator};
+pub use authenticate::{ANONYMOUS_USER, ClusterAuthenticator};
 pub use authorize::ClusterAuthorizer;
 pub use demo::{DemoUser, DemoUsers};
 pub use handshake::client_certificate_verifier;

@@ -198,20 +198,20 @@ enum Way<T> {
 
 /// Time limit of a review with its retries, as in the extension servers of Kubernetes
 /// (`WebhookRetryBackoff`, `TokenRequestTimeout`).
-const WITHIN: Duration = Duration::from_secs(10);
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The number of attempts and the first pause. Each further pause is half as long again
 /// (`genericoptions.DefaultAuthWebhookRetryBackoff` in Kubernetes).
-const TRIES: u32 = 5;
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const MAX_ATTEMPTS: u32 = 5;
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 async fn patiently<T, F>(ask: impl Fn() -> F) -> Result<T, NoAnswer>
 where
     F: Future<Output = Result<T, kube::Error>>,
 {
     let tries = async {
-        let mut pause = FIRST_PAUSE;
-        for _ in 1..TRIES {
+        let mut pause = FIRST_RETRY_DELAY;
+        for _ in 1..MAX_ATTEMPTS {
             match ask().await {
                 Err(error) if passing(&error) => {
                     tracing::debug!(%error, "review failed, trying again");
@@ -223,7 +223,7 @@ where
         }
         ask().await
     };
-    match tokio::time::timeout(WITHIN, tries).await {
+    match tokio::time::timeout(REVIEW_TIMEOUT, tries).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(NoAnswer(error.to_string().into())),
         Err(_) => Err(NoAnswer("the kube-apiserver did not answer in time".into())),

@@ -33,7 +33,7 @@ const ALLOWED_NAMES: &str = "requestheader-allowed-names";
 
 /// Time for which the result for a certificate is cached. An expired certificate or CA is accepted
 /// for at most this time.
-const KEEP_VERDICT: Duration = Duration::from_mins(1);
+const VERDICT_CACHE_TTL: Duration = Duration::from_mins(1);
 
 /// Number of cached results. The clients are the kube-apiservers, with one certificate each, and a
 /// few people. 256 results take at most 150 KB, unless certificates name hundreds of organizations.
@@ -115,7 +115,7 @@ impl Trust {
             client,
             proxy,
             shared,
-            verdicts: Recent::new(KEEP_VERDICT, MAX_VERDICTS),
+            verdicts: Recent::new(VERDICT_CACHE_TTL, MAX_VERDICTS),
         }
     }
 

@@ -35,7 +35,7 @@ const SERVING_LIFE: i64 = 365 * DAY;
 ///
 /// The value is twice the lifetime of a serving certificate. So every certificate of the old CA can
 /// live its full life, and the old CA stays in the bundle beside the new CA during that time.
-const CA_NEAR_END: i64 = 2 * SERVING_LIFE;
+const CA_RENEW_BEFORE: i64 = 2 * SERVING_LIFE;
 
 /// A certificate becomes valid this many seconds before it is created, for clients whose clock is
 /// slow.
@@ -170,7 +170,7 @@ impl Authority {
 
     /// Returns true if less than two years are left, so that a successor is needed.
     pub fn is_near_end(&self) -> bool {
-        unix_time(self.certificate.not_after()).is_ok_and(|end| end - now() < CA_NEAR_END)
+        unix_time(self.certificate.not_after()).is_ok_and(|end| end - now() < CA_RENEW_BEFORE)
     }
 
     /// Returns true if the CA has expired, so that no certificate of it is valid any more.

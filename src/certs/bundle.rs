@@ -7,7 +7,7 @@
 //! Each replica does this. While the CA is renewed, replicas can have different bundles for a
 //! minute. Therefore a replica does not change a bundle that has all its certificates and more.
 
-use super::{FIELD_MANAGER, WITHIN};
+use super::{CYCLE_TIMEOUT, FIELD_MANAGER};
 use futures::StreamExt;
 use k8s_openapi::ByteString;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
@@ -22,11 +22,11 @@ use tokio::sync::watch;
 
 /// Interval at which the `APIService` is read even if no change was reported. It repairs changes
 /// that the watch missed, and it works without the right to watch.
-const CHECK_EVERY: Duration = Duration::from_mins(1);
+const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Delay after a failed write before a change is tried again. It prevents that two writers with
 /// different bundles overwrite each other at full speed.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Updates the `caBundle` of one `APIService`.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub struct CaBundle {
     bundle: watch::Receiver<Arc<str>>,
     params: PatchParams,
     /// By verb: the failure that was logged last, so that a repeated failure is logged once.
-    troubles: BTreeMap<&'static str, String>,
+    logged_failures: BTreeMap<&'static str, String>,
 }
 
 impl CaBundle {
@@ -50,7 +50,7 @@ impl CaBundle {
                 field_manager: Some(FIELD_MANAGER.to_owned()),
                 ..PatchParams::default()
             },
-            troubles: BTreeMap::new(),
+            logged_failures: BTreeMap::new(),
         }
     }
 
@@ -60,7 +60,7 @@ impl CaBundle {
     pub async fn keep(mut self) {
         let only = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
         let mut events = watcher(self.api.clone(), only).default_backoff().boxed();
-        let mut ticks = tokio::time::interval(CHECK_EVERY);
+        let mut ticks = tokio::time::interval(CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut bundle = self.bundle.clone();
         let mut alive = true;
@@ -83,10 +83,10 @@ impl CaBundle {
                         }
                     }
                     Ok(watcher::Event::InitDone) => {
-                        self.troubles.remove("watch");
+                        self.logged_failures.remove("watch");
                     }
                     Ok(_) => {}
-                    Err(error) => self.say(
+                    Err(error) => self.log_once(
                         "watch",
                         &match error {
                             watcher::Error::InitialListFailed(error)
@@ -124,10 +124,10 @@ impl CaBundle {
     /// Reads the `APIService` and corrects it if necessary. A failure is logged, and the next check
     /// tries again.
     async fn check(&mut self, is_right: fn(&Self, &APIService) -> bool) {
-        if let Err(late) = tokio::time::timeout(WITHIN, self.put_right(is_right)).await {
-            self.say("reach", &kube::Error::Service(late.into()));
+        if let Err(late) = tokio::time::timeout(CYCLE_TIMEOUT, self.put_right(is_right)).await {
+            self.log_once("reach", &kube::Error::Service(late.into()));
         } else {
-            self.troubles.remove("reach");
+            self.logged_failures.remove("reach");
         }
     }
 
@@ -139,32 +139,32 @@ impl CaBundle {
     async fn put_right(&mut self, is_right: fn(&Self, &APIService) -> bool) {
         match self.api.get_opt(&self.name).await {
             Ok(found) => {
-                self.troubles.remove("get");
+                self.logged_failures.remove("get");
                 if found.is_none_or(|found| is_right(self, &found)) {
-                    self.troubles.remove("patch");
+                    self.logged_failures.remove("patch");
                     return;
                 }
             }
-            Err(error) => return self.say("get", &error),
+            Err(error) => return self.log_once("get", &error),
         }
         let bundle = ByteString(self.bundle.borrow().as_bytes().to_vec());
         let patch = Patch::Merge(json!({ "spec": { "caBundle": bundle } }));
         match self.api.patch(&self.name, &self.params, &patch).await {
             Ok(_) => {
-                self.troubles.remove("patch");
+                self.logged_failures.remove("patch");
                 tracing::info!(name = self.name, "caBundle of the APIService set");
             }
             // The object was deleted in the meantime. The watch reports when it is created again.
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => {
-                self.say("patch", &error);
-                tokio::time::sleep(PAUSE).await;
+                self.log_once("patch", &error);
+                tokio::time::sleep(RETRY_DELAY).await;
             }
         }
     }
 
     /// Logs a failure once, until it is over.
-    fn say(&mut self, verb: &'static str, error: &kube::Error) {
+    fn log_once(&mut self, verb: &'static str, error: &kube::Error) {
         let trouble = match error {
             kube::Error::Api(status) if status.code == 403 => format!(
                 "RBAC: the server may not {verb} apiservices.apiregistration.k8s.io {:?}; \
@@ -173,9 +173,9 @@ impl CaBundle {
             ),
             _ => format!("cannot {verb} APIService {:?}: {error}", self.name),
         };
-        if self.troubles.get(verb) != Some(&trouble) {
+        if self.logged_failures.get(verb) != Some(&trouble) {
             tracing::error!(name = self.name, "{trouble}");
-            self.troubles.insert(verb, trouble);
+            self.logged_failures.insert(verb, trouble);
         }
     }
 }

@@ -79,7 +79,7 @@ pub enum CertsError {
         namespace: String,
     },
     /// The kube-apiserver did not answer in time.
-    #[error("the kube-apiserver did not answer within {} s", WITHIN.as_secs())]
+    #[error("the kube-apiserver did not answer within {} s", CYCLE_TIMEOUT.as_secs())]
     Late,
     /// The write failed repeatedly, because other replicas changed the Secret each time.
     #[error("Secret {secret} changed each time it was read")]
@@ -108,7 +108,7 @@ const FIELD_MANAGER: &str = "ifo-apiserver";
 ///
 /// The value is the default of `K8S_API_TIMEOUT`. The client itself can have a longer limit or
 /// none, and an update loop that hangs would leave certificates to expire.
-const WITHIN: Duration = Duration::from_secs(30);
+const CYCLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Converts an ASN.1 time to seconds since 1970.
 fn unix_time(time: &openssl::asn1::Asn1TimeRef) -> Result<i64, openssl::error::ErrorStack> {

@@ -3,7 +3,9 @@
 //! Input: the Secret of the CA, read periodically. Output: a certificate that has not expired, and
 //! the CA bundle with which clients verify it.
 
-use super::{Authority, Certified, CertsError, ServingCertificate, WITHIN, load_or_create, now};
+use super::{
+    Authority, CYCLE_TIMEOUT, Certified, CertsError, ServingCertificate, load_or_create, now,
+};
 use kube::Client;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,11 +14,11 @@ use tokio::sync::watch;
 
 /// Interval at which the Secret and the age of the certificate are checked. A check is one small
 /// request. Certificates live a year, so the interval is short enough.
-const LOOK_EVERY: Duration = Duration::from_mins(1);
+const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Time for which a new CA is in the bundle before the server presents a certificate of it. In this
 /// time the bundle reaches the `APIService` and every kube-apiserver.
-const HAND_OVER: Duration = Duration::from_secs(30);
+const HANDOVER_DELAY: Duration = Duration::from_secs(30);
 
 /// The CA of the server's namespace, and the certificate that it issued for this server.
 pub struct OwnCertificate {
@@ -41,7 +43,7 @@ impl OwnCertificate {
         ips: Vec<IpAddr>,
     ) -> Result<Self, CertsError> {
         let found = load_or_create(&client, namespace, secret);
-        let authority = tokio::time::timeout(WITHIN, found)
+        let authority = tokio::time::timeout(CYCLE_TIMEOUT, found)
             .await
             .map_err(|_| CertsError::Late)??;
         let certified = authority.issue(&dns_names, &ips)?;
@@ -74,22 +76,22 @@ impl OwnCertificate {
     /// a new CA. A failure is logged, and the next check tries again.
     pub async fn keep(mut self, serving: Arc<ServingCertificate>) {
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
-            if let Err(error) = self.look(&serving).await {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            if let Err(error) = self.check(&serving).await {
                 tracing::error!(%error, "keeping the serving certificate as it is");
             }
         }
     }
 
-    async fn look(&mut self, serving: &ServingCertificate) -> Result<(), CertsError> {
+    async fn check(&mut self, serving: &ServingCertificate) -> Result<(), CertsError> {
         let mut renew = now() >= self.certified.renew_at;
         let found = load_or_create(&self.client, &self.namespace, &self.secret);
-        let found = tokio::time::timeout(WITHIN, found).await;
+        let found = tokio::time::timeout(CYCLE_TIMEOUT, found).await;
         match found.unwrap_or(Err(CertsError::Late)) {
             Ok(found) if !found.is(&self.authority) => {
                 // The bundle has both CAs until the server presents a certificate of the new CA.
                 self.publish(found.bundle_with(&self.authority)?);
-                tokio::time::sleep(HAND_OVER).await;
+                tokio::time::sleep(HANDOVER_DELAY).await;
                 self.authority = found;
                 renew = true;
             }

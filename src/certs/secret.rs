@@ -22,7 +22,7 @@ const KEY: &str = "tls.key";
 
 /// Number of attempts if other replicas write at the same time. Each conflict means that another
 /// replica has written, and each replica writes once.
-const TRIES: usize = 5;
+const MAX_ATTEMPTS: usize = 5;
 
 /// Returns the CA in the Secret.
 ///
@@ -49,7 +49,7 @@ pub async fn load_or_create(
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PostParams::default()
     };
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         let found = api
             .get_opt(name)
             .await

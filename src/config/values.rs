@@ -18,20 +18,21 @@ const MAX_DURATION: Duration = Duration::from_hours(8760);
 const MAX_NUMBER: usize = 1_000_000;
 
 /// Default number of retained completed operations. They take about 30 MB.
-const RETAIN_MAX: usize = 10_000;
+const DEFAULT_RETAIN_MAX: usize = 10_000;
 
-const DURATION: &str =
+const EXPECTED_DURATION: &str =
     "expected a duration such as 30s, 5m, 1h30m or a number of seconds, at most a year";
-const POSITIVE: &str =
+const EXPECTED_POSITIVE: &str =
     "expected a duration above zero such as 30s, 5m, 1h30m or a number of seconds, at most a year";
-const NUMBER: &str = "expected a whole number from 1 to 1000000";
-const CONNECTIONS: &str = "expected a whole number from 8 to 1000000";
-const PERSISTENCE: &str = "expected crs or off";
-const ADDRESS: &str = "expected an IP address";
-const HOST_PORT: &str = "expected HOST:PORT";
-const ADVERTISE: &str = "expected HOST:PORT with --leader-elect, since POD_IP, which it is made from by default, is not set";
-const BOOL: &str = "expected true or false";
-const NAMESPACE: &str = "expected the name of a namespace (lower-case letters, digits and '-')";
+const EXPECTED_NUMBER: &str = "expected a whole number from 1 to 1000000";
+const EXPECTED_CONNECTIONS: &str = "expected a whole number from 8 to 1000000";
+const EXPECTED_PERSISTENCE: &str = "expected crs or off";
+const EXPECTED_ADDRESS: &str = "expected an IP address";
+const EXPECTED_HOST_PORT: &str = "expected HOST:PORT";
+const EXPECTED_ADVERTISE: &str = "expected HOST:PORT with --leader-elect, since POD_IP, which it is made from by default, is not set";
+const EXPECTED_BOOL: &str = "expected true or false";
+const EXPECTED_NAMESPACE: &str =
+    "expected the name of a namespace (lower-case letters, digits and '-')";
 
 /// Reads the settings of the leader election.
 pub(super) fn election(
@@ -56,7 +57,7 @@ pub(super) fn election(
     for (period, (name, value)) in periods.iter_mut().zip(flags_of) {
         *period = duration::parse(value)
             .filter(|period| *period <= MAX_DURATION)
-            .ok_or_else(|| ConfigError::new(name, value, POSITIVE))?;
+            .ok_or_else(|| ConfigError::new(name, value, EXPECTED_POSITIVE))?;
     }
     let [lease_duration, renew_deadline, retry_period] = periods;
     let timing = Timing {
@@ -74,13 +75,21 @@ pub(super) fn election(
         authority.is_ok_and(|it| it.port_u16().is_some() && !it.host().is_empty())
     };
     if let Some(address) = address.filter(|address| !is_host_port(address)) {
-        return Err(ConfigError::new("--advertise-address", address, HOST_PORT));
+        return Err(ConfigError::new(
+            "--advertise-address",
+            address,
+            EXPECTED_HOST_PORT,
+        ));
     }
     if !flags.leader_elect {
         return Ok(None);
     }
     if address.is_none() && pod_ip(env)?.is_none() {
-        return Err(ConfigError::new("--advertise-address", "", ADVERTISE));
+        return Err(ConfigError::new(
+            "--advertise-address",
+            "",
+            EXPECTED_ADVERTISE,
+        ));
     }
     Ok(Some(Box::new(ElectionConfig {
         timing,
@@ -99,7 +108,7 @@ pub(super) fn persistence(
     match value.as_str() {
         "off" => Ok(Persistence::Off),
         "crs" => Ok(Persistence::Crs),
-        _ => Err(ConfigError::new(name, value, PERSISTENCE)),
+        _ => Err(ConfigError::new(name, value, EXPECTED_PERSISTENCE)),
     }
 }
 
@@ -116,7 +125,11 @@ pub(super) fn common(
                 Ok(duration)
             }
             _ => {
-                let accepted = if zero { DURATION } else { POSITIVE };
+                let accepted = if zero {
+                    EXPECTED_DURATION
+                } else {
+                    EXPECTED_POSITIVE
+                };
                 Err(ConfigError::new(name, value, accepted))
             }
         }
@@ -130,7 +143,7 @@ pub(super) fn common(
     let retain = match value.as_str() {
         "true" => true,
         "false" => false,
-        _ => return Err(ConfigError::new(name, value, BOOL)),
+        _ => return Err(ConfigError::new(name, value, EXPECTED_BOOL)),
     };
     let number = |flag, name, default| at_least(1, flag, env, name, default);
     let limits = Limits::default();
@@ -178,7 +191,7 @@ pub(super) fn common(
         requeue: duration(flags.requeue_interval, "REQUEUE_INTERVAL", "60s", false)?,
         retain,
         retain_for: duration(flags.retain_for, "RETAIN_FOR", "24h", false)?,
-        retain_max: number(flags.retain_max, "RETAIN_MAX", RETAIN_MAX)?,
+        retain_max: number(flags.retain_max, "RETAIN_MAX", DEFAULT_RETAIN_MAX)?,
         cluster_operations_namespace: namespace(
             "--cluster-operations-namespace",
             flags.cluster_operations_namespace,
@@ -226,7 +239,11 @@ fn at_least(
     match value.parse() {
         Ok(number) if (least..=MAX_NUMBER).contains(&number) => Ok(number),
         _ => {
-            let accepted = if least == 1 { NUMBER } else { CONNECTIONS };
+            let accepted = if least == 1 {
+                EXPECTED_NUMBER
+            } else {
+                EXPECTED_CONNECTIONS
+            };
             Err(ConfigError::new(name, value, accepted))
         }
     }
@@ -237,7 +254,7 @@ pub(super) fn pod_ip(env: &impl Fn(&str) -> Option<String>) -> Result<Option<IpA
     let given = given(env, "POD_IP");
     let parsed = given.map(|value| {
         let address = value.parse();
-        address.map_err(|_| ConfigError::new("POD_IP", value, ADDRESS))
+        address.map_err(|_| ConfigError::new("POD_IP", value, EXPECTED_ADDRESS))
     });
     parsed.transpose()
 }
@@ -253,6 +270,6 @@ pub(super) fn namespace(name: &str, value: String) -> Result<String, ConfigError
     if ifo_api::labels::is_subdomain(&value) && !value.contains('.') && value.len() <= 63 {
         Ok(value)
     } else {
-        Err(ConfigError::new(name, value, NAMESPACE))
+        Err(ConfigError::new(name, value, EXPECTED_NAMESPACE))
     }
 }

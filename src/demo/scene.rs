@@ -27,7 +27,7 @@ const ORIGIN: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
 /// Pause between two rounds of a scene. It is longer than the debounce period of the demo (5 s), so
 /// operations of one round end before the next one begins.
-const PAUSE: Duration = Duration::from_secs(20);
+const PAUSE_BETWEEN_ROUNDS: Duration = Duration::from_secs(20);
 
 /// The scenes, each with the text of its file.
 macro_rules! scenes {
@@ -192,7 +192,7 @@ impl Scene {
                 step.apply(store, &moved);
             }
             let length = self.steps.last().map(|step| step.at).unwrap_or_default();
-            sleep_until(begun + length + PAUSE).await;
+            sleep_until(begun + length + PAUSE_BETWEEN_ROUNDS).await;
             self.clear(store);
             round += 1;
         }

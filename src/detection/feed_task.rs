@@ -108,7 +108,7 @@ impl FeedTask {
     /// Evaluates objects again because time has passed.
     async fn evaluate_again(&mut self, now: ClockReading) -> bool {
         for fields in self.detector.resync(now) {
-            let found = self.detector.again(&fields, clock::reading());
+            let found = self.detector.reevaluate(&fields, clock::reading());
             if !self.found(found).await {
                 return false;
             }

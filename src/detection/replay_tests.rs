@@ -230,7 +230,7 @@ async fn served(recording: Arc<Recording>, begin: Instant, end: Instant) -> Vec<
         .follow(reader.head(), ListScope::All)
         .expect("the head is there");
     let metrics = Arc::new(Metrics::new());
-    let (tracker, messages) = mpsc::channel(tracking::QUEUE);
+    let (tracker, messages) = mpsc::channel(tracking::QUEUE_CAPACITY);
     let (feedback, mut reports) = mpsc::channel(64);
     let (publications, published) = mpsc::channel(64);
     let supervisor = Supervisor {

@@ -13,7 +13,7 @@ mod tests;
 /// Number of changes that are delivered at once. Changes of the same version stay together. A slow
 /// watcher holds the changes that it has received, so this number limits the memory of a thousand
 /// slow watchers.
-const AT_ONCE: usize = 16;
+const MAX_CHANGES: usize = 16;
 
 /// A position in the ring.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Cursor {
                 continue;
             }
             if let Some(last) = changes.last()
-                && changes.len() >= AT_ONCE
+                && changes.len() >= MAX_CHANGES
                 && last.rv < change.rv
             {
                 to = last.rv;

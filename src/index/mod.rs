@@ -53,13 +53,13 @@ pub struct Rv(pub u64);
 impl Rv {
     /// Upper limit of versions. A client that reads numbers as IEEE 754 doubles has exact integers
     /// up to 2^53. In microseconds, this is the year 2255.
-    pub const LIMIT: Rv = Rv(1 << 53);
+    pub const MAX: Rv = Rv(1 << 53);
 
     /// The version for the current time of the clock. Returns 0 if the clock is before 1970 or
-    /// after [`Rv::LIMIT`].
+    /// after [`Rv::MAX`].
     pub fn of_clock(clock: Timestamp) -> Rv {
         let micros = u64::try_from(clock.as_microsecond()).ok();
-        Rv(micros.filter(|&rv| rv < Self::LIMIT.0).unwrap_or(0))
+        Rv(micros.filter(|&rv| rv < Self::MAX.0).unwrap_or(0))
     }
 }
 
@@ -151,7 +151,7 @@ pub enum Error {
         /// The highest reserved version.
         reserved: Rv,
     },
-    /// The next version would reach [`Rv::LIMIT`].
+    /// The next version would reach [`Rv::MAX`].
     #[error("there is no resourceVersion above {head}")]
     Exhausted {
         /// The published version.
@@ -163,9 +163,9 @@ pub enum Error {
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Bytes that only the ring holds: replaced and removed objects, and the ring's own slots. For
-    /// [`Bounds::YOUNG`] after a change, the limit is [`Bounds::most`].
+    /// [`Bounds::MIN_AGE`] after a change, the limit is [`Bounds::most`].
     pub bytes: usize,
-    /// Age of the oldest change, if there are more than [`Bounds::RECENT`] changes.
+    /// Age of the oldest change, if there are more than [`Bounds::MIN_CHANGES`] changes.
     pub age: Duration,
 }
 
@@ -173,25 +173,28 @@ impl Bounds {
     /// Time for which a change stays even if the ring has too many bytes, so that clients that read
     /// promptly miss nothing. The ends of 10,000 operations are 36 MB of events. A client that
     /// reads 4 MB/s needs this time for them.
-    pub const YOUNG: Duration = Duration::from_secs(10);
+    pub const MIN_AGE: Duration = Duration::from_secs(10);
 
     /// Number of the newest changes that stay at any age. In a quiet cluster, a watch from an
     /// object's own version then finds that version. The number is the least capacity of the
     /// kube-apiserver's watch cache (`defaultLowerBoundCapacity`).
-    pub const RECENT: usize = 100;
+    pub const MIN_CHANGES: usize = 100;
 
     /// Factor by which a ring may exceed its bytes while its changes are young.
-    const TIMES: usize = 12;
+    const MAX_GROWTH_FACTOR: usize = 12;
 
     /// Largest number of bytes by which a ring may grow while its changes are young. If a rule with
     /// 10,000 operations is renamed, each of them completes and is deleted. These are 20,000
     /// changes, whose objects (2.8 KB and 1.7 KB) only the ring holds. docs/architecture.md has the
     /// sum of the memory.
-    const MOST: usize = 48 << 20;
+    const MAX_GROWTH_BYTES: usize = 48 << 20;
 
     /// The most bytes that the ring ever holds.
     pub fn most(&self) -> usize {
-        let young = self.bytes.saturating_mul(Self::TIMES).min(Self::MOST);
+        let young = self
+            .bytes
+            .saturating_mul(Self::MAX_GROWTH_FACTOR)
+            .min(Self::MAX_GROWTH_BYTES);
         young.max(self.bytes)
     }
 }

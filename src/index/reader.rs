@@ -17,7 +17,7 @@ use tokio::sync::watch;
 /// Number of attempts to list the newest state without a lock. An attempt fails if the ring drops
 /// changes that the list has to undo. This needs a writer that fills the ring during one scan, so
 /// two failures in a row are rare. The next attempt makes the writer wait.
-const TRIES: usize = 3;
+const MAX_ATTEMPTS: usize = 3;
 
 /// The entries of one namespace, sorted by name, so that a list does not sort them.
 pub(super) type Names = BTreeMap<Arc<str>, Arc<IndexEntry>>;
@@ -295,7 +295,7 @@ impl IndexState {
     ///
     /// [`Gone`] if the state is retired.
     fn latest(&self, scope: &ListScope) -> Result<(Rv, Vec<Arc<IndexEntry>>), Gone> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             let head = self.head();
             if let Ok(found) = self.state(scope, head) {
                 return Ok((head, found));

@@ -5,9 +5,9 @@
 //! `before`. So the weights of all `before` objects are the memory that only the ring holds.
 //!
 //! **Limits.** The ring drops its oldest changes if they are too old, except the newest
-//! [`Bounds::RECENT`], or if all changes together have too many bytes. A single batch of the writer
-//! can be larger than the whole ring. So changes younger than [`Bounds::YOUNG`] stay, and may have
-//! up to [`Bounds::most`] bytes. A client that reads promptly then misses no change.
+//! [`Bounds::MIN_CHANGES`], or if all changes together have too many bytes. A single batch of the
+//! writer can be larger than the whole ring. So changes younger than [`Bounds::MIN_AGE`] stay, and
+//! may have up to [`Bounds::most`] bytes. A client that reads promptly then misses no change.
 
 use super::{Bounds, Gone, IndexChange, IndexEntry, ListScope, Rv};
 use std::collections::VecDeque;
@@ -75,12 +75,12 @@ impl Ring {
     pub(super) fn trim(&mut self, now: Instant, head: Rv) -> bool {
         while let Some(oldest) = self.slots.front() {
             let age = now.saturating_duration_since(oldest.at);
-            let allowed = if age < Bounds::YOUNG {
+            let allowed = if age < Bounds::MIN_AGE {
                 self.bounds.most()
             } else {
                 self.bounds.bytes
             };
-            let old = age > self.bounds.age && self.slots.len() > Bounds::RECENT;
+            let old = age > self.bounds.age && self.slots.len() > Bounds::MIN_CHANGES;
             let over = self.bytes > allowed || old;
             if !over || oldest.change.rv > head {
                 break;

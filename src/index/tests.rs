@@ -136,7 +136,7 @@ fn replaced_weight(writer: &mut Writer, reader: &IndexReader) -> usize {
 
 /// What was committed is not young any more.
 fn grow_old(writer: &mut Writer) {
-    writer.trim(Instant::now() + Bounds::YOUNG);
+    writer.trim(Instant::now() + Bounds::MIN_AGE);
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn the_ring_drops_what_is_too_old_and_keeps_the_state() {
             .is_ok(),
         "however old they are, the newest stay"
     );
-    let newest = (0..Bounds::RECENT).map(|n| {
+    let newest = (0..Bounds::MIN_CHANGES).map(|n| {
         let number = u64::try_from(n).unwrap() + 3;
         writer.commit(vec![put("a", "x", number)], CommitVersion::Mint)
     });
@@ -209,7 +209,7 @@ fn the_ring_drops_what_is_too_old_and_keeps_the_state() {
         .unwrap();
     assert_eq!(shown(&entries), [("a/x".into(), rv, "2".into())]);
     let kept = reader.follow(second, ListScope::All).unwrap();
-    assert_eq!(ready(kept).len(), Bounds::RECENT);
+    assert_eq!(ready(kept).len(), Bounds::MIN_CHANGES);
 }
 
 /// The bounds of the server, and as many operations as it must bear.
@@ -274,16 +274,16 @@ fn a_batch_larger_than_the_ring_reaches_whoever_is_up_to_date() {
 async fn what_was_kept_while_it_was_young_goes_though_nothing_is_committed() {
     let (mut writer, reader) = index(SERVERS);
     let before = end_all(&mut writer);
-    tokio::time::sleep(Bounds::YOUNG / 2).await;
+    tokio::time::sleep(Bounds::MIN_AGE / 2).await;
     assert!(reader.follow(before, ListScope::All).is_ok());
-    tokio::time::sleep(Bounds::YOUNG).await;
+    tokio::time::sleep(Bounds::MIN_AGE).await;
     assert!(reader.ring_bytes() <= SERVERS.bytes);
     assert!(reader.follow(before, ListScope::All).is_err());
     assert!(reader.follow(reader.oldest(), ListScope::All).is_ok());
     // And the next time again.
     let before = end_all(&mut writer);
     assert!(reader.follow(before, ListScope::All).is_ok());
-    tokio::time::sleep(2 * Bounds::YOUNG).await;
+    tokio::time::sleep(2 * Bounds::MIN_AGE).await;
     assert!(reader.ring_bytes() <= SERVERS.bytes);
 }
 
@@ -579,14 +579,14 @@ async fn a_state_that_is_replaced_has_no_past_and_tells_every_cursor() {
 #[tokio::test(start_paused = true)]
 async fn versions_end_below_what_a_double_counts() {
     let _time = clock::simulated::begin(Timestamp::UNIX_EPOCH);
-    let (mut writer, reader) = index_from(MANY, Rv(Rv::LIMIT.0 - 2));
+    let (mut writer, reader) = index_from(MANY, Rv(Rv::MAX.0 - 2));
     let last = writer
         .commit(vec![put("a", "x", 1)], CommitVersion::Mint)
         .unwrap();
-    assert_eq!(last, Rv(Rv::LIMIT.0 - 1));
+    assert_eq!(last, Rv(Rv::MAX.0 - 1));
     for stamp in [
         CommitVersion::Mint,
-        CommitVersion::Exact(Rv::LIMIT),
+        CommitVersion::Exact(Rv::MAX),
         CommitVersion::Exact(Rv(u64::MAX)),
     ] {
         let error = writer.commit(vec![put("a", "x", 2)], stamp).unwrap_err();

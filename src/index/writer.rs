@@ -39,7 +39,7 @@ impl Numbering {
         Self {
             clock: Rv::of_clock(clock::now()),
             since: clock::steady(),
-            reserved: Rv(Rv::LIMIT.0 - 1),
+            reserved: Rv(Rv::MAX.0 - 1),
         }
     }
 
@@ -196,7 +196,7 @@ impl Writer {
         let shared = Arc::downgrade(&self.shared);
         runtime.spawn(async move {
             loop {
-                tokio::time::sleep(Bounds::YOUNG).await;
+                tokio::time::sleep(Bounds::MIN_AGE).await;
                 let Some(shared) = shared.upgrade() else {
                     return;
                 };
@@ -264,7 +264,7 @@ fn above(asked: Rv, head: Rv) -> Result<(), Error> {
     if asked <= head {
         return Err(Error::NotAbove { asked, head });
     }
-    if asked >= Rv::LIMIT {
+    if asked >= Rv::MAX {
         return Err(Error::Exhausted { head });
     }
     Ok(())
@@ -363,7 +363,7 @@ impl<'a> Draft<'a> {
             CommitVersion::Mint => {
                 let last = self.changes.last().map_or(self.head, |change| change.rv);
                 let next = self.clock.max(Rv(last.0.saturating_add(1)));
-                if next >= Rv::LIMIT {
+                if next >= Rv::MAX {
                     return Err(Error::Exhausted { head: self.head });
                 }
                 if next > self.reserved {

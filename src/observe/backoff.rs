@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The first wait. Each further wait is twice as long.
-const FIRST: Duration = Duration::from_millis(250);
+const FIRST_DELAY: Duration = Duration::from_millis(250);
 
 /// An attempt of this length counts as a success. A shorter attempt counts as a failure even if it
 /// ended without an error, so that no feed retries without a wait.
-const STABLE: Duration = Duration::from_secs(10);
+const STABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// Counts consecutive failed attempts.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub(super) struct Backoff {
 impl Backoff {
     /// Records the end of an attempt that began at `began`.
     pub(super) fn ended(&mut self, began: Instant) {
-        if began.elapsed() >= STABLE {
+        if began.elapsed() >= STABLE_AFTER {
             self.failures = 0;
         }
     }
@@ -31,7 +31,7 @@ impl Backoff {
     /// most `cap`.
     pub(super) fn next(&mut self, cap: Duration) -> Duration {
         // 250 ms · 2^16 is 4.5 h. No cap is longer, so the product cannot overflow.
-        let step = (FIRST * 2_u32.pow(self.failures.min(16))).min(cap);
+        let step = (FIRST_DELAY * 2_u32.pow(self.failures.min(16))).min(cap);
         self.failures = self.failures.saturating_add(1);
         step.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
@@ -56,7 +56,7 @@ mod tests {
         let mut backoff = Backoff::default();
         let delays: Vec<_> = (0..40).map(|_| backoff.next(cap)).collect();
         for (n, delay) in delays.iter().enumerate() {
-            let step = (FIRST * 2_u32.pow(u32::try_from(n).unwrap().min(16))).min(cap);
+            let step = (FIRST_DELAY * 2_u32.pow(u32::try_from(n).unwrap().min(16))).min(cap);
             assert!(*delay >= step / 2 && *delay <= step, "{n}: {delay:?}");
         }
         assert!(delays[30..].iter().any(|d| d != &delays[30]), "no jitter");
@@ -70,7 +70,7 @@ mod tests {
         backoff.ended(Instant::now());
         assert!(backoff.next_after_clean_end(cap) > Duration::ZERO);
         let began = Instant::now();
-        tokio::time::advance(STABLE).await;
+        tokio::time::advance(STABLE_AFTER).await;
         backoff.ended(began);
         assert_eq!(backoff.next_after_clean_end(cap), Duration::ZERO);
     }

@@ -1,9 +1,9 @@
 //! The memory and the lists that all feeds of a cluster share.
 //!
-//! - At most [`LISTS`] lists run at the same time. Other feeds wait in their order.
-//! - A feed may hold [`SMALL`] bytes of an object by itself. For a larger object, it needs the only
-//!   place for large objects, and keeps it until the object has been evaluated. Other feeds wait in
-//!   their order.
+//! - At most [`MAX_LISTS`] lists run at the same time. Other feeds wait in their order.
+//! - A feed may hold [`SMALL_OBJECT`] bytes of an object by itself. For a larger object, it needs
+//!   the only place for large objects, and keeps it until the object has been evaluated. Other
+//!   feeds wait in their order.
 //!
 //! The place is large enough for the largest object from the beginning. So the feed that has it
 //! waits for no other feed, and feeds cannot block each other.
@@ -18,22 +18,22 @@ use tokio::{
 
 /// Number of concurrent lists. The kube-apiserver holds a whole page of each list in memory. This
 /// server holds one object.
-const LISTS: usize = 8;
+const MAX_LISTS: usize = 8;
 
-/// Time for which a list counts towards [`LISTS`]. A slower list continues, and the next list
+/// Time for which a list counts towards [`MAX_LISTS`]. A slower list continues, and the next list
 /// starts, so a hanging list does not block other lists. Most lists take less than a second.
-const TURN: Duration = Duration::from_mins(1);
+const LIST_TURN: Duration = Duration::from_mins(1);
 
 /// Bytes of an object that a feed may hold without a place. Few objects are larger.
-pub(super) const SMALL: usize = 64 << 10;
+pub(super) const SMALL_OBJECT: usize = 64 << 10;
 
-/// Number of objects of more than [`SMALL`] bytes in memory. One object may need 30 MB with its
-/// decoded values.
-const LARGE_OBJECTS: usize = 1;
+/// Number of objects of more than [`SMALL_OBJECT`] bytes in memory. One object may need 30 MB with
+/// its decoded values.
+const MAX_LARGE_OBJECTS: usize = 1;
 
 /// Time in which a feed with a place must read the rest of its object. After that, the feed fails,
 /// and the next feed gets the place.
-const LARGE_WITHIN: Duration = Duration::from_secs(30);
+const LARGE_OBJECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The budget. Cloning it is cheap.
 #[derive(Clone, Debug)]
@@ -46,8 +46,8 @@ pub(super) struct ReadBudget {
 impl Default for ReadBudget {
     fn default() -> Self {
         Self {
-            lists: Arc::new(Semaphore::new(LISTS)),
-            large: Arc::new(Semaphore::new(LARGE_OBJECTS)),
+            lists: Arc::new(Semaphore::new(MAX_LISTS)),
+            large: Arc::new(Semaphore::new(MAX_LARGE_OBJECTS)),
         }
     }
 }
@@ -57,7 +57,7 @@ impl ReadBudget {
     pub(super) async fn turn(&self) -> Turn {
         let permit = acquire(&self.lists).await;
         let held = tokio::spawn(async move {
-            sleep(TURN).await;
+            sleep(LIST_TURN).await;
             drop(permit);
         });
         Turn(held.abort_handle())
@@ -67,7 +67,7 @@ impl ReadBudget {
     pub(super) async fn place(&self) -> LargeObjectPermit {
         LargeObjectPermit {
             _permit: acquire(&self.large).await,
-            until: Instant::now() + LARGE_WITHIN,
+            until: Instant::now() + LARGE_OBJECT_TIMEOUT,
         }
     }
 }
@@ -77,7 +77,7 @@ async fn acquire(semaphore: &Arc<Semaphore>) -> OwnedSemaphorePermit {
     permit.expect("the semaphores of a budget are never closed")
 }
 
-/// The right to list. It ends when this is dropped, or after [`TURN`].
+/// The right to list. It ends when this is dropped, or after [`LIST_TURN`].
 #[derive(Debug)]
 pub(super) struct Turn(AbortHandle);
 
@@ -127,7 +127,7 @@ mod tests {
     async fn lists_start_in_order_and_one_that_is_cancelled_gives_up_its_turn() {
         let budget = ReadBudget::default();
         let mut running = Vec::new();
-        for _ in 0..LISTS {
+        for _ in 0..MAX_LISTS {
             running.push(budget.turn().await);
         }
         let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(budget.turn())).collect();
@@ -149,20 +149,23 @@ mod tests {
     async fn lists_that_hang_keep_the_others_out_for_a_minute_only() {
         let budget = ReadBudget::default();
         let mut hanging = Vec::new();
-        for _ in 0..LISTS {
+        for _ in 0..MAX_LISTS {
             hanging.push(budget.turn().await);
         }
         let began = Instant::now();
         let _turn = budget.turn().await;
-        assert_eq!(began.elapsed(), TURN);
+        assert_eq!(began.elapsed(), LIST_TURN);
     }
 
     #[tokio::test]
     async fn a_place_is_free_once_no_slice_of_the_object_is_left() {
         let budget = ReadBudget::default();
         let mut slices = Vec::new();
-        for _ in 0..LARGE_OBJECTS {
-            let object = budget.place().await.hold(Bytes::from(vec![7; SMALL + 1]));
+        for _ in 0..MAX_LARGE_OBJECTS {
+            let object = budget
+                .place()
+                .await
+                .hold(Bytes::from(vec![7; SMALL_OBJECT + 1]));
             slices.push(object.slice(1..3));
         }
         assert!(budget.place().now_or_never().is_none());

@@ -58,11 +58,11 @@ const HTTP1_BUFFER: usize = 64 << 10;
 
 /// Interval of HTTP/2 pings on a silent connection, and the time to wait for the answer. A lost
 /// peer is noticed after the sum of both.
-const PING_EVERY: Duration = Duration::from_secs(30);
-const PING_WAIT: Duration = Duration::from_secs(15);
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Time limit for TCP, proxy and TLS, as in client-go.
-const CONNECT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The address of the cluster and the time limit of requests.
 #[derive(Clone, Debug)]
@@ -342,7 +342,7 @@ impl ClientLayers {
             connector: https
                 .enable_all_versions()
                 .wrap_connector(BufferedConnector(connector)),
-            limit: CONNECT,
+            limit: CONNECT_TIMEOUT,
         };
         let http: hyper_util::client::legacy::Client<_, Body> = Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -350,8 +350,8 @@ impl ClientLayers {
             .http1_max_buf_size(HTTP1_BUFFER)
             .http2_initial_stream_window_size(STREAM_WINDOW)
             .http2_initial_connection_window_size(CONNECTION_WINDOW)
-            .http2_keep_alive_interval(PING_EVERY)
-            .http2_keep_alive_timeout(PING_WAIT)
+            .http2_keep_alive_interval(PING_INTERVAL)
+            .http2_keep_alive_timeout(PING_TIMEOUT)
             .build(connector);
         let service = ServiceBuilder::new()
             .layer(self.config.base_uri_layer())

@@ -38,11 +38,11 @@ const MAX_DISCOVERY: usize = 4 << 20;
 
 /// Changes within this time are reported once. The installation of an operator creates dozens of
 /// CRDs.
-const COALESCE: Duration = Duration::from_millis(300);
+const COALESCE_PERIOD: Duration = Duration::from_millis(300);
 
 /// Discovery is updated some time after a CRD. So each change is reported a second time after this
 /// delay.
-const ECHO: Duration = Duration::from_secs(3);
+const SECOND_REPORT_DELAY: Duration = Duration::from_secs(3);
 
 /// Looks up resources in the discovery of a cluster.
 pub struct Discovery {
@@ -275,11 +275,11 @@ fn coalesce(changes: impl Stream<Item = ()> + Send + 'static) -> impl Stream<Ite
             } else {
                 changes.next().await?;
             }
-            let quiet = sleep(COALESCE);
+            let quiet = sleep(COALESCE_PERIOD);
             tokio::pin!(quiet);
             loop {
                 tokio::select! {
-                    () = &mut quiet => return Some(((), (changes, Some(Instant::now() + ECHO)))),
+                    () = &mut quiet => return Some(((), (changes, Some(Instant::now() + SECOND_REPORT_DELAY)))),
                     Some(()) = changes.next() => {}
                 }
             }

@@ -193,9 +193,9 @@ async fn changes_that_come_together_are_one_and_its_echo() {
     }
     let began = Instant::now();
     coalesced.next().await.unwrap();
-    assert_eq!(began.elapsed(), COALESCE);
+    assert_eq!(began.elapsed(), COALESCE_PERIOD);
     coalesced.next().await.unwrap();
-    assert_eq!(began.elapsed(), COALESCE + ECHO);
+    assert_eq!(began.elapsed(), COALESCE_PERIOD + SECOND_REPORT_DELAY);
     let third = tokio::time::timeout(Duration::from_mins(10), coalesced.next()).await;
     assert!(third.is_err(), "one echo only");
 }

@@ -34,7 +34,7 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 
 /// Interval of scans without a notification. Network file systems and some container mounts send no
 /// notifications. A scan costs one stat for each file.
-const POLL: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A folder of manifests that is followed as its files change. Cloning it is cheap. It is followed
 /// until the last clone and the last stream are dropped.
@@ -90,7 +90,7 @@ impl Folder {
 
 /// Sends changes in `dir` to `dirty`. None if the system does not support notifications.
 fn watcher(dir: &Path, dirty: Arc<Notify>) -> Option<notify::RecommendedWatcher> {
-    let tell = move |event: notify::Result<notify::Event>| {
+    let send_changes = move |event: notify::Result<notify::Event>| {
         // Reading is an event, too. A scan because of it would cause the next scan.
         let relevant = event.map_or(true, |event| match event.kind {
             EventKind::Access(access) => access == AccessKind::Close(AccessMode::Write),
@@ -100,14 +100,14 @@ fn watcher(dir: &Path, dirty: Arc<Notify>) -> Option<notify::RecommendedWatcher>
             dirty.notify_one();
         }
     };
-    notify::recommended_watcher(tell)
+    notify::recommended_watcher(send_changes)
         .and_then(|mut watcher| {
             watcher
                 .watch(dir, RecursiveMode::Recursive)
                 .map(|()| watcher)
         })
         .inspect_err(
-            |error| warn!(%error, "no notice of changes in the folder; looking every {POLL:?}"),
+            |error| warn!(%error, "no notice of changes in the folder; looking every {POLL_INTERVAL:?}"),
         )
         .ok()
 }
@@ -129,7 +129,7 @@ async fn follow_changes(
 ) {
     let mut failed = false;
     loop {
-        if timeout(POLL, dirty.notified()).await.is_ok() {
+        if timeout(POLL_INTERVAL, dirty.notified()).await.is_ok() {
             sleep(DEBOUNCE).await;
         }
         let (back, result) = scan(scanner).await;
@@ -154,12 +154,12 @@ async fn follow_changes(
 impl Feed for Folder {
     fn follow(&self, source: Source) -> BoxStream<'static, Raw> {
         let inner = Arc::clone(&self.inner);
-        inline(|out| tell(inner, source, out))
+        inline(|out| send_changes(inner, source, out))
     }
 }
 
 /// Sends the state and then all changes. Never ends.
-async fn tell(inner: Arc<FolderState>, source: Source, mut out: mpsc::Sender<Raw>) {
+async fn send_changes(inner: Arc<FolderState>, source: Source, mut out: mpsc::Sender<Raw>) {
     let target = source.target.to_string();
     let mut content = inner.content.clone();
     let mut told = BTreeMap::new();

@@ -33,29 +33,29 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
 /// The longest silence of a watch. Bookmarks arrive every 60 s, and two of them may be lost.
-const IDLE: Duration = Duration::from_secs(150);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// The longest silence before the initial state of a `WatchList` is complete. A server that does
 /// not support `sendInitialEvents` sends the state, but never the bookmark at its end.
-const INITIAL_IDLE: Duration = Duration::from_secs(30);
+const INITIAL_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A gap is over if a resumed watch has not been refused for this time. The server sends "too old"
 /// at once, as the first line. A working watch may be silent for 60 s until its first bookmark.
-const GRACE: Duration = Duration::from_secs(1);
+const RESUMED_AFTER: Duration = Duration::from_secs(1);
 
 /// A watch that takes longer to open counts as a gap.
-const PATIENCE: Duration = Duration::from_secs(2);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Number of lines that cannot be decoded before the state is read again.
 const MAX_GARBAGE: u64 = 10;
 
 /// Objects up to this size in bytes are kept until their resourceVersion is needed. The
 /// resourceVersion of a larger object is read at once.
-const KEEP: usize = 16 << 10;
+const KEPT_BUFFER: usize = 16 << 10;
 
 /// The longest wait for a server that cannot be reached. It is shorter than the wait after a
 /// refusal, because the server is expected to return.
-const AWAY: Duration = Duration::from_secs(5);
+const MAX_UNREACHABLE_DELAY: Duration = Duration::from_secs(5);
 
 mod list;
 mod report;
@@ -117,7 +117,7 @@ impl WatchTask {
             synced: false,
             version: None,
             last: None,
-            page: list::PAGE,
+            page: list::FIRST_PAGE,
         }
     }
 
@@ -128,7 +128,7 @@ impl WatchTask {
             let end = self.attempt(&lane.client).await;
             self.backoff.ended(began);
             debug!(source = %self.source, ?end, "watch ended");
-            let away = AWAY.min(self.retry_interval);
+            let away = MAX_UNREACHABLE_DELAY.min(self.retry_interval);
             let wait = match end {
                 WatchEnd::Closed => self.backoff.next_after_clean_end(away),
                 WatchEnd::Expired | WatchEnd::NoWatchList { .. } => {
@@ -148,7 +148,7 @@ impl WatchTask {
                     self.backoff.next(cap).max(retry_after.unwrap_or_default())
                 }
             };
-            if self.synced && wait > PATIENCE {
+            if self.synced && wait > OPEN_TIMEOUT {
                 self.lost(Lost::Unreachable(
                     "the server ends every watch at once".into(),
                 ))
@@ -228,15 +228,15 @@ impl WatchTask {
         let answer = request::send(client, request);
         tokio::pin!(answer);
         if self.synced {
-            if let Ok(answer) = timeout(PATIENCE, &mut answer).await {
+            if let Ok(answer) = timeout(OPEN_TIMEOUT, &mut answer).await {
                 return answer.map(http::Response::into_body);
             }
             self.lost(Lost::Unreachable("no answer yet".into())).await;
         }
-        match timeout(IDLE, answer).await {
+        match timeout(IDLE_TIMEOUT, answer).await {
             Ok(answer) => answer.map(http::Response::into_body),
             Err(_) => Err(Refusal::Lost(
-                Lost::Unreachable(format!("no answer within {IDLE:?}")),
+                Lost::Unreachable(format!("no answer within {IDLE_TIMEOUT:?}")),
                 None,
             )),
         }
@@ -249,9 +249,9 @@ impl WatchTask {
         loop {
             let in_grace = !initial && !self.synced;
             let idle = match (initial, in_grace) {
-                (true, _) => INITIAL_IDLE,
-                (_, true) => GRACE,
-                _ => IDLE,
+                (true, _) => INITIAL_IDLE_TIMEOUT,
+                (_, true) => RESUMED_AFTER,
+                _ => IDLE_TIMEOUT,
             };
             let problem = match lines.next(idle).await {
                 Ok(line) => {
@@ -340,7 +340,7 @@ impl WatchTask {
             }
             WatchLine::Deleted(object) => {
                 self.keep(&object, *initial);
-                self.say(Raw::Deleted(object)).await;
+                self.send(Raw::Deleted(object)).await;
             }
             WatchLine::Bookmark { version, .. } => {
                 self.version = Some(version);
@@ -360,7 +360,7 @@ impl WatchTask {
         if initial {
             return;
         }
-        if object.len() <= KEEP {
+        if object.len() <= KEPT_BUFFER {
             self.last = Some(object.clone());
         } else {
             self.last = None;

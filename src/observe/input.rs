@@ -3,10 +3,10 @@
 //!
 //! A part within one frame is a slice of the frame. A part that spans several frames is copied
 //! once. A part has at most [`MAX_OBJECT`] bytes. Only the beginning of a longer part is kept. A
-//! part of more than [`SMALL`] bytes waits for a place in the [`Budget`], and the server has to
-//! wait, too.
+//! part of more than [`SMALL_OBJECT`] bytes waits for a place in the [`Budget`], and the server has
+//! to wait, too.
 
-use super::budget::{LargeObjectPermit, ReadBudget, SMALL};
+use super::budget::{LargeObjectPermit, ReadBudget, SMALL_OBJECT};
 use bytes::{Buf as _, Bytes, BytesMut};
 use futures::{Stream, StreamExt as _};
 use ifo_client::error::chain;
@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 pub(super) const MAX_OBJECT: usize = 8 << 20;
 
 /// A part of more than this many times [`MAX_OBJECT`] ends the reading.
-const ENDLESS: u64 = 4;
+const UNTERMINATED: u64 = 4;
 
 /// A part of the body.
 #[derive(Debug, PartialEq, Eq)]
@@ -87,13 +87,13 @@ where
     /// which the part waits for a place, because the server cannot send in that time. Cancel-safe.
     pub(super) async fn read(&mut self, until: &mut Instant) -> Result<(), BodyEnd> {
         if let Some(length) = self.skipped
-            && length > ENDLESS * self.max as u64
+            && length > UNTERMINATED * self.max as u64
         {
             return Err(BodyEnd::Broken(format!(
                 "more than {length} bytes without an end"
             )));
         }
-        if self.begun.len() > SMALL && self.place.is_none() {
+        if self.begun.len() > SMALL_OBJECT && self.place.is_none() {
             let began = Instant::now();
             self.place = Some(self.budget.place().await);
             *until += began.elapsed();

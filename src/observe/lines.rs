@@ -75,7 +75,7 @@ mod tests {
     use futures::{StreamExt as _, stream};
     use std::io;
 
-    const IDLE: Duration = Duration::from_secs(150);
+    const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
 
     fn lines(
         frames: Vec<&'static str>,
@@ -96,7 +96,7 @@ mod tests {
         let mut lines = lines(frames, max);
         let mut got = Vec::new();
         loop {
-            match lines.next(IDLE).await {
+            match lines.next(IDLE_TIMEOUT).await {
                 Ok(line) => got.push(line),
                 Err(end) => return (got, end),
             }
@@ -142,7 +142,7 @@ mod tests {
         let text = "one\ntwo\n";
         let mut lines = lines(vec![text], 10);
         for expected in [&text[0..3], &text[4..7]] {
-            let Ok(BodyPart::Whole(line)) = lines.next(IDLE).await else {
+            let Ok(BodyPart::Whole(line)) = lines.next(IDLE_TIMEOUT).await else {
                 panic!("no line")
             };
             assert_eq!(line.as_ptr(), expected.as_ptr());
@@ -185,15 +185,15 @@ mod tests {
         let frames = stream::iter([Ok::<_, io::Error>(Bytes::from_static(b"one\n"))])
             .chain(stream::pending());
         let mut lines = LineReader::new(frames, 10, ReadBudget::default());
-        assert_eq!(lines.next(IDLE).await, Ok(whole("one")));
-        assert_eq!(lines.next(IDLE).await, Err(BodyEnd::Idle));
+        assert_eq!(lines.next(IDLE_TIMEOUT).await, Ok(whole("one")));
+        assert_eq!(lines.next(IDLE_TIMEOUT).await, Err(BodyEnd::Idle));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_line_that_never_ends_is_given_up() {
         let endless = stream::repeat_with(|| Ok::<_, io::Error>(Bytes::from_static(b"abc")));
         let mut lines = LineReader::new(endless, 10, ReadBudget::default());
-        let end = lines.next(IDLE).await.unwrap_err();
+        let end = lines.next(IDLE_TIMEOUT).await.unwrap_err();
         assert!(matches!(end, BodyEnd::Broken(_)), "{end:?}");
     }
 
@@ -206,8 +206,12 @@ mod tests {
             });
             let mut lines = LineReader::new(Box::pin(dripping), 1000, ReadBudget::default());
             let began = Instant::now();
-            assert_eq!(lines.next(IDLE).await, Err(BodyEnd::Idle), "{drop:?}");
-            assert_eq!(began.elapsed(), IDLE);
+            assert_eq!(
+                lines.next(IDLE_TIMEOUT).await,
+                Err(BodyEnd::Idle),
+                "{drop:?}"
+            );
+            assert_eq!(began.elapsed(), IDLE_TIMEOUT);
         }
     }
 }

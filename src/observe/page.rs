@@ -309,7 +309,7 @@ mod tests {
     use futures::{StreamExt as _, stream};
     use std::io;
 
-    const IDLE: Duration = Duration::from_secs(150);
+    const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
 
     fn page(
         text: &str,
@@ -328,7 +328,7 @@ mod tests {
         let mut page = page(text, frame, max);
         let mut items = Vec::new();
         loop {
-            let item = page.next(IDLE).await?;
+            let item = page.next(IDLE_TIMEOUT).await?;
             let is_end = matches!(item, PagePart::End { .. });
             items.push(item);
             if is_end {
@@ -411,7 +411,7 @@ mod tests {
         ))])
         .chain(stream::pending());
         let mut page = PageReader::new(Box::pin(frames), 100, ReadBudget::default());
-        assert_eq!(page.next(IDLE).await.unwrap(), object(r#"{"a":1}"#));
+        assert_eq!(page.next(IDLE_TIMEOUT).await.unwrap(), object(r#"{"a":1}"#));
     }
 
     #[tokio::test]

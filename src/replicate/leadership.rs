@@ -92,7 +92,7 @@ impl Leadership {
     /// `start` on.
     pub fn alone(start: Rv) -> Self {
         let granted = Grant {
-            reserved: Rv(Rv::LIMIT.0 - 1),
+            reserved: Rv(Rv::MAX.0 - 1),
             until: BootTime::MAX,
             lost: false,
         };

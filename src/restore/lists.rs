@@ -11,19 +11,19 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Wait before the next attempt.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Time for which consecutive refusals are retried. A kube-apiserver that has just started refuses
 /// every client until it has read the RBAC objects.
-const REFUSED: Duration = Duration::from_secs(10);
+const REFUSAL_PERIOD: Duration = Duration::from_secs(10);
 
 /// Lists that are read one after the other. Operations in flight come first, so that they are
 /// restored even if there is a long history. An operation that ends between the two lists is in
 /// both of them, and its end counts.
-const BY_PHASE: &[&str] = &["status.phase=Active", "status.phase=Completed"];
+const SELECTORS_BY_PHASE: &[&str] = &["status.phase=Active", "status.phase=Completed"];
 
 /// The only list if the kube-apiserver cannot select phases (before Kubernetes 1.31).
-const ALL: &[&str] = &[""];
+const NO_SELECTOR: &[&str] = &[""];
 
 /// Adds all custom resources to `state`.
 pub(super) async fn custom_resources(
@@ -31,7 +31,7 @@ pub(super) async fn custom_resources(
     state: &mut InitialState,
 ) -> Result<(), StoreFailure> {
     let mut retry = Retry::default();
-    let (mut selectors, mut token) = (BY_PHASE, None::<String>);
+    let (mut selectors, mut token) = (SELECTORS_BY_PHASE, None::<String>);
     while let [selector, rest @ ..] = selectors {
         match store.page(selector, token.as_deref()).await {
             Ok(page) => {
@@ -48,9 +48,9 @@ pub(super) async fn custom_resources(
                     selectors = rest;
                 }
             }
-            Err(StoreFailure::Invalid(_)) if selectors == BY_PHASE && token.is_none() => {
+            Err(StoreFailure::Invalid(_)) if selectors == SELECTORS_BY_PHASE && token.is_none() => {
                 tracing::info!("the kube-apiserver cannot select phases of custom resources");
-                selectors = ALL;
+                selectors = NO_SELECTOR;
             }
             Err(failure) => {
                 if matches!(failure, StoreFailure::Conflict(_)) {
@@ -90,7 +90,7 @@ impl Retry {
             StoreFailure::Missing | StoreFailure::Invalid(_) => true,
             StoreFailure::Forbidden(_) => {
                 let since = *self.refused.get_or_insert_with(Instant::now);
-                since.elapsed() >= REFUSED
+                since.elapsed() >= REFUSAL_PERIOD
             }
             _ => {
                 self.refused = None;
@@ -101,7 +101,7 @@ impl Retry {
             return Err(failure);
         }
         tracing::debug!(%failure, "the list is read again");
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(RETRY_DELAY).await;
         Ok(())
     }
 }

@@ -23,12 +23,12 @@ use std::time::Duration;
 pub type KnownNamespaces = HashMap<String, Option<Timestamp>>;
 
 /// Time limit for the namespaces if no custom resources are read. The takeover waits for them.
-const NAMESPACES_WITHIN: Duration = Duration::from_secs(2);
+const NAMESPACES_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Time limit for the custom resources and the namespaces of their subjects. The server waits for
 /// the same time at its start. While the kube-apiserver does not answer, there are no rules to
 /// detect operations with.
-const CUSTOM_RESOURCES_WITHIN: Duration = Duration::from_mins(1);
+const CUSTOM_RESOURCES_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Number of entries that are decoded before other tasks run: about 5 ms.
 const BATCH: usize = 256;
@@ -55,9 +55,9 @@ pub async fn initial_state(
     sources: TakeoverSources,
 ) -> (InitialState, KnownNamespaces) {
     let within = if sources.persistence {
-        CUSTOM_RESOURCES_WITHIN
+        CUSTOM_RESOURCES_TIMEOUT
     } else {
-        NAMESPACES_WITHIN
+        NAMESPACES_TIMEOUT
     };
     let store = ClusterStore::new(client);
     let mut known = None;
@@ -87,7 +87,7 @@ pub async fn initial_state(
     let known_before = state.count();
     if sources.persistence {
         let reading = lists::custom_resources(&store, &mut state);
-        if let Err(error) = within_time(CUSTOM_RESOURCES_WITHIN, reading).await {
+        if let Err(error) = within_time(CUSTOM_RESOURCES_TIMEOUT, reading).await {
             tracing::warn!(%error, "not all custom resources were read; operations of the rest \
                 are detected anew");
         }

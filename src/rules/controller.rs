@@ -18,18 +18,18 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-/// Changes within this time are published together. Each publication makes the target's feeds list
-/// again, and each status is a write.
-const GATHER: Duration = Duration::from_millis(500);
+/// Changes within this time are published together. Each publication makes the target's feeds
+/// list again, and each status is a write.
+const GATHER_PERIOD: Duration = Duration::from_millis(500);
 
 /// Reports that feeds are up to date are collected for this time. All other reports are sent at
 /// once, because operations may be missing from then on.
-const REPORT: Duration = Duration::from_millis(50);
+const REPORT_DELAY: Duration = Duration::from_millis(50);
 
 /// Interval at which statuses are compared with [`Activity`](ifo_engine::rules::Activity), which
 /// feeds change without a message. An author who tries a rule waits at most this long, or the
 /// requeue interval, for its failure.
-const REVIEW: Duration = Duration::from_secs(5);
+const REVIEW_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A change of the rule sets.
 #[derive(Debug)]
@@ -116,7 +116,7 @@ impl Controller {
         let mut lookups = Lookups::new(self.resolve.clone());
         let mut writes = StatusWrites::new(outputs.status.clone());
         let mut requeue = every(self.requeue);
-        let mut review = every(REVIEW.min(self.requeue));
+        let mut review = every(REVIEW_INTERVAL.min(self.requeue));
         loop {
             tokio::select! {
                 event = inputs.rule_sets.next() => match event {
@@ -127,7 +127,7 @@ impl Controller {
                 Some((target, resolution)) = lookups.next() => self.resolved(&target, resolution),
                 Some(()) = changes.next() => lookups.ask(self.registry.to_resolve(LookupRequest::All), true),
                 _ = requeue.tick() => lookups.ask(self.registry.to_resolve(LookupRequest::Doubtful), false),
-                _ = review.tick() => self.review.within(Duration::ZERO),
+                _ = review.tick() => self.review.check_within(Duration::ZERO),
                 write = writes.next() => self.written(write),
                 () = self.publish.rings() => {
                     if !self.publish(&outputs).await {
@@ -136,7 +136,7 @@ impl Controller {
                     self.write_statuses(&mut writes);
                 }
                 () = self.review.rings() => self.write_statuses(&mut writes),
-                () = self.report.rings() => self.report.within(Duration::ZERO),
+                () = self.report.rings() => self.report.check_within(Duration::ZERO),
             }
             if self.first == First::Resolving && lookups.is_idle() {
                 // The first state is sent without a delay.
@@ -144,7 +144,7 @@ impl Controller {
                     return;
                 }
                 self.first = First::Done;
-                self.report.within(Duration::ZERO);
+                self.report.check_within(Duration::ZERO);
                 self.write_statuses(&mut writes);
             }
             if self.report.is_due() {
@@ -165,7 +165,7 @@ impl Controller {
     }
 
     async fn rule_set(&mut self, event: RuleSetEvent, lookups: &mut Lookups) {
-        self.report.within(Duration::ZERO);
+        self.report.check_within(Duration::ZERO);
         match event {
             RuleSetEvent::Reset => self.told = Some(HashSet::new()),
             RuleSetEvent::Applied(object) => {
@@ -175,9 +175,9 @@ impl Controller {
                 if self.registry.is_news(&object) {
                     let compiled = compiled(&object).await;
                     self.registry.apply(*object, compiled);
-                    self.publish.within(GATHER);
+                    self.publish.check_within(GATHER_PERIOD);
                 } else if self.registry.seen(&object) {
-                    self.review.within(GATHER);
+                    self.review.check_within(GATHER_PERIOD);
                 }
             }
             RuleSetEvent::Unreadable(name) => {
@@ -185,11 +185,11 @@ impl Controller {
                     told.insert(name.clone());
                 }
                 self.registry.unreadable(name);
-                self.publish.within(GATHER);
+                self.publish.check_within(GATHER_PERIOD);
             }
             RuleSetEvent::Deleted(name) => {
                 if self.registry.remove(&name) {
-                    self.publish.within(GATHER);
+                    self.publish.check_within(GATHER_PERIOD);
                 }
             }
             RuleSetEvent::Synced => {
@@ -206,7 +206,7 @@ impl Controller {
                 for name in &gone {
                     self.registry.remove(name);
                 }
-                self.publish.within(GATHER);
+                self.publish.check_within(GATHER_PERIOD);
             }
         }
         lookups.ask(self.registry.to_resolve(LookupRequest::New), false);
@@ -218,9 +218,9 @@ impl Controller {
         if !self.registry.feedback(feedback) {
             return;
         }
-        self.review.within(GATHER);
+        self.review.check_within(GATHER_PERIOD);
         self.report
-            .within(if failed { Duration::ZERO } else { REPORT });
+            .check_within(if failed { Duration::ZERO } else { REPORT_DELAY });
         if failed {
             // The resource may no longer be served.
             lookups.ask(vec![target], true);
@@ -229,8 +229,8 @@ impl Controller {
 
     fn resolved(&mut self, target: &Arc<Gvr>, resolution: Resolution) {
         if self.registry.resolved(target, resolution) {
-            self.report.within(Duration::ZERO);
-            self.publish.within(GATHER);
+            self.report.check_within(Duration::ZERO);
+            self.publish.check_within(GATHER_PERIOD);
         }
     }
 
@@ -240,7 +240,7 @@ impl Controller {
             self.registry.written(write, version);
         }
         // A newer status may have been waiting for this write.
-        self.review.within(GATHER);
+        self.review.check_within(GATHER_PERIOD);
     }
 
     /// Publishes books. Returns false if the receiver of publications was dropped.
@@ -249,7 +249,7 @@ impl Controller {
             return true; // Books of half of the rule sets would be replaced at once.
         }
         self.publish.clear();
-        self.report.within(Duration::ZERO);
+        self.report.check_within(Duration::ZERO);
         for publication in self.registry.publish() {
             if outputs.publications.send(publication).await.is_err() {
                 return false;
@@ -304,7 +304,7 @@ fn every(period: Duration) -> tokio::time::Interval {
 struct Alarm(Option<Instant>);
 
 impl Alarm {
-    fn within(&mut self, wait: Duration) {
+    fn check_within(&mut self, wait: Duration) {
         self.at(Instant::now() + wait);
     }
 

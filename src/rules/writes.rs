@@ -15,11 +15,11 @@ use tokio::time::Instant;
 const CONCURRENCY: usize = 8;
 
 /// Wait after the first failed write. It doubles with each failure …
-const RETRY: Duration = Duration::from_secs(5);
+const FIRST_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// … up to this wait, so that a server without the right to write statuses logs it rarely.
 ///
 /// The same waits limit how often a status that another client has edited is written again.
-const MAX_RETRY: Duration = Duration::from_mins(5);
+const MAX_RETRY_DELAY: Duration = Duration::from_mins(5);
 
 /// A status to write.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,7 +94,8 @@ impl StatusWrites {
         let wanted: HashSet<&str> = writes.iter().map(|write| write.name.as_str()).collect();
         self.failed.retain(|name, _| wanted.contains(name.as_str()));
         // A client that edits a status less often than this cannot cause many writes.
-        self.repaired.retain(|_, (at, _)| *at + MAX_RETRY > now);
+        self.repaired
+            .retain(|_, (at, _)| *at + MAX_RETRY_DELAY > now);
         self.waiting.clear();
         let mut again: Option<Instant> = None;
         for write in writes {
@@ -128,8 +129,8 @@ impl StatusWrites {
             self.writing.insert(write.name.clone());
             if write.repairs {
                 let before = self.repaired.get(&write.name);
-                let wait = before.map_or(RETRY, |(_, wait)| *wait);
-                let next = (wait * 2).min(MAX_RETRY);
+                let wait = before.map_or(FIRST_RETRY_DELAY, |(_, wait)| *wait);
+                let next = (wait * 2).min(MAX_RETRY_DELAY);
                 self.repaired
                     .insert(write.name.clone(), (Instant::now() + wait, next));
             }
@@ -155,7 +156,7 @@ impl StatusWrites {
             return Some((write, version));
         }
         let before = self.failed.get(&write.name);
-        let wait = before.map_or(RETRY, |failed| failed.next);
+        let wait = before.map_or(FIRST_RETRY_DELAY, |failed| failed.next);
         // Of two consecutive failures, the second one always waits. So a client that changes the
         // rule set all the time cannot cause a conflict for each of its changes.
         let conflict = (answer == StatusAnswer::Conflict && before.is_none())
@@ -163,7 +164,7 @@ impl StatusWrites {
             .flatten();
         let failed = FailedWrite {
             at: Instant::now() + wait,
-            next: (wait * 2).min(MAX_RETRY),
+            next: (wait * 2).min(MAX_RETRY_DELAY),
             conflict,
         };
         self.failed.insert(write.name, failed);

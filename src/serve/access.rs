@@ -47,7 +47,7 @@ pub struct Admitted {
 
 /// Time in which a client must read an answer whose request has no place. Such an answer has some
 /// KB. Documents are larger, but they are shared.
-const SMALL: Duration = Duration::from_secs(10);
+const SMALL_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The middleware around all routes.
 pub async fn admit(
@@ -99,7 +99,10 @@ pub async fn admit(
             (kept, Some(REQUEST_TIMEOUT))
         }
         None if watch && response.status().is_success() => (Kept::default(), None),
-        other => (small(&shared, &mut response, other), Some(SMALL)),
+        other => (
+            small(&shared, &mut response, other),
+            Some(SMALL_ANSWER_TIMEOUT),
+        ),
     };
     count(&shared, &labels, &response, begun);
     line.answered(response.status());

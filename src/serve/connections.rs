@@ -28,13 +28,13 @@ use tokio_util::sync::CancellationToken;
 
 /// Number of sockets of evicted connections that may still be open. The runtime closes them as soon
 /// as it runs their tasks. Clients cannot delay this.
-const CLOSING: usize = 64;
+const MAX_CLOSING: usize = 64;
 
 /// All open connections.
 pub struct Connections {
     places: usize,
     registry: Mutex<OpenConnections>,
-    /// One permit for each place, and [`CLOSING`] more.
+    /// One permit for each place, and [`MAX_CLOSING`] more.
     sockets: Arc<Semaphore>,
 }
 
@@ -55,7 +55,9 @@ struct OpenConnection {
 impl Connections {
     /// Creates the admission with this number of places.
     pub fn new(places: usize) -> Arc<Self> {
-        let sockets = places.saturating_add(CLOSING).min(Semaphore::MAX_PERMITS);
+        let sockets = places
+            .saturating_add(MAX_CLOSING)
+            .min(Semaphore::MAX_PERMITS);
         Arc::new(Self {
             places,
             registry: Mutex::default(),

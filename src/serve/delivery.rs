@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Time for which a client may leave the data of a watch unread. TCP gets the same timeout.
-pub const STALLED: Duration = Duration::from_mins(2);
+pub const STALL_TIMEOUT: Duration = Duration::from_mins(2);
 
 tokio::task_local! {
     /// The exchange of the current task.
@@ -36,15 +36,15 @@ pub struct Exchange(Mutex<DeliveryState>);
 
 #[derive(Debug, Default)]
 struct DeliveryState {
-    patience: Option<Patience>,
+    deadline: Option<DeliveryDeadline>,
     cut: bool,
 }
 
 /// The time limits of an answer.
 #[derive(Clone, Debug)]
-enum Patience {
+enum DeliveryDeadline {
     Until(Instant),
-    /// [`STALLED`] after the last sent byte.
+    /// [`STALL_TIMEOUT`] after the last sent byte.
     WhileMoving(Arc<BytesInFlight>),
 }
 
@@ -74,17 +74,17 @@ impl Exchange {
         let mut timer: Option<Pin<Box<Sleep>>> = None;
         poll_fn(|context| {
             loop {
-                let Some(due) = self.due() else {
+                let Some(deadline_time) = self.deadline_time() else {
                     return Poll::Pending;
                 };
-                if due <= Instant::now() {
+                if deadline_time <= Instant::now() {
                     self.state().cut = true;
                     return Poll::Ready(());
                 }
-                let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
+                let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(deadline_time)));
                 // A timer that fires too early is cheaper than a timer that is set for each event.
-                if timer.is_elapsed() || timer.deadline() > due {
-                    timer.as_mut().reset(due);
+                if timer.is_elapsed() || timer.deadline() > deadline_time {
+                    timer.as_mut().reset(deadline_time);
                 }
                 ready!(timer.as_mut().poll(context));
             }
@@ -92,15 +92,17 @@ impl Exchange {
         .await;
     }
 
-    fn due(&self) -> Option<Instant> {
-        match self.state().patience.as_ref()? {
-            Patience::Until(due) => Some(*due),
-            Patience::WhileMoving(ledger) => ledger.moved().map(|moved| moved + STALLED),
+    fn deadline_time(&self) -> Option<Instant> {
+        match self.state().deadline.as_ref()? {
+            DeliveryDeadline::Until(deadline_time) => Some(*deadline_time),
+            DeliveryDeadline::WhileMoving(ledger) => {
+                ledger.moved().map(|moved| moved + STALL_TIMEOUT)
+            }
         }
     }
 
-    fn set(&self, patience: Patience) {
-        self.state().patience = Some(patience);
+    fn set(&self, deadline: DeliveryDeadline) {
+        self.state().deadline = Some(deadline);
     }
 
     fn was_cut(&self) -> bool {
@@ -208,8 +210,8 @@ impl<K: Send + Unpin + 'static> Delivery<K> {
         let exchange = Exchange::current();
         if let Some(exchange) = &exchange {
             exchange.set(match within {
-                Some(time) => Patience::Until(Instant::now() + time),
-                None => Patience::WhileMoving(Arc::clone(&ledger)),
+                Some(time) => DeliveryDeadline::Until(Instant::now() + time),
+                None => DeliveryDeadline::WhileMoving(Arc::clone(&ledger)),
             });
         }
         Body::new(Self {
@@ -276,7 +278,7 @@ impl<K> Drop for Delivery<K> {
             on_cut();
         }
         // For a body of known length, HTTP/1.1 drops the body when it has all bytes, sent or not.
-        exchange.set(Patience::WhileMoving(Arc::clone(&self.ledger)));
+        exchange.set(DeliveryDeadline::WhileMoving(Arc::clone(&self.ledger)));
     }
 }
 

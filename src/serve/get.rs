@@ -1,7 +1,7 @@
 //! Get: the current state of one object.
 
 use super::encode::{Encoder, Shown};
-use super::list::FRESH_WAIT;
+use super::list::FRESHNESS_TIMEOUT;
 use super::negotiate::{Chosen, Shape};
 use super::request::{Query, Request};
 use super::resource::Resource;
@@ -28,7 +28,7 @@ pub async fn get(
         ));
     }
     if let Some(rv) = query.resource_version()?
-        && !resource.reader.reached(Rv(rv), FRESH_WAIT).await
+        && !resource.reader.reached(Rv(rv), FRESHNESS_TIMEOUT).await
     {
         return Err(ErrorStatus::too_large(rv, resource.reader.head().0));
     }

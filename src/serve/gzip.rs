@@ -19,22 +19,22 @@ use std::task::{Context, Poll, ready};
 
 /// Answers above this size in bytes are compressed (`defaultGzipThresholdBytes` of the
 /// kube-apiserver).
-const THRESHOLD: usize = 128 << 10;
+const MIN_BODY: usize = 128 << 10;
 
 /// Largest number of bytes that are compressed together: a chunk of a list and the item that
 /// exceeds it. Independent chunks cost little, because this is twice the distance of a match.
-const PIECE: usize = 128 << 10;
+const CHUNK: usize = 128 << 10;
 
 /// The fastest level (`defaultGzipContentEncodingLevel` of the kube-apiserver). 10,000 operations
 /// take 20 ms, and 17.3 MB become 2.5 MB. The next level takes 28 ms for 2.0 MB. It is only faster
 /// on connections below 600 Mbit/s.
-const QUICK: Compression = Compression::new(1);
+const FAST_LEVEL: Compression = Compression::new(1);
 
 /// Level for documents that are compressed once and sent often.
-const THOROUGH: Compression = Compression::new(9);
+const BEST_LEVEL: Compression = Compression::new(9);
 
 /// The header of a member: deflate, without a name or a time, unknown system (RFC 1952, 2.3).
-const HEAD: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
+const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
 
 /// An empty last block with fixed codes (RFC 1951, 3.2.3). The blocks before it end at byte
 /// boundaries.
@@ -65,14 +65,14 @@ pub fn accepted(request: &HeaderMap) -> bool {
 /// their events must not wait for each other.
 pub async fn compress(response: Response) -> Response {
     let size = response.body().size_hint();
-    let small = size.upper().is_some_and(|most| most <= THRESHOLD as u64);
+    let small = size.upper().is_some_and(|most| most <= MIN_BODY as u64);
     if small || response.headers().contains_key(header::CONTENT_ENCODING) {
         return response;
     }
     let (mut parts, mut body) = response.into_parts();
     let mut ready = VecDeque::new();
     let mut bytes = 0;
-    while bytes <= THRESHOLD {
+    while bytes <= MIN_BODY {
         match body.frame().await {
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
@@ -102,8 +102,8 @@ pub async fn compress(response: Response) -> Response {
     // Data that waits to be sent is compressed.
     for data in ready {
         let mut out = Vec::new();
-        for piece in data.chunks(PIECE) {
-            compressed.member.piece(piece, QUICK, &mut out);
+        for piece in data.chunks(CHUNK) {
+            compressed.member.piece(piece, FAST_LEVEL, &mut out);
         }
         compressed.ready.push_back(out.into());
     }
@@ -122,7 +122,7 @@ pub fn mark(headers: &mut HeaderMap) {
 pub fn whole(data: &[u8]) -> Bytes {
     let mut member = Member::begin();
     let mut out = Vec::new();
-    member.piece(data, THOROUGH, &mut out);
+    member.piece(data, BEST_LEVEL, &mut out);
     member.end(&mut out);
     out.into()
 }
@@ -168,8 +168,8 @@ impl hyper::body::Body for Gzip {
                 }
             }
         }
-        let piece = this.left.len().min(PIECE);
-        this.member.piece(&this.left[..piece], QUICK, &mut out);
+        let piece = this.left.len().min(CHUNK);
+        this.member.piece(&this.left[..piece], FAST_LEVEL, &mut out);
         this.left.advance(piece);
         Poll::Ready(Some(Ok(Frame::data(out.into()))))
     }
@@ -192,7 +192,7 @@ impl Member {
     /// Writes the blocks of `data`.
     fn piece(&mut self, data: &[u8], level: Compression, out: &mut Vec<u8>) {
         if !self.begun {
-            out.extend_from_slice(&HEAD);
+            out.extend_from_slice(&HEADER);
             self.begun = true;
         }
         self.crc.update(data);
@@ -210,14 +210,22 @@ impl Member {
 
 /// Idle compressors of 270 KB each. A piece is compressed without a pause, so there are not more
 /// than threads. After a burst, some of them are dropped.
-static IDLE: Mutex<Vec<Compress>> = Mutex::new(Vec::new());
-const MAX_IDLE: usize = 4;
+static IDLE_COMPRESSORS: Mutex<Vec<Compress>> = Mutex::new(Vec::new());
+const MAX_IDLE_COMPRESSORS: usize = 4;
 
 /// Writes `data` as deflate blocks that do not refer to earlier data and end at a byte boundary.
 fn deflate(data: &[u8], level: Compression, out: &mut Vec<u8>) {
-    let idle = || IDLE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut compress = if level == QUICK { idle().pop() } else { None }
-        .unwrap_or_else(|| Compress::new(level, false));
+    let idle = || {
+        IDLE_COMPRESSORS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    };
+    let mut compress = if level == FAST_LEVEL {
+        idle().pop()
+    } else {
+        None
+    }
+    .unwrap_or_else(|| Compress::new(level, false));
     out.reserve(data.len() / 4);
     loop {
         let done = usize::try_from(compress.total_in()).unwrap_or(usize::MAX);
@@ -231,10 +239,10 @@ fn deflate(data: &[u8], level: Compression, out: &mut Vec<u8>) {
         }
         out.reserve(data.len() / 4 + 64);
     }
-    if level == QUICK {
+    if level == FAST_LEVEL {
         compress.reset();
         let mut idle = idle();
-        if idle.len() < MAX_IDLE {
+        if idle.len() < MAX_IDLE_COMPRESSORS {
             idle.push(compress);
         }
     }

@@ -15,13 +15,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Number of cached lines: the lines of some ten milliseconds in a very busy cluster, in several
 /// forms. With 2 KB each, they take 256 KB.
-const SLOTS: usize = 128;
+const MAX_LINES: usize = 128;
 
 /// The latest lines of one resource.
 pub struct LineCache {
     /// Each key has one slot. So a lookup has a constant cost, and watchers of different changes do
     /// not wait for each other.
-    slots: [Mutex<Option<EncodedLine>>; SLOTS],
+    slots: [Mutex<Option<EncodedLine>>; MAX_LINES],
 }
 
 struct EncodedLine {
@@ -47,7 +47,7 @@ impl LineCache {
     /// An empty cache.
     pub fn new() -> Self {
         Self {
-            slots: [const { Mutex::new(None) }; SLOTS],
+            slots: [const { Mutex::new(None) }; MAX_LINES],
         }
     }
 
@@ -95,8 +95,8 @@ impl LineKey {
     fn slot(&self) -> usize {
         let mut hasher = DefaultHasher::new();
         self.hash(&mut hasher);
-        let slots = u64::try_from(SLOTS).expect("it is small");
-        usize::try_from(hasher.finish() % slots).expect("it is below SLOTS")
+        let slots = u64::try_from(MAX_LINES).expect("it is small");
+        usize::try_from(hasher.finish() % slots).expect("it is below MAX_LINES")
     }
 }
 

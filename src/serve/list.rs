@@ -39,7 +39,7 @@ pub use self::pace::ListPace;
 pub use self::fuzzing::{check as check_token, options as check_options};
 
 /// Time for which a request waits for a future version (`blockTimeout` of upstream's watch cache).
-pub const FRESH_WAIT: Duration = Duration::from_secs(3);
+pub const FRESHNESS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Size of a chunk in bytes: several HTTP/2 frames, and not more than the buffer of a TLS
 /// connection.
@@ -213,7 +213,7 @@ pub async fn list(
     let of_namespace = !request.namespace.is_empty();
     let reader = &resource.reader;
     if let Some(rv) = page.fresh
-        && !reader.reached(Rv(rv), FRESH_WAIT).await
+        && !reader.reached(Rv(rv), FRESHNESS_TIMEOUT).await
     {
         return Err(ErrorStatus::too_large(rv, reader.head().0));
     }

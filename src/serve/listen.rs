@@ -4,7 +4,7 @@
 //! one if necessary (`connections` has the rules).
 
 use super::connections::{ClientConnection, Connections, OpenSlot, RequestInFlight};
-use super::delivery::{Exchange, STALLED};
+use super::delivery::{Exchange, STALL_TIMEOUT};
 use super::request_log::ClientAddress;
 use crate::auth::PeerCertificates;
 use axum::Router;
@@ -28,15 +28,15 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 /// Time limit of a TLS handshake, as in Go's client.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A newcomer without a request is closed after this time. It is also the time limit of the first
 /// request. Clients connect when they have a request, and a kubelet opens a connection for each
 /// probe.
-const NEWCOMER_IDLE: Duration = Duration::from_secs(10);
+const NEWCOMER_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Idle time of other HTTP/2 connections, as in the kube-apiserver.
-const IDLE: Duration = Duration::from_secs(90);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Time in which a connection must end after it was asked to.
-const FAREWELL: Duration = Duration::from_secs(10);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Number of headers of one request. The front proxy sends a header for each group and each extra
 /// value of a user, and some users have hundreds of groups.
 const MAX_HEADERS: usize = 1000;
@@ -46,7 +46,7 @@ const MAX_HEADERS: usize = 1000;
 const MAX_HEADER_BYTES: u32 = 96 << 10;
 /// Bytes of request bodies that a connection may send ahead. It is the smallest value that HTTP/2
 /// allows, because bodies are not used.
-const WINDOW: u32 = 65_535;
+const STREAM_WINDOW: u32 = 65_535;
 /// Concurrent streams of a connection. The aggregator uses one connection for the watches of all
 /// clients.
 const MAX_STREAMS: u32 = 1000;
@@ -56,15 +56,15 @@ const SEND_BUFFER: usize = 16 << 10;
 /// timeout of the kube-apiserver).
 const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
 /// Interval of TCP keep-alive probes (15 s in Go).
-const KEEPALIVE: Duration = Duration::from_secs(30);
+const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 /// After this silence, an HTTP/2 peer gets a ping.
-const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// Time in which the peer must answer the ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time for open requests to finish when the server stops.
-const DRAIN: Duration = Duration::from_secs(10);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after a failed accept, for example if there are no free file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Serves until `shutdown` is cancelled. Then it accepts no more connections, asks clients to end,
 /// and returns when they have ended or after ten seconds. `connections` limits the connections. By
@@ -90,7 +90,7 @@ pub async fn serve(
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 continue;
             }
         };
@@ -107,7 +107,7 @@ pub async fn serve(
         });
     }
     drop(listener);
-    let drained = tokio::time::timeout(DRAIN, async {
+    let drained = tokio::time::timeout(DRAIN_TIMEOUT, async {
         while connections.join_next().await.is_some() {}
     });
     if drained.await.is_err() {
@@ -137,11 +137,11 @@ fn protocol(http2: bool) -> auto::Builder<Streams> {
             .http2()
             .timer(TokioTimer::new())
             .max_header_list_size(MAX_HEADER_BYTES)
-            .initial_connection_window_size(WINDOW)
-            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(STREAM_WINDOW)
+            .initial_stream_window_size(STREAM_WINDOW)
             .max_concurrent_streams(MAX_STREAMS)
             .max_send_buf_size(SEND_BUFFER)
-            .keep_alive_interval(PING_EVERY)
+            .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT);
     } else {
         builder = builder.http1_only();
@@ -172,9 +172,9 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(stream);
     // Detects a lost peer, and a peer that stopped reading. HTTP/2 would wait for both forever,
     // because it is not polled while the socket cannot be written.
-    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(TCP_KEEPALIVE))?;
     #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(STALLED))?;
+    socket.set_tcp_user_timeout(Some(STALL_TIMEOUT))?;
     Ok(())
 }
 
@@ -214,7 +214,7 @@ async fn connection(
     let stream = tokio::select! {
         biased;
         () = shutdown.cancelled() => return Ok(()),
-        accepted = tokio::time::timeout(HANDSHAKE, tls.accept(stream)) => accepted
+        accepted = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => accepted
             .map_err(|_| Closed::HandshakeTimeout)?
             .map_err(Closed::Handshake)?,
     };
@@ -263,7 +263,7 @@ async fn connection(
             return connection.await.map_err(Closed::Http);
         }
         // A client that does not end is disconnected.
-        tokio::time::timeout(FAREWELL, connection)
+        tokio::time::timeout(SHUTDOWN_TIMEOUT, connection)
             .await
             .unwrap_or(Ok(()))
             .map_err(Closed::Http)
@@ -286,9 +286,9 @@ async fn until_idle(client: &ClientConnection, http2: bool) {
     loop {
         let now = Instant::now();
         let limit = if client.is_newcomer() {
-            NEWCOMER_IDLE
+            NEWCOMER_IDLE_TIMEOUT
         } else if http2 {
-            IDLE
+            IDLE_TIMEOUT
         } else {
             // HTTP/1.1 has its own limit: the one for headers.
             return std::future::pending().await;

@@ -156,14 +156,14 @@ impl Default for Limits {
 
 /// Requests whose bearer token is being verified. Their users are not known yet, and may be many.
 /// Known tokens take no time, and users of the front proxy have no token.
-const ARRIVING: usize = 200;
+const MAX_AUTHENTICATING: usize = 200;
 
 /// Refusals that are being sent. Each has some 5 KB, or 20 KB if JSON escapes all of it.
-const REFUSALS: usize = 300;
+const MAX_REFUSALS: usize = 300;
 
 /// Answers to public paths that are being sent. Their bodies are shared or short. A stream takes
 /// some 5 KB.
-const OPEN: usize = 1000;
+const MAX_PUBLIC: usize = 1000;
 
 /// The content of `/version`.
 #[derive(Clone, Debug, Default)]
@@ -205,12 +205,12 @@ pub fn router(server: Server) -> Router {
     let openapi = openapi::routes(&server.resources).with_state(());
     let shared = Arc::new(ServerState {
         resources: server.resources.iter().cloned().map(Arc::new).collect(),
-        arriving: Semaphore::new(ARRIVING),
+        arriving: Semaphore::new(MAX_AUTHENTICATING),
         requests: Places::new(server.limits.requests, server.limits.requests.div_ceil(2)),
         watches: Places::new(server.limits.watches, server.limits.watches_per_user),
-        replicas: Places::new(peer::PLACES, peer::PLACES),
-        refusals: Arc::new(Semaphore::new(REFUSALS)),
-        open: Arc::new(Semaphore::new(OPEN)),
+        replicas: Places::new(peer::MAX_FOLLOWER_STREAMS, peer::MAX_FOLLOWER_STREAMS),
+        refusals: Arc::new(Semaphore::new(MAX_REFUSALS)),
+        open: Arc::new(Semaphore::new(MAX_PUBLIC)),
         server,
     });
     let routes = Router::new()

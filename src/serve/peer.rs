@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Concurrent requests of replicas, with their streams. Each of two other replicas has a stream, a
 /// question and a page of a list. The requests of their predecessors may still be open.
-pub const PLACES: usize = 16;
+pub const MAX_FOLLOWER_STREAMS: usize = 16;
 
 /// The routes of this module.
 pub fn routes() -> Router<Arc<ServerState>> {

@@ -21,8 +21,8 @@ const MAX_NAMES: usize = 512;
 
 /// `/livez` only checks that requests are answered, because a restart would not repair other
 /// failures.
-const LIVE: &[HealthCheck] = &[("ping", |_| true)];
-const READY: &[HealthCheck] = &[
+const LIVENESS_CHECKS: &[HealthCheck] = &[("ping", |_| true)];
+const READINESS_CHECKS: &[HealthCheck] = &[
     ("ping", |_| true),
     ("informer-sync", Health::synced),
     ("replica", Health::is_among_replicas),
@@ -32,10 +32,14 @@ const READY: &[HealthCheck] = &[
 /// The routes of this module.
 pub fn routes() -> Router<Arc<ServerState>> {
     let mut router = Router::new();
-    for (name, checks) in [("healthz", LIVE), ("livez", LIVE), ("readyz", READY)] {
-        router = router.route(&format!("/{name}"), whole(name, checks));
+    for (name, checks) in [
+        ("healthz", LIVENESS_CHECKS),
+        ("livez", LIVENESS_CHECKS),
+        ("readyz", READINESS_CHECKS),
+    ] {
+        router = router.route(&format!("/{name}"), combined_probe(name, checks));
         for check in checks {
-            router = router.route(&format!("/{name}/{}", check.0), one(*check));
+            router = router.route(&format!("/{name}/{}", check.0), single_probe(*check));
         }
     }
     router
@@ -43,7 +47,10 @@ pub fn routes() -> Router<Arc<ServerState>> {
         .route("/metrics", get(metrics))
 }
 
-fn whole(name: &'static str, checks: &'static [HealthCheck]) -> MethodRouter<Arc<ServerState>> {
+fn combined_probe(
+    name: &'static str,
+    checks: &'static [HealthCheck],
+) -> MethodRouter<Arc<ServerState>> {
     get(
         move |State(shared): State<Arc<ServerState>>, uri: Uri| async move {
             answer(name, checks, &shared.server.health, &uri)
@@ -51,7 +58,7 @@ fn whole(name: &'static str, checks: &'static [HealthCheck]) -> MethodRouter<Arc
     )
 }
 
-fn one(check: HealthCheck) -> MethodRouter<Arc<ServerState>> {
+fn single_probe(check: HealthCheck) -> MethodRouter<Arc<ServerState>> {
     get(move |State(shared): State<Arc<ServerState>>| async move {
         if (check.1)(&shared.server.health) {
             ok("ok".to_owned())

@@ -44,7 +44,7 @@ pub struct Request {
 }
 
 /// The supported options. Others are not kept, because a URL may contain thousands.
-pub const OPTIONS: [&str; 14] = [
+pub const KNOWN_PARAMETERS: [&str; 14] = [
     "allowWatchBookmarks",
     "continue",
     "export",
@@ -63,14 +63,14 @@ pub const OPTIONS: [&str; 14] = [
 
 /// The options of a request. The first of several values is used.
 #[derive(Clone, Debug, Default)]
-pub struct Query([Option<String>; OPTIONS.len()]);
+pub struct Query([Option<String>; KNOWN_PARAMETERS.len()]);
 
 impl Query {
     /// Parses the query of a URI.
     pub fn of(uri: &Uri) -> Self {
         let mut first = Self::default();
         for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
-            if let Some(option) = OPTIONS.iter().position(|option| *option == name) {
+            if let Some(option) = KNOWN_PARAMETERS.iter().position(|option| *option == name) {
                 first.0[option].get_or_insert_with(|| value.into_owned());
             }
         }
@@ -82,9 +82,9 @@ impl Query {
         self.given(name).unwrap_or_default()
     }
 
-    /// The value of an option in [`OPTIONS`]. None if the option is absent.
+    /// The value of an option in [`KNOWN_PARAMETERS`]. None if the option is absent.
     pub fn given(&self, name: &str) -> Option<&str> {
-        let option = OPTIONS.iter().position(|option| *option == name);
+        let option = KNOWN_PARAMETERS.iter().position(|option| *option == name);
         debug_assert!(option.is_some(), "{name} is not kept");
         self.0[option?].as_deref()
     }

@@ -10,7 +10,7 @@ use super::quoted::clip;
 use super::request::Asked;
 use crate::auth::User;
 use crate::clock;
-use crate::telemetry::REQUESTS;
+use crate::telemetry::ACCESS_LOG;
 use http::request::Parts;
 use http::{HeaderValue, StatusCode};
 use std::fmt::Write as _;
@@ -52,7 +52,7 @@ impl RequestLogLine {
         audit_id: &HeaderValue,
         begun: Instant,
     ) -> Self {
-        if !tracing::enabled!(target: REQUESTS, tracing::Level::DEBUG) {
+        if !tracing::enabled!(target: ACCESS_LOG, tracing::Level::DEBUG) {
             return Self(None);
         }
         let client = parts.extensions.get::<ClientAddress>();
@@ -103,7 +103,7 @@ impl Drop for RequestLogLine {
             return;
         };
         tracing::debug!(
-            target: REQUESTS,
+            target: ACCESS_LOG,
             user = line.user,
             verb = line.verb,
             resource = line.resource,

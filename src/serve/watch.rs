@@ -12,7 +12,7 @@ use self::course::{Course, WatchStart};
 use super::REQUEST_TIMEOUT;
 use super::access::Seat;
 use super::encode::{Encoder, Shown};
-use super::list::{FRESH_WAIT, ListPace};
+use super::list::{FRESHNESS_TIMEOUT, ListPace};
 use super::negotiate::{Chosen, Form, Shape, Syntax};
 use super::options::Options;
 use super::request::{Query, Request};
@@ -36,14 +36,14 @@ use tokio_util::sync::CancellationToken;
 pub use self::fuzzing::options as check_options;
 
 /// Time between bookmarks. In upstream, it is about a minute.
-const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
+const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
 /// The last bookmark is sent this long before the end, so that a client can continue from it.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// Bytes of initial events that are written at once: one HTTP/2 frame. There may be many watches,
 /// and each may have this many unread bytes.
 const CHUNK: usize = 16 << 10;
 /// Number of attempts to start if the ring drops changes between the list and the cursor.
-const START_TRIES: usize = 5;
+const MAX_START_ATTEMPTS: usize = 5;
 
 /// Answers a watch. `seat` is held while the watch lasts. `stop` ends the watch cleanly. A watch of
 /// another replica begins with a bookmark, which confirms that this server knows its version.
@@ -188,7 +188,7 @@ impl Watcher {
             WatchStart::After(rv) => {
                 // A future version may come from another history, so the watch does not wait for
                 // it.
-                if !reader.reached(rv, FRESH_WAIT).await {
+                if !reader.reached(rv, FRESHNESS_TIMEOUT).await {
                     return Err(ErrorStatus::watch_too_old(rv.0, reader.oldest().0));
                 }
                 reader
@@ -203,7 +203,7 @@ impl Watcher {
             }),
             WatchStart::State(at_least) => {
                 if let Some(rv) = at_least
-                    && !reader.reached(rv, FRESH_WAIT).await
+                    && !reader.reached(rv, FRESHNESS_TIMEOUT).await
                 {
                     return Err(ErrorStatus::too_large(rv.0, reader.head().0));
                 }
@@ -225,7 +225,7 @@ impl Watcher {
         &self,
         open: impl Fn() -> Result<WatchStep, crate::index::Gone>,
     ) -> Result<WatchStep, ErrorStatus> {
-        for _ in 0..START_TRIES {
+        for _ in 0..MAX_START_ATTEMPTS {
             if let Ok(step) = open() {
                 return Ok(step);
             }
@@ -371,7 +371,7 @@ impl Watcher {
             return None;
         }
         let last = self.deadline.checked_sub(BOOKMARK_BEFORE_END)?;
-        let next = (now + BOOKMARK_EVERY).min(last);
+        let next = (now + BOOKMARK_INTERVAL).min(last);
         (next > now).then_some(next)
     }
 }

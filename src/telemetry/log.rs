@@ -12,20 +12,20 @@ pub enum LogFormat {
 }
 
 /// Log target of requests. Its lines have the level DEBUG.
-pub const REQUESTS: &str = "access";
+pub const ACCESS_LOG: &str = "access";
 
 /// Filter for the log of kube's client. At level warn, the client logs the whole answer if it
 /// cannot be decoded. The answer can contain an object, which must not be in the log. Failed
 /// requests are logged by the code that sent them, together with their purpose.
-const QUIET: &str = "kube_client::client=error,kube_client::client::builder=off";
+const KUBE_CLIENT_FILTER: &str = "kube_client::client=error,kube_client::client::builder=off";
 
 /// The log filter for `-v`: from 1 on each request, from 2 on the debug messages of this server,
 /// from 5 on everything.
 fn filter_of(verbosity: u8) -> String {
     match verbosity {
-        0 => format!("info,{QUIET}"),
-        1 => format!("info,{QUIET},{REQUESTS}=debug"),
-        2..=4 => format!("info,{QUIET},{REQUESTS}=debug,ifo=debug"),
+        0 => format!("info,{KUBE_CLIENT_FILTER}"),
+        1 => format!("info,{KUBE_CLIENT_FILTER},{ACCESS_LOG}=debug"),
+        2..=4 => format!("info,{KUBE_CLIENT_FILTER},{ACCESS_LOG}=debug,ifo=debug"),
         _ => "debug,ifo=trace".to_owned(),
     }
 }

@@ -34,7 +34,7 @@ impl Process {
     #[allow(clippy::cast_precision_loss)] // clock ticks of one process
     pub(super) fn read(&self) {
         /// Ticks per second of the times in `/proc` (`USER_HZ`, fixed by the Linux ABI).
-        const TICKS: f64 = 100.0;
+        const TICKS_PER_SECOND: f64 = 100.0;
         if let Ok(stat) = std::fs::read_to_string("/proc/self/stat")
             // The second field is the command. It is in parentheses and can contain spaces.
             && let Some((_, rest)) = stat.rsplit_once(')')
@@ -46,7 +46,7 @@ impl Process {
                     .and_then(|field| field.parse::<u64>().ok())
                     .unwrap_or(0)
             };
-            let seconds = (ticks(11) + ticks(12)) as f64 / TICKS;
+            let seconds = (ticks(11) + ticks(12)) as f64 / TICKS_PER_SECOND;
             self.0
                 .cpu
                 .inner()

@@ -210,7 +210,7 @@ impl<O: ReplayObserver> Replay<O> {
     fn evaluate_again(&mut self) {
         for at in 0..self.feeds.len() {
             for fields in self.feeds[at].detector.resync(self.now) {
-                let found = self.feeds[at].detector.again(&fields, self.now);
+                let found = self.feeds[at].detector.reevaluate(&fields, self.now);
                 self.found(at, found);
             }
             if self.feeds[at].detector.wants_list(self.now) {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Interval at which certificate files are read again.
-const FILES_EVERY: Duration = Duration::from_secs(30);
+const FILES_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Returns the certificate from the given files, or one of our own CA. For our own CA, the
 /// `APIService` is kept up to date.
@@ -28,7 +28,7 @@ pub(super) async fn server_config(
             Arc::new(ServingCertificate::load(certificate, key, app.metrics.clone()).await?);
         let (certificate, key, follow) = (certificate.clone(), key.clone(), serving.clone());
         app.keep("certificate files", async move {
-            follow.follow(certificate, key, FILES_EVERY).await;
+            follow.follow(certificate, key, FILES_INTERVAL).await;
         });
         serving
     } else {

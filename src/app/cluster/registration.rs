@@ -22,7 +22,7 @@ const OWNER: &str = "ifo-apiserver-registration";
 
 /// Delay after a failure before the next attempt. The rights of the server can be granted at any
 /// time, and no event reports that.
-const RETRY_AFTER: Duration = Duration::from_mins(1);
+const RETRY_DELAY: Duration = Duration::from_mins(1);
 
 /// Sets [`OWNER`] as the owner of the `APIService` `name` each time it is registered. Never ends.
 ///
@@ -51,7 +51,7 @@ pub(super) async fn keep_owner(client: Client, name: &str) {
                     "the APIService has no owner: delete it before this server is removed"
                 );
             }
-            tokio::time::sleep(RETRY_AFTER).await;
+            tokio::time::sleep(RETRY_DELAY).await;
         }
     }
     std::future::pending::<()>().await;

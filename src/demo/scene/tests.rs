@@ -155,7 +155,7 @@ async fn after_a_round_the_objects_are_what_they_were_before_it() {
         };
         scene.set_up(&store, 0);
         let before = names();
-        let length = scene.steps.last().unwrap().at + PAUSE;
+        let length = scene.steps.last().unwrap().at + PAUSE_BETWEEN_ROUNDS;
         if scene.has_changes() {
             let round = tokio::time::timeout(length + Duration::from_millis(1), scene.play(&store));
             assert!(round.await.is_err(), "{name} ended");

@@ -91,7 +91,7 @@ async fn a_cursor_that_falls_off_the_ring_is_told_each_time() {
         .follow(start, ListScope::Namespace("b".into()))
         .unwrap();
     let oldest = commit(&mut writer, "a", 1);
-    for n in (2..).take(Bounds::RECENT) {
+    for n in (2..).take(Bounds::MIN_CHANGES) {
         commit(&mut writer, "a", n);
     }
     assert!(quick.next().now_or_never().is_none());

@@ -1,6 +1,6 @@
 //! The state in pages, where the server knows no `WatchList`.
 
-use super::{IDLE, PATIENCE, WatchEnd, WatchTask};
+use super::{IDLE_TIMEOUT, OPEN_TIMEOUT, WatchEnd, WatchTask};
 use crate::observe::{
     Garbled, Lost,
     budget::Turn,
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tracing::warn;
 
 /// Objects in a page of a list.
-pub(super) const PAGE: u32 = 100;
+pub(super) const FIRST_PAGE: u32 = 100;
 
 /// Objects in a page after pages have expired: fewer requests, so less time for it.
 const MAX_PAGE: u32 = 2_500;
@@ -26,7 +26,7 @@ const MAX_PAGE: u32 = 2_500;
 const MIN_PAGE: u32 = 20;
 
 /// How the next page may be larger or smaller than the last.
-const STEP: u32 = 5;
+const GROWTH_FACTOR: u32 = 5;
 
 /// What a page said at its end.
 struct Last {
@@ -49,7 +49,7 @@ impl WatchTask {
                 Ok(body) => body,
                 Err(refusal) => {
                     if refusal == Refusal::Expired && token.is_some() {
-                        self.page = (self.page * STEP).min(MAX_PAGE);
+                        self.page = (self.page * GROWTH_FACTOR).min(MAX_PAGE);
                     }
                     return Err(refusal.into());
                 }
@@ -58,7 +58,7 @@ impl WatchTask {
                 let lost = match fault {
                     PageFault::Garbled(why) => Lost::Garbled(why),
                     PageFault::Broken(why) => {
-                        self.page = (self.page / STEP).max(MIN_PAGE);
+                        self.page = (self.page / GROWTH_FACTOR).max(MIN_PAGE);
                         Lost::Unreachable(why)
                     }
                 };
@@ -82,7 +82,7 @@ impl WatchTask {
         let budget = self.budget.clone();
         let mut turn = pin!(budget.turn());
         if self.synced {
-            if let Ok(turn) = timeout(PATIENCE, &mut turn).await {
+            if let Ok(turn) = timeout(OPEN_TIMEOUT, &mut turn).await {
                 return turn;
             }
             self.lost(Lost::Queued).await;
@@ -95,7 +95,7 @@ impl WatchTask {
         let mut page = PageReader::new(body.into_data_stream(), MAX_OBJECT, self.budget.clone());
         let mut garbage = 0_u64;
         loop {
-            let item = page.next(IDLE).await?;
+            let item = page.next(IDLE_TIMEOUT).await?;
             if !std::mem::replace(begun, true) {
                 self.reset().await;
             }

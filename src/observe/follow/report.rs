@@ -9,34 +9,34 @@ use tracing::{info, warn};
 
 impl WatchTask {
     pub(super) async fn applied(&mut self, object: Bytes) {
-        self.say(Raw::Applied(object)).await;
+        self.send(Raw::Applied(object)).await;
     }
 
     pub(super) async fn too_large(&mut self, object: Bytes, length: u64) {
-        self.say(Raw::TooLarge { object, length }).await;
+        self.send(Raw::TooLarge { object, length }).await;
     }
 
     pub(super) async fn reset(&mut self) {
         self.synced = false;
         self.metrics.feed_relist(&self.target);
-        self.say(Raw::Reset).await;
+        self.send(Raw::Reset).await;
     }
 
     pub(super) async fn synced(&mut self) {
         self.synced = true;
         self.metrics.feed_state(&self.target, "watching");
         info!(source = %self.source, "up to date");
-        self.say(Raw::Synced).await;
+        self.send(Raw::Synced).await;
     }
 
     pub(super) async fn lost(&mut self, lost: Lost) {
         self.synced = false;
         self.metrics.feed_state(&self.target, "lost");
         warn!(source = %self.source, reason = %lost, "gap");
-        self.say(Raw::Lost(lost)).await;
+        self.send(Raw::Lost(lost)).await;
     }
 
-    pub(super) async fn say(&mut self, raw: Raw) {
+    pub(super) async fn send(&mut self, raw: Raw) {
         // The reader being gone is no error: this future goes with it.
         let _ = self.out.send(raw).await;
     }

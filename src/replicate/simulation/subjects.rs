@@ -137,7 +137,7 @@ impl Pipeline for SimulatedPipeline {
         leadership: &'a Leadership,
     ) -> BoxFuture<'a, Option<&'static str>> {
         self.invariants.begins(leadership);
-        let (sender, messages) = mpsc::channel(tracking::QUEUE);
+        let (sender, messages) = mpsc::channel(tracking::QUEUE_CAPACITY);
         let settled = watch::Sender::new(None);
         let persistence = self.persist(settled.subscribe());
         let feed = Feed {

@@ -1,6 +1,6 @@
 //! Classes of connections, and the number of places that are reserved for each class.
 
-use crate::auth::{ANONYMOUS, CertificateHolder, User};
+use crate::auth::{ANONYMOUS_USER, CertificateHolder, User};
 
 /// The class of a connection. It only changes to a class with a higher
 /// [precedence](Class::precedence).
@@ -59,7 +59,7 @@ impl Class {
     /// The user of a request.
     pub fn of_user(user: &User) -> Self {
         let name = user.name.clone();
-        Self::User(if name == ANONYMOUS {
+        Self::User(if name == ANONYMOUS_USER {
             Owner::Anonymous
         } else if user.is_administrator() {
             Owner::Administrator(name)

@@ -225,7 +225,7 @@ async fn an_evicted_connection_is_not_admitted_and_gives_nothing_back() {
 async fn accepting_waits_for_nothing_but_what_is_being_closed() {
     let all = Connections::new(PLACES);
     let mut slots = Vec::new();
-    for _ in 0..PLACES + CLOSING {
+    for _ in 0..PLACES + MAX_CLOSING {
         slots.push(enter(&all, 1).await);
     }
     {

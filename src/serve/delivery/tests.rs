@@ -141,7 +141,7 @@ async fn a_watch_goes_on_as_long_as_its_client_takes_something() {
     drop(last);
     // Nor does it matter how long there is nothing to take.
     let idle = Wire::start(futures::stream::pending(), true);
-    advance(10 * STALLED).await;
+    advance(10 * STALL_TIMEOUT).await;
     sleep(MOMENT).await;
     assert!(idle.is_kept());
 }
@@ -155,7 +155,7 @@ async fn a_watch_of_which_nothing_is_taken_is_cut_off() {
     while let Some(event) = wire.chunks.recv().await {
         others.push(event);
     }
-    assert!(begun.elapsed() >= STALLED && begun.elapsed() < STALLED + MOMENT);
+    assert!(begun.elapsed() >= STALL_TIMEOUT && begun.elapsed() < STALL_TIMEOUT + MOMENT);
     assert!(!others.is_empty(), "what comes meanwhile changes nothing");
     assert!(!wire.is_kept());
     drop(event);
@@ -181,7 +181,7 @@ async fn what_a_connection_took_in_and_does_not_send_ends_it() {
             .await
             .is_none()
     );
-    assert!(begun.elapsed() >= STALLED && begun.elapsed() < STALLED + MOMENT);
+    assert!(begun.elapsed() >= STALL_TIMEOUT && begun.elapsed() < STALL_TIMEOUT + MOMENT);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 
 /// Number of objects in one turn. With a hundred requirements, the largest number in a selector, a
 /// turn takes a fraction of a millisecond.
-pub const TURN: usize = 256;
+pub const ENTRIES_PER_TURN: usize = 256;
 
 /// The rest of the current turn.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ impl ListPace {
     /// true in this case.
     pub async fn looked(&mut self, objects: usize) -> bool {
         self.looked += objects;
-        let over = self.looked >= TURN;
+        let over = self.looked >= ENTRIES_PER_TURN;
         if over {
             self.looked = 0;
             tokio::task::yield_now().await;

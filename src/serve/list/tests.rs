@@ -1,6 +1,6 @@
 //! How lists share the processor.
 
-use super::pace::TURN;
+use super::pace::ENTRIES_PER_TURN;
 use crate::index::{CommitVersion, Key, Write};
 use crate::serve::tests::{Fixture, operation, request};
 use http::StatusCode;
@@ -14,7 +14,7 @@ const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 pub const MANY: usize = 2_000;
 
 /// So many turns others have at least while that many are looked at.
-pub const LEAST: usize = MANY / TURN;
+pub const LEAST: usize = MANY / ENTRIES_PER_TURN;
 
 /// Commits that many operations.
 pub fn put_many(fixture: &mut Fixture, progress: u8) {

@@ -14,7 +14,7 @@ pub struct Frame {
 }
 
 /// The keys of the items of a list and of a table.
-const ITEMS: [&str; 2] = ["items", "rows"];
+const LIST_FIELDS: [&str; 2] = ["items", "rows"];
 
 impl Frame {
     /// Splits the YAML of a list without items. `filled` is true if items will follow.
@@ -22,8 +22,10 @@ impl Frame {
         // The list was written by this server: it is an object with one of the two keys, and its
         // keys are sorted, as in all YAML here.
         let mut members: Map<String, Value> = serde_json::from_slice(list).unwrap_or_default();
-        let key = ITEMS.into_iter().find(|key| members.contains_key(*key));
-        let key = key.unwrap_or(ITEMS[0]);
+        let key = LIST_FIELDS
+            .into_iter()
+            .find(|key| members.contains_key(*key));
+        let key = key.unwrap_or(LIST_FIELDS[0]);
         let mut tail = Map::new();
         members.retain(|name, value| {
             let after = name.as_str() > key;

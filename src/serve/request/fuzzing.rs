@@ -1,6 +1,6 @@
 //! What holds for every query and every request line.
 
-use super::{Asked, OPTIONS, Query, parse};
+use super::{Asked, KNOWN_PARAMETERS, Query, parse};
 use crate::serve::fuzzing::{World, refused};
 use crate::serve::{list, watch};
 use http::{Method, Uri};
@@ -17,7 +17,7 @@ pub fn check_options(world: &World, uri: &Uri) {
         .filter(|(name, _)| seen.insert(name.clone()))
         .collect();
     for (name, value) in &first {
-        if OPTIONS.contains(&&**name) {
+        if KNOWN_PARAMETERS.contains(&&**name) {
             assert_eq!(query.given(name), Some(&**value));
         }
     }

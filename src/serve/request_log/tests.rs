@@ -42,7 +42,7 @@ impl Log {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
         lines
-            .filter(|line: &Value| line["target"] == REQUESTS)
+            .filter(|line: &Value| line["target"] == ACCESS_LOG)
             .collect()
     }
 }

@@ -93,7 +93,7 @@ async fn strangers_with_tokens_wait_in_bounded_number_and_hold_up_nobody_else() 
     let fixture = Fixture::filled();
     let slow = [("authorization", "Bearer slow")];
     let mut waiting = Vec::new();
-    for _ in 0..crate::serve::ARRIVING {
+    for _ in 0..crate::serve::MAX_AUTHENTICATING {
         let mut asked = Box::pin(fixture.send(request("GET", ALL, &slow)));
         assert!(futures::poll!(&mut asked).is_pending());
         waiting.push(asked);
@@ -135,7 +135,7 @@ async fn refusals_are_bounded_and_above_that_say_only_their_code() {
     let nobody = [("x-user", "nobody")];
     let refused = async || fixture.send(request("GET", ALL, &nobody)).await;
     let mut waiting = Vec::new();
-    for _ in 0..crate::serve::REFUSALS {
+    for _ in 0..crate::serve::MAX_REFUSALS {
         let answer = refused().await;
         assert!(answer.headers().contains_key("content-type"));
         waiting.push(answer);
@@ -155,7 +155,7 @@ async fn refusals_are_bounded_and_above_that_say_only_their_code() {
 async fn what_is_open_to_everybody_is_bounded_and_holds_up_no_requests() {
     let fixture = Fixture::filled();
     let mut waiting = Vec::new();
-    for _ in 0..crate::serve::OPEN {
+    for _ in 0..crate::serve::MAX_PUBLIC {
         waiting.push(fixture.send(request("GET", "/version", &[])).await);
     }
     let more = fixture.send(request("GET", "/apis", &[])).await;

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 /// A watch without `timeoutSeconds` ends after this time, or after up to twice this time. The end
 /// is random, so that watches that started together do not return together.
-pub(super) const SHORTEST_DEFAULT: u64 = 1800;
+pub(super) const MIN_DEFAULT_SECONDS: u64 = 1800;
 /// Upper limit of `timeoutSeconds`. It keeps the clock from overflowing.
-pub(super) const LONGEST: u64 = 365 * 24 * 3600;
+pub(super) const MAX_SECONDS: u64 = 365 * 24 * 3600;
 
 /// The start of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +45,10 @@ impl Course {
         let initial = options.initial;
         let rv = query.resource_version()?.filter(|rv| *rv > 0).map(Rv);
         let lasts = match options.seconds {
-            None => Duration::from_secs(SHORTEST_DEFAULT + spread(SHORTEST_DEFAULT)),
-            Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0).min(LONGEST)),
+            None => Duration::from_secs(MIN_DEFAULT_SECONDS + spread(MIN_DEFAULT_SECONDS)),
+            Some(seconds) => {
+                Duration::from_secs(u64::try_from(seconds).unwrap_or(0).min(MAX_SECONDS))
+            }
         };
         Ok(Self {
             start: match (initial, rv) {

@@ -1,7 +1,7 @@
 //! What holds for the options of every watch.
 
 use super::Options;
-use super::course::{Course, LONGEST, SHORTEST_DEFAULT, WatchStart};
+use super::course::{Course, MAX_SECONDS, MIN_DEFAULT_SECONDS, WatchStart};
 use crate::index::Rv;
 use crate::serve::fuzzing::{World, refused};
 use crate::serve::request::Query;
@@ -43,13 +43,13 @@ pub fn options(world: &World, query: &Query) -> String {
     let told = query.number("timeoutSeconds").expect("it was read before");
     let told = match told {
         None | Some(0) => {
-            let default = SHORTEST_DEFAULT..2 * SHORTEST_DEFAULT;
+            let default = MIN_DEFAULT_SECONDS..2 * MIN_DEFAULT_SECONDS;
             assert!(default.contains(&lasts.as_secs()));
             None
         }
         Some(seconds) => {
             assert_eq!(lasts.is_zero(), seconds < 0);
-            assert!(lasts <= Duration::from_secs(LONGEST));
+            assert!(lasts <= Duration::from_secs(MAX_SECONDS));
             Some(lasts)
         }
     };

@@ -24,7 +24,7 @@ pub(super) const MAX_TIMED_BYTES: usize = 16 << 10;
 
 /// Time after the last detection for which evaluations of an object are sent to the tracker. An
 /// operation may settle in this time, and a later event may contain its outcome.
-const FADING: Duration = Duration::from_mins(5);
+const SETTLING_PERIOD: Duration = Duration::from_mins(5);
 
 /// Detects operations on the objects of one feed, with the rules of one book.
 #[derive(Debug)]
@@ -34,8 +34,8 @@ pub struct Detector {
     asks_for_outcomes: bool,
     /// True between [`Detector::reset`] and [`Detector::synced`], and before the first list.
     listing: bool,
-    /// Objects with a detection now or within [`FADING`]. Evaluations of other objects without a
-    /// detection are not sent to the tracker.
+    /// Objects with a detection now or within [`SETTLING_PERIOD`]. Evaluations of other objects
+    /// without a detection are not sent to the tracker.
     interesting: HashMap<Arc<str>, Interest>,
     /// The fields, as JSON, of objects whose evaluation read `now`. Sorted, so that the same events
     /// give the same messages.
@@ -190,17 +190,17 @@ impl Detector {
         }
     }
 
-    /// The objects to evaluate again because time has passed. Pass each to [`Detector::again`].
-    /// Call this at a fixed interval, but not during a list.
+    /// The objects to evaluate again because time has passed. Pass each to
+    /// [`Detector::reevaluate`]. Call this at a fixed interval, but not during a list.
     pub fn resync(&mut self, now: ClockReading) -> Vec<Arc<[u8]>> {
-        let is_recent = |since| now.steady.duration_since(since) < FADING;
+        let is_recent = |since| now.steady.duration_since(since) < SETTLING_PERIOD;
         self.interesting
             .retain(|_, interest| interest.fading.is_none_or(is_recent));
         self.timed.values().cloned().collect()
     }
 
     /// Evaluates an object of [`Detector::resync`]. Only the time has changed.
-    pub fn again(&mut self, fields: &[u8], now: ClockReading) -> Option<EvaluatedObject> {
+    pub fn reevaluate(&mut self, fields: &[u8], now: ClockReading) -> Option<EvaluatedObject> {
         self.evaluate(fields, None, now)
     }
 

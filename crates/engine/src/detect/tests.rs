@@ -64,7 +64,7 @@ fn is_told(detector: &mut Detector, object: &Value, now: ClockReading) -> bool {
 fn resynced(detector: &mut Detector) -> usize {
     let objects = detector.resync(now());
     let again = objects.iter();
-    let again = again.filter_map(|fields| detector.again(fields, now()));
+    let again = again.filter_map(|fields| detector.reevaluate(fields, now()));
     again.count()
 }
 
@@ -100,7 +100,7 @@ fn of_an_object_kept_for_the_time_only_the_fields_that_rules_read_are_kept() {
     }
     let kept = detector.resync(now());
     assert_eq!(kept.len(), 1);
-    let found = detector.again(&kept[0], now()).expect("it has a name");
+    let found = detector.reevaluate(&kept[0], now()).expect("it has a name");
     assert_eq!(found.evaluation.subject.path(), "ns/short");
 }
 

@@ -15,7 +15,7 @@ const MAX_OBJECTS: usize = 250;
 
 /// Shortest time between two lists that are requested here. A list costs the kube-apiserver as much
 /// as the first list.
-const RELIST_EVERY: Duration = Duration::from_mins(5);
+const RELIST_INTERVAL: Duration = Duration::from_mins(5);
 
 /// The unknown detections of one feed. Dropping it removes them from the counts.
 #[derive(Debug)]
@@ -175,12 +175,12 @@ impl UnknownObjects {
 
     /// Returns true if a new list is needed. Objects are not stored. So objects that a throttled
     /// rule set skipped, and objects that are not remembered, cannot be evaluated again without a
-    /// list. Returns true at most once in [`RELIST_EVERY`].
+    /// list. Returns true at most once in [`RELIST_INTERVAL`].
     pub(super) fn wants_list(&mut self, now: Instant) -> bool {
         let skipped =
             self.objects.values().any(|object| object.skipped) && !self.throttled.contains(&true);
         let forgotten = self.objects.is_empty() && !self.beyond.is_empty();
-        let recent = |at: Instant| now.duration_since(at) < RELIST_EVERY;
+        let recent = |at: Instant| now.duration_since(at) < RELIST_INTERVAL;
         if self.listing || self.relisted.is_some_and(recent) || !(skipped || forgotten) {
             return false;
         }
@@ -289,12 +289,12 @@ mod tests {
     }
 
     /// Costs the cube of the number of values.
-    const CUBE: &str =
+    const CUBIC_EXPRESSION: &str =
         "object.values.all(a, object.values.all(b, object.values.all(c, a + b + c > 0)))";
 
     #[test]
     fn objects_that_a_throttled_rule_set_skipped_are_listed_again_once_it_recovers() {
-        let mut feed = Feed::new(CUBE);
+        let mut feed = Feed::new(CUBIC_EXPRESSION);
         let names: Vec<String> = (0..12).map(|number| number.to_string()).collect();
         feed.unknown.reset();
         for name in &names {
@@ -320,7 +320,7 @@ mod tests {
         }
         feed.unknown.synced();
         assert_eq!(feed.shown(), (0, false));
-        assert!(!feed.unknown.wants_list(now + RELIST_EVERY));
+        assert!(!feed.unknown.wants_list(now + RELIST_INTERVAL));
     }
 
     #[test]
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn dropping_the_feed_takes_all_counts_back() {
-        let mut feed = Feed::new(CUBE);
+        let mut feed = Feed::new(CUBIC_EXPRESSION);
         for name in 0..MAX_OBJECTS + 5 {
             feed.evaluate(&name.to_string(), 300, 0);
         }

@@ -116,12 +116,12 @@ impl RuleBook {
 
     /// Whether a rule detects `operation` on subjects in `namespace`.
     pub fn has_rule(&self, operation: &str, namespace: Option<&str>) -> bool {
-        self.about(operation, namespace).next().is_some()
+        self.rules_of(operation, namespace).next().is_some()
     }
 
     /// The rule sets that detect `operation` on subjects in `namespace`, each with the index of
     /// its rule.
-    pub fn about(
+    pub fn rules_of(
         &self,
         operation: &str,
         namespace: Option<&str>,

@@ -53,7 +53,7 @@ pub enum TextField {
 }
 
 /// Number of text fields.
-pub const TEXTS: usize = TextField::Completed as usize + 1;
+pub const TEXT_COUNT: usize = TextField::Completed as usize + 1;
 
 /// The place of a text in the JSON, with its quotes. The default stands for an absent text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub struct TextSpan {
 pub struct ObjectFacts {
     /// Keys and values of `metadata.labels`.
     pub(super) labels: Box<[(TextSpan, TextSpan)]>,
-    pub(super) texts: [TextSpan; TEXTS],
+    pub(super) texts: [TextSpan; TEXT_COUNT],
     /// `metadata.creationTimestamp`, the start of an operation.
     pub started: Option<Timestamp>,
     /// `status.phase`.

@@ -21,17 +21,17 @@ pub(super) type OperationId = (Identity, What);
 
 /// Number of operations whose last start is remembered, or the number of retained operations if it
 /// is higher. A later run that starts within the same second then gets another name.
-const ENDED: usize = 10_000;
+const MAX_ENDED: usize = 10_000;
 /// Time for which a start is remembered, or the retention if it is longer.
-const ENDED_FOR: Duration = Duration::from_hours(1);
+const ENDED_TTL: Duration = Duration::from_hours(1);
 
 /// Shortest time for which a deleted namespace is remembered. It is longer than the differences
 /// between watches, unless one has a gap. A namespace is remembered for longer while an operation
 /// is in flight in it.
-pub(super) const GONE_FOR: Duration = Duration::from_hours(1);
+pub(super) const DELETED_TTL: Duration = Duration::from_hours(1);
 
 /// Largest number of remembered deleted namespaces: some 2 MB of names.
-pub(super) const GONE: usize = 10_000;
+pub(super) const MAX_DELETED: usize = 10_000;
 
 /// The shared state, see above.
 #[derive(Debug)]
@@ -149,7 +149,7 @@ impl Ledger {
         now: ClockReading,
     ) {
         let retained = self.settings.retain.map(|retention| retention.age);
-        let age = retained.unwrap_or_default().max(ENDED_FOR);
+        let age = retained.unwrap_or_default().max(ENDED_TTL);
         let Some(left) = age.checked_sub(now.since(end)) else {
             return;
         };
@@ -214,7 +214,7 @@ impl Ledger {
         while let Some((key, _)) = self.retained.pop(most, now) {
             self.delete(key);
         }
-        while self.ended.pop(most.max(ENDED), now).is_some() {}
+        while self.ended.pop(most.max(MAX_ENDED), now).is_some() {}
     }
 
     /// Drops retained operations of a deleted namespace, and retains no further ones. `again` is
@@ -236,7 +236,7 @@ impl Ledger {
             self.retained.remove(&key);
             self.delete(key);
         }
-        self.gone.keep(name, again, now + GONE_FOR);
+        self.gone.keep(name, again, now + DELETED_TTL);
     }
 
     /// Records a namespace that was created at `created`.

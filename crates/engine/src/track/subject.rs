@@ -201,8 +201,8 @@ impl Tracked {
             let name = &detection.rule_set.name;
             detection.target != *target
                 || book.is_some_and(|book| {
-                    let mut about = book.about(&what.operation, namespace.as_deref());
-                    about.any(|(rule_set, _)| rule_set.name == *name)
+                    let mut rules_of = book.rules_of(&what.operation, namespace.as_deref());
+                    rules_of.any(|(rule_set, _)| rule_set.name == *name)
                 })
         };
         for (what, waiting) in &mut self.waiting {

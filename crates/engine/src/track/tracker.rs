@@ -1,7 +1,7 @@
 //! The tracker with its subjects. Each call has the time as an argument, so tests need no waits.
 
 use super::end::End;
-use super::ledger::{GONE, GONE_FOR, Identity, Ledger};
+use super::ledger::{DELETED_TTL, Identity, Ledger, MAX_DELETED};
 use super::operation::SubjectView;
 use super::subject::{SubjectStep, Tracked};
 use super::{Message, Write};
@@ -129,7 +129,7 @@ impl Tracker {
     /// Forgets old deleted namespaces without operations in flight.
     fn forget_gone(&mut self, now: Instant) {
         let gone = &mut self.ledger.gone;
-        let mut over: HashMap<_, _> = iter::from_fn(|| gone.pop(GONE, now)).collect();
+        let mut over: HashMap<_, _> = iter::from_fn(|| gone.pop(MAX_DELETED, now)).collect();
         if over.is_empty() {
             return;
         }
@@ -137,7 +137,7 @@ impl Tracker {
             let namespace = tracked.view.subject.namespace.as_ref();
             let namespace = namespace.unwrap_or(&self.ledger.settings.cluster_namespace);
             if let Some((name, again)) = over.remove_entry(namespace) {
-                self.ledger.gone.keep(name, again, now + GONE_FOR);
+                self.ledger.gone.keep(name, again, now + DELETED_TTL);
             }
         }
     }

@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 
 /// Number of errors that are reported for one requirement. Each takes some 300 bytes, and a set may
 /// have thousands of values.
-const MOST_COMPLAINTS: usize = 10;
+const MAX_REPORTED_ERRORS: usize = 10;
 
-const NAME: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and \
+const NAME_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and \
                     end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or \
                     '123-abc', regex used for validation is \
                     '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
@@ -191,7 +191,7 @@ fn checked(key: &str, values: BTreeSet<&str>) -> Result<BTreeSet<String>, String
         .enumerate()
         .filter(|(_, value)| !is_value(value));
     let complaints: Vec<String> = wrong
-        .take(MOST_COMPLAINTS)
+        .take(MAX_REPORTED_ERRORS)
         .map(|(place, value)| value_complaint(key, place, value))
         .collect();
     if complaints.is_empty() {
@@ -269,7 +269,7 @@ fn key_complaints(key: &str) -> Vec<String> {
         }
         _ => {
             return vec![format!(
-                "a valid label key {NAME} with an optional DNS subdomain prefix and '/' (e.g. \
+                "a valid label key {NAME_RULE} with an optional DNS subdomain prefix and '/' (e.g. \
                  'example.com/MyName')"
             )];
         }
@@ -280,7 +280,7 @@ fn key_complaints(key: &str) -> Vec<String> {
         complaints.push(format!("name part must be no more than {MAX_VALUE} bytes"));
     }
     if name.is_empty() || !name.chars().all(is_name_char) || !ends_well(name) {
-        complaints.push(format!("name part {NAME}"));
+        complaints.push(format!("name part {NAME_RULE}"));
     }
     complaints
 }

@@ -11,15 +11,15 @@ use jiff::Timestamp;
 
 /// The share of a rule set if there are few rule sets. A rule takes some ten steps, and one for
 /// each element that it reads.
-const SHARE: u64 = 2_000;
+const MIN_SHARE: u64 = 2_000;
 
 /// Number of consecutive objects on which a rule set exhausts its budget before it is throttled.
 /// Some objects may be unusually large.
-const STRIKES: u8 = 10;
+const MAX_EXHAUSTED: u8 = 10;
 
 /// Seconds between two evaluations of a throttled rule set. All rule sets together use at most 30
 /// ms for an object, and one of a hundred rule sets a hundredth of this.
-const RETRY: i64 = 10;
+const RETRY_SECONDS: i64 = 10;
 
 /// The budgets of the rule sets of one book, by their index in the book.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +58,7 @@ impl Allowances {
             allowances: self,
             now: now.as_second(),
             left: STEPS_PER_OBJECT,
-            share: SHARE.min(STEPS_PER_OBJECT / to_come.max(1)),
+            share: MIN_SHARE.min(STEPS_PER_OBJECT / to_come.max(1)),
             to_come,
         }
     }
@@ -70,7 +70,7 @@ impl Allowances {
     pub fn is_throttled(&self, place: usize) -> bool {
         self.0
             .get(place)
-            .is_some_and(|standing| standing.strikes >= STRIKES)
+            .is_some_and(|standing| standing.strikes >= MAX_EXHAUSTED)
     }
 }
 
@@ -81,12 +81,12 @@ impl ObjectBudget<'_> {
         let others = self.to_come.saturating_mul(self.share);
         let may = self.left.saturating_sub(others);
         if let Some(standing) = self.allowances.0.get_mut(place)
-            && standing.strikes >= STRIKES
+            && standing.strikes >= MAX_EXHAUSTED
         {
             if self.now < standing.retry {
                 return None;
             }
-            standing.retry = self.now.saturating_add(RETRY);
+            standing.retry = self.now.saturating_add(RETRY_SECONDS);
         }
         Some(may)
     }
@@ -98,9 +98,9 @@ impl ObjectBudget<'_> {
             return;
         };
         if rest == 0 {
-            standing.strikes = standing.strikes.saturating_add(1).min(STRIKES);
-            if standing.strikes == STRIKES {
-                standing.retry = self.now.saturating_add(RETRY);
+            standing.strikes = standing.strikes.saturating_add(1).min(MAX_EXHAUSTED);
+            if standing.strikes == MAX_EXHAUSTED {
+                standing.retry = self.now.saturating_add(RETRY_SECONDS);
             }
         } else {
             standing.strikes = 0;
@@ -145,7 +145,10 @@ mod tests {
     fn the_last_has_its_share_whatever_the_first_spend() {
         let mut allowances = Allowances::default();
         let taken = round(&mut allowances, 3, 0, &[0, 1]);
-        assert_eq!(taken, [STEPS_PER_OBJECT - 2 * SHARE, SHARE, SHARE]);
+        assert_eq!(
+            taken,
+            [STEPS_PER_OBJECT - 2 * MIN_SHARE, MIN_SHARE, MIN_SHARE]
+        );
         let all: Vec<usize> = (0..500).collect();
         let taken = round(&mut Allowances::default(), 500, 0, &all);
         assert_eq!(taken.iter().sum::<u64>(), STEPS_PER_OBJECT);
@@ -155,26 +158,26 @@ mod tests {
     #[test]
     fn one_that_spends_all_again_and_again_is_asked_now_and_then() {
         let mut allowances = Allowances::default();
-        let full = STEPS_PER_OBJECT - SHARE;
-        for _ in 0..STRIKES {
+        let full = STEPS_PER_OBJECT - MIN_SHARE;
+        for _ in 0..MAX_EXHAUSTED {
             assert_eq!(round(&mut allowances, 2, 0, &[0])[0], full);
         }
-        for second in 0..RETRY {
+        for second in 0..RETRY_SECONDS {
             let taken = round(&mut allowances, 2, second, &[0]);
             assert_eq!(taken, [0, STEPS_PER_OBJECT], "{second}");
         }
         // Still too expensive.
-        assert_eq!(round(&mut allowances, 2, RETRY, &[0])[0], full);
-        assert_eq!(round(&mut allowances, 2, RETRY, &[0])[0], 0);
+        assert_eq!(round(&mut allowances, 2, RETRY_SECONDS, &[0])[0], full);
+        assert_eq!(round(&mut allowances, 2, RETRY_SECONDS, &[0])[0], 0);
         // Cheap enough again.
-        assert_eq!(round(&mut allowances, 2, 2 * RETRY, &[])[0], full);
-        assert_eq!(round(&mut allowances, 2, 2 * RETRY, &[])[0], full);
+        assert_eq!(round(&mut allowances, 2, 2 * RETRY_SECONDS, &[])[0], full);
+        assert_eq!(round(&mut allowances, 2, 2 * RETRY_SECONDS, &[])[0], full);
     }
 
     #[test]
     fn large_objects_between_others_strain_nobody() {
         let mut allowances = Allowances::default();
-        for turn in 0..5 * usize::from(STRIKES) {
+        for turn in 0..5 * usize::from(MAX_EXHAUSTED) {
             let greedy: &[usize] = if turn % 5 == 4 { &[] } else { &[0] };
             assert!(round(&mut allowances, 1, 0, greedy)[0] > 0, "{turn}");
         }

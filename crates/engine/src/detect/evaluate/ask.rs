@@ -84,7 +84,7 @@ impl<'s> Asking<'_, 's> {
             Err(EvaluationFault::Missing(_)) => return,
             Err(failure) => {
                 self.fail_detection(place, "forEach", failure.into());
-                self.find(place, None);
+                self.add_finding(place, None);
                 return;
             }
         };
@@ -130,9 +130,9 @@ impl<'s> Asking<'_, 's> {
                     continues,
                     ..self.says(place, labels)
                 };
-                self.find(place, Some(says));
+                self.add_finding(place, Some(says));
             }
-            (None, _) | (_, None) => self.find(place, None),
+            (None, _) | (_, None) => self.add_finding(place, None),
         }
     }
 
@@ -157,7 +157,7 @@ impl<'s> Asking<'_, 's> {
         }
     }
 
-    fn find(&mut self, place: RulePlace<'_>, says: Option<Says>) {
+    fn add_finding(&mut self, place: RulePlace<'_>, says: Option<Says>) {
         self.evaluation.findings.push(Finding {
             rule_set: place.rule_set.clone(),
             operation: place.rule.operation.clone(),

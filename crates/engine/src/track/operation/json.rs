@@ -3,7 +3,7 @@
 //! `InFlightOperation`, which owns its texts and takes twice the time.
 
 use crate::rules::Labels;
-use crate::track::facts::{TEXTS, TextField, TextSpan};
+use crate::track::facts::{TEXT_COUNT, TextField, TextSpan};
 use ifo_api::live::{self, Phase, StartTimeSource, State};
 use ifo_api::{LIVE_GROUP, VERSION};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Initial capacity in bytes. The JSON of most operations is smaller.
-const TYPICAL_SIZE: usize = 2048;
+const TYPICAL_JSON_BYTES: usize = 2048;
 
 /// The JSON of an operation that is being written, with the places of its texts.
 #[derive(Default)]
@@ -26,7 +26,7 @@ pub struct Recording {
     pub json: Vec<u8>,
     /// The place of the JSON of `metadata`.
     pub metadata: Range<usize>,
-    pub texts: [TextSpan; TEXTS],
+    pub texts: [TextSpan; TEXT_COUNT],
     pub labels: Vec<(TextSpan, TextSpan)>,
 }
 
@@ -220,7 +220,7 @@ pub fn encode(
     spec: &SpecJson<'_>,
     status: &StatusJson<'_>,
 ) {
-    recorder.0.borrow_mut().json.reserve(TYPICAL_SIZE);
+    recorder.0.borrow_mut().json.reserve(TYPICAL_JSON_BYTES);
     for text in [
         "{\"apiVersion\":\"",
         LIVE_GROUP,

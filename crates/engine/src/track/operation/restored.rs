@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 /// Largest difference by which the time in a custom resource may be ahead of the clock. Such a time
 /// counts as now. A later time is refused.
-const SKEW: Duration = Duration::from_mins(1);
+const MAX_CLOCK_SKEW: Duration = Duration::from_mins(1);
 
 /// Longest name in a custom resource in bytes: that of a Kubernetes object, of `itemKey` and of
 /// `instance`.
@@ -176,7 +176,10 @@ fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> 
     let is_name = |text: &str| !text.is_empty() && text.len() <= MAX_NAME && !text.contains('\0');
     let may_be_name = |text: &Option<String>| text.as_deref().is_none_or(is_name);
     let is_namespace = |text: &str| labels::is_subdomain(text) && !text.contains('.');
-    let is_past = |time: &Option<Time>| time.as_ref().is_some_and(|time| time.0 <= now + SKEW);
+    let is_past = |time: &Option<Time>| {
+        time.as_ref()
+            .is_some_and(|time| time.0 <= now + MAX_CLOCK_SKEW)
+    };
     let is_over = status.phase == Phase::Completed;
     let is_end = matches!(
         status.state,
@@ -276,8 +279,8 @@ impl Operation {
     /// for the operation.
     pub fn claim(&mut self, book: &RuleBook, target: &Arc<Gvr>, namespace: Option<&str>) {
         let operation = self.what.operation.clone();
-        let about = || book.about(&operation, namespace);
-        let of_name = |name: &str| about().find(|(own, _)| *own.name == *name);
+        let rules_of = || book.rules_of(&operation, namespace);
+        let of_name = |name: &str| rules_of().find(|(own, _)| *own.name == *name);
         let claim = |detection: &mut Arc<Detection>, found: Option<(&Arc<RuleSet>, usize)>| {
             if let Some((rule_set, order)) = found.filter(|_| detection.is_unclaimed()) {
                 let claimed = Arc::make_mut(detection);
@@ -288,7 +291,7 @@ impl Operation {
         for (name, detection) in &mut self.detections {
             claim(detection, of_name(name));
         }
-        let speaks = of_name(&self.speaker.rule_set.name).or_else(|| about().next());
+        let speaks = of_name(&self.speaker.rule_set.name).or_else(|| rules_of().next());
         claim(&mut self.speaker, speaks);
     }
 
