@@ -1,4 +1,6 @@
-//! Who leads. Enters: the Lease, and how far the mirror of this replica is. Leaves: the
+//! The leader election.
+//!
+//! Input: the Lease, and the version up to which this replica has mirrored. Output: the
 //! [`Standing`] of this replica.
 //!
 //! | the Lease | who may take it, and when |
@@ -10,10 +12,11 @@
 //!
 //! The precedence is 10 s if the last leader was mirrored, and otherwise three retry periods.
 //!
-//! Each write is a PUT under the resourceVersion that was read, so only one replica can
-//! take the Lease. All decisions compare times of the boot clock. The timers run on tokio's
-//! clock, which stands still while a virtual machine is paused. A timer can therefore be
-//! late, but the comparison is right.
+//! Each write is a PUT with the resourceVersion that was read, so only one replica can acquire the
+//! Lease.
+//!
+//! All decisions compare times of the boot clock. The timers use tokio's clock, which stops while a
+//! virtual machine is paused. So a timer can fire late, but the comparison after it is right.
 
 mod announce;
 mod decision;
@@ -36,34 +39,33 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
 
-/// The time between two reads of the Lease after an event, for one retry period: the event
-/// can be known before the Lease has changed.
+/// Interval at which the Lease is read after an event, for one retry period. The event can arrive
+/// before the Lease has changed.
 const WAKE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How many conflicts in a row are followed by another request at once. Each conflict means
-/// that another client wrote the Lease, and replicas do not write it that often.
+/// Number of consecutive conflicts after which the request is still repeated at once. Each conflict
+/// means that another client wrote the Lease, and replicas do not write it that often.
 const CONFLICTS: usize = 5;
 
-/// What the election needs to know about this replica.
+/// The facts about this replica that the election needs.
 pub struct Replica {
     /// The UID of its Pod. None outside a Pod.
     pub pod: Option<String>,
     /// `HOST:PORT` at which the other replicas reach it.
     pub address: String,
-    /// Whether another replica mirrors this one.
+    /// True if another replica mirrors this one.
     pub is_mirrored: Arc<dyn Fn() -> bool + Send + Sync>,
-    /// The version of its index. Zero if it has nothing yet.
+    /// The version of its index. Zero if the index was never filled.
     pub head: Arc<dyn Fn() -> Rv + Send + Sync>,
     /// The term with which its mirror is in sync.
     pub in_sync: watch::Receiver<Option<Term>>,
-    /// Whether this replica may be the first holder of a Lease that was never held. False
-    /// while a server of a release without a Lease still runs, or its operations are not
-    /// loaded yet.
+    /// True if this replica may be the first holder of a Lease that was never held. False while a
+    /// server of a release without a Lease is running, or while its operations are not loaded yet.
     pub may_begin: watch::Receiver<bool>,
-    /// Makes the election read the Lease now. To be notified when the stream from the
-    /// leader ends.
+    /// Makes the election read the Lease immediately. Notified when the stream from the leader
+    /// ends.
     pub wake: Arc<Notify>,
-    /// Receives when the kube-apiserver has answered, and when it has not.
+    /// Receives the times at which the kube-apiserver has answered or failed to answer.
     pub answers: watch::Sender<ClusterContact>,
 }
 
@@ -74,26 +76,26 @@ pub struct Election<S> {
     replica: Replica,
     metrics: Arc<Metrics>,
     random: fastrand::Rng,
-    /// What the terms of this replica begin with.
+    /// The prefix of the term names of this replica.
     prefix: String,
     /// The Lease as it was last read or written. None if it does not exist.
     seen: Option<SeenLease>,
-    /// Whether the Lease was ever read.
+    /// True if the Lease was ever read.
     has_read: bool,
     /// The last known leader.
     last: Option<Leader>,
-    /// The highest reservation that this process has seen, and when.
+    /// The highest reservation that this process has seen, and the time at which it was seen.
     floor: Option<(Rv, BootTime)>,
     /// The leadership of this replica.
     leading: Option<OwnLeadership>,
     /// The last term of this process.
     led: Option<Term>,
-    /// False once the Lease was seen in other hands. Then a Lease in the hands of this Pod
-    /// is one that was restored from a backup, and another replica may lead.
+    /// False if another holder was seen. If the Lease then names this Pod as the holder again, it
+    /// was restored from a backup, and another replica may lead.
     may_be_ours: bool,
-    /// The final version, once this replica has released or may not lead any more.
+    /// The final version, if this replica has released the Lease or must not lead any more.
     retired: Option<Rv>,
-    /// Until then the Lease is read more often.
+    /// Until this time, the Lease is read more often.
     hurry: BootTime,
     /// The problem that was logged last, while it lasts.
     problem: Option<String>,
@@ -109,19 +111,19 @@ struct OwnLeadership {
     acquired: Acquired,
 }
 
-/// What stays the same during a term.
+/// The parts that stay the same during a term.
 #[derive(Clone, Copy)]
 struct Acquired {
     start: Rv,
     at: Timestamp,
-    /// The boot clock at that time. The versions of a term follow this clock, since the wall
+    /// The boot clock at that time. The versions of a term follow the boot clock, because the wall
     /// clock can be set.
     boot: BootTime,
     transitions: i32,
 }
 
 impl<S: LeaseStore> Election<S> {
-    /// An election over the Lease in `store`.
+    /// Creates an election with the Lease in `store`.
     pub fn new(store: S, timing: Timing, replica: Replica, metrics: Arc<Metrics>) -> Self {
         Self::with_random(store, timing, replica, metrics, fastrand::Rng::new())
     }
@@ -156,10 +158,10 @@ impl<S: LeaseStore> Election<S> {
         }
     }
 
-    /// Takes part until the future is dropped. It never ends by itself.
+    /// Takes part in the election until the future is dropped. Never ends.
     ///
-    /// `release` gives up the leadership, with the last version that was issued. After it
-    /// this replica only observes: it never leads again.
+    /// `release` gives up the leadership. It contains the last version that was issued. After that,
+    /// this replica only observes the Lease and never leads again.
     pub async fn run(mut self, standing: watch::Sender<Standing>, release: oneshot::Receiver<Rv>) {
         let mut release = Some(release);
         loop {
@@ -177,8 +179,8 @@ impl<S: LeaseStore> Election<S> {
         }
     }
 
-    /// Renews the Lease, or reads it and takes it if this replica may. Returns when to
-    /// continue.
+    /// Performs one turn: renews the Lease, or reads it and acquires it if this replica may.
+    /// Returns the time of the next turn.
     async fn turn(&mut self) -> Duration {
         let problem = match self.attempt().await {
             Ok(pause) => {
@@ -188,16 +190,16 @@ impl<S: LeaseStore> Election<S> {
             Err(problem) => problem,
         };
         self.report(Some(problem));
-        // The loss is not noticed later than it happens.
+        // The timer fires when the leadership ends, so the loss is noticed at once.
         let until = self.leading.as_ref().map(|it| it.grant.borrow().until);
         let left = until.map_or(Duration::MAX, |until| until.since(clock::boot()));
         left.min(self.timing.retry_period)
     }
 
-    /// The same. The error is a text for the log.
+    /// Does the work of [`Self::turn`]. The error is a text for the log.
     async fn attempt(&mut self) -> Result<Duration, String> {
         let begun = clock::boot();
-        // A leader knows the Lease: it has written it.
+        // The leader has written the Lease itself, so it need not read it.
         let mut is_known = self.leading.is_some();
         for _ in 0..CONFLICTS {
             if !std::mem::take(&mut is_known) {
@@ -230,10 +232,10 @@ impl<S: LeaseStore> Election<S> {
         Ok(self.timing.retry_period)
     }
 
-    /// How long a replica that does not lead waits before it reads the Lease again.
+    /// Returns the time that a replica without leadership waits before it reads the Lease again.
     fn pause(&mut self, until: Option<BootTime>, reason: &'static str) -> Duration {
         if self.waits.replace(reason) != Some(reason) {
-            // A Lease with a holder is the rule, and every follower waits then.
+            // Usually the Lease has a holder, and every follower waits for this time.
             if self.seen.as_ref().is_some_and(|seen| seen.record.is_held) {
                 tracing::debug!("{reason}");
             } else {
@@ -262,7 +264,7 @@ impl<S: LeaseStore> Election<S> {
         let within = before.until.since(sent);
         self.hold(&leader, &acquired, reserved, within).await?;
         self.metrics.lease_renewed(clock::boot().since(sent));
-        // Otherwise the leadership had ended before the answer came. The next turn loses it.
+        // The leadership ended before the answer arrived. The next turn handles the loss.
         if clock::boot() < before.until
             && let Some(leading) = &self.leading
         {
@@ -285,7 +287,7 @@ impl<S: LeaseStore> Election<S> {
         self.last = Some(leading.leader);
     }
 
-    /// Creates a Lease without a holder. It names the highest reservation that this process
+    /// Creates a Lease without a holder. It contains the highest reservation that this process
     /// knows, for replicas that have never seen the deleted Lease.
     async fn create(&mut self) -> Result<(), LeaseError> {
         let record = LeaseRecord {
@@ -304,7 +306,7 @@ impl<S: LeaseStore> Election<S> {
         let record = LeaseRecord {
             is_held: false,
             final_version: Some(version),
-            // As client-go does.
+            // client-go does the same.
             duration: Duration::from_secs(1),
             acquired: None,
             ..seen.record.clone()
@@ -314,7 +316,7 @@ impl<S: LeaseStore> Election<S> {
         Ok(())
     }
 
-    /// Takes the Lease with a new term.
+    /// Acquires the Lease for a new term.
     async fn acquire(&mut self) -> Result<(), LeaseError> {
         let Some(seen) = &self.seen else {
             return Err(LeaseError::NotFound);
@@ -329,8 +331,8 @@ impl<S: LeaseStore> Election<S> {
         let head = (self.replica.head)();
         let mut highest = self.floor().unwrap_or(Rv(0)).max(head).max(wall());
         if seen.record.reserved.is_none() {
-            // A new Lease, or one that somebody edited. There can be a reservation that no
-            // replica remembers. It is not further ahead than this, if the clocks agree.
+            // The Lease is new or was edited by a user. A reservation can exist that no replica
+            // remembers. If the clocks agree, it is at most this far ahead.
             highest = highest.max(Rv(wall().0.saturating_add(micros(RESERVED_AHEAD))));
         }
         let acquired = Acquired {
@@ -340,7 +342,7 @@ impl<S: LeaseStore> Election<S> {
             transitions: seen.record.transitions.saturating_add(1),
         };
         let reserved = self.reservation(&acquired);
-        // The write can take effect without an answer.
+        // The write can succeed even if its answer is lost.
         self.may_be_ours = true;
         self.hold(&leader, &acquired, reserved, self.limit())
             .await?;

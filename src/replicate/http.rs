@@ -1,8 +1,11 @@
-//! Links over HTTPS. Enters: the leader's address. Leaves: requests to it, and its answers.
+//! Links between replicas over HTTPS.
 //!
-//! The leader is known by a certificate of our Service's name, of the CA by which the
-//! kube-apiserver knows our API. It knows this replica by a token for our own audience, or
-//! by a client certificate. The token for the kube-apiserver is never sent to it: whoever can
+//! Input: the address of the leader. Output: requests to it, and its answers.
+//!
+//! The leader authenticates with a serving certificate for the name of our Service. The certificate
+//! is verified with the CA bundle of our `APIService`. This replica authenticates with a token for
+//! our own audience, or with a client certificate. The token for the kube-apiserver is never sent,
+//! because a user who can edit the Lease could redirect it to any address.
 //! edit the Lease could have it sent anywhere.
 
 use super::Leader;
@@ -32,36 +35,37 @@ use std::time::Duration;
 use tokio_util::codec::{FramedRead, LinesCodec};
 use tokio_util::io::StreamReader;
 
-/// The longest time to connect.
+/// Time limit for connecting.
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// Objects on a page of the list: some 1 MB.
+/// Objects per page of the list: about 1 MB.
 const PAGE: usize = 500;
 
-/// Bytes of a page that are read. An operation has at most 64 KiB.
+/// Largest size of a page in bytes. An operation has at most 64 KiB.
 const MAX_PAGE: usize = 64 << 20;
 
-/// Objects on a page once one was too large.
+/// Objects per page after a page was too large.
 const SMALL_PAGE: usize = 50;
 
-/// Bytes of the answer to a question that are read: names of rule sets and namespaces.
+/// Largest size of the answer to a state query in bytes. It contains names of rule sets and
+/// namespaces.
 const MAX_ANSWER: usize = 4 << 20;
 
-/// Bytes of one event that are read.
+/// Largest size of one event in bytes.
 const MAX_EVENT: usize = 1 << 20;
 
-/// By what this replica is known to the others.
+/// The credentials with which this replica authenticates to other replicas.
 #[derive(Clone, Debug)]
 pub enum PeerCredentials {
-    /// A file with a token whose audience is [`peer::AUDIENCE`]. It is read again as kubelet
-    /// renews it.
+    /// A file with a token whose audience is [`peer::AUDIENCE`]. It is read again, because the
+    /// kubelet renews it.
     TokenFile(PathBuf),
     /// The client certificate of the kubeconfig.
     ClientCertificate(Box<AuthInfo>),
 }
 
 impl PeerCredentials {
-    /// The token in this file; without one, the client certificate in `config`.
+    /// Uses the token in this file, or else the client certificate in `config`.
     pub fn new(token_file: Option<PathBuf>, config: &Config) -> Self {
         if let Some(file) = token_file {
             return Self::TokenFile(file);
@@ -87,7 +91,7 @@ impl PeerCredentials {
     }
 }
 
-/// Makes links over HTTPS.
+/// Creates links over HTTPS.
 #[derive(Clone)]
 pub struct HttpLinks {
     client: Client,
@@ -97,8 +101,8 @@ pub struct HttpLinks {
 }
 
 impl HttpLinks {
-    /// `client` reads the `APIService` of this name, which has the CA. `server_name` is the
-    /// name of our Service, for which the leader must have a certificate.
+    /// `client` reads the `APIService` of this name, which contains the CA bundle. The certificate
+    /// of the leader must be valid for `server_name`, the name of our Service.
     pub fn new(
         client: Client,
         api_service: &'static str,
@@ -113,7 +117,7 @@ impl HttpLinks {
         }
     }
 
-    /// The CAs by which the kube-apiserver knows our API, as DER.
+    /// Returns the CAs in the CA bundle of our `APIService`, as DER.
     async fn authorities(&self) -> Result<Vec<Vec<u8>>, LinkError> {
         let api: Api<APIService> = Api::all(self.client.clone());
         let registered = api.get(self.api_service).await;
@@ -131,7 +135,7 @@ impl HttpLinks {
         parsed.map_err(|error| LinkError::Failed(format!("the caBundle: {error}")))
     }
 
-    /// How a server at this address is reached, without credentials.
+    /// Returns the settings for connections to this address, without credentials.
     async fn config(&self, address: &str) -> Result<Config, LinkError> {
         let url = format!("https://{address}");
         let url = url.parse::<http::Uri>();
@@ -141,7 +145,7 @@ impl HttpLinks {
         config.tls_server_name = Some(self.server_name.clone());
         config.proxy_url = None;
         config.connect_timeout = Some(CONNECT);
-        // A watch may be silent for long. Questions have a limit of their own.
+        // A watch can be idle for a long time. State queries have their own time limit.
         config.read_timeout = None;
         config.default_retry = false;
         Ok(config)
@@ -156,8 +160,8 @@ impl HttpLinks {
         Ok(Box::new(Self::through(client(config)?)))
     }
 
-    /// A link to the server of an older release at this address, which knows the replica by
-    /// `credentials`. They are only sent to a server with a certificate for our Service.
+    /// Returns a link to the server of an older release at this address. `credentials` are sent
+    /// only if the server has a certificate for our Service.
     pub(super) async fn to_predecessor(
         &self,
         address: &str,
@@ -168,7 +172,7 @@ impl HttpLinks {
         Ok(Self::through(client(config)?))
     }
 
-    /// A link on which everything goes through `client`.
+    /// Returns a link that sends all requests through `client`.
     pub(super) fn through(client: Client) -> HttpLink {
         let path = format!("/apis/{LIVE_GROUP}/{VERSION}/{}", live::PLURAL);
         HttpLink {
@@ -180,11 +184,11 @@ impl HttpLinks {
         }
     }
 
-    /// The readiness report of the server at this address.
+    /// Reads the readiness report of the server at this address.
     pub(super) async fn readiness(&self, address: &str) -> Result<String, LinkError> {
         let mut config = self.config(address).await?;
         config.read_timeout = Some(CONNECT);
-        // The report is the same whether or not the server is ready.
+        // The report has the same checks whether the server is ready or not.
         let answer = send(&client(config)?, "/readyz?verbose").await?;
         let report = read(answer.into_body()).await?;
         Ok(String::from_utf8_lossy(&report).into_owned())
@@ -208,7 +212,7 @@ pub(super) struct HttpLink {
 }
 
 impl HttpLink {
-    /// The body of a successful answer.
+    /// Returns the body of a successful answer.
     async fn get(&self, uri: &str) -> Result<Body, LinkError> {
         let answer = send(&self.client, uri).await?;
         if answer.status().is_success() {
@@ -290,7 +294,7 @@ fn client(config: Config) -> Result<Client, LinkError> {
     Client::try_from(config).map_err(|error| failed(&error))
 }
 
-/// Gets `uri`, whatever the status of the answer is.
+/// Sends a GET for `uri`. The answer is returned with any status.
 async fn send(client: &Client, uri: &str) -> Result<Response<Body>, LinkError> {
     let request = Request::get(uri).body(Body::empty());
     let request = request.map_err(|error| failed(&error))?;
@@ -361,7 +365,7 @@ fn object(json: &RawValue) -> Result<(Key, Rv, Vec<u8>), LinkError> {
     Ok((metadata.key(), metadata.rv()?, json.get().into()))
 }
 
-/// The change in one line of a watch.
+/// Parses the change in one line of a watch.
 fn event(line: &str) -> Result<LeaderEvent, LinkError> {
     #[derive(Deserialize)]
     struct MirrorLine<'a> {

@@ -1,4 +1,4 @@
-//! The results of the election: the standing of this replica, and the right to lead.
+//! The results of the election: the standing of this replica, and its right to lead.
 
 use crate::clock;
 use crate::clock::BootTime;
@@ -7,18 +7,18 @@ use std::fmt;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// One leadership: the holder identity of the Lease. It consists of the UID of the Pod,
-/// `_`, and a random part for each acquisition. So no term is ever resumed.
+/// The name of one leadership: the holder identity in the Lease. It consists of the UID of the Pod,
+/// `_`, and a random part for each acquisition. So a term is never resumed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Term(Arc<str>);
 
 impl Term {
-    /// The term with this name.
+    /// Creates a term with this name.
     pub fn new(name: &str) -> Self {
         Self(name.into())
     }
 
-    /// Its name, as the Lease has it.
+    /// Returns the name, as it is in the Lease.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -35,8 +35,7 @@ impl fmt::Display for Term {
 pub struct Leader {
     /// Its term.
     pub term: Term,
-    /// `HOST:PORT` at which the other replicas reach it. Empty if the Lease does not have
-    /// a usable address.
+    /// `HOST:PORT` at which the other replicas reach it. Empty if the Lease has no valid address.
     pub address: String,
 }
 
@@ -52,14 +51,14 @@ pub enum Standing {
         /// The last version of that leader, if it released the Lease.
         final_version: Option<Rv>,
     },
-    /// Another replica leads. While the kube-apiserver cannot be reached, this stays the
-    /// replica that led when the Lease was last read.
+    /// Another replica leads. While the kube-apiserver cannot be reached, this is the leader of the
+    /// last read.
     Following(Leader),
     /// This replica leads.
     Leading(Leadership),
 }
 
-/// The right of this replica to lead, for one term. All clones are lost together.
+/// The right of this replica to lead, for one term. All clones lose it together.
 #[derive(Clone, Debug)]
 pub struct Leadership {
     /// The term.
@@ -69,27 +68,27 @@ pub struct Leadership {
     grant: watch::Receiver<Grant>,
 }
 
-/// Leaderships are equal if their terms are.
+/// Compares the terms of two leaderships.
 impl PartialEq for Leadership {
     fn eq(&self, other: &Self) -> bool {
         self.term == other.term
     }
 }
 
-/// What the last acknowledged renewal grants.
+/// The rights from the last acknowledged renewal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grant {
     /// The highest version that may be issued.
     pub reserved: Rv,
-    /// When the leadership ends without another renewal.
+    /// Time at which the leadership ends without another renewal.
     pub until: BootTime,
-    /// Whether the leadership has ended for another reason.
+    /// True if the leadership has ended for another reason.
     pub lost: bool,
 }
 
 impl Leadership {
-    /// That of a server without an election: it is never lost, and has all versions from
-    /// `start` on.
+    /// The leadership of a server without an election. It is never lost, and all versions from
+    /// `start` on are reserved.
     pub fn alone(start: Rv) -> Self {
         let granted = Grant {
             reserved: Rv(Rv::MAX.0 - 1),
@@ -103,21 +102,20 @@ impl Leadership {
         }
     }
 
-    /// A leadership, and the sender that renews it.
+    /// Creates a leadership, and the sender that renews it.
     pub(super) fn new(term: Term, start: Rv, grant: Grant) -> (watch::Sender<Grant>, Self) {
         let (sender, grant) = watch::channel(grant);
         (sender, Self { term, start, grant })
     }
 
-    /// The highest version that this replica may issue. Rv(0) once the leadership is lost.
+    /// Returns the highest version that this replica may issue. Rv(0) after the leadership is lost.
     ///
-    /// No other term issues a version from [`Leadership::start`] to this one, even if this
-    /// process is paused after the call for any time. So a version that was read here stays
-    /// safe to issue. A clock may run ahead of this version; then the next version is the
-    /// one after the head, as long as that is reserved.
+    /// No other term issues a version from [`Leadership::start`] to the returned version. This
+    /// holds even if the process is paused after the call for any time. If the clock is ahead of
+    /// this version, the next version is the one after the head, as long as it is reserved.
     pub fn reserved(&self) -> Rv {
         let grant = *self.grant.borrow();
-        // Without an election there is no end, and so no clock to read.
+        // Without an election the leadership has no end, so no clock is read.
         let is_over = grant.until < BootTime::MAX && clock::boot() >= grant.until;
         if grant.lost || is_over {
             return Rv(0);
@@ -125,7 +123,7 @@ impl Leadership {
         grant.reserved
     }
 
-    /// Waits until a version above `rv` is reserved. False once the leadership is lost.
+    /// Waits until a version above `rv` is reserved. Returns false if the leadership is lost.
     pub async fn reserved_above(&self, rv: Rv) -> bool {
         let mut grant = self.grant.clone();
         loop {
@@ -136,20 +134,20 @@ impl Leadership {
             if self.reserved() > rv {
                 return true;
             }
-            // An error means that the election was dropped, so nothing renews any more.
+            // An error means that the election was dropped, so the Lease is not renewed any more.
             if grant.changed().await.is_err() {
                 return false;
             }
         }
     }
 
-    /// True while the last acknowledged renewal was sent within the renew deadline, no
-    /// other holder was seen, and this replica did not release the Lease.
+    /// Returns true if the last acknowledged renewal was sent within the renew deadline, no other
+    /// holder was seen, and this replica did not release the Lease.
     pub fn is_valid(&self) -> bool {
         self.reserved() > Rv(0)
     }
 
-    /// What was reserved, even if the leadership is lost.
+    /// Returns the reserved version, even if the leadership is lost.
     #[cfg(test)]
     pub(super) fn granted(&self) -> Rv {
         self.grant.borrow().reserved

@@ -10,18 +10,18 @@ use kube::core::response::reason;
 use kube::{Api, Client};
 use std::time::Duration;
 
-/// The periods of the election. Their meaning is that of the flags of Kubernetes' own
+/// The periods of the election. They have the same meaning as the flags of Kubernetes' own
 /// components.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// `--leader-elect-lease-duration`: a replica takes over a Lease that has not changed
-    /// for this long.
+    /// `--leader-elect-lease-duration`: if the Lease has not changed for this time, a replica takes
+    /// it over.
     pub lease_duration: Duration,
-    /// `--leader-elect-renew-deadline`: the leader stops leading when it has not renewed
-    /// the Lease for this long.
+    /// `--leader-elect-renew-deadline`: if the leader has not renewed the Lease for this time, it
+    /// stops leading.
     pub renew_deadline: Duration,
-    /// `--leader-elect-retry-period`: the time between two renewals, and between two reads
-    /// of the Lease by a follower.
+    /// `--leader-elect-retry-period`: the time between two renewals, and between two reads of the
+    /// Lease by a follower.
     pub retry_period: Duration,
 }
 
@@ -46,7 +46,7 @@ impl Timing {
         if self.retry_period.is_zero() {
             return Err((retry, "expected a duration above zero"));
         }
-        // Of the retry period, client-go uses up to 1.2 times.
+        // client-go multiplies the retry period by a factor of up to 1.2.
         if self.renew_deadline <= self.retry_period.mul_f64(1.2) {
             return Err((deadline, "expected more than 1.2 times the retry period"));
         }
@@ -60,7 +60,7 @@ impl Timing {
     }
 }
 
-/// Why a request for the Lease failed.
+/// A request for the Lease failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseError {
     /// The Lease has changed since it was read. The write had no effect.
@@ -72,24 +72,24 @@ pub enum LeaseError {
     /// The Lease exists already. The write had no effect.
     #[error("the Lease exists already")]
     Exists,
-    /// The kube-apiserver refuses the request.
+    /// The kube-apiserver refused the request.
     #[error("{0}")]
     Refused(String),
-    /// There is no answer. A write may have had its effect.
+    /// There is no answer. A write may still have succeeded.
     #[error("{0}")]
     Unanswered(String),
 }
 
-/// Where the Lease of the replicas is stored.
+/// The storage of the Lease.
 pub trait LeaseStore: Send + Sync + 'static {
     /// Reads the Lease.
     fn get(&self) -> BoxFuture<'_, Result<Lease, LeaseError>>;
 
-    /// Creates the Lease. Answers with the stored object.
+    /// Creates the Lease. Returns the stored object.
     fn create<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<Lease, LeaseError>>;
 
-    /// Replaces the Lease, if its uid and its resourceVersion still are those of `lease`.
-    /// Answers with the stored object.
+    /// Replaces the Lease, if its UID and resourceVersion are still those of `lease`. Returns the
+    /// stored object.
     fn update<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<Lease, LeaseError>>;
 }
 
@@ -101,8 +101,8 @@ pub struct ClusterLeases {
 }
 
 impl ClusterLeases {
-    /// The Lease `name` in `namespace`. The client must not retry requests by itself,
-    /// because the election does.
+    /// Uses the Lease `name` in `namespace`. The client must not retry requests, because the
+    /// election does.
     pub fn new(client: Client, namespace: &str, name: &str) -> Self {
         Self {
             api: Api::namespaced(client, namespace),

@@ -1,9 +1,11 @@
-//! A follower's copy of the leader's index. Enters: the leader's list and watch. Leaves: the
-//! same objects at the same versions in this replica's index, with the same ring of changes.
+//! A follower's copy of the leader's index.
 //!
-//! The copy keeps the bytes of the objects as they are, so replicas of neighbouring releases
-//! can mirror each other. If the leader does not know the version of the copy, the copy is
-//! read anew: nothing that only a lost leader knew survives in it.
+//! Input: the list and watch of the leader. Output: the same objects at the same versions in this
+//! replica's index, with the same ring of changes.
+//!
+//! The copy keeps the exact bytes of the objects, so replicas of neighbouring releases can mirror
+//! each other. If the leader does not have the version of the copy, the whole state is copied
+//! again. So changes that only a lost leader had do not stay in the copy.
 
 use super::peer::{Events, LeaderEvent, Link, LinkError, Links, ObjectPage, PageStart};
 use super::view::Contact;
@@ -14,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
-/// The pause before the leader is contacted again after a failure.
+/// Pause before the leader is contacted again after a failure.
 const RETRY: Duration = Duration::from_millis(200);
 
 impl From<Error> for Interruption {
@@ -23,7 +25,7 @@ impl From<Error> for Interruption {
     }
 }
 
-/// Keeps this replica's index equal to the leader's.
+/// Keeps the index of this replica equal to the leader's index.
 pub struct Mirror {
     links: Arc<dyn Links>,
     begin: CopyStart,
@@ -32,18 +34,18 @@ pub struct Mirror {
     contact: Contact,
 }
 
-/// How a copy begins.
+/// The start of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CopyStart {
-    /// With the changes after the version of this replica's index.
+    /// From the changes after the version of this replica's index.
     Resume,
-    /// With the state at the oldest version that the leader remembers.
+    /// From the state at the oldest version that the leader has.
     Oldest,
-    /// With the newest state.
+    /// From the newest state.
     Latest,
 }
 
-/// Why a copy is not continued.
+/// The reason for which a copy does not continue.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Interruption {
     #[error(transparent)]
@@ -55,8 +57,8 @@ pub(super) enum Interruption {
 }
 
 impl Mirror {
-    /// `in_sync` is set to the leader's term once the copy has reached the leader's head.
-    /// `wake` is notified when the stream from the leader ends, since its term may be over.
+    /// `in_sync` is set to the leader's term when the copy has reached the leader's head version.
+    /// `wake` is notified when the stream from the leader ends, because its term may be over.
     pub fn new(
         links: Arc<dyn Links>,
         in_sync: watch::Sender<Option<Term>>,
@@ -72,8 +74,8 @@ impl Mirror {
         }
     }
 
-    /// Follows `leader` until the future is dropped, which may be at any time: the index is
-    /// the leader's at some version then. Never ends by itself.
+    /// Follows `leader`. Never ends. The future can be dropped at any time. The index then equals
+    /// the leader's index at some version.
     pub async fn follow(&mut self, writer: &mut Writer, leader: &Leader) {
         let mut told = String::new();
         self.contact.begin();
@@ -91,7 +93,7 @@ impl Mirror {
         }
     }
 
-    /// Copies until something fails.
+    /// Copies until a request fails or the stream ends.
     async fn copy(&mut self, writer: &mut Writer, leader: &Leader) -> Interruption {
         let connecting = self.links.connect(leader);
         let link = match self.contact.without_link(connecting).await {
@@ -107,9 +109,9 @@ impl Mirror {
         let (in_sync, begin) = (&self.in_sync, &mut self.begin);
         let (known, mut is_known) = watch::channel(false);
         let synced = async {
-            // A version that only this replica has may be above the leader's head.
+            // A version that only this replica has can be above the leader's head.
             let _ = is_known.wait_for(|is_known| *is_known).await;
-            // A stream that brings no more ends, and this with it.
+            // The end of a broken stream also ends this copy.
             while !reader.reached(first.head, Duration::from_mins(1)).await {}
             in_sync.send_replace(Some(leader.term.clone()));
             std::future::pending::<()>().await;
@@ -123,8 +125,8 @@ impl Mirror {
     }
 }
 
-/// Reads the state if need be, and then applies every change. `known` is set once the leader
-/// has confirmed that it knows the version of the copy.
+/// Reads the state if necessary, and then applies every change. `known` is set when the leader has
+/// confirmed that it has the version of the copy.
 async fn stream(
     writer: &mut Writer,
     link: &dyn Link,
@@ -137,13 +139,14 @@ async fn stream(
         match from {
             // An index that was never filled has version 0, which no leader issues.
             CopyStart::Resume if writer.head() > Rv(0) => {}
-            // So that this replica can serve the same past as the leader.
+            // Start at the oldest version, so that this replica can serve the same past as the
+            // leader.
             CopyStart::Resume | CopyStart::Oldest => {
                 load(writer, link, PageStart::Exact(oldest)).await?;
             }
             CopyStart::Latest => load(writer, link, PageStart::Latest).await?,
         }
-        // What is there now is a state of the leader.
+        // The index now has a state of the leader.
         *begin = CopyStart::Resume;
         let events = link.watch(writer.head()).await?;
         apply(writer, events, known).await
@@ -157,7 +160,7 @@ async fn stream(
         | (Interruption::Diverged(_), _) => {
             *begin = CopyStart::Oldest;
         }
-        // The leader drops its oldest changes right now. The newest ones stay for a while.
+        // The leader is dropping its oldest changes. The newest ones stay for some time.
         (Interruption::Link(LinkError::Gone), _) => *begin = CopyStart::Latest,
         _ => {}
     }
@@ -170,7 +173,7 @@ async fn load(writer: &mut Writer, link: &dyn Link, start: PageStart) -> Result<
     fill(writer, link, page).await
 }
 
-/// Replaces the index by the newest state, if that is not what it has.
+/// Replaces the index by the newest state, unless the index has it already.
 pub(super) async fn load_newest(writer: &mut Writer, link: &dyn Link) -> Result<(), Interruption> {
     let page = link.page(PageStart::Latest).await?;
     if page.rv > writer.head() {
@@ -218,8 +221,8 @@ async fn apply(
                 }
                 writer.commit(vec![Write::Delete { key }], CommitVersion::Exact(rv))?;
             }
-            // The first one, and those of each minute, bring no new version; that of a new
-            // term does.
+            // The first bookmark and the bookmarks of each minute can have the current version. The
+            // bookmark of a new term has a new version.
             LeaderEvent::Bookmark(rv) if rv > writer.head() => writer.mark(rv)?,
             LeaderEvent::Bookmark(_) => {}
         }

@@ -1,7 +1,10 @@
-//! The questions and streams between replicas. Enters: the address of the leader, and its
-//! term. Leaves: a [`Link`] to that leader, on which its index is listed and watched.
+//! State queries and streams between replicas.
 //!
-//! A link belongs to one term. Every request names the term, and the other side refuses a
+//! Input: the address of the leader, and its term. Output: a [`Link`] to that leader, through which
+//! its index is listed and watched.
+//!
+//! A link belongs to one term. Every request names the term, and the other replica refuses a
+//! request for a different term. So a follower never mixes the changes of two leaders.
 //! term that is not its own: so a follower never mixes the changes of two leaders.
 
 use super::{Leader, Term};
@@ -14,20 +17,20 @@ use serde::{Deserialize, Serialize};
 /// The header that names the term of the leader that a request is for.
 pub const TERM_HEADER: &str = "ifo-term";
 
-/// The audience of the tokens by which replicas know each other. The kube-apiserver refuses
-/// such a token, so nobody who receives it can use it there.
+/// The audience of the tokens with which replicas authenticate to each other. The kube-apiserver
+/// refuses such a token, so a receiver cannot use it there.
 pub const AUDIENCE: &str = "ifo-apiserver";
 
-/// The path of the question. Whoever may `get` it may mirror the index.
+/// The path of the state query. A client that may `get` it may mirror the index.
 pub const PATH: &str = "/peer";
 
-/// What a replica answers to the question for its state.
+/// The answer to a state query.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PeerAnswer {
-    /// The term that the question was for.
+    /// The term in the query.
     pub term: String,
-    /// Whether the replica leads in that term, and its Lease is valid.
+    /// True if the replica leads in that term and its Lease is valid.
     pub leading: bool,
     /// The published version of its index.
     #[serde(with = "decimal")]
@@ -35,15 +38,16 @@ pub struct PeerAnswer {
     /// The lower boundary of its ring of changes: a mirror can begin there.
     #[serde(with = "decimal")]
     pub oldest: Rv,
-    /// Milliseconds since the kube-apiserver last answered the election of the replica. None
-    /// if it never did.
+    /// Milliseconds since the kube-apiserver last answered the election of the replica. None if it
+    /// never answered.
     #[serde(default)]
     pub cluster_answered: Option<u64>,
-    /// Which rule sets may miss operations.
+    /// The rule sets that may miss operations.
     pub coverage: Coverage,
 }
 
-/// Versions are strings in JSON, as in Kubernetes: not every reader has 64 bits for a number.
+/// Writes versions as JSON strings, as Kubernetes does, because some readers have no 64-bit
+/// numbers.
 mod decimal {
     use crate::index::Rv;
     use serde::{Deserialize, Deserializer, Serializer, de};
@@ -62,35 +66,35 @@ mod decimal {
     }
 }
 
-/// Why a request to the leader failed.
+/// A request to the leader failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkError {
-    /// The leader does not know the version that the request names.
+    /// The leader does not have the version that the request names any more.
     #[error("the leader does not know the version")]
     Gone,
     /// The other replica does not serve the term that the request names.
     #[error("the replica does not lead in this term")]
     AnotherTerm,
-    /// The other replica answers, but not to this request.
+    /// The other replica answered with another error.
     #[error("the leader refuses the request: {0}")]
     Refused(String),
-    /// There is no answer, or a broken one.
+    /// There is no answer, or it is malformed.
     #[error("{0}")]
     Failed(String),
 }
 
-/// Where a page of a list begins.
+/// The beginning of a page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PageStart {
     /// The first page of the state at exactly this version.
     Exact(Rv),
     /// The first page of the newest state.
     Latest,
-    /// The page after the one that gave this token.
+    /// The page after the page that returned this token.
     Continue(String),
 }
 
-/// A part of the leader's state.
+/// One page of the leader's state.
 #[derive(Clone, Debug)]
 pub struct ObjectPage {
     /// The version of the whole state.
@@ -104,20 +108,20 @@ pub struct ObjectPage {
 /// A change of the leader's index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaderEvent {
-    /// An object was added or replaced. The JSON is that of the leader, byte for byte.
+    /// An object was added or replaced. The JSON has the same bytes as on the leader.
     Put {
         /// Version of the change.
         rv: Rv,
-        /// Which object.
+        /// Key of the object.
         key: Key,
         /// The object.
         json: Vec<u8>,
     },
-    /// An object was removed.
+    /// An object was deleted.
     Delete {
         /// Version of the change.
         rv: Rv,
-        /// Which object.
+        /// Key of the object.
         key: Key,
     },
     /// All changes up to this version have been delivered.
@@ -127,28 +131,28 @@ pub enum LeaderEvent {
 /// The changes of a leader, in order.
 pub type Events = BoxStream<'static, Result<LeaderEvent, LinkError>>;
 
-/// The way to one leader, for one term.
+/// A connection to one leader, for one term.
 pub trait Link: Send + Sync {
-    /// Asks for the leader's state.
+    /// Sends a state query.
     fn ask(&self) -> BoxFuture<'_, Result<PeerAnswer, LinkError>>;
 
-    /// Reads a part of its objects.
+    /// Reads one page of the objects.
     fn page(&self, start: PageStart) -> BoxFuture<'_, Result<ObjectPage, LinkError>>;
 
-    /// Follows its changes after this version. The first event is a bookmark of this version:
-    /// then the leader knows it.
+    /// Follows the changes after this version. The first event is a bookmark of this version. It
+    /// confirms that the leader still has the version.
     fn watch(&self, after: Rv) -> BoxFuture<'_, Result<Events, LinkError>>;
 }
 
-/// Makes links.
+/// Creates links.
 pub trait Links: Send + Sync + 'static {
-    /// A link to `leader`. It need not talk to the leader yet.
+    /// Returns a link to `leader`. The link can be created without a request to the leader.
     fn connect<'a>(&'a self, leader: &'a Leader)
     -> BoxFuture<'a, Result<Box<dyn Link>, LinkError>>;
 }
 
 impl PeerAnswer {
-    /// Whether it is that of the leader of `term`.
+    /// Returns true if the link is to the leader of `term`.
     pub fn is_of(&self, term: &Term) -> bool {
         self.leading && self.term == term.as_str()
     }

@@ -1,9 +1,10 @@
-//! The upgrade from a release that ran as one process, without a Lease. Enters: what that
-//! server lists, and the endpoints of our Service. Leaves: its operations in this replica's
-//! index, and the moment at which it is gone.
+//! The upgrade from a release without a Lease, which ran as a single process.
 //!
-//! As long as it runs, no replica leads, or there would be two writers. It is recognized by
-//! its readiness report, which does not have the check `replica`.
+//! Input: the operations that the old server lists, and the endpoints of our Service. Output: the
+//! same operations in this replica's index, and the time at which the old server has ended.
+//!
+//! While the old server runs, no replica leads, because there would be two writers. The old server
+//! is recognized by its readiness report, which does not have the check `replica`.
 
 use super::http::HttpLinks;
 use crate::index::{Rv, Writer};
@@ -18,53 +19,54 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How often it is looked at.
+/// Interval at which the old server is checked.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How long the operations of a server that does not answer are waited for, before this
-/// replica is ready without them.
+/// Time for which this replica waits for the operations of a server that does not answer. After it,
+/// this replica becomes ready without them.
 const LOAD: Duration = Duration::from_secs(5);
 
-/// How long a server that is told to end, and does not answer, is taken for running. It
-/// closes its listener up to 10 s before it has written its last custom resource.
+/// Time for which a terminating server that does not answer is treated as running. The old server
+/// closes its listener up to 10 s before it writes its last custom resource.
 const ENDING: Duration = Duration::from_mins(1);
 
 /// Name of the port in our Service.
 const PORT: &str = "https";
 
-/// Whether the operations of a server of a release without a Lease are here.
+/// State of the takeover from a server of a release without a Lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Succession {
-    /// That is not known yet.
+    /// Not known yet.
     #[default]
     Pending,
-    /// There is no such server, or it does not answer.
+    /// No such server exists, or it does not answer.
     Nothing,
-    /// They are in the index, and are served from there.
+    /// Its operations are in the index, and are served from there.
     Loaded,
 }
 
-/// A server of a release without a Lease, if there is one.
+/// Takes over from a server of a release without a Lease, if there is one.
 pub struct Predecessor {
-    /// Reaches the kube-apiserver, and tries nothing again by itself.
+    /// A client for the kube-apiserver that does not retry.
     client: Client,
     links: HttpLinks,
-    /// By which the kube-apiserver knows this replica. The server of the older release knows
-    /// no other credentials.
+    /// The credentials of this replica for the kube-apiserver. The old server accepts no other
+    /// credentials.
     credentials: AuthInfo,
     namespace: String,
     service: String,
     own: String,
     succession: watch::Sender<Succession>,
-    /// Whether it is gone.
+    /// True if the old server has ended.
     may_begin: watch::Sender<bool>,
     since: Instant,
-    /// Since when endpoints that are told to end do not answer.
+    /// The time since when terminating endpoints do not answer.
     silent: HashMap<SocketAddr, Instant>,
 }
 
 impl Predecessor {
-    /// One behind the Service `service` of `namespace`. `own` is the address of this replica.
+    /// Looks for a server behind the Service `service` of `namespace`. `own` is the address of this
+    /// replica.
     pub fn new(
         client: Client,
         links: HttpLinks,
@@ -88,7 +90,7 @@ impl Predecessor {
         }
     }
 
-    /// Takes over its operations as long as it is there. Never ends.
+    /// Takes over its operations while it runs. Never ends.
     pub async fn follow(&mut self, writer: &mut Writer) {
         let mut before = None;
         loop {
@@ -121,11 +123,13 @@ impl Predecessor {
         }
     }
 
-    /// Reads what it lists now, if that is newer. False if there is nothing to read.
+    /// Reads the operations that it lists now, if they are newer. Returns false if there is nothing
+    /// to read.
     ///
-    /// The server is asked at its own address. The kube-apiserver may be connected to a new
-    /// replica, which has copies only, or even to this one. So it is asked only if the server
-    /// does not answer: another replica may have copied the operations before.
+    /// The request goes to the server's own address. The kube-apiserver may be connected to a new
+    /// replica, which only has copies, or even to this replica. So the request goes through the
+    /// kube-apiserver only if the server does not answer, because another replica may have copied
+    /// the operations earlier.
     async fn load(&self, writer: &mut Writer, found: PredecessorState) -> bool {
         let loading = async {
             let link = match found {
@@ -205,14 +209,14 @@ impl Predecessor {
     }
 }
 
-/// A server of a release without a Lease.
+/// The result of looking for a server of a release without a Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PredecessorState {
-    /// There is none.
+    /// No such server exists.
     Nothing,
-    /// There may be one that does not answer.
+    /// Such a server may exist, but does not answer.
     Silent,
-    /// It answers at this address.
+    /// The server answers at this address.
     At(SocketAddr),
 }
 

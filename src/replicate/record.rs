@@ -1,4 +1,4 @@
-//! The contents of the Lease: what the replicas read in it, and what they write to it.
+//! The contents of the Lease, as the replicas read and write them.
 
 use super::{Leader, Term};
 use crate::clock;
@@ -9,53 +9,54 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// `HOST:PORT` of the holder. It stays after a release, for the replicas that still mirror.
+/// `HOST:PORT` of the holder. It is kept after a release, for replicas that still mirror the
+/// holder.
 const ADDRESS: &str = "ifo.kubevirt.io/leader-address";
 /// The highest version that the holder may issue.
 const RESERVED: &str = "ifo.kubevirt.io/reserved-version";
 /// The last version of the holder that released the Lease.
 const FINAL: &str = "ifo.kubevirt.io/final-version";
-/// The last holder, while the Lease has no holder.
+/// The previous holder, while the Lease has no holder.
 const LAST: &str = "ifo.kubevirt.io/last-holder";
 
-/// Whether another replica mirrors the holder, and so has its changes.
+/// Records if another replica mirrors the holder and so has its changes.
 const MIRRORED: &str = "ifo.kubevirt.io/mirrored";
 
-/// Lease durations outside these bounds are typing errors. Without the bounds, a duration
-/// of a year would keep the replicas without a leader for a year.
+/// Lease durations outside these bounds are treated as typing errors. Otherwise, a duration of a
+/// year would keep the replicas without a leader for a year.
 pub(super) const SHORTEST: Duration = Duration::from_secs(1);
 pub(super) const LONGEST: Duration = Duration::from_mins(1);
 
-/// What the replicas read in the Lease, and write to it. Two records that were read differ if
-/// the holder has renewed the Lease in between. Edits of other fields make no difference.
+/// The fields of the Lease that the replicas use. Two records from reads differ if the holder has
+/// renewed the Lease in between. Edits of other fields make no difference.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeaseRecord {
-    /// Differs if the Lease was deleted and created again. It is only read.
+    /// UID of the Lease, which differs if the Lease was deleted and created again. Read only.
     pub uid: Option<String>,
-    /// Differs with each renewal. It is only read.
+    /// Resource version, which differs with each renewal. Read only.
     pub renewed: Option<Timestamp>,
     /// The holder of the Lease, or the last one.
     pub last: Option<Leader>,
-    /// Whether it holds the Lease now.
+    /// True if the holder holds the Lease now.
     pub is_held: bool,
-    /// When it acquired the Lease.
+    /// Time at which the holder acquired the Lease.
     pub acquired: Option<Timestamp>,
-    /// How long the Lease is valid without a renewal.
+    /// Time for which the Lease is valid without a renewal.
     pub duration: Duration,
-    /// How often it changed hands.
+    /// Number of changes of the holder.
     pub transitions: i32,
     /// The highest version that the holder may issue.
     pub reserved: Option<Rv>,
     /// The last version of the holder that released the Lease. None while it is held.
     pub final_version: Option<Rv>,
-    /// Whether another replica has the changes of the last leader.
+    /// True if another replica has the changes of the last leader.
     pub is_mirrored: bool,
-    /// Annotations whose values are not usable.
+    /// Annotations with invalid values.
     pub unusable: Vec<&'static str>,
 }
 
 impl LeaseRecord {
-    /// Reads a Lease that anybody may have edited.
+    /// Reads a Lease. Any user with the rights may have edited it, so no value is trusted.
     pub fn read(lease: &Lease) -> Self {
         let empty = (LeaseSpec::default(), BTreeMap::new());
         let spec = lease.spec.as_ref().unwrap_or(&empty.0);
@@ -101,17 +102,17 @@ impl LeaseRecord {
         }
     }
 
-    /// The term that holds the Lease.
+    /// Returns the term that holds the Lease.
     pub fn holder(&self) -> Option<&Term> {
         let last = self.last.as_ref().filter(|_| self.is_held);
         last.map(|leader| &leader.term)
     }
 
-    /// The Lease with these contents, renewed now. Everything else in it stays as it is.
+    /// Returns the Lease with these contents, renewed now. All other fields are kept.
     pub fn write(&self, mut lease: Lease) -> Lease {
         let spec = lease.spec.get_or_insert_default();
-        // The other replicas recognize a renewal by its time, so the time must change even
-        // if the clock was set back.
+        // The other replicas recognize a renewal by its time. So the time must change even if the
+        // clock was set back.
         let micros = clock::now().as_microsecond();
         let before = spec.renew_time.as_ref().map(|time| time.0.as_microsecond());
         let micros = micros + i64::from(before == Some(micros));
@@ -119,7 +120,7 @@ impl LeaseRecord {
         let last = self.last.as_ref();
         let name = last.map(|leader| leader.term.as_str().to_owned());
         spec.holder_identity = name.clone().filter(|_| self.is_held);
-        // Whole seconds: rounded up, because a Lease must not expire too early.
+        // Durations are whole seconds, rounded up, because a Lease must not expire too early.
         let seconds = self.duration.as_millis().div_ceil(1000);
         spec.lease_duration_seconds = Some(i32::try_from(seconds).unwrap_or(i32::MAX));
         spec.renew_time = last.map(|_| MicroTime(now));

@@ -1,6 +1,7 @@
-//! What a replica does, by its standing: it follows the leader, or it leads. Enters: the
-//! standing, and the pipeline that detects operations. Leaves: an index that is written by the
-//! mirror or by the pipeline, and never by both.
+//! Runs the replica: it follows the leader, or it leads.
+//!
+//! Input: the standing in the election, and the pipeline that detects operations. Output: an index
+//! that is written by the mirror or by the pipeline, never by both.
 //!
 //! A server without an election leads from its start to its end.
 
@@ -11,52 +12,52 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-/// How long a leader that hands over waits until the Lease is released. The heir does not
-/// wait longer than this for a leader that does not manage to.
+/// Time for which a leader in a handover waits until the Lease is released. The next leader waits
+/// no longer than this for a leader that fails to release it.
 const RELEASE: Duration = Duration::from_secs(3);
 
-/// How a leader detects operations and writes them, anew for each term.
+/// The tasks of a leader that detect and write operations. They are created anew for each term.
 pub trait Pipeline: Send {
-    /// Detects operations and writes them to the index until the leadership is lost. It may
-    /// be dropped at any time. If a task ends that never should, the result is its name.
+    /// Detects operations and writes them to the index until the leadership is lost. The future can
+    /// be dropped at any time. If a task ends that must not end, its name is returned.
     fn run<'a>(
         &'a mut self,
         writer: &'a mut Writer,
         leadership: &'a Leadership,
     ) -> BoxFuture<'a, Option<&'static str>>;
 
-    /// Ends the term. Nothing of it goes on afterwards. If it ends in order, writes to the
-    /// kube-apiserver that were sent may finish.
+    /// Ends the term and stops all its tasks. In an orderly end, writes that were already sent to
+    /// the kube-apiserver may finish.
     fn end(&mut self, in_order: bool) -> BoxFuture<'_, ()>;
 }
 
-/// The parts of a replica that outlive its terms.
+/// The parts of a replica that stay for several terms.
 pub struct ReplicaTask<P> {
-    /// Writes its index.
+    /// The writer of the index.
     pub writer: Writer,
-    /// Reads its index.
+    /// The reader of the index.
     pub operations: IndexReader,
-    /// What the election says.
+    /// The result of the election.
     pub standing: watch::Receiver<Standing>,
-    /// None without an election.
+    /// The election. None for a server without an election.
     pub mirror: Option<Mirror>,
-    /// None if no server of a release without a Lease can be there.
+    /// Loads the operations of a server without a Lease. None if there can be no such server.
     pub predecessor: Option<Predecessor>,
-    /// This replica as others see it.
+    /// The state of this replica for other replicas.
     pub view: View,
-    /// Detects operations while it leads.
+    /// The pipeline that detects operations while this replica leads.
     pub pipeline: P,
-    /// Cancelled when this replica is to lead no more.
+    /// Cancelled when this replica must not lead any more.
     pub retire: CancellationToken,
-    /// Where the final version goes when this replica retires.
+    /// Receives the final version when this replica retires.
     pub release: Option<oneshot::Sender<Rv>>,
     /// Cancelled when the process stops.
     pub shutdown: CancellationToken,
 }
 
 impl<P: Pipeline> ReplicaTask<P> {
-    /// Runs until the shutdown, or until a task of a leader ends that never should: the name
-    /// of that task.
+    /// Runs until the shutdown. If a task of the leader ends that must not end, its name is
+    /// returned.
     pub async fn run(mut self) -> Option<&'static str> {
         let shutdown = self.shutdown.clone();
         loop {
@@ -67,7 +68,7 @@ impl<P: Pipeline> ReplicaTask<P> {
                     self.follow(&leader).await;
                     None
                 }
-                // The last leader still serves what it had.
+                // The last leader still serves its operations.
                 Standing::Vacant {
                     last: Some(leader),
                     final_version: Some(last),
@@ -75,7 +76,7 @@ impl<P: Pipeline> ReplicaTask<P> {
                     self.follow(&leader).await;
                     None
                 }
-                // Nobody ever led: a server of a release without a Lease may be there.
+                // No replica has led yet, so a server of a release without a Lease may be running.
                 Standing::Vacant { last: None, .. } => {
                     self.succeed().await;
                     None
@@ -101,7 +102,7 @@ impl<P: Pipeline> ReplicaTask<P> {
         }
     }
 
-    /// Mirrors `leader` until another replica leads, or none.
+    /// Mirrors `leader` until the standing changes.
     async fn follow(&mut self, leader: &Leader) {
         let Some(mirror) = &mut self.mirror else {
             return self.standing_changes().await;
@@ -122,7 +123,7 @@ impl<P: Pipeline> ReplicaTask<P> {
         }
     }
 
-    /// Takes over what a server without a Lease has, until a replica leads.
+    /// Loads the operations of a server without a Lease, until a replica leads.
     async fn succeed(&mut self) {
         let Some(predecessor) = &mut self.predecessor else {
             return self.standing_changes().await;
@@ -136,7 +137,7 @@ impl<P: Pipeline> ReplicaTask<P> {
         }
     }
 
-    /// Detects operations until the leadership is lost or given up.
+    /// Detects operations until the leadership is lost or released.
     async fn lead(&mut self, leadership: Leadership) -> Option<&'static str> {
         if let Err(error) = self.writer.begin(leadership.start) {
             tracing::error!(%error, "the term cannot begin");
@@ -157,7 +158,7 @@ impl<P: Pipeline> ReplicaTask<P> {
                 failed.is_some()
             }
         };
-        // From here on nothing is written to the index in this term.
+        // From this point on, nothing is written to the index in this term.
         self.writer.reserve(Rv(0));
         self.pipeline.end(in_order).await;
         if in_order && let Some(release) = self.release.take() {
@@ -170,7 +171,7 @@ impl<P: Pipeline> ReplicaTask<P> {
 
     /// Releases the Lease, so that another replica leads at once.
     async fn hand_over(&mut self, leadership: &Leadership, release: oneshot::Sender<Rv>) {
-        // The election ends with the process only.
+        // The election ends only with the process.
         let _ = release.send(self.writer.head());
         let released = self.standing.wait_for(|it| !leads(it, leadership));
         let is_released = tokio::time::timeout(RELEASE, released).await.is_ok();
@@ -184,7 +185,7 @@ impl<P: Pipeline> ReplicaTask<P> {
     }
 }
 
-/// Whether this replica leads in the term of `leadership`.
+/// Returns true if this replica leads in the term of `leadership`.
 fn leads(standing: &Standing, leadership: &Leadership) -> bool {
     matches!(standing, Standing::Leading(now) if now.term == leadership.term)
 }

@@ -1,6 +1,8 @@
-//! What requests need to know about this replica. Enters: its standing, and the leader's
-//! answers to questions. Leaves: how current its index is, when a read may be answered from
-//! it, and what other replicas are told.
+//! The state of this replica as requests see it.
+//!
+//! Input: the standing of the replica, and the leader's answers to state queries. Output: the age
+//! of the index, the decision if a read can be answered from it, and the answers to state queries
+//! of other replicas.
 
 use super::peer::{Link, LinkError, PeerAnswer};
 use super::{Leadership, Standing, Succession, Term};
@@ -13,52 +15,54 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The time between two questions if no read asks one.
+/// Interval of state queries if no read needs one.
 const ASK_EVERY: Duration = Duration::from_secs(2);
 
-/// The longest time for an answer. A read waits no longer for a leader that is paused.
+/// Time limit of a state query. A read waits no longer for a leader that is paused.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
-/// After a question without an answer, reads ask none for this long. They are answered with
-/// what the replica has.
+/// After a state query without an answer, reads send no query for this time. They are answered from
+/// the local index.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Questions in a row without an answer, after which the connection is given up.
+/// The connection is closed after this number of consecutive queries without an answer.
 const SILENT: u32 = 3;
 
-/// If the stream does not bring a version that the leader has had for this long, it is given
-/// up: after a failure of the network, one side may not know that the connection is closed.
+/// The connection is closed if the stream does not deliver a version that the leader has had for
+/// this time. After a network failure, one side may not notice that the connection is closed.
 const STUCK: Duration = Duration::from_secs(10);
 
-/// A read waits this long for a version that the leader has and the mirror does not yet.
+/// Time for which a read waits for a version that the leader has and the mirror does not have yet.
 const CATCH_UP: Duration = Duration::from_secs(3);
 
-/// Reads that may wait for one question. Further ones are answered with what is there.
+/// Largest number of reads that wait for one query. Further reads are answered from the local
+/// index.
 const WAITING: usize = 1024;
 
-/// Without a leader for longer than this, answers carry a warning.
+/// After this time without a leader, responses carry a warning.
 const STALE: Duration = Duration::from_secs(15);
 
-/// A replica that sees the leader renew its Lease, but has not reached it for this long, is
-/// not ready any more: clients are better served by another one.
+/// A replica becomes unready if the leader renews its Lease but this replica has not reached the
+/// leader for this time. Clients are better served by another replica.
 const CUT_OFF: Duration = Duration::from_secs(10);
 
-/// The same for a replica whose requests the kube-apiserver does not answer, once the leader
-/// had an answer this long after the first of them. Such a replica can authenticate and
-/// authorize no new clients. Without the answer to the leader, the kube-apiserver may be away
-/// for all replicas.
+/// A replica becomes unready if the kube-apiserver does not answer its requests, and the leader got
+/// an answer this long after the first of them.
+///
+/// Such a replica cannot authenticate and authorize new clients. If the leader has no answer
+/// either, the kube-apiserver may be unreachable for all replicas.
 const UNANSWERED: Duration = Duration::from_secs(2);
 
-/// When the kube-apiserver has answered the election of this replica.
+/// The times at which the kube-apiserver answered the election of this replica.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClusterContact {
-    /// When the last answer came.
+    /// Time of the last answer.
     pub last: Option<Instant>,
-    /// When the first request was sent that has no answer. None if the last one has.
+    /// Time of the first request without an answer. None if the last request has one.
     pub unanswered_since: Option<Instant>,
 }
 
-/// This replica, as requests see it. Cheap to clone.
+/// The state of this replica for requests. Clones share it.
 #[derive(Clone)]
 pub struct View(Arc<ViewState>);
 
@@ -66,19 +70,20 @@ struct ViewState {
     reader: IndexReader,
     standing: watch::Receiver<Standing>,
     questions: mpsc::Sender<oneshot::Sender<Rv>>,
-    /// When the index was last known to hold all that the leader had.
+    /// Time at which the index was last known to have everything that the leader had.
     current: watch::Sender<Instant>,
-    /// When the leader was last reached, or this replica began to follow it.
+    /// Time at which the leader was last reached, or at which this replica began to follow it.
     reached: watch::Sender<Instant>,
-    /// When the kube-apiserver has answered the election of this replica, …
+    /// Contact of this replica with the kube-apiserver.
     answers: watch::Sender<ClusterContact>,
-    /// … and that of the leader, as far as is known here.
+    /// Last contact of the leader with the kube-apiserver, as far as this replica knows.
     leader_answered: watch::Sender<Option<Instant>>,
-    /// When another replica last asked this one.
+    /// Time of the last state query by another replica.
     asked: watch::Sender<Option<Instant>>,
-    /// What the leader last said of its rule sets.
+    /// The last report of the leader about its rule sets.
     coverage: watch::Sender<Option<Arc<Coverage>>>,
-    /// The term in which this replica leads or led last, until that is over for its mirrors.
+    /// The term in which this replica leads or led last, until its mirrors no longer need that
+    /// term.
     served: watch::Sender<Option<(Term, CancellationToken)>>,
 }
 
@@ -88,7 +93,7 @@ impl fmt::Debug for View {
     }
 }
 
-/// How requests are answered, and the side of the mirror that makes it so.
+/// The part of the view that the mirror updates.
 pub fn view(reader: IndexReader, standing: watch::Receiver<Standing>) -> (View, Contact) {
     let (questions, asked) = mpsc::channel(WAITING);
     let state = Arc::new(ViewState {
@@ -112,15 +117,16 @@ pub fn view(reader: IndexReader, standing: watch::Receiver<Standing>) -> (View, 
 }
 
 impl View {
-    /// That of a server without an election.
+    /// The view of a server without an election.
     pub fn alone(reader: IndexReader) -> Self {
         let start = reader.head();
         let standing = watch::Sender::new(Standing::Leading(Leadership::alone(start)));
         view(reader, standing.subscribe()).0
     }
 
-    /// Waits until this replica has all that the leader has when the read arrives. If the
-    /// leader does not answer in time, the read is answered with what is there.
+    /// Waits until this replica has everything that the leader had when the read arrived.
+    ///
+    /// If the leader does not answer in time, the read is answered from the local index.
     pub async fn confirm(&self) {
         if !matches!(&*self.0.standing.borrow(), Standing::Following(_)) {
             return;
@@ -134,7 +140,8 @@ impl View {
         }
     }
 
-    /// How long ago this replica was last known to have all operations. Zero for the leader.
+    /// Returns the time since this replica was last known to have all operations. Zero on the
+    /// leader.
     pub fn lag(&self) -> Duration {
         match &*self.0.standing.borrow() {
             Standing::Leading(leadership) if leadership.is_valid() => {
@@ -145,14 +152,15 @@ impl View {
         }
     }
 
-    /// Whether operations may be missing because no replica detects them, or this one does
-    /// not reach the replica that does.
+    /// Returns true if operations may be missing: no replica detects them, or this replica does not
+    /// reach the leader.
     pub fn is_stale(&self) -> bool {
         self.lag() > STALE
     }
 
-    /// Why clients are better served by another replica, if that is so: another replica leads,
-    /// and this one reaches either that replica or the kube-apiserver no more.
+    /// Returns the reason for which clients are better served by another replica. The reason exists
+    /// if another replica leads, and this replica reaches neither the leader nor the
+    /// kube-apiserver.
     pub fn impairment(&self) -> Option<&'static str> {
         if !matches!(&*self.0.standing.borrow(), Standing::Following(_)) {
             return None;
@@ -169,20 +177,21 @@ impl View {
         (is_led && is_lost).then_some("the kube-apiserver answers the leader, but not this replica")
     }
 
-    /// Where the election says when the kube-apiserver has answered it.
+    /// Returns the sender for contacts of the election with the kube-apiserver.
     pub fn answers(&self) -> watch::Sender<ClusterContact> {
         self.0.answers.clone()
     }
 
-    /// Whether this replica leads.
+    /// Returns true if this replica leads.
     pub fn leads(&self) -> bool {
         matches!(&*self.0.standing.borrow(), Standing::Leading(leadership) if leadership.is_valid())
     }
 
-    /// Whether this replica may answer although no other replica leads. While no replica has
-    /// ever led, that is so once it is known what a server of an older release has. After a
-    /// leader, this replica needs the operations that it mirrored: a container that was just
-    /// restarted has none, and another replica may have them.
+    /// Returns true if this replica may answer although no replica leads.
+    ///
+    /// If no replica has ever led, this is true after the operations of a server of an older
+    /// release are known. If a replica has led, this replica must have mirrored its operations. A
+    /// container that was just restarted has none, and another replica may have them.
     pub fn is_without_leader(&self, succession: Succession) -> bool {
         match &*self.0.standing.borrow() {
             Standing::Leading(_) => true,
@@ -192,12 +201,12 @@ impl View {
         }
     }
 
-    /// What the leader last said of its rule sets.
+    /// Returns the last report of the leader about its rule sets.
     pub fn coverage(&self) -> Option<Arc<Coverage>> {
         self.0.coverage.borrow().clone()
     }
 
-    /// The answer to another replica's question, if this replica serves mirrors of `term`.
+    /// Answers a state query of another replica, if this replica serves mirrors of `term`.
     pub fn answer(&self, term: &str, coverage: Coverage) -> Option<PeerAnswer> {
         self.mirrored(term)?;
         self.0.asked.send_replace(Some(Instant::now()));
@@ -214,22 +223,24 @@ impl View {
         })
     }
 
-    /// Whether another replica mirrors this one: it asks from time to time.
+    /// Returns true if another replica mirrors this one. Mirrors send state queries periodically.
     pub fn is_mirrored(&self) -> bool {
         let asked = *self.0.asked.borrow();
         asked.is_some_and(|asked| asked.elapsed() < ASK_EVERY * SILENT)
     }
 
-    /// If this replica serves mirrors of `term`: what is cancelled when that term is over. A
-    /// leader that has released its Lease goes on to serve its last term, so that the heir
-    /// can mirror up to the final version.
+    /// Returns the token that is cancelled at the end of `term`, if this replica serves mirrors of
+    /// it.
+    ///
+    /// A leader that has released its Lease still serves its last term, so that the next leader can
+    /// mirror up to the final version.
     pub fn mirrored(&self, term: &str) -> Option<CancellationToken> {
         let served = self.0.served.borrow();
         let (own, ended) = served.as_ref()?;
         (own.as_str() == term).then(|| ended.child_token())
     }
 
-    /// From now on this replica serves mirrors of `term`.
+    /// Serves mirrors of `term` from now on.
     pub fn serve(&self, term: &Term) {
         let new = Some((term.clone(), CancellationToken::new()));
         if let Some((_, ended)) = self.0.served.send_replace(new) {
@@ -237,8 +248,8 @@ impl View {
         }
     }
 
-    /// Ends the streams of all mirrors, so that they look for the next leader. With `released`
-    /// they may come back for the rest.
+    /// Ends the streams of all mirrors, so that they look for the next leader. If `released` is
+    /// true, they may come back for the remaining changes.
     pub fn end_streams(&self, released: bool) {
         self.0.served.send_modify(|served| {
             if let Some((term, ended)) = served.take() {
@@ -249,7 +260,7 @@ impl View {
     }
 }
 
-/// The questions to the leader.
+/// The state queries to the leader.
 pub struct Contact {
     pub(super) reader: IndexReader,
     asked: mpsc::Receiver<oneshot::Sender<Rv>>,
@@ -257,13 +268,13 @@ pub struct Contact {
 }
 
 impl Contact {
-    /// This replica begins to follow a leader.
+    /// Begins to follow a leader.
     pub(super) fn begin(&self) {
         self.view.0.reached.send_replace(Instant::now());
     }
 
-    /// Waits for `work`. There is no link to the leader meanwhile, so reads that ask are
-    /// answered with what is there.
+    /// Waits for `work`. During this time there is no link to the leader. Reads that need a state
+    /// query are answered from the local index.
     pub(super) async fn without_link<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut waiting = Vec::new();
         let mut work = std::pin::pin!(work);
@@ -276,7 +287,7 @@ impl Contact {
         }
     }
 
-    /// The answer to the first question, with which a copy begins.
+    /// Waits for the first answer, with which the copy of the index begins.
     pub(super) async fn first_answer(
         &mut self,
         link: &dyn Link,
@@ -294,12 +305,12 @@ impl Contact {
         Ok(answer)
     }
 
-    /// Asks the questions of the reads, and one from time to time, until several in a row
-    /// have no answer.
+    /// Sends the queries of reads, and one query periodically. Returns when several consecutive
+    /// queries have no answer.
     pub(super) async fn questions(&mut self, link: &dyn Link, term: &Term) {
         let mut waiting = Vec::new();
         let mut silent = 0;
-        // The moment of a question, and the head in its answer.
+        // The time of a query, and the head version in its answer.
         let mut reaching: Option<(Instant, Rv)> = None;
         loop {
             let reached = async {
@@ -309,7 +320,7 @@ impl Contact {
                 }
             };
             tokio::select! {
-                // Reads come second: there can always be another one.
+                // Reads come second, because there can always be another read.
                 biased;
                 () = reached => {
                     if let Some((at, _)) = reaching.take() {
@@ -321,12 +332,12 @@ impl Contact {
                     }
                     continue;
                 }
-                // Whoever came before the question shares it.
+                // Reads that arrived before the query was sent share its answer.
                 _ = self.asked.recv_many(&mut waiting, WAITING) => {}
                 () = tokio::time::sleep(ASK_EVERY) => {}
             }
             let at = Instant::now();
-            // Questions are answered, but the stream brings nothing: it is dead.
+            // Queries are answered but the stream delivers nothing, so the stream is broken.
             if reaching.is_some_and(|(asked, _)| at - asked > STUCK) {
                 return;
             }
@@ -338,12 +349,12 @@ impl Contact {
                         reaching = Some((at, answer.head));
                     }
                     for read in waiting.drain(..) {
-                        // A client may have gone away.
+                        // The client may have disconnected.
                         let _ = read.send(answer.head);
                     }
                     continue;
                 }
-                // It is there, whatever it says.
+                // Any answer shows that the leader is reachable.
                 Ok(Ok(_) | Err(LinkError::Refused(_))) => {}
                 Ok(Err(LinkError::AnotherTerm)) => return,
                 Ok(Err(_)) | Err(_) => silent += 1,
@@ -358,7 +369,7 @@ impl Contact {
 }
 
 impl View {
-    /// The leader has answered a question that was asked at this time.
+    /// Records the leader's answer to a query that was sent at the time `asked`.
     fn heard(&self, answer: &PeerAnswer, asked: Instant) {
         self.0.reached.send_replace(Instant::now());
         let ago = answer.cluster_answered.map(Duration::from_millis);

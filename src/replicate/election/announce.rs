@@ -1,5 +1,7 @@
-//! What the election says of itself. Enters: its state. Leaves: the [`Standing`] of this
-//! replica, and a line in the log for each problem with the Lease.
+//! Publishes the result of the election.
+//!
+//! Input: the state of the election. Output: the [`Standing`] of this replica, and one log line for
+//! each problem with the Lease.
 
 use super::super::record::LeaseRecord;
 use super::super::{LeaseStore, Standing};
@@ -7,7 +9,7 @@ use super::Election;
 use tokio::sync::watch;
 
 impl<S: LeaseStore> Election<S> {
-    /// The standing of this replica.
+    /// Returns the standing of this replica.
     fn standing(&self) -> Standing {
         if let Some(leading) = &self.leading {
             return Standing::Leading(leading.leadership.clone());
@@ -51,7 +53,7 @@ impl<S: LeaseStore> Election<S> {
         });
     }
 
-    /// Logs a problem and its end, once for as long as it lasts.
+    /// Logs the beginning and the end of a problem, once each.
     pub(super) fn report(&mut self, problem: Option<String>) {
         if self.problem != problem {
             if let Some(problem) = &problem {

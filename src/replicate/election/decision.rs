@@ -1,5 +1,7 @@
-//! What a replica does next. Enters: the Lease as it was last read or written, the head of the
-//! mirror, and the time. Leaves: an [`ElectionDecision`]. Nothing is sent here.
+//! Decides the next step of a replica in the election. No request is sent here.
+//!
+//! Input: the Lease as it was last read or written, the version up to which this replica has
+//! mirrored, and the time. Output: an [`ElectionDecision`].
 
 use super::super::record::LeaseRecord;
 use super::super::{LeaseStore, Term};
@@ -9,46 +11,46 @@ use crate::clock::BootTime;
 use crate::index::Rv;
 use std::time::Duration;
 
-/// How much longer a replica waits that would lose changes by a takeover. In this time, a
-/// replica that has all changes can take over.
+/// Additional wait of a replica that would lose changes in a takeover. During this time, a replica
+/// that has all changes can take over.
 const PRECEDENCE: Duration = Duration::from_secs(10);
 
-/// The same in retry periods, if no replica mirrored the last leader. A replica that mirrored
-/// it before comes first even then, since it reads the Lease once in each period.
+/// The same wait in retry periods, if no replica mirrored the last leader. A replica that mirrored
+/// the leader earlier still comes first, because it reads the Lease once per period.
 const PRECEDENCE_PERIODS: u32 = 3;
 
-/// What a replica does next.
+/// The next step of a replica.
 pub(super) enum ElectionDecision {
     Renew,
     Create,
     Acquire,
     Release(Rv),
-    /// Its leadership has ended, for this reason.
+    /// The leadership has ended for this reason.
     Lose(&'static str),
-    /// It waits until then, or for an event.
+    /// The replica waits until this time, or until an event.
     Wait(Option<BootTime>, &'static str),
 }
 
 impl<S: LeaseStore> Election<S> {
-    /// Why the leadership has ended, as far as this process knows.
+    /// Returns the reason for which the leadership has ended, as far as this process knows.
     fn loss(&self, leading: &OwnLeadership) -> Option<&'static str> {
         if clock::boot() >= leading.grant.borrow().until {
             return Some("the Lease could not be renewed in time");
         }
-        // Without a holder, the leader takes the Lease back: another replica has created it
-        // after somebody deleted it, or somebody has removed the holder.
+        // Without a holder, the leader acquires the Lease again. Either a user deleted the Lease
+        // and another replica created it, or a user removed the holder.
         let holder = self.seen.as_ref()?.record.holder()?;
         (*holder != leading.leader.term).then_some("the Lease has another holder")
     }
 
-    /// What this replica does with the Lease as it was last read or written.
+    /// Returns the next step, given the Lease as it was last read or written.
     pub(super) fn decide(&mut self, now: BootTime) -> ElectionDecision {
         if let Some(leading) = &self.leading {
             return self
                 .loss(leading)
                 .map_or(ElectionDecision::Renew, ElectionDecision::Lose);
         }
-        // A change after this ends the wait.
+        // A later change of the Lease ends the wait.
         self.replica.in_sync.mark_unchanged();
         self.replica.may_begin.mark_unchanged();
         let Some(seen) = &self.seen else {
@@ -70,15 +72,15 @@ impl<S: LeaseStore> Election<S> {
         }
         let last = record.last.as_ref().or(self.last.as_ref());
         let last = last.map(|leader| &leader.term);
-        // A container that was restarted has nothing. If another replica has the changes of
-        // the last leader, they must not be lost.
+        // A restarted container has no changes. If another replica has the changes of the last
+        // leader, they must not be lost.
         let would_lose = record.is_mirrored && (self.replica.head)() == Rv(0);
-        // A Lease without a holder and without a final version was created after a deletion.
-        // Its last holder is the one that its creator remembers, and another one may be valid.
+        // A Lease without a holder and a final version was created after a deletion. Its last
+        // holder is the one that the creator remembers, and another leader may be valid.
         let is_recreated = !record.is_held && record.final_version.is_none();
         let is_own = !is_recreated && record.last.as_ref().is_some_and(|it| self.is_own(&it.term));
-        // An older Lease can be one that was restored from a backup. The time in it is of the
-        // clock of this node, because the node of a Pod never changes.
+        // An older Lease can be restored from a backup. Its time comes from the clock of this node,
+        // because a Pod never moves to another node.
         let is_recent = record.renewed.is_some_and(|renewed| {
             let age = clock::now().duration_since(renewed);
             age.unsigned_abs() < self.validity(record)
@@ -125,8 +127,8 @@ impl<S: LeaseStore> Election<S> {
         }
     }
 
-    /// How long a leader can be valid after its last renewal. If the replicas are configured
-    /// differently, the longer duration counts.
+    /// Returns the time for which a leader can be valid after its last renewal. If the replicas
+    /// have different settings, the longer duration applies.
     pub(super) fn validity(&self, record: &LeaseRecord) -> Duration {
         record.duration.max(self.timing.lease_duration)
     }
@@ -135,7 +137,7 @@ impl<S: LeaseStore> Election<S> {
         term.as_str().starts_with(&self.prefix)
     }
 
-    /// Whether this replica has all changes of a leader that did not release the Lease, as
+    /// Returns true if this replica has all changes of a leader that did not release the Lease, as
     /// far as any replica can have them.
     fn has_all_of(&self, term: &Term) -> bool {
         self.led.as_ref() == Some(term) || self.replica.in_sync.borrow().as_ref() == Some(term)

@@ -1,5 +1,6 @@
-//! What the election knows of the Lease and of the versions that other terms can have.
-//! Enters: answers of the kube-apiserver. Leaves: the Lease as it was last read or written, and
+//! The election's knowledge of the Lease, and of the versions that other terms can have issued.
+//!
+//! Input: answers of the kube-apiserver. Output: the Lease as it was last read or written, and
 //! reservations above those of all known terms.
 
 use super::super::record::LeaseRecord;
@@ -15,31 +16,33 @@ use k8s_openapi::api::coordination::v1::Lease;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// Each renewal reserves the versions of this time ahead. Longer than the renew deadline,
-/// so that a leader never waits for a reservation while it is valid.
+/// Each renewal reserves the versions for this time in advance. The time is longer than the renew
+/// deadline, so a valid leader never waits for a reservation.
 pub(super) const RESERVED_AHEAD: Duration = Duration::from_secs(15);
 
-/// At least so many versions are reserved above the head, in microseconds of versions: a
-/// million. A head can be ahead of the clock after a takeover. If the whole time above were
-/// reserved then, each of several takeovers in a row would move the versions further ahead.
+/// Smallest number of versions that are reserved above the head, in microseconds of versions: one
+/// million.
+///
+/// After a takeover, the head can be ahead of the clock. If the whole time above were reserved in
+/// this case, each of several consecutive takeovers would move the versions further ahead.
 const RESERVED_ABOVE_HEAD: Duration = Duration::from_secs(1);
 
-/// A reservation that is further above the wall clock is an error of a clock or an edit.
-/// If it were believed, versions would run ahead of the time for good.
+/// A reservation that is further ahead of the wall clock than this is ignored. It was caused by a
+/// wrong clock or an edit. Otherwise, versions would stay ahead of the time forever.
 const MOST_AHEAD: Duration = Duration::from_hours(24);
 
-/// The Lease as this process knows it.
+/// The Lease as this process has seen it.
 pub(super) struct SeenLease {
     pub(super) lease: Lease,
     pub(super) record: LeaseRecord,
-    /// When this process first saw this record.
+    /// The time at which this process first saw this record.
     pub(super) since: BootTime,
-    /// Whether a read has shown that the record did not change for its duration.
+    /// True if a read has shown that the record did not change for its duration.
     pub(super) has_expired: bool,
 }
 
 impl<S: LeaseStore> Election<S> {
-    /// The highest version that a renewal reserves now.
+    /// Returns the highest version that a renewal reserves now.
     pub(super) fn reservation(&self, acquired: &Acquired) -> Rv {
         let wall = version(acquired.at);
         let clock = wall.0 + micros(clock::boot().since(acquired.boot));
@@ -48,16 +51,17 @@ impl<S: LeaseStore> Election<S> {
         Rv(ahead.max(head.0.saturating_add(micros(RESERVED_ABOVE_HEAD))))
     }
 
-    /// The highest version that any leader can have reserved, as far as this process knows.
-    /// The leader may have renewed since its Lease was read, so a reservation grows with the
-    /// time since then.
+    /// Returns the highest version that any leader can have reserved, as far as this process knows.
+    ///
+    /// The leader may have renewed since its Lease was read. So the reservation grows with the time
+    /// since then.
     pub(super) fn floor(&self) -> Option<Rv> {
         let (rv, seen) = self.floor?;
         Some(Rv(rv.0.saturating_add(micros(clock::boot().since(seen)))))
     }
 
-    /// The limit of one request: as long as leaves time for a second one. Kubernetes' own
-    /// components have the same.
+    /// Returns the time limit of one request. It leaves time for a second request before the
+    /// deadline, as in Kubernetes' own components.
     pub(super) fn limit(&self) -> Duration {
         self.timing.renew_deadline / 2
     }
@@ -74,7 +78,7 @@ impl<S: LeaseStore> Election<S> {
         Ok(())
     }
 
-    /// An answer within the limit.
+    /// Returns the answer, if it arrives within the limit.
     pub(super) async fn limited(
         &self,
         request: BoxFuture<'_, Result<Lease, LeaseError>>,
@@ -96,7 +100,7 @@ impl<S: LeaseStore> Election<S> {
         answer
     }
 
-    /// Creates or replaces the Lease, as it was last read.
+    /// Creates the Lease, or replaces it as it was last read.
     pub(super) async fn write(
         &mut self,
         record: &LeaseRecord,
@@ -116,7 +120,7 @@ impl<S: LeaseStore> Election<S> {
         Ok(())
     }
 
-    /// Takes note of the Lease, as it was at some time after `sent`.
+    /// Records the Lease, as it was at some time after `sent`.
     pub(super) fn observe(&mut self, lease: Lease, sent: BootTime) {
         let record = LeaseRecord::read(&lease);
         let before = self.seen.take();
@@ -149,7 +153,7 @@ impl<S: LeaseStore> Election<S> {
         });
     }
 
-    /// Takes note of a reservation.
+    /// Records a reservation.
     pub(super) fn reserve_above(&mut self, reserved: Rv, sent: BootTime, is_new: bool) {
         if reserved.0 > wall().0.saturating_add(micros(MOST_AHEAD)) {
             if is_new {
@@ -166,12 +170,12 @@ impl<S: LeaseStore> Election<S> {
     }
 }
 
-/// The version that the wall clock gives now.
+/// Returns the version that corresponds to the wall clock.
 pub(super) fn wall() -> Rv {
     version(clock::now())
 }
 
-/// The version of a time: microseconds since 1970.
+/// Returns the version that corresponds to a time: microseconds since 1970.
 fn version(time: Timestamp) -> Rv {
     Rv(u64::try_from(time.as_microsecond()).unwrap_or(0))
 }

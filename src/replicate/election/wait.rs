@@ -1,5 +1,6 @@
-//! The wait between two turns of the election. Enters: the pause that the last turn asked for.
-//! Leaves: the event that ended the wait.
+//! The wait between two turns of the election.
+//!
+//! Input: the pause that the last turn requested. Output: the event that ended the wait.
 
 use super::super::LeaseStore;
 use super::{Election, WAKE_INTERVAL};
@@ -9,10 +10,10 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
 
-/// How often the head of the mirror is compared with the final version.
+/// Interval at which the mirrored version is compared with the final version.
 const HEAD_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What ends a wait.
+/// The event that ends a wait.
 pub(super) enum ElectionEvent {
     Timer,
     Woken,
@@ -49,7 +50,7 @@ impl<S: LeaseStore> Election<S> {
         }
     }
 
-    /// Waits until the mirror reaches the final version of the last leader.
+    /// Waits until the mirror has reached the final version of the last leader.
     async fn reached(&self) {
         let seen = self.seen.as_ref().filter(|_| self.retired.is_none());
         let missing = seen.and_then(|seen| seen.record.final_version);
@@ -64,7 +65,7 @@ impl<S: LeaseStore> Election<S> {
     }
 }
 
-/// Waits for a release. It never comes if its sender was dropped.
+/// Waits for a release. Never completes if the sender was dropped.
 async fn released(release: &mut Option<oneshot::Receiver<Rv>>) -> Rv {
     if let Some(receiver) = release {
         let version = receiver.await;
@@ -76,7 +77,7 @@ async fn released(release: &mut Option<oneshot::Receiver<Rv>>) -> Rv {
     pending().await
 }
 
-/// Waits for a change. It never comes if the sender was dropped.
+/// Waits for a change. Never completes if the sender was dropped.
 async fn changed<T>(receiver: &mut watch::Receiver<T>) {
     if receiver.changed().await.is_err() {
         pending::<()>().await;
