@@ -9,8 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference,
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Fields of a custom resource that an operation need not have, and the objects that they
-/// are in. A merge patch keeps a field that it does not mention, so it sets these to null.
+/// Optional fields of a custom resource, with the objects that contain them. A merge patch keeps a
+/// field that it does not mention, so it sets absent fields to null.
 const OPTIONAL: [(&str, &[&str]); 3] = [
     ("/spec", &["item"]),
     ("/spec/subject", &["namespace", "uid", "ownerReferences"]),
@@ -35,9 +35,9 @@ const UID_PART: usize = 8;
 
 /// Name of the custom resource of the live object with this name and uid.
 ///
-/// Live names are unique in their namespace, and custom resources have none. Both the
-/// hash at the end of a live name and its uid come from the subject's uid, but by
-/// different functions: together they tell 2^64 operations apart.
+/// Live names are unique in their namespace, but custom resources are cluster-scoped. Both the hash
+/// at the end of a live name and its uid come from the subject's uid, by different functions.
+/// Together they distinguish 2^64 operations.
 fn name_of(live_name: &str, live_uid: &str) -> String {
     let tail: String = live_uid
         .chars()
@@ -47,12 +47,12 @@ fn name_of(live_name: &str, live_uid: &str) -> String {
         .collect();
     // Names are ASCII. The kube-apiserver refuses other names.
     let head: String = live_name.chars().take(MAX_NAME - UID_PART - 1).collect();
-    // A cut may end at a dot or a dash, which would be valid only in the middle.
+    // A cut may end at a dot or a dash, which is valid only in the middle of a name.
     let head = head.trim_end_matches(['.', '-']);
     format!("{head}-{tail}")
 }
 
-/// A struct that has these fields of another one, and further fields.
+/// Declares a struct with the fields of another struct and further fields.
 macro_rules! copied {
     ($from:ident => $($to:ident)::+ {
         $($field:ident)+ $(, $(#[$attribute:meta])* $own:ident: $value:expr)*
@@ -78,7 +78,7 @@ pub fn to_cr(live: &live::InFlightOperation) -> persisted::InFlightOperation {
     cr.metadata.labels.clone_from(&metadata.labels);
     let place = format!("{namespace}/{name}");
     cr.metadata.annotations = Some([(persisted::LIVE_ANNOTATION.to_owned(), place)].into());
-    // A cluster-scoped object may not be owned by one in a namespace.
+    // A namespaced object cannot own a cluster-scoped object.
     if spec.subject.namespace.is_none() {
         cr.metadata.owner_references = owners(&spec.subject);
     }

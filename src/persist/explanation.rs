@@ -1,22 +1,25 @@
-//! The explanation of a request that failed. Enters: an answer of the kube-apiserver. Leaves:
-//! an [`Explanation`] without the values and names that the answer quotes.
+//! Explains a failed request without quoting the object.
+//!
+//! Input: an answer of the kube-apiserver. Output: an [`Explanation`] without the values and names
+//! in the answer.
 
 use http::StatusCode;
 use ifo_cel::JsonFault;
 use std::collections::BTreeSet;
 
-/// Fields that a refusal names; there are some twenty.
+/// Largest number of fields that an explanation names. A custom resource has about twenty.
 const MAX_FIELDS: usize = 5;
 
-/// A text about a failure that quotes nothing of a custom resource. The message of an answer
-/// quotes names and values, but this text is shown in a cluster-scoped condition, and logged.
-/// So only the functions of this file make such texts.
+/// A text about a failure that quotes nothing from a custom resource.
+///
+/// The message of an answer quotes names and values. This text is shown in a cluster-scoped
+/// condition and logged, so only the functions of this file create such texts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Explanation(String);
 
 impl Explanation {
-    /// An answer, and the fields that it complains about.
+    /// Explains an answer by the fields that it complains about.
     pub(super) fn of_answer<'a>(code: StatusCode, fields: impl Iterator<Item = &'a str>) -> Self {
         let fields: BTreeSet<&str> = fields.filter_map(own_path).collect();
         let fields: Vec<&str> = fields.into_iter().take(MAX_FIELDS).collect();
@@ -31,7 +34,7 @@ impl Explanation {
         Self(format!("the answer cannot be decoded: {fault}"))
     }
 
-    /// An error of the connection, and not of the kube-apiserver.
+    /// An error of the connection, not of the kube-apiserver.
     pub(super) fn of_connection(error: &dyn std::error::Error) -> Self {
         Self(error.to_string())
     }
@@ -44,8 +47,8 @@ impl From<&'static str> for Explanation {
     }
 }
 
-/// The path of a field of our custom resource in the `field` of a cause. The path ends before
-/// a bracket, because the key of a map can come from a subject. The result is None for other
+/// Returns the path of a field of our custom resource from the `field` of a cause. The path ends
+/// before a bracket, because the key of a map can come from a subject. Returns None for other
 /// texts, for example those of a webhook.
 fn own_path(field: &str) -> Option<&str> {
     let path = field.split('[').next().unwrap_or_default();

@@ -1,5 +1,6 @@
-//! Why a request for a custom resource failed. Enters: an answer, or the lack of one. Leaves: a
-//! [`StoreFailure`], which decides what to do next.
+//! Classifies the failures of requests for custom resources.
+//!
+//! Input: an answer, or its absence. Output: a [`StoreFailure`], which decides the next step.
 
 use super::explanation::Explanation;
 use super::store::read;
@@ -8,16 +9,16 @@ use kube::client::Body;
 use kube::core::Status;
 use std::time::Duration;
 
-/// The pause after an answer 429 without the header `Retry-After`, as in client-go.
+/// Pause after a 429 without the header `Retry-After`, as in client-go.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Why a request failed.
+/// A request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreFailure {
     /// The resource is not served.
     #[error("the CRD is missing")]
     Missing,
-    /// The server lacks the right, or an admission plugin refuses the request.
+    /// The server lacks the right, or an admission plugin refused the request.
     #[error("forbidden: {0}")]
     Forbidden(Explanation),
     /// The object does not exist, or another object has its name now.
@@ -38,7 +39,7 @@ pub enum StoreFailure {
 }
 
 impl StoreFailure {
-    /// The value of the metrics' label `reason`.
+    /// Returns the value of the metrics label `reason`.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Missing => "missing",
@@ -50,7 +51,7 @@ impl StoreFailure {
         }
     }
 
-    /// Whether the kube-apiserver is there, and does not allow this request.
+    /// Returns true if the kube-apiserver is reachable and does not allow this request.
     pub(super) fn is_refusal(&self) -> bool {
         matches!(self, Self::Forbidden(_) | Self::Invalid(_))
     }

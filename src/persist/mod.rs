@@ -1,5 +1,6 @@
-//! Optional: writes operations as custom resources. Enters: the index, through a cursor.
-//! Leaves: two writes for an ordinary operation.
+//! Persistence mode, which is optional: writes operations as custom resources.
+//!
+//! Input: the index, through a cursor. Output: usually two writes per operation.
 //!
 //! ```text
 //! index ──Cursor──▶ queue: wanted and stored state of each ──▶ store ──▶ kube-apiserver
@@ -8,11 +9,14 @@
 //!             list, follow again
 //! ```
 //!
-//! Serving never waits for persistence. While the kube-apiserver is slow or unavailable, the
-//! queue holds one small record for each operation. Only the leader writes, and every write
-//! is conditional on the state that was last read or written, so a late write of a previous
-//! leader changes nothing. Once the targets have been read, 65 s later, and every ten minutes,
-//! the custom resources are listed and compared with the index.
+//! Serving never waits for persistence. While the kube-apiserver is slow or unavailable, the queue
+//! holds one small record for each operation.
+//!
+//! Only the leader writes. Every write requires the state that was last read or written, so a late
+//! write of a previous leader changes nothing.
+//!
+//! The custom resources are listed and compared with the index when the targets have been read, 65
+//! s later, and then every ten minutes.
 
 mod convert;
 mod explanation;
@@ -52,7 +56,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use verdict::Judge;
 
-/// How often the metrics of the queue are updated, if it has changed. An update counts all
+/// Interval at which the metrics of the queue are updated, if it has changed. An update counts all
 /// records.
 const MEASURE: Duration = Duration::from_secs(1);
 
@@ -62,19 +66,19 @@ pub struct Persist {
     pub reader: IndexReader,
     /// The API of the custom resources.
     pub store: Arc<dyn Store>,
-    /// When and what to write.
+    /// Settings of the queue.
     pub settings: PersistSettings,
     /// The metrics of the queue and its writes.
     pub metrics: Arc<PersistenceMetrics>,
-    /// None until the targets have been read after the start or the takeover. Then it has the
-    /// names of the rule sets whose operations the index may still lack. All other operations
-    /// that the index does not hold have ended.
+    /// None until the targets have been read after the start or the takeover. Then it has the names
+    /// of the rule sets whose operations can still be missing in the index. All other operations
+    /// that the index does not have have ended.
     pub settled: watch::Receiver<Option<Arc<Unread>>>,
-    /// Stops it.
+    /// Stops the task.
     pub stop: CancellationToken,
-    /// What happens then to the writes that wait.
+    /// Treatment of waiting writes at the stop.
     pub at_stop: AtStop,
-    /// Receives whether writes succeed.
+    /// Receives the verdict if operations are being written.
     pub verdict: watch::Sender<PersistVerdict>,
 }
 
@@ -85,14 +89,14 @@ enum WriteAnswer {
     Listed(Result<Vec<ListedResource>, StoreFailure>),
 }
 
-/// The requests that are under way.
+/// The running requests.
 type PendingRequests = FuturesUnordered<BoxFuture<'static, WriteAnswer>>;
 
 impl Persist {
-    /// Runs until it is stopped, and then as long as [`AtStop`] says.
+    /// Runs until it is stopped, and then for the time limit of [`AtStop`].
     pub async fn run(mut self) {
         let mut queue = Queue::new(self.settings, Instant::now());
-        // It may have been set before this task started.
+        // The value may have been set before this task started.
         self.settled.mark_changed();
         let mut judge = Judge::new(self.verdict.clone());
         let mut cursor = self.catch_up(&mut queue);
@@ -108,7 +112,7 @@ impl Persist {
             let wake = self.start_work(&mut queue, &requests, now);
             let wake = wake.into_iter().chain(until).min();
             tokio::select! {
-                // Changes come last: there can always be another one.
+                // Changes come last, because there can always be another change.
                 biased;
                 _ = measure.tick() => {
                     if std::mem::take(&mut has_changed) {
@@ -120,7 +124,7 @@ impl Persist {
                 Some(answer) = requests.next() => self.answered(answer, &mut queue, &mut judge),
                 unread = settled(&mut self.settled) => queue.settle(unread, Instant::now()),
                 () = self.stop.cancelled(), if until.is_none() => {
-                    // The last changes before the stop are to be written too.
+                    // The last changes before the stop are also written.
                     while let Some(Ok(changes)) = cursor.next().now_or_never() {
                         follow(&mut queue, &changes);
                     }
@@ -130,7 +134,7 @@ impl Persist {
                 }
                 changes = cursor.next() => match changes {
                     Ok(changes) => follow(&mut queue, &changes),
-                    // The cursor fell off the ring: list, and follow again.
+                    // The cursor fell off the ring, so list and follow again.
                     Err(_) => cursor = self.catch_up(&mut queue),
                 },
                 // Without a time, the next tick comes first.
@@ -146,7 +150,7 @@ impl Persist {
         self.metrics.backlog(0, None);
     }
 
-    /// Passes all operations to the queue, and returns a cursor to the changes after them.
+    /// Passes all operations to the queue. Returns a cursor to later changes.
     fn catch_up(&self, queue: &mut Queue) -> Cursor {
         loop {
             let Ok((rv, entries)) = self.reader.list(&ListScope::All, ReadVersion::Latest) else {
@@ -164,7 +168,7 @@ impl Persist {
         }
     }
 
-    /// Starts all jobs that are due. Returns the time at which the next one is.
+    /// Starts all jobs that are due. Returns the due time of the next job.
     fn start_work(
         &self,
         queue: &mut Queue,
@@ -207,7 +211,8 @@ impl Persist {
                     // A read can succeed while writes fail.
                     Ok(Done::Read(_)) => return judge.succeeded(|| !queue.is_failing()),
                     Err(failure) => {
-                        // This failure is about one object. The judge reports the others.
+                        // This failure is about one object. Other failures are reported by the
+                        // verdict.
                         if matches!(failure, StoreFailure::Invalid(_)) {
                             tracing::warn!(%name, %failure, "an operation cannot be written");
                         }
@@ -236,7 +241,7 @@ fn follow(queue: &mut Queue, changes: &[IndexChange]) {
     }
 }
 
-/// Does one job.
+/// Performs one job.
 async fn perform(store: &dyn Store, job: &Job) -> Result<Done, StoreFailure> {
     let name = &*job.name;
     match (&job.wanted, &job.stored) {
@@ -247,7 +252,7 @@ async fn perform(store: &dyn Store, job: &Job) -> Result<Done, StoreFailure> {
         (WantedState::Live(entry, look, _), StoredState::Present(old, revision, _)) => {
             let wanted = look::cr_of(entry)?;
             let mut gone = Vec::new();
-            // The keys of its labels differ: find those that are to be removed.
+            // The label keys differ, so find the labels that must be removed.
             if old.labels != look.labels {
                 let there = store.get(name).await?.ok_or(StoreFailure::Gone)?;
                 gone = convert::gone_labels(&there, &wanted);
@@ -290,13 +295,13 @@ async fn perform(store: &dyn Store, job: &Job) -> Result<Done, StoreFailure> {
     }
 }
 
-/// The state of a custom resource. None if it is not ours.
+/// Returns the state of a custom resource. None if it was not created by us.
 fn state_of(cr: &InFlightOperation) -> Option<(Look, Revision)> {
     convert::from_cr(cr)?;
     Some((Look::of(cr)?, Revision::of(&cr.metadata)?))
 }
 
-/// Lists the custom resources page by page, and keeps only what decides about each of them.
+/// Lists the custom resources page by page. Keeps only the fields that the comparison needs.
 async fn list(store: &dyn Store) -> Result<Vec<ListedResource>, StoreFailure> {
     let (mut all, mut token) = (Vec::new(), None);
     loop {
@@ -307,7 +312,7 @@ async fn list(store: &dyn Store) -> Result<Vec<ListedResource>, StoreFailure> {
             break;
         }
     }
-    // The namespaces are listed last: one that is missing now was there before.
+    // The namespaces are listed last. A namespace that is missing now existed before.
     match store.namespaces().await {
         Ok(created) => {
             for found in &mut all {
@@ -321,7 +326,7 @@ async fn list(store: &dyn Store) -> Result<Vec<ListedResource>, StoreFailure> {
     Ok(all)
 }
 
-/// None if the custom resource is not ours: it is left alone.
+/// Returns None if the custom resource was not created by us. Such objects are not changed.
 fn found(cr: &InFlightOperation) -> Option<ListedResource> {
     let live = convert::from_cr(cr)?;
     let seen = convert::last_seen(&live);

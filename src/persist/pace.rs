@@ -1,49 +1,48 @@
-//! How fast writes may follow each other: a steady rate, and none for a while after
-//! trouble.
+//! Limits the rate of writes, and pauses them after failures.
 
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Writes in a second, when there is a backlog: a thousand operations that start at once
-/// are in the cluster after 20 s, and the kube-apiserver, which does thousands in a
-/// second, does not notice.
+/// Largest number of writes per second if there is a backlog. With it, a thousand operations that
+/// start together are written in 20 s. A kube-apiserver handles thousands of writes per second.
 const RATE: u32 = 50;
 
-/// The time of one write.
+/// Interval between two writes at this rate.
 const TICK: Duration = Duration::from_millis(1000 / RATE as u64);
 
-/// Writes that may come at once after a quiet time.
+/// Number of writes that may be sent together after an idle period.
 const BURST: u32 = 100;
 
-/// The first delay after trouble; the next ones double.
+/// The first delay after a failure. Each further failure doubles it.
 const FIRST: Duration = Duration::from_millis(500);
 
-/// How many other writes a refused write counts for. So while everything is refused, there
-/// are five attempts a second.
+/// Number of other writes that a refused write counts for. So if every write is refused, there are
+/// five attempts per second.
 const REFUSED: u32 = 10;
 
-/// The longest delay while the kube-apiserver is away …
+/// The longest delay while the kube-apiserver is unreachable.
 const MAX_AWAY: Duration = Duration::from_secs(30);
-/// … and for one object while the queue empties itself before the end: it has 10 s.
+/// The longest delay for one object while the queue is emptied before the end, which takes at most
+/// 10 s.
 pub(super) const MAX_DRAINING: Duration = Duration::from_secs(1);
 
-/// The longest `Retry-After` that is honoured: a larger one is taken for a mistake.
+/// The longest `Retry-After` that is honoured. A longer one is treated as an error.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(10);
 
-/// Half to all of a doubling step, of at most `most`.
+/// Returns a random delay from half to all of the back-off step, which is at most `most`.
 pub(super) fn delay(failures: u32, most: Duration) -> Duration {
-    // 500 ms · 2^16 is 9 h; no limit is longer.
+    // 500 ms · 2^16 is 9 h, and no limit is longer.
     let step = (FIRST * 2_u32.pow(failures.min(16))).min(most);
     step.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
-/// See above.
+/// Limits the rate of writes.
 #[derive(Debug)]
 pub(super) struct WritePace {
-    /// When a write would be on time, were there one at each tick of the rate.
+    /// The scheduled time of the next write at the steady rate.
     on_time: Instant,
     paused_until: Option<Instant>,
-    /// Failures in a row that are about all requests.
+    /// Number of consecutive failures that affect all requests.
     failures: u32,
 }
 
@@ -56,17 +55,17 @@ impl WritePace {
         }
     }
 
-    /// Until when nothing may be sent.
+    /// Returns the time until which no request may be sent.
     pub fn paused(&self, now: Instant) -> Option<Instant> {
         self.paused_until.filter(|until| *until > now)
     }
 
-    /// Whether nothing succeeded since the last trouble.
+    /// Returns true if no request succeeded since the last failure.
     pub fn in_trouble(&self) -> bool {
         self.failures > 0
     }
 
-    /// Takes a place, or says when the next one is free.
+    /// Takes a slot for a write. If none is free, returns the time of the next free slot.
     pub fn take(&mut self, now: Instant) -> Result<(), Instant> {
         let ahead = TICK * (BURST - 1);
         if self.on_time > now + ahead {
@@ -76,18 +75,18 @@ impl WritePace {
         Ok(())
     }
 
-    /// The server answers as it should.
+    /// Records a success.
     pub fn succeeded(&mut self) {
         self.failures = 0;
     }
 
-    /// The server answers, and refuses a write.
+    /// Records that the server refused a write.
     pub fn refused(&mut self, now: Instant) {
         self.succeeded();
         self.on_time = self.on_time.max(now) + TICK * (REFUSED - 1);
     }
 
-    /// The server is away, or asks for a pause of this time.
+    /// Records that the server is unreachable, or requests a pause of this time.
     pub fn failed(&mut self, pause: Option<Duration>, now: Instant) {
         if self.paused(now).is_some() && pause.is_none() {
             return; // Another of the same moment.

@@ -1,13 +1,15 @@
-//! The queue of writes. Enters: the newest state of each operation, lists of the custom
-//! resources, results of writes, the time. Leaves: the next write.
+//! The queue of writes.
 //!
-//! The queue holds one small record for each operation in the index, however many changes
-//! there were. A record has the wanted state and the stored state. If the two differ, a write
-//! is due. Each failure of a record doubles the time until its next attempt, and records that
-//! have failed come after the others. So they delay no others.
+//! Input: the newest state of each operation, lists of the custom resources, results of writes, and
+//! the time. Output: the next write.
 //!
-//! An orphan is a custom resource without a live object. Each comparison decides what happens
-//! to each orphan. An orphan has a record only while it waits for its write.
+//! The queue holds one small record for each operation in the index, regardless of the number of
+//! changes. A record has the wanted state and the stored state. If the two differ, a write is due.
+//! Each failure of a record doubles the time until its next attempt. Records that have failed come
+//! after the other records, so they do not delay them.
+//!
+//! An orphan is a custom resource without a live object. Each comparison decides what happens to
+//! each orphan. An orphan has a record only while it waits for its write.
 
 use super::failure::StoreFailure;
 use super::look::Look;
@@ -31,42 +33,44 @@ pub(super) use compare::ListedResource;
 use record::Record;
 pub(super) use record::{StoredState, WantedState};
 
-/// Jobs that run at the same time. If a write takes 20 ms, this is more than the rate needs.
+/// Largest number of concurrent jobs. If a write takes 20 ms, the write rate needs fewer.
 const CONCURRENCY: usize = 4;
 
-/// How often the custom resources are listed and compared with the index. A comparison
-/// finds those that others have deleted or changed.
+/// Interval at which the custom resources are listed and compared with the index. A comparison
+/// finds custom resources that other clients have deleted or changed.
 const COMPARE_EVERY: Duration = Duration::from_mins(10);
 
-/// An operation that was completed longer than this before the queue existed, and has no
-/// custom resource, was written and then deleted by somebody. A later one may not have been
-/// written by the previous leader. The time is that between two comparisons, so it is longer
-/// than a kube-apiserver usually needs to restart.
+/// Smallest time between the end of an operation and the creation of the queue for which a missing
+/// custom resource means that another client has deleted it.
+///
+/// After a more recent end, the previous leader may not have written the custom resource. The value
+/// is the interval between two comparisons. It is longer than a kube-apiserver usually needs to
+/// restart.
 const OLD: Duration = COMPARE_EVERY;
 
 /// Names of the rule sets whose targets have not been read, or have a gap.
 pub type Unread = BTreeSet<String>;
 
-/// When and what the queue writes.
+/// Settings that decide when and which operations are written.
 #[derive(Clone, Copy, Debug)]
 pub struct PersistSettings {
-    /// Changes in the middle of an operation are written at most this often.
+    /// Smallest time between two writes of one operation that is in flight.
     pub resync: Duration,
-    /// How long an operation must be settling before this is written. It is longer than an
-    /// operation usually settles before it ends.
+    /// Time for which an operation must be settling before this state is written. It is longer than
+    /// an operation usually settles before it ends.
     pub settling: Duration,
-    /// Time until the next attempt after the CRD was missing, and the longest time until the
+    /// Time until the next attempt after the CRD was missing. It is also the longest time until the
     /// next attempt for one object.
     pub requeue: Duration,
-    /// Whether completed operations are kept.
+    /// True if completed operations are kept.
     pub retain: bool,
-    /// How long after their end they are kept.
+    /// Time for which they are kept after their end.
     pub retain_for: Duration,
-    /// How many of them are kept.
+    /// Number of completed operations that are kept.
     pub retain_max: usize,
 }
 
-/// What happens to the writes that wait when the server stops or hands over.
+/// The treatment of waiting writes when the server stops or hands over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtStop {
     /// Write all of them, for at most 10 s. This is for a server that runs alone.
@@ -77,12 +81,12 @@ pub enum AtStop {
 }
 
 impl AtStop {
-    /// How long it may take.
+    /// Returns the time limit.
     pub(super) fn limit(self) -> Duration {
         match self {
-            // With the 5 s before it, this is well within the 30 s that a Pod has.
+            // With the 5 s before it, this is well within the 30 s of a Pod's grace period.
             Self::WriteAll => Duration::from_secs(10),
-            // No replica writes meanwhile, so this is a part of the failover time.
+            // No replica writes during this time, so it is part of the failover time.
             Self::HandOver => Duration::from_millis(500),
         }
     }
@@ -97,13 +101,13 @@ pub(super) struct Job {
     pub stored: StoredState,
 }
 
-/// The result of a job that succeeded, and the state of the custom resource now. The state is
-/// None if the custom resource does not exist or is not ours.
+/// The result of a successful job, with the state of the custom resource after it. The state is
+/// None if the custom resource does not exist or was not created by us.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Done {
-    /// It was created, changed or deleted.
+    /// The custom resource was created, changed or deleted.
     Written(Option<(Look, Revision)>),
-    /// It was only read.
+    /// The custom resource was only read.
     Read(Option<(Look, Revision)>),
 }
 
@@ -114,7 +118,7 @@ pub(super) enum Next {
     Write(Job),
     /// List the custom resources.
     Compare,
-    /// Wait until this time, or, if it is None, until something happens.
+    /// Wait until this time. If it is None, wait until the next input.
     Wait(Option<Instant>),
 }
 
@@ -123,17 +127,17 @@ pub(super) struct Queue {
     settings: PersistSettings,
     pace: WritePace,
     records: BTreeMap<Arc<str>, Record>,
-    /// The records that wait for a job, and when it is due, back-off included: first those
-    /// that have not failed, then the others.
+    /// The records that wait for a job, with its due time, including back-off. Records that have
+    /// not failed come first.
     waiting: [BTreeSet<(Instant, Arc<str>)>; 2],
     writing: usize,
-    /// When to compare next. None before the targets have been read, and while a comparison
-    /// is under way.
+    /// Time of the next comparison. None before the targets have been read, and during a
+    /// comparison.
     compare_at: Option<Instant>,
-    /// When the targets had been read, and the rule sets whose operations the index may still
-    /// lack.
+    /// The time at which the targets had been read, and the rule sets whose operations can still be
+    /// missing in the index.
     settled: Option<(Instant, Arc<Unread>)>,
-    /// Whether the last comparison left orphans of such rule sets alone.
+    /// True if the last comparison did not touch orphans of such rule sets.
     has_undecided: bool,
     born: Timestamp,
     stopping: Option<AtStop>,
@@ -157,9 +161,9 @@ impl Queue {
         }
     }
 
-    /// An operation was added to the index, or has changed.
+    /// Processes a new or changed operation of the index.
     pub fn live(&mut self, name: &Arc<str>, entry: &Arc<IndexEntry>, look: Look, now: Instant) {
-        // An operation whose end this queue observes has had a record before.
+        // If this queue observes the end of an operation, it has had a record for it before.
         let old = self.born.checked_sub(OLD).unwrap_or(Timestamp::MIN);
         let is_old = look.phase == Phase::Completed
             && self.settled.is_none()
@@ -171,7 +175,7 @@ impl Queue {
         self.change(name, now, |record| {
             record.is_old |= is_old;
             if record.live_phase().is_none() {
-                // An orphan waits before it is ended or deleted.
+                // An orphan waits some time before it is ended or deleted.
                 record.not_before = None;
             }
             let since = match &record.wanted {
@@ -182,7 +186,7 @@ impl Queue {
         });
     }
 
-    /// An operation was removed from the index.
+    /// Processes the removal of an operation from the index.
     pub fn gone(&mut self, name: &Arc<str>, now: Instant) {
         if self.live_phase(name).is_some() {
             self.change(name, now, |record| record.wanted = WantedState::Gone);
@@ -200,8 +204,8 @@ impl Queue {
         }
     }
 
-    /// The targets have been read, except those of the rule sets in `unread`. From now on, a
-    /// custom resource without a live object belongs to an operation that has ended.
+    /// Records that the targets have been read, except those of the rule sets in `unread`. From now
+    /// on, a custom resource without a live object belongs to an operation that has ended.
     pub fn settle(&mut self, unread: Arc<Unread>, now: Instant) {
         let is_first = self.settled.is_none();
         let since = self.settled.take().map_or(now, |(since, _)| since);
@@ -214,14 +218,14 @@ impl Queue {
         }
     }
 
-    /// Prepares for the stop. With [`AtStop::WriteAll`], changes that were held back become
-    /// due now, and writes that failed are tried again at once.
+    /// Prepares for the stop. With [`AtStop::WriteAll`], delayed changes become due now, and failed
+    /// writes are retried immediately.
     pub fn stop(&mut self, at_stop: AtStop, now: Instant) {
         self.stopping = Some(at_stop);
         self.change_all(now, |record| record.not_before = None);
     }
 
-    /// Whether nothing is left to do before the stop.
+    /// Returns true if no work is left before the stop.
     pub fn is_drained(&self) -> bool {
         let is_empty = match self.stopping {
             None => false,
@@ -231,17 +235,17 @@ impl Queue {
         is_empty && self.writing == 0
     }
 
-    /// Whether anything that is still to be written was refused the last time.
+    /// Returns true if any pending write was refused at its last attempt.
     pub fn is_refused(&self) -> bool {
         self.records.values().any(|record| record.is_refused)
     }
 
-    /// Whether anything that is still to be written has failed the last time.
+    /// Returns true if any pending write has failed at its last attempt.
     pub fn is_failing(&self) -> bool {
         self.records.values().any(|record| record.failures > 0)
     }
 
-    /// Returns the next step, and counts a job as started.
+    /// Returns the next step. A returned job counts as started.
     pub fn next(&mut self, now: Instant) -> Next {
         let is_over = self.stopping == Some(AtStop::HandOver);
         let Some(compare_at) = self.compare_at.filter(|_| !is_over) else {
@@ -257,7 +261,7 @@ impl Queue {
             self.compare_at = None;
             return Next::Compare;
         }
-        // After trouble, one write at a time finds out whether the trouble is over.
+        // After a failure of all requests, one write at a time tests if requests succeed again.
         let is_probing = self.pace.in_trouble() && self.writing > 0;
         if is_probing || self.writing >= CONCURRENCY {
             return Next::Wait(None);
@@ -280,7 +284,7 @@ impl Queue {
         })
     }
 
-    /// A job has ended.
+    /// Processes the end of a job.
     pub fn done(&mut self, name: &Arc<str>, result: &Result<Done, StoreFailure>, now: Instant) {
         self.writing -= 1;
         match result {
@@ -303,18 +307,18 @@ impl Queue {
         });
     }
 
-    /// A list failed.
+    /// Processes the failure of a list.
     pub fn not_compared(&mut self, failure: &StoreFailure, now: Instant) {
         self.compare_at = Some(now);
         self.failed(failure, now);
     }
 
-    /// A request failed for a reason that is about all requests.
+    /// Processes a failure whose reason affects all requests.
     fn failed(&mut self, failure: &StoreFailure, now: Instant) {
         match failure {
             StoreFailure::Missing => {
-                // The custom resources were deleted with their CRD. The next step after the
-                // pause is a comparison.
+                // The custom resources were deleted with their CRD. After the pause, the next step
+                // is a comparison.
                 for record in self.records.values_mut() {
                     if matches!(record.stored, StoredState::Present(..)) {
                         (record.stored, record.is_old) = (StoredState::Absent, false);
@@ -329,8 +333,8 @@ impl Queue {
         }
     }
 
-    /// Counts the operations whose write is due or under way. Returns also since when the
-    /// oldest of them is.
+    /// Counts the operations whose write is due or running. Also returns the due time of the
+    /// oldest.
     pub fn backlog(&self, now: Instant) -> (usize, Option<Instant>) {
         let due = self.records.values().filter_map(|record| record.due);
         let due = due.filter(|due| *due <= now);
@@ -356,7 +360,7 @@ impl Queue {
         }
     }
 
-    /// Changes a record, which is created if it is missing, and plans its next job.
+    /// Changes a record and plans its next job. A missing record is created.
     fn change(&mut self, name: &Arc<str>, now: Instant, change: impl FnOnce(&mut Record)) {
         let record = self.records.entry(name.clone()).or_default();
         if let Some((index, at)) = record.place() {
@@ -368,7 +372,7 @@ impl Queue {
         }
         let is_settled = self.settled.is_some();
         let due = record.plan(&self.settings, self.stopping, now);
-        // A record that waits keeps its place, however often it changes.
+        // A waiting record keeps its position, regardless of the number of its changes.
         let place = record.due.filter(|since| *since <= now);
         record.due = due.filter(|_| is_settled).map(|due| place.unwrap_or(due));
         if let Some((index, at)) = record.place() {
@@ -381,7 +385,7 @@ impl Queue {
             self.records.remove(name);
         }
         if has_failed {
-            // The write is not wanted any more. A comparison finds out whether requests succeed.
+            // The write is not needed any more. The comparison tests if requests succeed.
             self.compare_by(now + self.settings.requeue);
         }
     }

@@ -1,10 +1,11 @@
-//! The requests for custom resources. Enters: a custom resource to create, change or delete.
-//! Leaves: the kube-apiserver's answer, reduced to the [`Failure`] that decides what to do
-//! next.
+//! Sends the requests for custom resources.
 //!
-//! Every write is conditional. A creation fails if the name exists. A change and a deletion
-//! name the uid and the resourceVersion that they are meant for. So a late write of a
-//! previous leader cannot overwrite a newer state.
+//! Input: a custom resource to create, change or delete. Output: the answer of the kube-apiserver,
+//! or the [`StoreFailure`] that decides the next step.
+//!
+//! Every write is conditional. A creation fails if the name exists. A change and a deletion require
+//! a uid and a resourceVersion. So a late write of a previous leader cannot overwrite a newer
+//! state.
 
 use super::explanation::Explanation;
 use super::failure::StoreFailure;
@@ -36,20 +37,20 @@ pub const FIELD_MANAGER: &str = "ifo-persistence";
 /// Objects in a page of a list: at some 4 KB each, 2 MB.
 const PAGE: usize = 500;
 
-/// Objects in a page once one was too large: as many as fit into [`ANSWER`] even if each
-/// is as large as etcd takes, 1.5 MiB.
+/// Objects per page after a page was too large. So many fit into [`ANSWER`] even if each has 1.5
+/// MiB, the largest object that etcd stores.
 const SMALL_PAGE: usize = 10;
 
-/// Longest answer that is read, in bytes.
+/// Largest answer that is read, in bytes.
 const ANSWER: usize = 16 << 20;
 
 const JSON: &str = "application/json";
 
-/// The only part of a write's answer that is needed: it has the uid and the
-/// resourceVersion.
+/// Asks for metadata only, because a write needs just the uid and the resourceVersion of the
+/// answer.
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
-/// The same for a list.
+/// Asks for metadata only, in a list.
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 /// Path of the namespaces.
@@ -84,7 +85,7 @@ pub struct StoredPage {
     pub next: Option<String>,
 }
 
-/// The answer to a request that has been sent or will be.
+/// The future answer to a request.
 pub type Pending<'a, T> = BoxFuture<'a, Result<T, StoreFailure>>;
 
 /// The API of the custom resources.
@@ -92,23 +93,23 @@ pub trait Store: Send + Sync + 'static {
     /// Creates it. If the name exists, this is a [`StoreFailure::Conflict`].
     fn create<'a>(&'a self, cr: &'a InFlightOperation) -> Pending<'a, Revision>;
 
-    /// Applies a JSON merge patch. Its metadata has the uid and the resourceVersion of the
-    /// state that it changes. If the object is in another state, or is gone, this is a
+    /// Applies a JSON merge patch, which contains the uid and the resourceVersion of the state that
+    /// it changes. If the object has another state or was deleted, the result is a
     /// [`StoreFailure::Conflict`].
     fn patch<'a>(&'a self, name: &'a str, patch: &'a Value) -> Pending<'a, Revision>;
 
-    /// Deletes it if it is in this state. If it is in another state, this is a
-    /// [`StoreFailure::Conflict`]. If it is gone, this is a success.
+    /// Deletes the custom resource if it has this state. If it has another state, the result is a
+    /// [`StoreFailure::Conflict`]. If it was deleted already, this is a success.
     fn delete<'a>(&'a self, name: &'a str, revision: &'a Revision) -> Pending<'a, ()>;
 
-    /// Reads it. None if it does not exist.
+    /// Reads the custom resource. None if it does not exist.
     fn get<'a>(&'a self, name: &'a str) -> Pending<'a, Option<InFlightOperation>>;
 
-    /// Lists the custom resources that this field selector matches and that have the form of
-    /// ours, page by page.
+    /// Lists, page by page, the custom resources that match this field selector and that this
+    /// server can have created.
     fn page<'a>(&'a self, selector: &'a str, token: Option<&'a str>) -> Pending<'a, StoredPage>;
 
-    /// Lists the namespaces, and when each was created.
+    /// Lists the namespaces with their creation times.
     fn namespaces(&self) -> Pending<'_, HashMap<String, Timestamp>>;
 }
 
@@ -121,7 +122,7 @@ pub struct ClusterStore {
 }
 
 impl ClusterStore {
-    /// Uses this client. Failures are retried by the callers.
+    /// Uses this client. The callers retry failed requests.
     pub fn new(client: Client) -> Self {
         let path = InFlightOperation::url_path(&(), None);
         let pager = |path: &str, media_type| {
@@ -162,7 +163,7 @@ impl ClusterStore {
         }
     }
 
-    /// Sends a creation or a change, and reads the state that the object is in afterwards.
+    /// Sends a creation or a change. Returns the new state of the object.
     async fn write(
         &self,
         method: Method,
@@ -170,13 +171,13 @@ impl ClusterStore {
         content_type: &str,
         object: &impl Serialize,
     ) -> Result<Revision, StoreFailure> {
-        // Strict: if the CRD does not have a field, the write is refused. Otherwise the
-        // kube-apiserver would drop the field and report a success.
+        // With strict validation, a write is refused if the CRD lacks a field. Without it, the
+        // kube-apiserver drops the field and reports a success.
         let path = format!("{path}?fieldManager={FIELD_MANAGER}&fieldValidation=Strict");
         let body = serde_json::to_vec(object).expect("maps with string keys always encode");
         let types = [content_type, METADATA_ONLY];
         let answer = self.send(method, &path, types, body).await?;
-        // Without a revision, the next write has nothing to be conditional on.
+        // The next write needs a state as its condition.
         let answer = serde_json::from_slice::<PartialObjectMeta<InFlightOperation>>(&answer).ok();
         let why = "the answer has no uid or no resourceVersion".into();
         answer
@@ -193,7 +194,7 @@ pub(super) async fn read(answer: Response<Body>) -> Result<Bytes, StoreFailure> 
         .to_bytes())
 }
 
-/// A successful answer has an unknown form. The next one would have it again.
+/// An error for a successful answer in an unknown form, which would have the same form again.
 #[allow(
     clippy::needless_pass_by_value,
     reason = "the signature that `map_err` needs"
@@ -259,7 +260,7 @@ impl Store for ClusterStore {
                 .send(Method::GET, &path, [JSON, JSON], Vec::new())
                 .await
             {
-                // If it cannot be decoded, somebody else has created it under this name.
+                // If it cannot be decoded, another client has created an object of this name.
                 Ok(answer) => serde_json::from_slice(&answer).map(Some).map_err(garbled),
                 Err(StoreFailure::Gone) => Ok(None),
                 Err(failure) => Err(failure),

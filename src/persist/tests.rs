@@ -1,4 +1,4 @@
-//! The whole room against a cluster of the tests' own, under virtual time.
+//! Tests of the whole module with a cluster in memory, under virtual time.
 
 use super::*;
 use crate::index::{Bounds, CommitVersion, Key, Write, Writer, index};
@@ -33,7 +33,7 @@ fn operation(name: &str, phase: &str) -> Write {
     });
     let mut object = object;
     if phase == "Completed" {
-        // Just now: the retention is for a day.
+        // The current time, because the retention is one day.
         object["status"]["completed"] = json!("2026-01-02T03:04:05Z");
     }
     Write::Put {
@@ -67,7 +67,7 @@ struct Running {
 }
 
 impl Running {
-    /// How many writes it has counted.
+    /// Number of writes that it has counted.
     fn counted(&self) -> usize {
         let text = self.metrics.render();
         let counts = text
@@ -155,7 +155,7 @@ async fn a_restart_writes_nothing_again_and_ends_what_is_over() {
     }
     bench.pass(1).await;
     one.task.abort();
-    // While no server is there.
+    // No server is running during this time.
     bench.commit([delete("vm-0"), delete("vm-1"), operation("vm-5", "Active")]);
     let before = bench.changes();
     let _next = bench.run();
@@ -192,7 +192,7 @@ async fn while_the_server_is_away_the_ring_moves_on_and_then_all_is_as_it_should
     bench
         .fake
         .set_trouble(Some(StoreFailure::Unreachable("away".into(), None)));
-    // Without a pause in which the cursor could follow: it falls off the ring.
+    // There is no pause in which the cursor could follow, so it falls off the ring.
     for number in 0..500 {
         bench.commit([operation(&format!("vm-{number:03}"), "Active")]);
         if number < 490 {
@@ -356,7 +356,7 @@ fn changed(write: &Write, change: impl Fn(&mut serde_json::Value)) -> Write {
     }
 }
 
-/// `write`, with these members of its status.
+/// `write`, with these fields of its status.
 fn with_status(write: &Write, members: &serde_json::Value) -> Write {
     changed(write, |object| {
         for (name, value) in members.as_object().unwrap() {
@@ -365,7 +365,7 @@ fn with_status(write: &Write, members: &serde_json::Value) -> Write {
     })
 }
 
-/// The operation on `a`, as one that started then has it.
+/// The operation on `a`, with this start time.
 fn started_at(second: &str) -> Write {
     let Write::Put { json, .. } = operation("a", "Active") else {
         panic!("it is put");
@@ -471,8 +471,7 @@ fn status(cr: &InFlightOperation) -> &ifo_api::persisted::InFlightOperationStatu
 }
 
 impl Bench {
-    /// The requests so far, but for lists. There is one custom resource, so only the verbs
-    /// matter.
+    /// The requests so far, without lists. There is one custom resource, so verbs are enough.
     fn verbs(&self) -> Vec<String> {
         let cluster = self.fake.lock();
         let verbs = cluster
@@ -485,7 +484,7 @@ impl Bench {
             .collect()
     }
 
-    /// Requests that are sent from now on need this long to arrive.
+    /// Sets the time that later requests need to arrive.
     fn set_latency(&self, seconds: f64) {
         self.fake.lock().latency = Some(Duration::from_secs_f64(seconds));
     }
@@ -516,7 +515,7 @@ async fn a_late_change_of_a_previous_leader_changes_nothing() {
     bench.commit([operation("a", "Completed")]);
     bench.pass(1).await;
     previous.task.abort();
-    // The next leader does not know of the end, and the operation goes on.
+    // The next leader did not observe the end, and the operation continues.
     bench.set_latency(0.005);
     let message = json!({"message": "of the next leader"});
     bench.commit([with_status(&operation("a", "Active"), &message)]);
@@ -556,7 +555,7 @@ async fn a_late_creation_of_a_previous_leader_is_found_by_the_second_comparison(
         bench.commit([operation("a", "Active")]);
         bench.pass(1).await;
         previous.task.abort();
-        // The next leader has never heard of it.
+        // The next leader has never observed the operation.
         bench.set_latency(0.005);
         bench.commit([delete("a")]);
         let _next = bench.run();
@@ -602,7 +601,8 @@ async fn an_end_that_lands_while_the_orphan_is_being_ended_stays() {
     bench.commit([delete("a")]);
     let _next = bench.run();
     bench.pass(3).await;
-    // The next leader reads it before that end has landed, and changes it afterwards.
+    // The next leader reads the custom resource before that end is written, and changes it
+    // afterwards.
     bench.set_latency(0.7);
     bench.pass(60).await;
     assert_eq!(bench.verbs(), ["create", "patch", "get", "patch", "get"]);
@@ -648,7 +648,7 @@ async fn labels_of_others_survive_and_our_own_go_if_they_are_not_wanted() {
     );
     assert_eq!(cr.metadata.uid, uid);
     assert_eq!((status(&cr).progress, &*status(&cr).message), (None, ""));
-    // None of it is a reason to write again, also after a restart.
+    // None of these is a reason for another write, also not after a restart.
     let changes = bench.verbs();
     running.task.abort();
     let _next = bench.run();
@@ -682,7 +682,7 @@ async fn an_object_that_somebody_has_created_anew_is_changed_once_and_keeps_its_
     let before = bench.verbs().len();
     let _next = bench.run();
     bench.pass(3_000).await;
-    // The next process finds labels that may be ours. It reads it and tries, once.
+    // The next process finds labels that may be ours. It reads the object and tries once.
     assert_eq!(bench.verbs()[before..], ["get", "patch"]);
     assert_eq!(bench.fake.only(), cr);
 }
@@ -779,7 +779,7 @@ async fn a_server_that_runs_alone_writes_all_before_it_stops() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_hands_over_waits_for_what_it_sent_and_leaves_the_rest_to_the_next_one() {
-    // The writes that were sent are answered in time, or they are not.
+    // The writes that were sent are answered in time, or not at all.
     for (latency, is_answered) in [(0.3, true), (30.0, false)] {
         let mut bench = Bench::new(true);
         let leader = bench.run_until(AtStop::HandOver);

@@ -1,5 +1,7 @@
-//! Whether operations are being written. Enters: how writes and lists went. Leaves: a log
-//! line when that changes, and a condition on our own APIService.
+//! Reports if operations are being written.
+//!
+//! Input: the results of writes and lists. Output: a log line for each change of the verdict, and a
+//! condition on our own `APIService`.
 
 use super::failure::StoreFailure;
 use crate::clock;
@@ -15,32 +17,32 @@ use tokio::time::Instant;
 /// Type of the condition.
 pub const CONDITION: &str = "OperationsPersisted";
 
-/// How long requests must fail until the condition says so: a kube-apiserver that restarts
-/// fails a few requests, and refuses everything until it has read the RBAC objects.
+/// Time for which requests must fail before the condition reports it. A restarting kube-apiserver
+/// fails some requests, and refuses all requests until it has read the RBAC objects.
 const FAILING: Duration = Duration::from_secs(10);
 
-/// Whether operations are being written.
+/// Tells if operations are being written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PersistVerdict {
-    /// Nothing has been tried yet.
+    /// No request has been sent yet.
     #[default]
     Unknown,
-    /// They are.
+    /// Operations are written.
     Works,
-    /// They are not.
+    /// Operations are not written.
     Fails {
         /// CamelCase reason.
         reason: &'static str,
-        /// What to tell a person.
+        /// Message for people.
         message: String,
     },
 }
 
-/// Decides from the results of requests whether operations are being written.
+/// Derives the verdict from the results of requests.
 #[derive(Debug)]
 pub(super) struct Judge {
     told: watch::Sender<PersistVerdict>,
-    /// The first failure since all was well.
+    /// The first failure since all requests succeeded.
     failing_since: Option<Instant>,
 }
 
@@ -52,7 +54,7 @@ impl Judge {
         }
     }
 
-    /// A request succeeded. `is_well` is whether nothing else is failing.
+    /// Processes a success. `is_well` is true if no other request is failing.
     pub fn succeeded(&mut self, is_well: impl FnOnce() -> bool) {
         let is_told = self.failing_since.is_none() && *self.told.borrow() == PersistVerdict::Works;
         if !is_told && is_well() {
@@ -61,10 +63,10 @@ impl Judge {
         }
     }
 
-    /// A request failed.
+    /// Processes a failure.
     pub fn failed(&mut self, failure: &StoreFailure, now: Instant) {
         let (reason, enough) = match failure {
-            // Somebody else has changed or deleted the object; all is well.
+            // Another client has changed or deleted the object. This is no failure of persistence.
             StoreFailure::Gone | StoreFailure::Conflict(_) => return,
             StoreFailure::Missing => ("CustomResourceDefinitionMissing", Duration::ZERO),
             StoreFailure::Forbidden(_) => ("Forbidden", FAILING),
@@ -87,8 +89,8 @@ impl Judge {
                 (a, b) => a == b,
             };
             if same {
-                // The newest message goes along with the next write of the condition: each
-                // refusal may be about other fields.
+                // The newest message is written with the next write of the condition, because each
+                // refusal can name other fields.
                 *told = verdict;
                 return false;
             }
@@ -107,7 +109,7 @@ impl Judge {
     }
 }
 
-/// The status of the condition that was written last, and since when it has been so.
+/// The status in the last written condition, and the time of its last change.
 #[derive(Debug, Default)]
 struct Told {
     status: &'static str,
@@ -115,8 +117,8 @@ struct Told {
 }
 
 impl Told {
-    /// The condition that says `verdict`. Its time changes with its status only, so writing
-    /// it again changes nothing. None before anything has been tried.
+    /// Returns the condition for `verdict`. Its time changes only with its status, so writing it
+    /// again changes nothing. None before any request was sent.
     fn condition(&mut self, verdict: &PersistVerdict, now: Timestamp) -> Option<Value> {
         let (status, reason, message) = match verdict {
             PersistVerdict::Unknown => return None,
@@ -124,7 +126,7 @@ impl Told {
             PersistVerdict::Fails { reason, message } => ("False", *reason, &**message),
         };
         if self.status != status {
-            // To the second, as Kubernetes writes times.
+            // Kubernetes writes times in whole seconds.
             let since = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
             *self = Self { status, since };
         }
@@ -135,10 +137,12 @@ impl Told {
     }
 }
 
-/// Keeps the condition on our own APIService: the one object that every installation has.
-/// It is written when the verdict changes, and again `every` so often: who deletes the
-/// registration and applies it again gets it back. Not being allowed to is said once. Never
-/// ends before the sender does.
+/// Writes the condition to our own `APIService`, which every installation has. Ends with the
+/// sender.
+///
+/// The condition is written when the verdict changes, and again at the interval `every`. So it is
+/// restored after an administrator has deleted and applied the registration. If the server lacks
+/// the right, this is logged once.
 pub async fn keep_condition(
     client: Client,
     api_service: &str,
@@ -148,7 +152,7 @@ pub async fn keep_condition(
     let kind = GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService");
     let resource = ApiResource::from_gvk_with_plural(&kind, "apiservices");
     let api: Api<DynamicObject> = Api::all_with(client, &resource);
-    // Applied, so that it is merged by its type with the condition of the aggregator.
+    // Server-side apply merges the condition by its type with the condition of the aggregator.
     let params = PatchParams::apply(super::FIELD_MANAGER).force();
     let (mut said, mut told) = (false, Told::default());
     loop {
@@ -161,7 +165,7 @@ pub async fn keep_condition(
             }));
             let written = api.patch_status(api_service, &params, &patch);
             if let Err(error) = written.await
-                // Not registered, or not yet: the condition is written once it is.
+                // The APIService is not registered yet. The condition is written when it is.
                 && !matches!(&error, kube::Error::Api(status) if status.code == 404)
                 && !std::mem::replace(&mut said, true)
             {
@@ -261,7 +265,7 @@ mod tests {
         assert_eq!(message, want);
     }
 
-    /// A registration that is applied to, and what it was told in each request.
+    /// A registration that receives patches, and the verdict in each request.
     fn registration() -> (Client, Arc<Mutex<Vec<Value>>>) {
         let told: Arc<Mutex<Vec<Value>>> = Arc::default();
         let kept = told.clone();

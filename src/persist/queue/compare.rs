@@ -1,6 +1,7 @@
-//! The comparison of the custom resources with the records of the queue. Enters: a list of the
-//! custom resources. Leaves: the stored state of each record, and a record for each orphan that
-//! is to be ended or deleted.
+//! Compares the custom resources with the records of the queue.
+//!
+//! Input: a list of the custom resources. Output: the stored state of each record, and a record for
+//! each orphan that must be ended or deleted.
 
 use super::record::{Record, StoredState, WantedState};
 use super::{COMPARE_EVERY, Queue};
@@ -14,14 +15,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long an orphan is left alone after a comparison found it. The previous leader may have
-/// read the subject from a kube-apiserver that is ahead of the one that this leader reads
-/// from. Then this leader detects the same operation a moment later.
+/// Delay between the comparison that finds an orphan and the write for it. The previous leader may
+/// have read the subject from a kube-apiserver that is ahead of the one that this leader reads.
+/// Then this leader detects the same operation within the delay.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
 
-/// How long after the targets have been read the second comparison is. The previous leader
-/// may have sent a creation just before it lost the Lease. The kube-apiserver ends requests
-/// after 60 s, so 5 s later such a late creation has either landed or failed.
+/// Delay of the second comparison after the targets have been read. The previous leader may have
+/// sent a creation just before it lost the Lease. The kube-apiserver ends requests after 60 s. So 5
+/// s later such a creation has either succeeded or failed.
 pub(super) const COMPARE_AGAIN: Duration = Duration::from_secs(65);
 
 /// A custom resource in a list.
@@ -31,24 +32,24 @@ pub(in crate::persist) struct ListedResource {
     pub revision: Revision,
     pub look: Look,
     pub completed: Option<Timestamp>,
-    /// The namespace of its subject, and when it was last seen there.
+    /// The namespace of its subject, and the time at which the subject was last seen there.
     pub place: Option<(String, Timestamp)>,
-    /// Whether that namespace was deleted. A new one of the same name may exist.
+    /// True if that namespace was deleted. A new namespace of the same name may exist.
     pub outlived: bool,
-    /// The rule sets that detect it.
+    /// The rule sets that detect the operation.
     pub rule_sets: Vec<String>,
 }
 
 impl Queue {
-    /// A list has ended. Compares it with the records.
+    /// Processes a complete list: compares it with the records.
     pub fn compared(&mut self, found: Vec<ListedResource>, now: Instant) {
         self.pace.succeeded();
         let again = self.settled.iter().map(|(since, _)| *since + COMPARE_AGAIN);
         let again = again.filter(|at| *at > now).min();
         self.compare_at = Some(again.unwrap_or(now + COMPARE_EVERY));
         let there: HashSet<Arc<str>> = found.iter().map(|found| found.name.clone()).collect();
-        // A completed operation is not written twice. Somebody has deleted its custom
-        // resource, for example the garbage collector together with the subject.
+        // A completed operation is not written again. Its custom resource was deleted, for example
+        // by the garbage collector together with the subject.
         for name in self.names(|name, record| !there.contains(name) && !record.is_history()) {
             self.change(&name, now, |record| record.stored = StoredState::Absent);
         }
@@ -72,10 +73,10 @@ impl Queue {
                     record.not_before = Some(now + GRACE);
                 }
                 let at = match &record.stored {
-                    // The custom resource has not changed since the server's last write. Its
-                    // look can still differ from the written one: in a custom resource that
-                    // another client created, all labels count as ours, but a write does not
-                    // remove the labels of other clients.
+                    // The custom resource has not changed since the server's last write. Its facts
+                    // can still differ from the written ones. If another client created the custom
+                    // resource, all labels count as ours, but a write does not remove labels of
+                    // other clients.
                     StoredState::Present(_, revision, _) if *revision == found.revision => return,
                     StoredState::Present(_, _, at) => *at,
                     _ => None,
@@ -85,7 +86,8 @@ impl Queue {
         }
     }
 
-    /// The wanted state of an orphan that is not kept. None if a rule set may still detect it.
+    /// Returns the wanted state of an orphan that is not kept. None if a rule set may still detect
+    /// it.
     fn orphan(&self, found: &ListedResource) -> Option<WantedState> {
         if found.look.phase == Phase::Completed || found.outlived {
             return Some(WantedState::Gone);
@@ -102,7 +104,7 @@ impl Queue {
         })
     }
 
-    /// The completed orphans that the retention settings keep: the newest ones.
+    /// Returns the completed orphans that the retention settings keep, the newest ones.
     fn kept(&self, found: &[ListedResource]) -> HashSet<Arc<str>> {
         if !self.settings.retain {
             return HashSet::new();

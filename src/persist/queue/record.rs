@@ -1,5 +1,5 @@
-//! One operation in the queue: its wanted state, the known state of its custom resource, and
-//! when the next write is due.
+//! One operation in the queue: its wanted state, the known state of its custom resource, and the
+//! due time of its next write.
 
 use super::{AtStop, Done, PersistSettings};
 use crate::index::IndexEntry;
@@ -16,58 +16,58 @@ use tokio::time::Instant;
 #[derive(Debug, Default)]
 pub(super) struct Record {
     pub wanted: WantedState,
-    /// The custom resource in the cluster, as far as is known.
+    /// The custom resource in the cluster, as far as it is known.
     pub stored: StoredState,
-    /// Since when, or from when on, a write is due. This is its place in the queue.
+    /// The time at which a write became due or becomes due. It is the position in the queue.
     pub due: Option<Instant>,
-    /// There is no job before this time.
+    /// No job starts before this time.
     pub not_before: Option<Instant>,
     pub is_writing: bool,
-    /// Whether the operation was completed long before this queue existed. If its custom
-    /// resource is missing, somebody has deleted it.
+    /// True if the operation was completed long before this queue existed. If its custom resource
+    /// is missing, another client has deleted it.
     pub is_old: bool,
-    /// Whether the last attempt was refused.
+    /// True if the last attempt was refused.
     pub is_refused: bool,
-    /// Failures since the last write that succeeded.
+    /// Number of failures since the last successful write.
     pub failures: u32,
 }
 
 /// The wanted state of a custom resource.
 #[derive(Clone, Debug, Default)]
 pub(in crate::persist) enum WantedState {
-    /// That of the operation in the index, and since when the operation looks like this.
+    /// The state of the operation in the index, and the time since when it is in this state.
     Live(Arc<IndexEntry>, Look, Instant),
-    /// There is to be no custom resource.
+    /// No custom resource.
     #[default]
     Gone,
-    /// The operation ended unobserved. If the custom resource is Active, it is changed to such
-    /// an end.
+    /// The operation ended unobserved. If the custom resource is Active, it is changed to
+    /// Completed.
     Ended,
 }
 
-/// What is known of a custom resource.
+/// The known state of a custom resource.
 #[derive(Clone, Debug, Default)]
 pub(in crate::persist) enum StoredState {
-    /// It does not exist.
+    /// The custom resource does not exist.
     #[default]
     Absent,
-    /// A write was not answered, or conflicted: it is read before the next write.
+    /// A write was not answered, or conflicted. The custom resource is read before the next write.
     Unknown,
-    /// It exists in this state. The time is that of the last write of this queue.
+    /// The custom resource exists in this state. The time is that of the last write of this queue.
     Present(Look, Revision, Option<Instant>),
 }
 
 impl Record {
-    /// The index and the time of this record in the waiting records of the queue. None if no
-    /// job of it waits.
+    /// The index and the time of this record among the waiting records of the queue. None if it
+    /// does not wait.
     pub fn place(&self) -> Option<(usize, Instant)> {
         let due = self.due.filter(|_| !self.is_writing)?;
         let at = self.not_before.map_or(due, |earliest| earliest.max(due));
         Some((usize::from(self.failures > 0), at))
     }
 
-    /// Decides when the next job is, without back-off. None if the custom resource is as
-    /// wanted.
+    /// Returns the time of the next job, without back-off. None if the custom resource has the
+    /// wanted state.
     pub fn plan(
         &self,
         settings: &PersistSettings,
@@ -80,7 +80,7 @@ impl Record {
             (WantedState::Ended, StoredState::Present(look, ..)) if is_over(look) => None,
             // The next process or the next leader finds the same custom resource.
             (WantedState::Ended, _) => stopping.is_none().then_some(now),
-            // The live object is deleted next, and the custom resource with it.
+            // The live object is deleted next, and its custom resource with it.
             (WantedState::Live(_, look, _), _) if is_over(look) && !settings.retain => None,
             (WantedState::Live(_, look, _), StoredState::Absent)
                 if is_over(look) && self.is_old =>
@@ -103,7 +103,7 @@ impl Record {
         }
     }
 
-    /// A job succeeded.
+    /// Records a successful job.
     pub fn succeeded(&mut self, done: &Done, now: Instant) {
         self.not_before = None;
         let (found, at) = match done {
@@ -120,7 +120,7 @@ impl Record {
             });
     }
 
-    /// A job failed. It is tried again after at most `most`.
+    /// Records a failed job. It is retried after at most `most`.
     pub fn failed(&mut self, failure: &StoreFailure, most: Duration, now: Instant) {
         self.is_refused = failure.is_refusal();
         if matches!(
@@ -133,7 +133,7 @@ impl Record {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// The phase of its operation in the index.
+    /// Returns the phase of the operation in the index.
     pub fn live_phase(&self) -> Option<Phase> {
         match &self.wanted {
             WantedState::Live(_, look, _) => Some(look.phase),
@@ -141,7 +141,8 @@ impl Record {
         }
     }
 
-    /// Whether the operation is completed, still shown, and has been written as such.
+    /// Returns true if the operation is completed, still in the index, and was written as
+    /// completed.
     pub fn is_history(&self) -> bool {
         let is_written = match (&self.wanted, &self.stored) {
             (WantedState::Live(_, look, _), StoredState::Present(stored, ..)) => look == stored,

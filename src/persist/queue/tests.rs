@@ -1,4 +1,4 @@
-//! The queue under virtual time, without anything to write to.
+//! Tests of the queue under virtual time, without a store.
 
 use super::compare::{COMPARE_AGAIN, GRACE};
 use super::*;
@@ -24,8 +24,8 @@ fn name(number: usize) -> Arc<str> {
     format!("op-{number}").into()
 }
 
-/// An operation in an index that was completed at this time, if it is completed. The queue
-/// reads nothing else of it.
+/// An operation in an index, completed at this time if one is given. The queue reads no other
+/// fields.
 fn entry(completed: &str) -> Arc<IndexEntry> {
     let bounds = Bounds {
         bytes: 1 << 20,
@@ -88,7 +88,7 @@ fn unreachable() -> StoreFailure {
     StoreFailure::Unreachable("away".into(), None)
 }
 
-/// What `job` does.
+/// Describes the action of `job`.
 fn verb(job: &Job) -> &'static str {
     match (&job.wanted, &job.stored) {
         (WantedState::Ended, _) => "end",
@@ -99,7 +99,7 @@ fn verb(job: &Job) -> &'static str {
     }
 }
 
-/// The state that `job` is conditional on.
+/// The state that `job` requires.
 fn condition(job: &Job) -> Option<&Revision> {
     match &job.stored {
         StoredState::Present(_, revision, _) => Some(revision),
@@ -107,7 +107,7 @@ fn condition(job: &Job) -> Option<&Revision> {
     }
 }
 
-/// A queue, the time, and what it has been made to write.
+/// A queue, the time, and its steps so far.
 struct Bench {
     queue: Queue,
     now: Instant,
@@ -116,7 +116,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A settled one that has found nothing in the cluster.
+    /// A queue after the first comparison, which found nothing in the cluster.
     fn new(settings: PersistSettings) -> Self {
         let mut bench = Self::unsettled(settings);
         bench.settle(Vec::new());
@@ -133,8 +133,8 @@ impl Bench {
         }
     }
 
-    /// Settles it, except for the rule sets that are `unread`, and compares it. It compares
-    /// again when a test says so.
+    /// Reports that all targets have been read except those of `unread`. Then runs the first
+    /// comparison. The next comparison runs when a test requests it.
     fn settle_except(&mut self, unread: &[&str], found: Vec<ListedResource>) {
         let unread = unread.iter().map(|name| (*name).to_owned()).collect();
         self.queue.settle(Arc::new(unread), self.now);
@@ -159,7 +159,7 @@ impl Bench {
         self.queue.compared(found, self.now);
     }
 
-    /// The next job, if there is one now.
+    /// The next job, if one is due now.
     fn job(&mut self) -> Option<Job> {
         match self.queue.next(self.now) {
             Next::Write(job) => Some(job),
@@ -192,7 +192,7 @@ impl Bench {
         self.queue.done(&job.name, &Err(failure.clone()), self.now);
     }
 
-    /// Lets all succeed that is due until `time` from now has passed.
+    /// Lets all jobs succeed that become due within `time`.
     fn pass(&mut self, time: Duration) -> usize {
         let (end, before) = (self.now + time, self.written.len());
         loop {
@@ -308,7 +308,7 @@ async fn a_backlog_is_written_in_order_and_at_the_rate() {
         bench.live(number, active(1));
         bench.now += Duration::from_millis(1);
     }
-    // Those that change while they wait keep their place.
+    // Records that change while they wait keep their position.
     bench.live(0, active(2));
     let backlog = bench.queue.backlog(bench.now);
     assert_eq!(backlog, (1_000, Some(bench.now - seconds(1))));
@@ -335,7 +335,7 @@ async fn only_a_few_are_under_way_and_none_twice() {
     }
     let jobs: Vec<Job> = std::iter::from_fn(|| bench.job()).collect();
     assert_eq!(jobs.len(), CONCURRENCY);
-    // Changes meanwhile wait for the end of the write.
+    // Changes during the write wait for its end.
     for number in 0..10 {
         bench.live(number, completed(2));
     }
@@ -366,7 +366,7 @@ async fn while_the_server_is_away_one_write_at_a_time_finds_out() {
             Next::Wait(at) => bench.now = at.unwrap(),
         }
     }
-    // Every 15 to 30 s, but for the first few.
+    // The interval is 15 to 30 s, except for the first few attempts.
     assert!((20..=60).contains(&attempts), "{attempts}");
     bench.queue.compare_at = Some(bench.now + seconds(3600));
     bench.pass(seconds(400));
@@ -420,13 +420,12 @@ async fn without_the_crd_nothing_is_tried_until_the_requeue_and_then_all_is_comp
     bench.queue.not_compared(&StoreFailure::Missing, bench.now);
     assert_eq!(bench.pass(seconds(59)), 0);
     bench.now += seconds(1);
-    // It is there again, and empty.
+    // The CRD exists again, without custom resources.
     bench.compare(Vec::new());
     assert_eq!(verb(&bench.job().unwrap()), "create");
 }
 
-/// Refuses what `refuses` says for `time`, or until all of that is over which is due in it;
-/// gives how often.
+/// Refuses the jobs for which `refuses` returns true, for `time`. Returns the number of refusals.
 fn refuse(bench: &mut Bench, time: Duration, refuses: impl Fn(&Job) -> bool) -> usize {
     let forbidden = StoreFailure::Forbidden("no".into());
     let (end, mut refused) = (bench.now + time, 0);
@@ -459,7 +458,7 @@ async fn while_all_are_refused_few_are_tried_and_when_that_is_over_all_are_writt
     }
     let refused = refuse(&mut bench, seconds(3), |_| true);
     assert!((10..30).contains(&refused), "{refused}");
-    // It was a kube-apiserver that starts.
+    // A kube-apiserver that starts refuses requests for a short time.
     assert_eq!(bench.pass(seconds(15)), 500);
 
     let mut bench = Bench::new(SETTINGS);
@@ -499,7 +498,7 @@ async fn what_a_policy_refuses_holds_up_nothing_else() {
         bench.gone(number);
     }
     assert!(!bench.queue.is_refused());
-    // Whether all is well is found out soon.
+    // The queue soon tests if requests succeed again.
     assert!(bench.queue.compare_at.unwrap() <= bench.now + SETTINGS.requeue);
 }
 
@@ -533,7 +532,7 @@ async fn deletions_that_are_refused_hold_up_no_others() {
     let refuses = |job: &Job| verb(job) == "delete";
     for number in 100..130 {
         bench.live(number, active(1));
-        // At first, all may be refused.
+        // At first, all requests may be refused.
         let time = if number == 100 { 20 } else { 1 };
         refuse(&mut bench, seconds(time), refuses);
         assert_eq!(bench.written.len(), 20 + number - 99);
@@ -558,13 +557,13 @@ async fn an_active_operation_of_the_previous_leader_is_not_written_before_its_ta
     let over = found(1, completed(1), Some("2026-01-02T03:04:05Z"));
     for ends in [true, false] {
         let mut bench = Bench::unsettled(SETTINGS);
-        // It has ended since, and been written as such.
+        // It has ended since then, and its end was written.
         bench.live(1, active(1));
         bench.live(2, active(1));
         assert_eq!(bench.pass(seconds(60)), 0);
         if ends {
             bench.live(1, completed(1));
-            // So has this one, and nobody has written it.
+            // This one has ended, too, and no client has written it.
             bench.live(2, completed(2));
             assert_eq!(bench.pass(seconds(1)), 0);
         }
@@ -617,7 +616,7 @@ async fn history_without_a_live_object_is_bounded_by_age_and_number() {
     bench.pass(seconds(1));
     bench.now += COMPARE_EVERY;
     let mut all = vec![found(1, completed(1), Some(&time(1)))];
-    // Room for two more; the newest stay, and nothing older than a day.
+    // Two more fit. The newest ones stay, and none is older than a day.
     for (number, hours) in [(2, 2), (3, 3), (4, 4), (5, 30)] {
         all.push(found(number, completed(1), Some(&time(hours))));
     }
@@ -754,16 +753,16 @@ async fn a_completed_operation_without_a_custom_resource_is_written_unless_it_wa
     for number in 1..=3 {
         bench.live(number, completed(2));
     }
-    // The previous leader has not written this one: it ended just before the failover.
+    // The previous leader has not written this one, because it ended just before the failover.
     let minute_ago = clock::now() - jiff::SignedDuration::from_mins(1);
     let recent = entry(&minute_ago.to_string());
     bench.queue.live(&name(6), &recent, completed(2), bench.now);
-    // Of the old ones, one exists, one does not exist, and one exists as Active.
+    // Of the old custom resources, one exists, one does not exist, and one exists as Active.
     bench.settle(vec![
         found(2, completed(2), Some("2026-01-02T03:04:05Z")),
         found(3, active(1), None),
     ]);
-    // An operation that this queue sees come and go is written.
+    // An operation whose start and end this queue observes is written.
     bench.live(4, active(1));
     bench.live(4, completed(2));
     bench.live(5, completed(2));
@@ -800,7 +799,7 @@ async fn orphans_of_rule_sets_that_are_unread_wait_and_those_of_lost_namespaces_
         bench.pass(seconds(60));
         let want = if retain { "end" } else { "delete" };
         assert_eq!(bench.written, [("op-1".to_owned(), want)]);
-        // Nothing was left undecided. So the next change is no reason to compare.
+        // No orphan was left undecided, so the next change does not start a comparison.
         bench.queue.settle(Arc::default(), bench.now);
         assert!(bench.job().is_none());
     }
@@ -830,7 +829,7 @@ async fn after_a_conflict_or_a_lost_answer_the_object_is_read_before_the_next_wr
         bench.now += seconds(1);
         let job = bench.job().unwrap();
         assert_eq!(verb(&job), "read");
-        // Its creation has succeeded after all.
+        // The creation has succeeded although its answer was lost.
         let found = Done::Read(Some((active(1), revision(7))));
         bench.queue.done(&job.name, &Ok(found), bench.now);
         assert_eq!(bench.pass(seconds(59)), 0);
@@ -865,7 +864,8 @@ async fn a_comparison_keeps_what_was_written_if_nobody_has_changed_it() {
     bench.live(1, active(1));
     bench.pass(seconds(1));
     for (version, writes) in [(1, 0), (5, 1)] {
-        // It looks different, for example since somebody else has created it with labels.
+        // The custom resource differs, for example because another client has created it with
+        // labels.
         let other = ListedResource {
             revision: revision(version),
             ..found(1, active(8), None)
@@ -898,7 +898,7 @@ async fn an_orphan_that_conflicts_is_read_and_has_the_same_fate() {
         bench.now += seconds(1);
         let job = bench.job().unwrap();
         let phase = if retain {
-            // Reading is a part of this task. Somebody else has ended it.
+            // Reading is a part of this task. Another client has ended the operation.
             assert_eq!(verb(&job), "end");
             completed(2)
         } else {

@@ -1,4 +1,4 @@
-//! What is asked of a kube-apiserver, and what its answers are taken for.
+//! Tests of the requests, and of the handling of their answers.
 
 use super::super::failure::RETRY_AFTER;
 use super::*;
@@ -12,7 +12,7 @@ use tower::service_fn;
 
 type Asked = Arc<Mutex<Vec<(Method, String, String)>>>;
 
-/// A store whose server gives always this answer, and what it was asked.
+/// A store whose server always gives this answer, and the received requests.
 fn store(
     code: u16,
     retry_after: Option<&'static str>,
@@ -58,7 +58,7 @@ fn cr() -> InFlightOperation {
     )
 }
 
-/// What a write is answered with.
+/// Returns the result of a write with this answer.
 const METADATA: &str = r#"{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":
     {"name":"a","uid":"6f1d3b8e-52c4-5f0a-9c61-2a7e84d0b35f","resourceVersion":"42"}}"#;
 
@@ -211,7 +211,7 @@ async fn another_object_of_the_same_name_is_a_conflict() {
     assert_eq!(answer, Err(StoreFailure::Gone));
 }
 
-/// A store whose server gives such large objects in a list, as many as it is asked for.
+/// A store whose server lists objects of this size, as many as a request asks for.
 fn large(bytes: usize) -> (ClusterStore, Asked) {
     let asked = Asked::default();
     let log = asked.clone();

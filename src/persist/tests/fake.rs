@@ -1,5 +1,5 @@
-//! A cluster in memory: custom resources with uid, resourceVersion, managedFields, conflicts,
-//! and requests that arrive although the client has gone.
+//! A cluster in memory. It has custom resources with uid, resourceVersion, managedFields,
+//! conflicts, and requests that arrive after their client has disconnected.
 
 use super::*;
 use jiff::Timestamp;
@@ -14,25 +14,25 @@ pub struct Fake(Arc<Mutex<Cluster>>);
 #[derive(Default)]
 pub struct Cluster {
     pub objects: BTreeMap<String, InFlightOperation>,
-    /// Writes that changed something, as verb and name.
+    /// Writes that changed an object, as verb and name.
     pub changes: Vec<String>,
-    /// Requests, as verb and name, with those that failed.
+    /// All requests, as verb and name, including failed ones.
     pub requests: Vec<String>,
-    /// Every request fails with this.
+    /// If set, every request fails with this error.
     pub trouble: Option<StoreFailure>,
-    /// Requests are served, and their answers are lost.
+    /// Requests are processed, but their answers are lost.
     pub answers_get_lost: bool,
     /// Writes that begin with this verb and name are forbidden.
     pub refused: Option<&'static str>,
-    /// How long a request that is sent now needs to arrive; 5 ms if it is not set.
+    /// Time that a request needs to arrive. The default is 5 ms.
     pub latency: Option<Duration>,
-    /// When the namespaces were created.
+    /// Creation times of the namespaces.
     pub namespaces: BTreeMap<String, Timestamp>,
     version: u64,
 }
 
 impl Cluster {
-    /// Stores an object in a new state.
+    /// Stores a new state of an object.
     fn put(&mut self, mut cr: InFlightOperation) -> Revision {
         self.version += 1;
         cr.metadata.resource_version = Some(self.version.to_string());
@@ -44,7 +44,7 @@ impl Cluster {
         revision
     }
 
-    /// Creates an object as we or, without `ours`, as somebody else.
+    /// Creates an object as this server, or as another client if `ours` is false.
     pub fn create(&mut self, cr: &InFlightOperation, ours: bool) -> Result<Revision, StoreFailure> {
         if self
             .objects
@@ -79,7 +79,7 @@ impl Cluster {
         if after == before {
             return Ok(None);
         }
-        // As Kubernetes does, an update takes over the fields that it changes.
+        // As in Kubernetes, an update takes over the ownership of the fields that it changes.
         let label = |of: &Value, key: &str| of["metadata"]["labels"].get(key).cloned();
         let mut owned = managed_labels(there);
         let changed = patch["metadata"]["labels"]
@@ -95,7 +95,7 @@ impl Cluster {
         Ok(Some(self.put(after)))
     }
 
-    /// Somebody else changes each object.
+    /// Changes each object as another client.
     pub fn edit(&mut self, change: impl Fn(&mut InFlightOperation)) {
         for mut cr in self.objects.clone().into_values() {
             change(&mut cr);
@@ -104,7 +104,7 @@ impl Cluster {
     }
 }
 
-/// RFC 7396.
+/// A JSON merge patch (RFC 7396).
 fn merge(into: &mut Value, patch: &Value) {
     let Some(patch) = patch.as_object() else {
         into.clone_from(patch);
@@ -125,7 +125,7 @@ fn merge(into: &mut Value, patch: &Value) {
 
 type Managed = k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 
-/// The entry of our field manager.
+/// The managedFields entry of our field manager.
 fn managed(labels: &BTreeSet<String>, created: bool) -> Vec<Managed> {
     let fields: serde_json::Map<String, Value> = labels
         .iter()
@@ -155,7 +155,7 @@ impl Fake {
         self.0.lock().unwrap()
     }
 
-    /// Sends a request. It arrives even if the caller is dropped meanwhile.
+    /// Sends a request. It arrives even if the caller is dropped before.
     fn request<T: Send + 'static>(
         &self,
         request: String,
@@ -252,7 +252,7 @@ impl Store for Fake {
     fn page<'a>(&'a self, _selector: &'a str, token: Option<&'a str>) -> Pending<'a, StoredPage> {
         let token = token.map(str::to_owned);
         self.request("list".to_owned(), move |cluster| {
-            // Two in a page, after the one whose name is the token.
+            // Pages have two objects. The token is the name of the last one before the page.
             let objects = cluster.objects.iter();
             let mut rest = objects.filter(|(name, _)| token.as_ref() < Some(name));
             let items: Vec<_> = rest.by_ref().take(2).collect();
