@@ -1,6 +1,7 @@
-//! Where operations come from: the live API, or the CRs where that is not served; the
-//! whole cluster, or the namespaces that the user may see. Enters: a server and filters.
-//! Leaves: the operations that are meant, once or as they change.
+//! Reads operations from a cluster: from the live API, or from custom resources if the live API is
+//! not served. It reads the whole cluster, or only the namespaces that the user may read.
+//!
+//! Input: a server and filters. Output: the matching operations, once or as they change.
 
 mod completeness;
 mod follow;
@@ -25,21 +26,21 @@ use kube::core::PartialObjectMeta;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Objects of one page: kubectl's chunk size. It bounds the text that is held at once.
+/// Objects per page: kubectl's chunk size. It limits the memory for a page.
 const PAGE: usize = 500;
 
-/// Namespaces that are asked at the same time.
+/// Number of concurrent requests for namespaces.
 const AT_ONCE: usize = 16;
 
-/// Namespaces that are named in the note about them.
+/// Largest number of namespaces that the note names.
 const NAMED: usize = 5;
 
-/// Which API serves the operations.
+/// The API that serves the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Served {
-    /// The virtual objects of `live.ifo.kubevirt.io`.
+    /// The live objects of `live.ifo.kubevirt.io`.
     Live,
-    /// CRs of `ifo.kubevirt.io`: of persistence mode, or of the Go operator.
+    /// Custom resources of `ifo.kubevirt.io`, from persistence mode or from the Go operator.
     Crs,
 }
 
@@ -52,7 +53,7 @@ impl Served {
         }
     }
 
-    /// `plural.group`, as RBAC errors name it.
+    /// `plural.group`, as RBAC errors name the resource.
     pub(super) fn resource(self) -> &'static str {
         match self {
             Self::Live => "inflightoperations.live.ifo.kubevirt.io",
@@ -60,8 +61,8 @@ impl Served {
         }
     }
 
-    /// Whether `server` serves them, as far as it says. Discovery is open to all users,
-    /// and kube-apiserver refuses a request before it looks whether there is such an API.
+    /// Returns true if discovery of `server` has the API. All users may read discovery. The
+    /// kube-apiserver checks the rights for a request before it checks if the API exists.
     pub(super) async fn is_on(self, server: &ApiServer) -> bool {
         let uri = format!("/apis/{}/{VERSION}", self.group());
         match server.get::<APIResourceList>(&uri, &uri, None).await {
@@ -71,26 +72,27 @@ impl Served {
     }
 }
 
-/// Operations of a cluster that are meant.
+/// The matching operations of a cluster.
 pub(super) struct OperationSource {
-    /// Whom to ask.
+    /// The server.
     pub(super) server: ApiServer,
-    /// Which API serves them.
+    /// The API that serves them.
     pub(super) served: Served,
-    /// Namespaces that are asked one by one; None for all at once, or the one of `-n`.
+    /// The namespaces that are requested one by one. None for all namespaces, or for the one of
+    /// `-n`.
     pub(super) namespaces: Option<Vec<String>>,
     filters: Filters,
     keep_raw: bool,
-    /// What is not as usual.
+    /// A note about the source for the user.
     unusual: Option<String>,
-    /// Whether operations may be missing, as the newest answer for each namespace says.
+    /// The completeness of the list, as in the newest answer for each namespace.
     completeness: Mutex<BTreeMap<Option<String>, ListCompleteness>>,
 }
 
 impl OperationSource {
-    /// Finds out who serves the operations and where the user may see them, and lists
-    /// them. One line on standard error tells what is not as usual. `keep_raw` keeps the
-    /// objects as they are.
+    /// Finds the API and the namespaces that the user may read, and lists the operations. A note
+    /// about unusual results is printed to standard error. `keep_raw` keeps the objects as the
+    /// server sent them.
     pub(super) async fn open(
         server: ApiServer,
         filters: Filters,
@@ -101,14 +103,14 @@ impl OperationSource {
         Ok((source, listed))
     }
 
-    /// Says what is not as usual, if something is.
+    /// Prints the note, if there is one.
     pub(super) fn note(&self) {
         if let Some(unusual) = &self.unusual {
             complain("note", unusual);
         }
     }
 
-    /// [`OperationSource::open`], which says nothing yet.
+    /// Does the work of [`OperationSource::open`] without printing the note.
     pub(super) async fn find(
         server: ApiServer,
         filters: Filters,
@@ -147,7 +149,7 @@ impl OperationSource {
         Ok((source, listed))
     }
 
-    /// The same without filters.
+    /// Returns the source without filters.
     pub(super) fn unfiltered(&self) -> Self {
         Self {
             keep_raw: false,
@@ -155,7 +157,7 @@ impl OperationSource {
         }
     }
 
-    /// The same with other filters.
+    /// Returns the source with other filters.
     pub(super) fn filtered(&self, filters: Filters) -> Self {
         Self {
             server: self.server.clone(),
@@ -168,7 +170,7 @@ impl OperationSource {
         }
     }
 
-    /// Why operations may be missing from the newest list, or from the newest probe.
+    /// The reason for which operations may be missing from the newest list or probe, as a sentence.
     pub(super) fn incomplete(&self) -> Option<Incomplete> {
         match self.completeness() {
             ListCompleteness::Incomplete(incomplete) => Some(incomplete),
@@ -176,7 +178,7 @@ impl OperationSource {
         }
     }
 
-    /// The same, as the server states it.
+    /// The same reason, as the server states it.
     fn completeness(&self) -> ListCompleteness {
         let newest = self.completeness.lock();
         let newest = newest.unwrap_or_else(PoisonError::into_inner);
@@ -184,8 +186,8 @@ impl OperationSource {
         all.unwrap_or(ListCompleteness::NotStated)
     }
 
-    /// Asks the server why operations may be missing, without listing them. Only rule sets
-    /// that may find an operation which the filters select are asked for.
+    /// Asks the server why operations may be missing, without listing them. The answer covers only
+    /// rule sets that can detect an operation which the filters select.
     pub(super) async fn probe(&self) -> Result<ListCompleteness, Problem> {
         let asked = self.places().into_iter().map(|place| self.probe_in(place));
         let asked: Vec<BoxFuture<'_, Result<(), Problem>>> =
@@ -213,7 +215,7 @@ impl OperationSource {
         newest.insert(namespace.map(str::to_owned), completeness);
     }
 
-    /// Lists the operations that are meant, all phases that are.
+    /// Lists the matching operations in the selected phases.
     pub(super) async fn list(&self) -> Result<Vec<ListedOperation>, Problem> {
         futures::stream::iter(self.places())
             .map(|place| self.list_in(place))
@@ -222,8 +224,8 @@ impl OperationSource {
             .await
     }
 
-    /// The namespaces that are requested one by one. None stands for all namespaces, and is
-    /// what a CR is requested with: it is cluster-scoped.
+    /// Returns the namespaces that are requested one by one. None means all namespaces. Custom
+    /// resources are cluster-scoped, so they are always requested with None.
     fn places(&self) -> Vec<Option<&str>> {
         let namespace = self.filters.namespace.as_deref();
         match &self.namespaces {
@@ -232,8 +234,8 @@ impl OperationSource {
         }
     }
 
-    /// Lists where the user may; `NotFound` if there is nothing to list, whatever the user
-    /// may.
+    /// Lists the namespaces that the user may read. Returns `NotFound` if the API is not served,
+    /// also if the user may not read it.
     async fn list_what_is_served(&mut self) -> Result<Vec<ListedOperation>, Problem> {
         let listed = self.list().await;
         let Err(refused @ Problem::Forbidden { .. }) = listed else {
@@ -248,7 +250,7 @@ impl OperationSource {
         Err(refused)
     }
 
-    /// Lists namespace by namespace, and remembers those where the user may.
+    /// Lists namespace by namespace, and keeps those that the user may read.
     async fn list_where_allowed(&mut self) -> Result<Vec<ListedOperation>, Problem> {
         let all = namespaces(&self.server).await;
         let lists: Vec<(&String, Result<Vec<ListedOperation>, Problem>)> =
@@ -286,16 +288,16 @@ impl OperationSource {
         Ok(operations)
     }
 
-    /// Lists one namespace, or all at once.
+    /// Lists one namespace, or all namespaces.
     async fn list_in(&self, namespace: Option<&str>) -> Result<Vec<ListedOperation>, Problem> {
         match self.pages(namespace, Some(PAGE)).await {
-            // Between two pages the server went on farther than it can go back.
+            // The continue token expired, because the server has dropped the old state.
             Err(Problem::Expired) => self.pages(namespace, None).await,
             listed => listed,
         }
     }
 
-    /// Lists pages of at most so many objects, or all objects as one page.
+    /// Lists with at most this many objects per page. None lists all objects in one page.
     async fn pages(
         &self,
         namespace: Option<&str>,
@@ -319,8 +321,8 @@ impl OperationSource {
         Ok(operations)
     }
 
-    /// Field selector that spares the server to send what is over. CRs of the Go operator
-    /// have no such field.
+    /// The field selector that excludes completed operations at the server. Custom resources of the
+    /// Go operator do not have the field.
     fn phase(&self) -> &'static str {
         if self.filters.all_phases || self.served == Served::Crs {
             ""
@@ -336,8 +338,8 @@ impl OperationSource {
     }
 }
 
-/// All namespaces that the user can know of: all, or (`OpenShift`) their projects, or the
-/// context's.
+/// Returns all namespaces that the user can find: all of the cluster, else the user's projects
+/// (`OpenShift`), else the namespace of the context.
 pub(super) async fn namespaces(server: &ApiServer) -> Vec<String> {
     for (path, resource) in [
         ("/api/v1/namespaces", "namespaces"),
@@ -368,14 +370,14 @@ async fn names(server: &ApiServer, path: &str, resource: &str) -> Result<Vec<Str
     Ok(names)
 }
 
-/// What RFC 3986 leaves as it is.
+/// The characters that RFC 3986 leaves unescaped.
 const UNRESERVED: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
-/// A segment of a path.
+/// Escapes a path segment.
 pub(super) fn escape(segment: &str) -> String {
     percent_encoding::utf8_percent_encode(segment, UNRESERVED).to_string()
 }

@@ -1,4 +1,4 @@
-//! What Kubernetes tells of a subject: its recent Events.
+//! The recent Events of a subject.
 
 use crate::operation::ListedSubject;
 use crate::plain_text;
@@ -7,14 +7,14 @@ use crate::source::{escape, query};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 
-/// Where Events of cluster-scoped objects live.
+/// The namespace of Events of cluster-scoped objects.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Events that are read: kubectl's chunk size. One object seldom has more than a few, and
-/// they are kept for an hour.
+/// Largest number of Events that are read: kubectl's chunk size. An object seldom has more than a
+/// few Events, which are kept for an hour.
 const MOST: &str = "500";
 
-/// The subject's Events, the newest last; an error says why they are not known.
+/// Reads the Events of a subject, the newest last. The error says why they could not be read.
 pub(super) async fn of(server: &ApiServer, subject: &ListedSubject) -> Result<Vec<Event>, String> {
     let namespace = subject.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
     let mut selector = vec![
@@ -47,7 +47,7 @@ fn time(event: &Event) -> Option<Timestamp> {
     event.event_time.as_ref().map(|it| it.0)
 }
 
-/// When it happened, as kubectl prints it: `3m (x5 over 10m)`.
+/// Formats the time of an Event as kubectl does: `3m (x5 over 10m)`.
 pub(super) fn age(event: &Event, now: Timestamp) -> String {
     let ago = |time: Option<Timestamp>| {
         time.map_or_else(|| "<unknown>".to_owned(), |time| plain_text::ago(time, now))
@@ -63,7 +63,7 @@ pub(super) fn age(event: &Event, now: Timestamp) -> String {
     }
 }
 
-/// The component that reports it.
+/// Returns the component that reported it.
 pub(super) fn reporter(event: &Event) -> &str {
     let source = event.source.as_ref().and_then(|it| it.component.as_deref());
     let component = source.filter(|it| !it.is_empty());

@@ -1,6 +1,8 @@
-//! `kubectl ifo describe`: all about an operation, or about all of a resource's: its
-//! fields, the rule that found it, what is related, and the resource's recent events.
-//! What may not be read is said in its section, and is no error.
+//! `kubectl ifo describe`: shows all facts about an operation, or about all operations of a
+//! resource.
+//!
+//! These are its fields, the rule that detects it, related operations, and recent Events of the
+//! subject. If the user may not read one of them, its section says so, and the command succeeds.
 
 mod events;
 mod related;
@@ -31,7 +33,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
-/// Owners that are looked up at most, for what is related: each is a request.
+/// Largest number of owners that are looked up for related operations, because each is a request.
 const MOST_OWNERS: usize = 200;
 
 /// The arguments of `describe`.
@@ -47,7 +49,7 @@ pub(super) struct DescribeArgs {
     /// Name of an operation; or a resource, such as VirtualMachine/web
     #[arg(required = true, value_name = "NAME|KIND/NAME")]
     names: Vec<String>,
-    /// Form of the output; json and yaml give the objects
+    /// Output format; json and yaml print the objects
     #[arg(
         short = 'O',
         short_alias = 'o',
@@ -58,7 +60,7 @@ pub(super) struct DescribeArgs {
         help_heading = "Output"
     )]
     shape: Option<OutputShape>,
-    /// Operations in any phase are shown anyway.
+    /// Has no effect: operations in any phase are shown
     #[arg(short = 'A', long, hide = true)]
     all_phases: bool,
     #[command(flatten)]
@@ -67,7 +69,7 @@ pub(super) struct DescribeArgs {
     connect: Connect,
 }
 
-/// Prints what there is to tell.
+/// Prints the descriptions.
 pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
     let filters = Filters::all_in(args.connect.namespace());
     let server = args.connect.open().await?;
@@ -83,7 +85,7 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
             Err(problem) => return Err(problem),
         }
     }
-    // Somebody may name the same one twice.
+    // Two arguments can name the same operation.
     let mut seen = BTreeSet::new();
     chosen.retain(|number| seen.insert(*number));
     let shape = args.shape.unwrap_or_default();
@@ -103,7 +105,8 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
         }
         OutputShape::Table | OutputShape::Wide => {
             let mut lookup = Lookup::new(server.clone(), kinds, MOST_OWNERS);
-            // First those of what is told of: there may be too many of all others.
+            // The owners of the described operations come first, because there can be too many
+            // others.
             let first: Vec<ListedOperation> =
                 chosen.iter().map(|it| operations[*it].clone()).collect();
             lookup.owners(&first).await;
@@ -113,7 +116,7 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
             print(&text::text(&accounts, clock::now(), paint))?;
         }
     }
-    // After what was found, as kubectl does.
+    // The error follows the found operations, as in kubectl.
     let mut missing = missing.into_iter();
     let Some(first) = missing.next() else {
         return Ok(ExitCode::SUCCESS);
@@ -124,7 +127,7 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
     Err(first)
 }
 
-/// The operations that go by a name, the ones that are over last.
+/// Finds the operations for a name, completed ones last.
 async fn find(
     name: &str,
     operations: &[ListedOperation],
@@ -169,16 +172,16 @@ async fn find(
     Ok(found)
 }
 
-/// What is told of one operation.
+/// The description of one operation.
 struct Account<'a> {
     operation: &'a ListedOperation,
-    /// The object as it was served.
+    /// The object as the server returned it.
     object: Value,
-    /// The rule that found it, or why it is not shown.
+    /// The rule that detects it, or the reason for which the rule is not shown.
     rule: Result<DescribedRule, String>,
     related: Vec<Related<'a>>,
-    /// Of the subject, where this is the last operation of it that is told of; or why
-    /// they are not shown.
+    /// The Events of the subject, or the reason for which they are not shown. Only the last
+    /// operation of a subject has them.
     events: Option<Result<Vec<Event>, String>>,
 }
 

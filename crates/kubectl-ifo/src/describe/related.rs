@@ -1,13 +1,13 @@
-//! What an operation has to do with others.
+//! Finds the operations that are related to an operation.
 
 use crate::kin::{Kin, KinNode};
 use crate::operation::ListedOperation;
 use std::collections::BTreeSet;
 
-/// Another operation.
+/// A related operation.
 #[derive(Debug)]
 pub(super) struct Related<'a> {
-    /// In which way, for people.
+    /// The relation in words.
     pub(super) how: &'static str,
     pub(super) operation: &'a ListedOperation,
 }
@@ -17,7 +17,7 @@ const OWNER: &str = "Owner";
 const OWNED: &str = "Owned";
 const SAME_GROUP: &str = "Same group";
 
-/// All that are related to `operation`, those under way first.
+/// Returns all operations that are related to `operation`, active ones first.
 pub(super) fn to<'a>(operation: &ListedOperation, kin: &Kin<'a>) -> Vec<Related<'a>> {
     let is_it = |it: &&ListedOperation| it.key() == operation.key();
     let Some(place) = kin.of_operation(operation) else {
@@ -46,7 +46,7 @@ pub(super) fn to<'a>(operation: &ListedOperation, kin: &Kin<'a>) -> Vec<Related<
     related
 }
 
-/// Groups are of one namespace, and of what is in none.
+// Groups are per namespace. Cluster-scoped subjects have their own groups.
 fn near(a: &KinNode<'_>, b: &KinNode<'_>) -> bool {
     let (a, b) = (a.who.namespace, b.who.namespace);
     a == b || a.is_none() || b.is_none()

@@ -1,4 +1,4 @@
-//! The rule that found an operation, as its rule set says it now.
+//! The rule that detects an operation, as its rule set has it now.
 
 use crate::problem::{Problem, grant};
 use crate::server::ApiServer;
@@ -6,7 +6,7 @@ use crate::source::escape;
 use ifo_api::{GROUP, VERSION, ruleset};
 use serde_json::Value;
 
-/// Fields of a rule that are shown, in this order, with their titles.
+/// The fields of a rule in the order of the output, with their titles.
 const FIELDS: [(&str, &str); 15] = [
     ("expression", "Expression"),
     ("continueWhile", "Continues"),
@@ -28,17 +28,17 @@ const FIELDS: [(&str, &str); 15] = [
 /// A rule.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct DescribedRule {
-    /// `group/version/resource` that it is about.
+    /// `group/version/resource` of the target.
     pub(super) target: String,
-    /// Whether the server uses the rule set, and why not.
+    /// The status of the rule set in words.
     pub(super) not_ready: Option<String>,
-    /// Title and text of each field that it has.
+    /// Title and text of each field that is set.
     pub(super) fields: Vec<(&'static str, String)>,
-    /// Name and expression of each variable that it reads.
+    /// Name and expression of each variable that the rule reads.
     pub(super) variables: Vec<(String, String)>,
 }
 
-/// A rule set; an error says why it is not known.
+/// A rule set. The error says why it could not be read.
 pub(super) async fn rule_set(server: &ApiServer, name: &str) -> Result<Value, String> {
     let plural = ruleset::PLURAL;
     let path = format!("/apis/{GROUP}/{VERSION}/{plural}/{}", escape(name));
@@ -55,7 +55,7 @@ pub(super) async fn rule_set(server: &ApiServer, name: &str) -> Result<Value, St
 }
 
 impl DescribedRule {
-    /// The rule of `operation` in a rule set; an error says that there is none.
+    /// Finds the rule of `operation` in a rule set. The error says that there is none.
     pub(super) fn of(rule_set: &Value, operation: &str) -> Result<Self, String> {
         let text = |pointer: &str| rule_set.pointer(pointer).and_then(Value::as_str);
         let rules = rule_set.pointer("/spec/rules").and_then(Value::as_array);
@@ -81,7 +81,7 @@ impl DescribedRule {
     }
 }
 
-/// A field as text, if there is something in it.
+/// Returns a field as text, if it is not empty.
 fn shown(field: &Value) -> Option<String> {
     let text = match field {
         Value::String(text) => text.trim().to_owned(),
@@ -104,8 +104,8 @@ fn not_ready(rule_set: &Value) -> Option<String> {
     Some(format!("{}: {}", text("reason"), text("message")))
 }
 
-/// The variables that expressions read, by others too, in the order of the rule set. A
-/// variable may read those before it only.
+/// Returns the variables that the expressions read, directly or through others, in the order of the
+/// rule set. A variable can read only earlier variables.
 fn variables(rule_set: &Value, fields: &[(&str, String)]) -> Vec<(String, String)> {
     let all = rule_set
         .pointer("/spec/variables")
@@ -126,7 +126,7 @@ fn variables(rule_set: &Value, fields: &[(&str, String)]) -> Vec<(String, String
     found
 }
 
-/// Whether `variables.name` is in an expression.
+/// Returns true if the expression contains `variables.name`.
 fn reads(expression: &str, name: &str) -> bool {
     expression.split("variables.").skip(1).any(|rest| {
         rest.strip_prefix(name)

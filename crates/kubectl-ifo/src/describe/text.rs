@@ -1,4 +1,4 @@
-//! A description as text, as kubectl describe has it.
+//! Formats a description as text, like kubectl describe.
 
 use super::Account;
 use super::events;
@@ -13,14 +13,14 @@ use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::Value;
 
-/// Columns of the titles; the longest is `Last Detected:`.
+/// Width of the titles. The longest is `Last Detected:`.
 const TITLE: usize = 17;
 
-/// Rows of a section that are shown; who needs more asks for them.
+/// Largest number of rows of a section.
 const MOST_RELATED: usize = 50;
 const MOST_EVENTS: usize = 50;
 
-/// All accounts, one after the other.
+/// Formats all accounts.
 pub(super) fn text(accounts: &[Account<'_>], now: Timestamp, paint: Paint) -> String {
     let texts: Vec<String> = accounts
         .iter()
@@ -98,7 +98,7 @@ impl DescriptionWriter {
         self.text.push('\n');
     }
 
-    /// A title and its text; nothing where there is no text.
+    /// Formats a title and its text. An empty text is left out.
     fn line(&mut self, indent: usize, title: &str, text: &str) {
         self.painted(indent, title, &one_line(text));
     }
@@ -114,13 +114,13 @@ impl DescriptionWriter {
         self.row(&format!("{title}:"));
     }
 
-    /// A heading where there is nothing below it.
+    /// Formats the heading of an empty section.
     fn none(&mut self, title: &str, why: &str) {
         let why = one_line(why);
         self.row(&format!("{}{why}", pad(&format!("{title}:"), TITLE)));
     }
 
-    /// A table below its heading; dashes below its header as kubectl has them.
+    /// Formats a table below its heading, with dashes below its header as in kubectl.
     fn rows<const N: usize>(&mut self, header: [&str; N], mut rows: Vec<[String; N]>) {
         rows.insert(0, header.map(|title| "-".repeat(title.len())));
         for line in table(header, &rows).lines() {
@@ -128,7 +128,7 @@ impl DescriptionWriter {
         }
     }
 
-    /// A title, and each text on a line of its own.
+    /// Formats a title with one line per text.
     fn lines<'t>(&mut self, indent: usize, title: &str, texts: impl IntoIterator<Item = &'t str>) {
         let mut title = format!("{title}:");
         for text in texts {
@@ -180,7 +180,7 @@ impl DescriptionWriter {
             self.row("  Variables:");
         }
         for (name, text) in &rule.variables {
-            // A long name takes a line of its own.
+            // A long name gets its own line.
             if name.len() + 1 < TITLE - 4 {
                 self.lines(4, name, text.lines());
             } else {
@@ -261,7 +261,7 @@ fn owners(references: &[OwnerReference]) -> String {
     owners.collect::<Vec<_>>().join(", ")
 }
 
-/// A time, how long ago that is, and what else is known of it.
+/// Formats a time with its age and further facts.
 fn time(time: Option<Timestamp>, now: Timestamp, note: &str) -> String {
     let Some(time) = time else {
         return String::new();

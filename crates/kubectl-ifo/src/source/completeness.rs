@@ -1,23 +1,25 @@
-//! Why operations may be missing from a list. Enters: what the answers for each namespace
-//! say. Leaves: what they say together, and its form in JSON and YAML.
+//! Reports why operations may be missing from a list.
+//!
+//! Input: the server's statements in the answers for each namespace. Output: the combined
+//! statement, and its form in JSON and YAML.
 
 use crate::server::ListCompleteness;
 use ifo_api::completeness::{Incomplete, Named, NotWorking};
 use serde::Serialize;
 
-/// Why operations may be missing, as JSON and YAML have it.
+/// The reason for which operations may be missing, in JSON and YAML.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct IncompleteData {
     /// The reason in one sentence.
     message: String,
-    /// How many rule sets there are; absent if that is not known.
+    /// Number of rule sets. Absent if it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     rule_sets: Option<usize>,
-    /// How many of them do not work.
+    /// Number of rule sets that do not work.
     #[serde(skip_serializing_if = "Option::is_none")]
     not_working: Option<usize>,
-    /// Those that do not work; empty for users who may not list rule sets.
+    /// The rule sets that do not work. Empty for users who may not list rule sets.
     named: Vec<Named>,
 }
 
@@ -36,13 +38,13 @@ impl IncompleteData {
     }
 }
 
-/// What the answers for two namespaces say together: all rule sets that one of them names.
+/// Combines the statements for two namespaces: all rule sets that either of them names.
 pub(super) fn worse(one: ListCompleteness, other: ListCompleteness) -> ListCompleteness {
     use Incomplete::NotWorking as Sets;
     use ListCompleteness::{Complete, Incomplete as Gaps, NotStated};
     match (one, other) {
         (Gaps(Sets(one)), Gaps(Sets(other))) => Gaps(Sets(merged(one, other))),
-        // The other reasons cover all rule sets.
+        // Any other reason already covers all rule sets.
         (Gaps(Sets(_)) | Complete | NotStated, Gaps(all)) | (Gaps(all), _) => Gaps(all),
         (Complete, Complete) => Complete,
         (NotStated, _) | (_, NotStated) => NotStated,

@@ -1,5 +1,7 @@
-//! Operations as they change. Enters: events of kube's watches, one for each namespace
-//! that is asked. Leaves: changes, over broken connections and restarts of the server.
+//! Follows operations as they change.
+//!
+//! Input: events of kube's watches, one watch for each namespace. Output: changes. They continue
+//! after broken connections and restarts of the server.
 
 use super::OperationSource;
 use crate::filter::Filters;
@@ -14,10 +16,10 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, core::GroupVersionKind};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Namespaces that are watched one by one; each has a request of its own at the server.
+/// Largest number of namespaces that are watched separately, because each is a request.
 const MOST_WATCHED: usize = 100;
 
-/// What changed.
+/// A change.
 #[derive(Debug)]
 pub(crate) enum OperationChange {
     /// An operation was added or has changed.
@@ -95,9 +97,8 @@ impl OperationSource {
 
 type WatchEvent = Result<watcher::Event<DynamicObject>, watcher::Error>;
 
-/// A watch that lists anew after each error. kube's own goes on where it was, and says
-/// nothing until something changes: in a quiet cluster nobody could tell that it is whole
-/// again.
+/// A watch that lists again after each error. kube's own watch resumes and reports nothing until an
+/// object changes. In a quiet cluster, the caller could not see that the watch works again.
 fn watched(api: Api<DynamicObject>, config: watcher::Config) -> impl Stream<Item = WatchEvent> {
     futures::stream::unfold(None::<BoxStream<'static, WatchEvent>>, move |watch| {
         let mut watch = watch.unwrap_or_else(|| watcher(api.clone(), config.clone()).boxed());
@@ -109,7 +110,7 @@ fn watched(api: Api<DynamicObject>, config: watcher::Config) -> impl Stream<Item
     })
 }
 
-/// Operations as they change, over broken connections and restarts of the server.
+/// Follows operations over broken connections and restarts of the server.
 pub(crate) struct OperationFollower {
     streams: SelectAll<BoxStream<'static, (usize, WatchEvent)>>,
     places: Vec<FollowedNamespace>,
@@ -120,14 +121,14 @@ pub(crate) struct OperationFollower {
     keep_raw: bool,
 }
 
-/// What is known of one namespace, or of all at once.
+/// The known operations of one namespace, or of all namespaces.
 #[derive(Default)]
 struct FollowedNamespace {
     known: BTreeMap<OperationKey, ListedOperation>,
-    /// The state that is being told anew.
+    /// The operations of a list that is being received.
     relist: Option<BTreeMap<OperationKey, ListedOperation>>,
     whole: bool,
-    /// Whether an operation that is over and not known was over before.
+    /// True if an unknown completed operation must have been completed before the first list.
     skips_ended: bool,
 }
 
@@ -156,7 +157,7 @@ impl FollowedNamespace {
         Vec::new()
     }
 
-    /// What is other than it was known.
+    /// Returns the differences between the new list and the known operations.
     fn relisted(&mut self) -> Vec<OperationChange> {
         let fresh = self.relist.take().unwrap_or_default();
         let before = std::mem::replace(&mut self.known, fresh);
@@ -188,7 +189,7 @@ impl OperationFollower {
     pub(crate) async fn next(&mut self) -> Result<OperationChange, Problem> {
         loop {
             match self.pending.pop_front() {
-                // No waiting helps here.
+                // Retrying does not help against these errors.
                 Some(OperationChange::Lost(
                     problem @ (Problem::Forbidden { .. } | Problem::Unauthorized),
                 )) => {
@@ -224,7 +225,8 @@ impl OperationFollower {
         }
     }
 
-    /// The event with its operation; None if that is not meant, or cannot be read.
+    /// Returns the event with its operation. None if the filters exclude it, or it cannot be
+    /// decoded.
     fn meant(
         &self,
         event: watcher::Event<DynamicObject>,

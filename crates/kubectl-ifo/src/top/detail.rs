@@ -1,5 +1,6 @@
-//! One operation with all that is known of it. Enters: the operation and what is around
-//! it. Leaves: lines that are at most as wide as the screen.
+//! The page with the details of one operation.
+//!
+//! Input: the operation and its relatives. Output: lines that fit the width of the screen.
 
 use super::family::Relative;
 use super::model::Detail;
@@ -13,16 +14,16 @@ use jiff::Timestamp;
 use ratatui::text::{Line, Span};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// Width of the names of fields.
+/// Width of the field names.
 const NAME: usize = 13;
 
-/// Width of the bar of the progress.
+/// Width of the progress bar.
 const BAR: usize = 30;
 
-/// Below this, a text is not broken at words beside its name.
+/// If a text has less width than this beside its name, it is not broken at words.
 const LEAST: usize = 8;
 
-/// The lines, from the top.
+/// Returns all lines, from the top.
 pub(super) fn lines(
     detail: &Detail,
     now: Timestamp,
@@ -66,7 +67,7 @@ pub(super) fn lines(
     if !operation.labels.is_empty() {
         page.heading("Labels");
     }
-    // The server's own repeat what stands above; so they come last.
+    // Labels of the server repeat earlier lines, so they come last.
     for (key, value) in &operation.labels {
         page.text(&format!("{key}={value}"));
     }
@@ -98,7 +99,7 @@ impl Sheet {
         };
         let state = format!("{}, {}", operation.operation, operation.state);
         let state = one_line(&state);
-        // Long names take lines of their own.
+        // A long name gets its own lines.
         let (strong, color) = (self.theme.strong(), self.theme.state(&operation.state));
         if name.width() + 2 + state.width() <= self.width {
             self.lines.push(Line::from_iter([
@@ -136,7 +137,7 @@ impl Sheet {
         }
     }
 
-    /// A name and its text, in as many lines as it takes.
+    /// Formats a name and its text, in as many lines as necessary.
     fn field(&mut self, name: &str, text: &str) {
         let text = one_line(text);
         let room = self.width.saturating_sub(NAME);
@@ -147,12 +148,12 @@ impl Sheet {
         }
     }
 
-    /// A text as it is, in as many lines as it takes.
+    /// Formats a text without a name, in as many lines as necessary.
     fn text(&mut self, text: &str) {
         self.push(0, "", self.theme.dim(), &one_line(text));
     }
 
-    /// A text that hangs at `indent`, with a name before its first line.
+    /// Formats a text that is indented by `indent`, with a name before its first line.
     fn push(&mut self, indent: usize, name: &str, style: ratatui::style::Style, text: &str) {
         if indent == 0 && !name.is_empty() {
             self.lines.push(Line::styled(cut(name, self.width), style));
@@ -188,7 +189,7 @@ impl Sheet {
             0 => String::new(),
             depth => format!("{}└─ ", "   ".repeat(depth - 1)),
         };
-        // Far down, names start at the middle of the screen at the latest.
+        // At a deep level, names start at the middle of the screen at the latest.
         let deep = indent.width().saturating_sub(self.width / 2);
         let indent: String = indent.chars().skip(deep).collect();
         let mut room = self.width.saturating_sub(indent.width());
@@ -223,7 +224,7 @@ impl Sheet {
     }
 }
 
-/// A bar of `width` columns that is full to `percent`, in steps of an eighth.
+/// Returns a bar of `width` columns that is filled to `percent`, in steps of an eighth of a column.
 pub(super) fn bar(percent: u8, width: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = usize::from(percent.min(100)) * width * 8 / 100;
@@ -233,7 +234,7 @@ pub(super) fn bar(percent: u8, width: usize) -> String {
     format!("{full}{rest}{}", "░".repeat(empty))
 }
 
-/// `text` in lines of at most `width` columns, broken between words where that goes.
+/// Breaks `text` into lines of at most `width` columns, between words if possible.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     if width == 0 {
         return Vec::new();
@@ -249,7 +250,7 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
         for c in word.chars() {
             let wide = c.width().unwrap_or_default();
             if used + wide > width {
-                // The blank behind a word that just fits is not missed.
+                // If a word just fits, the blank after it can be dropped.
                 if c == ' ' {
                     continue;
                 }

@@ -1,5 +1,7 @@
-//! Where an operation belongs. Enters: one operation and all others. Leaves: its subject
-//! among those that it belongs to, by owners and by groups, as far as operations tell.
+//! The relatives of an operation.
+//!
+//! Input: one operation and all others. Output: its subject among its owners and descendants, as
+//! far as owners and groups in operations show them.
 
 use super::row::TopRow;
 use crate::kin::Kin;
@@ -8,25 +10,24 @@ use crate::plain_text::one_line;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Subjects that are shown: more than anybody reads, and a bound for owners that own each
-/// other in a long chain.
+/// Largest number of subjects that are shown. It also limits long chains of owners.
 const MOST: usize = 500;
 
-/// A subject among those around it.
+/// A subject among its relatives.
 #[derive(Debug)]
 pub(super) struct Relative {
-    /// How far below the first owner.
+    /// Number of levels below the first owner.
     pub(super) depth: usize,
     /// Kind and name.
     pub(super) name: String,
-    /// What is under way on it; nothing on an owner that is known by its name only.
+    /// Its operations. Empty for an owner that is known only by name.
     pub(super) rows: Vec<Arc<TopRow>>,
-    /// Whether it is the one that was asked for.
+    /// True if this is the requested subject.
     pub(super) own: bool,
 }
 
-/// The subject of `of`, below what it hangs under and above what hangs under it, as in the
-/// tree of all operations; the farthest first.
+/// Returns the subject of `of`, with its owners above it and its descendants below it, as in the
+/// tree of all operations. The most distant owner comes first.
 pub(super) fn family<'a>(
     of: &Arc<TopRow>,
     all: impl Iterator<Item = &'a Arc<TopRow>>,
@@ -77,7 +78,7 @@ pub(super) fn family<'a>(
             children.entry(parent).or_default().push(number);
         }
     }
-    // Depth first, with a stack of our own: a chain may be long.
+    // Depth first with an explicit stack, because a chain can be long.
     let mut stack = vec![(own, above.len())];
     while relatives.len() < MOST
         && let Some((number, depth)) = stack.pop()
@@ -89,7 +90,7 @@ pub(super) fn family<'a>(
             relatives.push(relative(number, depth));
         }
         let mut below = children.remove(&number).unwrap_or_default();
-        // In the order of the operations, the first on top.
+        // In the order of the operations, so that the first one is on top of the stack.
         below.sort_unstable_by(|a, b| b.cmp(a));
         stack.extend(below.into_iter().map(|number| (number, depth + 1)));
     }
@@ -102,7 +103,7 @@ mod tests {
     use crate::operation::ListedOperation;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-    /// An operation on a subject whose UID is its name.
+    /// An operation on a subject whose UID equals its name.
     fn row(name: &str, owner: &str) -> Arc<TopRow> {
         let mut operation = ListedOperation {
             name: name.to_owned(),

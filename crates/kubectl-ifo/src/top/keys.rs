@@ -1,13 +1,13 @@
-//! What the keys do.
+//! Handles the keys.
 
 use super::model::{Flow, Model, TopPage};
 use super::view::Areas;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-/// Longest filter in characters: more than a line, and no way to fill the memory.
+/// Longest filter in characters. It is longer than a line and limits the memory.
 const LONGEST_FILTER: usize = 200;
 
-/// The keys, as the help shows them.
+/// The keys and their descriptions for the help.
 pub(super) const HELP: &[(&str, &str)] = &[
     ("↑ ↓ k j", "move"),
     ("PgUp PgDn", "a page up, down; also b and space"),
@@ -29,9 +29,9 @@ pub(super) const HELP: &[(&str, &str)] = &[
 ];
 
 impl Model {
-    /// Takes a key.
+    /// Handles a key.
     pub(super) fn key(&mut self, key: KeyEvent) -> Flow {
-        // Windows tells of keys that are let go.
+        // Windows also reports the release of a key.
         if key.kind == KeyEventKind::Release {
             return Flow::On;
         }
@@ -71,7 +71,7 @@ impl Model {
             KeyCode::Char('/') => self.typing = true,
             KeyCode::Esc => self.filter.clear(),
             KeyCode::Char('s') | KeyCode::Right => self.order = self.order.step(1),
-            // Three farther of four is one back.
+            // Three steps forward in a cycle of four are one step back.
             KeyCode::Char('S') | KeyCode::Left => self.order = self.order.step(3),
             KeyCode::Char('r') => self.reversed = !self.reversed,
             KeyCode::Char('c' | 'a') => self.completed = !self.completed,
@@ -104,7 +104,7 @@ impl Model {
             {
                 self.insert(c.encode_utf8(&mut [0; 4]));
             }
-            // Characters would be text.
+            // While the filter is edited, characters are text.
             KeyCode::Up | KeyCode::Down | KeyCode::PageUp | KeyCode::PageDown => {
                 if let Some(row) = moved(key.code, self.cursor, self.page_rows()) {
                     self.move_to(row);
@@ -115,7 +115,7 @@ impl Model {
         self.touch();
     }
 
-    /// Adds a text to the filter, as far as there is room.
+    /// Appends a text to the filter, up to its longest length.
     pub(super) fn insert(&mut self, text: &str) {
         let room = LONGEST_FILTER.saturating_sub(self.filter.chars().count());
         self.filter.extend(text.chars().take(room));
@@ -134,9 +134,9 @@ impl Model {
     }
 }
 
-/// Where a key leads from `from`, if it is one that moves.
+/// Returns the row to which a key moves the cursor from `from`. None if the key does not move it.
 fn moved(code: KeyCode, from: usize, page: usize) -> Option<usize> {
-    // One row stays, so that the eye finds its place.
+    // A page overlaps the previous page by one row.
     let page = page.saturating_sub(1).max(1);
     Some(match code {
         KeyCode::Up | KeyCode::Char('k') => from.saturating_sub(1),

@@ -1,13 +1,15 @@
-//! Which columns fit. Enters: how wide the terminal is, and how wide the texts are.
-//! Leaves: columns with their widths. What matters least goes first.
+//! Chooses the columns that fit on the screen.
+//!
+//! Input: the width of the terminal, and the widths of the texts. Output: columns with their
+//! widths. The least important column is dropped first.
 
 use super::row::Widths;
 use crate::columns::OperationColumn;
 
 use OperationColumn::{Age, Message, Namespace, Operation, Progress, State, Subject};
 
-/// From left to right, with the least width that still tells something. The state then
-/// shows four letters, and the progress no bar.
+/// The columns from left to right, with the smallest useful width. At that width, the state shows
+/// four letters, and the progress has no bar.
 const COLUMNS: [(OperationColumn, usize); 6] = [
     (Namespace, 8),
     (Subject, 12),
@@ -17,29 +19,29 @@ const COLUMNS: [(OperationColumn, usize); 6] = [
     (Age, 6),
 ];
 
-/// What goes first where the screen is too narrow. The subject stays in any case.
+/// The columns in the order in which they are dropped. The subject always stays.
 const DROPPED: [OperationColumn; 5] = [Namespace, Age, Progress, State, Operation];
 
-/// Below this, a message is not worth its column.
+/// Smallest width of a message. If there is less space, the column is dropped.
 const LEAST_MESSAGE: usize = 12;
 
-/// Terminals from this width have two blanks between columns, others one.
+/// From this terminal width on, there are two blanks between columns. Below it, there is one.
 const ROOMY: usize = 60;
 
 /// The columns of a screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TopLayout {
-    /// From left to right, with their widths.
+    /// The columns from left to right, with their widths.
     pub(super) columns: Vec<(OperationColumn, usize)>,
-    /// Blanks between two columns.
+    /// Number of blanks between two columns.
     pub(super) gap: usize,
 }
 
 impl TopLayout {
-    /// The columns for texts of these widths on a screen of `width` columns.
+    /// Chooses the columns for texts of these widths on a screen of `width` columns.
     pub(super) fn new(widths: Widths, width: usize) -> Self {
         let widest = |at: usize, least, most| widths[at].clamp(least, most);
-        // In the order in which columns grow.
+        // The columns in the order in which they get additional width.
         let wanted = [
             (State, widest(3, 5, 11)),
             (Operation, widest(2, 9, 12)),
@@ -71,7 +73,7 @@ impl TopLayout {
                 continue;
             };
             let more = most.saturating_sub(*width);
-            // Half a state tells no more than four letters.
+            // Part of a state is not clearer than its first four letters.
             if wanted == State && more > left {
                 continue;
             }
@@ -94,7 +96,7 @@ fn total(columns: &[(OperationColumn, usize)], gap: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    /// Of `VirtualMachine/database-0` in `shop`, Migrating and Progressing.
+    /// The columns for `VirtualMachine/database-0` in `shop`, Migrating and Progressing.
     const WIDTHS: Widths = [25, 4, 9, 11];
 
     fn shown(width: usize) -> Vec<OperationColumn> {

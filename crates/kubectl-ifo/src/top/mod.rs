@@ -1,11 +1,13 @@
-//! `kubectl ifo top`: the operations on the whole screen, as they change. Enters: flags,
-//! keys, changes. Leaves: the terminal as it was.
+//! `kubectl ifo top`: shows the operations on the whole screen and updates them.
+//!
+//! Input: flags, keys and changes. Output: the screen, and the terminal in its earlier state after
+//! the end.
 //!
 //! ```text
 //! keys, changes, the clock ─▶ model (row · family) ─▶ view (layout · detail · theme) ─▶ screen
 //! ```
 //!
-//! The model and the view are pure; this file and `screen` touch the world.
+//! The model and the view do no I/O. Only this file and `screen` do.
 
 mod detail;
 mod family;
@@ -45,16 +47,16 @@ use theme::Theme;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
-/// Least time between two frames: changes come in any number, and eyes see no more.
+/// Smallest time between two frames. It limits the work if there are many changes.
 const FRAME: Duration = Duration::from_millis(50);
 
-/// How often ages are counted on.
+/// Interval at which the ages are updated.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Changes that are taken before keys are looked for again.
+/// Number of changes that are processed before keys are checked again.
 const AT_ONCE: usize = 1000;
 
-/// What does without a terminal.
+/// The hint if there is no terminal.
 const INSTEAD: &str = "for a pipe or a file use: kubectl ifo list -w";
 
 const EXAMPLES: &str = "\
@@ -87,7 +89,7 @@ pub(super) struct TopArgs {
     connect: Connect,
 }
 
-/// Shows until somebody has seen enough.
+/// Runs until the user ends it.
 pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     let mut filters = args.filters.within(args.connect.namespace());
     filters.refuse_format("top has no output format; for one use: kubectl ifo list -w -o json")?;
@@ -96,14 +98,14 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
         return Err(Problem::Usage(format!("top needs a terminal; {INSTEAD}")));
     }
     let paint = args.colors.paint();
-    // crossterm reads NO_COLOR, too, and knows nothing of --color.
+    // crossterm also reads NO_COLOR, but it does not know --color.
     crossterm::style::force_color_output(paint.on);
-    // Before the screen is taken: a plugin that logs in may have questions.
+    // This comes before the screen is used, because an authentication plugin may prompt the user.
     let server = args.connect.open().await?;
     let address = server.address.clone();
     filters.resolve(&Kinds::new(server.clone())).await;
     let (source, listed) = OperationSource::open(server, filters.clone(), false).await?;
-    // The screen covers what is said now, and shows it again when the command ends.
+    // The screen covers messages of this phase. They are printed again when the command ends.
     known::check_aloud(&filters, &source, &listed).await?;
     let about = format!("{}, {address}", about(&filters, &source));
     let follower = source.follow(None)?;
@@ -113,7 +115,7 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     ended
 }
 
-/// What is asked, in words.
+/// Describes the server and the filters.
 fn about(filters: &Filters, source: &OperationSource) -> String {
     let mut parts = vec![match (&filters.namespace, &source.namespaces) {
         (Some(namespace), _) => format!("namespace {namespace}"),
@@ -169,7 +171,7 @@ async fn show(
                 }
                 Some(Ok(_)) => continue,
                 Some(Err(error)) => return Err(broken(&error)),
-                // Nobody is there any more.
+                // The receiver is dropped, so the command has ended.
                 None => Flow::Quit,
             },
             change = follower.next() => {
@@ -194,12 +196,12 @@ async fn show(
     }
 }
 
-/// Why operations may be missing, in one line, as the server says now and then.
+/// Reports why operations may be missing, in one line, each time the server's answer changes.
 fn gaps(source: &OperationSource) -> BoxStream<'_, Option<String>> {
     stream::unfold(true, move |first| async move {
         if !first {
             sleep(PROBE_EVERY).await;
-            // A server that does not answer is reported by the watch.
+            // The watch reports a server that does not answer.
             let _ = source.probe().await;
         }
         let line = source.incomplete().as_ref().map(incomplete_line);
@@ -212,7 +214,7 @@ fn broken(error: &io::Error) -> Problem {
     Problem::Other(format!("the terminal is gone: {error}"))
 }
 
-/// The signals that end a process, by their numbers.
+/// The signals that end a process, by number.
 fn end_signals() -> io::Result<impl Stream<Item = u8> + Unpin> {
     let mut all = SelectAll::new();
     for (kind, number) in [

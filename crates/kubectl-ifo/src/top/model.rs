@@ -1,6 +1,7 @@
-//! What `top` shows, and what changes it. Enters: keys, changes of operations, the time,
-//! the size of the terminal. Leaves: a model that `view` can draw. Nothing here reads or
-//! writes anything.
+//! The state of `top`.
+//!
+//! Input: keys, changes of operations, the time, and the size of the terminal. Output: a model that
+//! `view` can draw. This module does no I/O.
 
 use super::detail;
 use super::family::{Relative, family};
@@ -16,29 +17,29 @@ use crossterm::event::KeyEvent;
 use jiff::Timestamp;
 use std::sync::Arc;
 
-/// What the table is sorted by.
+/// The order of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum TopOrder {
-    /// The oldest first
+    /// The longest running first
     #[default]
     Age,
-    /// The farthest first
+    /// The most advanced first
     Progress,
-    /// What needs somebody first
+    /// The most urgent first
     State,
     /// By namespace, kind and name
     Subject,
 }
 
 impl TopOrder {
-    /// The one that is `steps` farther, round and round.
+    /// Returns the order that is `steps` further in the list, which is cyclic.
     pub(super) fn step(self, steps: usize) -> Self {
         let all = Self::value_variants();
         let at = all.iter().position(|it| *it == self).unwrap_or_default();
         all[(at + steps) % all.len()]
     }
 
-    /// The column that it sorts by.
+    /// The column by which the order sorts.
     pub(super) fn column(self) -> OperationColumn {
         match self {
             Self::Age => OperationColumn::Age,
@@ -49,84 +50,84 @@ impl TopOrder {
     }
 }
 
-/// What happened.
+/// An event that changes the model.
 #[derive(Debug)]
 pub(super) enum TopEvent {
-    /// Somebody pressed a key.
+    /// A key was pressed.
     Key(KeyEvent),
-    /// Somebody pasted a text.
+    /// A text was pasted.
     Paste(String),
-    /// The terminal has another size: columns and rows.
+    /// The size of the terminal has changed: columns and rows.
     Resize(u16, u16),
-    /// The clock has moved on.
+    /// Time has passed.
     Tick(Timestamp),
-    /// Operations, or the connection, changed.
+    /// Operations or the connection have changed.
     Change(OperationChange),
-    /// Why operations may be missing, in one line; None if none are.
+    /// The reason for which operations may be missing, in one line. None if the list is complete.
     Incomplete(Option<String>),
 }
 
-/// How it goes on.
+/// The action of the main loop after an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Flow {
-    /// As before.
+    /// Continue.
     On,
-    /// With the whole screen drawn anew.
+    /// Draw the whole screen anew.
     Redraw,
-    /// Somebody has seen enough.
+    /// End the command.
     Quit,
 }
 
-/// How the watch is.
+/// The state of the watch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TopLink {
-    /// Not all operations have been told yet.
+    /// The first list is not complete.
     Listing,
-    /// What is shown is what is.
+    /// The shown operations are current.
     Live,
-    /// What is shown is what was.
+    /// The watch is interrupted, so the shown operations may be outdated.
     Lost {
-        /// When it broke.
+        /// Time of the interruption.
         since: Timestamp,
         /// The last reason.
         why: String,
     },
 }
 
-/// What fills the screen.
+/// The page on the screen.
 #[derive(Debug)]
 pub(super) enum TopPage {
     /// The table.
     List,
-    /// One operation.
+    /// The details of one operation.
     Detail(Detail),
-    /// The keys, and what was there before.
+    /// The help with the keys. The value is the page to return to.
     Help(Box<TopPage>),
 }
 
-/// One operation, and what is around it.
+/// One operation, with its owners and descendants.
 #[derive(Debug)]
 pub(super) struct Detail {
-    /// The operation as it was told last.
+    /// The last known state of the operation.
     pub(super) row: Arc<TopRow>,
-    /// Whether it is there no more.
+    /// True if the operation was deleted.
     pub(super) gone: bool,
     /// Its subject among its owners and descendants.
     pub(super) family: Vec<Relative>,
-    /// Lines that are above the screen.
+    /// Number of lines above the visible part.
     pub(super) scroll: usize,
 }
 
-/// How many operations there are in each state.
+/// The number of operations in each state.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// Of those under way; the most urgent state first.
+    /// The states of operations in flight, the most urgent first.
     pub(super) active: Vec<(String, usize)>,
-    /// Of those that ended.
+    /// The number of completed operations.
     pub(super) completed: usize,
 }
 
-/// All that is shown.
+/// The model.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "switches that have nothing to do with each other"
@@ -136,36 +137,36 @@ pub(super) struct Model {
     pub(super) now: Timestamp,
     /// Columns and rows of the terminal.
     pub(super) size: (u16, u16),
-    /// What is asked, in words: the server and what is meant there.
+    /// The server and the filters, in words.
     pub(super) about: String,
     pub(super) link: TopLink,
-    /// Why operations may be missing, in one line.
+    /// The reason for which operations may be missing, in one line.
     pub(super) incomplete: Option<String>,
     rows: Rows,
     pub(super) counts: Counts,
     /// The rows of the table, in order.
     pub(super) visible: Vec<Arc<TopRow>>,
-    /// The widest of their texts.
+    /// The largest widths of their texts.
     pub(super) widths: Widths,
     pub(super) order: TopOrder,
     pub(super) reversed: bool,
     pub(super) completed: bool,
     pub(super) filter: String,
     pub(super) typing: bool,
-    /// Row that the cursor is on.
+    /// Row of the cursor.
     pub(super) cursor: usize,
-    /// First row on the screen.
+    /// First visible row.
     pub(super) offset: usize,
-    /// What the cursor is on, unless it is at the top: there it stays with whatever
-    /// comes first.
+    /// The operation under the cursor, which the cursor follows. None if the cursor is on the first
+    /// row: then it stays on the first row.
     pub(super) selected: Option<OperationKey>,
     pub(super) page: TopPage,
-    /// Whether `settle` has anything to do.
+    /// True if `settle` has to recompute the rows.
     stale: bool,
 }
 
 impl Model {
-    /// An empty table, which waits for the first list.
+    /// Creates a model without operations, which waits for the first list.
     pub(super) fn new(about: String, order: TopOrder, completed: bool, now: Timestamp) -> Self {
         Self {
             now,
@@ -190,11 +191,11 @@ impl Model {
         }
     }
 
-    /// Takes what happened.
+    /// Processes an event.
     pub(super) fn update(&mut self, event: TopEvent) -> Flow {
         match event {
             TopEvent::Key(key) => {
-                // Keys speak of what is on the screen, so it must be true.
+                // A key refers to the visible rows, so they must be up to date.
                 self.settle();
                 return self.key(key);
             }
@@ -202,7 +203,7 @@ impl Model {
                 self.insert(text.lines().next().unwrap_or_default());
                 self.stale = true;
             }
-            // A text that is pasted by mistake is no series of commands.
+            // A text that was pasted by mistake must not be executed as commands.
             TopEvent::Paste(_) => {}
             TopEvent::Resize(width, height) => {
                 self.size = (width, height);
@@ -234,13 +235,13 @@ impl Model {
         self.stale = true;
     }
 
-    /// Says that what is shown must be worked out anew.
+    /// Marks the visible rows as outdated.
     pub(super) fn touch(&mut self) {
         self.stale = true;
     }
 
-    /// Works out what is to be seen, if anything changed. The work grows with the number
-    /// of operations; so it is done once for each frame, and not for each change.
+    /// Recomputes the visible rows, if necessary. The work grows with the number of operations. So
+    /// it is done once per frame and not once per change.
     pub(super) fn settle(&mut self) {
         if !std::mem::take(&mut self.stale) {
             return;
@@ -257,7 +258,7 @@ impl Model {
             let is = |row: &Arc<TopRow>| {
                 row.operation.name == selected.1 && row.operation.namespace == selected.0
             };
-            // Mostly it is where it was.
+            // Usually the operation is still on the same row.
             if !self.visible.get(self.cursor).is_some_and(is)
                 && let Some(place) = self.visible.iter().position(is)
             {
@@ -279,7 +280,7 @@ impl Model {
             }
             detail.family = family(&detail.row, self.rows.iter());
         }
-        // It may have become shorter.
+        // The page may have become shorter.
         if let TopPage::Detail(detail) = &self.page {
             self.scroll_to(detail.scroll);
         }
@@ -309,7 +310,7 @@ impl Model {
         };
     }
 
-    /// Puts the cursor on a row, or on the last one, and the row on the screen.
+    /// Moves the cursor to a row, or to the last row, and makes it visible.
     pub(super) fn move_to(&mut self, row: usize) {
         self.cursor = row.min(self.visible.len().saturating_sub(1));
         let selected = self.visible.get(self.cursor).filter(|_| self.cursor > 0);
@@ -322,7 +323,7 @@ impl Model {
             .min(last);
     }
 
-    /// Rows of the table that are on the screen; at least one.
+    /// Number of visible rows of the table. At least one.
     pub(super) fn page_rows(&self) -> usize {
         Areas::of(self.size.1.into()).table.max(1)
     }
@@ -339,7 +340,7 @@ impl Model {
         }
     }
 
-    /// Scrolls the open operation to a line, or as far as it goes.
+    /// Scrolls the open operation to a line, or to the end.
     pub(super) fn scroll_to(&mut self, line: usize) {
         let rows = Areas::of(self.size.1.into()).body;
         if let TopPage::Detail(detail) = &mut self.page {

@@ -1,5 +1,7 @@
-//! The operations that `top` knows. Enters: changes. Leaves: those that are to be seen,
-//! in order, with what every frame would otherwise work out again.
+//! The operations of `top`.
+//!
+//! Input: changes. Output: the visible operations in order. Texts that each frame needs are
+//! computed once.
 
 use crate::columns::OperationColumn;
 use crate::operation::{ListedOperation, OperationKey};
@@ -9,34 +11,34 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use unicode_width::UnicodeWidthStr as _;
 
-/// Completed operations that are kept when the server has forgotten them: enough for an
-/// upgrade of a cluster, at some KB each.
+/// Number of completed operations that are kept after the server has deleted them. It is enough for
+/// an upgrade of a cluster. Each has some KB.
 const KEPT: usize = 1000;
 
 /// Display widths of subject, namespace, operation and state.
 pub(super) type Widths = [usize; 4];
 
-/// An operation, and its texts as they are shown.
+/// An operation with its texts.
 #[derive(Debug)]
 pub(super) struct TopRow {
-    /// What is shown.
+    /// The operation.
     pub(super) operation: ListedOperation,
     /// Kind, name and item of the subject.
     pub(super) subject: String,
-    /// The same with a kind of several words by its initials, where there is no room.
+    /// The same text with initials in place of a long kind, for narrow screens.
     pub(super) short: String,
     /// Namespace of the subject.
     pub(super) namespace: String,
-    /// How wide the texts are.
+    /// The widths of the texts.
     pub(super) widths: Widths,
-    /// Whether it ended and the server knows it no more.
+    /// True if the operation ended and the server has deleted it.
     pub(super) forgotten: bool,
-    /// What the filter looks at, in lower case.
+    /// The text that the filter searches, in lower case.
     text: String,
 }
 
 impl TopRow {
-    /// Works out the texts.
+    /// Computes the texts.
     pub(super) fn new(operation: ListedOperation) -> Self {
         let subject = one_line(&operation.subject_name());
         let short = one_line(&operation.short_name());
@@ -67,7 +69,7 @@ impl TopRow {
         }
     }
 
-    /// Whether all of `words`, in lower case, are in it.
+    /// Returns true if the text contains all `words`, which are in lower case.
     fn has(&self, words: &[String]) -> bool {
         words.iter().all(|word| self.text.contains(word.as_str()))
     }
@@ -77,12 +79,12 @@ impl TopRow {
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     all: BTreeMap<OperationKey, Arc<TopRow>>,
-    /// Those that the server has forgotten, the first to go first.
+    /// The completed operations that the server has deleted, the oldest first.
     forgotten: VecDeque<OperationKey>,
 }
 
 impl Rows {
-    /// Takes an operation that is new or other than before.
+    /// Adds or replaces an operation.
     pub(super) fn apply(&mut self, operation: ListedOperation) {
         let key = operation.key();
         let before = self
@@ -93,8 +95,8 @@ impl Rows {
         }
     }
 
-    /// Takes that an operation is gone: the server's list is of what is in flight, and
-    /// what somebody watches to its end should not vanish from under the eyes.
+    /// Processes a deletion. A completed operation stays visible, because the user may be watching
+    /// it to its end.
     pub(super) fn delete(&mut self, key: OperationKey) {
         let Some(row) = self.all.remove(&key) else {
             return;
@@ -115,17 +117,17 @@ impl Rows {
         }
     }
 
-    /// One of them.
+    /// Returns one of them.
     pub(super) fn get(&self, key: &OperationKey) -> Option<&Arc<TopRow>> {
         self.all.get(key)
     }
 
-    /// All of them.
+    /// Returns all of them.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<TopRow>> {
         self.all.values()
     }
 
-    /// Those to be seen: the words of `filter` are in them, in any order.
+    /// Returns the operations whose text contains all words of `filter`, in any order.
     pub(super) fn visible(
         &self,
         filter: &str,

@@ -1,6 +1,7 @@
-//! The terminal while `top` has it. Enters: frames. Leaves: the terminal as it was,
-//! however this ends: by a return, an error or a panic. Signals are the caller's to turn
-//! into a return.
+//! The terminal while `top` uses it.
+//!
+//! Input: frames. Output: the terminal in its earlier state after any end: a return, an error or a
+//! panic. The caller converts signals to a return.
 
 use super::model::Model;
 use super::theme::Theme;
@@ -16,7 +17,7 @@ use std::io::{self, Write, stdout};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether the terminal is ours. There is one terminal, and panics come from anywhere.
+/// True while `top` uses the terminal. It is static, because a panic can happen in any thread.
 static OURS: AtomicBool = AtomicBool::new(false);
 
 /// The alternate screen in raw mode.
@@ -25,19 +26,19 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    /// Takes the terminal.
+    /// Switches the terminal to the alternate screen.
     pub(super) fn enter() -> io::Result<Self> {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
             let before = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |panic| {
-                // First, or the message goes with the alternate screen.
+                // The hook must be set first, or the message disappears with the alternate screen.
                 restore();
                 before(panic);
             }));
         });
         OURS.store(true, Ordering::SeqCst);
-        // From here on `restore` is due, whatever fails.
+        // From here on, `restore` must run after any failure.
         let screen = Self::take();
         if screen.is_err() {
             restore();
@@ -47,20 +48,20 @@ impl Screen {
 
     fn take() -> io::Result<Self> {
         enable_raw_mode()?;
-        // Not every terminal has an alternate screen.
+        // Some terminals have no alternate screen.
         let clear = Clear(ClearType::All);
         crossterm::execute!(stdout(), EnterAlternateScreen, clear, EnableBracketedPaste)?;
         let terminal = Terminal::new(CrosstermBackend::new(Whole::default()))?;
         Ok(Self { terminal })
     }
 
-    /// Columns and rows.
+    /// Returns the number of columns and rows.
     pub(super) fn size(&self) -> io::Result<(u16, u16)> {
         let size = self.terminal.size()?;
         Ok((size.width, size.height))
     }
 
-    /// Draws what is not on the screen already.
+    /// Draws the parts of the frame that differ from the screen.
     pub(super) fn draw(&mut self, model: &Model, theme: Theme) -> io::Result<()> {
         still_ours()?;
         self.terminal
@@ -68,12 +69,12 @@ impl Screen {
         Ok(())
     }
 
-    /// Forgets what is on the screen, so that all of it is drawn: something else may have
-    /// written to it.
+    /// Forgets the content of the screen, so that the next frame is drawn completely. Another
+    /// program may have written to the screen.
     pub(super) fn clear(&mut self) -> io::Result<()> {
         still_ours()?;
-        // `Terminal::clear` asks the terminal where its cursor is, and the answer would
-        // be among the keys.
+        // `Terminal::clear` asks the terminal for its cursor position, and the answer would be read
+        // as keys.
         let size = self.terminal.size()?;
         self.terminal.resize(size.into())
     }
@@ -85,7 +86,7 @@ impl Drop for Screen {
     }
 }
 
-/// An error if something else panicked, and the terminal is the shell's again.
+/// Returns an error if another thread panicked and the terminal is already restored.
 fn still_ours() -> io::Result<()> {
     if OURS.load(Ordering::SeqCst) {
         Ok(())
@@ -94,7 +95,7 @@ fn still_ours() -> io::Result<()> {
     }
 }
 
-/// Gives the terminal back, once. What fails here is beyond repair.
+/// Restores the terminal, once. Errors are ignored, because they cannot be repaired here.
 fn restore() {
     if OURS.swap(false, Ordering::SeqCst) {
         let _ = crossterm::execute!(stdout(), DisableBracketedPaste, LeaveAlternateScreen, Show);
@@ -102,8 +103,8 @@ fn restore() {
     }
 }
 
-/// Standard output, written to in whole frames: nothing flickers, and nothing of a frame
-/// that a panic cut short comes out later.
+/// Standard output, written in whole frames. So the screen does not flicker, and no part of a frame
+/// that a panic interrupted is written later.
 #[derive(Debug, Default)]
 struct Whole(Vec<u8>);
 
@@ -115,7 +116,7 @@ impl Write for Whole {
 
     fn flush(&mut self) -> io::Result<()> {
         let frame = std::mem::take(&mut self.0);
-        // ratatui shows the cursor at its end, which has been done by then.
+        // ratatui shows the cursor when it is dropped, which has happened by then.
         if !OURS.load(Ordering::SeqCst) {
             return Ok(());
         }
@@ -135,10 +136,12 @@ mod tests {
 
     use crate::top::terminal::Terminal as Pty;
 
-    /// Tells the test below how to end; without it, it ends at once.
+    /// The variable that selects the way in which the test below ends. Without it, the test does
+    /// nothing.
     const END: &str = "IFO_TEST_END_OF_SCREEN";
 
-    /// What the other tests run on a terminal of its own: a screen that ends in some way.
+    /// The child process of the other tests, on its own terminal: a screen that ends in the
+    /// selected way.
     #[test]
     fn a_child_takes_the_screen_and_ends() {
         let Ok(end) = std::env::var(END) else { return };
@@ -152,7 +155,7 @@ mod tests {
         let (width, height) = screen.size().unwrap();
         model.update(TopEvent::Resize(width, height));
         screen.draw(&model, Theme::default()).unwrap();
-        // The one who looks says when it has seen enough.
+        // The parent process writes a line when it has read the screen.
         std::io::stdin().read_line(&mut String::new()).unwrap();
         match end.as_str() {
             "panic" => panic!("the end of the child"),
@@ -163,7 +166,7 @@ mod tests {
             "thread" => {
                 let ended = std::thread::spawn(|| panic!("the end of the child")).join();
                 assert!(ended.is_err());
-                // Nothing comes after the message.
+                // Nothing may follow the message.
                 model.update(TopEvent::Tick(
                     Timestamp::UNIX_EPOCH + Duration::from_secs(9),
                 ));
@@ -180,7 +183,7 @@ mod tests {
         command.args(["--exact", "--nocapture"]);
         command.arg(format!("{path}::a_child_takes_the_screen_and_ends"));
         command.env(END, end);
-        // The message would scroll out of the screen.
+        // On a small screen, the message would scroll out of sight.
         command.env("RUST_BACKTRACE", "0");
         let mut pty = Pty::start(command, 80, 24);
         pty.shows(&["oldest first, child"]);

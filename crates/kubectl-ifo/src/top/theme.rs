@@ -1,10 +1,10 @@
-//! How things look on the screen of `top`: as `list` paints them, in ratatui's terms.
+//! The styles of `top`, for ratatui. They are the same as those of `list`.
 
 use crate::paint::{Paint, of_state};
 use anstyle::{AnsiColor, Effects};
 use ratatui::style::{Color, Modifier, Style};
 
-/// Styles, with colour or without.
+/// Styles, with or without colour.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Theme {
     color: bool,
@@ -17,7 +17,7 @@ impl From<Paint> for Theme {
 }
 
 impl Theme {
-    /// For what has to do with an operation in this state.
+    /// The style of an operation in this state.
     pub(super) fn state(self, state: &str) -> Style {
         let style = of_state(state);
         let mut out = Style::new();
@@ -36,7 +36,7 @@ impl Theme {
         }
     }
 
-    /// For what matters less.
+    /// The style of less important text.
     pub(super) fn dim(self) -> Style {
         if self.color {
             Style::new().add_modifier(Modifier::DIM)
@@ -45,35 +45,35 @@ impl Theme {
         }
     }
 
-    /// For headings and names.
+    /// The style of headings and names.
     #[expect(clippy::unused_self, reason = "called as the others are")]
     pub(super) fn strong(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// For the heading of the column that sorts.
+    /// The style of the heading of the sorted column.
     pub(super) fn sorted(self) -> Style {
         self.strong().add_modifier(Modifier::UNDERLINED)
     }
 
-    /// For what is wrong.
+    /// The style of problems.
     pub(super) fn bad(self) -> Style {
         self.state("Failing")
     }
 
-    /// For what is as it should be.
+    /// The style of a good state.
     pub(super) fn good(self) -> Style {
         self.state("Succeeded")
     }
 
-    /// For the row of the cursor, on top of what it has.
+    /// The style of the cursor's row, in addition to its other styles.
     #[expect(clippy::unused_self, reason = "called as the others are")]
     pub(super) fn cursor(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 }
 
-/// The same colour, which the terminal's own palette says the looks of.
+/// Converts a colour. The palette of the terminal defines its appearance.
 fn named(color: AnsiColor) -> Color {
     match color {
         AnsiColor::Black => Color::Black,

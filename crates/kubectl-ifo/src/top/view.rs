@@ -1,5 +1,7 @@
-//! What a model looks like. Enters: the model, and how large the screen is. Leaves: one
-//! frame. Only the rows that are on the screen are worked on.
+//! Draws a model of `top`.
+//!
+//! Input: the model, and the size of the screen. Output: one frame. Only the visible rows are
+//! processed.
 
 use super::detail::{self, bar};
 use super::keys::HELP;
@@ -17,26 +19,26 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
 
-/// Width of ` 100%`.
+/// Width of the text ` 100%`.
 const PERCENT: usize = 5;
 
-/// How many lines each part of the screen has.
+/// The number of lines of each part of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Areas {
-    /// Above all: the counts; what is asked.
+    /// At the top: the counts, and the server with the filters.
     pub(super) header: usize,
     /// The headings of the columns.
     pub(super) heading: usize,
-    /// The rows below them.
+    /// The rows of the table.
     pub(super) table: usize,
-    /// What another page than the table has for itself.
+    /// The content of a page that is not the table.
     pub(super) body: usize,
-    /// The keys, or the filter.
+    /// At the bottom: the keys, or the filter that is being typed.
     pub(super) footer: usize,
 }
 
 impl Areas {
-    /// The parts of a screen with this many lines: the rows come first.
+    /// Returns the parts of a screen with this many lines. On a small screen, the rows come first.
     pub(super) fn of(height: usize) -> Self {
         let (header, heading, footer) = match height {
             0..=2 => (0, 0, 0),
@@ -87,7 +89,7 @@ pub(super) fn draw(model: &Model, theme: Theme, frame: &mut Frame) {
     }
     if model.typing && areas.footer > 0 {
         let x = view.prompt().width().min(width.saturating_sub(1));
-        // Both are below the size of the screen, which are 16 bits.
+        // Both values are below the size of the screen, which is a 16-bit number.
         let place = |at: usize| u16::try_from(at).unwrap_or(u16::MAX);
         frame.set_cursor_position(Position::new(place(x), place(height - 1)));
     }
@@ -100,7 +102,8 @@ struct TopView<'a> {
 }
 
 impl TopView<'_> {
-    /// How many in which state, and how the connection is; below it what is asked.
+    /// Draws the number of operations in each state, the state of the connection, and below them
+    /// the server with the filters.
     fn header(&self) -> Vec<Line<'static>> {
         let model = self.model;
         let (link, style) = match &model.link {
@@ -210,7 +213,7 @@ impl TopView<'_> {
         lines
     }
 
-    /// What is said where no row is.
+    /// Returns the text that replaces the rows if there are none.
     fn nothing(&self) -> Option<Line<'static>> {
         let model = self.model;
         let text = match (&model.link, model.filter.is_empty()) {
@@ -236,7 +239,7 @@ impl TopView<'_> {
             let width = *width;
             let text = match column {
                 Subject if row.widths[0] > width => row.short.clone(),
-                // Four letters tell the states from each other, and three with a mark less well.
+                // Four letters are enough to distinguish the states, or three with a mark.
                 State if row.widths[3] > width => operation.state.chars().take(width).collect(),
                 Progress => progress(operation.progress, width),
                 column => column.text(operation, self.model.now),
@@ -273,11 +276,11 @@ impl TopView<'_> {
         lines
     }
 
-    /// The filter as it is typed, up to the cursor: its end if it is long.
+    /// Returns the part of the typed filter that fits. If the filter is long, this is its end.
     fn prompt(&self) -> String {
         let filter = one_line(&self.model.filter);
         let mut start = 0;
-        // The slash, and the cursor behind the text.
+        // Two columns are for the slash and the cursor.
         let room = self.width.saturating_sub(2);
         for (at, _) in filter.char_indices() {
             if filter[at..].width() <= room {
@@ -344,7 +347,7 @@ impl TopView<'_> {
     }
 }
 
-/// Percent, with a bar before them if there is room.
+/// The percentage, with a bar before it if there is space.
 fn progress(percent: Option<u8>, width: usize) -> String {
     let Some(percent) = percent else {
         return String::new();

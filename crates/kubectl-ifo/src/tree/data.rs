@@ -1,4 +1,4 @@
-//! Trees as data: what `--output json|yaml` prints.
+//! Trees as data, for `--output json|yaml`.
 
 use super::forest::Forest;
 use crate::kin::Who;
@@ -6,8 +6,8 @@ use crate::operation::{Field, OperationData};
 use crate::source::IncompleteData;
 use serde::Serialize;
 
-/// How deep resources are nested; many parsers stop at 128 levels of JSON, two of which
-/// are one of ours. What is deeper stands, with its depth, beside what is as deep as this.
+/// Largest nesting depth of resources. Many parsers accept at most 128 levels of JSON, and each
+/// resource takes two. Deeper resources are listed at this depth, with their `depth`.
 const MOST_NESTED: usize = 50;
 
 /// The fields of an operation, in order.
@@ -31,7 +31,7 @@ const FIELDS: &[Field] = &[
 #[derive(Debug, Serialize)]
 pub(super) struct Trees<'a> {
     components: Vec<ComponentData<'a>>,
-    /// Why operations may be missing; absent if none are.
+    /// The reason for which operations may be missing. Absent if the list is complete.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<IncompleteData>,
 }
@@ -54,7 +54,7 @@ struct NamespaceData<'a> {
 struct ResourceData<'a> {
     #[serde(flatten)]
     who: Who<'a>,
-    /// Levels above it, where that is more than the data's own nesting shows.
+    /// Number of owners above the resource, if the nesting in the data is less deep.
     #[serde(skip_serializing_if = "Option::is_none")]
     depth: Option<usize>,
     operations: Vec<OperationData<'a>>,
@@ -63,7 +63,7 @@ struct ResourceData<'a> {
 }
 
 impl<'a> Trees<'a> {
-    /// The trees of a forest, and why operations may be missing from them.
+    /// Converts a forest, with the reason for which operations may be missing.
     pub(super) fn of(forest: &Forest<'a>, incomplete: Option<IncompleteData>) -> Self {
         let components = forest.components.iter().map(|component| ComponentData {
             component: component.name,
@@ -83,7 +83,7 @@ impl<'a> Trees<'a> {
     }
 }
 
-/// Resources with what hangs under them. Calls itself at most [`MOST_NESTED`] times.
+/// Converts resources with their descendants. The recursion is at most [`MOST_NESTED`] deep.
 fn nested<'a>(forest: &Forest<'a>, numbers: &[usize], depth: usize) -> Vec<ResourceData<'a>> {
     if depth < MOST_NESTED {
         let resources = numbers.iter().map(|number| {

@@ -1,5 +1,7 @@
-//! Trees as text. Enters: a forest, the time, how wide the screen is. Leaves: lines whose
-//! columns are aligned over the whole output; on a screen, what is too long is cut.
+//! Formats trees as text.
+//!
+//! Input: a forest, the time, and the width of the screen. Output: lines with columns that are
+//! aligned over the whole output. On a terminal, long cells are cut.
 
 use super::forest::Forest;
 use crate::columns::{self};
@@ -10,21 +12,21 @@ use crate::plain_text::{cut, one_line, pad};
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
 
-/// Between two columns.
+/// Number of blanks between two columns.
 const GAP: usize = 2;
 
-/// In front of a namespace, and of a resource that hangs under nothing.
+/// Indentation of a namespace, and of a resource without a parent.
 const INDENT: usize = 2;
 const TOP: &str = "    ";
 
-/// Levels that are drawn in front of a resource; of one that is deeper, the nearest ones
-/// after a mark. Each level takes as many columns as [`TOP`].
+/// Largest number of levels that are drawn in front of a resource. For a deeper resource, a mark
+/// replaces the outer levels. Each level takes as many columns as [`TOP`].
 const MOST_LEVELS: usize = 32;
 const LEAST_LEVELS: usize = 2;
 const DEEPER: &str = "  … ";
 
-/// What is cut on a narrow screen, in this order, and how much of it stays: how it goes
-/// (`Failing 32%`) stays longer than the names, and its state (`Blocked`) to the end.
+/// The columns that are cut on a narrow screen, in this order, with the width that remains. The
+/// state (`Failing 32%`) is cut after the names, and its first word (`Blocked`) last.
 const CUT: [(usize, usize); 7] = [
     (0, 20),
     (1 + OPERATION, 8),
@@ -35,7 +37,7 @@ const CUT: [(usize, usize); 7] = [
     (1 + HOW, 7),
 ];
 
-/// What stands for the namespace of cluster-scoped resources.
+/// Heading in place of a namespace for cluster-scoped resources.
 const NO_NAMESPACE: &str = "(cluster)";
 const NO_COMPONENT: &str = "(none)";
 
@@ -79,7 +81,7 @@ pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: TextStyle) -> Str
     text
 }
 
-/// The rows of one tree.
+/// Returns the rows of one tree.
 fn resources<'a>(
     forest: &Forest<'a>,
     top: usize,
@@ -88,17 +90,17 @@ fn resources<'a>(
     rows: &mut Vec<TreeRow<'a>>,
 ) {
     let most = match style.screen {
-        // Half of the screen for the bars, half for the names.
+        // Half of the screen is for the bars, and half for the names.
         Some(screen) => (screen / 2 / TOP.len()).clamp(LEAST_LEVELS, MOST_LEVELS),
         None => MOST_LEVELS,
     };
-    // Whether something follows on each level above.
+    // For each level above: true if another resource follows on that level.
     let mut open: Vec<bool> = Vec::new();
     let mut stack = vec![(top, 0, false)];
     while let Some((number, depth, follows)) = stack.pop() {
         let branch = forest.branch(number);
         open.truncate(depth);
-        // The bars of the levels above; the first level has no bar of its own.
+        // The bars of the levels above. The first level has no bar.
         let above = open.get(1..).unwrap_or_default();
         let hidden = depth.saturating_sub(most);
         let mut bars = if hidden > 0 { DEEPER } else { TOP }.to_owned();
@@ -137,7 +139,7 @@ fn resources<'a>(
     }
 }
 
-/// `Kind/name`, with the item; with the namespace if that is not the heading's.
+/// Formats `Kind/name`, with the item, and with the namespace if it differs from the heading.
 fn name(who: Who<'_>, item: Option<&str>, heading: Option<&str>) -> String {
     let mut name = format!("{}/{}", who.kind, who.name);
     if let Some(item) = item {
@@ -152,7 +154,7 @@ fn name(who: Who<'_>, item: Option<&str>, heading: Option<&str>) -> String {
     one_line(&name)
 }
 
-/// Cells that have the colour of the state.
+/// Formats the cells that have the colour of the state.
 const OPERATION: usize = 0;
 const HOW: usize = 2;
 
@@ -169,7 +171,7 @@ fn cells(operation: &ListedOperation, now: Timestamp, wide: bool) -> Vec<String>
     cells
 }
 
-/// The state, unless it is the usual one, and the progress.
+/// Formats the state, unless it is Progressing, and the progress.
 fn how_it_goes(operation: &ListedOperation, always: bool) -> String {
     let usual = matches!(operation.state.as_str(), "Progressing" | "Active");
     let state = if usual && !always {
@@ -183,7 +185,7 @@ fn how_it_goes(operation: &ListedOperation, always: bool) -> String {
     }
 }
 
-/// Widths of the resources, and of the cells after them.
+/// Computes the widths of the resources, and of the cells after them.
 fn widths(rows: &[TreeRow<'_>], cells: &[Vec<String>], style: TextStyle) -> Vec<usize> {
     let mut widths = vec![0];
     for (row, cells) in rows.iter().zip(cells) {
@@ -246,7 +248,7 @@ fn line(
             let subject = cut(&format!("{bars}{name}"), width);
             text.push_str(&subject);
             let mut used = width;
-            // Blanks are held back until something follows them.
+            // Blanks are written only before a later text.
             let mut blanks = width.saturating_sub(subject.width());
             let columns = cells.iter().zip(&widths[1..]).enumerate();
             for (column, (cell, width)) in columns.filter(|(_, (_, width))| **width > 0) {

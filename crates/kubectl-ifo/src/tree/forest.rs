@@ -1,6 +1,8 @@
-//! The trees to show. Enters: who belongs to whom, and which operations are meant.
-//! Leaves: component → namespace → resources. Every resource is in it once, cycles of
-//! owners or not; nothing here calls itself, so that no depth is too deep.
+//! Builds the trees.
+//!
+//! Input: the ownership of resources, and the operations to show. Output: component → namespace →
+//! resources. Every resource occurs once, even if owners form a cycle. There is no recursion, so
+//! the depth is not limited.
 
 use crate::kin::{Kin, Who};
 use crate::operation::ListedOperation;
@@ -9,43 +11,43 @@ use std::collections::{BTreeMap, HashMap};
 /// Operations by component and namespace.
 #[derive(Debug, Default)]
 pub(super) struct Forest<'a> {
-    /// In alphabetical order.
+    /// The components, in alphabetical order.
     pub(super) components: Vec<Component<'a>>,
     branches: Vec<Branch<'a>>,
 }
 
-/// What belongs to one component.
+/// The part of the forest for one component.
 #[derive(Debug)]
 pub(super) struct Component<'a> {
     /// Its name.
     pub(super) name: &'a str,
-    /// In alphabetical order, what is in no namespace first.
+    /// Its namespaces in alphabetical order. Cluster-scoped resources come first.
     pub(super) namespaces: Vec<Namespace<'a>>,
 }
 
-/// What is in one namespace.
+/// The part for one namespace.
 #[derive(Debug)]
 pub(super) struct Namespace<'a> {
     /// None for cluster-scoped resources.
     pub(super) name: Option<&'a str>,
-    /// Resources that hang under nothing.
+    /// Resources without a parent in the tree.
     pub(super) tops: Vec<usize>,
 }
 
 /// A resource in a tree.
 #[derive(Debug)]
 pub(super) struct Branch<'a> {
-    /// Which one.
+    /// The resource.
     pub(super) who: Who<'a>,
-    /// Its operations; none if it is here for what hangs under it.
+    /// Its operations. Empty if it is shown because of its descendants.
     pub(super) operations: Vec<&'a ListedOperation>,
-    /// What hangs under it.
+    /// Its children.
     pub(super) children: Vec<usize>,
 }
 
 impl<'a> Forest<'a> {
-    /// All operations that are `meant`. A resource without one is shown where it joins several
-    /// that have one.
+    /// Builds the trees of all operations for which `meant` is true. A resource without operations
+    /// is shown if it connects several resources with operations.
     pub(super) fn all(kin: &Kin<'a>, meant: &dyn Fn(&ListedOperation) -> bool) -> Self {
         let parents: Vec<Option<usize>> = kin
             .nodes
@@ -56,8 +58,8 @@ impl<'a> Forest<'a> {
         Growth::new(kin, meant, false).grow(&parents)
     }
 
-    /// Those of `tops`, and of all that hangs under them, at any depth, if `meant`. What
-    /// is in between is shown with them.
+    /// Builds the trees of `tops` and their descendants, with the operations for which `meant` is
+    /// true. Resources between them are shown, too.
     pub(super) fn under(
         kin: &Kin<'a>,
         tops: &[usize],
@@ -72,7 +74,7 @@ impl<'a> Forest<'a> {
             }
         }
         if without_cycles(parents.clone()) != parents {
-            // The nearest way has no cycle, and comes from the top.
+            // The shortest path has no cycle, and comes from the top.
             for (number, nearest) in &found {
                 parents[*number] = *nearest;
             }
@@ -86,17 +88,17 @@ impl<'a> Forest<'a> {
         growth.grow(&parents)
     }
 
-    /// Whether there is nothing to show.
+    /// Returns true if there is nothing to show.
     pub(super) fn is_empty(&self) -> bool {
         self.components.is_empty()
     }
 
-    /// A resource by its number.
+    /// Returns a resource by its number.
     pub(super) fn branch(&self, number: usize) -> &Branch<'a> {
         &self.branches[number]
     }
 
-    /// All operations, from the top to the bottom.
+    /// Returns all operations, from top to bottom.
     pub(super) fn operations(&self) -> Vec<&'a ListedOperation> {
         let mut operations = Vec::new();
         for component in &self.components {
@@ -113,9 +115,9 @@ impl<'a> Forest<'a> {
     }
 }
 
-/// Cuts each cycle above the node in it that comes first, which becomes a top.
+/// Cuts each cycle above its first node, which becomes a top.
 fn without_cycles(mut parents: Vec<Option<usize>>) -> Vec<Option<usize>> {
-    // The walk in which a node was met first; 0 for none.
+    // The number of the walk in which a node was first visited. 0 means not visited.
     let mut met = vec![0; parents.len()];
     for start in 0..parents.len() {
         let walk = start + 1;
@@ -127,7 +129,7 @@ fn without_cycles(mut parents: Vec<Option<usize>>) -> Vec<Option<usize>> {
                 None => break,
             }
         }
-        // Back on its own track: `at` is in a cycle. Only then has it a parent still.
+        // The walk is back at a node of its own path, so `at` is in a cycle and still has a parent.
         if met[at] == walk && parents[at].is_some() {
             let mut first = at;
             let mut other = parents[at];
@@ -141,16 +143,16 @@ fn without_cycles(mut parents: Vec<Option<usize>>) -> Vec<Option<usize>> {
     parents
 }
 
-/// Trees while they are made, from the leaves up.
+/// Trees under construction, from the leaves up.
 struct Growth<'a, 'k> {
     kin: &'k Kin<'a>,
-    /// Whether resources without operations stay wherever something hangs under them.
+    /// True if resources without operations are kept whenever they have children.
     all_owners: bool,
     operations: Vec<Vec<&'a ListedOperation>>,
-    /// What hangs under each, as far as it stays.
+    /// The children of each node that are kept.
     children: Vec<Vec<usize>>,
     tops: Vec<usize>,
-    /// Place of a node among its like.
+    /// Position of a node among its siblings.
     rank: Vec<usize>,
     component: Vec<&'a str>,
 }
@@ -225,7 +227,7 @@ impl<'a, 'k> Growth<'a, 'k> {
         }
     }
 
-    /// Whether a resource is worth a line.
+    /// Returns true if a resource gets a line.
     fn stays(&self, number: usize, children: &[usize], parent: Option<usize>) -> bool {
         if !self.operations[number].is_empty() {
             return true;
@@ -234,7 +236,7 @@ impl<'a, 'k> Growth<'a, 'k> {
             return !children.is_empty();
         }
         let namespace_of = |it: usize| self.kin.nodes[it].who.namespace;
-        // A Node owns pods of many namespaces, each of which has a heading of its own.
+        // A Node owns pods of many namespaces, and each namespace has its own heading.
         let over_namespaces = parent.is_none()
             && namespace_of(number).is_none()
             && children.iter().any(|it| namespace_of(*it).is_some());
@@ -242,7 +244,7 @@ impl<'a, 'k> Growth<'a, 'k> {
     }
 }
 
-/// All nodes, each after those that hang under it.
+/// Returns all nodes, each after its descendants.
 fn from_the_leaves(parents: &[Option<usize>]) -> Vec<usize> {
     let mut waiting: HashMap<usize, usize> = HashMap::new();
     for parent in parents.iter().flatten() {

@@ -1,4 +1,4 @@
-//! `kubectl ifo tree`: the operations by component, namespace, and what belongs to what.
+//! `kubectl ifo tree`: shows the operations by component, namespace and owner.
 
 mod data;
 mod draw;
@@ -26,7 +26,7 @@ use forest::Forest;
 use selected::Selected;
 use std::process::ExitCode;
 
-/// Owners that are looked up at most: each is a request. With `--for` it is known what for.
+/// Largest number of owners that are looked up, because each is a request. `--for` needs fewer.
 const MOST_OWNERS: usize = 200;
 const MOST_OWNERS_FOR: usize = 2000;
 
@@ -43,14 +43,14 @@ Examples:
   # As data, completed operations too
   kubectl ifo tree -A -o json")]
 pub(super) struct TreeArgs {
-    /// Only this resource and what hangs under it, at any depth, such as VirtualMachine/web
+    /// Show only this resource and its descendants, such as VirtualMachine/web
     #[arg(long = "for", value_name = "KIND/NAME", help_heading = "Filters")]
     target: Option<TargetName>,
     #[command(flatten)]
     common: CommonArgs,
 }
 
-/// Prints the tree, or goes on printing it.
+/// Prints the tree once, or again after each change.
 pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     let (mut filters, shape) = args.common.chosen()?;
     let sort = args.common.output.sort_by.clone().unwrap_or_default();
@@ -61,7 +61,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     if let Some(target) = &mut target {
         target.resolve(&kinds).await;
     }
-    // What hangs under a resource may do so by others that are not meant themselves.
+    // Descendants of a resource can be connected by resources that the filters exclude.
     let wanted = Filters {
         all_phases: args.target.is_some() || filters.all_phases,
         ..Filters::default().within(filters.namespace.as_ref())
@@ -108,7 +108,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     if let Some(text) = view.show(operations, &shown).await? {
         print(&text)?;
     } else {
-        // What is empty is said, and printed too where a program reads it.
+        // An empty result is reported, and data output is printed as well.
         print(&view.empty(&shown)?)?;
         tell(&view.nothing());
     }
@@ -116,7 +116,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is shown, and how.
+/// The content and form of the output.
 struct TreeView {
     target: Option<TargetName>,
     filters: Filters,
@@ -126,18 +126,18 @@ struct TreeView {
     paint: Paint,
     served: Served,
     lookup: Lookup,
-    /// Why the target's kind does not exist.
+    /// The reason for which the kind of the target does not exist.
     unknown: Option<String>,
-    /// Whether no resource of the target's name is known, with or without operations.
+    /// True if no resource of the target's name is known, with or without operations.
     absent: bool,
-    /// Whether it was said that there are too many owners.
+    /// True if the message about too many owners was printed.
     told: bool,
 }
 
 impl Picture for TreeView {
     fn wants(&self, operation: &ListedOperation) -> bool {
-        // One that is over still tells of owners, if the tree is one resource's; one that
-        // the filters leave out does anyway.
+        // In the tree of one resource, completed operations and operations that the filters exclude
+        // still show owners.
         self.target.is_some() || operation.active || self.filters.all_phases
     }
 
@@ -156,7 +156,7 @@ impl Picture for TreeView {
 }
 
 impl TreeView {
-    /// The trees; None if there is nothing in them.
+    /// Returns the trees as text. None if they are empty.
     async fn show(
         &mut self,
         mut operations: Vec<ListedOperation>,
@@ -170,7 +170,7 @@ impl TreeView {
         let meant = |it: &ListedOperation| {
             filters.shows(it) && selected.is_none_or(|selected| selected.has(it))
         };
-        // All may be under one resource.
+        // All operations can belong to one resource.
         let of_one = self.target.is_some();
         let belongs = |it: &ListedOperation| of_one || meant(it);
         let left_out = self.lookup.owners_of(&operations, &belongs).await;
@@ -216,7 +216,7 @@ impl TreeView {
         Ok(draw(forest, shown.now, style))
     }
 
-    /// What a program reads where there is nothing.
+    /// Returns the data output for an empty result.
     fn empty(&self, shown: &PictureContext) -> Result<String, Problem> {
         match self.shape.data() {
             Some(_) => self.print(&Forest::default(), shown),
@@ -224,7 +224,7 @@ impl TreeView {
         }
     }
 
-    /// What a person is told where there is nothing.
+    /// Returns the message for an empty result.
     fn nothing(&self) -> String {
         match &self.target {
             None => self.filters.nothing().to_owned(),
@@ -239,7 +239,7 @@ impl TreeView {
     }
 }
 
-/// The nodes that are meant by a name.
+/// Returns the nodes that match a name.
 fn found(kin: &Kin<'_>, target: &TargetName) -> Vec<usize> {
     let nodes = kin.nodes.iter().enumerate();
     nodes

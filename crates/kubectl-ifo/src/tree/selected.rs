@@ -1,20 +1,21 @@
-//! Which operations a label selector means, where the others are known as well. Enters:
-//! operations. Leaves: which of them the server selects: it alone says what selectors are.
+//! Finds the operations that match a label selector, among all operations.
+//!
+//! Input: operations. Output: those that the server selects. Only the server evaluates selectors.
 
 use crate::operation::{ListedOperation, OperationKey};
 use crate::problem::Problem;
 use crate::source::OperationSource;
 use std::collections::{HashMap, HashSet};
 
-/// What a selector means.
+/// The operations that match a selector.
 pub(super) struct Selected {
     source: OperationSource,
-    /// Of each operation: in which version it was judged, and how.
+    /// For each operation: the version that was checked, and the result.
     judged: HashMap<OperationKey, (String, bool)>,
 }
 
 impl Selected {
-    /// Those that `source` lists.
+    /// Uses the filters of `source`.
     pub(super) fn by(source: OperationSource) -> Self {
         Self {
             source,
@@ -22,8 +23,8 @@ impl Selected {
         }
     }
 
-    /// Asks the server, if any of `operations` is new or other than before. Where it does
-    /// not answer any more, what it said stays.
+    /// Asks the server if any of `operations` is new or has changed. If the server does not answer,
+    /// the earlier results are kept.
     pub(super) async fn judge(&mut self, operations: &[ListedOperation]) -> Result<(), Problem> {
         let is_judged = |it: &ListedOperation| {
             let judged = self.judged.get(&it.key());
@@ -47,7 +48,7 @@ impl Selected {
         Ok(())
     }
 
-    /// Whether `operation` is one of them.
+    /// Returns true if `operation` matches.
     pub(super) fn has(&self, operation: &ListedOperation) -> bool {
         let judged = self.judged.get(&operation.key());
         judged.is_some_and(|(_, selected)| *selected)

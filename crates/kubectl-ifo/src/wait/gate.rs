@@ -1,5 +1,6 @@
-//! When a wait is over. Enters: operations as they come and go, whether the view of them
-//! is whole, and the time. Leaves: a verdict. Nothing here asks anybody.
+//! Decides when a wait is over. This module does no I/O.
+//!
+//! Input: changes of operations, the completeness of the list, and the time. Output: a verdict.
 
 use crate::operation::{ListedOperation, OperationKey};
 use clap::ValueEnum;
@@ -7,18 +8,18 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What is waited for.
+/// The goal of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Goal {
-    /// No operation that is meant is active
+    /// No matching operation is active
     Idle,
-    /// An operation that is meant is active
+    /// A matching operation is active
     Started,
-    /// The operations that are meant and were active have ended; if there was none, the next ones
+    /// All matching operations that were active have ended; if none was active, the next ones
     Completed,
 }
 
-/// What counts as active, and for how long nothing must.
+/// The goal, the operations that count as active, and the quiet period.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub(crate) goal: Goal,
@@ -27,36 +28,36 @@ pub(crate) struct Terms {
     pub(crate) ignore_blocked: bool,
 }
 
-/// The operations that hold up what is waited for.
+/// The operations on which the wait depends.
 #[derive(Debug)]
 pub(crate) struct Gate {
     pub(crate) terms: Terms,
     active: BTreeMap<OperationKey, ListedOperation>,
-    /// Operations that are active and not waited for, and whether each is blocked.
+    /// Operations that are active but ignored. The value is true if the operation is blocked.
     ignored: BTreeMap<OperationKey, bool>,
-    /// Whether what is known is all there is.
+    /// True if all operations are known.
     whole: bool,
-    /// Since when nothing has been active, as far as is known without a gap.
+    /// Time since when no operation has been active, without a gap.
     quiet_since: Option<Instant>,
-    /// Whether anything was active.
+    /// True if an operation was active.
     seen: bool,
-    /// How many have ended.
+    /// Number of ended operations.
     ended: usize,
 }
 
-/// Whether the wait is over.
+/// The result of the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GateVerdict {
-    /// What is waited for is so.
+    /// The goal is reached.
     Holds,
-    /// It will be so at this time, if nothing happens.
+    /// The goal will be reached at this time if no operation changes.
     HoldsAt(Instant),
-    /// It is not so.
+    /// The goal is not reached.
     NotYet,
 }
 
 impl Gate {
-    /// Nothing known yet.
+    /// Creates a gate that knows no operations.
     pub(crate) fn new(terms: Terms) -> Self {
         Self {
             terms,
@@ -69,14 +70,14 @@ impl Gate {
         }
     }
 
-    /// Whether an operation is one to wait for.
+    /// Returns true if the wait depends on the operation.
     pub(crate) fn counts(&self, operation: &ListedOperation) -> bool {
         operation.active
             && !(self.terms.ignore_failing && operation.is_failing())
             && !(self.terms.ignore_blocked && operation.is_blocked())
     }
 
-    /// An operation is new, or other than before.
+    /// Processes a new or changed operation.
     pub(crate) fn applied(&mut self, operation: ListedOperation, now: Instant) {
         self.ignored.remove(&operation.key());
         if self.counts(&operation) {
@@ -92,7 +93,7 @@ impl Gate {
         }
     }
 
-    /// An operation is gone.
+    /// Processes a deletion.
     pub(crate) fn deleted(&mut self, operation: &ListedOperation, now: Instant) {
         self.ignored.remove(&operation.key());
         self.remove(operation, true, now);
@@ -105,18 +106,18 @@ impl Gate {
         }
     }
 
-    /// All there is has been told.
+    /// Records that all operations are known.
     pub(crate) fn synced(&mut self, now: Instant) {
         self.whole = true;
         self.settle(now);
     }
 
-    /// Whether what is known is all there is.
+    /// Returns true if all operations are known.
     pub(crate) fn is_whole(&self) -> bool {
         self.whole
     }
 
-    /// Something may happen now that is not told: quiet does not count.
+    /// Records that changes may be missed from now on, so quiet time does not count.
     pub(crate) fn lost(&mut self) {
         self.whole = false;
         self.quiet_since = None;
@@ -128,7 +129,7 @@ impl Gate {
         }
     }
 
-    /// Whether it is over.
+    /// Returns the verdict.
     pub(crate) fn verdict(&self, now: Instant) -> GateVerdict {
         let quiet = |since: Option<Instant>| match since.map(|it| it + self.terms.quiet_period) {
             Some(at) if at <= now => GateVerdict::Holds,
@@ -139,29 +140,29 @@ impl Gate {
             Goal::Idle => quiet(self.quiet_since),
             Goal::Started if self.active.is_empty() => GateVerdict::NotYet,
             Goal::Started => GateVerdict::Holds,
-            // What is ignored from some time on has not ended.
+            // An operation that becomes ignored has not ended.
             Goal::Completed if self.seen && self.ended > 0 => quiet(self.quiet_since),
             Goal::Completed => GateVerdict::NotYet,
         }
     }
 
-    /// Whether it is certain that one to wait for is active, whatever else is not known.
+    /// Returns true if a relevant operation is certainly active, also if others are unknown.
     pub(crate) fn is_busy(&self) -> bool {
         self.whole && !self.active.is_empty()
     }
 
-    /// Whether an operation to wait for has been active.
+    /// Returns true if a relevant operation has been active.
     pub(crate) fn has_begun(&self) -> bool {
         self.seen
     }
 
-    /// How many are active and not waited for: the blocked, and the failing ones.
+    /// Returns the number of ignored active operations: the blocked and the failing ones.
     pub(crate) fn ignored(&self) -> (usize, usize) {
         let blocked = self.ignored.values().filter(|it| **it).count();
         (blocked, self.ignored.len() - blocked)
     }
 
-    /// The operations that are active.
+    /// Returns the active operations.
     pub(crate) fn active(&self) -> impl Iterator<Item = &ListedOperation> {
         self.active.values()
     }

@@ -1,6 +1,7 @@
-//! `kubectl ifo wait`: a gate for scripts. It opens when what is waited for is so, and
-//! never because nobody looked: an empty list counts only while the rule sets are being
-//! watched and the view of the operations has no gap.
+//! `kubectl ifo wait`: a gate for scripts.
+//!
+//! It succeeds when the goal is reached. It never succeeds because of missing data: an empty list
+//! counts only while the rule sets are being watched and the list has no gap.
 
 mod gate;
 mod progress;
@@ -20,16 +21,16 @@ use tokio::time::{Instant, timeout_at};
 use waiting::OperationWait;
 pub(super) use watching::RuleSets;
 
-/// What is waited for was not so in time.
+/// Exit code if the goal was not reached before the timeout.
 const TIMED_OUT: u8 = 1;
-/// It could not be told whether it is so.
+/// Exit code if the answer is unknown.
 const CANNOT_TELL: u8 = 3;
 
 /// The flags of the command.
 #[derive(Debug, clap::Args)]
-// A wait looks at all phases anyway.
+// A wait always reads all phases.
 #[command(mut_arg("all_phases", |it| it.hide(true)))]
-// A gate must not take a variable that is not set for all namespaces.
+// An unset shell variable must not mean all namespaces.
 #[command(mut_arg("namespace", |it| it.value_parser(one_namespace)))]
 #[command(after_help = "\
 Exit codes:
@@ -52,13 +53,13 @@ Examples:
   kubectl ifo wait --for=started -n shop -o Migrating --timeout=1m
   kubectl ifo wait --for=completed -n shop -o Migrating")]
 pub(super) struct WaitArgs {
-    /// What to wait for
+    /// Goal of the wait
     #[arg(long = "for", value_enum, default_value_t = Goal::Idle, value_name = "GOAL")]
     goal: Goal,
-    /// Longest wait, such as 30m; 0 checks once; no limit if not given or negative
+    /// Longest wait, such as 30m; 0 checks once; no limit if omitted or negative
     #[arg(long, value_parser = limit, value_name = "TIME", allow_hyphen_values = true)]
     timeout: Option<Limit>,
-    /// For how long nothing must be active before idle or completed holds
+    /// Time without active operations before idle or completed is reached
     #[arg(long, value_parser = time, value_name = "TIME")]
     quiet_period: Option<Duration>,
     /// Do not wait for operations that are failing
@@ -70,7 +71,7 @@ pub(super) struct WaitArgs {
     /// Do not require this rule set to work; may be given several times
     #[arg(long = "ignore-rule-set", value_name = "NAME", value_delimiter = ',')]
     ignored: Vec<String>,
-    /// Say nothing but errors, and why it cannot be told
+    /// Print only errors, and the reason if the answer is unknown
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]
@@ -83,7 +84,7 @@ fn time(text: &str) -> Result<Duration, String> {
     duration::parse(text).ok_or_else(|| format!("{text:?} is no duration such as 30s or 10m"))
 }
 
-/// How long to wait at most; a negative time is no limit, as in `kubectl wait`.
+/// The longest wait. A negative time means no limit, as in `kubectl wait`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
     Never,
@@ -97,14 +98,14 @@ fn limit(text: &str) -> Result<Limit, String> {
     }
 }
 
-/// How a wait ended.
+/// The end of a wait.
 enum WaitEnd {
     Holds,
     TimedOut,
     CannotTell(String),
 }
 
-/// Waits; the exit code says how it ended.
+/// Waits. The exit code is the result.
 pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
     let mut filters = Filters {
         all_phases: true,
@@ -134,7 +135,7 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
         broken: None,
         seen: false,
         began_busy: false,
-        // One look has no progress to show.
+        // A single check has no progress.
         live: Live::new(args.quiet || once),
     };
     let waited = waiting.until_the_end(args, once);
@@ -142,7 +143,7 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
         None => waited.await?,
         Some(deadline) => match timeout_at(deadline, waited).await {
             Ok(end) => end?,
-            // What cannot be told when time is up is not the same as what is not so.
+            // At the timeout, an unknown answer has its own exit code.
             Err(_) => match waiting.doubt() {
                 _ if waiting.gate.is_busy() => WaitEnd::TimedOut,
                 Some((why, _)) => WaitEnd::CannotTell(why.clone()),

@@ -1,4 +1,4 @@
-//! What is shown while a command waits.
+//! The progress messages of a waiting command.
 
 use super::gate::{Gate, GateVerdict, Goal};
 use super::waiting::LOOK_EVERY;
@@ -10,7 +10,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The active operations in a few words.
+/// Describes the active operations briefly.
 pub(super) fn count(gate: &Gate) -> String {
     let mut active: Vec<&ListedOperation> = gate.active().collect();
     active.sort_by_key(|it| it.started);
@@ -29,7 +29,7 @@ pub(super) fn count(gate: &Gate) -> String {
 fn about(operation: &ListedOperation) -> String {
     let progress = operation.percent(" ");
     let state = match operation.state.as_str() {
-        // A custom resource without a status has none.
+        // A custom resource without a status has no state.
         "" | "Progressing" | "Active" => String::new(),
         state => format!(" ({state})"),
     };
@@ -37,13 +37,13 @@ fn about(operation: &ListedOperation) -> String {
     format!("{}{progress}{state} {age}", operation.operation)
 }
 
-/// That no operation has started, where an end is waited for.
+/// Reports that no operation has started, if the goal is `completed`.
 pub(super) fn never_begun(gate: &Gate) -> Option<String> {
     let waits_for_end = gate.terms.goal == Goal::Completed && !gate.has_begun();
     waits_for_end.then(|| "no operation has started, so none has completed".to_owned())
 }
 
-/// Where it stands, in one line.
+/// Describes the progress in one line.
 fn situation(gate: &Gate, why_not: Option<&str>, verdict: GateVerdict, now: Instant) -> String {
     match (why_not, verdict) {
         (Some(why), _) => format!("cannot tell yet: {why}"),
@@ -59,7 +59,7 @@ fn situation(gate: &Gate, why_not: Option<&str>, verdict: GateVerdict, now: Inst
     }
 }
 
-/// What is not waited for, as the end of a sentence.
+/// Describes the ignored operations, as the end of a sentence.
 pub(super) fn but_ignored(gate: &Gate) -> String {
     match gate.ignored() {
         (0, 0) => String::new(),
@@ -69,8 +69,8 @@ pub(super) fn but_ignored(gate: &Gate) -> String {
     }
 }
 
-/// What is shown while it waits: on a terminal one line that changes, else a line for
-/// what is new, at most one in ten seconds.
+/// The progress output. On a terminal it is one line that changes. Otherwise, each new fact gets a
+/// line, at most one in ten seconds.
 pub(super) struct Live {
     terminal: bool,
     quiet: bool,
@@ -88,7 +88,7 @@ impl Live {
         }
     }
 
-    /// How long what is shown stays true.
+    /// Returns the time for which the output stays correct.
     pub(super) fn every(&self) -> Duration {
         if self.terminal {
             Duration::from_secs(1)
@@ -103,7 +103,7 @@ impl Live {
         why_not: Option<&(String, Instant)>,
         verdict: GateVerdict,
     ) {
-        // What is not known yet is nothing to tell a pipe.
+        // Doubts are printed only on a terminal.
         if why_not.is_none() && !gate.is_whole() && !self.terminal {
             return;
         }
@@ -129,7 +129,7 @@ impl Live {
             );
             let _ = write!(out, "\r\x1b[K{line}").and_then(|()| out.flush());
         } else {
-            // Ages change all the time; that alone is no news.
+            // A change of the age alone is not printed.
             if self.told.is_some_and(|told| told.elapsed() < LOOK_EVERY) {
                 return;
             }
@@ -139,7 +139,7 @@ impl Live {
         text.clone_into(&mut self.last);
     }
 
-    /// Takes the changing line away.
+    /// Removes the changing line.
     pub(super) fn clear(&mut self) {
         if self.terminal && !self.last.is_empty() {
             let mut out = std::io::stderr().lock();

@@ -1,5 +1,6 @@
-//! A wait under way. Enters: what the cluster says of operations and rule sets. Leaves: how
-//! the wait ended, and why.
+//! A running wait.
+//!
+//! Input: the operations and rule sets of the cluster. Output: the end of the wait, and its reason.
 
 use super::gate::{Gate, GateVerdict, Goal};
 use super::progress::{Live, but_ignored, count, never_begun};
@@ -17,31 +18,31 @@ use crate::source::{OperationChange, OperationFollower, OperationSource, Served}
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// How often the rule sets are looked at while waiting.
+/// Interval at which the rule sets are checked during the wait.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// How often a server that cannot be asked is tried again.
+/// Interval at which an unreachable server is tried again.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
-/// How long a gap may last: a restart of the server, with its first sync.
+/// Longest accepted gap. A restart of the server, with its first sync, is shorter.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// Why custom resources do not tell that nothing is in flight.
+/// The reason for which custom resources cannot show that no operation is in flight.
 const UNATTENDED: &str = "custom resources say what was in flight when they were written, and nothing says that \
     somebody still looks; run ifo-apiserver";
-/// Operations that are named when time is up.
+/// Largest number of operations that a message names at the timeout.
 const NAMED: usize = 10;
 
-/// A wait under way.
+/// A running wait.
 pub(super) struct OperationWait {
     pub(super) gate: Gate,
     pub(super) filters: Filters,
-    /// Rule sets that need not work.
+    /// Rule sets that are not required to work.
     pub(super) ignored: Vec<String>,
-    /// Why the rule sets or the server do not let it be told, and since when.
+    /// The reason for which the rule sets or the server leave the answer unknown, and its start.
     pub(super) why_not: Option<(String, Instant)>,
-    /// Why the watch is broken, and since when.
+    /// The reason for which the watch is interrupted, and its start.
     pub(super) broken: Option<(String, Instant)>,
-    /// Whether the rule sets have been looked at, and were being watched.
+    /// True if the rule sets were checked and their targets were being watched.
     pub(super) seen: bool,
-    /// Whether one to wait for was active when operations were first listed.
+    /// True if a relevant operation was active in the first list.
     pub(super) began_busy: bool,
     pub(super) live: Live,
 }
@@ -78,14 +79,14 @@ impl OperationWait {
             }
         };
         let remarks = known::check(&self.filters, &source, &listed).await?;
-        // A value that no rule set looks for is the answer later: it cannot be told.
+        // No rule set detects the value of a filter. The answer after the list is then "unknown".
         let is_unchecked = |it: &&Remark| matches!(it, Remark::Unchecked(_));
         if !args.quiet {
             remarks.iter().filter(is_unchecked).for_each(Remark::say);
         }
         if source.served == Served::Crs && self.gate.terms.goal == Goal::Idle {
-            // What is there is true, or was when it was written; what is not there says
-            // nothing of now: no status changes when a writer is killed.
+            // An existing custom resource is or was true. A missing one proves nothing, because no
+            // status changes if the process that writes it is killed.
             return Ok(WaitEnd::CannotTell(UNATTENDED.to_owned()));
         }
         if let Some(end) = self.begin(listed, once) {
@@ -105,7 +106,7 @@ impl OperationWait {
         }
     }
 
-    /// Waits while operations come and go.
+    /// Waits while operations change.
     async fn follow(&mut self, source: &OperationSource) -> Result<WaitEnd, Problem> {
         let mut follower = source.follow(None)?;
         let mut looked: Option<Instant> = None;
@@ -117,7 +118,7 @@ impl OperationWait {
                 LOOK_EVERY
             };
             if looked.is_none_or(|at| at.elapsed() >= every) {
-                // One that is active is enough to know that it is not so yet.
+                // One active operation is enough to know that the goal is not reached.
                 if let Some(end) = self.look(source).await?
                     && !busy
                 {
@@ -136,9 +137,9 @@ impl OperationWait {
                 return Ok(WaitEnd::Holds);
             }
             if verdict == GateVerdict::Holds && self.why_not.is_none() {
-                // The list and the rule sets have the last word: a watch that has died
-                // without a sound looks quiet. The rule sets come after the list, so that
-                // what they say holds for all of it.
+                // A fresh list and the rule sets confirm the end, because a broken watch looks like
+                // a quiet cluster. The rule sets are read after the list, so their status covers
+                // the whole list.
                 let confirmed = self.confirmed(source).await?;
                 if confirmed && let Some(end) = self.look(source).await? {
                     return Ok(end);
@@ -161,7 +162,8 @@ impl OperationWait {
         }
     }
 
-    /// Where the cluster does not say what a kind is, operations may, whoever they are of.
+    /// If discovery does not have a kind, its names are learned from the subjects of all
+    /// operations.
     async fn learn(&mut self, source: &OperationSource) {
         if self.filters.kind.iter().any(|it| !it.is_served()) {
             let all = source.unfiltered().list().await.unwrap_or_default();
@@ -171,8 +173,8 @@ impl OperationWait {
         }
     }
 
-    /// What those that are active at the beginning tell at once, if they do. Each was seen
-    /// by somebody, whoever else does not look.
+    /// Decides at once from the operations that are active at the beginning, if possible. Each of
+    /// them was detected, even if other rule sets do not work.
     fn begin(&mut self, listed: Vec<ListedOperation>, once: bool) -> Option<WaitEnd> {
         let active: Vec<ListedOperation> = listed
             .into_iter()
@@ -190,7 +192,7 @@ impl OperationWait {
         Some(self.end(now))
     }
 
-    /// Whether one to wait for is active: it is not over then, and that is certain.
+    /// Returns true if a relevant operation is active. Then the goal is certainly not reached.
     fn is_busy(&self) -> bool {
         let begins = !self.gate.is_whole() && self.broken.is_none();
         self.gate.is_busy() || (begins && self.began_busy)
@@ -202,7 +204,7 @@ impl OperationWait {
         self.live.show(&self.gate, doubt.filter(|_| !busy), verdict);
     }
 
-    /// How it is now, where nothing is active.
+    /// Checks the current state once, if no operation is active.
     async fn check(&mut self, source: &OperationSource) -> Result<WaitEnd, Problem> {
         let now = Instant::now();
         for operation in source.list().await? {
@@ -212,7 +214,7 @@ impl OperationWait {
         if self.gate.is_busy() {
             return Ok(WaitEnd::TimedOut);
         }
-        // After the list, so that what the rule sets say holds for all of it.
+        // The rule sets are read after the list, so their status covers the whole list.
         if let Some(end) = self.look(source).await? {
             return Ok(end);
         }
@@ -222,7 +224,7 @@ impl OperationWait {
         Ok(self.end(now))
     }
 
-    /// The answer of one look.
+    /// Returns the result of one check.
     fn end(&self, now: Instant) -> WaitEnd {
         match self.gate.verdict(now) {
             GateVerdict::Holds => WaitEnd::Holds,
@@ -230,7 +232,7 @@ impl OperationWait {
         }
     }
 
-    /// Takes what changes until `wake`, or until something did.
+    /// Processes changes until `wake`, or until an operation changes.
     async fn take_until(
         &mut self,
         follower: &mut OperationFollower,
@@ -255,15 +257,15 @@ impl OperationWait {
         Ok(())
     }
 
-    /// Why it cannot be told now, and since when.
+    /// Returns the reason for which the answer is unknown now, and its start.
     pub(super) fn doubt(&self) -> Option<&(String, Instant)> {
         self.why_not.as_ref().or(self.broken.as_ref())
     }
 
-    /// Asks whether the rule sets work.
+    /// Checks if the rule sets work.
     async fn look(&mut self, source: &OperationSource) -> Result<Option<WaitEnd>, Problem> {
         if source.served == Served::Crs {
-            // Nothing says here whether rule sets are watched, and idle is never told.
+            // Custom resources do not show if targets are watched, so `idle` is never reported.
             self.seen = true;
             return Ok(None);
         }
@@ -314,7 +316,7 @@ impl OperationWait {
         }
     }
 
-    /// Notes why it cannot be told; the end if that has been so for too long.
+    /// Records why the answer is unknown. Ends the wait if this has lasted too long.
     fn cannot_tell(&mut self, why: String) -> Option<WaitEnd> {
         let since = self
             .why_not
@@ -324,7 +326,7 @@ impl OperationWait {
         (since.elapsed() >= PATIENCE).then_some(WaitEnd::CannotTell(why))
     }
 
-    /// Whether a fresh list says the same as the watch.
+    /// Returns true if a fresh list has the same operations as the watch.
     async fn confirmed(&mut self, source: &OperationSource) -> Result<bool, Problem> {
         let listed = match source.list().await {
             Ok(listed) => listed,
@@ -365,7 +367,7 @@ impl OperationWait {
         }
     }
 
-    /// Says that what is waited for is not so, with the operations that are why.
+    /// Reports that the goal was not reached, with the operations that prevent it.
     pub(super) fn tell_why_not_so(&self, once: bool) {
         tell(&format!("{}: {}", self.not_so(once), self.why_not_so()));
         let active: Vec<ListedOperation> = self.gate.active().take(NAMED).cloned().collect();
@@ -379,7 +381,7 @@ impl OperationWait {
         }
     }
 
-    /// Why what is waited for is not so.
+    /// Returns the reason for which the goal was not reached.
     fn why_not_so(&self) -> String {
         if let Some(never_begun) = never_begun(&self.gate) {
             return never_begun + &but_ignored(&self.gate);

@@ -1,6 +1,7 @@
-//! Whether an empty list means a quiet cluster. Enters: the rule sets of a cluster, and
-//! what is asked for. Leaves: why it cannot be told, if so: nobody looks for such
-//! operations, or one who should does not.
+//! Decides if an empty list means a quiet cluster.
+//!
+//! Input: the rule sets of the cluster, and the filters. Output: the reason for which the answer is
+//! unknown, if there is one: no rule set detects such operations, or such a rule set does not work.
 
 use crate::filter::{FilterValue, Filters, one_of};
 use crate::kinds::ChosenKind;
@@ -15,13 +16,13 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Condition of a rule set about its target. `Ready` says only that the target is at fault.
+/// Condition of a rule set about its target. `Ready` only says that the target is the cause.
 const INVALID_TARGET: &str = "InvalidTarget";
 
-/// Rule sets that a message names.
+/// Largest number of rule sets that a message names.
 const NAMED: usize = 3;
 
-/// The rule sets, as far as they matter here.
+/// The rule sets, with the fields that are used here.
 #[derive(Debug, Deserialize)]
 pub(crate) struct RuleSets {
     items: Vec<ListedRuleSet>,
@@ -35,7 +36,7 @@ struct ListedRuleSet {
     status: OperationRuleSetStatus,
 }
 
-/// The part of a rule set's spec that says which operations it finds.
+/// The part of a rule set's spec that determines the operations that it detects.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct ListedSpec {
@@ -53,27 +54,27 @@ struct ListedRule {
     operation: String,
 }
 
-/// Whether operations that are meant would be seen.
+/// Tells if operations that match the filters would be detected.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
-    /// They would.
+    /// All of them would be detected.
     Clear,
-    /// They would not, or not all, and that will not change by itself.
+    /// Some would not be detected, and this does not change without a user's action.
     Blind(String),
-    /// They would not, or not all, for now.
+    /// Some would not be detected at present.
     Dim(String),
 }
 
 impl RuleSets {
-    /// Asks for all of them.
+    /// Reads all rule sets.
     pub(crate) async fn read(server: &ApiServer) -> Result<Self, Problem> {
         let plural = ruleset::PLURAL;
         let uri = format!("/apis/{GROUP}/{VERSION}/{plural}");
         server.get(&uri, &format!("{plural}.{GROUP}"), None).await
     }
 
-    /// Whether an operation that `filters` select would be seen. `completeness` is what the
-    /// server says of the list; rule sets in `ignored` do not count.
+    /// Decides if an operation that `filters` select would be detected. `completeness` is the
+    /// server's statement about the list. Rule sets in `ignored` do not count.
     pub(crate) fn sight(
         &self,
         filters: &Filters,
@@ -128,15 +129,15 @@ impl RuleSets {
         }
     }
 
-    /// A name in `ignored` that no rule set has.
+    /// Reports a name in `ignored` that no rule set has.
     pub(crate) fn unknown<'a>(&self, ignored: &'a [String]) -> Option<&'a String> {
         let is_there = |name: &String| self.items.iter().any(|it| it.name() == name);
         ignored.iter().find(|name| !is_there(name))
     }
 }
 
-/// The same for a user who may not read rule sets. The server's warning covers all rule
-/// sets of the namespaces, but nothing tells whether a filter can match anything.
+/// Decides for a user who may not read rule sets. The server's warning covers all rule sets of the
+/// namespaces, but the user cannot know if any rule set matches a filter.
 pub(crate) fn sight_without_rule_sets(
     filters: &Filters,
     completeness: &ListCompleteness,
@@ -153,8 +154,8 @@ pub(crate) fn sight_without_rule_sets(
     }
 }
 
-/// An older server does not say whether its lists are complete, so the status of the rule
-/// sets decides.
+/// An older server does not report if its lists are complete. Then the status of the rule sets
+/// decides.
 fn not_ready(counted: &[&ListedRuleSet]) -> Sight {
     let mut reasons = counted
         .iter()
@@ -166,7 +167,7 @@ fn not_ready(counted: &[&ListedRuleSet]) -> Sight {
     }
 }
 
-/// What follows from rule sets that do not work, where only `counted` ones matter.
+/// Decides from the rule sets that do not work. Only rule sets in `counted` matter.
 fn not_working(sets: &NotWorking, counted: &[&ListedRuleSet], ignored: &[String]) -> Sight {
     let mut reasons = Vec::new();
     for named in &sets.named {
@@ -176,7 +177,7 @@ fn not_working(sets: &NotWorking, counted: &[&ListedRuleSet], ignored: &[String]
             reasons.push(format!("{} ({}{why})", named.name, named.reason));
         }
     }
-    // The text of a warning names ten.
+    // The text of a warning names at most ten.
     let unnamed = sets.count.saturating_sub(sets.named.len());
     if unnamed > 0 {
         reasons.push(format!("{unnamed} more"));
@@ -197,42 +198,42 @@ fn not_working(sets: &NotWorking, counted: &[&ListedRuleSet], ignored: &[String]
 }
 
 impl RuleSets {
-    /// Whether there is none.
+    /// Returns true if there are no rule sets.
     pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// Whether one may find an operation that is meant.
+    /// Returns true if a rule set can detect an operation that matches the filters.
     pub(crate) fn look_for(&self, filters: &Filters) -> bool {
         self.items.iter().any(|it| it.finds(filters))
     }
 
-    /// Whether one that has a target watches this kind.
+    /// Returns true if a rule set whose target exists watches this kind.
     pub(crate) fn watch(&self, kind: &ChosenKind) -> bool {
         let filters = FilterValue::Kind(kind).alone();
         let mut items = self.items.iter();
         items.any(|it| it.finds(&filters) && !it.is_without_target())
     }
 
-    /// The components of all.
+    /// The components of all rule sets.
     pub(crate) fn components(&self) -> impl Iterator<Item = &str> {
         self.items.iter().map(|it| it.spec.component.as_str())
     }
 
-    /// The operations that all look for.
+    /// The operations that the rule sets detect.
     pub(crate) fn operations(&self) -> impl Iterator<Item = &str> {
         let rules = self.items.iter().flat_map(|it| &it.spec.rules);
         rules.map(|it| it.operation.as_str())
     }
 
-    /// The plurals of the targets that the cluster has.
+    /// The plural names of the targets that exist in the cluster.
     pub(crate) fn resources(&self) -> impl Iterator<Item = &str> {
         let there = self.items.iter().filter(|it| !it.is_without_target());
         there.map(|it| it.spec.target.resource.as_str())
     }
 
-    /// What no rule set looks for. Each value of a flag needs a rule set: with `-k vm,pod`
-    /// the pods are not quiet because a rule set looks at machines.
+    /// Returns the filter value that no rule set matches. Each value of a flag needs a rule set.
+    /// With `-k vm,pod`, a rule set for virtual machines says nothing about pods.
     pub(crate) fn unseen(&self, filters: &Filters) -> Option<String> {
         let values = filters.values();
         let alone = values.iter().find(|it| !self.look_for(&it.alone()));
@@ -259,7 +260,8 @@ impl RuleSets {
         ))
     }
 
-    /// A label of the selector that no operation has: nothing would be found by it.
+    /// Returns a label of the selector that no operation can have, so that the selector matches
+    /// nothing.
     pub(crate) fn unlabelled(&self, filters: &Filters) -> Option<String> {
         let keys = keys(filters.selector.as_deref()?);
         let mut unknown = keys.filter(|key| {
@@ -276,7 +278,7 @@ impl RuleSets {
     }
 }
 
-/// The keys of a label selector that the server has understood.
+/// The keys of a label selector that the server has accepted.
 fn keys(selector: &str) -> impl Iterator<Item = &str> {
     let mut within = 0_usize;
     let requirements = selector.split(move |c: char| {
@@ -300,7 +302,7 @@ impl ListedRuleSet {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// Whether it may find an operation that is meant.
+    /// Returns true if the rule set can detect an operation that matches the filters.
     fn finds(&self, filters: &Filters) -> bool {
         let spec = &self.spec;
         let namespace =
@@ -315,7 +317,7 @@ impl ListedRuleSet {
             && filters.namespace.as_ref().is_none_or(namespace)
     }
 
-    /// Whether it gives operations a label with this key.
+    /// Returns true if the rule set sets a label with this key.
     fn labels(&self, key: &str) -> bool {
         let mut computed = self.spec.label_expressions.iter();
         self.spec.labels.contains_key(key) || computed.any(|it| it.key == key)
@@ -334,24 +336,24 @@ impl ListedRuleSet {
             || self.status.observed_generation == self.metadata.generation
     }
 
-    /// Whether the cluster does not serve the API group of the target.
+    /// Returns true if the cluster does not serve the API group of the target.
     fn is_without_group(&self) -> bool {
         self.target_is(&[ruleset::GROUP_NOT_SERVED])
     }
 
-    /// Whether the cluster does not serve the target, whatever it lacks.
+    /// Returns true if the cluster does not serve the target: its group, version or resource.
     fn is_without_target(&self) -> bool {
         self.target_is(&[ruleset::GROUP_NOT_SERVED, ruleset::NOT_SERVED])
     }
 
-    /// Whether its target is invalid now for one of these reasons.
+    /// Returns true if the target is invalid for one of these reasons.
     fn target_is(&self, reasons: &[&str]) -> bool {
         let target = self.condition(INVALID_TARGET);
         let mut invalid = target.iter().filter(|it| it.status == "True");
         self.is_current() && invalid.any(|it| reasons.contains(&it.reason.as_str()))
     }
 
-    /// What its status says beside the reason, as the end of a parenthesis.
+    /// The details of the status beside the reason, as the end of a parenthesis.
     fn why(&self) -> String {
         match self.ready() {
             Some(ready) if ready.status != "True" && !ready.message.is_empty() => {
@@ -389,7 +391,7 @@ mod tests {
         })
     }
 
-    /// As the server writes one whose target the cluster does not serve.
+    /// A rule set with the status that the server writes if the cluster does not serve the target.
     fn without_target(name: &str) -> Value {
         let mut rule_set = rule_set(name, "False", "InvalidTarget");
         rule_set["status"]["conditions"] = json!([
@@ -421,7 +423,7 @@ mod tests {
         assert!(matches!(sight(&[watching], &of("other")), Sight::Blind(_)));
     }
 
-    /// What the server says of rule sets that do not work.
+    /// The server's statement that rule sets do not work.
     fn warning(count: usize, names: &[&str]) -> Incomplete {
         let named = names.iter().map(|name| Named {
             name: (*name).to_owned(),
@@ -459,9 +461,9 @@ mod tests {
             "{why}"
         );
         assert!(why.contains("--ignore-rule-set"), "{why}");
-        // The same status elsewhere does not count: only the server knows the namespaces.
+        // Only the server knows the namespaces, so the same status outside them does not count.
         assert_eq!(sight(&items, &all), Sight::Clear);
-        // It finds no such operation.
+        // This rule set detects no such operation.
         assert_eq!(
             warned(&items, &of("A"), &warning(1, &["b"]), &[]),
             Sight::Clear
@@ -493,7 +495,7 @@ mod tests {
         );
         let both = warned(&items, &all, &warning(2, &["a", "b"]), &["b"]);
         assert!(matches!(both, Sight::Dim(why) if why.contains("working: a (")));
-        // Of a rule set without a name nobody can say that it is ignored.
+        // A rule set without a name cannot be ignored by name.
         let more = warned(&items, &all, &warning(3, &["b"]), &["b"]);
         assert!(matches!(more, Sight::Dim(why) if why.contains("2 more")));
         let none = warned(&items, &of("b"), &warning(1, &["b"]), &["b"]);
@@ -519,9 +521,9 @@ mod tests {
         assert_eq!(sight(&own, &complete), Sight::Clear);
         let incomplete = ListCompleteness::Incomplete(warning(1, &[]));
         assert!(matches!(sight(&own, &incomplete), Sight::Dim(_)));
-        // It may be a typo.
+        // The name may be a typing error.
         assert!(matches!(sight(&of("kubvirt"), &complete), Sight::Blind(_)));
-        // An older server warns of nothing.
+        // An older server sends no warnings.
         assert!(matches!(
             sight(&own, &ListCompleteness::NotStated),
             Sight::Blind(_)
